@@ -1,0 +1,18 @@
+//! What the programs of ITG share: loading experiments, sending plans, progress on terminals,
+//! signals, words on stderr, exit codes.
+//!
+//! The programs stay thin: they parse their command line, call this crate and the ones below, and
+//! choose an exit code.
+
+mod failure;
+mod load;
+mod progress;
+mod sending;
+mod signals;
+mod words;
+
+pub use failure::{Failure, finish, refuse};
+pub use load::{LoadArgs, Loaded, draw_seed, load};
+pub use sending::{Sending, SendingResult, account, announce, send_plan};
+pub use signals::Signals;
+pub use words::{WordArgs, say};

@@ -1,0 +1,94 @@
+//! From the name of an experiment file to its plan: reads the file, what it names, and the profiles
+//! that go before the built-in ones; draws a seed when none is given.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use itg_core::seed::RunSeed;
+use itg_experiment::{Experiment, Plan, PlanInputs, Seed, Time};
+
+use crate::failure::refuse;
+
+/// The experiment and what replaces parts of it.
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// Experiment file (TOML)
+    pub file: PathBuf,
+    /// Run seed; replaces the file's [default: the file's, or drawn and printed]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<Seed>,
+    /// End of the run, such as 20s; replaces the file's duration
+    #[arg(long, value_name = "T")]
+    pub duration: Option<Time>,
+    /// Directory of profiles (NAME.toml) that go before the built-in ones
+    #[arg(long, value_name = "DIR")]
+    pub profiles: Option<PathBuf>,
+}
+
+/// An experiment, ready to be run.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The text of the file.
+    pub text: String,
+    /// Its name as it was given.
+    pub origin: String,
+    /// What it says.
+    pub experiment: Experiment,
+    /// What will be done.
+    pub plan: Plan,
+    /// The duration from the command line, in nanoseconds.
+    pub duration_ns: Option<u64>,
+}
+
+/// Reads and plans an experiment; everything that is wrong with it is a failure with exit
+/// code 2.
+///
+/// # Errors
+/// What is wrong with the request.
+pub fn load(args: &LoadArgs) -> Result<Loaded> {
+    let origin = args.file.display().to_string();
+    let text = fs::read_to_string(&args.file)
+        .map_err(|error| refuse(format!("cannot read experiment file `{origin}`: {error}")))?;
+    let experiment = Experiment::parse(&text, &origin).map_err(refuse)?;
+    let seed = args.seed.or(experiment.seed).map_or_else(draw_seed, |seed| seed.0);
+    let duration_ns = args.duration.map(|time| time.0);
+    let base = args.file.parent().unwrap_or_else(|| Path::new(""));
+    let mut files = |name: &str| {
+        let path = base.join(name);
+        fs::read_to_string(&path)
+            .map_err(|error| format!("cannot read `{}`: {error}", path.display()))
+    };
+    let profiles = match &args.profiles {
+        Some(dir) => read_profiles(dir).map_err(|error| refuse(format!("{error:#}")))?,
+        None => BTreeMap::new(),
+    };
+    let inputs = PlanInputs { duration_ns, profiles, ..PlanInputs::new(seed, &mut files) };
+    let plan = Plan::resolve(&experiment, inputs).map_err(refuse)?;
+    Ok(Loaded { text, origin, experiment, plan, duration_ns })
+}
+
+fn read_profiles(dir: &Path) -> Result<BTreeMap<String, String>> {
+    let context = || format!("cannot read directory of profiles `{}`", dir.display());
+    let mut profiles = BTreeMap::new();
+    for entry in fs::read_dir(dir).with_context(context)? {
+        let path = entry.with_context(context)?.path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read profile `{}`", path.display()))?;
+        profiles.insert(name.to_owned(), text);
+    }
+    Ok(profiles)
+}
+
+/// A fresh seed below 2⁵³, so that it survives any JSON reader and fits a TOML integer.
+#[must_use]
+pub fn draw_seed() -> RunSeed {
+    RunSeed(itg_net::host::random_u64() >> 11)
+}

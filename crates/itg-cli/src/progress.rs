@@ -1,0 +1,121 @@
+//! A line a flow on a terminal while a run lasts: rate asked and achieved, lateness, replies.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use itg_core::units::format_duration_ns;
+use itg_net::{FlowLive, FlowReading, SendFlow};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::sending::bit_rate;
+
+/// Flows that get a line of their own; one line tells of the others.
+const LINES: usize = 12;
+const EVERY: Duration = Duration::from_millis(500);
+
+/// The lines, kept up to date by a task of their own.
+pub(crate) struct Progress {
+    end: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+struct Line {
+    bar: ProgressBar,
+    live: Arc<FlowLive>,
+    asked_bps: f64,
+    last: (Instant, FlowReading),
+}
+
+impl Progress {
+    /// Starts the lines when stderr is a terminal; otherwise nothing is shown.
+    pub(crate) fn start(flows: &[SendFlow], names: &[String]) -> Self {
+        let (end, mut ended) = oneshot::channel();
+        let shown = std::io::stderr().is_terminal();
+        let flows = if shown { flows } else { &[] };
+        let all = MultiProgress::new();
+        let style = ProgressStyle::with_template("{prefix:>18} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let mut lines: Vec<_> = flows
+            .iter()
+            .zip(names)
+            .enumerate()
+            .map(|(i, (flow, name))| {
+                let bar = ProgressBar::new(1).with_style(style.clone());
+                let bar = if i < LINES { all.add(bar) } else { ProgressBar::hidden() };
+                bar.set_prefix(format!("{} {name}", flow.flow.spec().id));
+                Line {
+                    bar,
+                    live: Arc::clone(&flow.live),
+                    asked_bps: flow.flow.mean_packet_rate() * flow.flow.size().mean() * 8.0,
+                    last: (Instant::now(), FlowReading::default()),
+                }
+            })
+            .collect();
+        let rest = (flows.len() > LINES).then(|| {
+            let bar = all.add(ProgressBar::new(1).with_style(style));
+            bar.set_prefix(format!("all {} flows", flows.len()));
+            bar
+        });
+        let task = tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(EVERY);
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => {}
+                    _ = &mut ended => break,
+                }
+                let mut packets = 0;
+                let mut bits = 0.0;
+                for line in &mut lines {
+                    let (now_packets, now_bits) = line.update();
+                    packets += now_packets;
+                    bits += now_bits;
+                }
+                if let Some(rest) = &rest {
+                    rest.set_message(format!("{packets} packets sent, {}", bit_rate(bits)));
+                }
+            }
+            drop(all.clear());
+        });
+        Self { end, task }
+    }
+
+    /// Takes the lines off the terminal.
+    pub(crate) async fn end(self) {
+        // Both fail only when the task has ended by itself.
+        self.end.send(()).unwrap_or_default();
+        self.task.await.unwrap_or_default();
+    }
+}
+
+impl Line {
+    /// Shows the state of the flow; returns its packets so far and its bit rate since the last time.
+    fn update(&mut self) -> (u64, f64) {
+        let now = Instant::now();
+        let reading = self.live.read();
+        let seconds = now.duration_since(self.last.0).as_secs_f64().max(1e-3);
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        let bps = (reading.sent_bytes - self.last.1.sent_bytes) as f64 * 8.0 / seconds;
+        self.last = (now, reading);
+        let mut text = format!(
+            "{} of {}, {} packets, late {} (at most {})",
+            bit_rate(bps),
+            bit_rate(self.asked_bps),
+            reading.sent_packets,
+            format_duration_ns(reading.lateness_ns / 1_000 * 1_000),
+            format_duration_ns(reading.lateness_max_ns / 1_000 * 1_000),
+        );
+        text.push_str(&format!(", {} missing", reading.missing));
+        if reading.received_packets > 0 {
+            let away = reading.sent_packets.saturating_sub(reading.received_packets);
+            text.push_str(&format!(", {away} not back"));
+        }
+        if reading.ended {
+            text.push_str(", ended");
+        }
+        self.bar.set_message(text);
+        (reading.sent_packets, bps)
+    }
+}

@@ -1,0 +1,196 @@
+//! Sending a plan from this host, and saying what became of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use itg_core::flow::Payload;
+use itg_core::payload::Content;
+use itg_core::units::{format_bit_rate, format_bytes};
+use itg_experiment::{Plan, PlannedFlow};
+use itg_net::{FlowLive, FlowOutcome, SendFlow, SendJob, SendOutcome};
+use itg_session::explain;
+
+use crate::failure::refuse;
+use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::words::say;
+
+/// How a plan is sent.
+pub struct Sending<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Name and version of the program.
+    pub program: (&'a str, &'a str),
+    /// Log of what is sent.
+    pub log: Option<PathBuf>,
+    /// Name of a log that receivers are asked to keep.
+    pub recv_log: Option<String>,
+    /// Whether to show progress, on a terminal.
+    pub progress: bool,
+    /// Every resolved setting, for the log.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What became of a plan.
+pub struct SendingResult {
+    /// The flows and logs.
+    pub outcome: SendOutcome,
+    /// The exit code of the command-line contract.
+    pub code: u8,
+}
+
+/// Sends the flows of a plan that `receiver` gives a receiver for; ends early on a signal.
+///
+/// # Errors
+/// Payload files that cannot be read, a log that cannot be written. What goes wrong between the
+/// hosts is part of the result.
+pub async fn send_plan(
+    sending: Sending<'_>,
+    receiver: impl Fn(&PlannedFlow) -> Option<SocketAddr>,
+    signals: &Signals,
+) -> Result<SendingResult> {
+    let plan = sending.plan;
+    let mut contents = Contents { plan, random: None, others: Vec::new() };
+    let mut flows = Vec::new();
+    let mut names = Vec::new();
+    for planned in &plan.flows {
+        let Some(receiver) = receiver(planned) else { continue };
+        flows.push(SendFlow {
+            flow: planned.flow.clone(),
+            receiver,
+            content: contents.of(&planned.flow.spec().payload)?,
+            live: Arc::new(FlowLive::default()),
+        });
+        names.push(planned.name.clone());
+    }
+    let run = format!("{:016x}{:016x}", itg_net::host::random_u64(), itg_net::host::random_u64());
+    let progress = sending.progress.then(|| Progress::start(&flows, &names));
+    let job = SendJob {
+        run,
+        seed: plan.seed.0,
+        flows,
+        log: sending.log,
+        recv_log: sending.recv_log,
+        program: sending.program.0.to_owned(),
+        version: sending.program.1.to_owned(),
+        settings: sending.settings,
+    };
+    let outcome = itg_net::send(job, signals.stop.clone()).await;
+    if let Some(progress) = progress {
+        progress.end().await;
+    }
+    let outcome = outcome?;
+    let code = match signals.exit_code() {
+        Some(code) => code,
+        None => itg_net::exit_code(&outcome),
+    };
+    Ok(SendingResult { outcome, code })
+}
+
+/// Contents by kind, each made once.
+struct Contents<'a> {
+    plan: &'a Plan,
+    random: Option<Arc<Content>>,
+    others: Vec<(Payload, Arc<Content>)>,
+}
+
+impl Contents<'_> {
+    fn of(&mut self, payload: &Payload) -> Result<Arc<Content>> {
+        if *payload == Payload::Random {
+            let seed = self.plan.seed;
+            let random = self.random.get_or_insert_with(|| Arc::new(Content::random(seed)));
+            return Ok(Arc::clone(random));
+        }
+        if let Some((_, content)) = self.others.iter().find(|(kind, _)| kind == payload) {
+            return Ok(Arc::clone(content));
+        }
+        let content = match payload {
+            Payload::Random => Content::random(self.plan.seed),
+            Payload::Pattern(bytes) => Content::repeated(bytes),
+            Payload::File(name) => {
+                let bytes = fs::read(name)
+                    .map_err(|error| refuse(format!("payload file {name}: {error}")))?;
+                if bytes.is_empty() {
+                    return Err(refuse(format!("payload file {name} is empty")));
+                }
+                Content::repeated(&bytes)
+            }
+        };
+        let content = Arc::new(content);
+        self.others.push((payload.clone(), Arc::clone(&content)));
+        Ok(content)
+    }
+}
+
+/// Says what will be sent: every setting in force, what was decided for the user, and the wishes that
+/// cannot be met.
+pub fn announce(plan: &Plan) {
+    say(plan.describe().trim_end());
+    for notice in &plan.notices {
+        say(format_args!("note: {notice}"));
+    }
+    for warning in plan.estimate().warnings {
+        say(format_args!("warning: {warning}"));
+    }
+}
+
+/// Both sides' accounts, flow by flow, in words.
+#[must_use]
+pub fn account(plan: &Plan, outcome: &SendOutcome) -> String {
+    let mut text = String::new();
+    for flow in &outcome.flows {
+        let name = plan
+            .flows
+            .iter()
+            .find(|planned| planned.flow.spec().id == flow.flow)
+            .map_or("", |planned| planned.name.as_str());
+        text.push_str(&format!("flow {} ({name}): {}\n", flow.flow, flow_account(flow)));
+    }
+    if outcome.flows.len() > 1 {
+        let totals = outcome.flows.iter().filter_map(|flow| flow.totals.as_ref());
+        let (packets, bytes) =
+            totals.fold((0, 0), |(p, b), totals| (p + totals.packets, b + totals.bytes));
+        let received: u64 =
+            outcome.flows.iter().filter_map(|flow| flow.counts.as_ref()).map(|c| c.unique).sum();
+        text.push_str(&format!(
+            "total: {packets} packets ({}) sent, {received} received\n",
+            format_bytes(bytes)
+        ));
+    }
+    text
+}
+
+fn flow_account(flow: &FlowOutcome) -> String {
+    if let Some(reason) = &flow.refused {
+        return format!("not sent: {reason}");
+    }
+    let Some(totals) = &flow.totals else { return "not sent".to_owned() };
+    let mut text = match &flow.counts {
+        Some(counts) => {
+            let sentence = explain(totals, counts);
+            let sentence = sentence.strip_prefix(&format!("flow {}: ", flow.flow));
+            sentence.unwrap_or_default().trim_end_matches('.').to_owned()
+        }
+        None => format!(
+            "sent {} packets ({} bytes); the receiver's count did not come",
+            totals.packets, totals.bytes
+        ),
+    };
+    if let Some(replies) = &flow.replies {
+        let missing = totals.packets.saturating_sub(replies.unique);
+        text.push_str(&format!("; {} replies came back, {missing} did not", replies.unique));
+    }
+    if totals.reason != "end of the schedule" {
+        text.push_str(&format!("; ended: {}", totals.reason));
+    }
+    text
+}
+
+/// A bit rate in words, for progress lines.
+pub(crate) fn bit_rate(bits_per_second: f64) -> String {
+    format_bit_rate(bits_per_second)
+}

@@ -1,0 +1,403 @@
+//! What a flow is: the wish as it is written in a file or on a command line ([`FlowSpec`]), and the
+//! flow that can be run ([`Flow`]), in which every law has been checked against its protocol.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::header;
+use crate::law::{self, Law, LawError, Resolved, Unit};
+use crate::schedule::Schedule;
+use crate::seed::RunSeed;
+
+/// Transport protocol of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Proto {
+    /// UDP datagrams (RFC 768).
+    Udp,
+    /// A TCP connection; packets are framed in the byte stream.
+    Tcp,
+    /// ICMP echo requests, version 4 or 6 after the address (RFC 792, RFC 4443).
+    Icmp,
+    /// SCTP messages (RFC 9260).
+    Sctp,
+    /// DCCP packets (RFC 4340).
+    Dccp,
+}
+
+impl Proto {
+    /// All protocols, in the order in which help texts name them.
+    pub const ALL: [Self; 5] = [Self::Udp, Self::Tcp, Self::Icmp, Self::Sctp, Self::Dccp];
+
+    /// The name on the command line, in files and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+            Self::Icmp => "icmp",
+            Self::Sctp => "sctp",
+            Self::Dccp => "dccp",
+        }
+    }
+
+    /// Smallest packet in bytes: what the header needs.
+    #[must_use]
+    pub const fn min_size(self) -> u32 {
+        match self {
+            Self::Tcp => header::MIN_LEN + header::FRAME_LEN,
+            _ => header::MIN_LEN,
+        }
+    }
+
+    /// Largest packet in bytes that the protocol can carry as one unit, over IPv4 and IPv6 alike.
+    ///
+    /// UDP over IPv4: 65 535 − 20 − 8 (RFC 768, RFC 791); ICMP the same. SCTP and DCCP are kept to
+    /// the same bound. TCP records are limited by ITG to 1 MiB.
+    #[must_use]
+    pub const fn max_size(self) -> u32 {
+        match self {
+            Self::Tcp => header::MAX_FRAME,
+            _ => 65_507,
+        }
+    }
+}
+
+impl fmt::Display for Proto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An unknown word where a protocol or another fixed choice was expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} `{got}`: expected {expected}")]
+pub struct UnknownChoice {
+    /// What the word stands for.
+    pub what: &'static str,
+    /// The word that was found.
+    pub got: String,
+    /// The words that are understood.
+    pub expected: &'static str,
+}
+
+impl FromStr for Proto {
+    type Err = UnknownChoice;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|p| p.name().eq_ignore_ascii_case(text)).ok_or_else(|| {
+            UnknownChoice {
+                what: "protocol",
+                got: text.to_owned(),
+                expected: "udp, tcp, icmp, sctp or dccp",
+            }
+        })
+    }
+}
+
+/// What delay a flow measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Meter {
+    /// One-way delay: the receiver logs what arrives (RFC 7679).
+    #[default]
+    Owd,
+    /// Round-trip time: the receiver sends every packet back and the sender logs the reply.
+    Rtt,
+}
+
+impl FromStr for Meter {
+    type Err = UnknownChoice;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "owd" => Ok(Self::Owd),
+            "rtt" => Ok(Self::Rtt),
+            _ => Err(UnknownChoice {
+                what: "meter",
+                got: text.to_owned(),
+                expected: "owd (one-way delay) or rtt (round-trip time)",
+            }),
+        }
+    }
+}
+
+/// What happens to a packet that could not leave at its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Late {
+    /// It is sent as soon as possible: the mean rate is kept.
+    #[default]
+    Keep,
+    /// It is left out and counted as skipped.
+    Drop,
+}
+
+impl FromStr for Late {
+    type Err = UnknownChoice;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "keep" => Ok(Self::Keep),
+            "drop" => Ok(Self::Drop),
+            _ => Err(UnknownChoice {
+                what: "rule for late packets",
+                got: text.to_owned(),
+                expected: "keep (send late, mean rate holds) or drop (leave out and count)",
+            }),
+        }
+    }
+}
+
+/// What a packet carries behind its header.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Payload {
+    /// Bytes drawn from the run seed.
+    #[default]
+    Random,
+    /// These bytes, repeated.
+    Pattern(Vec<u8>),
+    /// The bytes of this file, repeated.
+    File(String),
+}
+
+/// Bursts: the flow sends during ON periods and rests during OFF periods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OnOff {
+    /// Length of an ON period.
+    #[serde(with = "law::as_time")]
+    pub on: Law,
+    /// Length of an OFF period.
+    #[serde(with = "law::as_time")]
+    pub off: Law,
+}
+
+/// When a flow ends; the most restrictive limit wins, none means never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Packets due at or after this many nanoseconds from the flow's start are not sent.
+    pub duration_ns: Option<u64>,
+    /// Number of packets.
+    pub packets: Option<u64>,
+    /// Bytes, headers of ITG included; the packet that would pass the limit is not sent.
+    pub bytes: Option<u64>,
+}
+
+/// Wishes about a flow's socket; `None` leaves the system's default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketOptions {
+    /// Source address, with a zone for link-local IPv6 (`fe80::1%eth0`).
+    pub source: Option<String>,
+    /// Source port.
+    pub source_port: Option<u16>,
+    /// Destination port of the data at the receiver.
+    pub dest_port: Option<u16>,
+    /// Interface to bind to (`SO_BINDTODEVICE`).
+    pub interface: Option<String>,
+    /// IPv4 time to live or IPv6 hop limit, 1–255.
+    pub ttl: Option<u8>,
+    /// Traffic class byte: DSCP in the upper six bits, ECN in the lower two.
+    pub tos: Option<u8>,
+    /// Whether TCP gathers small writes (Nagle's algorithm); off unless asked for.
+    #[serde(default)]
+    pub nagle: bool,
+}
+
+/// Most ON periods within a mean gap.
+const MAX_PERIODS_A_GAP: f64 = 1e5;
+
+/// A flow as it was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowSpec {
+    /// Number of the flow in its experiment, from 1.
+    pub id: u32,
+    /// Transport protocol.
+    pub proto: Proto,
+    /// Name of the application profile it came from.
+    pub profile: Option<String>,
+    /// Inter-departure time: the gap before each packet but the first.
+    #[serde(with = "law::as_time")]
+    pub idt: Law,
+    /// Packet size in bytes, the header of ITG included, headers of the protocols below excluded.
+    #[serde(with = "law::as_size")]
+    pub size: Law,
+    /// ON and OFF periods.
+    pub on_off: Option<OnOff>,
+    /// Start after the start of the run, in nanoseconds.
+    pub start_ns: u64,
+    /// When it ends.
+    pub stop: Stop,
+    /// One-way or round-trip.
+    pub meter: Meter,
+    /// What packets carry.
+    pub payload: Payload,
+    /// What happens to late packets.
+    pub late: Late,
+    /// At most this many packets leave back to back to catch up; the rest waits for its turn.
+    pub max_burst: Option<u32>,
+    /// Socket options.
+    pub socket: SocketOptions,
+}
+
+impl FlowSpec {
+    /// A flow with every setting at its default: UDP, one packet of 512 bytes each millisecond.
+    #[must_use]
+    pub fn new(id: u32) -> Self {
+        Self {
+            id,
+            proto: Proto::Udp,
+            profile: None,
+            idt: Law::Constant(1e6),
+            size: Law::Constant(512.0),
+            on_off: None,
+            start_ns: 0,
+            stop: Stop::default(),
+            meter: Meter::Owd,
+            payload: Payload::Random,
+            late: Late::Keep,
+            max_burst: None,
+            socket: SocketOptions::default(),
+        }
+    }
+}
+
+/// A flow that can be run: its laws fit its protocol, its streams derive from the run seed.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    spec: FlowSpec,
+    seed: RunSeed,
+    idt: Resolved,
+    size: Resolved,
+    on_off: Option<(Resolved, Resolved)>,
+}
+
+/// A flow that cannot be run as asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FlowError {
+    /// A law does not fit.
+    #[error("flow {flow}: {what}: {source}")]
+    Law {
+        /// Flow number.
+        flow: u32,
+        /// Which of its laws.
+        what: &'static str,
+        /// Why.
+        source: LawError,
+    },
+    /// A setting that contradicts another one.
+    #[error("flow {flow}: {reason}")]
+    Setting {
+        /// Flow number.
+        flow: u32,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+}
+
+impl Flow {
+    /// Checks the wish and prepares its random processes.
+    ///
+    /// # Errors
+    /// A law that cannot be used, or settings that contradict each other.
+    pub fn resolve(spec: FlowSpec, seed: RunSeed) -> Result<Self, FlowError> {
+        let flow = spec.id;
+        let setting = |reason: &str| FlowError::Setting { flow, reason: reason.to_owned() };
+        let law = |what: &'static str| move |source| FlowError::Law { flow, what, source };
+        if spec.stop.packets == Some(0) || spec.stop.bytes == Some(0) {
+            return Err(setting("a limit of 0 packets or bytes sends nothing: leave it out"));
+        }
+        if spec.max_burst == Some(0) {
+            return Err(setting("a catch-up limit of 0 packets would never send: use 1 or more"));
+        }
+        if spec.socket.ttl == Some(0) {
+            return Err(setting("a time to live of 0 never leaves the host: use 1 to 255"));
+        }
+        if matches!(&spec.payload, Payload::Pattern(bytes) if bytes.is_empty()) {
+            return Err(setting("the payload pattern is empty"));
+        }
+        let idt = spec.idt.resolve(Unit::Time, 0.0, f64::INFINITY).map_err(law("idt"))?;
+        let (lo, hi) = (f64::from(spec.proto.min_size()), f64::from(spec.proto.max_size()));
+        let size = spec.size.resolve(Unit::Size, lo, hi).map_err(law("size"))?;
+        let on_off = match &spec.on_off {
+            None => None,
+            Some(on_off) => {
+                let on = on_off.on.resolve(Unit::Time, 0.0, f64::INFINITY).map_err(law("on"))?;
+                let off = on_off.off.resolve(Unit::Time, 0.0, f64::INFINITY).map_err(law("off"))?;
+                if on.mean() < 1.0 {
+                    return Err(setting("ON periods of length 0 never send: give them a length"));
+                }
+                // Every period is walked: this bounds the walk from one packet to the next.
+                if idt.mean() > MAX_PERIODS_A_GAP * on.mean() {
+                    return Err(setting(
+                        "ON periods are more than 100 000 times shorter than the gaps between \
+                         packets: make them longer, or leave them out",
+                    ));
+                }
+                Some((on, off))
+            }
+        };
+        Ok(Self { spec, seed, idt, size, on_off })
+    }
+
+    /// The wish it came from.
+    #[must_use]
+    pub const fn spec(&self) -> &FlowSpec {
+        &self.spec
+    }
+
+    /// The run seed its streams derive from.
+    #[must_use]
+    pub const fn seed(&self) -> RunSeed {
+        self.seed
+    }
+
+    /// The inter-departure time in force, in nanoseconds.
+    #[must_use]
+    pub const fn idt(&self) -> &Resolved {
+        &self.idt
+    }
+
+    /// The packet size in force, in bytes.
+    #[must_use]
+    pub const fn size(&self) -> &Resolved {
+        &self.size
+    }
+
+    /// ON and OFF periods in force, in nanoseconds.
+    #[must_use]
+    pub fn on_off(&self) -> Option<(&Resolved, &Resolved)> {
+        self.on_off.as_ref().map(|(on, off)| (on, off))
+    }
+
+    /// What had to be changed to make the laws usable, one sentence each.
+    pub fn notices(&self) -> impl Iterator<Item = String> + '_ {
+        let id = self.spec.id;
+        let periods = self.on_off.as_ref();
+        [("idt", Some(&self.idt)), ("size", Some(&self.size))]
+            .into_iter()
+            .chain([("on", periods.map(|p| &p.0)), ("off", periods.map(|p| &p.1))])
+            .filter_map(move |(what, law)| {
+                law.and_then(Resolved::notice).map(|text| format!("flow {id}: {what}: {text}"))
+            })
+    }
+
+    /// The departures of this flow, from the first.
+    #[must_use]
+    pub fn schedule(&self) -> Schedule {
+        Schedule::new(self)
+    }
+
+    /// Expected packets per second over a long time; 0 when gaps or pauses have no finite mean,
+    /// infinite for a flow without gaps.
+    #[must_use]
+    pub fn mean_packet_rate(&self) -> f64 {
+        let share = self.on_off.as_ref().map_or(1.0, |(on, off)| {
+            let (on, off) = (on.mean(), off.mean());
+            on / (on + off)
+        });
+        1e9 / self.idt.mean() * share
+    }
+}

@@ -1,0 +1,15 @@
+//! The traffic model of ITG, without I/O: quantities with units, seeds, distributions, application
+//! profiles, flows, schedules, pacing rules and the packet header.
+//!
+//! A flow is two seeded random processes, inter-departure time and packet size. Time and size of
+//! packet *k* are a pure function of (run seed, flow id, *k*).
+
+pub mod flow;
+pub mod header;
+pub mod law;
+pub mod pacing;
+pub mod payload;
+pub mod profile;
+pub mod schedule;
+pub mod seed;
+pub mod units;

@@ -1,0 +1,331 @@
+//! When each packet of a flow is due, and how large it is: pure, endless but for the flow's limits.
+//!
+//! Packet 0 is due at the start; packet *k* is due `IDT_k` after packet *k − 1*, on the schedule's
+//! axis, whatever the sender's clock did meanwhile. With ON/OFF periods the gaps run on a clock that
+//! stands still while the flow is OFF: the first packet of a burst follows the last one of the
+//! burst before after the rest of its gap plus the whole pause.
+//!
+//! Gap, size and period *k* are random access (see [`crate::seed`]); due times are their running sum.
+//! [`Checkpoint`]s make that sum cheap to reach: with one each [`CHECKPOINT_EVERY`] packets, any
+//! packet is found by summing at most that many gaps (some milliseconds), see [`Checkpoints`].
+
+use crate::flow::{Flow, Stop};
+use crate::law::Resolved;
+use crate::seed::{Purpose, Stream};
+
+/// Packets between two checkpoints.
+pub const CHECKPOINT_EVERY: u64 = 1 << 16;
+
+/// One packet of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Sequence number, from 0.
+    pub seq: u64,
+    /// When it is due, in nanoseconds from the flow's start.
+    pub due_ns: u64,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+/// Where a schedule stands: enough to go on from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Sequence number of the next packet.
+    pub seq: u64,
+    /// Sum of the gaps up to the next packet, in nanoseconds of ON time.
+    pub active_ns: u64,
+    /// Bytes of all packets before it.
+    pub bytes: u64,
+    /// Number of the ON period in force.
+    pub burst: u64,
+    /// ON time at which that period ends, in nanoseconds.
+    pub on_end_ns: u64,
+    /// Sum of the pauses so far, in nanoseconds.
+    pub paused_ns: u64,
+}
+
+/// The departures of one flow, in order; ends when the first limit of the flow is reached.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    idt: Resolved,
+    idt_stream: Stream,
+    size: Resolved,
+    size_stream: Stream,
+    periods: Option<Periods>,
+    stop: Stop,
+    at: Checkpoint,
+    next: Option<Departure>,
+}
+
+#[derive(Clone, Debug)]
+struct Periods {
+    on: Resolved,
+    on_stream: Stream,
+    off: Resolved,
+    off_stream: Stream,
+}
+
+impl Schedule {
+    /// The schedule of a flow from its first packet.
+    #[must_use]
+    pub fn new(flow: &Flow) -> Self {
+        let (seed, id) = (flow.seed(), flow.spec().id);
+        let stream = |purpose| seed.stream(id, purpose);
+        let mut on_end_ns = 0;
+        let periods = flow.on_off().map(|(on, off)| {
+            let mut on_stream = stream(Purpose::On);
+            on_end_ns = on.sample(&mut on_stream, 0);
+            Periods {
+                on: on.clone(),
+                on_stream,
+                off: off.clone(),
+                off_stream: stream(Purpose::Off),
+            }
+        });
+        let start =
+            Checkpoint { seq: 0, active_ns: 0, bytes: 0, burst: 0, on_end_ns, paused_ns: 0 };
+        let mut schedule = Self {
+            idt: flow.idt().clone(),
+            idt_stream: stream(Purpose::Idt),
+            size: flow.size().clone(),
+            size_stream: stream(Purpose::Size),
+            periods,
+            stop: flow.spec().stop,
+            at: start,
+            next: None,
+        };
+        schedule.restore(start);
+        schedule
+    }
+
+    /// The next departure, without taking it.
+    #[must_use]
+    pub const fn peek(&self) -> Option<Departure> {
+        self.next
+    }
+
+    /// Where the schedule stands, before the departure that [`Schedule::peek`] shows.
+    #[must_use]
+    pub const fn checkpoint(&self) -> Checkpoint {
+        self.at
+    }
+
+    /// Goes on from a checkpoint of the same flow.
+    pub fn restore(&mut self, at: Checkpoint) {
+        self.at = at;
+        self.next = self.look();
+    }
+
+    /// Takes the next departure.
+    pub fn advance(&mut self) -> Option<Departure> {
+        let taken = self.next?;
+        self.at.seq += 1;
+        self.at.bytes += u64::from(taken.size);
+        let gap = self.idt.sample(&mut self.idt_stream, taken.seq);
+        self.at.active_ns = self.at.active_ns.saturating_add(gap);
+        self.next = self.look();
+        Some(taken)
+    }
+
+    /// The packet that `at` stands before, or `None` when a limit ends the flow.
+    fn look(&mut self) -> Option<Departure> {
+        let at = &mut self.at;
+        if self.stop.packets.is_some_and(|limit| at.seq >= limit) {
+            return None;
+        }
+        let horizon = self.stop.duration_ns.unwrap_or(u64::MAX);
+        if let Some(p) = &mut self.periods {
+            while at.active_ns >= at.on_end_ns {
+                if at.on_end_ns.saturating_add(at.paused_ns) >= horizon {
+                    return None;
+                }
+                let off = p.off.sample(&mut p.off_stream, at.burst);
+                at.paused_ns = at.paused_ns.saturating_add(off);
+                at.burst += 1;
+                let on = p.on.sample(&mut p.on_stream, at.burst);
+                at.on_end_ns = at.on_end_ns.saturating_add(on);
+            }
+        }
+        let due_ns = at.active_ns.saturating_add(at.paused_ns);
+        if due_ns >= horizon {
+            return None;
+        }
+        let size = self.size.sample(&mut self.size_stream, at.seq);
+        if self.stop.bytes.is_some_and(|limit| at.bytes.saturating_add(size) > limit) {
+            return None;
+        }
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        Some(Departure { seq: at.seq, due_ns, size })
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = Departure;
+
+    fn next(&mut self) -> Option<Departure> {
+        self.advance()
+    }
+}
+
+/// A schedule with its checkpoints: any packet in the time of [`CHECKPOINT_EVERY`] gaps, once the
+/// stretch before it has been walked one time.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    walker: Schedule,
+    marks: Vec<Checkpoint>,
+}
+
+impl Checkpoints {
+    /// Checkpoints of a flow; none is computed yet but the start.
+    #[must_use]
+    pub fn new(flow: &Flow) -> Self {
+        let walker = flow.schedule();
+        Self { marks: vec![walker.checkpoint()], walker }
+    }
+
+    /// The schedule from packet `seq` on; `None` when the flow ends before it.
+    #[must_use]
+    pub fn from(&mut self, seq: u64) -> Option<Schedule> {
+        self.extend_while(|at| at.seq < seq);
+        let mark =
+            self.marks[usize::try_from(seq / CHECKPOINT_EVERY).ok()?.min(self.marks.len() - 1)];
+        let mut schedule = self.walker.clone();
+        schedule.restore(mark);
+        while schedule.checkpoint().seq < seq {
+            schedule.advance()?;
+        }
+        schedule.peek().map(|_| schedule)
+    }
+
+    /// The schedule from the first packet that is due at or after `due_ns`; `None` when there is none.
+    #[must_use]
+    pub fn from_time(&mut self, due_ns: u64) -> Option<Schedule> {
+        self.extend_while(|at| at.active_ns.saturating_add(at.paused_ns) < due_ns);
+        let later =
+            self.marks.partition_point(|at| at.active_ns.saturating_add(at.paused_ns) < due_ns);
+        let mut schedule = self.walker.clone();
+        schedule.restore(self.marks[later.saturating_sub(1)]);
+        while schedule.peek()?.due_ns < due_ns {
+            schedule.advance();
+        }
+        Some(schedule)
+    }
+
+    /// Walks on while the condition holds for the walker's place, leaving marks.
+    fn extend_while(&mut self, wanted: impl Fn(Checkpoint) -> bool) {
+        while wanted(self.walker.checkpoint()) && self.walker.advance().is_some() {
+            let at = self.walker.checkpoint();
+            if at.seq.is_multiple_of(CHECKPOINT_EVERY) {
+                self.marks.push(at);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::flow::{FlowSpec, OnOff};
+    use crate::law::Law;
+    use crate::seed::RunSeed;
+
+    fn flow(seed: u64, edit: impl FnOnce(&mut FlowSpec)) -> Flow {
+        let mut spec = FlowSpec::new(1);
+        spec.idt = Law::Exp { mean: 1e6 };
+        spec.size = Law::Uniform { lo: 20.0, hi: 1000.0 };
+        edit(&mut spec);
+        Flow::resolve(spec, RunSeed(seed)).expect("a flow that can be run")
+    }
+
+    fn bursts(spec: &mut FlowSpec) {
+        let (on, off) = (Law::Exp { mean: 5e6 }, Law::Uniform { lo: 1e6, hi: 9e6 });
+        spec.on_off = Some(OnOff { on, off });
+    }
+
+    #[test]
+    fn the_first_packet_is_due_at_once_and_gaps_add_up() {
+        let flow = flow(1, |_| {});
+        let mut gaps = flow.seed().stream(1, Purpose::Idt);
+        let mut due = 0;
+        for (k, packet) in (0u64..).zip(flow.schedule().take(1000)) {
+            assert_eq!((packet.seq, packet.due_ns), (k, due));
+            due += flow.idt().sample(&mut gaps, k);
+        }
+    }
+
+    proptest! {
+        /// The dumb twin: walks ON and OFF periods one by one on the wall clock.
+        #[test]
+        fn bursts_agree_with_a_walk_over_the_periods(seed: u64) {
+            let flow = flow(seed, bursts);
+            let (on, off) = flow.on_off().expect("bursts");
+            let mut streams = [Purpose::Idt, Purpose::On, Purpose::Off]
+                .map(|purpose| flow.seed().stream(1, purpose));
+            let [idt_stream, on_stream, off_stream] = &mut streams;
+            let (mut wall, mut left, mut period) = (0, on.sample(on_stream, 0), 0);
+            for (k, packet) in (0u64..).zip(flow.schedule().take(500)) {
+                prop_assert_eq!(packet.due_ns, wall, "packet {} with seed {}", k, seed);
+                let mut gap = flow.idt().sample(idt_stream, k);
+                while gap >= left {
+                    gap -= left;
+                    wall += left + off.sample(off_stream, period);
+                    period += 1;
+                    left = on.sample(on_stream, period);
+                }
+                left -= gap;
+                wall += gap;
+            }
+        }
+
+        #[test]
+        fn the_most_restrictive_limit_wins(
+            seed: u64, packets in 1u64..300, bytes in 1u64..200_000, duration_ns in 1u64..300_000_000,
+        ) {
+            let all: Vec<_> = flow(seed, bursts).schedule().take(2000).collect();
+            let limited = flow(seed, |spec| {
+                bursts(spec);
+                spec.stop = Stop {
+                    packets: Some(packets), bytes: Some(bytes), duration_ns: Some(duration_ns),
+                };
+            });
+            let mut total = 0;
+            let want: Vec<_> = all.into_iter().take_while(|packet| {
+                total += u64::from(packet.size);
+                packet.seq < packets && total <= bytes && packet.due_ns < duration_ns
+            }).collect();
+            prop_assert_eq!(limited.schedule().collect::<Vec<_>>(), want);
+        }
+
+        #[test]
+        fn any_checkpoint_goes_on_as_the_schedule_did(seed: u64, at in 0usize..800) {
+            let flow = flow(seed, bursts);
+            let mut schedule = flow.schedule();
+            schedule.nth(at);
+            let mut other = flow.schedule();
+            other.restore(schedule.checkpoint());
+            prop_assert_eq!(schedule.take(100).collect::<Vec<_>>(), other.take(100).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn packets_are_found_by_number_and_by_time() {
+        let flow = flow(3, |spec| {
+            bursts(spec);
+            spec.stop.packets = Some(3 * CHECKPOINT_EVERY);
+        });
+        let all: Vec<_> = flow.schedule().collect();
+        let mut checkpoints = Checkpoints::new(&flow);
+        for seq in [0, 1, 2 * CHECKPOINT_EVERY + 5, CHECKPOINT_EVERY, CHECKPOINT_EVERY - 1, 77] {
+            let want = all[usize::try_from(seq).expect("small")];
+            let found = checkpoints.from(seq).expect("within the flow").peek();
+            assert_eq!(found, Some(want), "packet {seq}");
+            let found = checkpoints.from_time(want.due_ns).and_then(|mut s| s.next());
+            let first = all.iter().find(|packet| packet.due_ns >= want.due_ns);
+            assert_eq!(found.as_ref(), first, "time {}", want.due_ns);
+        }
+        assert!(checkpoints.from(3 * CHECKPOINT_EVERY).is_none(), "past the end");
+        assert!(checkpoints.from_time(u64::MAX).is_none(), "past the end");
+    }
+}

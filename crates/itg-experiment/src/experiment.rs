@@ -1,0 +1,156 @@
+//! The experiment file: what its keys are called, what they mean, and what they default to.
+//!
+//! The comments on the fields are the published documentation: they become the descriptions of the
+//! JSON Schema (`docs/experiment.schema.json`), which editors show.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::problem::{ExperimentError, Places};
+use crate::read;
+use crate::values::{
+    ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PayloadKind, ProtoName, Seed,
+    SizeLaw, Time, TimeLaw,
+};
+
+/// Version of the experiment file that this crate reads.
+pub const SCHEMA: u32 = 1;
+
+/// An experiment of the Internet traffic generator ITG.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Version of this format: 1.
+    #[schemars(range(min = 1, max = 1))]
+    pub schema: u32,
+    /// Name of the experiment, for reports.
+    pub name: String,
+    /// Seed of all random processes. Without it one is drawn, printed and stored.
+    pub seed: Option<Seed>,
+    /// When the run ends, counted from its start: no packet is due later.
+    pub duration: Option<Time>,
+    /// The hosts by name. Without this table every name stands for this host.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, NodeEntry>,
+    /// The flows, numbered from 1 in this order. A new flow at the end changes no other.
+    #[serde(default, rename = "flow")]
+    pub flows: Vec<FlowEntry>,
+    /// Where logs go.
+    #[serde(default)]
+    pub log: LogEntry,
+    /// The simulated network; used only with `--sim`.
+    #[schemars(with = "Option<BTreeMap<String, serde_json::Value>>")]
+    pub network: Option<toml::Table>,
+    /// Name of the file it was read from, for messages; empty when there is none.
+    #[serde(skip)]
+    pub origin: String,
+    /// Where its keys stand in the file.
+    #[serde(skip)]
+    pub places: Places,
+}
+
+/// A host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table such as { address = \"10.0.0.4\" }")]
+pub struct NodeEntry {
+    /// Its address or name, as its peers reach it.
+    pub address: String,
+}
+
+/// Where logs go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table: [log]")]
+pub struct LogEntry {
+    /// Log server, `tcp://HOST:PORT` or `udp://HOST:PORT`.
+    pub server: Option<String>,
+}
+
+/// A flow, or several equal ones.
+///
+/// Keys that are left out come from the profile; without a profile a flow sends UDP, one packet of
+/// 512 bytes each millisecond.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table: [[flow]]")]
+pub struct FlowEntry {
+    /// Name of the flow, for reports. Default: the profile, or the protocol.
+    pub name: Option<String>,
+    /// The node that sends.
+    pub from: Option<String>,
+    /// The node that receives.
+    pub to: Option<String>,
+    /// Number of equal flows that this entry stands for; each has its own random streams.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub count: Option<u32>,
+    /// Transport protocol. Default: the profile's, or udp.
+    pub proto: Option<ProtoName>,
+    /// Application profile: the name of a built-in one (`voip-g711`), with parameters
+    /// (`voip-g711:header=crtp,vad=yes`), or a file (`my/profile.toml`).
+    pub profile: Option<String>,
+    /// Inter-departure time: the law of the gaps between packets. Excludes `rate`.
+    pub idt: Option<TimeLaw>,
+    /// Constant gaps such that this rate holds on average: for bits, the mean packet size divided
+    /// by the rate. Counts what ITG hands to the socket, not the headers below. Holds during ON
+    /// periods. Excludes `idt`.
+    pub rate: Option<FlowRate>,
+    /// The law of packet sizes in bytes, the header of ITG included, headers of the protocols below
+    /// excluded.
+    pub size: Option<SizeLaw>,
+    /// Bursts: the laws of the ON and of the OFF periods.
+    pub on_off: Option<[TimeLaw; 2]>,
+    /// When the flow starts, counted from the start of the run. Default: 0.
+    pub start: Option<Time>,
+    /// How long the flow lasts, from its start. It ends with the run at the latest.
+    pub duration: Option<Time>,
+    /// Number of packets after which the flow ends.
+    pub packets: Option<Count>,
+    /// Number of bytes after which the flow ends; the packet that would pass it is not sent.
+    pub bytes: Option<ByteCount>,
+    /// What delay is measured. Default: owd.
+    pub meter: Option<MeterKind>,
+    /// IPv4 time to live or IPv6 hop limit.
+    #[schemars(range(min = 1))]
+    pub ttl: Option<u8>,
+    /// Differentiated-services code point.
+    pub dscp: Option<Dscp>,
+    /// ECN field.
+    pub ecn: Option<Ecn>,
+    /// Source address, with a zone for link-local IPv6 (`fe80::1%eth0`).
+    pub source: Option<String>,
+    /// Source port.
+    pub source_port: Option<u16>,
+    /// Destination port of the data at the receiver.
+    pub dest_port: Option<u16>,
+    /// Interface to send from.
+    pub interface: Option<String>,
+    /// Whether TCP gathers small writes (Nagle's algorithm). Default: false.
+    pub nagle: Option<bool>,
+    /// What packets carry behind their header. Default: random, drawn from the seed.
+    pub payload: Option<PayloadKind>,
+    /// What happens to packets that could not leave at their time. Default: keep.
+    pub late: Option<LateRule>,
+    /// At most this many packets leave back to back to catch up.
+    #[schemars(range(min = 1))]
+    pub max_burst: Option<u32>,
+    /// Where its keys stand in the file.
+    #[serde(skip)]
+    pub places: Places,
+}
+
+impl Experiment {
+    /// Reads an experiment file; `origin` is its name in messages.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the text: syntax, unknown keys with the nearest known one,
+    /// values without a unit or with a wrong one. Each problem names line and column.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ExperimentError> {
+        read::experiment(text, origin)
+    }
+
+    /// The JSON Schema (draft 2020-12) of the experiment file.
+    #[must_use]
+    pub fn json_schema() -> serde_json::Value {
+        crate::schema::published()
+    }
+}

@@ -1,0 +1,162 @@
+//! The plan: every flow of an experiment with its settings resolved, its laws checked against its
+//! protocol, and a hash that tells two plans apart.
+
+use std::collections::BTreeMap;
+
+use itg_core::flow::Flow;
+use itg_core::seed::RunSeed;
+
+use crate::canonical;
+use crate::estimate::{self, Estimate};
+use crate::experiment::Experiment;
+use crate::problem::{PlanError, Problem};
+use crate::render;
+use crate::resolve::Resolver;
+
+/// Name of the node of flows that name none: this host.
+pub const LOCAL: &str = "local";
+
+/// Largest number of flows in one plan.
+pub const MAX_FLOWS: u32 = 100_000;
+
+/// What a plan needs besides the experiment.
+pub struct PlanInputs<'a> {
+    /// The run seed in force: given on the command line, or in the file, or drawn.
+    pub seed: RunSeed,
+    /// Replaces the experiment's duration, in nanoseconds.
+    pub duration_ns: Option<u64>,
+    /// Profiles (name, TOML text) that go before the built-in ones.
+    pub profiles: BTreeMap<String, String>,
+    /// Reads a file that the experiment names (table of a law, profile); asked once for each name.
+    /// An error is a sentence that names the file.
+    pub files: &'a mut dyn FnMut(&str) -> Result<String, String>,
+}
+
+impl<'a> PlanInputs<'a> {
+    /// The inputs of an experiment that is run as it is written.
+    pub fn new(seed: RunSeed, files: &'a mut dyn FnMut(&str) -> Result<String, String>) -> Self {
+        Self { seed, duration_ns: None, profiles: BTreeMap::new(), files }
+    }
+}
+
+/// An experiment that can be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Name of the experiment.
+    pub name: String,
+    /// The seed that all flows derive from.
+    pub seed: RunSeed,
+    /// FNV-1a of the canonical text of the plan: seed, flows with all their settings, tables of
+    /// their laws. Equal plans have equal hashes, on every machine.
+    pub hash: u64,
+    /// The flows; flow *k* has number *k* + 1.
+    pub flows: Vec<PlannedFlow>,
+    /// What was decided for the user, one sentence each.
+    pub notices: Vec<String>,
+    /// The files that were read, by the names that the experiment uses.
+    pub files: BTreeMap<String, String>,
+    /// The texts of the profiles that were used, by the names that the experiment uses.
+    pub profiles: BTreeMap<String, String>,
+}
+
+/// A flow of a plan.
+#[derive(Clone, Debug)]
+pub struct PlannedFlow {
+    /// The flow, ready to be run.
+    pub flow: Flow,
+    /// The node that sends.
+    pub from: String,
+    /// The node that receives.
+    pub to: String,
+    /// Its name in reports: as given, or the profile, or the protocol; with a number when the entry
+    /// stands for several.
+    pub name: String,
+}
+
+impl Plan {
+    /// Resolves an experiment. Explicit keys go before those of the profile, the profile before the
+    /// defaults.
+    ///
+    /// # Errors
+    /// Every reason why the experiment cannot be done as asked, of all its flows, with the place in
+    /// the file: keys that exclude each other, laws that do not fit their protocol, unknown nodes,
+    /// profiles and files, what is not in this version.
+    pub fn resolve(experiment: &Experiment, inputs: PlanInputs<'_>) -> Result<Self, PlanError> {
+        let seed = inputs.seed;
+        let resolved = Resolver::new(experiment, inputs).run()?;
+        let mut plan = Self {
+            name: experiment.name.clone(),
+            seed,
+            hash: 0,
+            flows: resolved.flows,
+            notices: resolved.notices,
+            files: resolved.files,
+            profiles: resolved.profiles,
+        };
+        plan.hash = canonical::fnv1a(canonical::text(&plan).as_bytes());
+        Ok(plan)
+    }
+
+    /// The hash as it is written in reports: 16 hexadecimal digits.
+    #[must_use]
+    pub fn hash_text(&self) -> String {
+        format!("{:016x}", self.hash)
+    }
+
+    /// Refuses flows that never end; a plan of them can be looked at, but not run to its end.
+    ///
+    /// # Errors
+    /// One problem for all flows without any limit.
+    pub fn check_ends(&self) -> Result<(), PlanError> {
+        let endless: Vec<u32> = self
+            .flows
+            .iter()
+            .map(|planned| planned.flow.spec())
+            .filter(|spec| spec.stop == Default::default())
+            .map(|spec| spec.id)
+            .collect();
+        if endless.is_empty() {
+            return Ok(());
+        }
+        let text = format!(
+            "{}: no end: give the experiment a `duration`, or the flow `duration`, `packets` or \
+             `bytes`",
+            render::flow_numbers(&endless)
+        );
+        Err(PlanError { problems: vec![Problem { origin: String::new(), place: None, text }] })
+    }
+
+    /// What the plan will send and log, and which of its wishes will hardly be met.
+    #[must_use]
+    pub fn estimate(&self) -> Estimate {
+        estimate::of(self)
+    }
+
+    /// The plan with its estimate as a table for people, notices and warnings below it.
+    #[must_use]
+    pub fn render(&self) -> String {
+        render::text(self, &self.estimate())
+    }
+
+    /// The plan with its estimate as one JSON object; keys carry their units, what is unlimited is
+    /// null.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        render::json(self, &self.estimate())
+    }
+
+    /// Every setting in force: one line for the run and one for each flow, or for flows that differ
+    /// in nothing but their random streams.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        render::settings(self)
+    }
+}
+
+impl PlannedFlow {
+    /// Every setting in force of this flow but number and name, in one line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        render::flow_settings(self)
+    }
+}

@@ -1,0 +1,341 @@
+//! A plan for people and for programs: table, settings, JSON.
+
+use itg_core::flow::{Late, Meter, Payload};
+use itg_core::law::Unit;
+use itg_core::units::{format_bit_rate, format_bytes, format_duration_ns};
+use serde_json::{Value, json};
+
+use crate::estimate::{Estimate, Method};
+use crate::plan::{Plan, PlannedFlow};
+
+/// "flow 3", "flows 1–3, 7".
+pub(crate) fn flow_numbers(ids: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for id in ids {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *id => *last = *id,
+            _ => ranges.push((*id, *id)),
+        }
+    }
+    let texts: Vec<_> = ranges
+        .iter()
+        .map(
+            |(first, last)| {
+                if first == last { first.to_string() } else { format!("{first}-{last}") }
+            },
+        )
+        .collect();
+    format!("flow{} {}", if ids.len() == 1 { "" } else { "s" }, texts.join(", "))
+}
+
+/// Notes of flows, each text once with the numbers of its flows, in the order of first appearance.
+pub(crate) fn grouped(notes: &[(u32, String)]) -> Vec<String> {
+    let mut groups: Vec<(&str, Vec<u32>)> = Vec::new();
+    for (id, text) in notes {
+        match groups.iter_mut().find(|(known, _)| known == text) {
+            Some((_, ids)) => ids.push(*id),
+            None => groups.push((text, vec![*id])),
+        }
+    }
+    groups.into_iter().map(|(text, ids)| format!("{}: {text}", flow_numbers(&ids))).collect()
+}
+
+/// A number for people, to three digits and more: 950, 12.3 k, 4.56 M.
+pub(crate) fn count(value: f64) -> String {
+    scaled(value, "")
+}
+
+/// Bytes for people, decimal: 950 B, 12.3 kB.
+pub(crate) fn size(bytes: f64) -> String {
+    scaled(bytes, "B")
+}
+
+fn scaled(value: f64, unit: &str) -> String {
+    if !value.is_finite() {
+        return "unlimited".to_owned();
+    }
+    let (mut value, mut prefix) = (value, "");
+    for next in ["k", "M", "G", "T", "P", "E"] {
+        if value < 999.5 {
+            break;
+        }
+        value /= 1000.0;
+        prefix = next;
+    }
+    let digits = match value {
+        v if prefix.is_empty() && (v - v.round()).abs() < 1e-9 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {prefix}{unit}").trim_end().to_owned()
+}
+
+fn bit_rate(bits_per_second: f64) -> String {
+    if bits_per_second.is_finite() {
+        format_bit_rate(bits_per_second)
+    } else {
+        "unlimited".to_owned()
+    }
+}
+
+/// A count that is exact is written out, an expected one to three digits after a tilde.
+fn packets(value: f64, method: Method) -> String {
+    match method {
+        Method::Walked => format!("{value:.0}"),
+        Method::Means if value.is_finite() => format!("~{}", count(value)),
+        Method::Means => count(value),
+    }
+}
+
+fn seconds(ns: f64) -> String {
+    if ns.is_finite() { format!("{:.3} s", ns / 1e9) } else { "never".to_owned() }
+}
+
+const HEAD: [&str; 10] =
+    ["flow", "name", "proto", "path", "packets", "bytes", "packets/s", "bit rate", "log", "ends"];
+
+/// Columns of words; the others are numbers.
+const WORDS: std::ops::Range<usize> = 1..4;
+
+pub(crate) fn text(plan: &Plan, estimate: &Estimate) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for (planned, flow) in plan.flows.iter().zip(&estimate.flows) {
+        rows.push([
+            flow.flow.to_string(),
+            planned.name.clone(),
+            planned.flow.spec().proto.to_string(),
+            format!("{} -> {}", planned.from, planned.to),
+            packets(flow.packets, flow.method),
+            size(flow.bytes),
+            count(flow.packet_rate),
+            bit_rate(flow.bit_rate),
+            size(flow.log_bytes),
+            seconds(flow.end_ns),
+        ]);
+    }
+    let total = &estimate.total;
+    let exact = estimate.flows.iter().all(|flow| flow.method == Method::Walked);
+    let method = if exact { Method::Walked } else { Method::Means };
+    rows.push([
+        "total".to_owned(),
+        String::new(),
+        String::new(),
+        String::new(),
+        packets(total.packets, method),
+        size(total.bytes),
+        count(total.packet_rate),
+        bit_rate(total.bit_rate),
+        size(total.log_bytes),
+        seconds(total.end_ns),
+    ]);
+    let mut out = format!(
+        "{}: {} flow{}, seed {}, plan {}\n\n",
+        plan.name,
+        plan.flows.len(),
+        if plan.flows.len() == 1 { "" } else { "s" },
+        plan.seed.0,
+        plan.hash_text()
+    );
+    push_table(&mut out, &rows);
+    out.push_str(
+        "\nPackets and bytes are counted from the schedule; those with ~ are expected from the \
+         means of the laws.\nRates are the means that the laws ask for, pauses included. Log: both \
+         sides together, two or (round trips) three records a packet.\n",
+    );
+    push_list(&mut out, "Notices", &plan.notices);
+    push_list(&mut out, "Warnings", &estimate.warnings);
+    out
+}
+
+fn push_table(out: &mut String, rows: &[[String; HEAD.len()]]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let gap = if column == 0 { "" } else { "  " };
+            let cell = if WORDS.contains(&column) {
+                format!("{gap}{cell:<width$}")
+            } else {
+                format!("{gap}{cell:>width$}")
+            };
+            line.push_str(&cell);
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+}
+
+fn push_list(out: &mut String, title: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{title}:\n"));
+    for item in items {
+        out.push_str(&format!("  {item}\n"));
+    }
+}
+
+/// Numbers that JSON has; what is unlimited is null.
+fn number(value: f64) -> Value {
+    if value.is_finite() { json!(value) } else { Value::Null }
+}
+
+pub(crate) fn json(plan: &Plan, estimate: &Estimate) -> Value {
+    let flows = plan.flows.iter().zip(&estimate.flows).map(|(planned, flow)| {
+        json!({
+            "flow": flow.flow,
+            "name": planned.name,
+            "from": planned.from,
+            "to": planned.to,
+            "settings": planned.flow.spec(),
+            "packets": number(flow.packets),
+            "bytes": number(flow.bytes),
+            "packet_rate_pps": number(flow.packet_rate),
+            "bitrate_bps": number(flow.bit_rate),
+            "log_bytes": number(flow.log_bytes),
+            "end_ns": number(flow.end_ns.round()),
+            "method": flow.method.name(),
+        })
+    });
+    let total = &estimate.total;
+    json!({
+        "schema": 1,
+        "name": plan.name,
+        "seed": plan.seed.0,
+        "plan": plan.hash_text(),
+        "flows": flows.collect::<Vec<_>>(),
+        "total": {
+            "packets": number(total.packets),
+            "bytes": number(total.bytes),
+            "packet_rate_pps": number(total.packet_rate),
+            "bitrate_bps": number(total.bit_rate),
+            "log_bytes": number(total.log_bytes),
+            "end_ns": number(total.end_ns.round()),
+        },
+        "notices": plan.notices,
+        "warnings": estimate.warnings,
+    })
+}
+
+/// One line for the run and one for each group of flows that differ in nothing but their streams.
+pub(crate) fn settings(plan: &Plan) -> String {
+    let mut out = format!("{}: seed {}, plan {}\n", plan.name, plan.seed.0, plan.hash_text());
+    let texts: Vec<_> = plan.flows.iter().map(flow_settings).collect();
+    let mut first = 0;
+    while first < texts.len() {
+        let equal = texts[first..].iter().take_while(|text| **text == texts[first]).count();
+        let flows = &plan.flows[first..first + equal];
+        let ids: Vec<_> = flows.iter().map(|planned| planned.flow.spec().id).collect();
+        let names = match flows {
+            [one] => one.name.clone(),
+            [one, .., last] => format!("{} to {}", one.name, last.name),
+            [] => String::new(),
+        };
+        out.push_str(&format!("{}, {names}: {}\n", flow_numbers(&ids), texts[first]));
+        first += equal;
+    }
+    out
+}
+
+pub(crate) fn flow_settings(planned: &PlannedFlow) -> String {
+    let flow = &planned.flow;
+    let spec = flow.spec();
+    let mut out = format!(
+        "{} {} -> {}, idt {}, size {}",
+        spec.proto,
+        planned.from,
+        planned.to,
+        flow.idt().law().display(Unit::Time),
+        flow.size().law().display(Unit::Size),
+    );
+    let mut add = |text: String| {
+        out.push_str(", ");
+        out.push_str(&text);
+    };
+    if let Some((on, off)) = flow.on_off() {
+        add(format!("on {}", on.law().display(Unit::Time)));
+        add(format!("off {}", off.law().display(Unit::Time)));
+    }
+    if let Some(profile) = &spec.profile {
+        add(format!("profile {profile}"));
+    }
+    add(format!("start {}", format_duration_ns(spec.start_ns)));
+    if let Some(ns) = spec.stop.duration_ns {
+        add(format!("duration {}", format_duration_ns(ns)));
+    }
+    if let Some(packets) = spec.stop.packets {
+        add(format!("packets {packets}"));
+    }
+    if let Some(bytes) = spec.stop.bytes {
+        add(format!("bytes {}", format_bytes(bytes)));
+    }
+    add(match spec.meter {
+        Meter::Owd => "meter owd".to_owned(),
+        Meter::Rtt => "meter rtt".to_owned(),
+    });
+    add(match &spec.payload {
+        Payload::Random => "payload random".to_owned(),
+        Payload::Pattern(bytes) => {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("payload pattern:{hex}")
+        }
+        Payload::File(path) => format!("payload file:{path}"),
+    });
+    add(match spec.late {
+        Late::Keep => "late keep".to_owned(),
+        Late::Drop => "late drop".to_owned(),
+    });
+    if let Some(burst) = spec.max_burst {
+        add(format!("max_burst {burst}"));
+    }
+    let socket = &spec.socket;
+    let options = [
+        ("source", socket.source.clone()),
+        ("source_port", socket.source_port.map(|port| port.to_string())),
+        ("dest_port", socket.dest_port.map(|port| port.to_string())),
+        ("interface", socket.interface.clone()),
+        ("ttl", socket.ttl.map(|ttl| ttl.to_string())),
+        ("dscp", socket.tos.map(|tos| (tos >> 2).to_string())),
+        ("ecn", socket.tos.map(|tos| (tos & 3).to_string())),
+        ("nagle", socket.nagle.then(|| "true".to_owned())),
+    ];
+    for (key, value) in options {
+        if let Some(value) = value {
+            add(format!("{key} {value}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_grouped() {
+        let notes = [(1, "a"), (2, "b"), (2, "a"), (3, "a"), (7, "a")];
+        let notes = notes.map(|(id, text)| (id, text.to_owned()));
+        assert_eq!(grouped(&notes), ["flows 1-3, 7: a", "flow 2: b"]);
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        for (value, want) in [
+            (0.0, "0"),
+            (7.0, "7"),
+            (0.56, "0.56"),
+            (999.0, "999"),
+            (999.6, "1.00 k"),
+            (12_345.0, "12.3 k"),
+            (1e6, "1.00 M"),
+            (2.5e21, "2500 E"),
+            (f64::INFINITY, "unlimited"),
+        ] {
+            assert_eq!(count(value), want, "value {value}");
+        }
+        assert_eq!(size(92_000.0), "92.0 kB");
+        assert_eq!(size(12.0), "12 B");
+    }
+}

@@ -1,0 +1,515 @@
+//! The sending thread: all flows of a process on absolute deadlines.
+//!
+//! Flows wait in a heap by the time of their next packet. When one is due, everything it owes leaves
+//! in batches of one system call; a socket that takes no more is watched until it does, and its
+//! packets stay due. Nothing here allocates, locks, or waits for anything but the clock and sockets.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use itg_core::flow::{Flow, Proto};
+use itg_core::header::{FRAME_LEN, PacketHeader};
+use itg_core::pacing::Pacer;
+use itg_core::payload::Content;
+use itg_core::schedule::Departure;
+use itg_record::Record;
+use itg_session::FlowTotals;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::time::TimeSpec;
+
+use crate::clock::{self, UnixClock};
+use crate::icmp;
+use crate::live::FlowLive;
+use crate::log::Producer;
+use crate::mmsg::{self, BATCH, Outgoing};
+use crate::socket::DataSocket;
+
+/// How long after its end a flow may still send what was due before: 100 ms.
+const END_GRACE_NS: u64 = 100_000_000;
+/// Longest wait before the thread looks whether it should stop: 20 ms.
+const STOP_CHECK_NS: u64 = 20_000_000;
+/// Batches of one flow before others get their turn.
+const BATCHES_A_TURN: usize = 4;
+/// Pause after the kernel said that it has no memory for a packet (ENOBUFS): 1 ms.
+const NO_BUFFERS_NS: u64 = 1_000_000;
+/// Blocked sockets are looked at no more often than this: 20 µs.
+const POLL_EVERY_NS: u64 = 20_000;
+/// Longest header in front of a payload: ICMP (8) or the frame length (4), then ITG's 20.
+const HEAD_LEN: usize = 28;
+
+/// A flow ready to send.
+#[derive(Debug)]
+pub(crate) struct TxFlow {
+    pub(crate) flow: Flow,
+    pub(crate) handle: u32,
+    pub(crate) content: Arc<Content>,
+    pub(crate) socket: DataSocket,
+    pub(crate) log_index: u32,
+    pub(crate) live: Arc<FlowLive>,
+    /// Which of the [`StopSignal`]'s groups it belongs to.
+    pub(crate) group: usize,
+}
+
+/// Tells the sending thread to end flows early, group by group.
+#[derive(Debug)]
+pub(crate) struct StopSignal {
+    raised: AtomicU32,
+    groups: Box<[AtomicBool]>,
+}
+
+impl StopSignal {
+    pub(crate) fn new(groups: usize) -> Self {
+        Self {
+            raised: AtomicU32::new(0),
+            groups: std::iter::repeat_with(|| AtomicBool::new(false)).take(groups).collect(),
+        }
+    }
+
+    /// Ends all flows of a group within 20 ms.
+    pub(crate) fn raise(&self, group: usize) {
+        self.groups[group].store(true, Ordering::Release);
+        self.raised.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A flow that has sent its last packet.
+#[derive(Debug)]
+pub(crate) struct TxEnded {
+    /// Place of the flow in the list that the engine was given.
+    pub(crate) index: usize,
+    pub(crate) totals: FlowTotals,
+    /// Packets that were due before the end could not be sent and are not in the totals.
+    pub(crate) behind: bool,
+}
+
+struct Running {
+    tx: TxFlow,
+    pacer: Pacer,
+    start_ns: u64,
+    /// When what is left is given up.
+    give_up_ns: u64,
+    /// Without gaps: as fast as the socket takes packets, until the time is over.
+    unpaced: bool,
+    /// Packets taken from the schedule and not yet by the kernel.
+    pending: Vec<Departure>,
+    /// Bytes of the first pending packet that a stream has taken.
+    partial: usize,
+    /// Stamp in the header of that packet.
+    partial_stamp_ns: u64,
+    packets: u64,
+    bytes: u64,
+    failed: u64,
+    last_error: Option<io::Error>,
+    done: bool,
+}
+
+/// What a flow waits for after its turn.
+enum Next {
+    At(u64),
+    Writable,
+    Ended(String, bool),
+}
+
+/// The sending thread's state.
+pub(crate) struct Engine<F: FnMut(TxEnded)> {
+    flows: Vec<Running>,
+    due: BinaryHeap<Reverse<(u64, usize)>>,
+    blocked: Vec<usize>,
+    next_poll_ns: u64,
+    heads: Box<[[u8; HEAD_LEN]; BATCH]>,
+    unix: UnixClock,
+    log: Option<Producer>,
+    stop: Arc<StopSignal>,
+    stops_seen: u32,
+    on_end: F,
+    identifier: u16,
+}
+
+impl<F: FnMut(TxEnded)> Engine<F> {
+    /// An engine whose flows count their start offsets from `epoch_ns` of CLOCK_MONOTONIC.
+    pub(crate) fn new(
+        flows: Vec<TxFlow>,
+        epoch_ns: u64,
+        log: Option<Producer>,
+        stop: Arc<StopSignal>,
+        on_end: F,
+    ) -> Self {
+        let flows: Vec<_> = flows
+            .into_iter()
+            .map(|tx| {
+                let start_ns = epoch_ns + tx.flow.spec().start_ns;
+                let length = tx.flow.spec().stop.duration_ns;
+                let unpaced = tx.flow.idt().mean() <= 0.0;
+                let grace_ns = if unpaced { 0 } else { END_GRACE_NS };
+                let give_up_ns = length.map_or(u64::MAX, |length| {
+                    start_ns.saturating_add(length).saturating_add(grace_ns)
+                });
+                Running {
+                    pacer: Pacer::new(&tx.flow),
+                    tx,
+                    start_ns,
+                    give_up_ns,
+                    unpaced,
+                    pending: Vec::with_capacity(BATCH),
+                    partial: 0,
+                    partial_stamp_ns: 0,
+                    packets: 0,
+                    bytes: 0,
+                    failed: 0,
+                    last_error: None,
+                    done: false,
+                }
+            })
+            .collect();
+        let due = flows.iter().enumerate().map(|(i, f)| Reverse((f.start_ns, i))).collect();
+        Self {
+            blocked: Vec::with_capacity(flows.len()),
+            flows,
+            due,
+            next_poll_ns: 0,
+            heads: Box::new([[0; HEAD_LEN]; BATCH]),
+            unix: UnixClock::new(),
+            log,
+            stop,
+            stops_seen: 0,
+            on_end,
+            // The low half of the process number, as ping does.
+            identifier: (std::process::id() & 0xFFFF) as u16,
+        }
+    }
+
+    /// Sends until every flow has ended or has been told to stop.
+    pub(crate) fn run(&mut self) {
+        clock::sharpen_timers();
+        while !(self.due.is_empty() && self.blocked.is_empty()) {
+            let stops = self.stop.raised.load(Ordering::Acquire);
+            if stops != self.stops_seen {
+                self.stops_seen = stops;
+                self.end_stopped();
+            }
+            let now = self.wait();
+            if let Some(log) = &mut self.log {
+                log.tick(now);
+            }
+            if let Some(&Reverse((due, index))) = self.due.peek()
+                && due <= now
+            {
+                self.due.pop();
+                let next = self.turn(index, now);
+                self.place(index, next);
+            }
+        }
+        self.log = None;
+    }
+
+    fn place(&mut self, index: usize, next: Next) {
+        match next {
+            Next::At(at) => self.due.push(Reverse((at, index))),
+            Next::Writable => self.blocked.push(index),
+            Next::Ended(reason, behind) => self.end(index, reason, behind),
+        }
+    }
+
+    /// Ends the flows of the groups that have been told to stop.
+    fn end_stopped(&mut self) {
+        for index in 0..self.flows.len() {
+            let flow = &self.flows[index];
+            if !flow.done && self.stop.groups[flow.tx.group].load(Ordering::Acquire) {
+                self.end(index, "interrupted".to_owned(), false);
+            }
+        }
+        let flows = &self.flows;
+        self.due.retain(|Reverse((_, index))| !flows[*index].done);
+        self.blocked.retain(|index| !flows[*index].done);
+    }
+
+    fn end(&mut self, index: usize, reason: String, behind: bool) {
+        let flow = &mut self.flows[index];
+        flow.done = true;
+        flow.tx.live.end();
+        if flow.tx.flow.spec().proto == Proto::Tcp {
+            // Fails when the peer is gone, which the reason says already.
+            drop(flow.tx.socket.socket.shutdown(std::net::Shutdown::Write));
+        }
+        let unsent = flow.pending.len() as u64;
+        let totals = FlowTotals {
+            flow: flow.tx.flow.spec().id,
+            packets: flow.packets,
+            bytes: flow.bytes,
+            skipped: flow.pacer.skipped() + if behind { unsent } else { 0 },
+            failed: flow.failed,
+            next_seq: flow.pacer.next_seq() - if behind { 0 } else { unsent },
+            reason,
+        };
+        (self.on_end)(TxEnded { index, totals, behind });
+    }
+
+    /// Waits for the next deadline or a blocked socket, whichever comes first; returns the time.
+    fn wait(&mut self) -> u64 {
+        let now = clock::monotonic_ns();
+        let next = self.due.peek().map_or(u64::MAX, |Reverse((due, _))| *due);
+        let until = next.min(now + STOP_CHECK_NS);
+        if self.blocked.is_empty() {
+            return if until <= now { now } else { clock::wait_until(until) };
+        }
+        if now < self.next_poll_ns && until <= now {
+            return now;
+        }
+        self.poll(until.saturating_sub(now + clock::GUARD_NS));
+        let mut now = clock::monotonic_ns();
+        self.next_poll_ns = now + POLL_EVERY_NS;
+        // A socket that has become writable is due at once; otherwise the rest is spun.
+        if self.due.peek().is_some_and(|Reverse((due, _))| *due == next)
+            && until.saturating_sub(now) <= clock::GUARD_NS
+        {
+            now = clock::wait_until(until);
+        }
+        now
+    }
+
+    /// Waits at most `timeout_ns` for blocked sockets and makes the writable ones due.
+    fn poll(&mut self, timeout_ns: u64) {
+        const MOST: usize = 256;
+        let first = self.blocked.len().saturating_sub(MOST);
+        let watched = &self.blocked[first..];
+        let flows = &self.flows;
+        let mut fds = [const { None }; MOST];
+        for (fd, &index) in fds.iter_mut().zip(watched) {
+            let socket = flows[index].tx.socket.socket.as_fd();
+            *fd = Some(PollFd::new(socket, PollFlags::POLLOUT));
+        }
+        let mut ready = [false; MOST];
+        {
+            let mut list: [PollFd<'_>; MOST] = std::array::from_fn(|i| {
+                fds[i].take().unwrap_or_else(|| {
+                    PollFd::new(flows[watched[0]].tx.socket.socket.as_fd(), PollFlags::empty())
+                })
+            });
+            let nanos = i64::try_from(timeout_ns).unwrap_or(i64::MAX);
+            let timeout = TimeSpec::new(nanos / 1_000_000_000, nanos % 1_000_000_000);
+            match nix::poll::ppoll(&mut list[..watched.len()], Some(timeout), None) {
+                Ok(0) | Err(_) => {}
+                Ok(_) => {
+                    for (ready, fd) in ready.iter_mut().zip(&list[..watched.len()]) {
+                        *ready = fd.any().unwrap_or(true);
+                    }
+                }
+            }
+        }
+        let now = clock::monotonic_ns();
+        let mut place = 0;
+        let due = &mut self.due;
+        self.blocked.retain(|&index| {
+            let position = place;
+            place += 1;
+            let woken =
+                position >= first && ready[position - first] || now >= flows[index].give_up_ns;
+            if woken {
+                due.push(Reverse((now, index)));
+            }
+            !woken
+        });
+    }
+
+    /// Sends what a flow owes.
+    fn turn(&mut self, index: usize, now_ns: u64) -> Next {
+        let flow = &mut self.flows[index];
+        let mut now_ns = now_ns;
+        for _ in 0..BATCHES_A_TURN {
+            while flow.pending.len() < BATCH
+                && let Some(departure) = flow.pacer.take(now_ns - flow.start_ns)
+            {
+                flow.pending.push(departure);
+            }
+            if flow.pending.is_empty() {
+                break;
+            }
+            if now_ns >= flow.give_up_ns {
+                if flow.unpaced {
+                    return Next::Ended(flow.ending(), false);
+                }
+                let late_ms = (now_ns - flow.start_ns - flow.pending[0].due_ns) / 1_000_000;
+                let reason = format!(
+                    "time over with packets due {late_ms} ms ago: this host or the path is too slow"
+                );
+                return Next::Ended(reason, true);
+            }
+            let stamp_ns = self.unix.at(clock::monotonic_ns());
+            let sent = match flow.tx.flow.spec().proto {
+                Proto::Tcp => flow.send_stream(&mut self.heads, stamp_ns),
+                _ => flow.send_datagrams(&mut self.heads, stamp_ns, self.identifier),
+            };
+            match sent {
+                Ok(count) => {
+                    let short = count < flow.pending.len();
+                    flow.account(count, stamp_ns, now_ns, self.log.as_mut());
+                    if short && flow.tx.flow.spec().proto == Proto::Tcp {
+                        return Next::Writable;
+                    }
+                }
+                Err(error) => match flow.refuse(error) {
+                    Refused::Again => {}
+                    Refused::Writable => return Next::Writable,
+                    Refused::Later => return Next::At(now_ns + NO_BUFFERS_NS),
+                    Refused::Ended(reason) => return Next::Ended(reason, false),
+                },
+            }
+            now_ns = clock::monotonic_ns();
+        }
+        if !flow.pending.is_empty() {
+            return Next::At(now_ns);
+        }
+        match flow.pacer.next_ns() {
+            Some(next) => Next::At(flow.start_ns + next),
+            None => Next::Ended(flow.ending(), false),
+        }
+    }
+}
+
+/// What to do after the kernel refused a packet.
+enum Refused {
+    Again,
+    Writable,
+    Later,
+    Ended(String),
+}
+
+impl Running {
+    /// Sends pending packets as datagrams; returns how many the kernel took.
+    fn send_datagrams(
+        &self,
+        heads: &mut [[u8; HEAD_LEN]; BATCH],
+        stamp_ns: u64,
+        identifier: u16,
+    ) -> io::Result<usize> {
+        let id = self.tx.flow.spec().id;
+        let icmp = self.tx.flow.spec().proto == Proto::Icmp;
+        let v6 = self.tx.socket.remote.is_ipv6();
+        let mut packets = [Outgoing { head: &[], body: &[] }; BATCH];
+        for ((packet, head), departure) in packets.iter_mut().zip(heads).zip(&self.pending) {
+            let (front, header) =
+                head.split_first_chunk_mut::<{ icmp::HEADER_LEN }>().expect("a head has 28 bytes");
+            let header = header.first_chunk_mut().expect("a head has 28 bytes");
+            let used = PacketHeader::write(
+                self.tx.handle,
+                departure.seq,
+                stamp_ns,
+                departure.size,
+                header,
+            );
+            let body = self.tx.content.of(id, departure.seq, departure.size as usize - used);
+            if icmp {
+                let over = self.tx.socket.raw_v4.then_some([&header[..used], body]);
+                // Only the low bits of the sequence number fit an echo header.
+                let sequence = (departure.seq & 0xFFFF) as u16;
+                icmp::write_request(front, v6, identifier, sequence, over);
+            }
+            let from = if icmp { 0 } else { icmp::HEADER_LEN };
+            *packet = Outgoing { head: &head[from..icmp::HEADER_LEN + used], body };
+        }
+        mmsg::send(self.tx.socket.socket.as_fd(), &packets[..self.pending.len()])
+    }
+
+    /// Writes pending packets into a stream; returns how many went in whole.
+    fn send_stream(
+        &mut self,
+        heads: &mut [[u8; HEAD_LEN]; BATCH],
+        stamp_ns: u64,
+    ) -> io::Result<usize> {
+        const FRAME: usize = FRAME_LEN as usize;
+        let id = self.tx.flow.spec().id;
+        let mut slices = [IoSlice::new(&[]); 2 * BATCH];
+        for (i, (head, departure)) in heads.iter_mut().zip(&self.pending).enumerate() {
+            let started = i == 0 && self.partial > 0;
+            let stamp_ns = if started { self.partial_stamp_ns } else { stamp_ns };
+            let (frame, header) = head.split_at_mut(FRAME);
+            frame.copy_from_slice(&departure.size.to_le_bytes());
+            let header = header.first_chunk_mut().expect("a head has 28 bytes");
+            let inner = departure.size - FRAME_LEN;
+            let used =
+                FRAME + PacketHeader::write(self.tx.handle, departure.seq, stamp_ns, inner, header);
+            let body = self.tx.content.of(id, departure.seq, departure.size as usize - used);
+            let skip = if started { self.partial } else { 0 };
+            slices[2 * i] = IoSlice::new(&head[skip.min(used)..used]);
+            slices[2 * i + 1] = IoSlice::new(&body[skip.saturating_sub(used)..]);
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let slices = &slices[..2 * self.pending.len()];
+        let taken = self.tx.socket.socket.send_vectored_with_flags(slices, flags)?;
+        let mut rest = self.partial + taken;
+        let mut whole = 0;
+        while let Some(departure) = self.pending.get(whole)
+            && rest >= departure.size as usize
+        {
+            rest -= departure.size as usize;
+            whole += 1;
+        }
+        if rest > 0 && (whole > 0 || self.partial == 0) {
+            self.partial_stamp_ns = stamp_ns;
+        }
+        self.partial = rest;
+        Ok(whole)
+    }
+
+    /// Logs and counts the first `count` pending packets as sent.
+    fn account(
+        &mut self,
+        count: usize,
+        stamp_ns: u64,
+        now_ns: u64,
+        mut log: Option<&mut Producer>,
+    ) {
+        let mut bytes = 0;
+        for departure in &self.pending[..count] {
+            bytes += u64::from(departure.size);
+            if let Some(log) = log.as_deref_mut() {
+                let Departure { seq, size, due_ns } = *departure;
+                log.push(&Record::sent(self.tx.log_index, seq, size, due_ns, stamp_ns), now_ns);
+            }
+        }
+        if let Some(last) = count.checked_sub(1) {
+            let lateness_ns = (now_ns - self.start_ns).saturating_sub(self.pending[last].due_ns);
+            self.tx.live.sent(count as u64, bytes, lateness_ns);
+        }
+        self.packets += count as u64;
+        self.bytes += bytes;
+        self.pending.drain(..count);
+    }
+
+    /// Decides about an error of the first pending packet.
+    fn refuse(&mut self, error: io::Error) -> Refused {
+        let stream = self.tx.flow.spec().proto == Proto::Tcp;
+        match error.raw_os_error() {
+            _ if error.kind() == ErrorKind::WouldBlock => return Refused::Writable,
+            Some(libc::EINTR) => return Refused::Again,
+            Some(libc::ENOBUFS | libc::ENOMEM) => return Refused::Later,
+            // An ICMP message about an earlier packet; this one was not tried.
+            Some(libc::ECONNREFUSED) if !stream => {}
+            _ if stream => {
+                return Refused::Ended(format!("the connection broke: {error}"));
+            }
+            _ => {
+                self.pending.remove(0);
+                self.failed += 1;
+            }
+        }
+        if self.last_error.is_none() {
+            let flow = self.tx.flow.spec().id;
+            tracing::warn!(flow, to = %self.tx.socket.remote, %error, "a packet was refused");
+        }
+        self.last_error = Some(error);
+        Refused::Again
+    }
+
+    /// Why a flow whose schedule is at its end has ended.
+    fn ending(&self) -> String {
+        match &self.last_error {
+            Some(error) => format!("end of the schedule; the last refusal said: {error}"),
+            None => "end of the schedule".to_owned(),
+        }
+    }
+}

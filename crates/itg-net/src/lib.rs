@@ -1,0 +1,27 @@
+//! Sockets, clocks, threads, batched I/O and pacing on real time: what drives the pure crates on a
+//! real host. All `unsafe` of the project's own code is here, in [`mmsg`] and `sys`, each with its
+//! reason.
+#![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
+
+pub mod clock;
+mod control;
+mod engine;
+mod frames;
+pub mod host;
+mod icmp;
+mod live;
+mod log;
+pub mod mmsg;
+mod receiver;
+mod rx;
+mod sender;
+mod socket;
+
+mod sys;
+mod window;
+
+pub use live::{FlowLive, FlowReading};
+pub use log::{Log, LogLimits, LogOutcome, Producer};
+pub use receiver::{Receiver, ReceiverOptions, ReceiverOutcome};
+pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};
+pub use socket::{SocketError, resolve};

@@ -1,0 +1,282 @@
+//! Many datagrams with one system call: `sendmmsg` and `recvmmsg`, with kernel receive stamps, TTL
+//! and traffic class.
+//!
+//! All scratch memory is allocated once. Raw pointers into it, or into the caller's slices, live
+//! only for the duration of one call.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "lengths of small C structs and the kernel's one-byte values in C ints"
+)]
+
+use std::io;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
+
+/// Datagrams in one call.
+pub const BATCH: usize = 64;
+/// Bytes for control messages of one datagram: a stamp (two 64-bit words), TTL and class (an int
+/// each), with their headers; doubled.
+const CONTROL_LEN: usize = 192;
+
+/// One datagram to send, in two pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// First bytes.
+    pub head: &'a [u8],
+    /// The rest.
+    pub body: &'a [u8],
+}
+
+fn empty_msghdr() -> msghdr {
+    // SAFETY: msghdr is a C struct of integers and pointers; all-zero is a valid (empty) value.
+    unsafe { mem::zeroed() }
+}
+
+fn iov(bytes: &[u8]) -> iovec {
+    iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+/// Sends datagrams of one connected socket without waiting; returns how many the kernel took.
+///
+/// # Errors
+/// The error of the first datagram, when none was taken.
+pub fn send(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+    let count = packets.len().min(BATCH);
+    let mut iovs = [[iov(&[]); 2]; BATCH];
+    let mut headers = [const { mem::MaybeUninit::<mmsghdr>::uninit() }; BATCH];
+    for (i, packet) in packets[..count].iter().enumerate() {
+        iovs[i] = [iov(packet.head), iov(packet.body)];
+        let mut header = empty_msghdr();
+        header.msg_iov = iovs[i].as_mut_ptr();
+        header.msg_iovlen = 2;
+        headers[i].write(mmsghdr { msg_hdr: header, msg_len: 0 });
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the first `count` headers were written above; their pointers lead to `iovs` and to the
+    // caller's slices, all alive during the call, which only reads them. `count` ≤ 64 fits.
+    let sent = unsafe {
+        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count as u32, flags)
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// One received datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Its first bytes, as many as the buffer holds.
+    pub bytes: &'a [u8],
+    /// Its whole length in bytes.
+    pub len: usize,
+    /// Where it came from.
+    pub source: Option<SocketAddr>,
+    /// When it arrived: the kernel's stamp, Unix nanoseconds.
+    pub arrived_ns: Option<u64>,
+    /// Time to live or hop limit as received; 0 if not told.
+    pub ttl: u8,
+    /// Traffic class byte as received; 0 if not told.
+    pub tos: u8,
+}
+
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL_LEN]);
+
+/// Buffers for one `recvmmsg` call.
+pub struct RecvBatch {
+    buffer_len: usize,
+    buffers: Box<[u8]>,
+    names: Box<[sockaddr_storage]>,
+    controls: Box<[Control]>,
+    iovs: Box<[iovec]>,
+    headers: Box<[mmsghdr]>,
+    /// Headers that the kernel has written to, from the first: they must be made anew.
+    used: usize,
+}
+
+// SAFETY: the raw pointers in `iovs` and `headers` lead only into buffers that this value owns, and
+// they are written anew before each use.
+unsafe impl Send for RecvBatch {}
+
+impl std::fmt::Debug for RecvBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecvBatch").field("buffer_len", &self.buffer_len).finish_non_exhaustive()
+    }
+}
+
+impl RecvBatch {
+    /// Buffers for `count` datagrams, at most 64, of which the first `buffer_len` bytes are kept.
+    #[must_use]
+    pub fn new(count: usize, buffer_len: usize) -> Self {
+        let count = count.min(BATCH);
+        // SAFETY: sockaddr_storage is plain integers; all-zero is valid.
+        let name: sockaddr_storage = unsafe { mem::zeroed() };
+        Self {
+            buffer_len,
+            buffers: vec![0; count * buffer_len].into_boxed_slice(),
+            names: vec![name; count].into_boxed_slice(),
+            controls: vec![Control([0; CONTROL_LEN]); count].into_boxed_slice(),
+            iovs: vec![iov(&[]); count].into_boxed_slice(),
+            headers: vec![mmsghdr { msg_hdr: empty_msghdr(), msg_len: 0 }; count]
+                .into_boxed_slice(),
+            used: count,
+        }
+    }
+
+    /// Datagrams that one call can take.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// Takes what has arrived, without waiting, and returns the number of datagrams.
+    ///
+    /// # Errors
+    /// The kernel's, `WouldBlock` when nothing has arrived.
+    pub fn recv(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        for (i, header) in self.headers[..self.used].iter_mut().enumerate() {
+            let buffer = &mut self.buffers[i * self.buffer_len..][..self.buffer_len];
+            self.iovs[i] = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            let mut fresh = empty_msghdr();
+            fresh.msg_name = ptr::from_mut(&mut self.names[i]).cast();
+            fresh.msg_namelen = size_of::<sockaddr_storage>() as u32;
+            fresh.msg_iov = &raw mut self.iovs[i];
+            fresh.msg_iovlen = 1;
+            fresh.msg_control = self.controls[i].0.as_mut_ptr().cast();
+            fresh.msg_controllen = CONTROL_LEN;
+            *header = mmsghdr { msg_hdr: fresh, msg_len: 0 };
+        }
+        // SAFETY: every header was filled, above or before an earlier call that did not use it, with
+        // pointers into heap buffers that `self` owns and that are as long as stated; the kernel writes at most that much. MSG_TRUNC makes msg_len
+        // the datagram's whole length, it never makes the kernel write more.
+        let got = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                self.headers.len() as u32,
+                libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+                ptr::null_mut(),
+            )
+        };
+        let got = usize::try_from(got).map_err(|_| io::Error::last_os_error());
+        // A failed call may have touched the first header.
+        self.used = *got.as_ref().unwrap_or(&1);
+        got
+    }
+
+    /// Datagram `i` of the last call.
+    ///
+    /// # Panics
+    /// When `i` is not below the number that the last call returned.
+    #[must_use]
+    pub fn get(&self, i: usize) -> Datagram<'_> {
+        let header = &self.headers[i];
+        let len = header.msg_len as usize;
+        let kept = len.min(self.buffer_len);
+        let mut datagram = Datagram {
+            bytes: &self.buffers[i * self.buffer_len..][..kept],
+            len,
+            source: address(&self.names[i], header.msg_hdr.msg_namelen as usize),
+            arrived_ns: None,
+            ttl: 0,
+            tos: 0,
+        };
+        let used = header.msg_hdr.msg_controllen.min(CONTROL_LEN);
+        read_control(&self.controls[i].0[..used], &mut datagram);
+        datagram
+    }
+}
+
+/// Reads what the kernel says beside a datagram.
+fn read_control(mut control: &[u8], datagram: &mut Datagram<'_>) {
+    const HEAD: usize = size_of::<cmsghdr>();
+    let int = |data: &[u8]| data.first_chunk().map(|b| i32::from_ne_bytes(*b));
+    while let Some((head, _)) = control.split_first_chunk::<HEAD>() {
+        let (len, rest) = head.split_first_chunk::<8>().expect("a cmsghdr is 16 bytes");
+        let len = usize::from_ne_bytes(*len);
+        let (level, kind) = (int(rest).unwrap_or(0), int(&rest[4..]).unwrap_or(0));
+        if len < HEAD || len > control.len() {
+            return;
+        }
+        let data = &control[HEAD..len];
+        let byte = int(data).or_else(|| data.first().map(|b| i32::from(*b))).unwrap_or(0);
+        match (level, kind) {
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                let word = |at: usize| data.get(at..at + 8).and_then(|b| b.first_chunk().copied());
+                if let (Some(seconds), Some(nanos)) = (word(0), word(8)) {
+                    datagram.arrived_ns = Some(
+                        u64::from_ne_bytes(seconds) * 1_000_000_000 + u64::from_ne_bytes(nanos),
+                    );
+                }
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                datagram.ttl = byte as u8;
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                datagram.tos = byte as u8;
+            }
+            _ => {}
+        }
+        control = control.get(len.next_multiple_of(8)..).unwrap_or(&[]);
+    }
+}
+
+fn address(storage: &sockaddr_storage, len: usize) -> Option<SocketAddr> {
+    // SAFETY: sockaddr_storage is large and aligned enough for sockaddr_in and sockaddr_in6, both
+    // plain integers, and is fully initialised; the family says which one the kernel wrote.
+    unsafe {
+        match i32::from(storage.ss_family) {
+            libc::AF_INET if len >= size_of::<libc::sockaddr_in>() => {
+                let v4 = &*ptr::from_ref(storage).cast::<libc::sockaddr_in>();
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
+            }
+            libc::AF_INET6 if len >= size_of::<libc::sockaddr_in6>() => {
+                let v6 = &*ptr::from_ref(storage).cast::<libc::sockaddr_in6>();
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let port = u16::from_be(v6.sin6_port);
+                Some(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id)))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_arrives_with_lengths_sources_and_stamps() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let to = UdpSocket::bind(address).expect("loopback");
+            crate::socket::ask_for_stamps(&to).expect("stamps");
+            let from = UdpSocket::bind(address).expect("loopback");
+            from.connect(to.local_addr().expect("bound")).expect("loopback");
+            let body = [7; 1400];
+            let packets: Vec<_> =
+                (0..10).map(|i| Outgoing { head: b"head", body: &body[..i * 100] }).collect();
+            assert_eq!(send(from.as_fd(), &packets).expect("sent"), 10);
+            let mut batch = RecvBatch::new(64, 8);
+            assert_eq!(batch.recv(to.as_fd()).expect("arrived"), 10);
+            for i in 0..10 {
+                let datagram = batch.get(i);
+                assert_eq!(datagram.len, 4 + i * 100, "datagram {i} of {address}");
+                assert_eq!(&datagram.bytes[..4], b"head");
+                assert_eq!(datagram.source, from.local_addr().ok());
+                let stamp = datagram.arrived_ns.expect("a kernel stamp");
+                assert!(crate::clock::unix_ns().abs_diff(stamp) < 5_000_000_000);
+                assert_eq!(datagram.ttl, 64, "{address}");
+            }
+            let error = batch.recv(to.as_fd()).expect_err("nothing is left");
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+}

@@ -1,0 +1,694 @@
+//! A receiver: answers senders on the signalling port, opens data sockets for their flows, and logs
+//! what arrives, for as long as it runs and for many senders at once.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use itg_core::flow::{FlowSpec, Proto};
+use itg_record::{FlowInfo, LogInfo, Side};
+use itg_session::{
+    FlowArrivals, FlowCounts, LogSummary, Message, OpenReply, OpenedFlow, PONG_FLOWS,
+    ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, Timeouts,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::control::{Channel, Heard, sleep_until};
+use crate::host;
+use crate::live::FlowLive;
+use crate::log::{Log, LogLimits, LogOutcome};
+use crate::rx::{Command, RxFlow, RxHandle};
+use crate::socket::{self, SocketError, plain};
+
+/// Flows at the same time, of all senders together.
+const MAX_FLOWS: usize = 65_536;
+/// Senders at the same time.
+const MAX_SESSIONS: usize = 1024;
+/// Data sockets at the same time.
+const MAX_SOCKETS: usize = 1024;
+/// The log that all senders share; the others are those that senders have asked for.
+const COMMON_LOG: usize = 0;
+
+/// What a receiver is asked to be.
+#[derive(Clone, Debug)]
+pub struct ReceiverOptions {
+    /// Where senders connect; an unspecified address stands for all, of both IP versions.
+    pub listen: SocketAddr,
+    /// Data port of flows that do not ask for another one; 0 lets the system choose.
+    pub data_port: u16,
+    /// Log of all flows.
+    pub log: Option<PathBuf>,
+    /// Directory for logs that senders ask for; without it such wishes are refused.
+    pub log_dir: Option<PathBuf>,
+    /// End after the first sender has left.
+    pub once: bool,
+    /// Name of the program, for peers and logs.
+    pub program: String,
+    /// Its version.
+    pub version: String,
+    /// Every resolved setting, for the log.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What a receiver has done.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiverOutcome {
+    /// Senders that were served, refused ones included.
+    pub sessions: u64,
+    /// Packets that belonged to a flow.
+    pub packets: u64,
+    /// The common log.
+    pub log: Option<LogOutcome>,
+}
+
+/// A receiver whose sockets are open.
+#[derive(Debug)]
+pub struct Receiver {
+    listeners: Vec<TcpListener>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: ReceiverOptions,
+    boot_id: String,
+    rx: RxHandle,
+    sockets: Mutex<Sockets>,
+    slots: Mutex<Slots>,
+    /// The common log is given back at the end.
+    log: Mutex<Option<Log>>,
+    next_log: AtomicUsize,
+    packets: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Data sockets by protocol and the address that was asked for.
+#[derive(Debug, Default)]
+struct Sockets {
+    open: BTreeMap<(Proto, SocketAddr), DataPort>,
+    next_id: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DataPort {
+    id: usize,
+    port: u16,
+    flows: usize,
+}
+
+/// Places in the table of flows.
+#[derive(Debug, Default)]
+struct Slots {
+    free: Vec<usize>,
+    next: usize,
+}
+
+impl Slots {
+    fn take(&mut self) -> Option<usize> {
+        self.free.pop().or_else(|| {
+            (self.next < MAX_FLOWS).then(|| {
+                self.next += 1;
+                self.next - 1
+            })
+        })
+    }
+}
+
+impl Receiver {
+    /// Opens the signalling port, the common log and the usual data ports.
+    ///
+    /// # Errors
+    /// A port that is taken, a log that cannot be written: named, with what can be done.
+    pub fn bind(options: ReceiverOptions) -> Result<Self, SocketError> {
+        let mut listeners = Vec::new();
+        let mut addresses = vec![options.listen];
+        if options.listen.ip().is_unspecified() {
+            let other: IpAddr = if options.listen.is_ipv4() {
+                Ipv6Addr::UNSPECIFIED.into()
+            } else {
+                Ipv4Addr::UNSPECIFIED.into()
+            };
+            addresses.push(SocketAddr::new(other, options.listen.port()));
+        }
+        for address in addresses {
+            match listen(address) {
+                Ok(listener) => listeners.push(listener),
+                // A host without one of the IP versions serves the other.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EAFNOSUPPORT)
+                        || error.raw_os_error() == Some(libc::EADDRNOTAVAIL) =>
+                {
+                    tracing::debug!(%address, %error, "not listening");
+                }
+                Err(error) => {
+                    let hint = match error.raw_os_error() {
+                        Some(libc::EADDRINUSE) => {
+                            ": another receiver runs there; stop it or choose another port with --listen"
+                        }
+                        Some(libc::EACCES) => ": ports below 1024 need root",
+                        _ => "",
+                    };
+                    return Err(SocketError::new(
+                        format!("listening for senders on {address}"),
+                        format!("{error}{hint}"),
+                    ));
+                }
+            }
+        }
+        if listeners.is_empty() {
+            return Err(SocketError::new(
+                format!("listening for senders on {}", options.listen),
+                "no interface of this host has that address",
+            ));
+        }
+        let failed = |what: &str, error: &io::Error| SocketError::new(what, error.to_string());
+        let rx = RxHandle::start("itg-receive").map_err(|e| failed("the receiving thread", &e))?;
+        let mut log = None;
+        if let Some(path) = &options.log {
+            let info = log_info(&options);
+            let created = Log::create(path, info, LogLimits::default())
+                .map_err(|error| SocketError::new("the receiver's log", error.to_string()))?;
+            rx.ask(Command::Log { id: COMMON_LOG, producer: created.producer() });
+            log = Some(created);
+        }
+        if let Some(dir) = options.log_dir.as_ref().filter(|dir| !dir.is_dir()) {
+            return Err(SocketError::new(
+                format!("--log-dir {}", dir.display()),
+                "there is no such directory: create it first",
+            ));
+        }
+        let shared = Arc::new(Shared {
+            options,
+            boot_id: host::boot_id(),
+            rx,
+            sockets: Mutex::default(),
+            slots: Mutex::default(),
+            log: Mutex::new(log),
+            next_log: AtomicUsize::new(COMMON_LOG + 1),
+            packets: AtomicU64::new(0),
+        });
+        Ok(Self { listeners, shared })
+    }
+
+    /// Where senders can connect.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok())
+    }
+
+    /// Serves until `stop` holds a reason (or, with `once`, until the first sender has left).
+    pub async fn serve(self, stop: watch::Receiver<Option<String>>) -> ReceiverOutcome {
+        let (accepted, mut connections) = mpsc::channel(16);
+        let mut accepting = JoinSet::new();
+        for listener in self.listeners {
+            accepting.spawn(accept(listener, accepted.clone()));
+        }
+        let mut sessions = JoinSet::new();
+        let mut stopped = stop.clone();
+        let mut count = 0;
+        loop {
+            tokio::select! {
+                Some((stream, peer)) = connections.recv() => {
+                    count += 1;
+                    let peer = plain(peer);
+                    if sessions.len() >= MAX_SESSIONS {
+                        sessions.spawn(turn_away(stream));
+                    } else {
+                        let task = Session::new(Arc::clone(&self.shared), peer, stop.clone());
+                        sessions.spawn(task.run(stream));
+                    }
+                }
+                Some(_) = sessions.join_next() => {
+                    if self.shared.options.once {
+                        break;
+                    }
+                }
+                reason = stopped.wait_for(Option::is_some) => {
+                    if let Ok(reason) = reason {
+                        tracing::info!("stopping: {}", reason.as_deref().unwrap_or_default());
+                    }
+                    break;
+                }
+            }
+        }
+        accepting.shutdown().await;
+        // Sessions see the stop themselves; each ends by its deadlines.
+        while sessions.join_next().await.is_some() {}
+        let shared = self.shared;
+        let closed = tokio::task::spawn_blocking(move || {
+            shared.rx.close_log(COMMON_LOG);
+            let log = lock(&shared.log).take().map(Log::close);
+            ReceiverOutcome { sessions: 0, packets: shared.packets.load(Ordering::Relaxed), log }
+        });
+        let outcome = closed.await.unwrap_or_default();
+        ReceiverOutcome { sessions: count, ..outcome }
+    }
+}
+
+async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStream, SocketAddr)>) {
+    loop {
+        match listener.accept().await {
+            Ok(connection) => {
+                if accepted.send(connection).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a sender's connection was not accepted");
+                tokio::time::sleep(clock::ns(100_000_000)).await;
+            }
+        }
+    }
+}
+
+async fn turn_away(stream: TcpStream) {
+    let mut channel = Channel::new(stream);
+    let reason = format!("this receiver serves {MAX_SESSIONS} senders already: try later");
+    if let Err(error) = channel.say(Message::Refuse { reason }).await {
+        tracing::debug!(%error, "turning a sender away");
+    }
+    channel.close().await;
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn log_info(options: &ReceiverOptions) -> LogInfo {
+    host::log_info(
+        Side::Receiver,
+        &options.program,
+        &options.version,
+        String::new(),
+        None,
+        options.settings.clone(),
+    )
+}
+
+/// A log that a sender has asked for by name: a plain file name within the directory.
+fn log_path(dir: &Path, name: &str) -> Result<PathBuf, String> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(file)), None) if !name.ends_with('/') && name.len() <= 200 => {
+            Ok(dir.join(file))
+        }
+        _ => Err(format!(
+            "log name `{name}`: give a plain file name; the receiver chooses the directory"
+        )),
+    }
+}
+
+/// One sender's connection.
+struct Session {
+    shared: Arc<Shared>,
+    peer: SocketAddr,
+    stop: watch::Receiver<Option<String>>,
+    machine: ReceiverSession,
+    /// What other threads tell this session.
+    told: mpsc::UnboundedSender<ReceiverInput>,
+    tellings: mpsc::UnboundedReceiver<ReceiverInput>,
+    flows: BTreeMap<u32, Opened>,
+    run: String,
+    seed: u64,
+    boot_id: String,
+    log: SessionLog,
+    records: u64,
+}
+
+/// Where this sender's packets are logged.
+enum SessionLog {
+    None,
+    Common,
+    Own(usize, Log),
+    Impossible(String),
+}
+
+/// What a flow of this session uses.
+struct Opened {
+    slot: usize,
+    socket: (Proto, SocketAddr),
+    live: Arc<FlowLive>,
+}
+
+impl Session {
+    fn new(shared: Arc<Shared>, peer: SocketAddr, stop: watch::Receiver<Option<String>>) -> Self {
+        let (told, tellings) = mpsc::unbounded_channel();
+        let config = ReceiverConfig {
+            program: format!("{} {}", shared.options.program, shared.options.version),
+            host: host::name(),
+            boot_id: shared.boot_id.clone(),
+            max_flows: u32::try_from(MAX_FLOWS).expect("65 536 fits"),
+            timeouts: Timeouts::default(),
+        };
+        Self {
+            machine: ReceiverSession::new(config, clock::machine_ns()),
+            shared,
+            peer,
+            stop,
+            told,
+            tellings,
+            flows: BTreeMap::new(),
+            run: String::new(),
+            seed: 0,
+            boot_id: String::new(),
+            log: SessionLog::None,
+            records: 0,
+        }
+    }
+
+    async fn run(mut self, stream: TcpStream) {
+        let local = stream.local_addr().ok().map(plain);
+        let mut channel = Channel::new(stream);
+        let mut stopping = false;
+        let mut out = Vec::new();
+        while !self.machine.is_over() {
+            let input = tokio::select! {
+                // What has come in goes before a time-out.
+                biased;
+                heard = channel.hear() => match heard {
+                    Heard::Message(message) => ReceiverInput::Message(message),
+                    Heard::Garbage(error) => ReceiverInput::Garbage(error),
+                    Heard::Lost(why) => ReceiverInput::Lost(why),
+                },
+                Some(told) = self.tellings.recv() => told,
+                () = sleep_until(self.machine.deadline()) => ReceiverInput::Timer,
+                stop = self.stop.wait_for(Option::is_some), if !stopping => {
+                    stopping = true;
+                    let reason = stop.ok().and_then(|reason| reason.clone());
+                    ReceiverInput::Shutdown(reason.unwrap_or_else(|| "the receiver ends".to_owned()))
+                }
+            };
+            if let ReceiverInput::FlowCounted(counts) = &input {
+                self.release(counts);
+            }
+            self.machine.handle(clock::machine_ns(), input, &mut out);
+            let mut lost = None;
+            for output in out.drain(..) {
+                match output {
+                    ReceiverOutput::Send(mut message) => {
+                        if let Message::Pong { arrived, .. } = &mut message {
+                            arrived.extend(self.arrivals());
+                        }
+                        if lost.is_none() {
+                            lost = channel.say(message).await.err();
+                        }
+                    }
+                    other => self.act(other, local).await,
+                }
+            }
+            if let Some(why) = lost {
+                self.machine.handle(clock::machine_ns(), ReceiverInput::Lost(why), &mut out);
+                for output in std::mem::take(&mut out) {
+                    if !matches!(output, ReceiverOutput::Send(_)) {
+                        self.act(output, local).await;
+                    }
+                }
+            }
+        }
+        channel.close().await;
+    }
+
+    async fn act(&mut self, output: ReceiverOutput, local: Option<SocketAddr>) {
+        match output {
+            ReceiverOutput::Send(_) => {}
+            ReceiverOutput::Accept { run, seed, program, host, boot_id, flows, recv_log } => {
+                tracing::info!(
+                    "sender {} ({host}, {program}): run {run}, {flows} flows",
+                    self.peer
+                );
+                (self.run, self.seed, self.boot_id) = (run, seed, boot_id);
+                self.log = self.choose_log(recv_log);
+            }
+            ReceiverOutput::Open(spec) => {
+                let flow = spec.id;
+                let result = self.open(*spec, local);
+                self.tell(ReceiverInput::FlowOpened(OpenReply { flow, result }));
+            }
+            ReceiverOutput::Start { epoch_unix_ns } => {
+                for opened in self.flows.values() {
+                    self.shared.rx.ask(Command::Start { slot: opened.slot, epoch_unix_ns });
+                }
+            }
+            ReceiverOutput::End { totals } => {
+                let told = self.told.clone();
+                if let Some(opened) = self.flows.get(&totals.flow) {
+                    let done =
+                        Box::new(move |counts| drop(told.send(ReceiverInput::FlowCounted(counts))));
+                    self.shared.rx.ask(Command::End { slot: opened.slot, totals, done });
+                }
+            }
+            ReceiverOutput::Abandon { reason } => self.abandon(&reason),
+            ReceiverOutput::CloseLog => {
+                let summary = self.close_log().await;
+                self.tell(ReceiverInput::LogClosed(summary));
+            }
+            ReceiverOutput::Disconnect { reason } => {
+                tracing::info!("sender {}: {reason}", self.peer);
+            }
+        }
+    }
+
+    /// What has arrived of the first flows.
+    fn arrivals(&self) -> impl Iterator<Item = FlowArrivals> + '_ {
+        self.flows.iter().take(PONG_FLOWS).map(|(&flow, opened)| FlowArrivals {
+            flow,
+            packets: opened.live.read().received_packets,
+        })
+    }
+
+    fn tell(&self, input: ReceiverInput) {
+        // The receiving end is a field of this same value.
+        drop(self.told.send(input));
+    }
+
+    fn choose_log(&self, wish: Option<String>) -> SessionLog {
+        let options = &self.shared.options;
+        match (wish, &options.log_dir) {
+            (None, _) if options.log.is_some() => SessionLog::Common,
+            (None, _) => SessionLog::None,
+            (Some(_), None) => SessionLog::Impossible(
+                "the receiver keeps no logs for senders: start it with --log-dir DIR".to_owned(),
+            ),
+            (Some(name), Some(dir)) => {
+                let created = log_path(dir, &name).and_then(|path| {
+                    Log::create(&path, log_info(options), LogLimits::default())
+                        .map_err(|error| error.to_string())
+                });
+                match created {
+                    Err(why) => SessionLog::Impossible(why),
+                    Ok(log) => {
+                        let id = self.shared.next_log.fetch_add(1, Ordering::Relaxed);
+                        self.shared.rx.ask(Command::Log { id, producer: log.producer() });
+                        SessionLog::Own(id, log)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Prepares sockets and the table entry of a flow.
+    fn open(&mut self, spec: FlowSpec, local: Option<SocketAddr>) -> Result<OpenedFlow, String> {
+        let log = match &self.log {
+            SessionLog::None => None,
+            SessionLog::Common => Some(COMMON_LOG),
+            SessionLog::Own(id, _) => Some(*id),
+            SessionLog::Impossible(why) => return Err(why.clone()),
+        };
+        let v6 = self.peer.is_ipv6();
+        let listen = self.shared.options.listen.ip();
+        let ip = match (listen.is_unspecified(), v6) {
+            (true, false) => Ipv4Addr::UNSPECIFIED.into(),
+            (true, true) => Ipv6Addr::UNSPECIFIED.into(),
+            (false, _) => listen,
+        };
+        let port = match spec.proto {
+            Proto::Icmp => 0,
+            _ => spec.socket.dest_port.unwrap_or(self.shared.options.data_port),
+        };
+        let slot = lock(&self.shared.slots)
+            .take()
+            .ok_or("this receiver has as many flows as it can serve: try later")?;
+        let asked = (spec.proto, SocketAddr::new(ip, port));
+        let data = match self.shared.data_port(asked) {
+            Ok(data) => data,
+            Err(error) => {
+                lock(&self.shared.slots).free.push(slot);
+                return Err(error.to_string());
+            }
+        };
+        // The slot in the low half, noise in the high one: strays and strangers do not match.
+        let noise = (host::random_u64() & 0xFFFF_0000) as u32;
+        let handle = noise | u32::try_from(slot).expect("below 65 536");
+        let flow = spec.id;
+        let to = local.map_or(ip, |address| address.ip());
+        let introduction = log.map(|_| {
+            Box::new(FlowInfo {
+                index: 0,
+                flow,
+                run: self.run.clone(),
+                seed: self.seed,
+                src: SocketAddr::new(self.peer.ip(), 0).to_string(),
+                dst: SocketAddr::new(to, data.port).to_string(),
+                epoch_unix_ns: 0,
+                sender_boot_id: self.boot_id.clone(),
+                receiver_boot_id: self.shared.boot_id.clone(),
+                notices: Vec::new(),
+                spec: spec.clone(),
+            })
+        });
+        let live = Arc::new(FlowLive::default());
+        self.shared.rx.ask(Command::Flow(Box::new(RxFlow {
+            slot,
+            handle,
+            flow,
+            proto: spec.proto,
+            meter: spec.meter,
+            peer: self.peer.ip(),
+            live: Arc::clone(&live),
+            log,
+            introduction,
+            socket: Some(data.id),
+            replies: None,
+        })));
+        self.flows.insert(flow, Opened { slot, socket: asked, live });
+        Ok(OpenedFlow { flow, handle, port: data.port })
+    }
+
+    /// Gives back what a counted flow used.
+    fn release(&mut self, counts: &FlowCounts) {
+        self.records += counts.packets;
+        self.shared.packets.fetch_add(counts.packets, Ordering::Relaxed);
+        if let Some(opened) = self.flows.remove(&counts.flow) {
+            self.shared.give_back(&opened);
+        }
+    }
+
+    fn abandon(&mut self, reason: &str) {
+        for opened in std::mem::take(&mut self.flows).into_values() {
+            let shared = Arc::downgrade(&self.shared);
+            let slot = opened.slot;
+            // The slot is free only when the receiving thread has forgotten the flow.
+            let done = Box::new(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.give_back(&opened);
+                }
+            });
+            self.shared.rx.ask(Command::Abandon { slot, reason: reason.to_owned(), done });
+        }
+    }
+
+    async fn close_log(&mut self) -> Option<LogSummary> {
+        match std::mem::replace(&mut self.log, SessionLog::None) {
+            SessionLog::None | SessionLog::Impossible(_) => None,
+            SessionLog::Common => {
+                let log = lock(&self.shared.log);
+                log.as_ref().map(|log| LogSummary {
+                    file: log.path().display().to_string(),
+                    records: self.records,
+                    lost_records: 0,
+                    error: log.error(),
+                })
+            }
+            SessionLog::Own(id, log) => {
+                let shared = Arc::clone(&self.shared);
+                let closing = tokio::task::spawn_blocking(move || {
+                    shared.rx.close_log(id);
+                    log.close()
+                });
+                closing.await.ok().map(|outcome| LogSummary {
+                    file: outcome.file.display().to_string(),
+                    records: outcome.records,
+                    lost_records: outcome.lost_records,
+                    error: outcome.error,
+                })
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The data socket for a protocol and address, opened if need be.
+    fn data_port(&self, asked: (Proto, SocketAddr)) -> Result<DataPort, SocketError> {
+        let mut sockets = lock(&self.sockets);
+        if let Some(data) = sockets.open.get_mut(&asked) {
+            data.flows += 1;
+            return Ok(*data);
+        }
+        let (proto, at) = asked;
+        if sockets.open.len() >= MAX_SOCKETS {
+            return Err(SocketError::new(
+                format!("receiving {proto} on {at}"),
+                format!("{MAX_SOCKETS} data sockets are open already: let flows share ports"),
+            ));
+        }
+        let socket = socket::open_receiver(proto, at)?;
+        let port = match proto {
+            Proto::Icmp => 0,
+            _ => {
+                let bound = socket.local_addr().ok().and_then(|address| address.as_socket());
+                bound.map_or_else(|| at.port(), |address| address.port())
+            }
+        };
+        let id = sockets.next_id;
+        sockets.next_id += 1;
+        self.rx.ask(match proto {
+            Proto::Udp | Proto::Icmp => {
+                Command::Datagrams { id, socket, proto, v6: at.is_ipv6(), owner: None }
+            }
+            Proto::Tcp | Proto::Sctp | Proto::Dccp => Command::Listener { id, socket, proto },
+        });
+        let data = DataPort { id, port, flows: 1 };
+        sockets.open.insert(asked, data);
+        Ok(data)
+    }
+
+    /// Takes a flow off its socket, which is closed when nobody uses it, and frees its slot.
+    fn give_back(&self, opened: &Opened) {
+        {
+            let mut sockets = lock(&self.sockets);
+            if let Some(data) = sockets.open.get_mut(&opened.socket) {
+                data.flows -= 1;
+                if data.flows == 0 {
+                    let id = data.id;
+                    sockets.open.remove(&opened.socket);
+                    self.rx.ask(Command::CloseSocket { id });
+                }
+            }
+        }
+        lock(&self.slots).free.push(opened.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_stay_in_their_directory() {
+        let dir = Path::new("logs");
+        assert_eq!(log_path(dir, "a.itg"), Ok(dir.join("a.itg")));
+        for name in
+            ["", ".", "..", "/etc/passwd", "../x", "a/b", "a/", "./a/../../b", &"x".repeat(201)]
+        {
+            let error = log_path(dir, name).expect_err(name);
+            assert!(error.contains("give a plain file name"), "{error}");
+        }
+    }
+}

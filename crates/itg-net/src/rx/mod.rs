@@ -1,0 +1,509 @@
+//! The receiving thread: reads data sockets in batches, recognises flows by their handle, logs every
+//! packet with its kernel stamp, sends packets of round-trip flows back, and counts.
+//!
+//! It serves receivers (many flows on shared sockets) and, at the sender of round-trip flows, the
+//! replies (one socket a flow). Other threads talk to it through a queue and an event descriptor.
+//! While much arrives it naps 100 µs between batches: the sender then does not pay for waking it.
+
+mod stream;
+mod table;
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use itg_core::flow::{Meter, Proto};
+use itg_record::FlowInfo;
+use itg_session::{FlowCounts, FlowTotals};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use socket2::Socket;
+
+use self::stream::{Flowing, Stream};
+use self::table::{Ending, Flow, LogSlot, Served, Table};
+use crate::clock::{self, UnixClock};
+use crate::live::FlowLive;
+use crate::log::Producer;
+use crate::mmsg::{BATCH, RecvBatch};
+use crate::socket;
+use crate::sys;
+use crate::window::Window;
+
+/// A flow that has ended is counted when nothing has arrived for this long: 300 ms.
+const QUIET_NS: u64 = 300_000_000;
+/// … and at the latest after this long: 5 s.
+const DRAIN_LIMIT_NS: u64 = 5_000_000_000;
+/// Nap between batches while much arrives: 100 µs.
+const NAP_NS: u64 = 100_000;
+/// Datagrams in one round from which on it naps.
+const BUSY: usize = 32;
+/// Bytes of a datagram that are read when none is to be sent back: IPv4 header with options (60),
+/// ICMP header (8), ITG's header (20).
+const SHORT_BUFFER: usize = 88;
+/// The largest datagram.
+const FULL_BUFFER: usize = 65_536;
+/// Datagrams in a batch of full buffers.
+const FULL_BATCH: usize = 32;
+/// Bytes read from a stream at once.
+const STREAM_BUFFER: usize = 256 << 10;
+/// Connections on which nothing is known yet, at the same time.
+const MAX_CONNECTIONS: usize = 16_384;
+/// A connection that has not shown a packet for this long is closed: 30 s.
+const NAMELESS_NS: u64 = 30_000_000_000;
+/// Wake-up interval without traffic, in milliseconds.
+const IDLE_MS: u8 = 100;
+/// Wake-up interval while flows are being drained, in milliseconds.
+const DRAIN_MS: u8 = 10;
+const WAKE_TOKEN: u64 = u64::MAX;
+
+/// A flow to look for.
+pub(crate) struct RxFlow {
+    pub(crate) slot: usize,
+    pub(crate) handle: u32,
+    pub(crate) flow: u32,
+    pub(crate) proto: Proto,
+    pub(crate) meter: Meter,
+    /// Address of the peer on the signalling channel: nobody else gets packets sent back.
+    pub(crate) peer: IpAddr,
+    pub(crate) live: Arc<FlowLive>,
+    /// Which log.
+    pub(crate) log: Option<usize>,
+    /// How the flow is described in a receiver's log (`index` and `src` are filled in here).
+    pub(crate) introduction: Option<Box<FlowInfo>>,
+    /// The socket it shares, for the drop counter.
+    pub(crate) socket: Option<usize>,
+    /// Replies of a round-trip flow at its sender, in the log under this index.
+    pub(crate) replies: Option<u32>,
+}
+
+/// What other threads ask of the receiving thread.
+pub(crate) enum Command {
+    /// Read datagrams from this socket; the number names it in [`RxFlow::socket`].
+    Datagrams { id: usize, socket: Socket, proto: Proto, v6: bool, owner: Option<usize> },
+    /// Accept connections; the number is for [`Command::CloseSocket`].
+    Listener { id: usize, socket: Socket, proto: Proto },
+    /// Read a stream of packets: replies of the flow in this slot.
+    Stream { socket: Socket, owner: (usize, u32) },
+    /// Look for packets of this flow.
+    Flow(Box<RxFlow>),
+    /// The run of this slot has started: planned times count from this instant.
+    Start { slot: usize, epoch_unix_ns: u64 },
+    /// The sender is done: drain the flow, forget it, and tell the counts.
+    End { slot: usize, totals: FlowTotals, done: Box<dyn FnOnce(FlowCounts) + Send> },
+    /// Forget the flow; `done` when it is forgotten.
+    Abandon { slot: usize, reason: String, done: Box<dyn FnOnce() + Send> },
+    /// Stop reading this socket.
+    CloseSocket { id: usize },
+    /// Use this log under this number.
+    Log { id: usize, producer: Producer },
+    /// Give up a log; `done` when its last block has been handed over.
+    CloseLog { id: usize, done: Box<dyn FnOnce() + Send> },
+    /// End the thread.
+    Quit,
+}
+
+/// The way to the receiving thread.
+#[derive(Debug)]
+pub(crate) struct RxHandle {
+    /// As long as the flows that exist: a few commands each.
+    commands: Sender<Command>,
+    wake: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RxHandle {
+    /// Starts the thread.
+    pub(crate) fn start(name: &str) -> std::io::Result<Self> {
+        let (commands, queue) = mpsc::channel();
+        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE_TOKEN))?;
+        let mut rx = Rx::new(epoll, Arc::clone(&wake), queue);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || rx.run())?;
+        Ok(Self { commands, wake, thread: Some(thread) })
+    }
+
+    /// Asks for something; the thread gets to it within microseconds.
+    pub(crate) fn ask(&self, command: Command) {
+        if self.commands.send(command).is_ok()
+            && let Err(error) = self.wake.write(1)
+        {
+            // Only when 2^64 − 2 wake-ups are pending: then it is awake.
+            tracing::debug!(%error, "waking the receiving thread");
+        }
+    }
+
+    /// Takes a log away from the thread, with all that it was given; waits at most five seconds.
+    pub(crate) fn close_log(&self, id: usize) {
+        let (done, closed) = mpsc::sync_channel(1);
+        let done = Box::new(move || {
+            // Nobody waits any more after the time-out.
+            done.try_send(()).unwrap_or_default();
+        });
+        self.ask(Command::CloseLog { id, done });
+        if closed.recv_timeout(Duration::from_secs(5)).is_err() {
+            tracing::error!("the receiving thread does not give its log back");
+        }
+    }
+}
+
+impl Drop for RxHandle {
+    fn drop(&mut self) {
+        self.ask(Command::Quit);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the receiving thread stopped on a bug");
+        }
+    }
+}
+
+enum Source {
+    Datagrams { id: usize, socket: Socket, proto: Proto, v6: bool, owner: Option<usize> },
+    Listener { id: usize, socket: Socket, proto: Proto },
+    Stream(Box<Stream>),
+}
+
+struct Rx {
+    epoll: Epoll,
+    wake: Arc<EventFd>,
+    queue: Receiver<Command>,
+    table: Table,
+    sources: Vec<Option<Source>>,
+    short: RecvBatch,
+    full: Option<RecvBatch>,
+    stream_buffer: Box<[u8]>,
+}
+
+impl Rx {
+    fn new(epoll: Epoll, wake: Arc<EventFd>, queue: Receiver<Command>) -> Self {
+        Self {
+            epoll,
+            wake,
+            queue,
+            table: Table {
+                flows: Vec::new(),
+                logs: Vec::new(),
+                unix: UnixClock::new(),
+                foreign: 0,
+                round_trips: 0,
+                draining: 0,
+                connections: 0,
+            },
+            sources: Vec::new(),
+            short: RecvBatch::new(BATCH, SHORT_BUFFER),
+            full: None,
+            stream_buffer: vec![0; STREAM_BUFFER].into_boxed_slice(),
+        }
+    }
+
+    fn run(&mut self) {
+        clock::sharpen_timers();
+        let mut events = [EpollEvent::empty(); 256];
+        let (mut next_tick_ns, mut next_sweep_ns) = (0, 0);
+        let mut busy = false;
+        loop {
+            let timeout = if busy {
+                clock::sleep_until(clock::monotonic_ns() + NAP_NS);
+                EpollTimeout::ZERO
+            } else if self.table.draining > 0 {
+                EpollTimeout::from(DRAIN_MS)
+            } else {
+                EpollTimeout::from(IDLE_MS)
+            };
+            let ready = match self.epoll.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => 0,
+                Err(error) => {
+                    tracing::error!(%error, "waiting for packets");
+                    0
+                }
+            };
+            let mut got = 0;
+            for event in &events[..ready] {
+                if event.data() == WAKE_TOKEN {
+                    if !self.commands() {
+                        return;
+                    }
+                } else {
+                    got += self.serve(usize::try_from(event.data()).unwrap_or(usize::MAX));
+                }
+            }
+            busy = got >= BUSY && self.table.round_trips == 0;
+            let now = clock::monotonic_ns();
+            if now >= next_tick_ns {
+                next_tick_ns = now + 5_000_000;
+                self.tick(now);
+            }
+            if now >= next_sweep_ns {
+                next_sweep_ns = now + 1_000_000_000;
+                self.sweep(now);
+            }
+        }
+    }
+
+    /// Closes connections that belong to no flow: not yet after a while, or no more.
+    fn sweep(&mut self, now_ns: u64) {
+        for place in 0..self.sources.len() {
+            let Some(Source::Stream(stream)) = &self.sources[place] else { continue };
+            let idle = match stream.owner {
+                Some(owner) => self.table.owned(owner).is_none(),
+                None => now_ns.saturating_sub(stream.opened_ns) > NAMELESS_NS,
+            };
+            if idle {
+                self.remove(place);
+            }
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        for log in self.table.logs.iter_mut().flatten() {
+            log.producer.tick(now_ns);
+        }
+        if self.table.draining == 0 {
+            return;
+        }
+        for slot in 0..self.table.flows.len() {
+            let Some(flow) = &self.table.flows[slot] else { continue };
+            let Some(ending) = &flow.ending else { continue };
+            let quiet_since = flow.last_ns.max(ending.since_ns);
+            let over = flow.unique >= ending.totals.packets
+                || flow.stream_over
+                || now_ns.saturating_sub(quiet_since) >= QUIET_NS
+                || now_ns.saturating_sub(ending.since_ns) >= DRAIN_LIMIT_NS;
+            if over {
+                self.finish(slot);
+            }
+        }
+    }
+
+    /// Answers an ended flow with its counts.
+    fn finish(&mut self, slot: usize) {
+        let Some(mut flow) = self.table.flows[slot].take() else { return };
+        let Some(ending) = flow.ending.take() else { return };
+        self.table.draining -= 1;
+        let socket_drops = self.drops(flow.rx.socket).map(|now| now - flow.drops_before);
+        let counts = FlowCounts {
+            flow: flow.rx.flow,
+            packets: flow.packets,
+            bytes: flow.bytes,
+            unique: flow.unique,
+            socket_drops,
+            foreign: self.table.foreign - flow.foreign_before,
+            log_lost_records: 0,
+        };
+        self.table.retire(flow, Some(&ending.totals), socket_drops, &ending.totals.reason);
+        (ending.done)(counts);
+    }
+
+    fn drops(&self, socket: Option<usize>) -> Option<u64> {
+        let wanted = socket?;
+        self.sources.iter().flatten().find_map(|source| match source {
+            Source::Datagrams { id, socket, .. } if *id == wanted => sys::socket_drops(socket),
+            _ => None,
+        })
+    }
+
+    /// Does what other threads ask; `false` when asked to end.
+    fn commands(&mut self) -> bool {
+        // Reading resets the event; an earlier round may have done so already.
+        self.wake.read().unwrap_or_default();
+        while let Ok(command) = self.queue.try_recv() {
+            match command {
+                Command::Quit => return false,
+                Command::Datagrams { id, socket, proto, v6, owner } => {
+                    self.add(Source::Datagrams { id, socket, proto, v6, owner });
+                }
+                Command::Listener { id, socket, proto } => {
+                    self.add(Source::Listener { id, socket, proto });
+                }
+                Command::Stream { socket, owner } => {
+                    self.add(Source::Stream(Box::new(Stream::new(socket, None, Some(owner)))));
+                }
+                Command::Flow(rx) => self.open(*rx),
+                Command::Start { slot, epoch_unix_ns } => self.table.start(slot, epoch_unix_ns),
+                Command::End { slot, totals, done } => {
+                    if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::as_mut) {
+                        let since_ns = clock::monotonic_ns();
+                        flow.ending = Some(Ending { totals, since_ns, done });
+                        self.table.draining += 1;
+                    }
+                }
+                Command::Abandon { slot, reason, done } => {
+                    if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::take) {
+                        self.table.draining -= usize::from(flow.ending.is_some());
+                        self.table.retire(flow, None, None, &reason);
+                    }
+                    done();
+                }
+                Command::CloseSocket { id } => {
+                    let place = self.sources.iter().position(|source| {
+                        matches!(source, Some(Source::Datagrams { id: this, .. } | Source::Listener { id: this, .. }) if *this == id)
+                    });
+                    if let Some(place) = place {
+                        self.remove(place);
+                    }
+                }
+                Command::Log { id, producer } => {
+                    let logs = &mut self.table.logs;
+                    if logs.len() <= id {
+                        logs.resize_with(id + 1, || None);
+                    }
+                    logs[id] = Some(LogSlot { producer, next_index: 1 });
+                }
+                Command::CloseLog { id, done } => {
+                    if let Some(log) = self.table.logs.get_mut(id) {
+                        *log = None;
+                    }
+                    done();
+                }
+            }
+        }
+        true
+    }
+
+    fn open(&mut self, rx: RxFlow) {
+        let round_trip = rx.meter == Meter::Rtt && rx.replies.is_none();
+        if round_trip {
+            self.table.round_trips += 1;
+            self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
+        }
+        // Replies must not wait for a nap either.
+        self.table.round_trips += usize::from(rx.replies.is_some());
+        let slot = rx.slot;
+        if self.table.flows.len() <= slot {
+            self.table.flows.resize_with(slot + 1, || None);
+        }
+        let drops_before = self.drops(rx.socket).unwrap_or(0);
+        self.table.flows[slot] = Some(Flow {
+            rx,
+            window: Window::new(),
+            packets: 0,
+            bytes: 0,
+            unique: 0,
+            last_ns: 0,
+            introduced: false,
+            drops_before,
+            foreign_before: self.table.foreign,
+            stream_over: false,
+            ending: None,
+        });
+    }
+
+    fn add(&mut self, source: Source) {
+        let place = self.sources.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.sources.push(None);
+            self.sources.len() - 1
+        });
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, place as u64);
+        match self.epoll.add(source.fd(), event) {
+            Ok(()) => self.sources[place] = Some(source),
+            Err(error) => tracing::error!(%error, "a socket cannot be watched"),
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        if let Some(source) = self.sources[place].take() {
+            if let Err(error) = self.epoll.delete(source.fd()) {
+                tracing::debug!(%error, "a socket was not watched");
+            }
+            if let Source::Stream(stream) = source {
+                self.table.connections = self.table.connections.saturating_sub(1);
+                if let Some(flow) = stream.owner.and_then(|owner| self.table.owned(owner)) {
+                    flow.stream_over = true;
+                }
+            }
+        }
+    }
+
+    /// Reads what has arrived at one source; returns the number of datagrams.
+    fn serve(&mut self, place: usize) -> usize {
+        let Some(source) = self.sources.get_mut(place).and_then(Option::as_mut) else { return 0 };
+        match source {
+            Source::Datagrams { socket, proto, v6, owner, .. } => {
+                let (proto, v6, owner) = (*proto, *v6, *owner);
+                let batch = match &mut self.full {
+                    Some(full) if self.table.round_trips > 0 && owner.is_none() => full,
+                    _ => &mut self.short,
+                };
+                match self.table.datagrams(socket, batch, proto, v6, owner) {
+                    Served::Some(count) => count,
+                    Served::Over => {
+                        self.remove(place);
+                        0
+                    }
+                }
+            }
+            Source::Listener { socket, proto, .. } => {
+                let proto = *proto;
+                let accepted = socket.accept();
+                match accepted {
+                    Ok((socket, address)) => {
+                        self.accepted(socket, socket::peer_of(&address), proto)
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => tracing::warn!(%error, "a data connection was not accepted"),
+                }
+                0
+            }
+            Source::Stream(stream) => {
+                let outcome = stream.serve(&mut self.stream_buffer, &mut self.table);
+                match outcome {
+                    Ok(Flowing::Reads) => self.watch(place, EpollFlags::EPOLLIN),
+                    Ok(Flowing::Writes) => self.watch(place, EpollFlags::EPOLLOUT),
+                    Ok(Flowing::Same) => {}
+                    Err(why) => {
+                        if let Some(why) = why {
+                            tracing::warn!("{why}");
+                        }
+                        self.remove(place);
+                    }
+                }
+                0
+            }
+        }
+    }
+
+    fn watch(&self, place: usize, flags: EpollFlags) {
+        if let Some(source) = &self.sources[place]
+            && let Err(error) =
+                self.epoll.modify(source.fd(), &mut EpollEvent::new(flags, place as u64))
+        {
+            tracing::error!(%error, "a connection cannot be watched");
+        }
+    }
+
+    fn accepted(&mut self, socket: Socket, from: Option<SocketAddr>, proto: Proto) {
+        if self.table.connections >= MAX_CONNECTIONS {
+            tracing::warn!(?from, "too many data connections: refused");
+            return;
+        }
+        if let Err(error) = socket.set_nonblocking(true) {
+            tracing::warn!(%error, "a data connection cannot be used");
+            return;
+        }
+        if proto == Proto::Tcp {
+            if let Err(error) = socket.set_tcp_nodelay(true) {
+                tracing::debug!(%error, "TCP_NODELAY");
+            }
+            self.table.connections += 1;
+            self.add(Source::Stream(Box::new(Stream::new(socket, from, None))));
+        } else {
+            let v6 = from.is_some_and(|a| a.is_ipv6());
+            self.add(Source::Datagrams { id: usize::MAX, socket, proto, v6, owner: None });
+        }
+    }
+}
+
+impl Source {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Datagrams { socket, .. } | Self::Listener { socket, .. } => socket.as_fd(),
+            Self::Stream(stream) => stream.socket.as_fd(),
+        }
+    }
+}

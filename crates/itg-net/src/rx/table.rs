@@ -1,0 +1,253 @@
+//! The table of flows: finds the flow of a packet, counts, logs, introduces and retires flows.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use itg_core::flow::{Meter, Proto};
+use itg_core::header::PacketHeader;
+use itg_record::{FlowEnd, FlowInfo, Note, Record, flag};
+use itg_session::{FlowCounts, FlowTotals};
+use socket2::Socket;
+
+use super::RxFlow;
+use crate::clock::{self, UnixClock};
+use crate::icmp;
+use crate::log::Producer;
+use crate::mmsg::RecvBatch;
+use crate::socket::{icmp_type, plain};
+use crate::window::Window;
+
+pub(super) struct Flow {
+    pub(super) rx: RxFlow,
+    pub(super) window: Window,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) unique: u64,
+    pub(super) last_ns: u64,
+    pub(super) introduced: bool,
+    pub(super) drops_before: u64,
+    pub(super) foreign_before: u64,
+    pub(super) stream_over: bool,
+    pub(super) ending: Option<Ending>,
+}
+
+pub(super) struct Ending {
+    pub(super) totals: FlowTotals,
+    pub(super) since_ns: u64,
+    pub(super) done: Box<dyn FnOnce(FlowCounts) + Send>,
+}
+
+pub(super) struct LogSlot {
+    pub(super) producer: Producer,
+    pub(super) next_index: u32,
+}
+
+/// What was told about one packet.
+pub(super) struct Arrival {
+    pub(super) size: u32,
+    pub(super) arrived_ns: Option<u64>,
+    pub(super) read_ns: u64,
+    pub(super) ttl: u8,
+    pub(super) tos: u8,
+    pub(super) from: Option<SocketAddr>,
+}
+
+/// What a packet may change.
+pub(super) struct Table {
+    pub(super) flows: Vec<Option<Flow>>,
+    pub(super) logs: Vec<Option<LogSlot>>,
+    pub(super) unix: UnixClock,
+    pub(super) foreign: u64,
+    pub(super) round_trips: usize,
+    pub(super) draining: usize,
+    pub(super) connections: usize,
+}
+
+pub(super) enum Served {
+    Some(usize),
+    Over,
+}
+
+impl Table {
+    /// Reads one batch of datagrams.
+    pub(super) fn datagrams(
+        &mut self,
+        socket: &Socket,
+        batch: &mut RecvBatch,
+        proto: Proto,
+        v6: bool,
+        owner: Option<usize>,
+    ) -> Served {
+        let count = match batch.recv(socket.as_fd()) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Served::Some(0),
+            // What a reply socket hears of unreachable peers; the sender counts it already.
+            Err(error) if matches!(proto, Proto::Udp | Proto::Icmp) => {
+                tracing::debug!(%error, "reading packets");
+                return Served::Some(0);
+            }
+            Err(_) => return Served::Over,
+        };
+        let now_ns = clock::monotonic_ns();
+        let read_ns = self.unix.at(now_ns);
+        for i in 0..count {
+            let datagram = batch.get(i);
+            if datagram.len == 0 && matches!(proto, Proto::Sctp | Proto::Dccp) {
+                return Served::Over;
+            }
+            let (mut bytes, mut len, mut ttl, mut tos) =
+                (datagram.bytes, datagram.len, datagram.ttl, datagram.tos);
+            if proto == Proto::Icmp {
+                let wanted = match (owner.is_some(), v6) {
+                    (true, false) => icmp_type::ECHO_REPLY_V4,
+                    (true, true) => icmp_type::ECHO_REPLY_V6,
+                    (false, false) => icmp_type::ECHO_V4,
+                    (false, true) => icmp_type::ECHO_V6,
+                };
+                // A ping socket delivers the message without the IP header.
+                let with_ip = !v6 && socket.r#type().is_ok_and(|t| t == socket2::Type::RAW);
+                let Some(found) = icmp::packet(bytes, with_ip, wanted) else { continue };
+                bytes = found.packet;
+                len = len.saturating_sub(found.overhead);
+                if with_ip {
+                    (ttl, tos) = (found.ttl, found.tos);
+                }
+            }
+            let arrival = Arrival {
+                size: u32::try_from(len).unwrap_or(u32::MAX),
+                arrived_ns: datagram.arrived_ns,
+                read_ns,
+                ttl,
+                tos,
+                from: datagram.source.map(plain),
+            };
+            let header = PacketHeader::parse(bytes);
+            let Some(slot) = header.and_then(|h| self.find(&h, proto, owner)) else {
+                // Raw ICMP sockets see everybody's echoes.
+                self.foreign += u64::from(proto != Proto::Icmp);
+                continue;
+            };
+            let header = header.expect("a header was found");
+            // The address family of the answer is the question's: the same socket sends it.
+            if self.arrived(slot, &header, &arrival, now_ns)
+                && proto != Proto::Icmp
+                && let Some(from) = datagram.source
+                && let Err(error) = socket.send_to(bytes, &from.into())
+            {
+                tracing::debug!(%error, "a packet was not sent back");
+            }
+        }
+        Served::Some(count)
+    }
+
+    /// The flow of a slot, if it is still the one with this handle.
+    pub(super) fn owned(&mut self, (slot, handle): (usize, u32)) -> Option<&mut Flow> {
+        self.flows.get_mut(slot)?.as_mut().filter(|flow| flow.rx.handle == handle)
+    }
+
+    /// The slot of the flow that a packet belongs to.
+    pub(super) fn find(
+        &self,
+        header: &PacketHeader,
+        proto: Proto,
+        owner: Option<usize>,
+    ) -> Option<usize> {
+        let slot = owner.unwrap_or((header.handle & 0xFFFF) as usize);
+        let flow = self.flows.get(slot)?.as_ref()?;
+        (flow.rx.handle == header.handle && flow.rx.proto == proto).then_some(slot)
+    }
+
+    /// Counts and logs a packet; whether it must be sent back.
+    pub(super) fn arrived(
+        &mut self,
+        slot: usize,
+        header: &PacketHeader,
+        arrival: &Arrival,
+        now_ns: u64,
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut) else { return false };
+        flow.packets += 1;
+        flow.bytes += u64::from(arrival.size);
+        flow.unique += u64::from(flow.window.note(header.seq));
+        flow.last_ns = now_ns;
+        flow.rx.live.received(u64::from(arrival.size));
+        let stamp = arrival.arrived_ns.unwrap_or(arrival.read_ns);
+        // The two stamps are from clocks read at different places; the read cannot come first.
+        let read_ns = arrival.read_ns.max(stamp);
+        let (size, sent_ns) = (arrival.size, header.sent_ns.unwrap_or(0));
+        if let Some(log) = flow.rx.log.and_then(|id| self.logs.get_mut(id)).and_then(Option::as_mut)
+        {
+            let (seq, ttl, tos) = (header.seq, arrival.ttl, arrival.tos);
+            let mut record = match (flow.rx.replies, &mut flow.rx.introduction) {
+                (Some(index), _) => {
+                    Record::echoed(index, seq, size, sent_ns, stamp, read_ns, ttl, tos)
+                }
+                (None, Some(info)) => {
+                    if !flow.introduced {
+                        introduce(log, info, arrival.from);
+                        flow.introduced = true;
+                    }
+                    Record::received(info.index, seq, size, sent_ns, stamp, read_ns, ttl, tos)
+                }
+                (None, None) => return false,
+            };
+            if arrival.arrived_ns.is_none() {
+                record.flags |= flag::USER_STAMP;
+            }
+            log.producer.push(&record, now_ns);
+        }
+        flow.rx.meter == Meter::Rtt
+            && flow.rx.replies.is_none()
+            && arrival.from.is_none_or(|from| from.ip() == flow.rx.peer)
+    }
+
+    pub(super) fn start(&mut self, slot: usize, epoch_unix_ns: u64) {
+        if let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut)
+            && let Some(info) = &mut flow.rx.introduction
+        {
+            info.epoch_unix_ns = epoch_unix_ns + info.spec.start_ns;
+        }
+    }
+
+    /// Writes the last word on a flow into its log.
+    pub(super) fn retire(
+        &mut self,
+        mut flow: Flow,
+        totals: Option<&FlowTotals>,
+        socket_drops: Option<u64>,
+        reason: &str,
+    ) {
+        self.round_trips -= usize::from(flow.rx.meter == Meter::Rtt || flow.rx.replies.is_some());
+        flow.rx.live.end();
+        if let Some(info) = &mut flow.rx.introduction
+            && let Some(log) =
+                flow.rx.log.and_then(|id| self.logs.get_mut(id)).and_then(Option::as_mut)
+        {
+            if !flow.introduced {
+                introduce(log, info, None);
+            }
+            log.producer.note(Note::FlowEnd(FlowEnd {
+                index: info.index,
+                sent_packets: totals.map(|t| t.packets),
+                sent_bytes: totals.map(|t| t.bytes),
+                skipped_packets: totals.map(|t| t.skipped),
+                received_packets: Some(flow.packets),
+                received_bytes: Some(flow.bytes),
+                log_lost_records: 0,
+                socket_drops,
+                reason: reason.to_owned(),
+            }));
+        }
+    }
+}
+
+/// Describes a flow in the log, before its first record.
+fn introduce(log: &mut LogSlot, info: &mut FlowInfo, from: Option<SocketAddr>) {
+    info.index = log.next_index;
+    log.next_index += 1;
+    if let Some(from) = from {
+        info.src = from.to_string();
+    }
+    log.producer.note(Note::Flow(info.clone()));
+}

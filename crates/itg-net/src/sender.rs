@@ -1,0 +1,674 @@
+//! A sender: agrees with receivers about flows, opens data sockets, sends, and gathers both sides'
+//! accounts.
+//!
+//! One signalling session for each receiver, one sending thread for all flows, one receiving thread
+//! for the replies of round-trip flows, one log.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use itg_core::flow::{Flow, Meter, Proto};
+use itg_core::payload::Content;
+use itg_record::{FlowEnd, FlowInfo, Note, Side};
+use itg_session::{
+    ErrorKind, FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow, Phase, SenderConfig,
+    SenderInput, SenderOutput, SenderSession, SessionError, Timeouts,
+};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::control::{Channel, Heard, sleep_until};
+use crate::engine::{Engine, StopSignal, TxEnded, TxFlow};
+use crate::host;
+use crate::live::FlowLive;
+use crate::log::{Log, LogLimits, LogOutcome, Producer};
+use crate::rx::{Command, RxFlow, RxHandle};
+use crate::socket::{self, DataSocket};
+
+/// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
+const START_MARGIN_NS: u64 = 100_000_000;
+/// Packets that are counted at most to tell how many an overloaded flow did not send.
+const MOST_COUNTED: usize = 100_000_000;
+/// How long a receiver's signalling port may take to answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A flow to send.
+#[derive(Clone, Debug)]
+pub struct SendFlow {
+    /// The flow.
+    pub flow: Flow,
+    /// Signalling address of its receiver.
+    pub receiver: SocketAddr,
+    /// What its packets carry.
+    pub content: Arc<Content>,
+    /// Counters that others may watch.
+    pub live: Arc<FlowLive>,
+}
+
+/// A run to send.
+#[derive(Clone, Debug)]
+pub struct SendJob {
+    /// Run id: 32 hexadecimal digits.
+    pub run: String,
+    /// Run seed.
+    pub seed: u64,
+    /// The flows, with different numbers.
+    pub flows: Vec<SendFlow>,
+    /// Log of what is sent.
+    pub log: Option<PathBuf>,
+    /// Name of a log that receivers are asked to keep.
+    pub recv_log: Option<String>,
+    /// Name of the program, for peers and logs.
+    pub program: String,
+    /// Its version.
+    pub version: String,
+    /// Every resolved setting, for the log.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What became of a flow.
+#[derive(Clone, Debug)]
+pub struct FlowOutcome {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Local and remote address of its data socket, when it was opened.
+    pub path: Option<(SocketAddr, SocketAddr)>,
+    /// The sender's account.
+    pub totals: Option<FlowTotals>,
+    /// The receiver's account.
+    pub counts: Option<FlowCounts>,
+    /// Replies of a round-trip flow.
+    pub replies: Option<FlowCounts>,
+    /// Why it was not sent.
+    pub refused: Option<String>,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SendOutcome {
+    /// The flows, in the order in which they were given.
+    pub flows: Vec<FlowOutcome>,
+    /// The sender's log.
+    pub log: Option<LogOutcome>,
+    /// Logs that receivers kept.
+    pub remote_logs: Vec<(SocketAddr, LogSummary)>,
+    /// Sessions that failed.
+    pub failures: Vec<(SocketAddr, SessionError)>,
+    /// Whether it was ended early, and why.
+    pub interrupted: Option<String>,
+}
+
+/// What a session's task reports.
+enum Report {
+    Output(SenderOutput),
+    /// The receiver's boot id.
+    Welcomed(String),
+}
+
+/// A session as the run sees it.
+struct Peer {
+    address: SocketAddr,
+    inputs: mpsc::UnboundedSender<SenderInput>,
+    stage: Stage,
+    boot_id: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Agreeing,
+    Ready,
+    Begun,
+    Over,
+}
+
+/// Sends a run; ends when every flow is accounted for, or a while after `stop` holds a reason.
+///
+/// # Errors
+/// A log that cannot be written, or threads that cannot be started. What goes wrong between the
+/// hosts is part of the outcome.
+pub async fn send(
+    job: SendJob,
+    stop: watch::Receiver<Option<String>>,
+) -> std::io::Result<SendOutcome> {
+    let mut log = None;
+    if let Some(path) = job.log.clone() {
+        let info = host::log_info(
+            Side::Sender,
+            &job.program,
+            &job.version,
+            job.run.clone(),
+            Some(job.seed),
+            job.settings.clone(),
+        );
+        let created =
+            tokio::task::spawn_blocking(move || Log::create(&path, info, LogLimits::default()));
+        log = Some(created.await.map_err(std::io::Error::other)??);
+    }
+    let (reports, reported) = mpsc::unbounded_channel();
+    let mut run = Run::new(job, log, reports);
+    run.drive(reported, stop).await?;
+    let Run { outcome, log, engine, replies, .. } = run;
+    let closing = tokio::task::spawn_blocking(move || {
+        if let Some(engine) = engine {
+            drop(engine.join());
+        }
+        drop(replies);
+        log.map(Log::close)
+    });
+    let log = closing.await.map_err(std::io::Error::other)?;
+    Ok(SendOutcome { log, ..outcome })
+}
+
+struct Run {
+    job: SendJob,
+    peers: Vec<Peer>,
+    /// Index of the peer of each flow.
+    peer_of: Vec<usize>,
+    /// Place of each flow number.
+    place_of: BTreeMap<u32, usize>,
+    tasks: JoinSet<()>,
+    log: Option<Log>,
+    notes: Option<Producer>,
+    opened: BTreeMap<usize, (OpenedFlow, DataSocket)>,
+    sent: mpsc::UnboundedSender<TxEnded>,
+    ended: Option<mpsc::UnboundedReceiver<TxEnded>>,
+    engine: Option<JoinHandle<()>>,
+    epoch: Option<(u64, u64)>,
+    stop_signal: Arc<StopSignal>,
+    replies: Option<RxHandle>,
+    replied: mpsc::UnboundedSender<FlowCounts>,
+    answers: Option<mpsc::UnboundedReceiver<FlowCounts>>,
+    /// Round-trip flows whose replies are still being gathered.
+    awaited: usize,
+    outcome: SendOutcome,
+}
+
+impl Run {
+    fn new(
+        job: SendJob,
+        log: Option<Log>,
+        reports: mpsc::UnboundedSender<(usize, Report)>,
+    ) -> Self {
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        let mut peer_of = Vec::new();
+        for flow in &job.flows {
+            let known = addresses.iter().position(|address| *address == flow.receiver);
+            peer_of.push(known.unwrap_or_else(|| {
+                addresses.push(flow.receiver);
+                addresses.len() - 1
+            }));
+        }
+        let mut tasks = JoinSet::new();
+        let peers: Vec<_> = addresses
+            .iter()
+            .enumerate()
+            .map(|(index, &address)| {
+                let config = SenderConfig {
+                    run: job.run.clone(),
+                    seed: job.seed,
+                    program: format!("{} {}", job.program, job.version),
+                    host: host::name(),
+                    boot_id: host::boot_id(),
+                    flows: specs_of(&job, &peer_of, index)
+                        .map(|flow| flow.flow.spec().clone())
+                        .collect(),
+                    recv_log: job.recv_log.clone(),
+                    timeouts: Timeouts::default(),
+                };
+                let (inputs, told) = mpsc::unbounded_channel();
+                let lives = specs_of(&job, &peer_of, index)
+                    .map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live)))
+                    .collect();
+                tasks.spawn(converse(index, address, config, lives, told, reports.clone()));
+                Peer { address, inputs, stage: Stage::Agreeing, boot_id: String::new() }
+            })
+            .collect();
+        let outcome = SendOutcome {
+            flows: job
+                .flows
+                .iter()
+                .map(|flow| FlowOutcome {
+                    flow: flow.flow.spec().id,
+                    path: None,
+                    totals: None,
+                    counts: None,
+                    replies: None,
+                    refused: None,
+                })
+                .collect(),
+            ..SendOutcome::default()
+        };
+        let place_of =
+            job.flows.iter().enumerate().map(|(i, flow)| (flow.flow.spec().id, i)).collect();
+        let (sent, ended) = mpsc::unbounded_channel();
+        let (replied, answers) = mpsc::unbounded_channel();
+        Self {
+            notes: log.as_ref().map(Log::producer),
+            stop_signal: Arc::new(StopSignal::new(peers.len())),
+            job,
+            peers,
+            peer_of,
+            place_of,
+            tasks,
+            log,
+            opened: BTreeMap::new(),
+            sent,
+            ended: Some(ended),
+            engine: None,
+            epoch: None,
+            replies: None,
+            replied,
+            answers: Some(answers),
+            awaited: 0,
+            outcome,
+        }
+    }
+
+    async fn drive(
+        &mut self,
+        mut reported: mpsc::UnboundedReceiver<(usize, Report)>,
+        mut stop: watch::Receiver<Option<String>>,
+    ) -> std::io::Result<()> {
+        let mut ended = self.ended.take().expect("driven once");
+        let mut answers = self.answers.take().expect("driven once");
+        let mut stopping = false;
+        while self.awaited > 0 || self.peers.iter().any(|peer| peer.stage != Stage::Over) {
+            tokio::select! {
+                Some((peer, report)) = reported.recv() => self.on_report(peer, report)?,
+                Some(end) = ended.recv() => self.on_end(end).await,
+                Some(counts) = answers.recv() => {
+                    self.awaited -= 1;
+                    let place = self.place_of[&counts.flow];
+                    self.outcome.flows[place].replies = Some(counts);
+                }
+                reason = stop.wait_for(Option::is_some), if !stopping => {
+                    stopping = true;
+                    let reason = reason.ok().and_then(|reason| reason.clone());
+                    let reason = reason.unwrap_or_else(|| "the program ends".to_owned());
+                    for peer in &self.peers {
+                        tell(peer, SenderInput::Stop { reason: reason.clone() });
+                    }
+                    self.outcome.interrupted = Some(reason);
+                }
+            }
+        }
+        while self.tasks.join_next().await.is_some() {}
+        self.notes = None;
+        Ok(())
+    }
+
+    fn on_report(&mut self, index: usize, report: Report) -> std::io::Result<()> {
+        let output = match report {
+            Report::Welcomed(boot_id) => {
+                self.peers[index].boot_id = boot_id;
+                return Ok(());
+            }
+            Report::Output(output) => output,
+        };
+        match output {
+            // Written by the session's own task.
+            SenderOutput::Send(_) => {}
+            SenderOutput::Ready { flows, refused } => {
+                for (flow, reason) in refused {
+                    let place = self.place_of[&flow];
+                    self.outcome.flows[place].refused = Some(reason);
+                }
+                for flow in flows {
+                    self.open(index, flow)?;
+                }
+                self.peers[index].stage = Stage::Ready;
+                self.arm_when_agreed();
+            }
+            SenderOutput::Begin => {
+                self.peers[index].stage = Stage::Begun;
+                self.start_when_begun()?;
+            }
+            SenderOutput::StopFlows { .. } => self.stop_signal.raise(index),
+            SenderOutput::Counted { totals, counts } => {
+                let flow = &mut self.outcome.flows[self.place_of[&totals.flow]];
+                flow.totals = Some(totals);
+                flow.counts = counts;
+            }
+            // The report's estimate of clock offsets is built on these; see the decoder's issue.
+            SenderOutput::Clock { .. } => {}
+            SenderOutput::LogStored(summary) => {
+                self.outcome.remote_logs.push((self.peers[index].address, summary));
+            }
+            SenderOutput::Failed(error) => {
+                self.outcome.failures.push((self.peers[index].address, error));
+                self.over(index)?;
+            }
+            SenderOutput::Done => self.over(index)?,
+        }
+        Ok(())
+    }
+
+    fn over(&mut self, index: usize) -> std::io::Result<()> {
+        self.peers[index].stage = Stage::Over;
+        self.stop_signal.raise(index);
+        self.arm_when_agreed();
+        self.start_when_begun()
+    }
+
+    /// Opens the data socket of a flow that its receiver awaits.
+    fn open(&mut self, index: usize, opened: OpenedFlow) -> std::io::Result<()> {
+        let place = self.place_of[&opened.flow];
+        let flow = &self.job.flows[place];
+        let spec = flow.flow.spec();
+        let target = SocketAddr::new(flow.receiver.ip(), opened.port);
+        let target = match (target, flow.receiver) {
+            // A link-local receiver is reached through the same interface.
+            (SocketAddr::V6(mut to), SocketAddr::V6(receiver)) => {
+                to.set_scope_id(receiver.scope_id());
+                SocketAddr::V6(to)
+            }
+            _ => target,
+        };
+        let data = match tokio::task::block_in_place(|| socket::open_sender(spec, target)) {
+            Ok(data) => data,
+            Err(error) => {
+                self.outcome.flows[place].refused = Some(error.to_string());
+                let totals = FlowTotals {
+                    flow: opened.flow,
+                    packets: 0,
+                    bytes: 0,
+                    skipped: 0,
+                    failed: 0,
+                    next_seq: 0,
+                    reason: error.to_string(),
+                };
+                tell(&self.peers[index], SenderInput::FlowEnded(totals));
+                return Ok(());
+            }
+        };
+        self.outcome.flows[place].path = Some((data.local, data.remote));
+        if spec.meter == Meter::Rtt {
+            self.await_replies(index, place, opened, &data)?;
+        }
+        self.opened.insert(place, (opened, data));
+        Ok(())
+    }
+
+    /// Reads the replies of a round-trip flow on a second descriptor of its socket.
+    fn await_replies(
+        &mut self,
+        index: usize,
+        place: usize,
+        opened: OpenedFlow,
+        data: &DataSocket,
+    ) -> std::io::Result<()> {
+        if self.replies.is_none() {
+            let rx = RxHandle::start("itg-replies")?;
+            if let Some(log) = &self.log {
+                rx.ask(Command::Log { id: 0, producer: log.producer() });
+            }
+            self.replies = Some(rx);
+        }
+        let Some(rx) = &self.replies else { return Ok(()) };
+        let flow = &self.job.flows[place];
+        let spec = flow.flow.spec();
+        let socket = data.socket.try_clone()?;
+        rx.ask(Command::Flow(Box::new(RxFlow {
+            slot: place,
+            handle: opened.handle,
+            flow: opened.flow,
+            proto: spec.proto,
+            meter: Meter::Rtt,
+            peer: self.peers[index].address.ip(),
+            live: Arc::clone(&flow.live),
+            log: self.log.is_some().then_some(0),
+            introduction: None,
+            socket: None,
+            replies: Some(log_index(place)),
+        })));
+        let v6 = data.remote.is_ipv6();
+        rx.ask(match spec.proto {
+            Proto::Tcp => Command::Stream { socket, owner: (place, opened.handle) },
+            proto => {
+                if let Err(error) = socket::ask_for_stamps(&socket) {
+                    tracing::debug!(%error, "no kernel stamps for replies");
+                }
+                Command::Datagrams { id: place, socket, proto, v6, owner: Some(place) }
+            }
+        });
+        Ok(())
+    }
+
+    /// When every receiver has agreed or refused: chooses the instant of the start.
+    fn arm_when_agreed(&mut self) {
+        if self.epoch.is_some() || self.peers.iter().any(|peer| peer.stage == Stage::Agreeing) {
+            return;
+        }
+        let pair = clock::clock_pair();
+        let epoch = (pair.monotonic_ns + START_MARGIN_NS, pair.unix_ns + START_MARGIN_NS);
+        self.epoch = Some(epoch);
+        for peer in self.peers.iter().filter(|peer| peer.stage == Stage::Ready) {
+            tell(peer, SenderInput::Armed { epoch_unix_ns: epoch.1 });
+        }
+    }
+
+    /// When every receiver that agreed has confirmed the start: starts the sending thread.
+    fn start_when_begun(&mut self) -> std::io::Result<()> {
+        let waiting = |peer: &Peer| matches!(peer.stage, Stage::Agreeing | Stage::Ready);
+        if self.engine.is_some() || self.peers.iter().any(waiting) {
+            return Ok(());
+        }
+        let Some((epoch_ns, epoch_unix_ns)) = self.epoch else { return Ok(()) };
+        let mut flows = Vec::with_capacity(self.opened.len());
+        for (place, (opened, socket)) in std::mem::take(&mut self.opened) {
+            let peer = self.peer_of[place];
+            if self.peers[peer].stage != Stage::Begun {
+                continue;
+            }
+            let flow = &self.job.flows[place];
+            if let Some(notes) = &mut self.notes {
+                notes.note(Note::Flow(FlowInfo {
+                    index: log_index(place),
+                    flow: opened.flow,
+                    run: self.job.run.clone(),
+                    seed: self.job.seed,
+                    spec: flow.flow.spec().clone(),
+                    src: socket.local.to_string(),
+                    dst: socket.remote.to_string(),
+                    epoch_unix_ns: epoch_unix_ns + flow.flow.spec().start_ns,
+                    sender_boot_id: host::boot_id(),
+                    receiver_boot_id: self.peers[peer].boot_id.clone(),
+                    notices: flow.flow.notices().collect(),
+                }));
+            }
+            flows.push(TxFlow {
+                flow: flow.flow.clone(),
+                handle: opened.handle,
+                content: Arc::clone(&flow.content),
+                socket,
+                log_index: log_index(place),
+                live: Arc::clone(&flow.live),
+                group: peer,
+            });
+        }
+        let places: Vec<usize> =
+            flows.iter().map(|flow| self.place_of[&flow.flow.spec().id]).collect();
+        let log = self.log.as_ref().map(Log::producer);
+        let stop = Arc::clone(&self.stop_signal);
+        let sent = self.sent.clone();
+        let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
+            Engine::new(flows, epoch_ns, log, stop, |mut end| {
+                end.index = places[end.index];
+                // The run outlives its sending thread.
+                drop(sent.send(end));
+            })
+            .run();
+        })?;
+        self.engine = Some(engine);
+        Ok(())
+    }
+
+    /// A flow has sent its last packet: tells the receiver, the log, and the reader of replies.
+    async fn on_end(&mut self, end: TxEnded) {
+        let place = end.index;
+        let mut totals = end.totals;
+        let flow = self.job.flows[place].flow.clone();
+        if end.behind {
+            let (next_seq, schedule) = (totals.next_seq, flow.schedule());
+            let counting = tokio::task::spawn_blocking(move || schedule.take(MOST_COUNTED).count());
+            let planned = counting.await.unwrap_or(0) as u64;
+            totals.skipped += planned.saturating_sub(next_seq);
+        }
+        if let Some(notes) = &mut self.notes {
+            notes.note(Note::FlowEnd(FlowEnd {
+                index: log_index(place),
+                sent_packets: Some(totals.packets),
+                sent_bytes: Some(totals.bytes),
+                skipped_packets: Some(totals.skipped),
+                received_packets: None,
+                received_bytes: None,
+                log_lost_records: 0,
+                socket_drops: None,
+                reason: totals.reason.clone(),
+            }));
+        }
+        if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
+            let replied = self.replied.clone();
+            let done = Box::new(move |counts| drop(replied.send(counts)));
+            rx.ask(Command::End { slot: place, totals: totals.clone(), done });
+            self.awaited += 1;
+        }
+        tell(&self.peers[self.peer_of[place]], SenderInput::FlowEnded(totals));
+    }
+}
+
+/// The flows that go to one peer.
+fn specs_of<'a>(
+    job: &'a SendJob,
+    peer_of: &'a [usize],
+    peer: usize,
+) -> impl Iterator<Item = &'a SendFlow> {
+    job.flows.iter().zip(peer_of).filter(move |(_, of)| **of == peer).map(|(flow, _)| flow)
+}
+
+/// The number of a flow in the sender's log: its place, from 1.
+fn log_index(place: usize) -> u32 {
+    u32::try_from(place + 1).unwrap_or(u32::MAX)
+}
+
+fn tell(peer: &Peer, input: SenderInput) {
+    // A session that has ended needs to hear nothing more.
+    drop(peer.inputs.send(input));
+}
+
+/// Drives one session over its signalling connection.
+async fn converse(
+    index: usize,
+    address: SocketAddr,
+    config: SenderConfig,
+    lives: BTreeMap<u32, Arc<FlowLive>>,
+    mut told: mpsc::UnboundedReceiver<SenderInput>,
+    reports: mpsc::UnboundedSender<(usize, Report)>,
+) {
+    let report = |report| drop(reports.send((index, report)));
+    let mut machine = SenderSession::new(config);
+    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
+    let (mut channel, first) = match connecting.await {
+        Ok(Ok(stream)) => (Some(Channel::new(stream)), SenderInput::Connected),
+        Ok(Err(error)) => (None, SenderInput::Lost(unreachable(address, &error.to_string()))),
+        Err(_) => {
+            let why = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+            (None, SenderInput::Lost(unreachable(address, &why)))
+        }
+    };
+    let mut input = first;
+    let mut out = Vec::new();
+    loop {
+        match &input {
+            SenderInput::Message(Message::Welcome { boot_id, .. }) => {
+                report(Report::Welcomed(boot_id.clone()));
+            }
+            SenderInput::Message(Message::Pong { arrived, .. }) => {
+                for told in arrived {
+                    if let Some(live) = lives.get(&told.flow) {
+                        live.answered(told.packets);
+                    }
+                }
+            }
+            _ => {}
+        }
+        machine.handle(clock::machine_ns(), input, &mut out);
+        let mut lost = None;
+        for output in out.drain(..) {
+            match output {
+                SenderOutput::Send(message) => {
+                    if matches!(message, Message::Ping { .. }) {
+                        lives.values().for_each(|live| live.asking());
+                    }
+                    if let Some(channel) = &mut channel
+                        && lost.is_none()
+                    {
+                        lost = channel.say(message).await.err();
+                    }
+                }
+                other => report(Report::Output(other)),
+            }
+        }
+        if machine.is_over() {
+            break;
+        }
+        input = match (lost, &mut channel) {
+            (Some(why), _) => SenderInput::Lost(why),
+            (None, Some(channel)) => tokio::select! {
+                // What has come in goes before a time-out.
+                biased;
+                heard = channel.hear() => match heard {
+                    Heard::Message(message) => SenderInput::Message(message),
+                    Heard::Garbage(error) => SenderInput::Garbage(error),
+                    Heard::Lost(why) => SenderInput::Lost(why),
+                },
+                Some(input) = told.recv() => input,
+                () = sleep_until(machine.deadline()) => SenderInput::Timer,
+            },
+            (None, None) => tokio::select! {
+                Some(input) = told.recv() => input,
+                () = sleep_until(machine.deadline()) => SenderInput::Timer,
+            },
+        };
+        if matches!(input, SenderInput::Lost(_)) {
+            channel = None;
+        }
+    }
+    if let Some(channel) = channel {
+        channel.close().await;
+    }
+}
+
+fn unreachable(address: SocketAddr, why: &str) -> String {
+    format!("no receiver at {address}: {why}; start itg-recv there or check address and port")
+}
+
+/// The exit code of a run (see the command-line contract): 0 done, 1 failed, 3 a receiver was not
+/// reachable or refused, 4 a receiver vanished, 130 interrupted.
+#[must_use]
+pub fn exit_code(outcome: &SendOutcome) -> u8 {
+    if outcome.interrupted.is_some() {
+        return 130;
+    }
+    let failures = outcome.failures.iter().map(|(_, error)| error);
+    let worst = failures.map(|error| match error.kind {
+        _ if error.phase < Phase::Run => 3,
+        ErrorKind::Interrupted => 130,
+        _ => 4,
+    });
+    if let Some(code) = worst.max() {
+        return code;
+    }
+    if outcome.flows.iter().any(|flow| flow.refused.is_some()) {
+        return 3;
+    }
+    let logs = outcome.log.iter().map(|log| &log.error);
+    let remote = outcome.remote_logs.iter().map(|(_, log)| &log.error);
+    u8::from(logs.chain(remote).any(Option::is_some))
+}

@@ -1,0 +1,398 @@
+//! Opening the sockets of flows: options in one place, every refusal with what was asked and what
+//! can be done.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd};
+
+use itg_core::flow::{FlowSpec, Proto};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::sys;
+
+/// Receive buffer asked for: what a burst of some 10 000 small packets needs.
+const RECEIVE_BUFFER: usize = 8 << 20;
+/// Send buffer asked for.
+const SEND_BUFFER: usize = 2 << 20;
+/// DCCP's socket type and its service code option (linux/dccp.h).
+const SOCK_DCCP: i32 = 6;
+const SOL_DCCP: i32 = 269;
+const DCCP_SOCKOPT_SERVICE: i32 = 2;
+/// Which ICMP types a raw socket lets pass (linux/icmp.h, RFC 3542 for version 6).
+const SOL_RAW: i32 = 255;
+const ICMP_FILTER: i32 = 1;
+const ICMPV6_FILTER: i32 = 1;
+
+/// ICMP message types that ITG sends and looks for.
+pub(crate) mod icmp_type {
+    pub(crate) const ECHO_V4: u8 = 8;
+    pub(crate) const ECHO_REPLY_V4: u8 = 0;
+    pub(crate) const ECHO_V6: u8 = 128;
+    pub(crate) const ECHO_REPLY_V6: u8 = 129;
+}
+
+/// A socket that cannot be had, in words for the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct SocketError {
+    /// What was tried.
+    pub what: String,
+    /// What the system said, and what to do.
+    pub why: String,
+}
+
+impl SocketError {
+    pub(crate) fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { what: what.into(), why: why.into() }
+    }
+
+    fn io(what: String, error: &io::Error) -> Self {
+        let hint = match error.raw_os_error() {
+            Some(libc::EADDRINUSE) => ": another program uses it; choose another port",
+            Some(libc::EADDRNOTAVAIL) => ": no interface of this host has that address",
+            Some(libc::EACCES | libc::EPERM) => ": this needs root or a capability",
+            Some(libc::ENODEV) => ": there is no such interface",
+            _ => "",
+        };
+        Self { what, why: format!("{error}{hint}") }
+    }
+}
+
+/// Finds the address of `HOST`, `HOST:PORT`, `[V6]:PORT` or `V6%ZONE`; `port` serves where none is
+/// given. Waits for the system's resolver.
+///
+/// # Errors
+/// A name that does not resolve, or a text that is no address.
+pub fn resolve(text: &str, port: u16) -> Result<SocketAddr, SocketError> {
+    let fail = |why: String| SocketError::new(format!("address `{text}`"), why);
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, tail) = rest
+                .split_once(']')
+                .ok_or_else(|| fail("`[` without `]`: write [2001:db8::1]:9000".to_owned()))?;
+            match tail.strip_prefix(':') {
+                Some(digits) => (host, parse_port(text, digits)?),
+                None if tail.is_empty() => (host, port),
+                None => return Err(fail("text after `]`: write [2001:db8::1]:9000".to_owned())),
+            }
+        }
+        None => match text.split_once(':') {
+            Some((host, digits)) if !digits.contains(':') => (host, parse_port(text, digits)?),
+            _ => (text, port),
+        },
+    };
+    if let Some((ip, zone)) = host.split_once('%') {
+        let ip: Ipv6Addr =
+            ip.parse().map_err(|_| fail("only IPv6 addresses have a zone".to_owned()))?;
+        let scope = zone.parse().ok().map_or_else(
+            || {
+                nix::net::if_::if_nametoindex(zone)
+                    .map_err(|_| fail(format!("there is no interface `{zone}`")))
+            },
+            Ok,
+        )?;
+        return Ok(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope)));
+    }
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    if host.is_empty() {
+        return Err(fail("the host is missing".to_owned()));
+    }
+    let mut found = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| fail(format!("{error}: check the name or use a number")))?;
+    found.next().ok_or_else(|| fail("the name has no address".to_owned()))
+}
+
+fn parse_port(text: &str, digits: &str) -> Result<u16, SocketError> {
+    digits.parse().map_err(|_| {
+        SocketError::new(
+            format!("address `{text}`"),
+            format!("`{digits}` is not a port: expected 0 to 65535"),
+        )
+    })
+}
+
+/// A sender's data socket.
+#[derive(Debug)]
+pub(crate) struct DataSocket {
+    pub(crate) socket: Socket,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    /// Whether the program writes ICMP's checksum (raw IPv4) or the kernel does.
+    pub(crate) raw_v4: bool,
+}
+
+/// Opens, sets up and connects the data socket of a flow. Connecting TCP, SCTP or DCCP waits at
+/// most five seconds.
+pub(crate) fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, SocketError> {
+    let flow = spec.id;
+    let proto = spec.proto;
+    let options = &spec.socket;
+    let what = |step: &str| format!("flow {flow}: {step}");
+    let (socket, raw_v4) =
+        new_socket(proto, target.ip()).map_err(|why| SocketError::new(what("socket"), why))?;
+    let fail = |step: String| move |error: io::Error| SocketError::io(what(&step), &error);
+    if let Some(name) = &options.interface {
+        socket
+            .bind_device(Some(name.as_bytes()))
+            .map_err(fail(format!("binding to interface {name}")))?;
+    }
+    let v6 = target.is_ipv6();
+    if let Some(ttl) = options.ttl {
+        if v6 {
+            socket.set_unicast_hops_v6(u32::from(ttl))
+        } else {
+            socket.set_ttl_v4(u32::from(ttl))
+        }
+        .map_err(fail(format!("setting the time to live to {ttl}")))?;
+    }
+    if let Some(tos) = options.tos {
+        if v6 { socket.set_tclass_v6(u32::from(tos)) } else { socket.set_tos_v4(u32::from(tos)) }
+            .map_err(fail(format!("setting the traffic class to {tos:#04x}")))?;
+    }
+    if proto == Proto::Tcp {
+        socket.set_tcp_nodelay(!options.nagle).map_err(fail("setting TCP_NODELAY".to_owned()))?;
+    } else {
+        enlarge(&socket, false);
+    }
+    if options.source.is_some() || options.source_port.is_some() {
+        let port = options.source_port.unwrap_or(0);
+        let any =
+            if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+        let mut source = match &options.source {
+            Some(text) => resolve(text, port)?,
+            None => SocketAddr::new(any, port),
+        };
+        source.set_port(port);
+        if source.is_ipv6() != v6 {
+            return Err(SocketError::new(
+                what(&format!("source address {}", source.ip())),
+                format!("is not of the same IP version as the destination {}", target.ip()),
+            ));
+        }
+        if port != 0 && proto == Proto::Tcp {
+            socket.set_reuse_address(true).map_err(fail("setting SO_REUSEADDR".to_owned()))?;
+        }
+        socket.bind(&source.into()).map_err(fail(format!("binding to {source}")))?;
+    }
+    let mut remote = target;
+    if proto == Proto::Icmp {
+        remote.set_port(0);
+    }
+    let connecting = fail(format!("connecting {proto} to {target}"));
+    match proto {
+        Proto::Udp | Proto::Icmp => socket.connect(&remote.into()),
+        _ => socket.connect_timeout(&remote.into(), std::time::Duration::from_secs(5)),
+    }
+    .map_err(connecting)?;
+    socket.set_nonblocking(true).map_err(fail("switching to non-blocking".to_owned()))?;
+    let local = socket
+        .local_addr()
+        .and_then(|a| a.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
+        .map_err(fail("asking for the local address".to_owned()))?;
+    Ok(DataSocket { socket, local, remote, raw_v4 })
+}
+
+/// The socket of a protocol, and whether it is a raw IPv4 one.
+fn new_socket(proto: Proto, peer: IpAddr) -> Result<(Socket, bool), String> {
+    let domain = if peer.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let plain = |kind, protocol| {
+        Socket::new(domain, kind, Some(protocol)).map(|s| (s, false)).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::EPROTONOSUPPORT | libc::ESOCKTNOSUPPORT | libc::EAFNOSUPPORT) => {
+                    format!(
+                        "the kernel of this host has no {proto}{}: use udp or tcp",
+                        match proto {
+                            Proto::Sctp => " (module sctp)",
+                            Proto::Dccp => " (removed from Linux 6.16 on)",
+                            _ => "",
+                        }
+                    )
+                }
+                _ => error.to_string(),
+            }
+        })
+    };
+    match proto {
+        Proto::Udp => plain(Type::DGRAM, Protocol::UDP),
+        Proto::Tcp => plain(Type::STREAM, Protocol::TCP),
+        Proto::Sctp => plain(Type::STREAM, Protocol::from(libc::IPPROTO_SCTP)),
+        Proto::Dccp => {
+            let (socket, raw) = plain(Type::from(SOCK_DCCP), Protocol::from(libc::IPPROTO_DCCP))?;
+            sys::set_int(&socket, SOL_DCCP, DCCP_SOCKOPT_SERVICE, 0).map_err(|e| e.to_string())?;
+            Ok((socket, raw))
+        }
+        Proto::Icmp => {
+            let protocol = if peer.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
+            match Socket::new(domain, Type::RAW, Some(protocol)) {
+                Ok(socket) => {
+                    let reply = if peer.is_ipv4() {
+                        icmp_type::ECHO_REPLY_V4
+                    } else {
+                        icmp_type::ECHO_REPLY_V6
+                    };
+                    pass_only(&socket, peer.is_ipv6(), reply).map_err(|e| e.to_string())?;
+                    Ok((socket, peer.is_ipv4()))
+                }
+                Err(_) => Socket::new(domain, Type::DGRAM, Some(protocol))
+                    .map(|socket| (socket, false))
+                    .map_err(|error| {
+                        format!(
+                            "{error}: ICMP needs root, CAP_NET_RAW, or a group within \
+                             net.ipv4.ping_group_range"
+                        )
+                    }),
+            }
+        }
+    }
+}
+
+/// Lets a raw ICMP socket receive one type of message only.
+fn pass_only(socket: &Socket, v6: bool, icmp_type: u8) -> io::Result<()> {
+    if v6 {
+        let mut blocked = [u32::MAX; 8];
+        blocked[usize::from(icmp_type >> 5)] &= !(1 << (icmp_type & 31));
+        sys::set_bytes(socket, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, &blocked)
+    } else {
+        sys::set_bytes(socket, SOL_RAW, ICMP_FILTER, &[!(1u32 << icmp_type)])
+    }
+}
+
+/// A receiver's socket for one protocol and port.
+pub(crate) fn open_receiver(proto: Proto, at: SocketAddr) -> Result<Socket, SocketError> {
+    let what = format!("receiving {proto} on {at}");
+    let fail = |error: io::Error| SocketError::io(what.clone(), &error);
+    let domain = Domain::for_address(at);
+    let socket = if proto == Proto::Icmp {
+        let (protocol, echo) = if at.is_ipv4() {
+            (Protocol::ICMPV4, icmp_type::ECHO_V4)
+        } else {
+            (Protocol::ICMPV6, icmp_type::ECHO_V6)
+        };
+        let socket = Socket::new(domain, Type::RAW, Some(protocol)).map_err(|error| {
+            SocketError::new(
+                what.clone(),
+                format!("{error}: a receiver of ICMP needs root or CAP_NET_RAW"),
+            )
+        })?;
+        pass_only(&socket, at.is_ipv6(), echo).map_err(fail)?;
+        socket
+    } else {
+        new_socket(proto, at.ip()).map_err(|why| SocketError::new(what.clone(), why))?.0
+    };
+    // A raw ICMPv6 socket is of version 6 only anyway, and refuses the option.
+    if at.is_ipv6() && proto != Proto::Icmp {
+        socket.set_only_v6(true).map_err(fail)?;
+    }
+    if matches!(proto, Proto::Tcp | Proto::Sctp | Proto::Dccp) {
+        socket.set_reuse_address(true).map_err(fail)?;
+    } else {
+        enlarge(&socket, true);
+        ask_for_stamps(&socket).map_err(fail)?;
+    }
+    let mut bind_to = at;
+    if proto == Proto::Icmp {
+        bind_to.set_port(0);
+    }
+    socket.bind(&bind_to.into()).map_err(fail)?;
+    if matches!(proto, Proto::Tcp | Proto::Sctp | Proto::Dccp) {
+        socket.listen(1024).map_err(fail)?;
+    }
+    socket.set_nonblocking(true).map_err(fail)?;
+    Ok(socket)
+}
+
+/// Asks for the kernel's receive stamp, TTL and traffic class with each datagram.
+pub(crate) fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
+    sys::set_int(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+    let asks = [
+        (libc::IPPROTO_IP, libc::IP_RECVTTL),
+        (libc::IPPROTO_IP, libc::IP_RECVTOS),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    ];
+    // Each family answers its own two and refuses the others: both are optional.
+    for (level, option) in asks {
+        if let Err(error) = sys::set_int(socket, level, option, 1) {
+            tracing::trace!(fd = socket.as_fd().as_raw_fd(), level, option, %error, "not told");
+        }
+    }
+    Ok(())
+}
+
+/// Asks for a large buffer; beyond the system's limit only root gets it.
+fn enlarge(socket: &Socket, receive: bool) {
+    let (size, force) = if receive {
+        (RECEIVE_BUFFER, libc::SO_RCVBUFFORCE)
+    } else {
+        (SEND_BUFFER, libc::SO_SNDBUFFORCE)
+    };
+    let bytes = i32::try_from(size).unwrap_or(i32::MAX);
+    if sys::set_int(socket, libc::SOL_SOCKET, force, bytes).is_ok() {
+        return;
+    }
+    let granted = if receive {
+        socket.set_recv_buffer_size(size).and_then(|()| socket.recv_buffer_size())
+    } else {
+        socket.set_send_buffer_size(size).and_then(|()| socket.send_buffer_size())
+    };
+    match granted {
+        Ok(granted) => tracing::debug!(granted, asked = size, receive, "socket buffer"),
+        Err(error) => tracing::debug!(%error, receive, "socket buffer stays as it is"),
+    }
+}
+
+/// The address of a connected peer, without IPv4-in-IPv6 disguise.
+pub(crate) fn peer_of(address: &SockAddr) -> Option<SocketAddr> {
+    address.as_socket().map(plain)
+}
+
+/// An address without IPv4-in-IPv6 disguise.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(ip) => SocketAddr::new(IpAddr::V4(ip), v6.port()),
+            None => address,
+        },
+        SocketAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (text, want) in [
+            ("127.0.0.1", Ok("127.0.0.1:9000")),
+            ("127.0.0.1:80", Ok("127.0.0.1:80")),
+            ("::1", Ok("[::1]:9000")),
+            ("[::1]", Ok("[::1]:9000")),
+            ("[::1]:80", Ok("[::1]:80")),
+            ("fe80::1%lo", Ok("[fe80::1%1]:9000")),
+            ("[fe80::1%lo]:80", Ok("[fe80::1%1]:80")),
+            (
+                "127.0.0.1:http",
+                Err("address `127.0.0.1:http`: `http` is not a port: expected 0 to 65535"),
+            ),
+            ("[::1", Err("address `[::1`: `[` without `]`: write [2001:db8::1]:9000")),
+            ("fe80::1%nope0", Err("address `fe80::1%nope0`: there is no interface `nope0`")),
+            (":80", Err("address `:80`: the host is missing")),
+        ] {
+            let got = resolve(text, 9000).map(|a| a.to_string()).map_err(|e| e.to_string());
+            assert_eq!(got, want.map(str::to_owned).map_err(str::to_owned), "input {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_protocol_is_named() {
+        let mut spec = FlowSpec::new(3);
+        spec.proto = Proto::Dccp;
+        let target = "127.0.0.1:8999".parse().expect("an address");
+        let error = open_sender(&spec, target).expect_err("no DCCP here, or nobody listens");
+        assert!(error.to_string().starts_with("flow 3: "), "{error}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Which blocks of a log have been seen, and what must be said about the others.
+//!
+//! One account per log. It remembers number, checksum and place of every block (some 64 bytes
+//! each, and a block takes at least 64), so that a late block is told from a repeated one, a
+//! missing one is named exactly, and no record is handed out twice, whatever its block calls itself.
+
+use std::collections::BTreeMap;
+
+use itg_arena::HEADER_LEN;
+
+use crate::block::{Block, Body};
+use crate::note::{LogEnd, Note};
+use crate::read::Damage;
+
+/// Checksum and place of a block.
+#[derive(Debug)]
+struct Seen {
+    crc: u32,
+    offset: u64,
+}
+
+/// What is known of one log.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// Number of the log in its file, from 0.
+    pub(crate) log: u32,
+    log_id: u32,
+    seen: BTreeMap<u32, Seen>,
+    /// Where record blocks are, by their checksum.
+    contents: BTreeMap<u32, u64>,
+    /// Number of the block read last.
+    last: u32,
+    /// Where the block read last ends.
+    tail: u64,
+    records: u64,
+    end: Option<LogEnd>,
+}
+
+/// What to do with a block.
+pub(crate) enum Verdict {
+    /// It belongs to the log; with a remark when something about its number is odd.
+    Keep(Option<String>),
+    /// It has been read before, and is left out for this reason.
+    Repeated(String),
+    /// It belongs to another log that has the same id and starts here.
+    NewLog,
+}
+
+impl Account {
+    pub(crate) const fn new(log: u32, log_id: u32) -> Self {
+        Self {
+            log,
+            log_id,
+            seen: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            last: 0,
+            tail: 0,
+            records: 0,
+            end: None,
+        }
+    }
+
+    /// Compares number and content of a block with those before it in the file.
+    pub(crate) fn judge(&self, block: &Block<'_>, note: Option<&Note>, file: &[u8]) -> Verdict {
+        let (no, log_id) = (block.block_no, self.log_id);
+        let first = no == 0 && matches!(note, Some(Note::Log(_)));
+        let again = self.twin(block, file).map(|offset| {
+            Verdict::Repeated(format!(
+                "block {no} of log {log_id} has the records of the block at byte {offset}: left out"
+            ))
+        });
+        match self.seen.get(&no) {
+            Some(seen) if seen.crc == block.crc => {
+                Verdict::Repeated(format!("block {no} of log {log_id} once more: left out"))
+            }
+            Some(_) if first || self.end.is_some() => Verdict::NewLog,
+            _ if let Some(again) = again => again,
+            Some(seen) => Verdict::Keep(Some(format!(
+                "a second block {no} of log {log_id}, other than the one at byte {}: one of the \
+                 numbers is wrong, both blocks are used",
+                seen.offset
+            ))),
+            None if first && self.end.is_some() => Verdict::NewLog,
+            None if !self.seen.is_empty() && no < self.last => Verdict::Keep(Some(format!(
+                "block {no} of log {log_id} stands after block {}: out of order",
+                self.last
+            ))),
+            None => Verdict::Keep(None),
+        }
+    }
+
+    /// Where the same records have been read under another number.
+    fn twin(&self, block: &Block<'_>, file: &[u8]) -> Option<u64> {
+        let Body::Records(records) = &block.body else {
+            return None;
+        };
+        let offset = *self.contents.get(&block.crc)?;
+        let body = file[usize::try_from(offset).ok()?..].get(HEADER_LEN..)?;
+        body.starts_with(records.raw()).then_some(offset)
+    }
+
+    /// Enters the number of a block.
+    pub(crate) fn enter_number(&mut self, block: &Block<'_>, offset: u64) {
+        self.seen.entry(block.block_no).or_insert(Seen { crc: block.crc, offset });
+        self.last = block.block_no;
+        self.tail = offset + block.len as u64;
+    }
+
+    /// Enters a block that is handed out.
+    pub(crate) fn enter(&mut self, block: &Block<'_>, note: Option<&Note>, offset: u64) {
+        self.enter_number(block, offset);
+        if let Body::Records(records) = &block.body
+            && records.len() > 0
+        {
+            self.records += records.len() as u64;
+            self.contents.entry(block.crc).or_insert(offset);
+        }
+        if let Some(Note::End(end)) = note {
+            self.end = Some(*end);
+        }
+    }
+
+    /// Everything that is wrong with the log as a whole.
+    pub(crate) fn finish(&self) -> Vec<Damage> {
+        let id = self.log_id;
+        let mut found = Vec::new();
+        let mut say = |offset, reason| found.push(Damage { offset, len: 0, reason });
+        let mut next = 0;
+        let blocks = self.end.map_or(u64::MAX, |end| end.blocks);
+        for (&no, seen) in &self.seen {
+            let no = u64::from(no);
+            if no >= blocks {
+                say(seen.offset, format!("block {no} of log {id} lies beyond its {blocks} blocks"));
+                continue;
+            }
+            if let Some(what) = missing(next, no) {
+                say(seen.offset, format!("{what} of log {id} missing"));
+            }
+            next = no + 1;
+        }
+        match self.end {
+            None => {
+                let reason = format!(
+                    "log {id} was not closed: no end note after block {}; what follows is unknown",
+                    self.last
+                );
+                say(self.tail, reason);
+            }
+            Some(end) => {
+                if let Some(what) = missing(next, blocks) {
+                    say(self.tail, format!("{what} of log {id} missing"));
+                }
+                if end.records != self.records {
+                    let reason = format!(
+                        "log {id} holds {} records, its end note counts {}",
+                        self.records, end.records
+                    );
+                    say(self.tail, reason);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The words for the blocks from `from` to before `to`, unless there are none.
+fn missing(from: u64, to: u64) -> Option<String> {
+    match to.saturating_sub(from) {
+        0 => None,
+        1 => Some(format!("block {from}")),
+        count => Some(format!("blocks {from} to {} ({count} blocks)", to - 1)),
+    }
+}

@@ -1,0 +1,241 @@
+//! Blocks: flat clusters that hold records or one note, and the buffer in which records are placed.
+//!
+//! A buffer is allocated once; appending copies 40 bytes and sealing reads the block once for its
+//! checksum. Checking a block is linear in its length and allocates nothing.
+
+use itg_arena::{ClusterError, Flat, HEADER_LEN, Header, schema_hash, seal_flat};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::record::{RECORD_LEN, RawRecord, Record};
+
+/// Largest block in bytes, its header included: 16 MiB.
+pub const MAX_BLOCK_LEN: usize = 16 << 20;
+/// Largest number of records in a block.
+pub const MAX_BLOCK_RECORDS: usize = (MAX_BLOCK_LEN - HEADER_LEN) / RECORD_LEN;
+/// Schema of a record block: objects are records of 40 bytes.
+pub const RECORD_SCHEMA: u64 = schema_hash(
+    "itg.record.1 flow:u32 size:u32 seq:u64 a:u64 b:u64 delta:u32 flags:u16 ttl:u8 tos:u8",
+);
+/// Schema of a note block: one object, a JSON document padded with spaces to a multiple of 8 bytes.
+pub const NOTE_SCHEMA: u64 = schema_hash("itg.note.1 json:utf8");
+
+/// The tag of a block: log id in the upper half, block number in the lower.
+pub(crate) const fn tag(log_id: u32, block_no: u32) -> u64 {
+    (log_id as u64) << 32 | block_no as u64
+}
+
+/// Log id and block number of a tag.
+#[allow(clippy::cast_possible_truncation, reason = "the two halves")]
+pub(crate) const fn split_tag(tag: u64) -> (u32, u32) {
+    ((tag >> 32) as u32, tag as u32)
+}
+
+/// A buffer for one block of records: header space and room for a fixed number of records, never
+/// reallocated.
+#[derive(Debug)]
+pub struct BlockBuf {
+    /// Words, so that the block starts at a multiple of 8.
+    words: Box<[u64]>,
+    /// Bytes in use, header space included.
+    used: usize,
+}
+
+impl BlockBuf {
+    /// An empty buffer for `capacity` records.
+    ///
+    /// # Panics
+    /// If `capacity` is 0 or larger than [`MAX_BLOCK_RECORDS`].
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        assert!(
+            (1..=MAX_BLOCK_RECORDS).contains(&capacity),
+            "a block of {capacity} records: use 1 to {MAX_BLOCK_RECORDS}"
+        );
+        let words = vec![0; (HEADER_LEN + capacity * RECORD_LEN) / 8].into_boxed_slice();
+        Self { words, used: HEADER_LEN }
+    }
+
+    /// Appends a record.
+    ///
+    /// # Panics
+    /// If the buffer is full: the caller seals and replaces it before.
+    #[inline]
+    pub fn push(&mut self, record: &Record) {
+        let end = self.used + RECORD_LEN;
+        let Some(slot) = self.words.as_mut_bytes().get_mut(self.used..end) else {
+            panic!("push into a full block: seal it first");
+        };
+        slot.copy_from_slice(record.raw().as_bytes());
+        self.used = end;
+    }
+
+    /// Records it has room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        (self.words.len() * 8 - HEADER_LEN) / RECORD_LEN
+    }
+
+    /// Records in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        (self.used - HEADER_LEN) / RECORD_LEN
+    }
+
+    /// Whether there are no records in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.used == HEADER_LEN
+    }
+
+    /// Whether there is no room for another record.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.used == self.words.len() * 8
+    }
+
+    /// Forgets all records.
+    pub const fn clear(&mut self) {
+        self.used = HEADER_LEN;
+    }
+
+    /// Writes the header over the header space and returns the block, ready to be written to a file
+    /// or sent. The records stay until [`BlockBuf::clear`]; sealing twice gives the same bytes.
+    #[allow(clippy::cast_possible_truncation, reason = "at most MAX_BLOCK_RECORDS, see new")]
+    pub fn seal(&mut self, log_id: u32, block_no: u32) -> &[u8] {
+        let objects = self.len() as u32;
+        let block = &mut self.words.as_mut_bytes()[..self.used];
+        seal_flat(block, RECORD_SCHEMA, objects, tag(log_id, block_no));
+        block
+    }
+}
+
+/// A checked block, by what it holds.
+#[derive(Debug)]
+pub(crate) enum Body<'a> {
+    /// Records.
+    Records(Records<'a>),
+    /// The JSON text of a note, with its padding.
+    Note(&'a [u8]),
+}
+
+/// A checked block.
+#[derive(Debug)]
+pub(crate) struct Block<'a> {
+    pub(crate) log_id: u32,
+    pub(crate) block_no: u32,
+    /// CRC-32C of the body.
+    pub(crate) crc: u32,
+    /// Length in bytes, header included.
+    pub(crate) len: usize,
+    pub(crate) body: Body<'a>,
+}
+
+/// Bytes that are no block of a log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockError {
+    /// The cluster around it is damaged.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// A cluster without a checksum.
+    #[error("the block has no checksum: every block of a log has one")]
+    NoCrc,
+    /// A cluster of something else, or of another version.
+    #[error("schema {got:#018x} is neither a record block nor a note block of this version")]
+    Schema {
+        /// Schema in the header.
+        got: u64,
+    },
+    /// The number of records does not match the length.
+    #[error("the block says {objects} records of {RECORD_LEN} bytes, its body has {body} bytes")]
+    Count {
+        /// Number of records in the header.
+        objects: u32,
+        /// Bytes of the body.
+        body: u64,
+    },
+    /// A note block with another number of documents than one.
+    #[error("the note block says {objects} documents: expected 1")]
+    NoteCount {
+        /// Number of documents in the header.
+        objects: u32,
+    },
+    /// A record of a kind that does not exist.
+    #[error(
+        "record {index} of the block has kind {got}: expected 1 (sent), 2 (received) or 3 (echoed)"
+    )]
+    Kind {
+        /// Number of the record in its block, from 0.
+        index: usize,
+        /// Kind found.
+        got: u16,
+    },
+}
+
+impl<'a> Block<'a> {
+    /// Checks the block at the start of `bytes`, which may be longer. The body is looked at last, so
+    /// that a header that contradicts itself costs nothing.
+    pub(crate) fn check(bytes: &'a [u8]) -> Result<Self, BlockError> {
+        let header = Header::parse(bytes)?;
+        let (objects, body) = (header.objects, header.total_len - HEADER_LEN as u64);
+        match header.schema {
+            RECORD_SCHEMA if u64::from(objects) * RECORD_LEN as u64 != body => {
+                return Err(BlockError::Count { objects, body });
+            }
+            NOTE_SCHEMA if objects != 1 => return Err(BlockError::NoteCount { objects }),
+            RECORD_SCHEMA | NOTE_SCHEMA => {}
+            got => return Err(BlockError::Schema { got }),
+        }
+        let (flat, len) = Flat::check(bytes, MAX_BLOCK_LEN)?;
+        if !flat.has_crc() {
+            return Err(BlockError::NoCrc);
+        }
+        let body = if header.schema == NOTE_SCHEMA {
+            Body::Note(flat.body())
+        } else {
+            Body::Records(Records::check(flat.body())?)
+        };
+        let (log_id, block_no) = split_tag(header.tag);
+        Ok(Self { log_id, block_no, crc: header.crc, len, body })
+    }
+}
+
+/// The records of a checked block, in the order in which they were written.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    raw: std::slice::Iter<'a, RawRecord>,
+}
+
+impl<'a> Records<'a> {
+    /// Checks the kind of every record of a body whose length is a multiple of a record's.
+    fn check(body: &'a [u8]) -> Result<Self, BlockError> {
+        let raw = <[RawRecord]>::ref_from_bytes(body).expect("the length was compared before");
+        let bad = raw.iter().enumerate().find_map(|(i, r)| r.bad_kind().map(|got| (i, got)));
+        match bad {
+            Some((index, got)) => Err(BlockError::Kind { index, got }),
+            None => Ok(Self { raw: raw.iter() }),
+        }
+    }
+
+    /// The bytes of the records that have not been taken yet, as they are in the log.
+    #[must_use]
+    pub fn raw(&self) -> &'a [u8] {
+        self.raw.as_slice().as_bytes()
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = Record;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record> {
+        self.raw.next().map(RawRecord::record)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.raw.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Records<'_> {}
+impl std::iter::FusedIterator for Records<'_> {}

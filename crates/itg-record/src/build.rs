@@ -1,0 +1,85 @@
+//! Numbering the blocks of a log as they are written.
+//!
+//! The builder holds three numbers and no buffer: what it returns goes to a file or a socket in the
+//! order in which it was returned.
+
+use itg_arena::{HEADER_LEN, seal_flat};
+
+use crate::block::{BlockBuf, MAX_BLOCK_LEN, NOTE_SCHEMA, tag};
+use crate::note::{LogEnd, Note};
+
+/// A note as a block, ready to be written.
+///
+/// # Panics
+/// If the note is larger than a block may be (16 MiB): texts in notes are short.
+#[must_use]
+pub fn note_block(note: &Note, log_id: u32, block_no: u32) -> Vec<u8> {
+    let mut block = vec![0; HEADER_LEN];
+    serde_json::to_writer(&mut block, note).expect("notes have nothing that JSON has not");
+    block.resize(block.len().next_multiple_of(8), b' ');
+    assert!(block.len() <= MAX_BLOCK_LEN, "a note of {} bytes is no note", block.len());
+    seal_flat(&mut block, NOTE_SCHEMA, 1, tag(log_id, block_no));
+    block
+}
+
+/// Numbers the blocks of one log and counts what is in them.
+#[derive(Debug)]
+pub struct LogBuilder {
+    log_id: u32,
+    blocks: u32,
+    records: u64,
+}
+
+impl LogBuilder {
+    /// A log without blocks. The first one should be [`Note::Log`].
+    #[must_use]
+    pub const fn new(log_id: u32) -> Self {
+        Self { log_id, blocks: 0, records: 0 }
+    }
+
+    /// The next block: a note.
+    ///
+    /// # Panics
+    /// As [`note_block`]; after 2³² blocks.
+    pub fn note(&mut self, note: &Note) -> Vec<u8> {
+        let block_no = self.take_number();
+        note_block(note, self.log_id, block_no)
+    }
+
+    /// The next block: these records. The caller clears the buffer when the block is written.
+    ///
+    /// # Panics
+    /// After 2³² blocks.
+    pub fn seal<'b>(&mut self, buf: &'b mut BlockBuf) -> &'b [u8] {
+        let block_no = self.take_number();
+        self.records += buf.len() as u64;
+        buf.seal(self.log_id, block_no)
+    }
+
+    /// The last block: the totals. `lost_records` is how many records could not be written.
+    ///
+    /// # Panics
+    /// After 2³² blocks.
+    pub fn end(&mut self, lost_records: u64) -> Vec<u8> {
+        let end = LogEnd { blocks: self.blocks() + 1, records: self.records, lost_records };
+        self.note(&Note::End(end))
+    }
+
+    /// Blocks so far.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        u64::from(self.blocks)
+    }
+
+    /// Records so far.
+    #[must_use]
+    pub const fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn take_number(&mut self) -> u32 {
+        let block_no = self.blocks;
+        self.blocks = block_no.checked_add(1).expect("fewer than 2^32 blocks in a log");
+        block_no
+    }
+}

@@ -1,0 +1,25 @@
+//! What a log says about packets, and how it is laid out in bytes.
+//!
+//! A [`Record`] of 40 bytes per packet and side is written in place into a [`BlockBuf`]; a full
+//! buffer is sealed and leaves as a *block*, a flat cluster of `itg-arena`. A log file is a sequence
+//! of blocks and nothing else: record blocks, and [`Note`] blocks that describe the log, its flows and
+//! its clocks in JSON. [`LogBuilder`] numbers the blocks, [`LogReader`] finds them again, and accounts
+//! for every byte and every block number of a damaged file.
+//!
+//! This crate works on byte slices: files and threads belong to its users. The byte tables are in
+//! `docs/formats.md`. Source: D-ITG's binary logs for what is recorded; the layout is ours.
+
+mod account;
+mod block;
+mod build;
+mod note;
+mod read;
+mod record;
+
+pub use block::{
+    BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA, RECORD_SCHEMA, Records,
+};
+pub use build::{LogBuilder, note_block};
+pub use note::{ClockPair, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side};
+pub use read::{Damage, Item, LogReader};
+pub use record::{Kind, RECORD_LEN, Record, flag};

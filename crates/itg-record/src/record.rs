@@ -1,0 +1,271 @@
+//! One packet, as one side saw it: 40 bytes.
+//!
+//! Little-endian, no padding, a multiple of 8 bytes, so that records in a block stay aligned. Times
+//! are nanoseconds in 64 bits: Unix times last until the year 2554.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a record.
+pub const RECORD_LEN: usize = 40;
+
+/// Bits of [`Record::flags`].
+pub mod flag {
+    /// `b` is not the kernel's stamp but the time at which the program read the packet.
+    pub const USER_STAMP: u16 = 0x10;
+    /// The real difference did not fit `delta`: it is `u32::MAX` ns (4.29 s) or more.
+    pub const DELTA_SATURATED: u16 = 0x20;
+}
+
+/// Bits of the flags that hold the kind.
+const KIND_MASK: u16 = 0x0f;
+
+/// Which event a record tells of, and with it the meaning of its times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The sender gave a packet to the kernel.
+    Sent = 1,
+    /// The receiver got a packet.
+    Received = 2,
+    /// The sender of a round-trip flow got its packet back.
+    Echoed = 3,
+}
+
+impl Kind {
+    const fn from_flags(flags: u16) -> Option<Self> {
+        match flags & KIND_MASK {
+            1 => Some(Self::Sent),
+            2 => Some(Self::Received),
+            3 => Some(Self::Echoed),
+            _ => None,
+        }
+    }
+}
+
+/// The record as it lies in a block.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawRecord {
+    flow: U32,
+    size: U32,
+    seq: U64,
+    a: U64,
+    b: U64,
+    delta: U32,
+    flags: U16,
+    ttl: u8,
+    tos: u8,
+}
+
+const _: () = {
+    assert!(size_of::<RawRecord>() == RECORD_LEN && RECORD_LEN.is_multiple_of(8));
+    assert!(offset_of!(RawRecord, flow) == 0);
+    assert!(offset_of!(RawRecord, size) == 4);
+    assert!(offset_of!(RawRecord, seq) == 8);
+    assert!(offset_of!(RawRecord, a) == 16);
+    assert!(offset_of!(RawRecord, b) == 24);
+    assert!(offset_of!(RawRecord, delta) == 32);
+    assert!(offset_of!(RawRecord, flags) == 36);
+    assert!(offset_of!(RawRecord, ttl) == 38);
+    assert!(offset_of!(RawRecord, tos) == 39);
+};
+
+impl RawRecord {
+    /// The number in the place of the kind, when it is none.
+    #[inline]
+    pub(crate) const fn bad_kind(&self) -> Option<u16> {
+        let flags = self.flags.get();
+        if Kind::from_flags(flags).is_none() { Some(flags & KIND_MASK) } else { None }
+    }
+
+    /// The record, which must have a kind.
+    #[inline]
+    pub(crate) const fn record(&self) -> Record {
+        let flags = self.flags.get();
+        Record {
+            flow: self.flow.get(),
+            size: self.size.get(),
+            seq: self.seq.get(),
+            kind: Kind::from_flags(flags).expect("checked with the block"),
+            a: self.a.get(),
+            b: self.b.get(),
+            delta: self.delta.get(),
+            flags: flags & !KIND_MASK,
+            ttl: self.ttl,
+            tos: self.tos,
+        }
+    }
+}
+
+/// One packet, as one side saw it.
+///
+/// | kind | `a` | `b` | `delta` |
+/// |---|---|---|---|
+/// | [`Kind::Sent`] | planned time, ns from the flow's start | sent, just before the kernel call | 0 |
+/// | [`Kind::Received`] | sent, as the packet says (sender's clock); 0: too short to say | arrived | read − arrived, ns |
+/// | [`Kind::Echoed`] | sent | the reply arrived | read − arrived, ns |
+///
+/// Times without another reference are Unix nanoseconds of the clock of the side that logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Number of the flow in this log (`FlowInfo::index`).
+    pub flow: u32,
+    /// Size in bytes, ITG's header included, headers of the protocols below excluded.
+    pub size: u32,
+    /// Sequence number in its flow, from 0.
+    pub seq: u64,
+    /// Which event.
+    pub kind: Kind,
+    /// First time; see the table.
+    pub a: u64,
+    /// Second time; see the table.
+    pub b: u64,
+    /// Nanoseconds between arrival and reading; `u32::MAX` when longer (then flagged).
+    pub delta: u32,
+    /// Bits of [`flag`]; the lowest four are the kind's place and not written from here.
+    pub flags: u16,
+    /// IPv4 time to live or IPv6 hop limit of the packet as it arrived; 0 when not known.
+    pub ttl: u8,
+    /// Traffic class byte (DSCP and ECN) of the packet as it arrived; 0 when not known.
+    pub tos: u8,
+}
+
+impl Record {
+    /// A packet that the sender gave to the kernel: planned `planned_ns` after the flow's start, sent
+    /// at Unix time `sent_ns`.
+    #[inline]
+    #[must_use]
+    pub const fn sent(flow: u32, seq: u64, size: u32, planned_ns: u64, sent_ns: u64) -> Self {
+        Self {
+            flow,
+            size,
+            seq,
+            kind: Kind::Sent,
+            a: planned_ns,
+            b: sent_ns,
+            delta: 0,
+            flags: 0,
+            ttl: 0,
+            tos: 0,
+        }
+    }
+
+    /// A packet that the receiver got: sent at `sent_ns` of the sender's clock (0 when the packet was
+    /// too short to say so), arrived at `arrived_ns` and read at `read_ns`, all Unix times.
+    ///
+    /// A reading time before the arrival (two clocks, or a clock that was set) counts as 0 between.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::too_many_arguments, reason = "one for each field, in the order of the table")]
+    pub const fn received(
+        flow: u32,
+        seq: u64,
+        size: u32,
+        sent_ns: u64,
+        arrived_ns: u64,
+        read_ns: u64,
+        ttl: u8,
+        tos: u8,
+    ) -> Self {
+        let (delta, flags) = saturate(read_ns.saturating_sub(arrived_ns));
+        let kind = Kind::Received;
+        Self { flow, size, seq, kind, a: sent_ns, b: arrived_ns, delta, flags, ttl, tos }
+    }
+
+    /// A packet that came back to the sender of a round-trip flow: sent at `sent_ns`, arrived at
+    /// `arrived_ns` and read at `read_ns`, all Unix times of the sender's clock.
+    ///
+    /// A reading time before the arrival counts as 0 between.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::too_many_arguments, reason = "one for each field, in the order of the table")]
+    pub const fn echoed(
+        flow: u32,
+        seq: u64,
+        size: u32,
+        sent_ns: u64,
+        arrived_ns: u64,
+        read_ns: u64,
+        ttl: u8,
+        tos: u8,
+    ) -> Self {
+        let received = Self::received(flow, seq, size, sent_ns, arrived_ns, read_ns, ttl, tos);
+        Self { kind: Kind::Echoed, ..received }
+    }
+
+    /// The record as it lies in a block.
+    #[inline]
+    pub(crate) const fn raw(&self) -> RawRecord {
+        RawRecord {
+            flow: U32::new(self.flow),
+            size: U32::new(self.size),
+            seq: U64::new(self.seq),
+            a: U64::new(self.a),
+            b: U64::new(self.b),
+            delta: U32::new(self.delta),
+            flags: U16::new(self.flags & !KIND_MASK | self.kind as u16),
+            ttl: self.ttl,
+            tos: self.tos,
+        }
+    }
+}
+
+/// A time in the 32 bits of `delta`, and the flag that says when it did not fit.
+#[allow(clippy::cast_possible_truncation, reason = "compared with the bound just before")]
+const fn saturate(ns: u64) -> (u32, u16) {
+    if ns > u32::MAX as u64 { (u32::MAX, flag::DELTA_SATURATED) } else { (ns as u32, 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_lie_where_the_table_says() {
+        let mut record =
+            Record::received(0x0403_0201, 7, 512, 9, 1_000, 1_000 + 0x0102_0304, 64, 0xb8);
+        record.flags |= flag::USER_STAMP;
+        let want: [&[u8]; 9] = [
+            &[1, 2, 3, 4],
+            &[0, 2, 0, 0],
+            &[7, 0, 0, 0, 0, 0, 0, 0],
+            &[9, 0, 0, 0, 0, 0, 0, 0],
+            &[0xe8, 3, 0, 0, 0, 0, 0, 0],
+            &[4, 3, 2, 1],
+            &[0x12, 0],
+            &[64],
+            &[0xb8],
+        ];
+        assert_eq!(record.raw().as_bytes(), want.concat());
+        assert_eq!(record.raw().record(), record);
+    }
+
+    #[test]
+    fn constructors_fill_in_kind_and_delta() {
+        let sent = Record::sent(1, 2, 3, 4, 5);
+        assert_eq!((sent.kind, sent.a, sent.b, sent.delta, sent.flags), (Kind::Sent, 4, 5, 0, 0));
+        let max = u64::from(u32::MAX);
+        for (arrived, read, delta, flags) in [
+            (10, 10, 0, 0),
+            (10, 9, 0, 0),
+            (10, 10 + max, u32::MAX, 0),
+            (10, 11 + max, u32::MAX, flag::DELTA_SATURATED),
+            (0, u64::MAX, u32::MAX, flag::DELTA_SATURATED),
+        ] {
+            let received = Record::received(1, 2, 3, 4, arrived, read, 63, 1);
+            assert_eq!((received.delta, received.flags), (delta, flags), "{arrived} to {read}");
+            let echoed = Record::echoed(1, 2, 3, 4, arrived, read, 63, 1);
+            assert_eq!(echoed, Record { kind: Kind::Echoed, ..received });
+        }
+    }
+
+    #[test]
+    fn the_kind_is_never_overwritten_by_flags() {
+        let record = Record { flags: 0xffff, ..Record::sent(1, 2, 3, 4, 5) };
+        let back = record.raw().record();
+        assert_eq!((back.kind, back.flags), (Kind::Sent, 0xfff0));
+    }
+}

@@ -1,0 +1,151 @@
+//! A small log with every kind of block, and what its reader says about it.
+
+use std::collections::BTreeMap;
+
+use itg_arena::Header;
+use itg_core::flow::{FlowSpec, Meter, Stop};
+use itg_record::{
+    BlockBuf, ClockPair, Damage, FlowEnd, FlowInfo, Item, LOG_SCHEMA, LogBuilder, LogInfo,
+    LogReader, Note, Record, Side, flag,
+};
+
+/// Records in the sample log.
+pub(crate) const SAMPLE_RECORDS: usize = 11;
+
+fn log_info(host: &str) -> Note {
+    Note::Log(LogInfo {
+        schema: LOG_SCHEMA,
+        side: Side::Sender,
+        program: "itg-send".into(),
+        version: "0.1.0".into(),
+        host: host.into(),
+        os: "Linux 6.18".into(),
+        boot_id: "b007".into(),
+        pid: 42,
+        started_unix_ns: 1_795_000_000_000_000_000,
+        run: "00c0ffee".into(),
+        seed: Some(u64::MAX),
+        settings: BTreeMap::from([("log.records".into(), "4".into())]),
+        block_records: 4,
+    })
+}
+
+fn flow_info() -> Note {
+    let stop = Stop { packets: Some(11), ..Stop::default() };
+    Note::Flow(FlowInfo {
+        index: 0,
+        flow: 1,
+        run: "00c0ffee".into(),
+        seed: u64::MAX,
+        spec: FlowSpec { meter: Meter::Rtt, stop, ..FlowSpec::new(1) },
+        src: "[fe80::1%eth0]:40000".into(),
+        dst: "[fe80::2%eth0]:9000".into(),
+        epoch_unix_ns: 1_795_000_000_100_000_000,
+        sender_boot_id: "b007".into(),
+        receiver_boot_id: "b008".into(),
+        notices: vec!["idt: \"exp(10ms)\" kept as asked — ¾".into()],
+    })
+}
+
+/// The records of the sample log: sent ones and replies by turns.
+pub(crate) fn sample_records() -> Vec<Record> {
+    let epoch = 1_795_000_000_100_000_000;
+    (0..SAMPLE_RECORDS as u64)
+        .map(|k| {
+            let (seq, planned) = (k / 2, k / 2 * 1_000_000);
+            let sent = epoch + planned + 2_500;
+            if k % 2 == 0 {
+                return Record::sent(0, seq, 512, planned, sent);
+            }
+            let echoed =
+                Record::echoed(0, seq, 512, sent, sent + 90_000, sent + 90_000 + (k << 31), 64, 46);
+            Record { flags: echoed.flags | flag::USER_STAMP, ..echoed }
+        })
+        .collect()
+}
+
+/// The blocks of the sample log: log, flow, 4 records, clock, 4 records, 3 records, flow end, end.
+pub(crate) fn sample_blocks(log_id: u32, host: &str) -> Vec<Vec<u8>> {
+    let mut builder = LogBuilder::new(log_id);
+    let mut blocks = vec![builder.note(&log_info(host)), builder.note(&flow_info())];
+    let mut buf = BlockBuf::new(4);
+    for record in sample_records() {
+        buf.push(&record);
+        if buf.is_full() {
+            blocks.push(builder.seal(&mut buf).to_vec());
+            buf.clear();
+            if blocks.len() == 3 {
+                blocks.push(builder.note(&Note::Clock(ClockPair {
+                    unix_ns: 1_795_000_001_000_000_000,
+                    monotonic_ns: 900_000_000,
+                    max_error_ns: Some(16_000_000),
+                    synchronised: None,
+                })));
+            }
+        }
+    }
+    blocks.push(builder.seal(&mut buf).to_vec());
+    blocks.push(builder.note(&Note::FlowEnd(FlowEnd {
+        index: 0,
+        sent_packets: Some(6),
+        sent_bytes: Some(3072),
+        skipped_packets: Some(0),
+        received_packets: Some(5),
+        received_bytes: Some(2560),
+        log_lost_records: 0,
+        socket_drops: None,
+        reason: "limit of 6 packets reached".into(),
+    })));
+    blocks.push(builder.end(0));
+    blocks
+}
+
+/// What a reader found.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Contents {
+    /// Log number and note.
+    pub(crate) notes: Vec<(u32, Note)>,
+    /// Log number and record.
+    pub(crate) records: Vec<(u32, Record)>,
+    /// Damages.
+    pub(crate) damages: Vec<Damage>,
+}
+
+/// Reads everything and asserts that every byte is accounted for exactly once.
+pub(crate) fn read(bytes: &[u8]) -> Contents {
+    let mut contents = Contents::default();
+    let mut spans = Vec::new();
+    for item in LogReader::new(bytes) {
+        let (offset, len) = match item {
+            Item::Note { offset, log, note } => {
+                contents.notes.push((log, note));
+                (offset, block_len(bytes, offset))
+            }
+            Item::Records { offset, log, records, .. } => {
+                let len = 64 + records.raw().len() as u64;
+                assert_eq!(records.len() * 40 + 64, len as usize);
+                assert_eq!(len, block_len(bytes, offset));
+                contents.records.extend(records.map(|record| (log, record)));
+                (offset, len)
+            }
+            Item::Damage(damage) => {
+                let span = (damage.offset, damage.len);
+                contents.damages.push(damage);
+                span
+            }
+        };
+        spans.push((offset, len));
+    }
+    spans.sort_unstable();
+    let mut end = 0;
+    for (offset, len) in spans.into_iter().filter(|span| span.1 > 0) {
+        assert_eq!(offset, end, "bytes from {end} on are in no item, or in two");
+        end = offset + len;
+    }
+    assert_eq!(end, bytes.len() as u64, "the last bytes are in no item");
+    contents
+}
+
+fn block_len(bytes: &[u8], offset: u64) -> u64 {
+    Header::parse(&bytes[offset as usize..]).expect("a good block starts here").total_len
+}

@@ -1,0 +1,55 @@
+//! How sender and receiver agree about flows: the messages on the signalling channel, their bytes,
+//! and the two state machines that exchange them. No I/O: time, messages and the driver's answers
+//! are passed in, what is to be done comes out.
+//!
+//! One signalling connection (TCP) serves one run of one sender:
+//!
+//! ```text
+//! sender                                receiver
+//!   Hello  ------------------------------>   names the run, announces the number of flows
+//!   <------------------------------ Welcome  (or Refuse, here and at any later time)
+//!   Open (up to 64 flows) --------------->   opens data sockets
+//!   <------------------------------- Opened  handle and port of each flow, or why not
+//!   ... more batches, one at a time ...
+//!   Start -------------------------------->
+//!   <------------------------------ Started
+//!   (packets flow on their own sockets)
+//!   FlowEnded --------------------------->   the sender's totals; the receiver drains
+//!   <-------------------------- FlowCounted  the receiver's totals
+//!   ... for each flow ...
+//!   Bye  -------------------------------->   closes the log
+//!   <------------------------------- ByeAck
+//! ```
+//!
+//! From `Welcome` to the end the sender sends a `Ping` each second and the receiver answers with a
+//! `Pong`; whoever hears nothing for five seconds takes the other one for vanished. Every phase
+//! has a deadline ([`Timeouts`]).
+//!
+//! A driver (sockets or a test) feeds [`SenderSession`] or [`ReceiverSession`]: it calls `handle`
+//! with each event and with `Timer` at the instant that `deadline` names, and does what the outputs
+//! say, in order. A driver that was held up hands over what has arrived meanwhile before it says
+//! `Timer`, or a peer that did speak is taken for silent. `now_ns` comes from any clock that never runs backwards (`CLOCK_MONOTONIC`).
+//! Wall-clock stamps are put into pings and pongs on their way out, with [`Message::stamp`].
+//!
+//! Costs: a few words of state for each flow, bounded by the announced number of flows; each
+//! event costs a logarithmic look-up at most, but for opening, starting and breaking off, which
+//! walk over the flows once.
+
+mod codec;
+mod difference;
+mod error;
+mod message;
+mod receiver;
+mod sender;
+mod timeouts;
+
+pub use codec::{CodecError, decode, encode};
+pub use difference::{Difference, explain};
+pub use error::{ErrorKind, Phase, SessionError};
+pub use message::{
+    FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH,
+    OpenReply, OpenedFlow, PONG_FLOWS, VERSION,
+};
+pub use receiver::{ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession};
+pub use sender::{SenderConfig, SenderInput, SenderOutput, SenderSession};
+pub use timeouts::Timeouts;

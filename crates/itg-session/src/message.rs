@@ -1,0 +1,264 @@
+//! What sender and receiver say to each other.
+//!
+//! On TCP a message is a frame: its length in bytes (u32, little-endian), then the bytes that
+//! [`encode`](crate::encode) gives. The bytes are those of bincode 2 with fixed-size little-endian
+//! integers: a u32 number of the kind (the position in [`Message`], from 0), then the fields in order;
+//! a text or a list is preceded by its length (u64), an optional field by a byte 0 or 1.
+//!
+//! What never changes between versions, so that two versions can tell each other what is wrong:
+//! the first 10 bytes of [`Message::Hello`] and [`Message::Welcome`] (kind, magic, version), and
+//! the whole of [`Message::Refuse`].
+
+use itg_core::flow::FlowSpec;
+use serde::{Deserialize, Serialize};
+
+/// Version of the signalling protocol; both sides must have the same.
+pub const VERSION: u16 = 1;
+/// What a greeting starts with, behind the number of its kind.
+pub const MAGIC: [u8; 4] = *b"ITGS";
+/// Largest message in bytes, without the length in front: 1 MiB.
+pub const MAX_MESSAGE: usize = 1 << 20;
+/// Most flows in one [`Message::Open`].
+pub const OPEN_BATCH: usize = 64;
+/// Most flows in one [`Message::Pong`].
+pub const PONG_FLOWS: usize = 256;
+
+/// A message on the signalling channel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Message {
+    /// Sender: the first message, names the run.
+    Hello {
+        /// [`MAGIC`].
+        magic: [u8; 4],
+        /// [`VERSION`] of the sender.
+        version: u16,
+        /// Run id: 32 hexadecimal digits.
+        run: String,
+        /// Run seed.
+        seed: u64,
+        /// Name and version of the sending program.
+        program: String,
+        /// Host name of the sender.
+        host: String,
+        /// Boot id of the sender's kernel: two processes with the same one share a clock.
+        boot_id: String,
+        /// Number of flows that will be opened, at least 1.
+        flows: u32,
+        /// How the sender wishes the receiver's log to be named. A wish of a stranger: the receiver
+        /// decides what it does with it.
+        recv_log: Option<String>,
+    },
+    /// Receiver: the run may be set up.
+    Welcome {
+        /// [`MAGIC`].
+        magic: [u8; 4],
+        /// [`VERSION`] of the receiver.
+        version: u16,
+        /// Name and version of the receiving program.
+        program: String,
+        /// Host name of the receiver.
+        host: String,
+        /// Boot id of the receiver's kernel.
+        boot_id: String,
+        /// The receiver takes a sender for vanished that has been silent for this long, in
+        /// nanoseconds.
+        control_timeout_ns: u64,
+    },
+    /// Receiver: no; the connection ends.
+    Refuse {
+        /// What was wrong and what to do.
+        reason: String,
+    },
+    /// Sender: open these flows. The next batch comes after the answer to this one.
+    Open {
+        /// From 1 to [`OPEN_BATCH`] flows; no number of a flow is used twice in a session.
+        flows: Vec<FlowSpec>,
+    },
+    /// Receiver: the answer to [`Message::Open`].
+    Opened {
+        /// One answer for each flow, in the order in which they were asked for.
+        flows: Vec<OpenReply>,
+    },
+    /// Sender: packets will come from now on.
+    Start {
+        /// Instant from which planned times count, Unix nanoseconds of the sender's clock.
+        epoch_unix_ns: u64,
+    },
+    /// Receiver: the answer to [`Message::Start`].
+    Started,
+    /// Sender: this flow has sent its last packet.
+    FlowEnded(FlowTotals),
+    /// Receiver: the answer to [`Message::FlowEnded`], when the flow has been drained.
+    FlowCounted(FlowCounts),
+    /// Sender: are you there?
+    Ping {
+        /// Number of the ping in its session, from 0.
+        n: u64,
+        /// Sent, Unix nanoseconds of the sender's clock.
+        sent_unix_ns: u64,
+    },
+    /// Receiver: the answer to [`Message::Ping`].
+    Pong {
+        /// Number of the ping.
+        n: u64,
+        /// Copied from the ping.
+        ping_sent_unix_ns: u64,
+        /// When the ping was read, Unix nanoseconds of the receiver's clock.
+        received_unix_ns: u64,
+        /// When this answer was sent, Unix nanoseconds of the receiver's clock.
+        sent_unix_ns: u64,
+        /// What has arrived so far, for progress lines; at most [`PONG_FLOWS`] flows.
+        arrived: Vec<FlowArrivals>,
+    },
+    /// Sender: nothing more will come.
+    Bye,
+    /// Receiver: the answer to [`Message::Bye`].
+    ByeAck {
+        /// The log that the receiver kept; `None` when it kept none.
+        log: Option<LogSummary>,
+    },
+}
+
+impl Message {
+    /// The name of its kind.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "Hello",
+            Self::Welcome { .. } => "Welcome",
+            Self::Refuse { .. } => "Refuse",
+            Self::Open { .. } => "Open",
+            Self::Opened { .. } => "Opened",
+            Self::Start { .. } => "Start",
+            Self::Started => "Started",
+            Self::FlowEnded(_) => "FlowEnded",
+            Self::FlowCounted(_) => "FlowCounted",
+            Self::Ping { .. } => "Ping",
+            Self::Pong { .. } => "Pong",
+            Self::Bye => "Bye",
+            Self::ByeAck { .. } => "ByeAck",
+        }
+    }
+
+    /// Puts wall-clock stamps into a ping or a pong that is about to be written; other messages stay
+    /// as they are.
+    ///
+    /// The machines know no wall clock and leave these fields 0 (and a pong's arrivals empty). `received_unix_ns` is when the
+    /// message that is being answered was read (used in pongs only), `now_unix_ns` is now; both in
+    /// Unix nanoseconds of this host.
+    pub const fn stamp(&mut self, received_unix_ns: u64, now_unix_ns: u64) {
+        match self {
+            Self::Ping { sent_unix_ns, .. } => *sent_unix_ns = now_unix_ns,
+            Self::Pong { received_unix_ns: received, sent_unix_ns, .. } => {
+                *received = received_unix_ns;
+                *sent_unix_ns = now_unix_ns;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What became of the wish to open a flow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenReply {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Where to send it, or why not (one sentence).
+    pub result: Result<OpenedFlow, String>,
+}
+
+/// A flow for which the receiver is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenedFlow {
+    /// Number of the flow.
+    pub flow: u32,
+    /// What its packets carry in their header.
+    pub handle: u32,
+    /// Data port at the receiver; 0 for protocols without ports.
+    pub port: u16,
+}
+
+/// How much of a running flow has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowArrivals {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Packets that have been read so far.
+    pub packets: u64,
+}
+
+/// A flow as its sender counted it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowTotals {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Packets that the kernel took.
+    pub packets: u64,
+    /// Bytes of these packets, ITG's header included.
+    pub bytes: u64,
+    /// Packets left out because they were late.
+    pub skipped: u64,
+    /// Packets that the kernel did not take.
+    pub failed: u64,
+    /// Sequence number that the next packet would have had.
+    pub next_seq: u64,
+    /// Why the flow ended.
+    pub reason: String,
+}
+
+/// A flow as its receiver counted it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowCounts {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Packets of the flow that were read, duplicates included.
+    pub packets: u64,
+    /// Bytes of these packets, ITG's header included.
+    pub bytes: u64,
+    /// Different sequence numbers among them.
+    pub unique: u64,
+    /// Packets that the kernel dropped because the socket's buffer was full; `None` when unknown.
+    pub socket_drops: Option<u64>,
+    /// Packets that came to the flow's socket and did not belong to it.
+    pub foreign: u64,
+    /// Records that the receiver's log had to leave out.
+    pub log_lost_records: u64,
+}
+
+/// What the receiver's log holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogSummary {
+    /// Its file, as the receiver calls it.
+    pub file: String,
+    /// Records in it.
+    pub records: u64,
+    /// Records that had to be left out.
+    pub lost_records: u64,
+    /// Why it is not complete.
+    pub error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pings_and_pongs_are_stamped() {
+        let mut ping = Message::Ping { n: 3, sent_unix_ns: 0 };
+        ping.stamp(1, 2);
+        assert_eq!(ping, Message::Ping { n: 3, sent_unix_ns: 2 });
+        let pong = |received_unix_ns, sent_unix_ns| Message::Pong {
+            n: 3,
+            ping_sent_unix_ns: 9,
+            received_unix_ns,
+            sent_unix_ns,
+            arrived: Vec::new(),
+        };
+        let mut answer = pong(0, 0);
+        answer.stamp(1, 2);
+        assert_eq!(answer, pong(1, 2));
+        let mut bye = Message::Bye;
+        bye.stamp(1, 2);
+        assert_eq!(bye, Message::Bye);
+    }
+}

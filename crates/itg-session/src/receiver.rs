@@ -1,0 +1,468 @@
+//! The receiver's side of a session: one sender's connection, from its greeting to its leave.
+//!
+//! Assumes nothing about the sender: whatever breaks the rules is refused with a reason, a silent
+//! sender is given up, and no state grows beyond the announced number of flows, which the receiver
+//! bounds. Assumes a driver that does what the outputs say; a driver that answers late ends the
+//! session, never blocks it.
+//!
+//! Two promises to the driver: after [`ReceiverOutput::Accept`] there is exactly one
+//! [`ReceiverOutput::CloseLog`] before [`ReceiverOutput::Disconnect`]; and every flow of a
+//! [`ReceiverOutput::Open`] is ended by [`ReceiverOutput::End`] and counted, or else given up by
+//! [`ReceiverOutput::Abandon`].
+
+use std::collections::BTreeMap;
+
+use itg_core::flow::FlowSpec;
+use itg_core::units::format_duration_ns;
+
+use crate::codec::CodecError;
+use crate::difference::number;
+use crate::message::{
+    FlowCounts, FlowTotals, LogSummary, MAGIC, Message, OPEN_BATCH, OpenReply, VERSION,
+};
+use crate::timeouts::Timeouts;
+
+/// Longest name of a program, host, boot id or log that a sender may give, in bytes.
+const MAX_NAME: usize = 4096;
+
+/// What a receiver says of itself, and its limits.
+#[derive(Clone, Debug)]
+pub struct ReceiverConfig {
+    /// Name and version of this program.
+    pub program: String,
+    /// Name of this host.
+    pub host: String,
+    /// Boot id of this host's kernel.
+    pub boot_id: String,
+    /// Most flows that one sender may open.
+    pub max_flows: u32,
+    /// How long to wait.
+    pub timeouts: Timeouts,
+}
+
+/// What a driver tells the receiver's session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReceiverInput {
+    /// The sender said this.
+    Message(Message),
+    /// The sender sent bytes that are no message.
+    Garbage(CodecError),
+    /// The instant of [`ReceiverSession::deadline`] has come. Too early does no harm.
+    Timer,
+    /// The answer to [`ReceiverOutput::Open`]. When the flow has been given up meanwhile, nothing
+    /// follows, and the driver drops it by itself.
+    FlowOpened(OpenReply),
+    /// The answer to [`ReceiverOutput::End`].
+    FlowCounted(FlowCounts),
+    /// The answer to [`ReceiverOutput::CloseLog`]: the log that was kept, if any.
+    LogClosed(Option<LogSummary>),
+    /// The signalling connection was closed or broke; with the system's words.
+    Lost(String),
+    /// The receiver is being shut down, with the reason.
+    Shutdown(String),
+}
+
+/// What the driver of a receiver's session has to do, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReceiverOutput {
+    /// Write this message (see [`Message::stamp`]).
+    Send(Message),
+    /// A sender has greeted: prepare a log. Nothing to answer.
+    Accept {
+        /// Run id: 32 hexadecimal digits.
+        run: String,
+        /// Run seed.
+        seed: u64,
+        /// Name and version of the sending program.
+        program: String,
+        /// Host name of the sender, as it says.
+        host: String,
+        /// Boot id of the sender's kernel.
+        boot_id: String,
+        /// Number of flows that may be opened.
+        flows: u32,
+        /// How the sender wishes the log to be named: a stranger's text, possibly a path.
+        recv_log: Option<String>,
+    },
+    /// Get ready for this flow and answer with [`ReceiverInput::FlowOpened`].
+    Open(Box<FlowSpec>),
+    /// Packets will come from now on.
+    Start {
+        /// Instant from which planned times count, Unix nanoseconds of the sender's clock.
+        epoch_unix_ns: u64,
+    },
+    /// The flow has ended: drain its socket, then answer with [`ReceiverInput::FlowCounted`].
+    End {
+        /// The sender's account.
+        totals: FlowTotals,
+    },
+    /// Drop all flows of this session that have not been counted; nothing to answer. What they have
+    /// logged is kept.
+    Abandon {
+        /// Why.
+        reason: String,
+    },
+    /// Close the log and answer with [`ReceiverInput::LogClosed`]; when `Disconnect` follows at
+    /// once, nobody waits for the answer.
+    CloseLog,
+    /// The end: close the connection when everything has been written.
+    Disconnect {
+        /// Why, for the receiver's own log.
+        reason: String,
+    },
+}
+
+/// What the session is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Waits for `Hello`.
+    Greeting,
+    /// Waits for `Open` or `Start`.
+    SettingUp,
+    /// Waits for the driver to open the flows of a batch.
+    Opening,
+    /// Packets flow.
+    Running,
+    /// Waits for the driver to close the log.
+    Closing,
+    /// `Disconnect` has been said.
+    Over,
+}
+
+/// What is known of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// The driver has not answered yet.
+    Asked,
+    /// The driver could not open it.
+    Refused,
+    /// Ready or running.
+    Open,
+    /// Ended by the sender; the driver has not counted it yet.
+    Draining,
+    /// The sender has been told.
+    Counted,
+}
+
+/// The receiver's state machine, for one connection.
+#[derive(Debug)]
+pub struct ReceiverSession {
+    config: ReceiverConfig,
+    state: State,
+    /// Until when the current state may last.
+    until: Option<u64>,
+    heard_ns: u64,
+    announced: usize,
+    slots: BTreeMap<u32, Slot>,
+    /// Flows that are neither refused nor ended nor counted.
+    open: usize,
+    /// The batch that is being opened, in the sender's order, and how many answers are missing.
+    batch: Vec<(u32, Option<OpenReply>)>,
+    missing: usize,
+}
+
+impl ReceiverSession {
+    /// The session of a connection that was accepted at `now_ns` (nanoseconds of the clock that
+    /// [`handle`](Self::handle) uses).
+    #[must_use]
+    pub const fn new(config: ReceiverConfig, now_ns: u64) -> Self {
+        let until = Some(now_ns.saturating_add(config.timeouts.hello_ns));
+        Self {
+            config,
+            state: State::Greeting,
+            until,
+            heard_ns: now_ns,
+            announced: 0,
+            slots: BTreeMap::new(),
+            open: 0,
+            batch: Vec::new(),
+            missing: 0,
+        }
+    }
+
+    /// Whether [`ReceiverOutput::Disconnect`] has been said.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// The next instant at which the session wants [`ReceiverInput::Timer`], in nanoseconds of the
+    /// clock of `now_ns`.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        match self.state {
+            State::Over => None,
+            State::Greeting => self.until,
+            _ => [self.until, Some(self.silent_at())].into_iter().flatten().min(),
+        }
+    }
+
+    /// Takes an event at `now_ns` (nanoseconds of any clock that never runs backwards) and appends
+    /// what the driver has to do.
+    pub fn handle(&mut self, now_ns: u64, input: ReceiverInput, out: &mut Vec<ReceiverOutput>) {
+        use {Message as M, ReceiverInput as I, State as S};
+        if matches!(input, I::Message(_)) {
+            self.heard_ns = now_ns;
+        }
+        match (self.state, input) {
+            (S::Over, _) => {}
+            (_, I::Timer) => self.on_time(now_ns, out),
+
+            // Set-up
+            (S::Greeting, I::Message(hello)) => self.on_hello(now_ns, hello, out),
+            (S::SettingUp, I::Message(M::Open { flows })) => self.on_open(now_ns, flows, out),
+            (S::Opening, I::FlowOpened(reply)) => self.on_opened(now_ns, reply, out),
+            (S::SettingUp, I::Message(M::Start { epoch_unix_ns })) if self.open > 0 => {
+                out.push(ReceiverOutput::Start { epoch_unix_ns });
+                out.push(ReceiverOutput::Send(M::Started));
+                self.state = S::Running;
+                self.until = None;
+            }
+            (S::SettingUp, I::Message(M::Start { .. })) => {
+                self.refuse("Start came before any flow was open".to_owned(), out);
+            }
+
+            // The run
+            (S::Running, I::Message(M::FlowEnded(totals))) => self.on_ended(now_ns, totals, out),
+            (S::Running, I::FlowCounted(counts)) => self.on_counted(now_ns, counts, out),
+
+            // The end
+            (S::SettingUp | S::Opening | S::Running, I::Message(M::Bye)) => {
+                self.on_bye(now_ns, out);
+            }
+            (S::Closing, I::LogClosed(log)) => {
+                out.push(ReceiverOutput::Send(M::ByeAck { log }));
+                self.disconnect("the sender took its leave".to_owned(), out);
+            }
+
+            // Signs of life
+            (_, I::Message(M::Ping { n, sent_unix_ns })) => {
+                out.push(ReceiverOutput::Send(M::Pong {
+                    n,
+                    ping_sent_unix_ns: sent_unix_ns,
+                    received_unix_ns: 0,
+                    sent_unix_ns: 0,
+                    arrived: Vec::new(),
+                }));
+            }
+
+            // What ends a session early
+            (_, I::Message(M::Hello { .. })) => {
+                self.refuse("a second Hello came on the same connection".to_owned(), out);
+            }
+            (_, I::Message(other)) => {
+                self.refuse(format!("{} came out of turn", other.name()), out);
+            }
+            (_, I::Garbage(error)) => self.refuse(error.to_string(), out),
+            (_, I::Shutdown(reason)) => {
+                self.refuse(format!("the receiver is being shut down: {reason}"), out);
+            }
+            (_, I::Lost(why)) => {
+                self.give_up(format!("the connection to the sender is gone: {why}"), out);
+            }
+
+            // A driver's answer that has been overtaken by events.
+            (_, I::FlowOpened(_) | I::FlowCounted(_) | I::LogClosed(_)) => {}
+        }
+    }
+
+    fn on_hello(&mut self, now_ns: u64, hello: Message, out: &mut Vec<ReceiverOutput>) {
+        if let Err(wrong) = check_hello(&hello, self.config.max_flows) {
+            return self.refuse(wrong, out);
+        }
+        let Message::Hello { run, seed, program, host, boot_id, flows, recv_log, .. } = hello
+        else {
+            return;
+        };
+        self.announced = usize::try_from(flows).unwrap_or(usize::MAX);
+        out.push(ReceiverOutput::Accept { run, seed, program, host, boot_id, flows, recv_log });
+        out.push(ReceiverOutput::Send(Message::Welcome {
+            magic: MAGIC,
+            version: VERSION,
+            program: self.config.program.clone(),
+            host: self.config.host.clone(),
+            boot_id: self.config.boot_id.clone(),
+            control_timeout_ns: self.config.timeouts.silence_ns,
+        }));
+        self.enter(State::SettingUp, now_ns, self.config.timeouts.idle_ns);
+    }
+
+    fn on_open(&mut self, now_ns: u64, flows: Vec<FlowSpec>, out: &mut Vec<ReceiverOutput>) {
+        let (n, known, announced) = (flows.len(), self.slots.len(), self.announced);
+        if n == 0 || n > OPEN_BATCH {
+            let text = format!("Open names {n} flows; it may name from 1 to {OPEN_BATCH}");
+            return self.refuse(text, out);
+        }
+        if known + n > announced {
+            let text = format!("{} flows are to be opened; Hello announced {announced}", known + n);
+            return self.refuse(text, out);
+        }
+        for spec in &flows {
+            if self.slots.insert(spec.id, Slot::Asked).is_some() {
+                return self.refuse(format!("flow {} is to be opened twice", spec.id), out);
+            }
+        }
+        self.batch = flows.iter().map(|spec| (spec.id, None)).collect();
+        self.missing = n;
+        out.extend(flows.into_iter().map(|spec| ReceiverOutput::Open(Box::new(spec))));
+        self.enter(State::Opening, now_ns, self.config.timeouts.open_ns);
+    }
+
+    fn on_opened(&mut self, now_ns: u64, reply: OpenReply, out: &mut Vec<ReceiverOutput>) {
+        let place = self.batch.iter_mut().find(|(flow, _)| *flow == reply.flow);
+        let Some((flow, answer @ None)) = place else { return };
+        let slot = if reply.result.is_ok() { Slot::Open } else { Slot::Refused };
+        self.open += usize::from(slot == Slot::Open);
+        self.slots.insert(*flow, slot);
+        *answer = Some(reply);
+        self.missing -= 1;
+        if self.missing == 0 {
+            let flows = self.batch.drain(..).filter_map(|(_, reply)| reply).collect();
+            out.push(ReceiverOutput::Send(Message::Opened { flows }));
+            self.enter(State::SettingUp, now_ns, self.config.timeouts.idle_ns);
+        }
+    }
+
+    fn on_ended(&mut self, now_ns: u64, totals: FlowTotals, out: &mut Vec<ReceiverOutput>) {
+        match self.slots.get_mut(&totals.flow) {
+            Some(slot @ Slot::Open) => {
+                *slot = Slot::Draining;
+                self.open -= 1;
+                self.watch_idle(now_ns);
+                out.push(ReceiverOutput::End { totals });
+            }
+            Some(Slot::Draining | Slot::Counted) => {
+                self.refuse(format!("flow {} ended twice", totals.flow), out);
+            }
+            Some(Slot::Asked | Slot::Refused) | None => {
+                self.refuse(format!("flow {} ended, which is not open", totals.flow), out);
+            }
+        }
+    }
+
+    fn on_counted(&mut self, now_ns: u64, counts: FlowCounts, out: &mut Vec<ReceiverOutput>) {
+        if let Some(slot @ Slot::Draining) = self.slots.get_mut(&counts.flow) {
+            *slot = Slot::Counted;
+            self.watch_idle(now_ns);
+            out.push(ReceiverOutput::Send(Message::FlowCounted(counts)));
+        }
+    }
+
+    /// Without a running flow, the sender has to go on within a time.
+    const fn watch_idle(&mut self, now_ns: u64) {
+        if self.open == 0 {
+            self.until = Some(now_ns.saturating_add(self.config.timeouts.idle_ns));
+        }
+    }
+
+    fn on_bye(&mut self, now_ns: u64, out: &mut Vec<ReceiverOutput>) {
+        let left = self.uncounted();
+        if left > 0 {
+            let were = if left == 1 { "was" } else { "were" };
+            let reason =
+                format!("the sender took its leave before {left} of its flows {were} counted");
+            out.push(ReceiverOutput::Abandon { reason });
+        }
+        out.push(ReceiverOutput::CloseLog);
+        self.enter(State::Closing, now_ns, self.config.timeouts.close_ns);
+    }
+
+    /// Flows that the driver has or may have open.
+    fn uncounted(&self) -> usize {
+        let open = |slot: &&Slot| !matches!(slot, Slot::Refused | Slot::Counted);
+        self.slots.values().filter(open).count()
+    }
+
+    const fn silent_at(&self) -> u64 {
+        self.heard_ns.saturating_add(self.config.timeouts.silence_ns)
+    }
+
+    fn on_time(&mut self, now_ns: u64, out: &mut Vec<ReceiverOutput>) {
+        let t = self.config.timeouts;
+        let after = format_duration_ns;
+        if self.state != State::Greeting && self.silent_at() <= now_ns {
+            let silence = after(t.silence_ns);
+            return self.give_up(format!("the sender has not been heard of for {silence}"), out);
+        }
+        if self.until.is_none_or(|until| now_ns < until) {
+            return;
+        }
+        let text = match self.state {
+            State::Greeting => format!("no Hello came within {}", after(t.hello_ns)),
+            State::SettingUp | State::Running => {
+                format!("the sender has not gone on for {}", after(t.idle_ns))
+            }
+            State::Opening => {
+                let missing = number(self.missing as u64, "flow");
+                format!("the receiver could not open {missing} within {}", after(t.open_ns))
+            }
+            State::Closing => {
+                format!("the receiver could not close its log within {}", after(t.close_ns))
+            }
+            State::Over => return,
+        };
+        self.refuse(text, out);
+    }
+
+    /// Says no, drops everything, ends.
+    fn refuse(&mut self, reason: String, out: &mut Vec<ReceiverOutput>) {
+        out.push(ReceiverOutput::Send(Message::Refuse { reason: reason.clone() }));
+        self.give_up(reason, out);
+    }
+
+    /// Drops everything, ends.
+    fn give_up(&mut self, reason: String, out: &mut Vec<ReceiverOutput>) {
+        if !matches!(self.state, State::Greeting | State::Closing) {
+            out.push(ReceiverOutput::Abandon { reason: reason.clone() });
+            out.push(ReceiverOutput::CloseLog);
+        }
+        self.disconnect(reason, out);
+    }
+
+    fn disconnect(&mut self, reason: String, out: &mut Vec<ReceiverOutput>) {
+        out.push(ReceiverOutput::Disconnect { reason });
+        self.state = State::Over;
+        self.slots.clear();
+        self.batch.clear();
+    }
+
+    const fn enter(&mut self, state: State, now_ns: u64, wait_ns: u64) {
+        self.state = state;
+        self.until = Some(now_ns.saturating_add(wait_ns));
+    }
+}
+
+/// Whether a greeting can be accepted; if not, why.
+fn check_hello(hello: &Message, max_flows: u32) -> Result<(), String> {
+    let Message::Hello { magic, version, run, program, host, boot_id, flows, recv_log, .. } = hello
+    else {
+        return Err(format!("{} came before Hello", hello.name()));
+    };
+    if *magic != MAGIC {
+        return Err(CodecError::Magic { got: *magic }.to_string());
+    }
+    if *version != VERSION {
+        return Err(CodecError::Version { peer: *version }.to_string());
+    }
+    if run.len() != 32 || !run.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let got: String = run.chars().take(40).collect();
+        return Err(format!("the run id `{}` is not 32 hexadecimal digits", got.escape_debug()));
+    }
+    for name in [program, host, boot_id].into_iter().chain(recv_log) {
+        if name.len() > MAX_NAME {
+            let bytes = name.len();
+            return Err(format!(
+                "Hello has a name of {bytes} bytes; at most {MAX_NAME} are allowed"
+            ));
+        }
+    }
+    if *flows == 0 {
+        return Err("Hello announces no flow".to_owned());
+    }
+    if *flows > max_flows {
+        return Err(format!(
+            "{flows} flows are announced; this receiver takes at most {max_flows} from one sender"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,502 @@
+//! The sender's side of a session: greets, opens flows in batches, starts them, exchanges totals
+//! flow by flow, takes its leave.
+//!
+//! Assumes a driver that does what the outputs say and reports the end of each flow. A failure
+//! before [`SenderOutput::Begin`] ends the session at once. A failure after it stops the flows,
+//! collects the driver's totals (each becomes a [`SenderOutput::Counted`] without the receiver's
+//! counts) and only then ends the session, so that a partial result is never thrown away. A single
+//! missing count does not disturb the other flows: it makes the session fail at its end.
+//!
+//! State: a slot for each flow. Costs of an event: a look-up in a map of the flows.
+
+mod interface;
+mod ledger;
+
+use itg_core::units::format_duration_ns;
+
+use crate::codec::CodecError;
+use crate::difference::number;
+use crate::error::{ErrorKind, Phase, SessionError};
+use crate::message::{FlowCounts, FlowTotals, MAGIC, Message, OpenReply, VERSION};
+use ledger::Ledger;
+
+pub use interface::{SenderConfig, SenderInput, SenderOutput};
+
+/// Pings are never closer than this, whatever a receiver asks for: 10 ms.
+const MIN_PING_NS: u64 = 10_000_000;
+
+/// What the session is doing.
+#[derive(Debug)]
+enum State {
+    /// Not connected yet.
+    Connecting,
+    /// Waits for `Welcome`.
+    Greeting,
+    /// Waits for `Opened`.
+    Opening,
+    /// Waits for the driver's sockets.
+    Arming,
+    /// Waits for `Started`.
+    Starting,
+    /// Packets flow.
+    Running,
+    /// Waits for `ByeAck`.
+    Closing,
+    /// The receiver is lost; waits for the driver's totals.
+    Salvaging(SessionError),
+    /// `Done` or `Failed` has been said.
+    Over,
+}
+
+/// Signs of life between the two sides.
+#[derive(Debug)]
+struct Link {
+    ping_every_ns: u64,
+    next_ping_ns: u64,
+    pings: u64,
+    heard_ns: u64,
+}
+
+/// The sender's state machine.
+#[derive(Debug)]
+pub struct SenderSession {
+    config: SenderConfig,
+    state: State,
+    /// Until when the current state may last.
+    until: Option<u64>,
+    /// From `Welcome` on.
+    link: Option<Link>,
+    flows: Ledger,
+    /// Why the session will fail at its end, though it goes on.
+    shortfall: Option<SessionError>,
+}
+
+impl SenderSession {
+    /// A session that is not connected yet.
+    #[must_use]
+    pub fn new(config: SenderConfig) -> Self {
+        Self {
+            config,
+            state: State::Connecting,
+            until: None,
+            link: None,
+            flows: Ledger::default(),
+            shortfall: None,
+        }
+    }
+
+    /// Whether [`SenderOutput::Done`] or [`SenderOutput::Failed`] has been said.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// The next instant at which the session wants [`SenderInput::Timer`], in nanoseconds of the
+    /// clock of `now_ns`.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        if self.is_over() {
+            return None;
+        }
+        let link = self.live_link();
+        let silent = link.map(|l| l.heard_ns.saturating_add(self.config.timeouts.silence_ns));
+        let ping = link.map(|l| l.next_ping_ns);
+        let counts = self.flows.first_awaited().map(|(at, _)| at);
+        [self.until, silent, ping, counts].into_iter().flatten().min()
+    }
+
+    /// Takes an event at `now_ns` (nanoseconds of any clock that never runs backwards) and appends
+    /// what the driver has to do.
+    pub fn handle(&mut self, now_ns: u64, input: SenderInput, out: &mut Vec<SenderOutput>) {
+        use {Message as M, SenderInput as I, State as S};
+        if let (I::Message(_), Some(link)) = (&input, &mut self.link) {
+            link.heard_ns = now_ns;
+        }
+        match (&self.state, input) {
+            (S::Over, _) => {}
+            (_, I::Timer) => self.on_time(now_ns, out),
+
+            // Set-up
+            (S::Connecting, I::Connected) => self.greet(now_ns, out),
+            (S::Greeting, I::Message(M::Welcome { magic, version, control_timeout_ns, .. })) => {
+                self.on_welcome(now_ns, magic, version, control_timeout_ns, out);
+            }
+            (S::Opening, I::Message(M::Opened { flows })) => self.on_opened(now_ns, flows, out),
+            (S::Arming, I::Armed { epoch_unix_ns }) => {
+                out.push(SenderOutput::Send(M::Start { epoch_unix_ns }));
+                self.enter(S::Starting, now_ns, self.config.timeouts.started_ns);
+            }
+            (S::Starting, I::Message(M::Started)) => self.begin(now_ns, out),
+
+            // The run
+            (S::Arming | S::Starting | S::Running, I::FlowEnded(totals)) => {
+                self.on_ended(now_ns, totals, out);
+            }
+            (S::Running, I::Message(M::FlowCounted(counts))) => {
+                self.on_counted(now_ns, counts, out);
+            }
+            (S::Running, I::Stop { reason }) => {
+                if self.flows.running() > 0 && self.until.is_none() {
+                    self.until = Some(now_ns.saturating_add(self.config.timeouts.stop_ns));
+                    out.push(SenderOutput::StopFlows { reason });
+                }
+            }
+
+            // The end
+            // A count that came after its deadline, when all others had come.
+            (S::Closing, I::Message(M::FlowCounted(counts)))
+                if self.flows.is_settled(counts.flow) => {}
+            (S::Closing, I::Message(M::ByeAck { log })) => {
+                out.extend(log.map(SenderOutput::LogStored));
+                match self.shortfall.take() {
+                    None => self.finish(SenderOutput::Done, out),
+                    Some(error) => self.finish(SenderOutput::Failed(error), out),
+                }
+            }
+            (S::Salvaging(_), I::FlowEnded(totals)) => self.on_salvaged(totals, out),
+
+            // Signs of life
+            (
+                _,
+                I::Message(M::Pong {
+                    n, ping_sent_unix_ns, received_unix_ns, sent_unix_ns, ..
+                }),
+            ) if self.live_link().is_some_and(|link| n < link.pings) => {
+                out.push(SenderOutput::Clock { ping_sent_unix_ns, received_unix_ns, sent_unix_ns });
+            }
+
+            // What ends a session early
+            (S::Salvaging(_), _) => {}
+            (S::Connecting, I::Lost(why)) => {
+                self.fail(
+                    ErrorKind::Refused,
+                    format!("the receiver cannot be reached: {why}"),
+                    out,
+                );
+            }
+            (_, I::Lost(why)) => {
+                let text = format!("the connection to the receiver is gone: {why}");
+                self.break_off(now_ns, ErrorKind::Vanished, text, out);
+            }
+            (_, I::Garbage(error @ CodecError::Version { .. })) => {
+                self.break_off(now_ns, ErrorKind::Version, error.to_string(), out);
+            }
+            (_, I::Garbage(error)) => {
+                self.break_off(now_ns, ErrorKind::Protocol, error.to_string(), out);
+            }
+            (_, I::Message(M::Refuse { reason })) => {
+                let text = format!("the receiver refused: {reason}");
+                self.break_off(now_ns, ErrorKind::Refused, text, out);
+            }
+            (_, I::Message(message)) => {
+                let text = format!("the receiver sent {} out of turn", message.name());
+                self.break_off(now_ns, ErrorKind::Protocol, text, out);
+            }
+            (S::Closing, I::Stop { .. }) => {}
+            (_, I::Stop { reason }) => {
+                self.say_bye(out);
+                self.fail(ErrorKind::Interrupted, reason, out);
+            }
+
+            // A driver's report that has been overtaken by events.
+            (_, I::Connected | I::Armed { .. } | I::FlowEnded(_)) => {}
+        }
+    }
+
+    fn greet(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        match Ledger::new(&self.config.flows) {
+            Ok(flows) => self.flows = flows,
+            Err(why) => return self.fail(ErrorKind::Refused, why, out),
+        }
+        out.push(SenderOutput::Send(Message::Hello {
+            magic: MAGIC,
+            version: VERSION,
+            run: self.config.run.clone(),
+            seed: self.config.seed,
+            program: self.config.program.clone(),
+            host: self.config.host.clone(),
+            boot_id: self.config.boot_id.clone(),
+            flows: u32::try_from(self.config.flows.len()).unwrap_or(u32::MAX),
+            recv_log: self.config.recv_log.clone(),
+        }));
+        self.enter(State::Greeting, now_ns, self.config.timeouts.welcome_ns);
+    }
+
+    fn on_welcome(
+        &mut self,
+        now_ns: u64,
+        magic: [u8; 4],
+        version: u16,
+        control_timeout_ns: u64,
+        out: &mut Vec<SenderOutput>,
+    ) {
+        if magic != MAGIC {
+            let error = CodecError::Magic { got: magic };
+            return self.fail(ErrorKind::Protocol, error.to_string(), out);
+        }
+        if version != VERSION {
+            let error = CodecError::Version { peer: version };
+            return self.fail(ErrorKind::Version, error.to_string(), out);
+        }
+        // Four pings fit into the receiver's patience.
+        let every = self.config.timeouts.ping_ns.min(control_timeout_ns / 4).max(MIN_PING_NS);
+        self.link = Some(Link {
+            ping_every_ns: every,
+            next_ping_ns: now_ns.saturating_add(every),
+            pings: 0,
+            heard_ns: now_ns,
+        });
+        self.ask_next(now_ns, out);
+    }
+
+    /// Sends the next batch, or is ready when there is none.
+    fn ask_next(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        if let Some(batch) = self.flows.next_batch() {
+            out.push(SenderOutput::Send(Message::Open { flows: batch.clone() }));
+            return self.enter(State::Opening, now_ns, self.config.timeouts.opened_ns);
+        }
+        let (flows, refused) = self.flows.opened();
+        if let (true, Some((flow, why))) = (flows.is_empty(), refused.first()) {
+            let text = match refused.len() {
+                1 => format!("the receiver refused flow {flow}: {why}"),
+                n => format!("the receiver refused all {n} flows; flow {flow}: {why}"),
+            };
+            self.say_bye(out);
+            return self.fail(ErrorKind::Refused, text, out);
+        }
+        out.push(SenderOutput::Ready { flows, refused });
+        self.enter(State::Arming, now_ns, self.config.timeouts.armed_ns);
+    }
+
+    fn on_opened(&mut self, now_ns: u64, replies: Vec<OpenReply>, out: &mut Vec<SenderOutput>) {
+        if self.flows.answer(replies) {
+            self.ask_next(now_ns, out);
+        } else {
+            let text = "the receiver answered for other flows than it was asked about".to_owned();
+            self.fail(ErrorKind::Protocol, text, out);
+        }
+    }
+
+    fn begin(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        self.state = State::Running;
+        self.until = None;
+        out.push(SenderOutput::Begin);
+        // Flows whose sockets could not be opened have ended already.
+        for totals in self.flows.ended() {
+            self.announce_end(now_ns, totals, out);
+        }
+    }
+
+    fn on_ended(&mut self, now_ns: u64, totals: FlowTotals, out: &mut Vec<SenderOutput>) {
+        if self.flows.end(&totals) && matches!(self.state, State::Running) {
+            self.announce_end(now_ns, totals, out);
+            if self.flows.running() == 0 {
+                self.until = None; // whoever asked to stop has been obeyed
+            }
+        }
+    }
+
+    fn announce_end(&mut self, now_ns: u64, totals: FlowTotals, out: &mut Vec<SenderOutput>) {
+        let until = now_ns.saturating_add(self.config.timeouts.counts_ns);
+        self.flows.await_counts(totals.flow, until);
+        out.push(SenderOutput::Send(Message::FlowEnded(totals)));
+    }
+
+    fn on_counted(&mut self, now_ns: u64, counts: FlowCounts, out: &mut Vec<SenderOutput>) {
+        if let Some(totals) = self.flows.settle(counts.flow) {
+            out.push(SenderOutput::Counted { totals, counts: Some(counts) });
+            self.leave_if_all_settled(now_ns, out);
+        } else if !self.flows.is_settled(counts.flow) {
+            let flow = counts.flow;
+            let text =
+                format!("the receiver counted flow {flow}, which has not ended or does not exist");
+            self.break_off(now_ns, ErrorKind::Protocol, text, out);
+        }
+    }
+
+    fn leave_if_all_settled(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        if self.flows.all_settled() {
+            out.push(SenderOutput::Send(Message::Bye));
+            self.enter(State::Closing, now_ns, self.config.timeouts.bye_ns);
+        }
+    }
+
+    fn on_time(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        let silence_ns = self.config.timeouts.silence_ns;
+        let heard_ns = self.live_link().map(|link| link.heard_ns);
+        if heard_ns.is_some_and(|heard_ns| heard_ns.saturating_add(silence_ns) <= now_ns) {
+            let silence = format_duration_ns(silence_ns);
+            let text = format!("the receiver has not been heard of for {silence}");
+            return self.break_off(now_ns, ErrorKind::Vanished, text, out);
+        }
+        if self.until.is_some_and(|until| until <= now_ns) {
+            return self.on_phase_timeout(out);
+        }
+        self.miss_counts(now_ns, out);
+        if let Some(link) = &mut self.link
+            && link.next_ping_ns <= now_ns
+        {
+            out.push(SenderOutput::Send(Message::Ping { n: link.pings, sent_unix_ns: 0 }));
+            link.pings += 1;
+            link.next_ping_ns = now_ns.saturating_add(link.ping_every_ns);
+        }
+    }
+
+    /// Goes on without the counts that should have come by now.
+    fn miss_counts(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        while let Some((until, flow)) = self.flows.first_awaited()
+            && until <= now_ns
+            && let Some(totals) = self.flows.settle(flow)
+        {
+            out.push(SenderOutput::Counted { totals, counts: None });
+            let wait = format_duration_ns(self.config.timeouts.counts_ns);
+            let text = format!("the receiver has not counted flow {flow} within {wait} of its end");
+            let error = SessionError { phase: Phase::Run, kind: ErrorKind::Timeout, text };
+            self.shortfall.get_or_insert(error);
+            self.leave_if_all_settled(now_ns, out);
+        }
+    }
+
+    fn on_phase_timeout(&mut self, out: &mut Vec<SenderOutput>) {
+        let t = self.config.timeouts;
+        let after = format_duration_ns;
+        let (text, polite) = match &self.state {
+            State::Greeting => (
+                format!(
+                    "the receiver has not answered the greeting within {}: is it a receiver of \
+                     ITG that listens there?",
+                    after(t.welcome_ns)
+                ),
+                false,
+            ),
+            State::Opening => {
+                (format!("the receiver has not opened flows within {}", after(t.opened_ns)), false)
+            }
+            State::Arming => {
+                (format!("the data sockets were not ready within {}", after(t.armed_ns)), true)
+            }
+            State::Starting => {
+                (format!("the receiver has not started within {}", after(t.started_ns)), false)
+            }
+            State::Running => (
+                format!(
+                    "{} not stopped within {}",
+                    flows_have(self.flows.running()),
+                    after(t.stop_ns)
+                ),
+                true,
+            ),
+            State::Closing => {
+                (format!("the receiver has not closed its log within {}", after(t.bye_ns)), false)
+            }
+            State::Salvaging(error) => {
+                let mut error = error.clone();
+                error.text += &format!(
+                    "; {} not reported an end within {}",
+                    flows_have(self.flows.running()),
+                    after(t.stop_ns)
+                );
+                return self.finish(SenderOutput::Failed(error), out);
+            }
+            State::Connecting | State::Over => return,
+        };
+        self.count_without_receiver(out);
+        if polite {
+            self.say_bye(out);
+        }
+        // A flow that was not counted is the earlier and the better reason.
+        match self.shortfall.take() {
+            Some(error) => self.finish(SenderOutput::Failed(error), out),
+            None => self.fail(ErrorKind::Timeout, text, out),
+        }
+    }
+
+    /// The session cannot go on: ends it, after the run has begun only when flows are accounted for.
+    fn break_off(
+        &mut self,
+        now_ns: u64,
+        kind: ErrorKind,
+        text: String,
+        out: &mut Vec<SenderOutput>,
+    ) {
+        if !matches!(self.state, State::Running) {
+            return self.fail(kind, text, out);
+        }
+        self.count_without_receiver(out);
+        if self.flows.running() == 0 {
+            return self.fail(kind, text, out);
+        }
+        out.push(SenderOutput::StopFlows { reason: text.clone() });
+        let error = SessionError { phase: Phase::Run, kind, text };
+        self.enter(State::Salvaging(error), now_ns, self.config.timeouts.stop_ns);
+    }
+
+    fn on_salvaged(&mut self, totals: FlowTotals, out: &mut Vec<SenderOutput>) {
+        if !self.flows.end(&totals) {
+            return;
+        }
+        self.flows.settle(totals.flow);
+        out.push(SenderOutput::Counted { totals, counts: None });
+        if self.flows.running() == 0
+            && let State::Salvaging(error) = std::mem::replace(&mut self.state, State::Over)
+        {
+            self.finish(SenderOutput::Failed(error), out);
+        }
+    }
+
+    /// Reports the ended flows for which no count will come any more.
+    fn count_without_receiver(&mut self, out: &mut Vec<SenderOutput>) {
+        if matches!(self.state, State::Running) {
+            for totals in self.flows.ended() {
+                self.flows.settle(totals.flow);
+                out.push(SenderOutput::Counted { totals, counts: None });
+            }
+        }
+    }
+
+    /// Lets the receiver close its log in peace, when it is there.
+    fn say_bye(&self, out: &mut Vec<SenderOutput>) {
+        if self.link.is_some() {
+            out.push(SenderOutput::Send(Message::Bye));
+        }
+    }
+
+    fn fail(&mut self, kind: ErrorKind, text: String, out: &mut Vec<SenderOutput>) {
+        let error = SessionError { phase: self.phase(), kind, text };
+        self.finish(SenderOutput::Failed(error), out);
+    }
+
+    fn finish(&mut self, last: SenderOutput, out: &mut Vec<SenderOutput>) {
+        out.push(last);
+        self.state = State::Over;
+    }
+
+    fn enter(&mut self, state: State, now_ns: u64, wait_ns: u64) {
+        self.state = state;
+        self.until = Some(now_ns.saturating_add(wait_ns));
+    }
+
+    const fn phase(&self) -> Phase {
+        match &self.state {
+            State::Connecting => Phase::Connect,
+            State::Greeting => Phase::Greet,
+            State::Opening => Phase::Open,
+            State::Arming => Phase::Arm,
+            State::Starting => Phase::Start,
+            State::Running | State::Salvaging(_) => Phase::Run,
+            State::Closing | State::Over => Phase::Leave,
+        }
+    }
+
+    /// The link, unless the receiver is lost.
+    const fn live_link(&self) -> Option<&Link> {
+        match self.state {
+            State::Salvaging(_) | State::Over => None,
+            _ => self.link.as_ref(),
+        }
+    }
+}
+
+fn flows_have(n: usize) -> String {
+    number(n as u64, "flow") + if n == 1 { " has" } else { " have" }
+}

@@ -1,0 +1,104 @@
+//! What goes into a sender's session and what comes out of it.
+
+use itg_core::flow::FlowSpec;
+
+use crate::codec::CodecError;
+use crate::error::SessionError;
+use crate::message::{FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow};
+use crate::timeouts::Timeouts;
+
+/// What a sender's session is about.
+#[derive(Clone, Debug)]
+pub struct SenderConfig {
+    /// Run id: 32 hexadecimal digits.
+    pub run: String,
+    /// Run seed.
+    pub seed: u64,
+    /// Name and version of this program.
+    pub program: String,
+    /// Name of this host.
+    pub host: String,
+    /// Boot id of this host's kernel.
+    pub boot_id: String,
+    /// The flows, with different numbers.
+    pub flows: Vec<FlowSpec>,
+    /// How the receiver's log should be named.
+    pub recv_log: Option<String>,
+    /// How long to wait.
+    pub timeouts: Timeouts,
+}
+
+/// What a driver tells the sender's session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SenderInput {
+    /// The signalling connection is made.
+    Connected,
+    /// The receiver said this.
+    Message(Message),
+    /// The receiver sent bytes that are no message.
+    Garbage(CodecError),
+    /// The instant of [`SenderSession::deadline`](super::SenderSession::deadline) has come. Too early does no harm.
+    Timer,
+    /// The data sockets of the flows of [`SenderOutput::Ready`] are open.
+    Armed {
+        /// Instant from which planned times count, Unix nanoseconds.
+        epoch_unix_ns: u64,
+    },
+    /// A flow has sent its last packet, or could not be sent at all. From
+    /// [`SenderOutput::Ready`] on.
+    FlowEnded(FlowTotals),
+    /// The user wants to stop. Before [`SenderOutput::Begin`] the session fails as interrupted;
+    /// after it flows end early and all else goes on as usual.
+    Stop {
+        /// Why, in a few words.
+        reason: String,
+    },
+    /// The signalling connection could not be made, was closed or broke; with the system's words.
+    Lost(String),
+}
+
+/// What the driver of a sender's session has to do, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SenderOutput {
+    /// Write this message (see [`Message::stamp`]).
+    Send(Message),
+    /// The receiver is ready: open data sockets for these flows, then answer with
+    /// [`SenderInput::Armed`].
+    Ready {
+        /// The flows that can be sent, in the order of the configuration.
+        flows: Vec<OpenedFlow>,
+        /// The others: number and the receiver's reason.
+        refused: Vec<(u32, String)>,
+    },
+    /// Send packets from now on; answer with [`SenderInput::FlowEnded`] for each flow.
+    Begin,
+    /// End all flows that are still running, and report them within [`Timeouts::stop_ns`]. Comes
+    /// again when the receiver is lost meanwhile.
+    StopFlows {
+        /// Why.
+        reason: String,
+    },
+    /// A flow is finished.
+    Counted {
+        /// This side's account.
+        totals: FlowTotals,
+        /// The receiver's account; `None` when it did not come.
+        counts: Option<FlowCounts>,
+    },
+    /// A ping was answered: material for estimating the offset between the two clocks, together
+    /// with the time at which the message was read. All in Unix nanoseconds.
+    Clock {
+        /// Ping sent, this side's clock.
+        ping_sent_unix_ns: u64,
+        /// Ping read, the receiver's clock.
+        received_unix_ns: u64,
+        /// Answer sent, the receiver's clock.
+        sent_unix_ns: u64,
+    },
+    /// The receiver has closed its log.
+    LogStored(LogSummary),
+    /// The end: the session failed. Close the connection.
+    Failed(SessionError),
+    /// The end: every flow has been counted on both sides. Close the connection.
+    Done,
+}

@@ -1,0 +1,169 @@
+//! The bytes of messages: golden ones of each kind, and whatever else may arrive.
+#![allow(missing_docs, reason = "a test program")]
+
+mod messages;
+
+use itg_session::{CodecError, MAX_MESSAGE, Message, decode, encode};
+use messages::{any_message, examples};
+use proptest::prelude::*;
+
+/// Bytes from hexadecimal digits and 'quoted texts', with spaces between them.
+fn bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (i, part) in text.split('\'').enumerate() {
+        if i % 2 == 1 {
+            bytes.extend(part.bytes());
+            continue;
+        }
+        for word in part.split_whitespace() {
+            let digit = |at| u8::from_str_radix(&word[at..at + 2], 16).expect("hexadecimal");
+            bytes.extend((0..word.len()).step_by(2).map(digit));
+        }
+    }
+    bytes
+}
+
+#[test]
+fn the_bytes_of_each_kind_are_golden() {
+    let examples = examples();
+    for (message, golden) in &examples {
+        let golden = bytes(golden);
+        let got = encode(message).expect("fits");
+        assert_eq!(got, golden, "{}: {}", message.name(), got.escape_ascii());
+        assert_eq!(decode(&golden).as_ref(), Ok(message), "{}", message.name());
+    }
+    let names: std::collections::BTreeSet<_> = examples.iter().map(|(m, _)| m.name()).collect();
+    assert_eq!(names.len(), 13, "a kind without example: {names:?}");
+}
+
+#[test]
+fn bytes_that_are_no_message_are_refused_in_words() {
+    for (given, want) in [
+        ("", "a message of 0 bytes cannot be understood: it ends too early"),
+        ("0b", "a message of 1 bytes cannot be understood: it ends too early"),
+        ("0b000000 00", "a message of 5 bytes cannot be understood: 1 bytes follow its end"),
+        (
+            // the text of Refuse is said to be longer than any message
+            "02000000 ffffffffffffffff 'no'",
+            "a message of 14 bytes cannot be understood: it announces more than a message may hold",
+        ),
+        (
+            "02000000 0200000000000000 ff fe",
+            "a message of 14 bytes cannot be understood: a text in it is not UTF-8",
+        ),
+        (
+            "0d000000",
+            "a message of 4 bytes cannot be understood: invalid value: integer `13`, expected \
+             variant index 0 <= i < 13",
+        ),
+        (
+            "0c000000 02",
+            "a message of 5 bytes cannot be understood: 2 stands where only 0 or 1 may stand",
+        ),
+        (
+            "00000000 'SSH-2.0-OpenSSH'",
+            "a greeting starts with \"SSH-\" instead of \"ITGS\": the peer does not speak ITG's \
+             signalling protocol (check host and port)",
+        ),
+        (
+            "01000000 'ITGS' 0200 'whatever version 2 says'",
+            "the peer speaks version 2 of the signalling protocol, this program speaks version 1: \
+             use the same release of ITG on both sides",
+        ),
+        (
+            "00000000 'ITGS' ffff",
+            "the peer speaks version 65535 of the signalling protocol, this program speaks version \
+             1: use the same release of ITG on both sides",
+        ),
+    ] {
+        let error = decode(&bytes(given)).expect_err("no message");
+        assert_eq!(error.to_string(), want, "{given:?}");
+    }
+    let error = decode(&vec![0; MAX_MESSAGE + 1]).expect_err("too long");
+    assert_eq!(
+        error.to_string(),
+        "a message of more than 1048576 bytes was announced: the peer does not speak ITG's \
+         signalling protocol (check host and port)"
+    );
+}
+
+#[test]
+fn messages_that_do_not_fit_are_not_sent() {
+    let refuse = |len| Message::Refuse { reason: "x".repeat(len) };
+    let largest = encode(&refuse(MAX_MESSAGE - 12)).expect("fits");
+    assert_eq!(largest.len(), MAX_MESSAGE);
+    assert_eq!(decode(&largest), Ok(refuse(MAX_MESSAGE - 12)));
+    let error = encode(&refuse(MAX_MESSAGE - 11)).expect_err("one byte too many");
+    assert_eq!(error, CodecError::DoesNotFit { name: "Refuse", bytes: MAX_MESSAGE + 1 });
+    assert_eq!(
+        error.to_string(),
+        "the message Refuse needs 1048577 bytes, more than the 1048576 that a message may have"
+    );
+}
+
+#[test]
+fn laws_cannot_exhaust_the_stack_or_the_memory() {
+    let nested = "trunc(".repeat(170_000);
+    let listed = format!("discrete({}1ms:1)", "1ms:1,".repeat(170_000));
+    let mixed = format!("mix({}1:exp(1ms))", "1:exp(1ms),".repeat(90_000));
+    for text in [nested, listed, mixed] {
+        let mut open = bytes("03000000 0100000000000000 07000000 00000000 00");
+        open.extend((text.len() as u64).to_le_bytes());
+        open.extend(text.bytes());
+        assert!(open.len() <= MAX_MESSAGE);
+        let error = decode(&open).expect_err("no law").to_string();
+        assert!(error.len() < 1000, "a short answer to {}...: {error}", &text[..20]);
+    }
+}
+
+/// What decodes encodes, and decodes to the same again.
+fn is_stable(given: &[u8]) -> Result<(), TestCaseError> {
+    if let Ok(message) = decode(given) {
+        let again = encode(&message).expect("what came in a frame fits into a frame");
+        prop_assert_eq!(decode(&again), Ok(message));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn messages_survive_the_way(message in any_message()) {
+        let bytes = encode(&message).expect("fits");
+        prop_assert_eq!(decode(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn random_bytes_never_panic(kind in 0u8..16, rest in prop::collection::vec(any::<u8>(), 0..300)) {
+        is_stable(&rest)?;
+        is_stable(&[&[kind, 0, 0, 0], &rest[..]].concat())?;
+    }
+
+    #[test]
+    fn mutated_messages_never_panic(
+        message in any_message(),
+        cut in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        tail in prop::collection::vec(any::<u8>(), 0..3),
+    ) {
+        let mut bytes = encode(&message).expect("fits");
+        for (place, value) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        is_stable(&bytes)?;
+        bytes.truncate(cut.index(bytes.len()));
+        is_stable(&bytes)?;
+        bytes.extend(tail);
+        is_stable(&bytes)?;
+    }
+
+    #[test]
+    fn each_shorter_message_is_refused(message in any_message()) {
+        let bytes = encode(&message).expect("fits");
+        for len in 0..bytes.len() {
+            prop_assert!(decode(&bytes[..len]).is_err(), "{} of {} bytes", len, bytes.len());
+        }
+    }
+}

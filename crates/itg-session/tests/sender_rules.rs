@@ -1,0 +1,258 @@
+//! What is against the rules of the sender, and what it makes of it.
+#![allow(missing_docs, reason = "a test program")]
+
+mod samples;
+
+use itg_core::flow::{FlowSpec, Payload};
+use itg_session::{
+    CodecError, ErrorKind, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH, OpenReply, OpenedFlow, Phase,
+    SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts,
+};
+use samples::{RUN, SECOND, counts, no, open, reply, totals, welcome};
+
+fn sender(flows: Vec<FlowSpec>) -> SenderSession {
+    SenderSession::new(SenderConfig {
+        run: RUN.to_owned(),
+        seed: 42,
+        program: "itg-send 0.1.0".to_owned(),
+        host: "a".to_owned(),
+        boot_id: "b0".to_owned(),
+        flows,
+        recv_log: Some("r.itg".to_owned()),
+        timeouts: Timeouts::default(),
+    })
+}
+
+/// Events that bring a sender with flows 1 and 2 to its run.
+fn begun() -> Vec<SenderInput> {
+    use SenderInput as I;
+    vec![
+        I::Connected,
+        I::Message(welcome()),
+        I::Message(Message::Opened { flows: vec![reply(1), reply(2)] }),
+        I::Armed { epoch_unix_ns: 7 },
+        I::Message(Message::Started),
+    ]
+}
+
+#[test]
+fn a_sender_says_what_was_wrong() {
+    use {ErrorKind as K, SenderInput as I};
+    let step = |n: usize, last: I| {
+        let mut inputs: Vec<I> = begun().into_iter().take(n).collect();
+        inputs.push(last);
+        inputs
+    };
+    let welcome_but = |magic, version| Message::Welcome {
+        magic,
+        version,
+        program: String::new(),
+        host: String::new(),
+        boot_id: String::new(),
+        control_timeout_ns: 0,
+    };
+    let gone = || I::Lost("connection reset by peer".to_owned());
+    let refuse = || I::Message(Message::Refuse { reason: "Hello announces no flow".to_owned() });
+    let opened = |flows| I::Message(Message::Opened { flows });
+    let stop = || I::Stop { reason: "interrupted by SIGINT".to_owned() };
+    let other_version = "the peer speaks version 2 of the signalling protocol, this program speaks \
+                         version 1: use the same release of ITG on both sides";
+    let other_flows = "the receiver answered for other flows than it was asked about";
+    for (inputs, kind, phase, text) in [
+        (
+            vec![I::Lost("connection refused".to_owned())],
+            K::Refused,
+            Phase::Connect,
+            "the receiver cannot be reached: connection refused",
+        ),
+        (step(0, stop()), K::Interrupted, Phase::Connect, "interrupted by SIGINT"),
+        (
+            step(1, gone()),
+            K::Vanished,
+            Phase::Greet,
+            "the connection to the receiver is gone: connection reset by peer",
+        ),
+        (
+            step(1, refuse()),
+            K::Refused,
+            Phase::Greet,
+            "the receiver refused: Hello announces no flow",
+        ),
+        (step(1, I::Message(welcome_but(MAGIC, 2))), K::Version, Phase::Greet, other_version),
+        (
+            step(1, I::Garbage(CodecError::Version { peer: 2 })),
+            K::Version,
+            Phase::Greet,
+            other_version,
+        ),
+        (
+            step(1, I::Message(welcome_but(*b"HTTP", 1))),
+            K::Protocol,
+            Phase::Greet,
+            "a greeting starts with \"HTTP\" instead of \"ITGS\": the peer does not speak ITG's \
+             signalling protocol (check host and port)",
+        ),
+        (
+            step(1, I::Message(Message::Started)),
+            K::Protocol,
+            Phase::Greet,
+            "the receiver sent Started out of turn",
+        ),
+        (
+            step(
+                2,
+                I::Message(Message::Pong {
+                    n: 0,
+                    ping_sent_unix_ns: 0,
+                    received_unix_ns: 0,
+                    sent_unix_ns: 0,
+                    arrived: Vec::new(),
+                }),
+            ),
+            K::Protocol,
+            Phase::Open,
+            "the receiver sent Pong out of turn",
+        ),
+        (step(2, opened(vec![reply(1)])), K::Protocol, Phase::Open, other_flows),
+        (step(2, opened(vec![reply(2), reply(1)])), K::Protocol, Phase::Open, other_flows),
+        (
+            step(2, opened(vec![reply(1), OpenReply { flow: 2, ..reply(1) }])),
+            K::Protocol,
+            Phase::Open,
+            other_flows,
+        ),
+        (
+            step(2, opened(vec![no(1, "port in use"), no(2, "no memory")])),
+            K::Refused,
+            Phase::Open,
+            "the receiver refused all 2 flows; flow 1: port in use",
+        ),
+        (step(3, stop()), K::Interrupted, Phase::Arm, "interrupted by SIGINT"),
+        (step(4, stop()), K::Interrupted, Phase::Start, "interrupted by SIGINT"),
+    ] {
+        let mut session = sender(vec![FlowSpec::new(1), FlowSpec::new(2)]);
+        let mut said = Vec::new();
+        for input in inputs {
+            assert!(!session.is_over(), "{text}");
+            session.handle(0, input, &mut said);
+        }
+        let Some(SenderOutput::Failed(error)) = said.last() else { panic!("{text}: {said:?}") };
+        assert_eq!((error.kind, error.phase, error.text.as_str()), (kind, phase, text));
+        // A receiver that has welcomed us and is still there is told.
+        let told = said.contains(&SenderOutput::Send(Message::Bye));
+        let polite = (kind == K::Interrupted && phase > Phase::Greet) || text.contains("all 2");
+        assert_eq!(told, polite, "{text}");
+    }
+}
+
+#[test]
+fn a_sender_does_not_start_with_impossible_flows() {
+    let endless = Payload::Pattern(vec![0; MAX_MESSAGE]);
+    for (flows, want) in [
+        (vec![], "there is no flow to send"),
+        (
+            vec![FlowSpec::new(1), FlowSpec::new(1)],
+            "flow 1 is listed twice: give it another number",
+        ),
+        (
+            vec![FlowSpec { payload: endless, ..FlowSpec::new(1) }],
+            "flow 1 cannot be described to the receiver: the message Open needs 1048679 bytes, \
+             more than the 1048576 that a message may have; use a shorter payload pattern or \
+             shorter laws",
+        ),
+    ] {
+        let mut said = Vec::new();
+        sender(flows).handle(0, SenderInput::Connected, &mut said);
+        let [SenderOutput::Failed(error)] = said.as_slice() else { panic!("{want}: {said:?}") };
+        assert_eq!((error.kind, error.text.as_str()), (ErrorKind::Refused, want));
+    }
+}
+
+#[test]
+fn a_sender_saves_what_it_has_when_the_receiver_is_gone() {
+    let mut session = sender(vec![FlowSpec::new(1), FlowSpec::new(2)]);
+    let mut said = Vec::new();
+    for input in begun() {
+        session.handle(0, input, &mut said);
+    }
+    session.handle(0, SenderInput::FlowEnded(totals(2)), &mut said);
+    said.clear();
+    let refuse = Message::Refuse { reason: "the receiver is being shut down: SIGTERM".to_owned() };
+    session.handle(1, SenderInput::Message(refuse), &mut said);
+    let text = "the receiver refused: the receiver is being shut down: SIGTERM".to_owned();
+    let alone = |flow| SenderOutput::Counted { totals: totals(flow), counts: None };
+    assert_eq!(said, [alone(2), SenderOutput::StopFlows { reason: text.clone() }]);
+    assert_eq!(session.deadline(), Some(1 + 5 * SECOND));
+    said.clear();
+    // Nothing that the receiver or the user says matters any more.
+    session.handle(2, SenderInput::Message(Message::FlowCounted(counts(1))), &mut said);
+    session.handle(2, SenderInput::Lost("closed".to_owned()), &mut said);
+    session.handle(2, SenderInput::Stop { reason: "SIGINT".to_owned() }, &mut said);
+    assert_eq!(said, []);
+    session.handle(3, SenderInput::FlowEnded(totals(1)), &mut said);
+    let [first, SenderOutput::Failed(error)] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!(first, &alone(1));
+    assert_eq!((error.kind, error.phase, &error.text), (ErrorKind::Refused, Phase::Run, &text));
+    assert_eq!(error.exit_code(), 4);
+}
+
+#[test]
+fn a_second_stop_changes_nothing() {
+    let mut session = sender(vec![FlowSpec::new(1), FlowSpec::new(2)]);
+    let mut said = Vec::new();
+    for input in begun() {
+        session.handle(0, input, &mut said);
+    }
+    said.clear();
+    let stop = || SenderInput::Stop { reason: "interrupted".to_owned() };
+    session.handle(1, stop(), &mut said);
+    session.handle(SECOND / 2, stop(), &mut said);
+    assert_eq!(said, [SenderOutput::StopFlows { reason: "interrupted".to_owned() }]);
+    assert_eq!(session.deadline(), Some(SECOND), "the next ping");
+}
+
+#[test]
+fn pings_follow_the_receivers_patience() {
+    for (patience_ns, want) in [
+        (5 * SECOND, SECOND),
+        (u64::MAX, SECOND),
+        (2 * SECOND, SECOND / 2),
+        (0, SECOND / 100), // never more often than each 10 ms
+    ] {
+        let mut session = sender(vec![FlowSpec::new(1)]);
+        let mut said = Vec::new();
+        session.handle(0, SenderInput::Connected, &mut said);
+        let mut greeting = welcome();
+        if let Message::Welcome { control_timeout_ns, .. } = &mut greeting {
+            *control_timeout_ns = patience_ns;
+        }
+        session.handle(0, SenderInput::Message(greeting), &mut said);
+        assert_eq!(session.deadline(), Some(want), "patience {patience_ns} ns");
+        session.handle(want, SenderInput::Timer, &mut said);
+        let ping = Message::Ping { n: 0, sent_unix_ns: 0 };
+        assert_eq!(said.last(), Some(&SenderOutput::Send(ping)), "patience {patience_ns} ns");
+    }
+}
+
+#[test]
+fn batches_are_asked_one_after_the_other() {
+    let n = u32::try_from(OPEN_BATCH).expect("small");
+    let mut session = sender((1..=n + 1).map(FlowSpec::new).collect());
+    let mut said = Vec::new();
+    session.handle(0, SenderInput::Connected, &mut said);
+    said.clear();
+    session.handle(0, SenderInput::Message(welcome()), &mut said);
+    assert_eq!(said, [SenderOutput::Send(open(1..=n))]);
+    said.clear();
+    let flows = (1..=n).map(reply).collect();
+    session.handle(0, SenderInput::Message(Message::Opened { flows }), &mut said);
+    assert_eq!(said, [SenderOutput::Send(open([n + 1]))]);
+    said.clear();
+    let flows = vec![no(n + 1, "no memory")];
+    session.handle(0, SenderInput::Message(Message::Opened { flows }), &mut said);
+    let ready = SenderOutput::Ready {
+        flows: (1..=n).map(|flow| OpenedFlow { flow, handle: flow + 100, port: 8999 }).collect(),
+        refused: vec![(n + 1, "no memory".to_owned())],
+    };
+    assert_eq!(said, [ready]);
+}

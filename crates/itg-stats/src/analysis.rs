@@ -1,0 +1,402 @@
+//! From logs to the report: reads notes and records, joins the two sides of each flow, adds up.
+//!
+//! Logs are joined on (run id, flow number). A flow whose two sides are given has two entries in
+//! the report; the receiver's knows what the sender sent, how late and how faithfully. Each record
+//! is looked at once; the bytes of the logs are borrowed and not copied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use itg_core::flow::Meter;
+use itg_core::units::format_duration_ns;
+use itg_record::{FlowEnd, FlowInfo, Kind, Record, Side};
+use serde_json::Map;
+
+use crate::logs::{Key, Log, LogError, Logs, meter_name, side_name};
+use crate::packets::PacketLine;
+use crate::plan::Plan;
+use crate::report::{
+    DelayBasis, FlowIntervals, FlowReport, Intervals, LogDamage, REPORT_SCHEMA, Report,
+};
+use crate::series::{Grid, IntervalRow, Series};
+use crate::stats::{Facts, FlowStats, Setup};
+use crate::total::Totals;
+
+/// Rows of a series beyond which only windows that hold packets are listed.
+pub const MAX_ROWS: u64 = 2_000_000;
+
+/// What to decode, and how finely.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Length of the windows of the series in nanoseconds; no series when `None` or 0.
+    pub interval_ns: Option<u64>,
+    /// Flow numbers to decode; all when empty.
+    pub flows: BTreeSet<u32>,
+}
+
+/// Logs on their way to a report.
+#[derive(Clone, Debug, Default)]
+pub struct Analysis<'a> {
+    options: Options,
+    logs: Logs<'a>,
+}
+
+/// A flow at one side, while its records are added up.
+struct Object {
+    info: Option<FlowInfo>,
+    end: Option<FlowEnd>,
+    stats: FlowStats,
+    notices: Vec<String>,
+}
+
+/// All of them, found by their key.
+#[derive(Default)]
+struct Objects {
+    list: Vec<Object>,
+    places: BTreeMap<Key, usize>,
+}
+
+impl Objects {
+    fn get(&self, key: &Key) -> Option<&Object> {
+        self.places.get(key).map(|&place| &self.list[place])
+    }
+
+    /// By flow and run; of two sides of a flow, the one that the total counts comes first.
+    fn in_order(&self) -> Vec<(&Key, &Object)> {
+        let mut all: Vec<_> =
+            self.places.iter().map(|(key, &place)| (key, &self.list[place])).collect();
+        all.sort_by_key(|(key, object)| (key.flow, &key.run, !object.is_primary()));
+        all
+    }
+
+    /// Whether the total counts this side of the flow.
+    fn counts(&self, key: &Key, object: &Object) -> bool {
+        object.is_primary() || self.get(&key.other()).is_none()
+    }
+}
+
+impl<'a> Analysis<'a> {
+    /// An analysis without logs.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { options, logs: Logs::default() }
+    }
+
+    /// Takes a log file, whole or damaged. The bytes are borrowed until the report is made.
+    ///
+    /// # Errors
+    /// Bytes without a single good block, or the same bytes again.
+    pub fn add_log(&mut self, bytes: &'a [u8], name: &str) -> Result<(), LogError> {
+        self.logs.add(bytes, name)
+    }
+
+    /// What was not as written in the logs so far.
+    #[must_use]
+    pub fn damage(&self) -> &[LogDamage] {
+        &self.logs.damage
+    }
+
+    /// The runs whose flows are decoded, by their ids. A receiver that served many holds them all,
+    /// and flow numbers repeat.
+    #[must_use]
+    pub fn runs(&self) -> BTreeSet<&str> {
+        let chosen = &self.options.flows;
+        let infos = self.logs.logs.iter().flat_map(|log| log.flows.values());
+        let wanted = infos.filter(|info| chosen.is_empty() || chosen.contains(&info.flow));
+        wanted.map(|info| info.run.as_str()).collect()
+    }
+
+    /// Every packet of the logs, joined over the two sides, in the order of flow, run and sequence
+    /// number. Takes about 200 bytes of memory for each packet.
+    #[must_use]
+    pub fn packets(&self) -> Vec<PacketLine> {
+        crate::packets::join(&self.logs.logs, |key| self.wants(key))
+    }
+
+    /// The report.
+    #[must_use]
+    pub fn finish(&self) -> Report {
+        let grid = self.grid();
+        let mut objects = Objects::default();
+        for log in &self.logs.logs {
+            self.decode(log, grid, &mut objects);
+        }
+        let mut totals = Totals::default();
+        let mut flows = Vec::new();
+        let both = [Side::Sender, Side::Receiver]
+            .map(|side| objects.places.keys().any(|key| key.side == side))
+            .iter()
+            .all(|&given| given);
+        for (key, object) in objects.in_order() {
+            let peer = objects.get(&key.other());
+            let facts = facts(object, peer);
+            let report = report(key, object, &facts);
+            if objects.counts(key, object) {
+                totals.add(key.flow, &object.stats, &report.metrics, &facts);
+            }
+            if both {
+                totals.join(&object.stats, peer.is_some(), object.meter(), &facts);
+            }
+            flows.push(report);
+        }
+        let (total, mut notices) = totals.finish();
+        notices.extend(self.log_notices());
+        let intervals = grid.map(|grid| intervals(grid, &objects, &mut notices));
+        let mut manifest = Map::new();
+        manifest.insert("logs".to_owned(), self.logs.logs.iter().map(Log::manifest).collect());
+        Report {
+            schema: REPORT_SCHEMA,
+            manifest,
+            flows,
+            total,
+            intervals,
+            damage: self.logs.damage.clone(),
+            notices,
+        }
+    }
+
+    fn wants(&self, key: &Key) -> bool {
+        self.options.flows.is_empty() || self.options.flows.contains(&key.flow)
+    }
+
+    /// Windows from the first packet of all flows.
+    fn grid(&self) -> Option<Grid> {
+        let interval_ns = self.options.interval_ns.filter(|&ns| ns > 0)?;
+        let first = |log: &Log<'_>| {
+            let mut counted = BTreeMap::new();
+            let counts = |record: &Record| {
+                let wanted = || self.wants(&log.key(record.flow, log.side()));
+                *counted.entry(record.flow).or_insert_with(wanted) && is_counted(log, record)
+            };
+            log.records().filter(counts).map(|record| record.b).min()
+        };
+        let start_unix_ns = self.logs.logs.iter().filter_map(first).min()?;
+        Some(Grid { start_unix_ns, interval_ns })
+    }
+
+    /// Adds the records of one log to its flows.
+    fn decode(&self, log: &Log<'_>, grid: Option<Grid>, objects: &mut Objects) {
+        let side = log.side();
+        let place = |objects: &mut Objects, index: u32| -> Option<usize> {
+            let key = log.key(index, side);
+            self.wants(&key).then(|| {
+                *objects.places.entry(key).or_insert_with(|| {
+                    objects.list.push(Object::new(log, index, side, grid));
+                    objects.list.len() - 1
+                })
+            })
+        };
+        // Flows without records count too.
+        let mut open: BTreeMap<u32, Option<usize>> =
+            log.flows.keys().map(|&index| (index, place(objects, index))).collect();
+        let mut records = log.records().peekable();
+        while let Some(index) = records.peek().map(|record| record.flow) {
+            let at = *open.entry(index).or_insert_with(|| place(objects, index));
+            let mut object = at.map(|at| &mut objects.list[at]);
+            while let Some(record) = records.next_if(|record| record.flow == index) {
+                if let Some(object) = &mut object {
+                    object.stats.add(&record);
+                }
+            }
+        }
+        for (index, at) in open {
+            if let (Some(at), Some(end)) = (at, log.ends.get(&index)) {
+                objects.list[at].end = Some(end.clone());
+            }
+        }
+    }
+
+    fn log_notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        for log in &self.logs.logs {
+            let lost = log.end.map_or(0, |end| end.lost_records);
+            if lost > 0 {
+                notices.push(format!(
+                    "{}: {lost} records could not be written when the log was made; their packets \
+                     count as lost",
+                    log.name
+                ));
+            }
+        }
+        if !self.logs.damage.is_empty() {
+            notices.push(
+                "a log is damaged: packets whose records are in the damaged parts count as lost"
+                    .to_owned(),
+            );
+        }
+        notices
+    }
+}
+
+impl Object {
+    fn new(log: &Log<'_>, index: u32, side: Side, grid: Option<Grid>) -> Self {
+        let info = log.flows.get(&index).cloned();
+        let mut notices = Vec::new();
+        let mut plan = None;
+        match &info {
+            None => notices.push(format!(
+                "{}: the description of the flow with index {index} is lost: it is shown under that \
+                 number",
+                log.name
+            )),
+            Some(info) => {
+                notices.extend(info.notices.iter().cloned());
+                match Plan::new(&info.spec, info.seed) {
+                    Ok(made) => plan = Some(made),
+                    Err(error) => notices.push(format!(
+                        "the plan cannot be computed again, so sizes are not compared: {error}"
+                    )),
+                }
+            }
+        }
+        let setup = Setup {
+            side,
+            meter: log.meter(index),
+            epoch_unix_ns: info.as_ref().map(|info| info.epoch_unix_ns).filter(|&ns| ns > 0),
+            plan,
+            grid,
+        };
+        Self { info, end: None, stats: FlowStats::new(setup), notices }
+    }
+
+    fn meter(&self) -> Meter {
+        self.info.as_ref().map_or(Meter::Owd, |info| info.spec.meter)
+    }
+
+    /// Whether this side is the one that the total counts when both are given.
+    fn is_primary(&self) -> bool {
+        match self.meter() {
+            Meter::Owd => self.stats.side() == Side::Receiver,
+            Meter::Rtt => self.stats.side() == Side::Sender,
+        }
+    }
+}
+
+/// Whether a record belongs to what its flow counts: see [`FlowStats::volume`].
+fn is_counted(log: &Log<'_>, record: &Record) -> bool {
+    match record.kind {
+        Kind::Sent => log.meter(record.flow) == Meter::Owd,
+        Kind::Received | Kind::Echoed => true,
+    }
+}
+
+/// What both ends of a flow tell about it.
+fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
+    let ends = [object.end.as_ref(), peer.and_then(|peer| peer.end.as_ref())];
+    let told = |what: fn(&FlowEnd) -> Option<u64>| ends.into_iter().flatten().find_map(what);
+    Facts {
+        sent_packets: told(|end| end.sent_packets),
+        skipped_packets: told(|end| end.skipped_packets),
+        received_packets: told(|end| end.received_packets),
+        peer: peer.map(|peer| &peer.stats),
+    }
+}
+
+fn report(key: &Key, object: &Object, facts: &Facts<'_>) -> FlowReport {
+    let info = object.info.as_ref();
+    let mut metrics = object.stats.summary(facts);
+    metrics.delay_basis = metrics.delay_ns.map(|_| {
+        let one_clock = info.is_some_and(|info| {
+            !info.sender_boot_id.is_empty() && info.sender_boot_id == info.receiver_boot_id
+        });
+        if one_clock || object.stats.is_round_trip() {
+            DelayBasis::ONE_CLOCK
+        } else {
+            DelayBasis::TWO_CLOCKS
+        }
+    });
+    FlowReport {
+        flow: key.flow,
+        proto: info.map(|info| info.spec.proto.name()),
+        src: info.map_or_else(String::new, |info| info.src.clone()),
+        dst: info.map_or_else(String::new, |info| info.dst.clone()),
+        side: side_name(key.side),
+        run: key.run.clone(),
+        seed: info.map(|info| info.seed),
+        meter: info.map(|info| meter_name(info.spec.meter)),
+        profile: info.and_then(|info| info.spec.profile.clone()),
+        metrics,
+        end: object.end.as_ref().map(|end| end.reason.clone()),
+        notices: notices(object),
+    }
+}
+
+/// What a reader of a flow's figures should know.
+fn notices(object: &Object) -> Vec<String> {
+    let Object { end, stats, notices, .. } = object;
+    let mut notices = notices.clone();
+    let mut note = |count: u64, text: &str| {
+        if count > 0 {
+            notices.push(format!("{count} {text}"));
+        }
+    };
+    let unwritten = end.as_ref().map_or(0, |end| end.log_lost_records);
+    let logged = stats.volume().packets + unwritten;
+    note(unwritten, "records could not be written to the log: their packets count as lost");
+    if stats.counts_arrivals() {
+        let counted = end.as_ref().and_then(|end| end.received_packets).unwrap_or(0);
+        note(
+            counted.saturating_sub(logged),
+            "packets arrived but are not in the log: they count as lost",
+        );
+        note(
+            end.as_ref().and_then(|end| end.socket_drops).unwrap_or(0),
+            "packets were dropped by the kernel at the socket: they are part of the loss",
+        );
+        note(
+            stats.user_stamps(),
+            "arrivals have no kernel time stamp: the time of reading is used",
+        );
+        note(stats.delay().negative(), "delays are below 0: the clocks of the two hosts disagree");
+    } else {
+        let sent = end.as_ref().and_then(|end| end.sent_packets).unwrap_or(0);
+        note(sent.saturating_sub(logged), "packets were sent but are not in the log");
+    }
+    note(stats.foreign(), "records are of a kind that this side does not write: they are left out");
+    note(stats.replanned(), "packets were planned for another time than the seed gives");
+    notices
+}
+
+fn intervals(grid: Grid, objects: &Objects, notices: &mut Vec<String>) -> Intervals {
+    let mut total = Series::new(grid);
+    let mut series = Vec::new();
+    for (key, object) in objects.in_order() {
+        let Some(own) = object.stats.series() else { continue };
+        if objects.counts(key, object) {
+            total.merge(own);
+        }
+        series.push((key, object.stats.counts_arrivals(), own.windows()));
+    }
+    let ends = series.iter().filter_map(|(_, _, windows)| windows.keys().next_back());
+    let last = ends.copied().max().unwrap_or(0);
+    let dense = last.saturating_add(1).saturating_mul(series.len() as u64 + 1) <= MAX_ROWS;
+    if !dense {
+        notices.push(format!(
+            "windows of {} over {} are too many to list: only those that hold packets are",
+            format_duration_ns(grid.interval_ns),
+            format_duration_ns(last.saturating_mul(grid.interval_ns)),
+        ));
+    }
+    let rows = |windows: &BTreeMap<u64, crate::series::Window>, sees_loss: bool| {
+        let row = |number, window: &_| IntervalRow::new(number, last, grid, window, sees_loss);
+        if dense {
+            let window = |number| windows.get(&number).copied().unwrap_or_default();
+            (0..=last).map(|number| row(number, &window(number))).collect()
+        } else {
+            windows.iter().map(|(&number, window)| row(number, window)).collect()
+        }
+    };
+    Intervals {
+        interval_ns: grid.interval_ns,
+        start_unix_ns: grid.start_unix_ns,
+        flows: series
+            .iter()
+            .map(|(key, sees_loss, windows)| FlowIntervals {
+                flow: key.flow,
+                run: key.run.clone(),
+                side: side_name(key.side),
+                windows: rows(windows, *sees_loss),
+            })
+            .collect(),
+        total: rows(&total.windows(), series.iter().any(|(_, sees_loss, _)| *sees_loss)),
+    }
+}

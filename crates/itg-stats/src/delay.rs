@@ -1,0 +1,276 @@
+//! Delay and its variation, in order of arrival.
+//!
+//! Delay is *arrived − sent* (RFC 7679), signed: clocks that disagree make it negative, and such
+//! values are counted and kept. Jitter is the mean of |Dᵢ − Dᵢ₋₁| over successive arrivals, as
+//! D-ITG prints it (the absolute IP packet delay variation of RFC 3393 with successive arrivals
+//! selected), beside the smoothed estimate of RFC 3550 section 6.4.1, J ← J + (|Dᵢ − Dᵢ₋₁| − J) /
+//! 16. Duplicates and reordered packets take part like any other arrival. Constant cost a packet.
+
+use serde::Serialize;
+
+use crate::moments::Moments;
+use crate::quantiles::Quantiles;
+
+/// Moments and quantiles of the same values.
+#[derive(Clone, Debug, Default)]
+pub struct Distribution {
+    moments: Moments,
+    quantiles: Quantiles,
+}
+
+impl Distribution {
+    /// Takes one value in nanoseconds.
+    pub fn add(&mut self, value_ns: i64) {
+        self.moments.add(value_ns);
+        self.quantiles.add(value_ns);
+    }
+
+    /// Takes all values of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        self.moments.merge(&other.moments);
+        self.quantiles.merge(&other.quantiles);
+    }
+
+    /// Count, extremes, mean and deviation.
+    #[must_use]
+    pub const fn moments(&self) -> &Moments {
+        &self.moments
+    }
+
+    /// Quantiles.
+    #[must_use]
+    pub const fn quantiles(&self) -> &Quantiles {
+        &self.quantiles
+    }
+}
+
+/// The delays of one flow, in order of arrival.
+#[derive(Clone, Debug, Default)]
+pub struct DelayStats {
+    delay: Distribution,
+    negative: u64,
+    variation: Quantiles,
+    variation_sum: u128,
+    rfc3550: f64,
+    first: Option<i64>,
+    last: Option<i64>,
+}
+
+/// Delay in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Delay {
+    /// Smallest.
+    pub min: i64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Largest.
+    pub max: i64,
+    /// Standard deviation of the population.
+    pub stddev: f64,
+    /// Median.
+    pub p50: i64,
+    /// 90th percentile.
+    pub p90: i64,
+    /// 99th percentile.
+    pub p99: i64,
+    /// 99.9th percentile.
+    pub p999: i64,
+}
+
+/// Delay variation in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Jitter {
+    /// Mean of |Dᵢ − Dᵢ₋₁|; 0 when fewer than two delays are known.
+    pub mean: f64,
+    /// The estimate of RFC 3550 after the last packet; none over several flows, where a filter
+    /// along one sequence of packets means nothing.
+    pub rfc3550: Option<f64>,
+    /// 99th percentile of |Dᵢ − Dᵢ₋₁|.
+    pub p99: i64,
+}
+
+/// Signed difference of two instants in nanoseconds, kept within 64 bits (292 years).
+#[must_use]
+pub fn signed_difference(later: u64, earlier: u64) -> i64 {
+    let difference = i128::from(later) - i128::from(earlier);
+    i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
+}
+
+impl DelayStats {
+    /// Takes the next delay in order of arrival; returns |Dᵢ − Dᵢ₋₁| when there is one before.
+    pub fn add(&mut self, delay_ns: i64) -> Option<u64> {
+        let step = self.last.map(|last| delay_ns.abs_diff(last));
+        if let Some(step) = step {
+            self.vary(step);
+        }
+        self.first = self.first.or(Some(delay_ns));
+        self.last = Some(delay_ns);
+        self.delay.add(delay_ns);
+        self.negative += u64::from(delay_ns < 0);
+        step
+    }
+
+    /// Takes the delays of a later part of the same flow, the step between the two included.
+    ///
+    /// The filter of RFC 3550 is linear in its state, so it merges exactly: the state before fades
+    /// by 15/16 with each step of the later part.
+    pub fn append(&mut self, later: &Self) {
+        let (Some(first), Some(_)) = (later.first, later.last) else { return };
+        if let Some(last) = self.last {
+            self.vary(first.abs_diff(last));
+        }
+        self.rfc3550 = later.rfc3550 + self.rfc3550 * fade(later.variation.count());
+        self.first = self.first.or(later.first);
+        self.last = later.last;
+        self.pool(later);
+    }
+
+    /// Takes the delays of another flow: no step between the two, no filter over both.
+    pub fn pool(&mut self, other: &Self) {
+        self.delay.merge(&other.delay);
+        self.negative += other.negative;
+        self.variation.merge(&other.variation);
+        self.variation_sum += other.variation_sum;
+    }
+
+    fn vary(&mut self, step: u64) {
+        self.variation.add(i64::try_from(step).unwrap_or(i64::MAX));
+        self.variation_sum += u128::from(step);
+        self.rfc3550 += (step as f64 - self.rfc3550) / 16.0;
+    }
+
+    /// How many delays are known.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.delay.moments().count()
+    }
+
+    /// How many of them are below 0.
+    #[must_use]
+    pub const fn negative(&self) -> u64 {
+        self.negative
+    }
+
+    /// The delays in figures; `None` when none is known.
+    #[must_use]
+    pub fn delay(&self) -> Option<Delay> {
+        let moments = self.delay.moments();
+        (moments.count() > 0).then(|| {
+            let [p50, p90, p99, p999] = self.delay.quantiles().at([0.5, 0.9, 0.99, 0.999]);
+            Delay {
+                min: moments.min(),
+                mean: moments.mean(),
+                max: moments.max(),
+                stddev: moments.stddev(),
+                p50,
+                p90,
+                p99,
+                p999,
+            }
+        })
+    }
+
+    /// Their variation; `None` when no delay is known.
+    #[must_use]
+    pub fn jitter(&self) -> Option<Jitter> {
+        let pairs = self.variation.count();
+        let mean = if pairs == 0 { 0.0 } else { self.variation_sum as f64 / pairs as f64 };
+        let [p99] = self.variation.at([0.99]);
+        (self.count() > 0).then_some(Jitter { mean, rfc3550: self.last.map(|_| self.rfc3550), p99 })
+    }
+}
+
+/// (15/16)ⁿ.
+fn fade(steps: u64) -> f64 {
+    i32::try_from(steps).map_or(0.0, |n| (15.0f64 / 16.0).powi(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stats(delays: &[i64]) -> DelayStats {
+        let mut stats = DelayStats::default();
+        for &delay in delays {
+            stats.add(delay);
+        }
+        stats
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_agrees_with_the_formulas(
+            delays in prop::collection::vec(-86_400_000_000_000i64..86_400_000_000_000, 1..200),
+        ) {
+            let steps: Vec<f64> =
+                delays.windows(2).map(|d| (d[1] as f64 - d[0] as f64).abs()).collect();
+            let mean = if steps.is_empty() {
+                0.0
+            } else {
+                steps.iter().sum::<f64>() / steps.len() as f64
+            };
+            let filter = steps.iter().fold(0.0, |j, step| j + (step - j) / 16.0);
+            let mut sorted = steps;
+            sorted.sort_unstable_by(f64::total_cmp);
+            let p99 = (0..sorted.len()).find(|&i| (i + 1) as f64 >= 0.99 * sorted.len() as f64 - 1e-9);
+            let got = stats(&delays);
+            let jitter = got.jitter().expect("there are delays");
+            prop_assert!(close(jitter.mean, mean));
+            prop_assert!(close(jitter.rfc3550.expect("one flow"), filter));
+            prop_assert!(close(jitter.p99 as f64, p99.map_or(0.0, |i| sorted[i])));
+            prop_assert_eq!(got.negative(), delays.iter().filter(|&&d| d < 0).count() as u64);
+        }
+
+        #[test]
+        fn appended_parts_are_the_whole(
+            delays in prop::collection::vec(-1_000_000_000i64..1_000_000_000, 0..200),
+            cut in 0usize..200,
+        ) {
+            let cut = cut.min(delays.len());
+            let mut parts = stats(&delays[..cut]);
+            parts.append(&stats(&delays[cut..]));
+            let whole = stats(&delays);
+            prop_assert_eq!(parts.count(), whole.count());
+            if let (Some(a), Some(b)) = (parts.jitter(), whole.jitter()) {
+                prop_assert!(close(a.mean, b.mean));
+                prop_assert!(close(a.rfc3550.expect("one flow"), b.rfc3550.expect("one flow")));
+                prop_assert_eq!(a.p99, b.p99);
+            }
+            if let (Some(a), Some(b)) = (parts.delay(), whole.delay()) {
+                prop_assert!(close(a.mean, b.mean) && close(a.stddev, b.stddev));
+                prop_assert_eq!((a.min, a.p50, a.p999, a.max), (b.min, b.p50, b.p999, b.max));
+            }
+        }
+    }
+
+    #[test]
+    fn pooled_flows_keep_no_filter_and_no_step_between_them() {
+        let mut total = DelayStats::default();
+        total.pool(&stats(&[10, 20]));
+        total.pool(&stats(&[1_000, 1_040]));
+        let jitter = total.jitter().expect("there are delays");
+        assert!(close(jitter.mean, 25.0) && jitter.rfc3550.is_none());
+        assert_eq!((jitter.p99, total.count()), (40, 4));
+        assert_eq!(DelayStats::default().delay(), None);
+        assert_eq!(DelayStats::default().jitter(), None);
+    }
+
+    #[test]
+    fn differences_are_signed_and_bounded() {
+        for (later, earlier, want) in [
+            (5, 3, 2),
+            (3, 5, -2),
+            (0, u64::MAX, i64::MIN),
+            (u64::MAX, 0, i64::MAX),
+            (1 << 63, 0, i64::MAX),
+        ] {
+            assert_eq!(signed_difference(later, earlier), want, "{later} - {earlier}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Was the traffic sent the traffic asked for?
+//!
+//! For every pair of packets with consecutive sequence numbers the gap between their planned times
+//! is set against the gap between their sending times. Over all pairs, `idt_ks` is the Kolmogorov
+//! distance of the two empirical distribution functions P (planned) and S (sent) with a horizontal
+//! tolerance τ of [`GAP_TOLERANCE_NS`]:
+//!
+//! > idt_ks = supₓ max( P(x) − S(x + τ), S(x) − P(x + τ), 0 )
+//!
+//! It is the smallest ε for which S lies between P(x − τ) − ε and P(x + τ) + ε everywhere: a Lévy
+//! distance whose horizontal part is fixed. Without the tolerance, a sender that is 1 µs late on a
+//! constant gap would have distance 1. Beyond 16 384 gaps, values are kept to three digits, and τ
+//! grows by the width of their buckets (at most 0.2 % of the gap). `size_ks` is the plain
+//! two-sample distance of Smirnov between the sizes sent and the sizes planned for the same
+//! packets.
+//!
+//! The verdict is *fail* when a distance exceeds [`WARN_LIMIT`], when the time from the first
+//! packet to the last is off by more than [`RATE_LIMIT`] of the planned one (plus τ), which is the
+//! mean packet rate, or when more than [`SKIPPED_LIMIT`] of the packets were left out; *warn* when
+//! a distance exceeds [`PASS_LIMIT`]; *unknown* when there is no gap to compare. Sources:
+//! Kolmogorov 1933 and Smirnov 1939 for the distance; Lévy's metric for the tolerance; the limits
+//! are ours.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::delay::{Distribution, signed_difference};
+use crate::quantiles::{Point, Quantiles};
+
+/// Horizontal tolerance of gaps, in nanoseconds: 100 µs.
+pub const GAP_TOLERANCE_NS: u64 = 100_000;
+/// Largest distance that passes.
+pub const PASS_LIMIT: f64 = 0.05;
+/// Largest distance that is only warned about.
+pub const WARN_LIMIT: f64 = 0.15;
+/// Largest relative error of the mean packet rate.
+pub const RATE_LIMIT: f64 = 0.01;
+/// Largest share of packets that the sender may leave out.
+pub const SKIPPED_LIMIT: f64 = 0.01;
+
+/// The verdict on a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Nothing to compare.
+    #[default]
+    Unknown,
+    /// The traffic asked for.
+    Pass,
+    /// Visibly different.
+    Warn,
+    /// Other traffic than asked for.
+    Fail,
+}
+
+impl Verdict {
+    /// The word in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Pass => "pass",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// Verdict and the figures behind it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Fidelity {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Distance between asked and actual gaps, 0 to 1.
+    pub idt_ks: Option<f64>,
+    /// Distance between asked and actual sizes, 0 to 1.
+    pub size_ks: Option<f64>,
+    /// Mean packet rate sent / planned − 1.
+    pub rate_error: Option<f64>,
+    /// Why the verdict is not *pass*, one clause each.
+    pub reasons: Vec<String>,
+}
+
+/// One packet of which both the planned and the actual time of sending are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departed {
+    /// Sequence number.
+    pub seq: u64,
+    /// Planned, in nanoseconds from the start of the flow.
+    pub planned_ns: u64,
+    /// Sent, in Unix nanoseconds of the sender's clock.
+    pub sent_ns: u64,
+}
+
+/// Planned against actual departures of one flow.
+#[derive(Clone, Debug, Default)]
+pub struct Departures {
+    lateness: Distribution,
+    planned: Quantiles,
+    sent: Quantiles,
+    sizes: BTreeMap<u32, i64>,
+    sizes_compared: u64,
+    first: Option<Departed>,
+    last: Option<Departed>,
+    before: Option<Departed>,
+}
+
+impl Departures {
+    /// Takes a packet; `epoch_unix_ns` is the instant that planned times count from, when known.
+    pub fn add(&mut self, packet: Departed, epoch_unix_ns: Option<u64>) {
+        if let Some(epoch) = epoch_unix_ns {
+            let due = epoch.saturating_add(packet.planned_ns);
+            self.lateness.add(signed_difference(packet.sent_ns, due));
+        }
+        self.follow(packet);
+        self.span(packet);
+    }
+
+    /// Takes the size a packet had and the one planned for it, in bytes.
+    pub fn add_size(&mut self, sent: u32, planned: u32) {
+        self.sizes_compared += 1;
+        if sent != planned {
+            self.count_size(sent, 1);
+            self.count_size(planned, -1);
+        }
+    }
+
+    /// Takes the packets of a later part of the same flow, the gap between the two included.
+    pub fn append(&mut self, later: &Self) {
+        if let Some(first) = later.first {
+            self.follow(first);
+        }
+        self.before = later.before.or(self.before);
+        self.planned.merge(&later.planned);
+        self.sent.merge(&later.sent);
+        self.lateness.merge(&later.lateness);
+        for (&size, &count) in &later.sizes {
+            self.count_size(size, count);
+        }
+        self.sizes_compared += later.sizes_compared;
+        for packet in [later.first, later.last].into_iter().flatten() {
+            self.span(packet);
+        }
+    }
+
+    fn follow(&mut self, packet: Departed) {
+        if let Some(before) = self.before.filter(|b| b.seq.checked_add(1) == Some(packet.seq)) {
+            self.planned.add(signed_difference(packet.planned_ns, before.planned_ns));
+            self.sent.add(signed_difference(packet.sent_ns, before.sent_ns));
+        }
+        self.before = Some(packet);
+    }
+
+    fn span(&mut self, packet: Departed) {
+        if self.first.is_none_or(|first| packet.seq < first.seq) {
+            self.first = Some(packet);
+        }
+        if self.last.is_none_or(|last| packet.seq > last.seq) {
+            self.last = Some(packet);
+        }
+    }
+
+    /// Sizes that both have cancel out: only differences are kept.
+    fn count_size(&mut self, size: u32, count: i64) {
+        let entry = self.sizes.entry(size).or_default();
+        *entry += count;
+        if *entry == 0 {
+            self.sizes.remove(&size);
+        }
+    }
+
+    /// Whether no packet has been taken.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Sent − due for every packet, in nanoseconds.
+    #[must_use]
+    pub const fn lateness(&self) -> &Distribution {
+        &self.lateness
+    }
+
+    /// The verdict, given the share of packets that the sender left out.
+    #[must_use]
+    pub fn judge(&self, skipped_share: f64) -> Fidelity {
+        if self.planned.count() == 0 {
+            return Fidelity::default();
+        }
+        let idt_ks = distance(&self.planned.points(), &self.sent.points(), GAP_TOLERANCE_NS);
+        let size_ks = self.size_distance();
+        let mut reasons = Vec::new();
+        let mut verdict = Verdict::Pass;
+        for (what, ks) in [("gaps", Some(idt_ks)), ("sizes", size_ks)] {
+            let ks = ks.unwrap_or(0.0);
+            if ks > PASS_LIMIT {
+                verdict = verdict.max(if ks > WARN_LIMIT { Verdict::Fail } else { Verdict::Warn });
+                reasons.push(format!("{what} differ from the plan by {ks:.3}"));
+            }
+        }
+        let (rate_error, rate_off) = self.rate();
+        if let Some(error) = rate_error.filter(|_| rate_off) {
+            verdict = Verdict::Fail;
+            reasons.push(format!("mean packet rate is off by {:+.2} %", 100.0 * error));
+        }
+        if skipped_share > SKIPPED_LIMIT {
+            verdict = Verdict::Fail;
+            reasons.push(format!("{:.2} % of the packets were left out", 100.0 * skipped_share));
+        }
+        Fidelity { verdict, idt_ks: Some(idt_ks), size_ks, rate_error, reasons }
+    }
+
+    fn size_distance(&self) -> Option<f64> {
+        let mut sum = 0i64;
+        let largest = self.sizes.values().fold(0, |largest: u64, &count| {
+            sum += count;
+            largest.max(sum.unsigned_abs())
+        });
+        (self.sizes_compared > 0).then(|| largest as f64 / self.sizes_compared as f64)
+    }
+
+    /// Relative error of the mean rate between first and last packet, and whether it is too large.
+    fn rate(&self) -> (Option<f64>, bool) {
+        let (Some(first), Some(last)) = (self.first, self.last) else { return (None, false) };
+        let planned = signed_difference(last.planned_ns, first.planned_ns) as f64;
+        let sent = signed_difference(last.sent_ns, first.sent_ns) as f64;
+        if planned <= 0.0 || sent <= 0.0 {
+            return (None, false);
+        }
+        let limit = RATE_LIMIT * planned + GAP_TOLERANCE_NS as f64;
+        (Some(planned / sent - 1.0), (sent - planned).abs() > limit)
+    }
+}
+
+/// Kolmogorov distance of two samples with a horizontal tolerance; both ascend, neither is empty.
+#[must_use]
+pub fn distance(a: &[Point], b: &[Point], tolerance: u64) -> f64 {
+    one_sided(a, b, tolerance).max(one_sided(b, a, tolerance))
+}
+
+/// supₓ A(x) − B(x + τ), at least 0. A only grows at its own points, so those are enough.
+fn one_sided(a: &[Point], b: &[Point], tolerance: u64) -> f64 {
+    let total = |points: &[Point]| points.iter().map(|p| p.count).sum::<u64>().max(1) as f64;
+    let (a_total, b_total) = (total(a), total(b));
+    let mut b = b.iter().peekable();
+    let (mut in_a, mut in_b) = (0u64, 0u64);
+    let mut largest = 0.0f64;
+    for point in a {
+        in_a += point.count;
+        let reach = point.high.saturating_add_unsigned(tolerance);
+        while let Some(other) = b.next_if(|other| other.low <= reach) {
+            in_b += other.count;
+        }
+        largest = largest.max(in_a as f64 / a_total - in_b as f64 / b_total);
+    }
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn departures(packets: &[(u64, u64, u64)]) -> Departures {
+        let mut all = Departures::default();
+        for &(seq, planned_ns, sent_ns) in packets {
+            all.add(Departed { seq, planned_ns, sent_ns }, Some(0));
+        }
+        all
+    }
+
+    /// A sender asked for `n` packets each millisecond; `sent` says when packet k left.
+    fn each_ms(n: u64, sent: impl Fn(u64) -> u64) -> Departures {
+        departures(&(0..n).map(|k| (k, k * 1_000_000, sent(k))).collect::<Vec<_>>())
+    }
+
+    /// The definition, tried at every value of either sample.
+    fn twin(a: &[i64], b: &[i64], tolerance: i64) -> f64 {
+        let cdf = |list: &[i64], x: i64| {
+            list.iter().filter(|&&v| v <= x).count() as f64 / list.len() as f64
+        };
+        a.iter().chain(b).fold(0.0, |worst: f64, &x| {
+            let up = cdf(a, x) - cdf(b, x + tolerance);
+            let down = cdf(b, x) - cdf(a, x + tolerance);
+            worst.max(up).max(down)
+        })
+    }
+
+    fn quantiles(values: &[i64]) -> Quantiles {
+        let mut all = Quantiles::default();
+        values.iter().for_each(|&v| all.add(v));
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn distance_agrees_with_its_definition(
+            a in prop::collection::vec(-2_000i64..20_000, 1..60),
+            b in prop::collection::vec(-2_000i64..20_000, 1..60),
+            tolerance in 0i64..3_000,
+        ) {
+            let got = distance(
+                &quantiles(&a).points(),
+                &quantiles(&b).points(),
+                tolerance.unsigned_abs(),
+            );
+            prop_assert!((got - twin(&a, &b, tolerance)).abs() < 1e-12);
+        }
+
+        #[test]
+        fn sizes_agree_with_the_plain_distance(
+            pairs in prop::collection::vec((12u32..40, 12u32..40), 1..100),
+        ) {
+            let mut all = Departures::default();
+            for &(sent, planned) in &pairs {
+                all.add_size(sent, planned);
+            }
+            let (sent, planned): (Vec<_>, Vec<_>) =
+                pairs.iter().map(|&(s, p)| (i64::from(s), i64::from(p))).unzip();
+            let got = all.size_distance().expect("sizes were compared");
+            prop_assert!((got - twin(&sent, &planned, 0)).abs() < 1e-12);
+        }
+
+        #[test]
+        fn appended_parts_are_the_whole(
+            gaps in prop::collection::vec((0u64..3_000_000, 0u64..3_000_000), 1..60),
+            cut in 0usize..60,
+        ) {
+            let (mut planned, mut sent) = (0, 0);
+            let packets: Vec<_> = (0u64..).zip(gaps).map(|(seq, (p, s))| {
+                (planned, sent) = (planned + p, sent + s);
+                (seq, planned, sent)
+            }).collect();
+            let cut = cut.min(packets.len());
+            let mut parts = departures(&packets[..cut]);
+            parts.append(&departures(&packets[cut..]));
+            let whole = departures(&packets);
+            prop_assert_eq!(parts.judge(0.0), whole.judge(0.0));
+            prop_assert_eq!(
+                parts.lateness().quantiles().at([0.5, 1.0]),
+                whole.lateness().quantiles().at([0.5, 1.0])
+            );
+        }
+    }
+
+    #[test]
+    fn verdicts() {
+        let ms = 1_000_000;
+        let table: [(&str, Departures, f64, Verdict, &[&str]); 9] = [
+            ("to the nanosecond", each_ms(1000, |k| k * ms), 0.0, Verdict::Pass, &[]),
+            (
+                "50 us of jitter",
+                each_ms(1000, |k| k * ms + k % 2 * 50_000),
+                0.0,
+                Verdict::Pass,
+                &[],
+            ),
+            ("always late alike", each_ms(1000, |k| k * ms + 5 * ms), 0.0, Verdict::Pass, &[]),
+            (
+                "one gap in ten",
+                each_ms(1000, |k| k * ms + u64::from(k % 10 == 5) * 400_000),
+                0.0,
+                Verdict::Warn,
+                &["gaps differ from the plan by 0.100"],
+            ),
+            (
+                "pairs",
+                each_ms(1000, |k| k / 2 * 2 * ms),
+                0.0,
+                Verdict::Fail,
+                &["gaps differ from the plan by 0.501"],
+            ),
+            (
+                "2 % too slow",
+                each_ms(1000, |k| k * ms * 102 / 100),
+                0.0,
+                Verdict::Fail,
+                &["mean packet rate is off by -1.96 %"],
+            ),
+            (
+                "left out",
+                each_ms(1000, |k| k * ms),
+                0.02,
+                Verdict::Fail,
+                &["2.00 % of the packets were left out"],
+            ),
+            ("one packet", each_ms(1, |k| k * ms), 0.0, Verdict::Unknown, &[]),
+            (
+                "a late end of a short flow",
+                each_ms(3, |k| k * ms + k * 45_000),
+                0.0,
+                Verdict::Pass,
+                &[],
+            ),
+        ];
+        for (name, departures, skipped, verdict, reasons) in table {
+            let got = departures.judge(skipped);
+            assert_eq!(got.verdict, verdict, "{name}: {got:?}");
+            assert_eq!(got.reasons, reasons, "{name}");
+        }
+    }
+
+    #[test]
+    fn gaps_across_missing_numbers_are_not_compared() {
+        let all = departures(&[(0, 0, 0), (1, 10, 10), (5, 50, 9_000_000), (6, 60, 9_000_010)]);
+        assert_eq!((all.planned.count(), all.sent.count()), (2, 2));
+        assert_eq!(all.judge(0.0).idt_ks, Some(0.0));
+    }
+
+    #[test]
+    fn as_fast_as_possible_has_no_rate_to_miss() {
+        let flat_out = departures(&(0..100).map(|k| (k, 0, k * 3_000)).collect::<Vec<_>>());
+        let got = flat_out.judge(0.0);
+        assert_eq!((got.verdict, got.rate_error), (Verdict::Pass, None));
+    }
+}

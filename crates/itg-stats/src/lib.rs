@@ -1,0 +1,32 @@
+//! Metrics over log records: streaming, mergeable, and tested against slow obvious twins.
+//!
+//! [`Analysis`] takes the bytes of log files and makes a [`Report`], which prints as JSON
+//! ([`Report::to_json`]) and as text ([`text::render`]). Below it, [`FlowStats`] adds up the
+//! records of one flow at one side: loss ([`sequence`]), delay and jitter ([`delay`]), throughput
+//! ([`stats`]), lateness and the fidelity verdict ([`fidelity`]), the course over time
+//! ([`series`]).
+//!
+//! One pass; memory is bounded by flows, histograms and holes in the sequence numbers, not by
+//! packets (but for [`Analysis::packets`], which lists them). Definitions, formulas and their
+//! sources are in `docs/decode.md`.
+
+mod analysis;
+pub mod delay;
+pub mod fidelity;
+mod logs;
+pub mod moments;
+mod packets;
+pub mod plan;
+pub mod quantiles;
+pub mod report;
+pub mod sequence;
+pub mod series;
+pub mod stats;
+pub mod text;
+mod total;
+
+pub use analysis::{Analysis, MAX_ROWS, Options};
+pub use logs::LogError;
+pub use packets::PacketLine;
+pub use report::Report;
+pub use stats::FlowStats;

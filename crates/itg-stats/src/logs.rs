@@ -1,0 +1,215 @@
+//! Logs as they were given: their notes, their record blocks (not copied) and their damage.
+
+use std::collections::BTreeMap;
+
+use itg_core::flow::Meter;
+use itg_record::{
+    ClockPair, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo, LogReader, Note, Record, Records,
+    Side,
+};
+use serde_json::{Value, json};
+
+use crate::report::LogDamage;
+
+/// Bytes that are no log, or no further one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// A file without bytes.
+    #[error("{name}: the file is empty: expected a log of ITG")]
+    Empty {
+        /// Name of the file.
+        name: String,
+    },
+    /// A file without any good block.
+    #[error("{name}: not a log of ITG: no good block in {len} bytes ({reason})")]
+    NotALog {
+        /// Name of the file.
+        name: String,
+        /// Its length in bytes.
+        len: usize,
+        /// What is wrong at its start.
+        reason: String,
+    },
+    /// The same bytes under two names.
+    #[error("{name}: the same log as {first}: give each log once")]
+    Twice {
+        /// Name of the file.
+        name: String,
+        /// Name under which it was given before.
+        first: String,
+    },
+}
+
+/// One log. A file usually holds one, but logs may have been put together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log<'a> {
+    pub(crate) name: String,
+    pub(crate) info: Option<LogInfo>,
+    pub(crate) flows: BTreeMap<u32, FlowInfo>,
+    pub(crate) ends: BTreeMap<u32, FlowEnd>,
+    pub(crate) clock: Option<ClockPair>,
+    pub(crate) end: Option<LogEnd>,
+    pub(crate) blocks: Vec<Records<'a>>,
+}
+
+/// All logs of one analysis.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Logs<'a> {
+    files: Vec<(String, &'a [u8])>,
+    pub(crate) logs: Vec<Log<'a>>,
+    pub(crate) damage: Vec<LogDamage>,
+}
+
+/// A flow at one side: one object of the report.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) flow: u32,
+    pub(crate) run: String,
+    pub(crate) side: Side,
+}
+
+impl Key {
+    /// The same flow at the other side.
+    pub(crate) fn other(&self) -> Self {
+        let side = match self.side {
+            Side::Sender => Side::Receiver,
+            Side::Receiver => Side::Sender,
+        };
+        Self { side, ..self.clone() }
+    }
+}
+
+impl<'a> Logs<'a> {
+    /// Reads a file: notes, places of the records, damage.
+    pub(crate) fn add(&mut self, bytes: &'a [u8], name: &str) -> Result<(), LogError> {
+        let name = name.to_owned();
+        if bytes.is_empty() {
+            return Err(LogError::Empty { name });
+        }
+        if let Some((first, _)) = self.files.iter().find(|(_, seen)| *seen == bytes) {
+            return Err(LogError::Twice { name, first: first.clone() });
+        }
+        let mut logs: BTreeMap<u32, Log<'a>> = BTreeMap::new();
+        let mut damage = Vec::new();
+        for item in LogReader::new(bytes) {
+            match item {
+                Item::Note { log, note, .. } => logs.entry(log).or_default().note(note),
+                Item::Records { log, records, .. } => {
+                    logs.entry(log).or_default().blocks.push(records);
+                }
+                Item::Damage(found) => damage.push(LogDamage {
+                    log: name.clone(),
+                    offset: found.offset,
+                    len: found.len,
+                    reason: found.reason,
+                }),
+            }
+        }
+        if logs.is_empty() {
+            let reason = damage.swap_remove(0).reason;
+            return Err(LogError::NotALog { name, len: bytes.len(), reason });
+        }
+        self.damage.append(&mut damage);
+        self.logs.extend(logs.into_values().map(|log| Log { name: name.clone(), ..log }));
+        self.files.push((name, bytes));
+        Ok(())
+    }
+}
+
+impl Log<'_> {
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Log(info) => self.info = Some(info),
+            Note::Flow(info) => {
+                self.flows.insert(info.index, info);
+            }
+            Note::FlowEnd(end) => {
+                self.ends.insert(end.index, end);
+            }
+            Note::Clock(clock) => self.clock = Some(clock),
+            Note::End(end) => self.end = Some(end),
+        }
+    }
+
+    /// The records, block by block.
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.blocks.iter().cloned().flatten()
+    }
+
+    pub(crate) fn record_count(&self) -> u64 {
+        self.blocks.iter().map(|block| block.len() as u64).sum()
+    }
+
+    /// The side of the log; where the note is lost, that of its first record.
+    pub(crate) fn side(&self) -> Side {
+        let said = self.info.as_ref().map(|info| info.side);
+        let seen = || match self.records().next().map(|record| record.kind) {
+            Some(Kind::Sent | Kind::Echoed) => Side::Sender,
+            Some(Kind::Received) | None => Side::Receiver,
+        };
+        said.unwrap_or_else(seen)
+    }
+
+    /// What a flow index of this log stands for. Where its description is lost, the index itself.
+    pub(crate) fn key(&self, index: u32, side: Side) -> Key {
+        match self.flows.get(&index) {
+            Some(info) => Key { flow: info.flow, run: info.run.clone(), side },
+            None => {
+                let run = self.info.as_ref().map_or_else(String::new, |info| info.run.clone());
+                Key { flow: index, run, side }
+            }
+        }
+    }
+
+    /// What the flow with this index measures.
+    pub(crate) fn meter(&self, index: u32) -> Meter {
+        self.flows.get(&index).map_or(Meter::Owd, |info| info.spec.meter)
+    }
+
+    /// What the manifest says about this log.
+    pub(crate) fn manifest(&self) -> Value {
+        let mut entry = json!({
+            "name": self.name,
+            "side": side_name(self.side()),
+            "records": self.record_count(),
+            "complete": self.end.is_some(),
+            "lost_records": self.end.map(|end| end.lost_records),
+            "clock_synchronised": self.clock.and_then(|clock| clock.synchronised),
+            "clock_max_error_ns": self.clock.and_then(|clock| clock.max_error_ns),
+        });
+        if let Some(info) = &self.info {
+            let known = json!({
+                "program": info.program,
+                "version": info.version,
+                "host": info.host,
+                "os": info.os,
+                "boot_id": info.boot_id,
+                "pid": info.pid,
+                "started_unix_ns": info.started_unix_ns,
+                "run": info.run,
+                "seed": info.seed,
+                "settings": info.settings,
+            });
+            if let (Value::Object(entry), Value::Object(mut known)) = (&mut entry, known) {
+                entry.append(&mut known);
+            }
+        }
+        entry
+    }
+}
+
+/// The word for a side in reports.
+pub(crate) const fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Sender => "sender",
+        Side::Receiver => "receiver",
+    }
+}
+
+/// The word for a meter in reports.
+pub(crate) const fn meter_name(meter: Meter) -> &'static str {
+    match meter {
+        Meter::Owd => "owd",
+        Meter::Rtt => "rtt",
+    }
+}

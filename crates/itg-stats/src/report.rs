@@ -1,0 +1,277 @@
+//! The report: what `itg-decode --format json` prints, key by key.
+//!
+//! Names carry their unit; a figure that is not known is `null`, and nothing is ever NaN. The keys
+//! are described in `docs/decode.md`.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::delay::{Delay, DelayStats, Distribution, Jitter};
+use crate::fidelity::Fidelity;
+use crate::sequence::Loss;
+use crate::series::IntervalRow;
+use crate::stats::{LossBasis, Volume};
+
+/// Value of [`Report::schema`].
+pub const REPORT_SCHEMA: u32 = 1;
+
+/// Uncertainty stated for a delay whose two times come from one clock, in nanoseconds: the clock is
+/// read shortly before the kernel takes a packet. An assumption of 1 µs, not a measurement of the
+/// host.
+pub const SAME_CLOCK_UNCERTAINTY_NS: u64 = 1_000;
+
+/// Everything decoded from one or more logs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Version of this layout: [`REPORT_SCHEMA`].
+    pub schema: u32,
+    /// Where the figures come from: the logs, and whatever the caller adds.
+    pub manifest: Map<String, Value>,
+    /// One entry for each flow and side, in the order of flow numbers.
+    pub flows: Vec<FlowReport>,
+    /// All flows together.
+    pub total: TotalReport,
+    /// The course over time, when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<Intervals>,
+    /// What was not as written in the logs.
+    pub damage: Vec<LogDamage>,
+    /// What a reader of the figures should know, one sentence each.
+    pub notices: Vec<String>,
+}
+
+/// One flow at one side.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowReport {
+    /// Number of the flow in its experiment.
+    pub flow: u32,
+    /// Transport protocol; `None` when the description of the flow is lost.
+    pub proto: Option<&'static str>,
+    /// Source address and port.
+    pub src: String,
+    /// Destination address and port.
+    pub dst: String,
+    /// Side of the log: `sender` or `receiver`.
+    pub side: &'static str,
+    /// Run id in hexadecimal.
+    pub run: String,
+    /// Seed of the run.
+    pub seed: Option<u64>,
+    /// What is measured: `owd` (one-way delay) or `rtt` (round-trip time).
+    pub meter: Option<&'static str>,
+    /// Application profile.
+    pub profile: Option<String>,
+    /// The figures.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Why the flow ended, as its log says.
+    pub end: Option<String>,
+    /// What a reader of the figures should know, one sentence each.
+    pub notices: Vec<String>,
+}
+
+/// The figures of a flow, or of all flows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Metrics {
+    /// Packets: arrived at the receiver, sent at the sender, come back in a round-trip flow.
+    pub packets: u64,
+    /// Their bytes, ITG's header included, headers of the protocols below excluded.
+    pub bytes: u64,
+    /// Time between the first and the last of them.
+    pub duration_ns: u64,
+    /// 8 · bytes / duration; 0 when the duration is 0.
+    pub bitrate_bps: f64,
+    /// Packets / duration; 0 when the duration is 0.
+    pub packet_rate_pps: f64,
+    /// Packets that were sent and did not arrive.
+    pub lost: Option<u64>,
+    /// Arrivals of packets that had arrived before.
+    pub duplicated: Option<u64>,
+    /// Packets that arrived after one with a larger number.
+    pub reordered: Option<u64>,
+    /// Runs of consecutive lost packets.
+    pub loss_bursts: Option<u64>,
+    /// Lost packets per run; 0 without loss.
+    pub loss_burst_mean: Option<f64>,
+    /// Delay; one-way, or of the round trip when `meter` is `rtt` and `side` is `sender`.
+    pub delay_ns: Option<Delay>,
+    /// What the delay is worth.
+    pub delay_basis: Option<DelayBasis>,
+    /// Variation of the delay.
+    pub jitter_ns: Option<Jitter>,
+    /// How long after its planned time a packet left.
+    pub lateness_ns: Option<Lateness>,
+    /// Whether the traffic sent was the traffic asked for.
+    pub fidelity: Fidelity,
+    /// Packets sent, where that is known.
+    pub sent_packets: Option<u64>,
+    /// Packets that the sender left out because they were late.
+    pub skipped_packets: Option<u64>,
+    /// How the lost packets were found.
+    pub lost_basis: Option<LossBasis>,
+    /// Delays below 0, which only clocks that disagree can give; they are part of `delay_ns`.
+    pub negative_delays: u64,
+}
+
+/// What the zero of a delay is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DelayBasis {
+    /// Absolute or relative.
+    pub kind: BasisKind,
+    /// Largest error of an absolute delay, in nanoseconds.
+    pub uncertainty_ns: Option<u64>,
+}
+
+/// Whether delays have a meaning of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BasisKind {
+    /// Both times come from one clock.
+    Absolute,
+    /// The times come from two clocks: only differences between delays mean something.
+    Relative,
+}
+
+impl DelayBasis {
+    /// Both times come from one clock.
+    pub const ONE_CLOCK: Self =
+        Self { kind: BasisKind::Absolute, uncertainty_ns: Some(SAME_CLOCK_UNCERTAINTY_NS) };
+    /// The times come from two clocks whose difference is not known.
+    pub const TWO_CLOCKS: Self = Self { kind: BasisKind::Relative, uncertainty_ns: None };
+}
+
+/// Lateness in nanoseconds: sent − (start of the flow + planned).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lateness {
+    /// Median.
+    pub p50: i64,
+    /// 99th percentile.
+    pub p99: i64,
+    /// Largest.
+    pub max: i64,
+}
+
+/// All flows together. A flow whose sender and receiver both have a log counts once: at its
+/// receiver, or at its sender when it measures round trips.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TotalReport {
+    /// Number of flows.
+    pub flows: u64,
+    /// The figures: sums; delays and lateness over all packets; the worst fidelity.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// What of one side was not found at the other; `None` unless both sides were given.
+    pub unmatched: Option<Unmatched>,
+}
+
+/// What the logs of the two sides do not have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unmatched {
+    /// Flows of which only one side has a log.
+    pub flows: u64,
+    /// Packets that arrived but are not in the sender's log.
+    pub packets: u64,
+}
+
+/// The course of all flows over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Intervals {
+    /// Length of a window in nanoseconds.
+    pub interval_ns: u64,
+    /// Start of the first window: the first packet of all flows.
+    pub start_unix_ns: u64,
+    /// One series for each flow and side, in the order of the report's flows.
+    pub flows: Vec<FlowIntervals>,
+    /// The sum over the flows that make up the total.
+    pub total: Vec<IntervalRow>,
+}
+
+/// The course of one flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowIntervals {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Run id.
+    pub run: String,
+    /// Side of the log.
+    pub side: &'static str,
+    /// The windows.
+    pub windows: Vec<IntervalRow>,
+}
+
+/// Something in a log that was not as written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogDamage {
+    /// Name of the log.
+    pub log: String,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Bytes left out; 0 when blocks are absent or contradict each other.
+    pub len: u64,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl std::fmt::Display for LogDamage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { log, offset, len, reason } = self;
+        write!(f, "{log}: ")?;
+        match len {
+            0 => write!(f, "at byte {offset}: ")?,
+            _ => write!(f, "{len} bytes at byte {offset} left out: ")?,
+        }
+        f.write_str(reason)
+    }
+}
+
+impl Metrics {
+    /// Figures of a volume; everything else unknown.
+    #[must_use]
+    pub fn of_volume(volume: &Volume) -> Self {
+        Self {
+            packets: volume.packets,
+            bytes: volume.bytes,
+            duration_ns: volume.duration_ns(),
+            bitrate_bps: volume.bitrate_bps(),
+            packet_rate_pps: volume.packet_rate_pps(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn set_bursts(&mut self, loss: Loss) {
+        self.loss_bursts = Some(loss.bursts);
+        let mean = if loss.bursts == 0 { 0.0 } else { loss.lost as f64 / loss.bursts as f64 };
+        self.loss_burst_mean = Some(mean);
+    }
+
+    pub(crate) fn set_delay(&mut self, delay: &DelayStats) {
+        self.delay_ns = delay.delay();
+        self.jitter_ns = delay.jitter();
+        self.negative_delays = delay.negative();
+    }
+
+    pub(crate) fn set_lateness(&mut self, lateness: &Distribution) {
+        let max = lateness.moments().max();
+        let [p50, p99] = lateness.quantiles().at([0.5, 0.99]);
+        self.lateness_ns = (lateness.moments().count() > 0).then_some(Lateness { p50, p99, max });
+    }
+
+    /// Share of the packets sent that were lost. Where their number is not known it is taken as
+    /// D-ITG does: L / (n + L), n without duplicates.
+    #[must_use]
+    pub fn loss_share(&self) -> Option<f64> {
+        let lost = self.lost?;
+        let arrived = self.packets.saturating_sub(self.duplicated.unwrap_or(0));
+        let sent = self.sent_packets.unwrap_or_else(|| arrived.saturating_add(lost));
+        Some(if sent == 0 { 0.0 } else { lost as f64 / sent as f64 })
+    }
+}
+
+impl Report {
+    /// The report as one JSON object over several lines.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Every key is a text and every figure finite, so there is nothing that JSON cannot say.
+        serde_json::to_string_pretty(self).unwrap_or_else(|error| unreachable!("report: {error}"))
+    }
+}

@@ -1,0 +1,200 @@
+//! The course of a flow over time, in windows of equal length.
+//!
+//! Window *k* holds the packets with t₀ + k·T ≤ t < t₀ + (k+1)·T, where t is the packet's own time
+//! (arrival; sending at the sender of a one-way flow) and t₀ the first packet of all flows; so
+//! packets out of order are counted where they belong. D-ITG's windows are open at the other end
+//! and only move forward. Memory grows with the windows that hold packets.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// The sums of one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Sum of the known delays in nanoseconds.
+    pub delay_sum: i128,
+    /// How many delays are known.
+    pub delays: u64,
+    /// Sum of |Dᵢ − Dᵢ₋₁| in nanoseconds, each in the window of the later packet.
+    pub variation_sum: u128,
+    /// How many of them.
+    pub variations: u64,
+    /// Sequence numbers newly missing: skipped by a packet of this window.
+    pub lost: u64,
+}
+
+impl Window {
+    /// Adds the sums of another window.
+    pub fn merge(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.delay_sum += other.delay_sum;
+        self.delays += other.delays;
+        self.variation_sum += other.variation_sum;
+        self.variations += other.variations;
+        self.lost = self.lost.saturating_add(other.lost);
+    }
+}
+
+/// Where the windows lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Start of window 0, in Unix nanoseconds.
+    pub start_unix_ns: u64,
+    /// Length of each window in nanoseconds, at least 1.
+    pub interval_ns: u64,
+}
+
+/// The windows of one flow that hold packets.
+#[derive(Clone, Debug)]
+pub struct Series {
+    grid: Grid,
+    windows: BTreeMap<u64, Window>,
+    hot: (u64, Window),
+}
+
+/// One window of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct IntervalRow {
+    /// Start of the window, from the first packet of all flows.
+    pub start_ns: u64,
+    /// Whether packets end before the window does; its rates still divide by its whole length.
+    pub partial: bool,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// 8 · bytes / T.
+    pub bitrate_bps: f64,
+    /// Mean of the known delays; `None` when none is known.
+    pub delay_mean_ns: Option<f64>,
+    /// Mean of |Dᵢ − Dᵢ₋₁|; `None` when there is none.
+    pub jitter_mean_ns: Option<f64>,
+    /// Sequence numbers newly missing; `None` where arrivals are not seen.
+    pub lost: Option<u64>,
+}
+
+impl Series {
+    /// A series without packets.
+    #[must_use]
+    pub const fn new(grid: Grid) -> Self {
+        let empty = Window {
+            packets: 0,
+            bytes: 0,
+            delay_sum: 0,
+            delays: 0,
+            variation_sum: 0,
+            variations: 0,
+            lost: 0,
+        };
+        Self { grid, windows: BTreeMap::new(), hot: (0, empty) }
+    }
+
+    /// Adds one packet at `unix_ns`.
+    pub fn add(&mut self, unix_ns: u64, packet: &Window) {
+        let since = unix_ns.saturating_sub(self.grid.start_unix_ns);
+        let number = since / self.grid.interval_ns.max(1);
+        if number != self.hot.0 {
+            self.settle();
+            self.hot.0 = number;
+        }
+        self.hot.1.merge(packet);
+    }
+
+    /// Adds the windows of another series on the same grid.
+    pub fn merge(&mut self, other: &Self) {
+        debug_assert_eq!(self.grid, other.grid, "series on different grids do not add up");
+        self.settle();
+        for (number, window) in other.windows() {
+            self.windows.entry(number).or_default().merge(&window);
+        }
+    }
+
+    /// The windows that hold packets, ascending.
+    #[must_use]
+    pub fn windows(&self) -> BTreeMap<u64, Window> {
+        let mut settled = self.clone();
+        settled.settle();
+        settled.windows
+    }
+
+    /// Where the windows lie.
+    #[must_use]
+    pub const fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    fn settle(&mut self) {
+        let window = std::mem::take(&mut self.hot.1);
+        if window.packets > 0 {
+            self.windows.entry(self.hot.0).or_default().merge(&window);
+        }
+    }
+}
+
+impl IntervalRow {
+    /// The figures of window `number`; `last` is the last window of all flows.
+    #[must_use]
+    pub fn new(number: u64, last: u64, grid: Grid, window: &Window, sees_loss: bool) -> Self {
+        let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
+        Self {
+            start_ns: number.saturating_mul(grid.interval_ns),
+            partial: number == last,
+            packets: window.packets,
+            bytes: window.bytes,
+            bitrate_bps: 8e9 * window.bytes as f64 / grid.interval_ns.max(1) as f64,
+            delay_mean_ns: mean(window.delay_sum as f64, window.delays),
+            jitter_mean_ns: mean(window.variation_sum as f64, window.variations),
+            lost: sees_loss.then_some(window.lost),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GRID: Grid = Grid { start_unix_ns: 1_000, interval_ns: 10 };
+
+    fn packet(bytes: u64) -> Window {
+        Window { packets: 1, bytes, delay_sum: 7, delays: 1, ..Window::default() }
+    }
+
+    proptest! {
+        #[test]
+        fn every_packet_is_in_its_window(times in prop::collection::vec(1_000u64..1_500, 0..200)) {
+            let (mut series, mut halves) = (Series::new(GRID), [Series::new(GRID), Series::new(GRID)]);
+            for (k, &time) in times.iter().enumerate() {
+                series.add(time, &packet(time));
+                halves[k % 2].add(time, &packet(time));
+            }
+            for number in 0..50u64 {
+                let (from, to) = (1_000 + number * 10, 1_010 + number * 10);
+                let inside: Vec<_> = times.iter().filter(|&&t| from <= t && t < to).collect();
+                let window = series.windows().get(&number).copied().unwrap_or_default();
+                prop_assert_eq!(window.packets, inside.len() as u64);
+                prop_assert_eq!(window.bytes, inside.into_iter().sum::<u64>());
+            }
+            let [mut first, second] = halves;
+            first.merge(&second);
+            prop_assert_eq!(first.windows(), series.windows());
+        }
+    }
+
+    #[test]
+    fn rows_divide_by_the_whole_window_and_are_never_not_a_number() {
+        let row = IntervalRow::new(3, 3, GRID, &packet(50), true);
+        assert_eq!((row.start_ns, row.partial, row.lost), (30, true, Some(0)));
+        assert_eq!((row.bitrate_bps, row.delay_mean_ns), (4e10, Some(7.0)));
+        let empty = IntervalRow::new(0, 3, GRID, &Window::default(), false);
+        assert_eq!((empty.partial, empty.delay_mean_ns, empty.lost), (false, None, None));
+        assert!(empty.bitrate_bps.abs() < f64::MIN_POSITIVE);
+    }
+}

@@ -1,0 +1,410 @@
+//! All metrics of one flow at one side, in one pass over its records.
+//!
+//! Memory is bounded by the histograms and by the holes in the sequence numbers, not by the
+//! packets. What is counted depends on the side: packets sent at the sender, packets arrived at the
+//! receiver; at the sender of a round-trip flow the replies, as in D-ITG's logs of such flows.
+
+use itg_core::flow::Meter;
+use itg_record::{Kind, Record, Side, flag};
+
+use crate::delay::{DelayStats, signed_difference};
+use crate::fidelity::{Departed, Departures};
+use crate::plan::Plan;
+use crate::report::Metrics;
+use crate::sequence::{Arrival, Loss, SeqTracker};
+use crate::series::{Grid, Series, Window};
+
+/// What is known of a flow before its first record.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Side of the log.
+    pub side: Side,
+    /// What the flow measures.
+    pub meter: Meter,
+    /// Instant on the sender's clock that planned times count from, in Unix nanoseconds.
+    pub epoch_unix_ns: Option<u64>,
+    /// The plan, where it can be computed again.
+    pub plan: Option<Plan>,
+    /// Windows of the series, when one is wanted.
+    pub grid: Option<Grid>,
+}
+
+impl Setup {
+    /// A flow of which nothing is known but the side of its log.
+    #[must_use]
+    pub const fn unknown(side: Side) -> Self {
+        Self { side, meter: Meter::Owd, epoch_unix_ns: None, plan: None, grid: None }
+    }
+}
+
+/// Packets, bytes and the time they span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Earliest packet, in Unix nanoseconds; `None` without packets.
+    pub first_unix_ns: Option<u64>,
+    /// Latest packet, in Unix nanoseconds; `None` without packets.
+    pub last_unix_ns: Option<u64>,
+}
+
+impl Volume {
+    fn add(&mut self, bytes: u32, unix_ns: u64) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        self.reach(Some(unix_ns), Some(unix_ns));
+    }
+
+    /// Adds the packets of another part or flow.
+    pub fn merge(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.reach(other.first_unix_ns, other.last_unix_ns);
+    }
+
+    fn reach(&mut self, first: Option<u64>, last: Option<u64>) {
+        let earlier = [self.first_unix_ns, first].into_iter().flatten().min();
+        (self.first_unix_ns, self.last_unix_ns) = (earlier, self.last_unix_ns.max(last));
+    }
+
+    /// Time between the earliest and the latest packet in nanoseconds: D-ITG's total time.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        self.last_unix_ns.zip(self.first_unix_ns).map_or(0, |(last, first)| last - first)
+    }
+
+    /// 8 · bytes / T in bit/s, 0 when T is 0 (D-ITG's average bitrate).
+    #[must_use]
+    pub fn bitrate_bps(&self) -> f64 {
+        per_second(8.0 * self.bytes as f64, self.duration_ns())
+    }
+
+    /// n / T in packets per second, 0 when T is 0 (D-ITG divides n, not n − 1).
+    #[must_use]
+    pub fn packet_rate_pps(&self) -> f64 {
+        per_second(self.packets as f64, self.duration_ns())
+    }
+}
+
+fn per_second(count: f64, duration_ns: u64) -> f64 {
+    if duration_ns == 0 { 0.0 } else { count * 1e9 / duration_ns as f64 }
+}
+
+/// What the other side and the end of the flow tell about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts<'a> {
+    /// Packets the sender counted.
+    pub sent_packets: Option<u64>,
+    /// Packets the sender left out.
+    pub skipped_packets: Option<u64>,
+    /// Packets the receiver counted.
+    pub received_packets: Option<u64>,
+    /// The same flow at its other side.
+    pub peer: Option<&'a FlowStats>,
+}
+
+/// Where the number of lost packets comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossBasis {
+    /// Every sequence number in the sender's log was looked for.
+    SenderLog,
+    /// The number of packets that the sender counted, less those that arrived.
+    SenderCount,
+    /// The numbers missing below the largest one that arrived; a loss at the end is not seen.
+    SequenceNumbers,
+    /// At the sender alone: the packets sent, less those that the receiver counted; duplicates hide
+    /// losses.
+    ReceiverCount,
+}
+
+/// The metrics of one flow at one side.
+#[derive(Clone, Debug)]
+pub struct FlowStats {
+    setup: Setup,
+    sent: Volume,
+    sent_seqs: SeqTracker,
+    arrived: Volume,
+    arrived_seqs: SeqTracker,
+    delay: DelayStats,
+    departures: Departures,
+    user_stamps: u64,
+    foreign: u64,
+    replanned: u64,
+    series: Option<Series>,
+}
+
+impl FlowStats {
+    /// A flow without records.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        Self {
+            series: setup.grid.map(Series::new),
+            setup,
+            sent: Volume::default(),
+            sent_seqs: SeqTracker::new(),
+            arrived: Volume::default(),
+            arrived_seqs: SeqTracker::new(),
+            delay: DelayStats::default(),
+            departures: Departures::default(),
+            user_stamps: 0,
+            foreign: 0,
+            replanned: 0,
+        }
+    }
+
+    /// Takes the next record in the order of the log.
+    pub fn add(&mut self, record: &Record) {
+        match (self.setup.side, record.kind) {
+            (Side::Sender, Kind::Sent) => self.depart(record),
+            (Side::Sender, Kind::Echoed) | (Side::Receiver, Kind::Received) => self.arrive(record),
+            _ => self.foreign += 1,
+        }
+    }
+
+    /// Takes a later part of the same flow at the same side.
+    ///
+    /// Everything comes out as in one pass, but for reordering across overlapping parts
+    /// (see [`SeqTracker::merge`]). Series must be on the same grid.
+    pub fn merge(&mut self, later: &Self) {
+        self.sent.merge(&later.sent);
+        self.sent_seqs.merge(&later.sent_seqs);
+        self.arrived.merge(&later.arrived);
+        self.arrived_seqs.merge(&later.arrived_seqs);
+        self.delay.append(&later.delay);
+        self.departures.append(&later.departures);
+        self.user_stamps += later.user_stamps;
+        self.foreign += later.foreign;
+        self.replanned += later.replanned;
+        if let (Some(series), Some(other)) = (&mut self.series, &later.series) {
+            series.merge(other);
+        }
+    }
+
+    fn depart(&mut self, record: &Record) {
+        self.sent.add(record.size, record.b);
+        let arrival = self.sent_seqs.insert(record.seq);
+        if arrival == Arrival::Duplicate {
+            return;
+        }
+        let packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
+        self.departures.add(packet, self.setup.epoch_unix_ns);
+        if let Some(planned) = self.setup.plan.as_mut().and_then(|plan| plan.at(record.seq)) {
+            self.departures.add_size(record.size, planned.size);
+            self.replanned += u64::from(planned.due_ns != record.a);
+        }
+        if !self.counts_arrivals() {
+            self.window(record, None, None, Arrival::Duplicate);
+        }
+    }
+
+    fn arrive(&mut self, record: &Record) {
+        self.arrived.add(record.size, record.b);
+        self.user_stamps += u64::from(record.flags & flag::USER_STAMP != 0);
+        let arrival = self.arrived_seqs.insert(record.seq);
+        // A packet too short to carry its time of sending says 0.
+        let delay = (record.a != 0).then(|| signed_difference(record.b, record.a));
+        let variation = delay.and_then(|delay| self.delay.add(delay));
+        self.window(record, delay, variation, arrival);
+        if record.kind == Kind::Received && arrival != Arrival::Duplicate {
+            self.recompute_departure(record);
+        }
+    }
+
+    /// At the receiver: when the packet should have left, by the plan, and when it says it did.
+    fn recompute_departure(&mut self, record: &Record) {
+        let plan = self.setup.plan.as_mut();
+        let Some(planned) = plan.and_then(|plan| plan.at(record.seq)) else { return };
+        self.departures.add_size(record.size, planned.size);
+        if record.a != 0 {
+            let (planned_ns, sent_ns) = (planned.due_ns, record.a);
+            let packet = Departed { seq: record.seq, planned_ns, sent_ns };
+            self.departures.add(packet, self.setup.epoch_unix_ns);
+        }
+    }
+
+    fn window(
+        &mut self,
+        record: &Record,
+        delay: Option<i64>,
+        variation: Option<u64>,
+        arrival: Arrival,
+    ) {
+        let Some(series) = &mut self.series else { return };
+        let lost = if let Arrival::Ahead { skipped } = arrival { skipped } else { 0 };
+        let packet = Window {
+            packets: 1,
+            bytes: u64::from(record.size),
+            delay_sum: delay.map_or(0, i128::from),
+            delays: u64::from(delay.is_some()),
+            variation_sum: variation.map_or(0, u128::from),
+            variations: u64::from(variation.is_some()),
+            lost,
+        };
+        series.add(record.b, &packet);
+    }
+
+    /// Whether arrivals are what this flow counts here; otherwise departures.
+    #[must_use]
+    pub fn counts_arrivals(&self) -> bool {
+        self.setup.side == Side::Receiver
+            || self.setup.meter == Meter::Rtt
+            || self.arrived.packets > 0
+    }
+
+    /// Side of the log.
+    #[must_use]
+    pub const fn side(&self) -> Side {
+        self.setup.side
+    }
+
+    /// What is counted here.
+    #[must_use]
+    pub fn volume(&self) -> &Volume {
+        if self.counts_arrivals() { &self.arrived } else { &self.sent }
+    }
+
+    /// Delays in order of arrival.
+    #[must_use]
+    pub const fn delay(&self) -> &DelayStats {
+        &self.delay
+    }
+
+    /// Planned against actual departures: those of the sender's log, else those computed from the
+    /// packets that arrived.
+    #[must_use]
+    pub fn departures<'a>(&'a self, facts: &Facts<'a>) -> &'a Departures {
+        let logged = self.sender(facts).map(|sender| &sender.departures);
+        logged.filter(|departures| !departures.is_empty()).unwrap_or(&self.departures)
+    }
+
+    /// Numbers of the packets that arrived.
+    #[must_use]
+    pub const fn arrived_seqs(&self) -> &SeqTracker {
+        &self.arrived_seqs
+    }
+
+    /// Numbers of the packets that were sent, at the sender.
+    #[must_use]
+    pub const fn sent_seqs(&self) -> &SeqTracker {
+        &self.sent_seqs
+    }
+
+    /// Arrivals that have no time stamp of the kernel but the time at which the program read them.
+    #[must_use]
+    pub const fn user_stamps(&self) -> u64 {
+        self.user_stamps
+    }
+
+    /// Records of a kind that the side of the log does not write.
+    #[must_use]
+    pub const fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
+    /// Packets whose planned time in the log is not the one that the seed gives.
+    #[must_use]
+    pub const fn replanned(&self) -> u64 {
+        self.replanned
+    }
+
+    /// The course over time, when it was asked for.
+    #[must_use]
+    pub const fn series(&self) -> Option<&Series> {
+        self.series.as_ref()
+    }
+
+    /// Whether the flow is measured in round trips here.
+    #[must_use]
+    pub fn is_round_trip(&self) -> bool {
+        self.setup.side == Side::Sender && self.counts_arrivals()
+    }
+
+    /// Packets that the sender counted, or else those in its log.
+    #[must_use]
+    pub fn sent_packets(&self, facts: &Facts<'_>) -> Option<u64> {
+        let logged = self.sender(facts).map(|sender| sender.sent_seqs.unique()).filter(|&n| n > 0);
+        facts.sent_packets.or(logged)
+    }
+
+    /// The same flow at its sender: this one, or the one that the facts name.
+    fn sender<'a>(&'a self, facts: &Facts<'a>) -> Option<&'a Self> {
+        if self.setup.side == Side::Sender { Some(self) } else { facts.peer }
+    }
+
+    /// Lost packets, bursts, and how they were found.
+    #[must_use]
+    pub fn loss(&self, facts: &Facts<'_>) -> Option<(Loss, LossBasis)> {
+        let sent_packets = self.sent_packets(facts);
+        if !self.counts_arrivals() {
+            if let Some(receiver) = facts.peer {
+                let Facts { sent_packets, skipped_packets, received_packets, .. } = *facts;
+                let peer = Some(self);
+                return receiver.loss(&Facts {
+                    sent_packets,
+                    skipped_packets,
+                    received_packets,
+                    peer,
+                });
+            }
+            let lost = sent_packets?.saturating_sub(facts.received_packets?);
+            return Some((Loss { lost, bursts: 0 }, LossBasis::ReceiverCount));
+        }
+        let complete = self.sender(facts).filter(|sender| {
+            let logged = sender.sent_seqs.unique();
+            logged > 0 && sent_packets.is_none_or(|sent| sent == logged)
+        });
+        if let Some(sender) = complete {
+            return Some((self.arrived_seqs.missing_of(&sender.sent_seqs), LossBasis::SenderLog));
+        }
+        let unique = self.arrived_seqs.unique();
+        Some(match sent_packets {
+            Some(sent) => {
+                let lost = sent.saturating_sub(unique);
+                let end = sent.saturating_add(facts.skipped_packets.unwrap_or(0));
+                let bursts = self.arrived_seqs.missing_before(end).bursts.min(lost);
+                (Loss { lost, bursts }, LossBasis::SenderCount)
+            }
+            None => {
+                let end = self.arrived_seqs.max().map_or(0, |max| max.saturating_add(1));
+                (self.arrived_seqs.missing_before(end), LossBasis::SequenceNumbers)
+            }
+        })
+    }
+
+    /// Packets that arrived but are not in the sender's log; `None` without that log.
+    #[must_use]
+    pub fn unmatched(&self, facts: &Facts<'_>) -> Option<u64> {
+        let sent = &self.sender(facts).filter(|s| s.sent_seqs.unique() > 0)?.sent_seqs;
+        let both = sent.unique() - self.arrived_seqs.missing_of(sent).lost;
+        Some(self.arrived_seqs.unique() - both)
+    }
+
+    /// All metrics of this flow.
+    #[must_use]
+    pub fn summary(&self, facts: &Facts<'_>) -> Metrics {
+        let mut metrics = Metrics::of_volume(self.volume());
+        metrics.sent_packets = self.sent_packets(facts);
+        metrics.skipped_packets = facts.skipped_packets;
+        if let Some((loss, basis)) = self.loss(facts) {
+            metrics.lost = Some(loss.lost);
+            metrics.lost_basis = Some(basis);
+            if basis != LossBasis::ReceiverCount {
+                metrics.set_bursts(loss);
+            }
+        }
+        if self.counts_arrivals() {
+            metrics.duplicated = Some(self.arrived_seqs.duplicated());
+            metrics.reordered = Some(self.arrived_seqs.reordered());
+        }
+        metrics.set_delay(&self.delay);
+        let departures = self.departures(facts);
+        metrics.set_lateness(departures.lateness());
+        let skipped = facts.skipped_packets.unwrap_or(0) as f64;
+        let asked = metrics.sent_packets.unwrap_or(0) as f64 + skipped;
+        metrics.fidelity = departures.judge(if asked > 0.0 { skipped / asked } else { 0.0 });
+        metrics
+    }
+}

@@ -1,0 +1,251 @@
+//! The report for people, laid out as ITGDec's: a block for each flow, then the total. Of a one-way flow
+//! whose two sides are known, the receiver's block says all.
+//!
+//! Labels that ITGDec prints are kept to the letter and come first; what it does not know follows.
+//! A value that is not known is a dash. 1 Kbit = 1000 bit.
+
+use std::fmt::Write;
+
+use itg_core::units::format_duration_ns;
+
+use crate::report::{BasisKind, DelayBasis, FlowReport, Intervals, Metrics, Report};
+use crate::series::IntervalRow;
+use crate::stats::LossBasis;
+
+const RULE: &str = "----------------------------------------------------------";
+const LINE: &str = "__________________________________________________________";
+
+/// The whole report as text, with a newline at its end.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut page = Page(String::new());
+    for flow in report.flows.iter().filter(|flow| !told_by_receiver(report, flow)) {
+        page.flow(flow);
+    }
+    if let Some(intervals) = &report.intervals {
+        page.intervals(intervals);
+    }
+    page.total(report);
+    page.0
+}
+
+/// Whether the receiver's entry of the same one-way flow says all that this one does.
+fn told_by_receiver(report: &Report, flow: &FlowReport) -> bool {
+    flow.side == "sender"
+        && flow.meter != Some("rtt")
+        && report.flows.iter().any(|other| {
+            other.side == "receiver" && (other.flow, &other.run) == (flow.flow, &flow.run)
+        })
+}
+
+/// The text so far. Writing to a `String` cannot fail.
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, text: &str) {
+        self.0.push_str(text);
+        self.0.push('\n');
+    }
+
+    /// `Label = value unit` in ITGDec's columns.
+    fn value(&mut self, label: &str, value: &str, unit: &str) {
+        let line = format!("{label:<25}= {value:>13} {unit}");
+        self.line(line.trim_end());
+    }
+
+    fn count(&mut self, label: &str, count: Option<u64>, unit: &str) {
+        let value = count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        self.value(label, &value, unit);
+    }
+
+    fn seconds(&mut self, label: &str, ns: Option<f64>) {
+        let value = ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.9}", ns / 1e9));
+        self.value(label, &value, "s");
+    }
+
+    fn flow(&mut self, flow: &FlowReport) {
+        self.line(RULE);
+        self.line(&format!("Flow number: {}", flow.flow));
+        let known =
+            |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
+        self.line(&format!("From {}", known(&flow.src)));
+        self.line(&format!("To    {}", known(&flow.dst)));
+        if !flow.run.is_empty() {
+            self.line(&format!("Run   {}", flow.run));
+        }
+        let proto = flow.proto.map_or_else(|| "unknown protocol".to_owned(), str::to_uppercase);
+        let counted = match (flow.side, flow.meter) {
+            ("sender", Some("rtt")) => "replies at the sender, round-trip delay",
+            ("sender", _) => "packets sent",
+            _ => "packets arrived at the receiver, one-way delay",
+        };
+        let profile =
+            flow.profile.as_ref().map_or_else(String::new, |name| format!(", profile {name}"));
+        self.line(&format!("Counted: {counted} ({proto}{profile})"));
+        self.line(RULE);
+        self.metrics(&flow.metrics, flow.side == "sender" && flow.meter != Some("rtt"));
+        if let Some(reason) = flow.end.as_ref().filter(|reason| !reason.is_empty()) {
+            self.line(&format!("Ended: {reason}"));
+        }
+        self.notes(&flow.notices);
+        self.line(RULE);
+    }
+
+    fn metrics(&mut self, m: &Metrics, sent: bool) {
+        let delay = m.delay_ns;
+        let jitter = m.jitter_ns;
+        self.value("Total time", &format!("{:.6}", m.duration_ns as f64 / 1e9), "s");
+        self.count("Total packets", Some(m.packets), "pkt");
+        self.seconds("Minimum delay", delay.map(|d| d.min as f64));
+        self.seconds("Maximum delay", delay.map(|d| d.max as f64));
+        self.seconds("Average delay", delay.map(|d| d.mean));
+        self.seconds("Average jitter", jitter.map(|j| j.mean));
+        self.seconds("Delay standard deviation", delay.map(|d| d.stddev));
+        self.count(if sent { "Bytes sent" } else { "Bytes received" }, Some(m.bytes), "B");
+        self.value("Average bitrate", &format!("{:.6}", m.bitrate_bps / 1e3), "Kbit/s");
+        self.value("Average packet rate", &format!("{:.6}", m.packet_rate_pps), "pkt/s");
+        let dropped = m.lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string());
+        let share = m.loss_share().map_or_else(String::new, |s| format!(" ({:.2} %)", 100.0 * s));
+        self.value("Packets dropped", &dropped, &format!("pkt{share}"));
+        let burst = m.loss_burst_mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.6}"));
+        self.value("Average loss-burst size", &burst, "pkt");
+        self.count("Loss bursts", m.loss_bursts, "");
+        if let Some(basis) = m.lost_basis {
+            self.value("Loss found by", loss_basis(basis), "");
+        }
+        self.count("Packets sent", m.sent_packets, "pkt");
+        if m.skipped_packets.is_some_and(|skipped| skipped > 0) {
+            self.count("Packets left out", m.skipped_packets, "pkt");
+        }
+        self.count("Duplicate packets", m.duplicated, "pkt");
+        self.count("Reordered packets", m.reordered, "pkt");
+        if let Some(d) = delay {
+            for (label, value) in [
+                ("Delay, median", d.p50),
+                ("Delay, 90th percentile", d.p90),
+                ("Delay, 99th percentile", d.p99),
+                ("Delay, 99.9th percentile", d.p999),
+            ] {
+                self.seconds(label, Some(value as f64));
+            }
+            self.value("Delay basis", &basis(m.delay_basis), "");
+        }
+        if m.negative_delays > 0 {
+            self.count("Negative delays", Some(m.negative_delays), "pkt");
+        }
+        if let Some(j) = jitter {
+            self.seconds("Jitter, RFC 3550", j.rfc3550);
+            self.seconds("Jitter, 99th percentile", Some(j.p99 as f64));
+        }
+        let late = m.lateness_ns;
+        self.seconds("Lateness, median", late.map(|l| l.p50 as f64));
+        self.seconds("Lateness, 99th perc.", late.map(|l| l.p99 as f64));
+        self.seconds("Lateness, maximum", late.map(|l| l.max as f64));
+        self.fidelity(m);
+    }
+
+    fn fidelity(&mut self, m: &Metrics) {
+        let f = &m.fidelity;
+        self.value("Fidelity", f.verdict.name(), "");
+        let distance = |ks: Option<f64>| ks.map_or_else(|| "-".to_owned(), |ks| format!("{ks:.6}"));
+        self.value("Gaps, distance to plan", &distance(f.idt_ks), "(0 to 1)");
+        self.value("Sizes, distance to plan", &distance(f.size_ks), "(0 to 1)");
+        let percent = |error: f64| {
+            // What rounds to nothing has no sign.
+            let shown = if error.abs() < 5e-7 { 0.0 } else { 100.0 * error };
+            format!("{shown:+.4}")
+        };
+        let error = f.rate_error.map_or_else(|| "-".to_owned(), percent);
+        self.value("Mean rate against plan", &error, "%");
+        for reason in &f.reasons {
+            self.line(&format!("Fidelity: {reason}"));
+        }
+    }
+
+    fn notes(&mut self, notes: &[String]) {
+        for note in notes {
+            self.line(&format!("Note: {note}"));
+        }
+    }
+
+    fn intervals(&mut self, intervals: &Intervals) {
+        let length = format_duration_ns(intervals.interval_ns);
+        for flow in &intervals.flows {
+            let title = format!("Flow number: {}, {}, windows of {length}", flow.flow, flow.side);
+            self.windows(&title, &flow.windows);
+        }
+        self.windows(&format!("All flows, windows of {length}"), &intervals.total);
+    }
+
+    fn windows(&mut self, title: &str, rows: &[IntervalRow]) {
+        self.line(RULE);
+        self.line(title);
+        self.line(
+            "     start [s]     packets [pkt]     bytes [B]  bitrate [Kbit/s]      delay [s]     \
+             jitter [s]  lost [pkt]",
+        );
+        let seconds =
+            |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.9}", ns / 1e9));
+        for row in rows {
+            let lost = row.lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string());
+            let partial = if row.partial { "  (not full)" } else { "" };
+            // Writing to a String cannot fail.
+            let _written: Result<(), std::fmt::Error> = writeln!(
+                self.0,
+                "{:>14.6} {:>17} {:>13} {:>17.6} {:>14} {:>14} {lost:>11}{partial}",
+                row.start_ns as f64 / 1e9,
+                row.packets,
+                row.bytes,
+                row.bitrate_bps / 1e3,
+                seconds(row.delay_mean_ns),
+                seconds(row.jitter_mean_ns),
+            );
+        }
+        self.line(RULE);
+    }
+
+    fn total(&mut self, report: &Report) {
+        self.line("");
+        self.line(LINE);
+        self.line("****************  TOTAL RESULTS   ******************");
+        self.line(LINE);
+        let total = &report.total;
+        self.count("Number of flows", Some(total.flows), "");
+        let one_sided = |side| report.flows.iter().all(|flow| flow.side == side);
+        let owd = report.flows.iter().all(|flow| flow.meter != Some("rtt"));
+        self.metrics(&total.metrics, !report.flows.is_empty() && one_sided("sender") && owd);
+        if let Some(unmatched) = total.unmatched {
+            self.count("Unmatched flows", Some(unmatched.flows), "");
+            self.count("Unmatched packets", Some(unmatched.packets), "pkt");
+        }
+        self.notes(&report.notices);
+        for damage in &report.damage {
+            self.line(&format!("Damage: {damage}"));
+        }
+        self.line(RULE);
+    }
+}
+
+fn loss_basis(basis: LossBasis) -> &'static str {
+    match basis {
+        LossBasis::SenderLog => "sender's log",
+        LossBasis::SenderCount => "sender's count",
+        LossBasis::SequenceNumbers => "sequence numbers",
+        LossBasis::ReceiverCount => "receiver's count",
+    }
+}
+
+fn basis(basis: Option<DelayBasis>) -> String {
+    match basis {
+        None => "-".to_owned(),
+        Some(DelayBasis { kind: BasisKind::Absolute, uncertainty_ns: Some(ns) }) => {
+            format!("absolute, +/- {}", format_duration_ns(ns))
+        }
+        Some(DelayBasis { kind: BasisKind::Absolute, uncertainty_ns: None }) => {
+            "absolute".to_owned()
+        }
+        Some(DelayBasis { kind: BasisKind::Relative, .. }) => {
+            "relative (two clocks: only differences mean something)".to_owned()
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Joining logs into a report: what each side knows, what is said about it, and what damage does.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+
+mod common;
+
+use common::{EPOCH, TestLog, end, plan, run_of_two_flows, spec};
+use itg_core::flow::Meter;
+use itg_record::{FlowEnd, Record, Side, flag};
+use itg_stats::fidelity::Verdict;
+use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Report};
+use itg_stats::stats::LossBasis;
+use itg_stats::{Analysis, Options};
+
+fn report(logs: &[&[u8]]) -> Report {
+    let mut analysis = Analysis::new(Options::default());
+    for (log, name) in logs.iter().zip(["one", "two", "three"]) {
+        analysis.add_log(log, name).unwrap();
+    }
+    analysis.finish()
+}
+
+fn flow<'a>(report: &'a Report, number: u32, side: &str) -> &'a FlowReport {
+    report.flows.iter().find(|flow| flow.flow == number && flow.side == side).unwrap()
+}
+
+#[test]
+fn both_sides_make_two_entries_and_count_once() {
+    let [sender, receiver] = run_of_two_flows();
+    for logs in [[&sender[..], &receiver], [&receiver, &sender]] {
+        let report = report(&logs);
+        let order: Vec<_> = report.flows.iter().map(|flow| (flow.flow, flow.side)).collect();
+        assert_eq!(order, [(1, "receiver"), (1, "sender"), (2, "receiver"), (2, "sender")]);
+        let total = &report.total;
+        assert_eq!((total.flows, total.metrics.sent_packets), (2, Some(160)));
+        assert_eq!(total.metrics.lost, Some(10));
+        assert_eq!(total.metrics.packets, 150 + total.metrics.duplicated.unwrap());
+        assert_eq!(total.metrics.fidelity.verdict, Verdict::Pass);
+        assert_eq!(total.unmatched.unwrap().flows + total.unmatched.unwrap().packets, 0);
+        let at_receiver = &flow(&report, 1, "receiver").metrics;
+        let at_sender = &flow(&report, 1, "sender").metrics;
+        assert_eq!(at_receiver.lost_basis, Some(LossBasis::SenderLog));
+        assert_eq!(at_receiver.lateness_ns, at_sender.lateness_ns);
+        assert_eq!(at_receiver.fidelity, at_sender.fidelity);
+        assert_eq!((at_sender.packets, at_sender.delay_ns), (70, None));
+        assert_eq!((at_sender.lost, at_sender.loss_bursts), (Some(10), Some(10)));
+        assert_eq!(at_sender.duplicated, None);
+    }
+    // Alone, the sender has only the receiver's count, in which duplicates hide losses.
+    let alone = report(&[&sender]);
+    let at_sender = &flow(&alone, 1, "sender").metrics;
+    assert_eq!(at_sender.lost_basis, Some(LossBasis::ReceiverCount));
+    assert_eq!((at_sender.lost, at_sender.loss_bursts), (Some(4), None));
+}
+
+#[test]
+fn the_receiver_alone_knows_the_plan_from_the_seed() {
+    let [sender, receiver] = run_of_two_flows();
+    let (alone, both) = (report(&[&receiver]), report(&[&sender, &receiver]));
+    let (got, want) = (flow(&alone, 2, "receiver"), flow(&both, 2, "receiver"));
+    assert_eq!(got.metrics.lateness_ns, want.metrics.lateness_ns);
+    assert_eq!(got.metrics.fidelity, want.metrics.fidelity);
+    assert_eq!(got.metrics.lost_basis, Some(LossBasis::SenderCount));
+    assert_eq!(alone.total.unmatched, None);
+}
+
+#[test]
+fn leftovers_of_the_join_are_counted() {
+    let flows =
+        [spec(1, "constant(1ms)", "constant(64)", 9), spec(2, "constant(1ms)", "constant(64)", 9)];
+    let sent = |k: u64| Record::sent(0, k, 64, k * 1_000_000, EPOCH + k * 1_000_000);
+    let received = |index, k: u64| {
+        let at = EPOCH + k * 1_000_000;
+        Record::received(index, k, 64, at, at + 10, at + 20, 64, 0)
+    };
+    let mut sender = TestLog::new(Side::Sender, "a");
+    sender.flow(0, &flows[0], ["a", "b"]);
+    sender.records((0..5).map(sent));
+    let mut receiver = TestLog::new(Side::Receiver, "b");
+    receiver.flow(0, &flows[0], ["a", "b"]);
+    receiver.flow(1, &flows[1], ["a", "b"]);
+    receiver.records((2..8).map(|k| received(0, k)));
+    receiver.records((0..3).map(|k| received(1, k)));
+    let report = report(&[&sender.finish(), &receiver.finish()]);
+    let unmatched = report.total.unmatched.unwrap();
+    assert_eq!((unmatched.flows, unmatched.packets), (1, 3));
+    assert_eq!(flow(&report, 1, "receiver").metrics.lost, Some(2));
+    assert_eq!(report.total.metrics.sent_packets, None, "flow 2 does not know what was sent");
+}
+
+#[test]
+fn delay_is_absolute_only_on_one_clock() {
+    let at = EPOCH + 5;
+    for (boot_ids, side, meter, want) in [
+        (["a", "a"], Side::Receiver, Meter::Owd, Some(DelayBasis::ONE_CLOCK)),
+        (["a", "b"], Side::Receiver, Meter::Owd, Some(DelayBasis::TWO_CLOCKS)),
+        (["", ""], Side::Receiver, Meter::Owd, Some(DelayBasis::TWO_CLOCKS)),
+        (["a", "b"], Side::Sender, Meter::Rtt, Some(DelayBasis::ONE_CLOCK)),
+        (["a", "a"], Side::Sender, Meter::Owd, None),
+    ] {
+        let mut spec = spec(1, "constant(1ms)", "constant(64)", 3);
+        spec.meter = meter;
+        let mut log = TestLog::new(side, "x");
+        log.flow(0, &spec, boot_ids);
+        log.records([match (side, meter) {
+            (Side::Receiver, _) => Record::received(0, 0, 64, EPOCH, at, at, 64, 0),
+            (_, Meter::Rtt) => Record::echoed(0, 0, 64, EPOCH, at, at, 64, 0),
+            (..) => Record::sent(0, 0, 64, 0, EPOCH),
+        }]);
+        let report = report(&[&log.finish()]);
+        let got = report.flows[0].metrics.delay_basis;
+        assert_eq!(got, want, "{boot_ids:?} {side:?} {meter:?}");
+        assert_eq!(report.total.metrics.delay_basis, want);
+        assert!(got.is_none_or(|b| (b.kind == BasisKind::Absolute) == b.uncertainty_ns.is_some()));
+    }
+}
+
+#[test]
+fn short_packets_have_no_delay_but_everything_else() {
+    let mut log = TestLog::new(Side::Receiver, "b");
+    log.flow(0, &spec(1, "constant(1ms)", "constant(14)", 10), ["a", "b"]);
+    let at = |k: u64| EPOCH + k * 1_000_000;
+    log.records((0..10).map(|k| Record::received(0, k, 14, 0, at(k), at(k), 64, 0)));
+    log.end_flow(FlowEnd { sent_packets: Some(12), ..end(0) });
+    let report = report(&[&log.finish()]);
+    let got = &report.flows[0].metrics;
+    assert_eq!((got.packets, got.bytes, got.lost), (10, 140, Some(2)));
+    assert_eq!(
+        (got.delay_ns, got.delay_basis, got.jitter_ns, got.lateness_ns),
+        (None, None, None, None)
+    );
+    assert_eq!(got.fidelity.verdict, Verdict::Unknown);
+    assert_eq!((got.loss_bursts, got.loss_burst_mean), (Some(1), Some(2.0)));
+}
+
+#[test]
+fn what_a_reader_should_know_is_said() {
+    let mut log = TestLog::new(Side::Receiver, "b");
+    log.flow(0, &spec(1, "constant(1ms)", "constant(64)", 10), ["a", "b"]);
+    let mut records: Vec<_> = (0..6)
+        .map(|k| Record::received(0, k, 64, EPOCH + 90, EPOCH + k, EPOCH + k, 64, 0))
+        .collect();
+    records[2].flags |= flag::USER_STAMP;
+    log.records(records);
+    log.records([Record::sent(0, 9, 64, 0, 0)]);
+    log.records([Record::received(8, 0, 64, EPOCH, EPOCH, EPOCH, 64, 0)]);
+    log.end_flow(FlowEnd { received_packets: Some(9), socket_drops: Some(2), ..end(0) });
+    let report = report(&[&log.finish()]);
+    assert_eq!(
+        report.flows[0].notices,
+        [
+            "3 packets arrived but are not in the log: they count as lost",
+            "2 packets were dropped by the kernel at the socket: they are part of the loss",
+            "1 arrivals have no kernel time stamp: the time of reading is used",
+            "6 delays are below 0: the clocks of the two hosts disagree",
+            "1 records are of a kind that this side does not write: they are left out",
+        ]
+    );
+    let lost = &report.flows[1];
+    assert_eq!((lost.flow, lost.proto, lost.metrics.packets), (8, None, 1));
+    assert_eq!(
+        lost.notices,
+        ["one: the description of the flow with index 8 is lost: it is shown under that number"]
+    );
+}
+
+#[test]
+fn a_sender_off_its_plan_fails_and_a_wrong_plan_is_noticed() {
+    let spec = spec(1, "exp(10ms)", "uniform(60,600)", 200);
+    let log = |record: &dyn Fn(u64, u64, u32) -> Record| {
+        let mut log = TestLog::new(Side::Sender, "a");
+        log.flow(0, &spec, ["a", "b"]);
+        log.records(plan(&spec).iter().map(|d| record(d.seq, d.due_ns, d.size)));
+        log.end_flow(FlowEnd { sent_packets: Some(200), skipped_packets: Some(0), ..end(0) });
+        report(&[&log.finish()]).flows.remove(0)
+    };
+    let good = log(&|k, due, size| Record::sent(0, k, size, due, EPOCH + due + 3_000));
+    assert_eq!((good.metrics.fidelity.verdict, good.notices.len()), (Verdict::Pass, 0));
+    let slow = log(&|k, due, size| Record::sent(0, k, size, due, EPOCH + due * 3));
+    assert_eq!(slow.metrics.fidelity.verdict, Verdict::Fail);
+    let fixed = log(&|k, due, _| Record::sent(0, k, 300, due, EPOCH + due));
+    assert_eq!(fixed.metrics.fidelity.verdict, Verdict::Fail);
+    assert!(fixed.metrics.fidelity.reasons[0].starts_with("sizes differ from the plan by 0."));
+    let other = log(&|k, due, size| Record::sent(0, k, size, due + 1, EPOCH + due));
+    assert_eq!(other.notices, ["200 packets were planned for another time than the seed gives"]);
+}
+
+#[test]
+fn hostile_records_neither_panic_nor_blow_up() {
+    let mut log = TestLog::new(Side::Receiver, "b");
+    log.flow(0, &spec(1, "constant(1ms)", "constant(64)", 10), ["a", "b"]);
+    for k in [0, 1, u64::MAX, 1 << 40, u64::MAX - 1, 77] {
+        for time in [0, 1, u64::MAX, EPOCH] {
+            log.records([Record::received(0, k, u32::MAX, time, !time, u64::MAX, 255, 255)]);
+        }
+    }
+    let bytes = log.finish();
+    let mut analysis = Analysis::new(Options { interval_ns: Some(1), ..Options::default() });
+    analysis.add_log(&bytes, "hostile").unwrap();
+    let report = analysis.finish();
+    let windows = &report.intervals.as_ref().unwrap().total;
+    assert!(windows.len() <= 24, "{} windows", windows.len());
+    assert!(report.notices[1].starts_with("windows of 1ns over "), "{:?}", report.notices);
+    assert!(!report.to_json().contains("NaN"));
+    assert!(!itg_stats::text::render(&report).is_empty());
+    assert_eq!(analysis.packets().len(), 24);
+}
+
+#[test]
+fn every_cut_of_a_log_is_decoded_or_refused() {
+    let [_, receiver] = run_of_two_flows();
+    for len in (0..receiver.len()).step_by(97) {
+        let mut analysis = Analysis::new(Options::default());
+        match analysis.add_log(&receiver[..len], "cut") {
+            Ok(()) => {
+                let report = analysis.finish();
+                assert!(!report.damage.is_empty(), "cut at {len}");
+            }
+            Err(error) => {
+                let text = error.to_string();
+                let want =
+                    if len == 0 { "cut: the file is empty" } else { "cut: not a log of ITG" };
+                assert!(text.starts_with(want), "cut at {len}: {text}");
+            }
+        }
+    }
+}

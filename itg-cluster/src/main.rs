@@ -1,0 +1,63 @@
+//! `itg-cluster`: plans and runs experiments.
+//!
+//! Data goes to stdout, words to stderr.
+
+mod plan;
+mod run;
+
+use std::io::{ErrorKind, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use itg_cli::WordArgs;
+
+/// Plan and run experiments of the Internet traffic generator ITG.
+///
+/// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense, 3 a peer was not reachable or
+/// refused, 4 a peer vanished (what was measured is kept), 130 and 143 ended by SIGINT and SIGTERM
+/// (after the report).
+#[derive(Debug, Parser)]
+#[command(name = "itg-cluster", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    words: WordArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run an experiment file
+    Run(run::RunArgs),
+    /// Show what an experiment file will send and log, and which wishes cannot be met
+    Plan(plan::PlanArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    cli.words.start();
+    let done = match cli.command {
+        Command::Run(args) => run::run(&args, cli.words),
+        Command::Plan(args) => plan::run(&args),
+    };
+    itg_cli::finish("itg-cluster", done)
+}
+
+/// Writes data to stdout; a reader that has seen enough (`… | head`) is no failure.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done.context("cannot write to stdout"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

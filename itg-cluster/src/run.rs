@@ -1,0 +1,175 @@
+//! `itg-cluster run FILE --local`: the whole experiment on this host, receiver and logs embedded,
+//! ending in the report.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use itg_cli::{
+    Failure, LoadArgs, Loaded, Sending, SendingResult, Signals, WordArgs, account, announce,
+    refuse, say, send_plan,
+};
+use itg_experiment::Manifest;
+use itg_net::{Receiver, ReceiverOptions, ReceiverOutcome};
+use itg_stats::{Analysis, Options, Report};
+use tokio::sync::watch;
+
+/// Names of the files of a run, in its directory.
+const SENDER_LOG: &str = "sender.itg";
+const RECEIVER_LOG: &str = "receiver.itg";
+const MANIFEST: &str = "manifest.json";
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// All nodes on this host, receiver and log writer embedded
+    #[arg(long)]
+    local: bool,
+    /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Runs the experiment.
+pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
+    let loaded = itg_cli::load(&args.load)?;
+    loaded.plan.check_ends().map_err(refuse)?;
+    if !args.local {
+        return Err(refuse(
+            "running over several nodes needs agents, which this version does not have: add --local \
+             to run all nodes on this host, or start itg-recv and `itg-send run` on the nodes",
+        ));
+    }
+    let started = jiff::Timestamp::now();
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => {
+            let time = started.strftime("%Y%m%d-%H%M%S");
+            Path::new("itg-out").join(format!("{}-{time}", file_name(&loaded.plan.name)))
+        }
+    };
+    prepare(&out)?;
+    if !words.quiet {
+        announce(&loaded.plan);
+    }
+    let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
+    let mut manifest =
+        Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
+            .started(unix_ns)
+            .setting("host", itg_net::host::name())
+            .setting("os", itg_net::host::os())
+            .setting("world", "local");
+    write(&out.join(MANIFEST), &manifest.to_json())?;
+
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let (sent, received) = runtime.block_on(both_sides(&loaded, &out, words))?;
+    drop(runtime);
+
+    manifest = manifest.setting("exit_code", sent.code.to_string());
+    write(&out.join(MANIFEST), &manifest.to_json())?;
+    let report = decode(&out, &manifest)?;
+    let text = itg_stats::text::render(&report);
+    write(&out.join("report.txt"), &text)?;
+    write(&out.join("report.json"), &(report.to_json() + "\n"))?;
+    crate::print(&text)?;
+
+    for (_, error) in &sent.outcome.failures {
+        say(format_args!("itg-cluster: {error}"));
+    }
+    if !words.quiet {
+        say(account(&loaded.plan, &sent.outcome).trim_end());
+        say(format_args!("logs, report and manifest are in {}", out.display()));
+    }
+    for log in sent.outcome.log.iter().chain(&received.log) {
+        if let Some(error) = &log.error {
+            let lost = log.lost_records;
+            return Err(Failure::new(1, format!("{error} ({lost} records lost)")).into());
+        }
+    }
+    Ok(ExitCode::from(sent.code))
+}
+
+/// Sends and receives on this host.
+async fn both_sides(
+    loaded: &Loaded,
+    out: &Path,
+    words: WordArgs,
+) -> Result<(SendingResult, ReceiverOutcome)> {
+    let signals = Signals::watch()?;
+    let receiver = Receiver::bind(ReceiverOptions {
+        listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+        data_port: 0,
+        log: Some(out.join(RECEIVER_LOG)),
+        log_dir: None,
+        once: false,
+        program: "itg-cluster".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings: BTreeMap::new(),
+    })
+    .map_err(|error| Failure::new(1, error))?;
+    let address = receiver.addresses().next().context("the receiver has no address")?;
+    let (end, ended) = watch::channel(None);
+    let receiving = tokio::spawn(receiver.serve(ended));
+
+    let mut settings = BTreeMap::new();
+    settings.insert("plan".to_owned(), loaded.plan.hash_text());
+    let sending = Sending {
+        plan: &loaded.plan,
+        program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
+        log: Some(out.join(SENDER_LOG)),
+        recv_log: None,
+        progress: !words.quiet,
+        settings,
+    };
+    let sent = send_plan(sending, |_| Some(address), &signals).await;
+    // The receiver ends by itself when nobody holds the other end any more.
+    end.send(Some("the run is over".to_owned())).unwrap_or_default();
+    let received = receiving.await.context("the receiver stopped on a bug")?;
+    Ok((sent?, received))
+}
+
+/// Decodes both logs of a run into its report.
+fn decode(out: &Path, manifest: &Manifest) -> Result<Report> {
+    let mut logs = Vec::new();
+    for name in [SENDER_LOG, RECEIVER_LOG] {
+        let path = out.join(name);
+        let bytes = fs::read(&path).with_context(|| format!("log {}", path.display()))?;
+        logs.push((path.display().to_string(), bytes));
+    }
+    let mut analysis = Analysis::new(Options::default());
+    for (name, bytes) in &logs {
+        analysis.add_log(bytes, name)?;
+    }
+    let mut report = analysis.finish();
+    if let Ok(serde_json::Value::Object(facts)) = serde_json::from_str(&manifest.to_json()) {
+        report.manifest.extend(facts);
+    }
+    Ok(report)
+}
+
+/// Creates the directory of a run; one that holds a run already is refused.
+fn prepare(out: &Path) -> Result<()> {
+    if out.join(MANIFEST).exists() {
+        let out = out.display();
+        return Err(refuse(format!("directory {out} holds a run already: choose another --out")));
+    }
+    fs::create_dir_all(out)
+        .map_err(|error| Failure::new(1, format!("directory {}: {error}", out.display())).into())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The name of an experiment as part of a file name.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    name.chars().map(plain).take(64).collect()
+}

@@ -1,0 +1,101 @@
+//! The command line.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use itg_core::units::{format_duration_ns, parse_duration_ns};
+
+/// Decode logs of ITG into delay, jitter, loss and throughput.
+///
+/// Logs of a sender and of a receiver given together are joined on run and flow: the receiver's
+/// figures then know what was sent, how late and how faithfully. Data goes to stdout (or FILE),
+/// words go to stderr. A damaged log is decoded as far as it is good; the damage is listed, and the
+/// exit code is 1.
+///
+/// Exit codes: 0 done, 1 a log is damaged or cannot be read, 2 the request makes no sense.
+#[derive(Debug, Parser)]
+#[command(name = "itg-decode", version)]
+pub(crate) struct Args {
+    /// Log files.
+    #[arg(required = true, value_name = "LOG")]
+    pub(crate) logs: Vec<PathBuf>,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// Add the course over time in windows of this length, with a unit (100ms, 1s).
+    #[arg(long, value_name = "T", value_parser = interval)]
+    pub(crate) interval: Option<Interval>,
+    /// Print one line a packet instead of the summary.
+    #[arg(long, conflicts_with = "interval")]
+    pub(crate) packets: bool,
+    /// Decode this flow only; may be given several times.
+    #[arg(long = "flow", value_name = "N")]
+    pub(crate) flows: Vec<u32>,
+    /// Write to this file instead of stdout.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Say nothing on stderr but errors and damage.
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say more on stderr.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people, as ITGDec lays it out.
+    Text,
+    /// One JSON object.
+    Json,
+    /// One JSON object a line: flows, windows, damage, total.
+    Ndjson,
+    /// One line a flow; with --interval one a window.
+    Csv,
+}
+
+/// A length of time above 0, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interval(pub(crate) u64);
+
+fn interval(text: &str) -> Result<Interval, String> {
+    match parse_duration_ns(text) {
+        Ok(0) => Err("a window needs a length above 0, such as 100ms or 1s".to_owned()),
+        Ok(ns) => Ok(Interval(ns)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl Args {
+    pub(crate) fn options(&self) -> itg_stats::Options {
+        itg_stats::Options {
+            interval_ns: self.interval.map(|interval| interval.0),
+            flows: self.flows.iter().copied().collect(),
+        }
+    }
+}
+
+/// The settings in force, for the first line on stderr.
+impl fmt::Display for Args {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = self.format.to_possible_value();
+        write!(f, "format={}", format.as_ref().map_or("text", |value| value.get_name()))?;
+        let interval = self.interval.map_or_else(|| "none".to_owned(), |i| format_duration_ns(i.0));
+        write!(f, " interval={interval} packets={}", self.packets)?;
+        let flows: BTreeSet<_> = self.flows.iter().map(u32::to_string).collect();
+        let flows: Vec<_> = flows.into_iter().collect();
+        let flows = if flows.is_empty() { "all".to_owned() } else { flows.join(",") };
+        write!(f, " flows={flows} output=")?;
+        match &self.output {
+            Some(path) => write!(f, "{}", path.display())?,
+            None => f.write_str("stdout")?,
+        }
+        for log in &self.logs {
+            write!(f, " log={}", log.display())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! The program as people run it: formats, joins, damage, exit codes.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+
+#[path = "../../crates/itg-stats/tests/common/mod.rs"]
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use assert_cmd::cargo::cargo_bin;
+use common::{EPOCH, TestLog, run_of_two_flows, spec};
+use itg_record::{Record, Side};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A directory with the logs of a run of two flows.
+struct Dir(TempDir);
+
+/// What the program did.
+struct Run {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Dir {
+    fn new() -> Self {
+        let dir = Self(TempDir::new().unwrap());
+        let [sender, receiver] = run_of_two_flows();
+        dir.write("send.itg", &sender);
+        dir.write("recv.itg", &receiver);
+        dir
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    fn decode(&self, args: &[&str]) -> Run {
+        let done = Command::new(cargo_bin("itg-decode"))
+            .args(args)
+            .current_dir(self.0.path())
+            .output()
+            .unwrap();
+        Run {
+            code: done.status.code(),
+            out: String::from_utf8(done.stdout).unwrap(),
+            err: String::from_utf8(done.stderr).unwrap(),
+        }
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let run = self.decode(&[args, &["--format", "json"]].concat());
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        serde_json::from_str(&run.out).unwrap()
+    }
+}
+
+#[test]
+fn text_and_json_are_as_they_were() {
+    let dir = Dir::new();
+    for (name, args) in [
+        ("text_both", vec!["send.itg", "recv.itg"]),
+        ("text_receiver_intervals", vec!["recv.itg", "--interval", "200ms", "--flow", "1"]),
+        ("text_sender", vec!["send.itg", "--flow", "2"]),
+        ("json_both", vec!["recv.itg", "send.itg", "--format", "json"]),
+        ("json_receiver", vec!["recv.itg", "--format", "json", "--flow", "2"]),
+        ("csv_both", vec!["recv.itg", "send.itg", "--format", "csv"]),
+        ("csv_intervals", vec!["recv.itg", "--format", "csv", "--interval", "200ms"]),
+        ("ndjson_both", vec!["recv.itg", "send.itg", "--format", "ndjson", "--interval", "500ms"]),
+    ] {
+        let run = dir.decode(&args);
+        assert_eq!(run.code, Some(0), "{name}: {}", run.err);
+        insta::assert_snapshot!(name, run.out);
+    }
+}
+
+#[test]
+fn json_has_the_keys_of_the_contract() {
+    let report = Dir::new().json(&["recv.itg", "send.itg"]);
+    assert_eq!(report["schema"], 1);
+    assert!(report["manifest"].is_object() && report["total"].is_object());
+    let flow = &report["flows"][0];
+    for key in [
+        "flow",
+        "proto",
+        "src",
+        "dst",
+        "side",
+        "packets",
+        "bytes",
+        "duration_ns",
+        "bitrate_bps",
+        "packet_rate_pps",
+        "lost",
+        "duplicated",
+        "reordered",
+        "loss_bursts",
+        "loss_burst_mean",
+    ] {
+        assert!(!flow[key].is_null(), "{key} is missing");
+    }
+    for (object, keys) in [
+        ("delay_ns", vec!["min", "mean", "max", "stddev", "p50", "p90", "p99", "p999"]),
+        ("delay_basis", vec!["kind", "uncertainty_ns"]),
+        ("jitter_ns", vec!["mean", "rfc3550", "p99"]),
+        ("lateness_ns", vec!["p50", "p99", "max"]),
+        ("fidelity", vec!["verdict", "idt_ks", "size_ks"]),
+    ] {
+        for key in keys {
+            assert!(!flow[object][key].is_null(), "{object}.{key} is missing");
+        }
+    }
+    assert_eq!((&flow["side"], &flow["lost"]), (&"receiver".into(), &10.into()));
+    assert_eq!(flow["fidelity"]["verdict"], "pass");
+}
+
+#[test]
+fn packets_are_joined_sorted_and_empty_where_unknown() {
+    let dir = Dir::new();
+    let lines = |args: &[&str]| -> Vec<Vec<String>> {
+        let run = dir.decode(&[args, &["--packets", "--format", "csv"]].concat());
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        let mut lines = run.out.lines();
+        assert_eq!(lines.next(), Some("flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns"));
+        lines.map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    };
+    let both = lines(&["recv.itg", "send.itg"]);
+    let duplicates = (0..70).filter(|k| k % 7 != 3 && k % 10 == 0).count();
+    assert_eq!(both.len(), 70 + duplicates + 90);
+    let key =
+        |line: &Vec<String>| (line[0].parse::<u32>().unwrap(), line[1].parse::<u64>().unwrap());
+    assert!(both.is_sorted_by_key(key));
+    let lost = both.iter().find(|line| key(line) == (1, 3)).unwrap();
+    assert_eq!(&lost[2..], ["100", "30000000", &(EPOCH + 30_001_111).to_string(), "", ""]);
+    assert!(both.iter().filter(|l| key(l) != (1, 3) && l[6].is_empty()).count() == 9);
+    let alone = lines(&["recv.itg", "--flow", "2"]);
+    assert_eq!(alone.len(), 90);
+    assert!(alone.iter().all(|line| line[3].is_empty() && !line[4].is_empty()));
+    let sent = lines(&["send.itg", "--flow", "2", "--flow", "1"]);
+    assert_eq!(sent.len(), 160);
+    assert!(sent.iter().all(|line| !line[3].is_empty() && line[5].is_empty()));
+
+    let ndjson = dir.decode(&["send.itg", "--packets", "--format", "ndjson"]).out;
+    let first: Value = serde_json::from_str(ndjson.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["planned_ns"], &first["read_ns"]), (&0.into(), &Value::Null));
+    let json: Value =
+        serde_json::from_str(&dir.decode(&["send.itg", "--packets", "--format", "json"]).out)
+            .unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 160);
+    let text = dir.decode(&["send.itg", "--packets"]).out;
+    assert_eq!(text.lines().count(), 161);
+    assert!(text.lines().all(|line| line.len() == text.lines().next().unwrap().len()));
+}
+
+#[test]
+fn round_trips_are_counted_at_the_sender() {
+    let dir = Dir::new();
+    let mut spec = spec(4, "constant(1ms)", "constant(64)", 5);
+    spec.meter = itg_core::flow::Meter::Rtt;
+    let mut log = TestLog::new(Side::Sender, "boot-a");
+    log.flow(0, &spec, ["boot-a", "boot-b"]);
+    let sent = |k: u64| EPOCH + k * 1_000_000;
+    log.records((0..5).map(|k| Record::sent(0, k, 64, k * 1_000_000, sent(k))));
+    log.records(
+        (0..4).map(|k| {
+            Record::echoed(0, k, 64, sent(k), sent(k) + 250_000, sent(k) + 250_500, 64, 0)
+        }),
+    );
+    dir.write("rtt.itg", &log.finish());
+    let report = dir.json(&["rtt.itg"]);
+    let flow = &report["flows"][0];
+    assert_eq!(
+        (&flow["packets"], &flow["lost"], &flow["side"]),
+        (&4.into(), &1.into(), &"sender".into())
+    );
+    assert_eq!(flow["delay_ns"]["p50"], 250_000);
+    assert_eq!(
+        flow["delay_basis"],
+        serde_json::json!({"kind": "absolute", "uncertainty_ns": 1000})
+    );
+    let mixed = dir.json(&["rtt.itg", "recv.itg"]);
+    assert!(mixed["total"]["delay_ns"].is_null());
+    assert!(mixed["notices"].to_string().contains("some flows measure one way"));
+}
+
+#[test]
+fn damage_is_accounted_for_and_the_rest_is_decoded() {
+    let dir = Dir::new();
+    let receiver = fs::read(dir.path("recv.itg")).unwrap();
+    let mut flipped = receiver.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 4;
+    dir.write("flipped.itg", &flipped);
+    dir.write("short.itg", &receiver[..receiver.len() - 100]);
+    for name in ["flipped.itg", "short.itg"] {
+        let run = dir.decode(&[name, "--format", "json"]);
+        assert_eq!(run.code, Some(1), "{name}: {}", run.err);
+        assert!(
+            run.err.contains(&format!("{name}: ")) && run.err.contains(" bytes at byte "),
+            "{}",
+            run.err
+        );
+        let report: Value = serde_json::from_str(&run.out).unwrap();
+        assert_eq!(report["flows"].as_array().unwrap().len(), 2);
+        let damage = &report["damage"][0];
+        assert!(damage["len"].as_u64().unwrap() > 0 && damage["log"] == name, "{damage}");
+        assert!(report["notices"].to_string().contains("a log is damaged"));
+        let text = dir.decode(&[name]);
+        assert_eq!(text.code, Some(1));
+        assert!(text.out.contains("Damage: "), "{}", text.out);
+    }
+}
+
+#[test]
+fn what_is_no_log_gets_one_sentence() {
+    let dir = Dir::new();
+    dir.write("empty.itg", b"");
+    dir.write("notes.txt", b"These are my notes about the experiment of last week.\n");
+    dir.write("copy.itg", &fs::read(dir.path("recv.itg")).unwrap());
+    for (args, code, sentence) in [
+        (vec!["empty.itg"], 1, "empty.itg: the file is empty: expected a log of ITG"),
+        (vec!["notes.txt"], 1, "notes.txt: not a log of ITG: no good block in 54 bytes ("),
+        (vec!["absent.itg"], 1, "absent.itg: cannot be read: No such file or directory"),
+        (vec!["recv.itg", "copy.itg"], 1, "copy.itg: the same log as recv.itg: give each log once"),
+        (vec!["recv.itg", "--interval", "0"], 2, "a window needs a length above 0"),
+        (vec!["recv.itg", "--interval", "5"], 2, "--interval"),
+        (vec!["recv.itg", "--packets", "--interval", "1s"], 2, "cannot be used with"),
+        (vec!["recv.itg", "--format", "xml"], 2, "[possible values: text, json, ndjson, csv]"),
+        (vec!["recv.itg", "--output", "no/such/dir"], 1, "no/such/dir: cannot be written"),
+        (vec![], 2, "LOG"),
+    ] {
+        let run = dir.decode(&args);
+        assert_eq!(run.code, Some(code), "{args:?}: {}", run.err);
+        assert!(run.err.contains(sentence), "{args:?}: {}", run.err);
+    }
+    // What is good beside it is decoded all the same.
+    let run = dir.decode(&["empty.itg", "recv.itg", "--format", "json"]);
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!((run.code, report["flows"].as_array().unwrap().len()), (Some(1), 2));
+}
+
+#[test]
+fn words_go_to_stderr_and_quiet_means_quiet() {
+    let dir = Dir::new();
+    let run = dir.decode(&["recv.itg", "--interval", "1s", "--flow", "2"]);
+    assert!(
+        run.err
+            .contains("format=text interval=1s packets=false flows=2 output=stdout log=recv.itg"),
+        "{}",
+        run.err
+    );
+    let quiet = dir.decode(&["recv.itg", "-q", "--output", "out.json", "--format", "json"]);
+    assert_eq!((quiet.code, quiet.out.as_str(), quiet.err.as_str()), (Some(0), "", ""));
+    let report: Value = serde_json::from_slice(&fs::read(dir.path("out.json")).unwrap()).unwrap();
+    assert_eq!(report["total"]["flows"], 2);
+    let none = dir.decode(&["recv.itg", "--flow", "77"]);
+    assert_eq!(none.code, Some(0));
+    assert!(none.err.contains("no flow to show"), "{}", none.err);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_program_quietly() {
+    let dir = Dir::new();
+    let mut log = TestLog::new(Side::Sender, "boot-a");
+    log.flow(0, &spec(1, "constant(1us)", "constant(64)", 100_000), ["boot-a", "boot-a"]);
+    log.records((0..100_000).map(|k| Record::sent(0, k, 64, k * 1_000, EPOCH + k * 1_000)));
+    dir.write("long.itg", &log.finish());
+    for format in ["csv", "text", "json", "ndjson"] {
+        let mut child = Command::new(cargo_bin("itg-decode"))
+            .args(["long.itg", "--packets", "-q", "--format", format])
+            .current_dir(dir.0.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = vec![0; 64];
+        let mut reader = BufReader::with_capacity(64, child.stdout.take().unwrap());
+        first.truncate(reader.fill_buf().unwrap().len());
+        drop(reader);
+        let done = child.wait_with_output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{format}");
+        assert!(done.stderr.is_empty(), "{format}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}

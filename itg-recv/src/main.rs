@@ -1,0 +1,110 @@
+//! `itg-recv`: receives the flows of any number of senders and logs every packet.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use itg_cli::{Failure, Signals, WordArgs, finish, refuse, say};
+use itg_net::{Receiver, ReceiverOptions};
+
+/// Port of the signalling channel.
+const CONTROL_PORT: u16 = 9000;
+
+/// Receive the flows of any number of senders and log every packet.
+///
+/// Runs until SIGINT or SIGTERM, then writes what it holds and prints a summary.
+///
+/// Exit codes: 0 done, 1 the run failed (a log could not be written), 2 the request makes no sense
+/// (a port that is taken among them), 130 and 143 ended by SIGINT and SIGTERM.
+#[derive(Debug, Parser)]
+#[command(name = "itg-recv", version)]
+struct Cli {
+    /// Where senders connect: ADDR, ADDR:PORT or [V6]:PORT; `::` stands for all addresses, IPv4
+    /// included
+    #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:9000")]
+    listen: String,
+    /// Port for the data of UDP and TCP flows that ask for no other one; 0: any free port
+    #[arg(long, value_name = "PORT", default_value_t = 8999)]
+    data_port: u16,
+    /// Log of all flows; an older file of that name is replaced
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Directory for logs that senders ask for with --recv-log; without it they are refused
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// End after the first sender has left
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    words: WordArgs,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    cli.words.start();
+    finish("itg-recv", run(&cli))
+}
+
+fn run(cli: &Cli) -> Result<ExitCode> {
+    let listen = itg_net::resolve(&cli.listen, CONTROL_PORT).map_err(refuse)?;
+    let mut settings = BTreeMap::new();
+    settings.insert("listen".to_owned(), listen.to_string());
+    settings.insert("data-port".to_owned(), cli.data_port.to_string());
+    settings.insert("once".to_owned(), cli.once.to_string());
+    for (name, path) in [("log", &cli.log), ("log-dir", &cli.log_dir)] {
+        let text = path.as_ref().map_or_else(|| "none".to_owned(), |p| p.display().to_string());
+        settings.insert(name.to_owned(), text);
+    }
+    if !cli.words.quiet {
+        let text: Vec<_> = settings.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        say(format_args!("itg-recv {}: {}", env!("CARGO_PKG_VERSION"), text.join(", ")));
+    }
+    let options = ReceiverOptions {
+        listen,
+        data_port: cli.data_port,
+        log: cli.log.clone(),
+        log_dir: cli.log_dir.clone(),
+        once: cli.once,
+        program: "itg-recv".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings,
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(async {
+        let signals = Signals::watch()?;
+        let receiver = Receiver::bind(options).map_err(refuse)?;
+        if !cli.words.quiet {
+            let addresses: Vec<_> = receiver.addresses().map(|a| a.to_string()).collect();
+            say(format_args!(
+                "waiting for senders on {}; end with Ctrl-C",
+                addresses.join(" and ")
+            ));
+        }
+        let outcome = receiver.serve(signals.stop.clone()).await;
+        say(format_args!(
+            "served {} senders, {} packets received",
+            outcome.sessions, outcome.packets
+        ));
+        if let Some(log) = outcome.log {
+            say(format_args!("log {}: {} records", log.file.display(), log.records));
+            if let Some(error) = log.error {
+                let lost = log.lost_records;
+                return Err(Failure::new(1, format!("{error} ({lost} records lost)")).into());
+            }
+        }
+        Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,161 @@
+//! The flow of a command line: the same values as in an experiment file.
+
+use std::str::FromStr;
+
+use clap::Args;
+use itg_experiment::{
+    ByteCount, Count, Dscp, Ecn, FlowEntry, FlowRate, LateRule, MeterKind, PayloadKind, ProtoName,
+    SizeLaw, Time, TimeLaw,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowArgs {
+    /// Transport protocol: udp, tcp, icmp, sctp or dccp [default: the profile's, or udp]
+    #[arg(long)]
+    proto: Option<ProtoName>,
+    /// Law of the gaps between packets [default: the profile's, or constant(1ms)]
+    #[arg(long, value_name = "DIST", conflicts_with = "rate")]
+    idt: Option<TimeLaw>,
+    /// Constant gaps such that this rate holds on average, as 10Mbps or 50kpps
+    #[arg(long)]
+    rate: Option<FlowRate>,
+    /// Law of packet sizes in bytes, ITG's header included [default: the profile's, or
+    /// constant(512)]
+    #[arg(long, value_name = "DIST")]
+    size: Option<SizeLaw>,
+    /// Application profile, as voip-g711, quake3 or voip-g729.2:header=crtp,vad=yes, or a file
+    #[arg(long, value_name = "NAME[:k=v,…]")]
+    profile: Option<String>,
+    /// Bursts: the laws of the ON and the OFF periods, as exp(1s),constant(500ms)
+    #[arg(long, value_name = "ON,OFF")]
+    on_off: Option<OnOff>,
+    /// End after this time [default: 10s when no other limit is given]
+    #[arg(long, value_name = "T")]
+    duration: Option<Time>,
+    /// End after this many packets
+    #[arg(long, value_name = "N")]
+    packets: Option<Count>,
+    /// End before this many bytes are passed
+    #[arg(long, value_name = "N")]
+    bytes: Option<ByteCount>,
+    /// Start after this time
+    #[arg(long, value_name = "T")]
+    start_after: Option<Time>,
+    /// Delay to measure: owd (one-way) or rtt (round-trip) [default: owd]
+    #[arg(long)]
+    meter: Option<MeterKind>,
+    /// Number of equal flows, each with its own random streams
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    flows: u32,
+    /// Data port at the receiver [default: the receiver's, usually 8999]
+    #[arg(long, value_name = "PORT")]
+    dest_port: Option<u16>,
+    /// Source address, with a zone for link-local IPv6 (fe80::1%eth0)
+    #[arg(long, value_name = "ADDR")]
+    source: Option<String>,
+    /// Source port
+    #[arg(long, value_name = "PORT")]
+    source_port: Option<u16>,
+    /// Interface to send from
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// IPv4 time to live or IPv6 hop limit, 1 to 255
+    #[arg(long, value_name = "N")]
+    ttl: Option<u8>,
+    /// Differentiated-services code point: EF, AF41, CS1, … or 0 to 63
+    #[arg(long, value_name = "X")]
+    dscp: Option<Dscp>,
+    /// ECN field: not-ect, ect0, ect1, ce or 0 to 3
+    #[arg(long, value_name = "X")]
+    ecn: Option<Ecn>,
+    /// Let TCP gather small writes (Nagle's algorithm)
+    #[arg(long)]
+    nagle: bool,
+    /// What packets carry: random, pattern:HEX or file:PATH [default: random, from the seed]
+    #[arg(long)]
+    payload: Option<PayloadKind>,
+    /// Packets that could not leave in time: keep (send late, the mean rate holds) or drop (leave out
+    /// what is more than 1 ms late, and count) [default: keep]
+    #[arg(long)]
+    late: Option<LateRule>,
+    /// At most this many packets back to back to catch up
+    #[arg(long, value_name = "N")]
+    max_burst: Option<u32>,
+}
+
+impl FlowArgs {
+    /// The same flow as an entry of an experiment file.
+    pub(crate) fn entry(self) -> FlowEntry {
+        FlowEntry {
+            count: Some(self.flows),
+            proto: self.proto,
+            profile: self.profile,
+            idt: self.idt,
+            rate: self.rate,
+            size: self.size,
+            on_off: self.on_off.map(|periods| [periods.on, periods.off]),
+            start: self.start_after,
+            duration: self.duration,
+            packets: self.packets,
+            bytes: self.bytes,
+            meter: self.meter,
+            ttl: self.ttl,
+            dscp: self.dscp,
+            ecn: self.ecn,
+            source: self.source,
+            source_port: self.source_port,
+            dest_port: self.dest_port,
+            interface: self.interface,
+            nagle: self.nagle.then_some(true),
+            payload: self.payload,
+            late: self.late,
+            max_burst: self.max_burst,
+            ..FlowEntry::default()
+        }
+    }
+}
+
+/// Two laws with a comma between them.
+#[derive(Clone, Debug)]
+struct OnOff {
+    on: TimeLaw,
+    off: TimeLaw,
+}
+
+impl FromStr for OnOff {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut depth = 0usize;
+        let comma = text.char_indices().find(|&(_, c)| {
+            match c {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            c == ',' && depth == 0
+        });
+        let (at, _) = comma.ok_or_else(|| {
+            format!("`{text}` is one law, expected two with a comma: exp(1s),constant(500ms)")
+        })?;
+        let law = |text: &str| text.trim().parse::<TimeLaw>().map_err(|error| error.to_string());
+        Ok(Self { on: law(&text[..at])?, off: law(&text[at + 1..])? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_laws_are_split_at_the_outer_comma() {
+        for (text, good) in [
+            ("exp(1s),constant(500ms)", true),
+            ("uniform(1s,2s), trunc(exp(1s),0,5s)", true),
+            ("uniform(1s,2s)", false),
+            ("exp(1s),nonsense", false),
+        ] {
+            assert_eq!(text.parse::<OnOff>().is_ok(), good, "input {text:?}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! `itg-send`: sends seeded flows to receivers and says what became of them.
+
+mod flow_args;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use flow_args::FlowArgs;
+use itg_cli::{
+    LoadArgs, Sending, Signals, WordArgs, account, announce, draw_seed, finish, load, refuse, say,
+    send_plan,
+};
+use itg_experiment::{Experiment, Plan, PlanInputs, PlannedFlow, Seed, Time};
+
+/// Port of the signalling channel of receivers.
+const CONTROL_PORT: u16 = 9000;
+/// How long a flow lasts when nothing else ends it: 10 s.
+const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
+
+/// Send seeded flows to a receiver (itg-recv) and log every packet.
+///
+/// One flow, or several equal ones, from the command line; with `run`, the flows of an experiment
+/// file. What is sent is a pure function of the seed, which is printed and logged.
+///
+/// Units: durations 100ns, 500us, 20ms, 1.5s, 2min, 1h; rates 64kbps, 10Mbps, 50pps, 100kpps; bytes
+/// 512, 64Ki, 10M. Laws: constant(x), uniform(a,b), exp(mean), normal(mean,sd),
+/// lognormal(median,sigma), pareto(shape,scale), cauchy(location,scale), student(location,scale,nu),
+/// gamma(shape,scale), weibull(shape,scale), poisson(mean), discrete(x:w,…), mix(w:LAW,…),
+/// empirical(FILE), trunc(LAW,lo,hi).
+///
+/// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense, 3 the receiver is not
+/// reachable or refused, 4 the receiver vanished (what was measured is kept), 130 and 143 ended by
+/// SIGINT and SIGTERM (after the summary).
+#[derive(Debug, Parser)]
+#[command(name = "itg-send", version, args_conflicts_with_subcommands = true)]
+#[command(arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    single: SingleArgs,
+    #[command(flatten)]
+    words: WordArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Send the flows of an experiment file
+    Run(RunArgs),
+}
+
+#[derive(Debug, Args)]
+struct SingleArgs {
+    /// The receiver: HOST, HOST:PORT, [V6]:PORT or V6%ZONE [default port: 9000]
+    #[arg(value_name = "HOST[:PORT]")]
+    host: Option<String>,
+    #[command(flatten)]
+    flow: FlowArgs,
+    /// Run seed [default: drawn and printed]
+    #[arg(long, value_name = "N")]
+    seed: Option<Seed>,
+    #[command(flatten)]
+    logs: LogArgs,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Send only the flows of this node [default: all flows]
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    #[command(flatten)]
+    logs: LogArgs,
+}
+
+#[derive(Debug, Args)]
+struct LogArgs {
+    /// Log of what is sent; an older file of that name is replaced
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Name of a log that the receiver shall keep, in the directory of its --log-dir
+    #[arg(long, value_name = "NAME")]
+    recv_log: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    cli.words.start();
+    finish("itg-send", run(cli))
+}
+
+/// What will be sent, and to whom.
+struct Request {
+    plan: Plan,
+    receivers: BTreeMap<String, SocketAddr>,
+    node: Option<String>,
+    logs: LogArgs,
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    let request = match cli.command {
+        Some(Command::Run(args)) => from_file(args)?,
+        None => from_flags(cli.single)?,
+    };
+    let words = cli.words;
+    if !words.quiet {
+        announce(&request.plan);
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(async {
+        let signals = Signals::watch()?;
+        let mut settings = BTreeMap::new();
+        settings.insert("plan".to_owned(), request.plan.hash_text());
+        let sending = Sending {
+            plan: &request.plan,
+            program: ("itg-send", env!("CARGO_PKG_VERSION")),
+            log: request.logs.log,
+            recv_log: request.logs.recv_log,
+            progress: !words.quiet,
+            settings,
+        };
+        let receiver = |flow: &PlannedFlow| {
+            let ours = request.node.as_ref().is_none_or(|node| *node == flow.from);
+            ours.then(|| request.receivers[&flow.to])
+        };
+        let result = send_plan(sending, receiver, &signals).await?;
+        print(&account(&request.plan, &result.outcome))?;
+        for (receiver, error) in &result.outcome.failures {
+            say(format_args!("itg-send: receiver {receiver}: {error}"));
+        }
+        let logs = result.outcome.log.iter().map(|log| {
+            (log.file.display().to_string(), log.records, log.lost_records, log.error.as_ref())
+        });
+        let remote = result.outcome.remote_logs.iter().map(|(receiver, log)| {
+            let file = format!("{} on {}", log.file, receiver.ip());
+            (file, log.records, log.lost_records, log.error.as_ref())
+        });
+        for (file, records, lost, error) in logs.chain(remote) {
+            say(format_args!("log {file}: {records} records"));
+            if let Some(error) = error {
+                say(format_args!("itg-send: {error} ({lost} records lost)"));
+            }
+        }
+        Ok(ExitCode::from(result.code))
+    })
+}
+
+fn print(text: &str) -> Result<()> {
+    use std::io::Write as _;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn from_flags(args: SingleArgs) -> Result<Request> {
+    let Some(host) = &args.host else {
+        return Err(refuse(
+            "name a receiver, as in `itg-send 10.0.0.3`, or an experiment with `run FILE`",
+        ));
+    };
+    let receiver = itg_net::resolve(host, CONTROL_PORT).map_err(refuse)?;
+    let mut entry = args.flow.entry();
+    entry.to = Some(host.clone());
+    if entry.duration.is_none() && entry.packets.is_none() && entry.bytes.is_none() {
+        entry.duration = Some(Time(DEFAULT_DURATION_NS));
+    }
+    let name = "command line".to_owned();
+    let experiment = Experiment { schema: 1, name, flows: vec![entry], ..Experiment::default() };
+    let seed = args.seed.map_or_else(draw_seed, |seed| seed.0);
+    let mut files = |name: &str| {
+        fs::read_to_string(name).map_err(|error| format!("cannot read `{name}`: {error}"))
+    };
+    let plan = Plan::resolve(&experiment, PlanInputs::new(seed, &mut files)).map_err(refuse)?;
+    let receivers = plan.flows.iter().map(|flow| (flow.to.clone(), receiver)).collect();
+    Ok(Request { plan, receivers, node: None, logs: args.logs })
+}
+
+fn from_file(args: RunArgs) -> Result<Request> {
+    let loaded = load(&args.load)?;
+    loaded.plan.check_ends().map_err(refuse)?;
+    let nodes = &loaded.experiment.nodes;
+    if let Some(node) = &args.node
+        && !loaded.plan.flows.iter().any(|flow| flow.from == *node)
+    {
+        return Err(refuse(format!("no flow of {} is sent by node `{node}`", loaded.origin)));
+    }
+    let mut receivers = BTreeMap::new();
+    for flow in &loaded.plan.flows {
+        let address = nodes.get(&flow.to).map_or("127.0.0.1", |node| node.address.as_str());
+        let receiver = itg_net::resolve(address, CONTROL_PORT).map_err(refuse)?;
+        receivers.insert(flow.to.clone(), receiver);
+    }
+    Ok(Request { plan: loaded.plan, receivers, node: args.node, logs: args.logs })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,110 @@
+//! What tests need of this host: directories, file systems, parallel rows, and `/proc`.
+
+use std::fs;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A directory that is removed at the end of the test.
+#[must_use]
+pub fn temp_dir() -> TempDir {
+    TempDir::with_prefix("itg-test-").expect("a temporary directory")
+}
+
+/// Runs the rows of a table at the same time, one thread each; fails naming the rows that failed.
+#[track_caller]
+pub fn in_parallel<T: Sync>(rows: &[(&str, T)], test: impl Fn(&T) + Sync) {
+    let failed: Vec<&str> = thread::scope(|scope| {
+        let running: Vec<_> = rows
+            .iter()
+            .map(|(name, row)| {
+                let test = &test;
+                let run = move || panic::catch_unwind(AssertUnwindSafe(|| test(row))).is_err();
+                let thread = thread::Builder::new().name((*name).to_owned());
+                (*name, thread.spawn_scoped(scope, run).expect("a thread"))
+            })
+            .collect();
+        running
+            .into_iter()
+            .filter_map(|(name, thread)| thread.join().unwrap_or(true).then_some(name))
+            .collect()
+    });
+    assert!(failed.is_empty(), "failed rows (see above): {failed:?}");
+}
+
+/// Waits until something is so; fails when it does not become so in time.
+#[track_caller]
+pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a test that needs root must be left out; says so loudly. Under CI (environment variable
+/// `CI`) it fails instead.
+#[must_use]
+#[allow(clippy::print_stderr, reason = "words of a test")]
+pub fn not_run() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return false;
+    }
+    assert!(std::env::var_os("CI").is_none(), "under CI this test must run, and it needs root");
+    eprintln!("NOT RUN: needs root");
+    true
+}
+
+/// Number of open file descriptors of a process.
+#[must_use]
+pub fn open_files(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("a process of ours").count()
+}
+
+/// CPU time of a process so far, in clock ticks (usually of 10 ms).
+#[must_use]
+pub fn clock_ticks(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process of ours");
+    let (_, fields) = text.rsplit_once(") ").expect("the name is in parentheses");
+    // utime and stime are fields 14 and 15, the state behind the name is field 3.
+    fields.split(' ').skip(11).take(2).map(|n| n.parse::<u64>().expect("a number")).sum()
+}
+
+/// A small file system in memory; needs root, is unmounted when dropped.
+#[derive(Debug)]
+pub struct Tmpfs {
+    dir: TempDir,
+}
+
+impl Tmpfs {
+    /// Mounts one of this size (as `1m`).
+    #[must_use]
+    pub fn mount(size: &str) -> Self {
+        let mounted = Self { dir: temp_dir() };
+        let options = format!("size={size}");
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "itg-test"])
+            .arg(mounted.dir.path())
+            .output()
+            .expect("mount");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        mounted
+    }
+
+    /// A path within it.
+    #[must_use]
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        // Lazily: a program of a failed test may still have a file open.
+        drop(Command::new("umount").arg("--lazy").arg(self.dir.path()).output());
+    }
+}

@@ -1,0 +1,24 @@
+//! The vocabulary of the end-to-end tests in `tests/tests/`: programs with deadlines, receivers,
+//! senders, decoded logs, network namespaces and packet captures.
+//!
+//! The programs are those that cargo has built beside the test (`target/debug`): run the tests with
+//! `--workspace`, or build the programs first. Everything that goes wrong panics with the words of
+//! the program. Every guard cleans up when it is dropped: processes are killed and reaped,
+//! namespaces and mounts removed.
+#![allow(clippy::missing_panics_doc, reason = "in tests everything that goes wrong panics")]
+
+mod account;
+mod capture;
+mod decode;
+mod host;
+mod namespace;
+mod program;
+mod receiver;
+
+pub use account::{Account, accounts};
+pub use capture::{Capture, Seen};
+pub use decode::{Packet, decode, json, lists, packets};
+pub use host::{Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for};
+pub use namespace::{Namespace, Pair};
+pub use program::{Output, Running, program};
+pub use receiver::{Receiver, send, sender};

@@ -1,0 +1,131 @@
+//! The rules of the house (see `ARCHITECTURE.md`): who may import whom, which crates stay pure, what
+//! licences we build on, and how large a file may grow.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+/// Allowed imports among our own packages, as `ARCHITECTURE.md` draws them.
+const ARROWS: [(&str, &[&str]); 8] = [
+    ("itg-core", &[]),
+    ("itg-arena", &[]),
+    ("itg-record", &["itg-core", "itg-arena"]),
+    ("itg-stats", &["itg-core", "itg-record"]),
+    ("itg-session", &["itg-core", "itg-record"]),
+    ("itg-experiment", &["itg-core", "itg-session"]),
+    ("itg-net", &["itg-core", "itg-record", "itg-session"]),
+    ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session"]),
+];
+/// Packages that build programs: they may import any crate, and nothing imports them.
+const PROGRAMS: [&str; 4] = ["itg-send", "itg-recv", "itg-decode", "itg-cluster"];
+/// Packages that do no I/O: no runtime, no sockets, no system calls.
+const PURE: [&str; 6] =
+    ["itg-core", "itg-arena", "itg-record", "itg-stats", "itg-session", "itg-experiment"];
+const IMPURE: [&str; 8] =
+    ["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];
+/// Licences that let users do what they want with a program built on them.
+const LICENCES: [&str; 12] = [
+    "MIT",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "Unlicense",
+    "Unicode-3.0",
+    "BSL-1.0",
+    "0BSD",
+    "CC0-1.0",
+];
+/// Lines beyond which a file of code is split.
+const MOST_LINES: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the root").to_owned()
+}
+
+fn metadata() -> Metadata {
+    let mut command = MetadataCommand::new();
+    command.manifest_path(root().join("Cargo.toml")).other_options(["--locked".to_owned()]);
+    command.exec().expect("cargo metadata")
+}
+
+#[test]
+fn imports_follow_the_arrows() {
+    let metadata = metadata();
+    let arrows: BTreeMap<_, _> = ARROWS.into_iter().collect();
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        if name == "itg-tests" {
+            continue;
+        }
+        for dependency in &package.dependencies {
+            let ours = dependency.path.is_some();
+            if dependency.kind == DependencyKind::Development || !ours {
+                continue;
+            }
+            let to = dependency.name.as_str();
+            assert!(!PROGRAMS.contains(&to), "{name} imports the program {to}");
+            let allowed = PROGRAMS.contains(&name)
+                || arrows
+                    .get(name)
+                    .unwrap_or_else(|| panic!("{name} has no row in ARROWS"))
+                    .contains(&to);
+            assert!(allowed, "{name} imports {to}: no such arrow in the house");
+        }
+    }
+}
+
+#[test]
+fn pure_crates_import_nothing_that_does_io() {
+    for package in metadata().workspace_packages() {
+        for dependency in &package.dependencies {
+            let pure = PURE.contains(&package.name.as_str());
+            let impure = IMPURE.contains(&dependency.name.as_str());
+            if dependency.kind != DependencyKind::Development {
+                assert!(!(pure && impure), "{} imports {}", package.name, dependency.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_is_permissively_licensed_and_from_the_registry() {
+    let metadata = metadata();
+    let workspace = &metadata.workspace_members;
+    for package in metadata.packages.iter().filter(|p| !workspace.contains(&p.id)) {
+        let source = package.source.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(source.starts_with("registry+"), "{} comes from `{source}`", package.name);
+        let licence = package.license.as_deref().unwrap_or("none");
+        // One of the alternatives must consist of licences of the list.
+        let fits = licence.replace('/', " OR ").split(" OR ").any(|choice| {
+            choice
+                .split(" AND ")
+                .all(|part| LICENCES.contains(&part.trim().trim_matches(['(', ')']).trim()))
+        });
+        assert!(fits, "{} {} is licensed as `{licence}`", package.name, package.version);
+    }
+}
+
+#[test]
+fn no_file_swallows_the_house() {
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable"))
+        {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if !name.starts_with('.') && name != "target" && name != "itg-out" {
+                    folders.push(path);
+                }
+            } else if name.ends_with(".rs") {
+                let lines = fs::read_to_string(&path).expect("readable").lines().count();
+                assert!(lines <= MOST_LINES, "{} has {lines} lines: split it", path.display());
+            }
+        }
+    }
+}
