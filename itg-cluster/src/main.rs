@@ -35,7 +35,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = itg_cli::parse::<Cli>();
     cli.words.start();
     let done = match cli.command {
         Command::Run(args) => run::run(&args, cli.words),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use itg_cli::{Failure, Signals, WordArgs, finish, refuse, say};
-use itg_net::{Receiver, ReceiverOptions};
+use itg_net::{BindError, Receiver, ReceiverOptions};
 
 /// Port of the signalling channel.
 const CONTROL_PORT: u16 = 9000;
@@ -42,7 +42,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = itg_cli::parse::<Cli>();
     cli.words.start();
     finish("itg-recv", run(&cli))
 }
@@ -75,7 +75,10 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
         let signals = Signals::watch()?;
-        let receiver = Receiver::bind(options).map_err(refuse)?;
+        let receiver = Receiver::bind(options).map_err(|error| match error {
+            BindError::Log(_) => Failure::new(1, error).into(),
+            BindError::Socket(_) => refuse(error),
+        })?;
         if !cli.words.quiet {
             let addresses: Vec<_> = receiver.addresses().map(|a| a.to_string()).collect();
             say(format_args!(

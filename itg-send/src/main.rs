@@ -90,7 +90,7 @@ struct LogArgs {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = itg_cli::parse::<Cli>();
     cli.words.start();
     finish("itg-send", run(cli))
 }

@@ -57,6 +57,17 @@ impl Receiver {
         self.address.to_string()
     }
 
+    /// Starts a sender to it (these are the further arguments) and waits until it has begun. Works once,
+    /// on a receiver that was started with `-v`.
+    #[track_caller]
+    #[must_use]
+    pub fn begin(&self, args: &[&str]) -> Running {
+        let at = self.at();
+        let running = sender(&[&[at.as_str()], args].concat());
+        drop(self.running.line_with(" flows", READY));
+        running
+    }
+
     /// Ends it with SIGINT and waits for its summary.
     #[track_caller]
     #[must_use]

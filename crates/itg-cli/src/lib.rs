@@ -5,6 +5,7 @@
 //! choose an exit code.
 
 mod failure;
+mod generate;
 mod load;
 mod progress;
 mod sending;
@@ -12,6 +13,7 @@ mod signals;
 mod words;
 
 pub use failure::{Failure, finish, refuse};
+pub use generate::parse;
 pub use load::{LoadArgs, Loaded, draw_seed, load};
 pub use sending::{Sending, SendingResult, account, announce, send_plan};
 pub use signals::Signals;

@@ -1,7 +1,7 @@
 //! Words on stderr: `-q`, `-v`, and the environment variable `ITG_LOG` for those who look inside.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use clap::{ArgAction, Args};
 use tracing_subscriber::EnvFilter;
@@ -31,6 +31,7 @@ impl WordArgs {
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
             .without_time()
             .with_target(false)
             .init();

@@ -153,7 +153,7 @@ proptest! {
 #[test]
 fn heavy_bursts_do_not_make_counting_long() {
     let got = estimate(
-        "[[flow]]\nidt = 'exp(1s)'\non_off = ['constant(100ns)', 'constant(100ns)']\nduration = \
+        "[[flow]]\nidt = 'exp(1s)'\non_off = ['constant(20us)', 'constant(20us)']\nduration = \
          '1000s'",
     );
     assert_eq!(got.flows[0].method, Method::Means);

@@ -277,26 +277,21 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let first = self.blocked.len().saturating_sub(MOST);
         let watched = &self.blocked[first..];
         let flows = &self.flows;
-        let mut fds = [const { None }; MOST];
-        for (fd, &index) in fds.iter_mut().zip(watched) {
-            let socket = flows[index].tx.socket.socket.as_fd();
-            *fd = Some(PollFd::new(socket, PollFlags::POLLOUT));
-        }
         let mut ready = [false; MOST];
         {
-            let mut list: [PollFd<'_>; MOST] = std::array::from_fn(|i| {
-                fds[i].take().unwrap_or_else(|| {
-                    PollFd::new(flows[watched[0]].tx.socket.socket.as_fd(), PollFlags::empty())
-                })
+            // Places beyond the last watched flow repeat it and are not polled.
+            let last = watched.len() - 1;
+            let mut fds: [PollFd<'_>; MOST] = std::array::from_fn(|i| {
+                let socket = &flows[watched[i.min(last)]].tx.socket.socket;
+                PollFd::new(socket.as_fd(), PollFlags::POLLOUT)
             });
+            let fds = &mut fds[..watched.len()];
             let nanos = i64::try_from(timeout_ns).unwrap_or(i64::MAX);
             let timeout = TimeSpec::new(nanos / 1_000_000_000, nanos % 1_000_000_000);
-            match nix::poll::ppoll(&mut list[..watched.len()], Some(timeout), None) {
-                Ok(0) | Err(_) => {}
-                Ok(_) => {
-                    for (ready, fd) in ready.iter_mut().zip(&list[..watched.len()]) {
-                        *ready = fd.any().unwrap_or(true);
-                    }
+            // An interrupted wait is tried again by the caller.
+            if nix::poll::ppoll(fds, Some(timeout), None).is_ok_and(|count| count > 0) {
+                for (ready, fd) in ready.iter_mut().zip(fds) {
+                    *ready = fd.any().unwrap_or(true);
                 }
             }
         }

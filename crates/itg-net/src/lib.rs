@@ -22,6 +22,6 @@ mod window;
 
 pub use live::{FlowLive, FlowReading};
 pub use log::{Log, LogLimits, LogOutcome, Producer};
-pub use receiver::{Receiver, ReceiverOptions, ReceiverOutcome};
+pub use receiver::{BindError, Receiver, ReceiverOptions, ReceiverOutcome};
 pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};
 pub use socket::{SocketError, resolve};

@@ -44,6 +44,8 @@ impl Default for LogLimits {
 enum Job {
     Records(BlockBuf, SyncSender<BlockBuf>),
     Note(Box<Note>),
+    /// Answer with the number of records lost so far.
+    Settle(SyncSender<u64>),
 }
 
 /// What became of a log.
@@ -134,6 +136,23 @@ impl Log {
     #[must_use]
     pub fn error(&self) -> Option<String> {
         self.shared.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records that could not be written so far; blocks on their way are not counted yet.
+    #[must_use]
+    pub fn lost_records(&self) -> u64 {
+        self.shared.lost_records.load(Ordering::Relaxed)
+    }
+
+    /// Asks the writer for the number of lost records; the answer comes when all that was handed over
+    /// before has been written or lost.
+    #[must_use]
+    pub fn settle(&self) -> Receiver<u64> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        if self.jobs.send(Job::Settle(answer)).is_err() {
+            tracing::debug!("the log writer has ended");
+        }
+        answered
     }
 
     /// Where the log is.
@@ -273,6 +292,11 @@ impl Writer {
                     drop(give_back.try_send(block));
                 }
                 Ok(Job::Note(note)) => self.note(&note),
+                Ok(Job::Settle(answer)) => {
+                    // Who asked may have gone.
+                    let lost = self.shared.lost_records.load(Ordering::Relaxed);
+                    answer.try_send(lost).unwrap_or_default();
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }

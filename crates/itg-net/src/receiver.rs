@@ -1,7 +1,7 @@
 //! A receiver: answers senders on the signalling port, opens data sockets for their flows, and logs
 //! what arrives, for as long as it runs and for many senders at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
@@ -85,7 +85,20 @@ struct Shared {
     /// The common log is given back at the end.
     log: Mutex<Option<Log>>,
     next_log: AtomicUsize,
+    /// Logs that are being written for senders who asked for them.
+    own_logs: Mutex<BTreeSet<PathBuf>>,
     packets: AtomicU64,
+}
+
+/// Why a receiver cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// A socket, thread or directory that cannot be had.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A log that cannot be written; it is named.
+    #[error(transparent)]
+    Log(io::Error),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -129,7 +142,7 @@ impl Receiver {
     ///
     /// # Errors
     /// A port that is taken, a log that cannot be written: named, with what can be done.
-    pub fn bind(options: ReceiverOptions) -> Result<Self, SocketError> {
+    pub fn bind(options: ReceiverOptions) -> Result<Self, BindError> {
         let mut listeners = Vec::new();
         let mut addresses = vec![options.listen];
         if options.listen.ip().is_unspecified() {
@@ -161,7 +174,8 @@ impl Receiver {
                     return Err(SocketError::new(
                         format!("listening for senders on {address}"),
                         format!("{error}{hint}"),
-                    ));
+                    )
+                    .into());
                 }
             }
         }
@@ -169,15 +183,15 @@ impl Receiver {
             return Err(SocketError::new(
                 format!("listening for senders on {}", options.listen),
                 "no interface of this host has that address",
-            ));
+            )
+            .into());
         }
         let failed = |what: &str, error: &io::Error| SocketError::new(what, error.to_string());
         let rx = RxHandle::start("itg-receive").map_err(|e| failed("the receiving thread", &e))?;
         let mut log = None;
         if let Some(path) = &options.log {
             let info = log_info(&options);
-            let created = Log::create(path, info, LogLimits::default())
-                .map_err(|error| SocketError::new("the receiver's log", error.to_string()))?;
+            let created = Log::create(path, info, LogLimits::default()).map_err(BindError::Log)?;
             rx.ask(Command::Log { id: COMMON_LOG, producer: created.producer() });
             log = Some(created);
         }
@@ -185,7 +199,8 @@ impl Receiver {
             return Err(SocketError::new(
                 format!("--log-dir {}", dir.display()),
                 "there is no such directory: create it first",
-            ));
+            )
+            .into());
         }
         let shared = Arc::new(Shared {
             options,
@@ -195,6 +210,7 @@ impl Receiver {
             slots: Mutex::default(),
             log: Mutex::new(log),
             next_log: AtomicUsize::new(COMMON_LOG + 1),
+            own_logs: Mutex::default(),
             packets: AtomicU64::new(0),
         });
         Ok(Self { listeners, shared })
@@ -306,11 +322,14 @@ fn log_info(options: &ReceiverOptions) -> LogInfo {
 fn log_path(dir: &Path, name: &str) -> Result<PathBuf, String> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
-        (Some(Component::Normal(file)), None) if !name.ends_with('/') && name.len() <= 200 => {
+        (Some(Component::Normal(file)), None)
+            if !name.ends_with('/') && name.len() <= 200 && !name.contains(char::is_control) =>
+        {
             Ok(dir.join(file))
         }
         _ => Err(format!(
-            "log name `{name}`: give a plain file name; the receiver chooses the directory"
+            "log name `{}`: give a plain file name; the receiver chooses the directory",
+            name.escape_debug()
         )),
     }
 }
@@ -330,6 +349,8 @@ struct Session {
     boot_id: String,
     log: SessionLog,
     records: u64,
+    /// Records that the common log had lost before this session.
+    lost_before: u64,
 }
 
 /// Where this sender's packets are logged.
@@ -370,6 +391,7 @@ impl Session {
             boot_id: String::new(),
             log: SessionLog::None,
             records: 0,
+            lost_before: 0,
         }
     }
 
@@ -435,6 +457,7 @@ impl Session {
                 );
                 (self.run, self.seed, self.boot_id) = (run, seed, boot_id);
                 self.log = self.choose_log(recv_log);
+                self.lost_before = lock(&self.shared.log).as_ref().map_or(0, Log::lost_records);
             }
             ReceiverOutput::Open(spec) => {
                 let flow = spec.id;
@@ -488,8 +511,16 @@ impl Session {
             ),
             (Some(name), Some(dir)) => {
                 let created = log_path(dir, &name).and_then(|path| {
-                    Log::create(&path, log_info(options), LogLimits::default())
-                        .map_err(|error| error.to_string())
+                    if !lock(&self.shared.own_logs).insert(path.clone()) {
+                        return Err(format!(
+                            "log name `{name}`: another sender's log of that name is being \
+                             written; choose another name"
+                        ));
+                    }
+                    Log::create(&path, log_info(options), LogLimits::default()).map_err(|error| {
+                        lock(&self.shared.own_logs).remove(&path);
+                        error.to_string()
+                    })
                 });
                 match created {
                     Err(why) => SessionLog::Impossible(why),
@@ -598,19 +629,30 @@ impl Session {
         match std::mem::replace(&mut self.log, SessionLog::None) {
             SessionLog::None | SessionLog::Impossible(_) => None,
             SessionLog::Common => {
-                let log = lock(&self.shared.log);
-                log.as_ref().map(|log| LogSummary {
-                    file: log.path().display().to_string(),
-                    records: self.records,
-                    lost_records: 0,
-                    error: log.error(),
-                })
+                let shared = Arc::clone(&self.shared);
+                let (records, lost_before) = (self.records, self.lost_before);
+                let settling = tokio::task::spawn_blocking(move || {
+                    let settled = lock(&shared.log).as_ref().map(Log::settle)?;
+                    // The writer has ended when it does not answer; then all is as it was.
+                    let lost = settled.recv().unwrap_or(lost_before);
+                    // Exact for one sender at a time; of several at once, each may be told of all.
+                    let lost_records = (lost - lost_before).min(records);
+                    lock(&shared.log).as_ref().map(|log| LogSummary {
+                        file: log.path().display().to_string(),
+                        records: records - lost_records,
+                        lost_records,
+                        error: log.error(),
+                    })
+                });
+                settling.await.ok().flatten()
             }
             SessionLog::Own(id, log) => {
                 let shared = Arc::clone(&self.shared);
                 let closing = tokio::task::spawn_blocking(move || {
                     shared.rx.close_log(id);
-                    log.close()
+                    let outcome = log.close();
+                    lock(&shared.own_logs).remove(&outcome.file);
+                    outcome
                 });
                 closing.await.ok().map(|outcome| LogSummary {
                     file: outcome.file.display().to_string(),
@@ -684,9 +726,18 @@ mod tests {
     fn logs_stay_in_their_directory() {
         let dir = Path::new("logs");
         assert_eq!(log_path(dir, "a.itg"), Ok(dir.join("a.itg")));
-        for name in
-            ["", ".", "..", "/etc/passwd", "../x", "a/b", "a/", "./a/../../b", &"x".repeat(201)]
-        {
+        for name in [
+            "",
+            ".",
+            "..",
+            "/etc/passwd",
+            "../x",
+            "a/b",
+            "a/",
+            "./a/../../b",
+            "a\nb",
+            &"x".repeat(201),
+        ] {
             let error = log_path(dir, name).expect_err(name);
             assert!(error.contains("give a plain file name"), "{error}");
         }

@@ -94,6 +94,11 @@ pub fn resolve(text: &str, port: u16) -> Result<SocketAddr, SocketError> {
         return Ok(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope)));
     }
     if let Ok(ip) = host.parse::<IpAddr>() {
+        if matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+            return Err(fail(format!(
+                "a link-local address needs the interface of this host: write {ip}%eth0"
+            )));
+        }
         return Ok(SocketAddr::new(ip, port));
     }
     if host.is_empty() {
@@ -381,6 +386,11 @@ mod tests {
             ("[::1", Err("address `[::1`: `[` without `]`: write [2001:db8::1]:9000")),
             ("fe80::1%nope0", Err("address `fe80::1%nope0`: there is no interface `nope0`")),
             (":80", Err("address `:80`: the host is missing")),
+            (
+                "fe80::1",
+                Err("address `fe80::1`: a link-local address needs the interface of this host: \
+                     write fe80::1%eth0"),
+            ),
         ] {
             let got = resolve(text, 9000).map(|a| a.to_string()).map_err(|e| e.to_string());
             assert_eq!(got, want.map(str::to_owned).map_err(str::to_owned), "input {text:?}");

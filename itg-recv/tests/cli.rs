@@ -1,0 +1,46 @@
+//! `itg-recv` as it is seen from a shell: help, version, and requests that make no sense.
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_itg-recv"));
+    let Output { status, stdout, stderr } = command.args(args).output().expect("itg-recv");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    let (code, out, err) = run(&["--help"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for words in ["Exit codes", "--listen <ADDR[:PORT]>", "9000", "8999", "--once"] {
+        assert!(out.contains(words), "{words:?} is not in the help:\n{out}");
+    }
+    let (code, out, err) = run(&["--version"]);
+    let version = concat!("itg-recv ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(0), version, ""));
+}
+
+#[test]
+fn requests_that_make_no_sense_end_with_2_and_say_why() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = listener.local_addr().expect("an address").to_string();
+    for (args, words) in [
+        (&["--listen", taken.as_str()][..], "another receiver runs there"),
+        (&["--listen", "127.0.0.1:x"], "is not a port"),
+        (&["--listen", "127.0.0.1:70000"], "0 to 65535"),
+        (&["--listen", "fe80::1%nope0"], "there is no interface"),
+        (&["--listen", "192.0.2.1:0"], "192.0.2.1"),
+        (&["--data-port", "70000"], "65535"),
+        (&["--log-dir", "/does/not/exist", "--listen", "127.0.0.1:0"], "create it first"),
+        (&["--frobnicate"], "--frobnicate"),
+        (&["-q", "-v"], "cannot be used with"),
+        (&["unexpected"], "unexpected"),
+    ] {
+        let (code, out, err) = run(args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
+        assert!(err.contains(words), "{args:?} does not say {words:?}: {err}");
+        assert!(!err.contains("panicked"), "{args:?}: {err}");
+    }
+}

@@ -1,0 +1,171 @@
+//! What needs root on one host: full disks, and ICMP over loopback.
+#![allow(missing_docs, reason = "tests")]
+
+use std::time::Duration;
+
+use itg_tests::{
+    Receiver, Tmpfs, accounts, decode, in_parallel, json, lists, not_run, packets, send, sender,
+    temp_dir,
+};
+use nix::sys::signal::Signal;
+
+/// More records than fit on a disk of 1 MiB: 40 bytes each.
+const TOO_MANY: [&str; 6] = ["--idt", "constant(25us)", "--size", "64", "--packets", "45000"];
+
+/// The numbers in `log FILE: N records` and `(M records lost)`.
+#[track_caller]
+fn told(words: &str, file: &str) -> (u64, u64) {
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?} in {words}"));
+    let written = words.lines().filter(|line| line.starts_with("log ")).find_map(|line| {
+        line.contains(file)
+            .then(|| line.strip_suffix(" records")?.rsplit(' ').next().map(number))?
+    });
+    let lost = words.split(" records lost)").next().and_then(|text| text.rsplit('(').next());
+    (written.unwrap_or_else(|| panic!("no count in {words}")), number(lost.expect("split")))
+}
+
+/// The log is sound up to its end, which is missing; it holds as many records as its writer said.
+#[track_caller]
+fn holds(log: &str, records: u64) {
+    let done = decode(&[log, "--packets", "--format", "csv"]);
+    assert_eq!(done.out.lines().count() as u64, 1 + records, "{}", done.err);
+    let done = decode(&[log, "--format", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&done.out).expect("JSON");
+    let told = &report["manifest"]["logs"][0];
+    assert_eq!(told["records"], records, "{told}");
+    assert_eq!(told["complete"], false, "{told}");
+    for damage in report["damage"].as_array().expect("a list") {
+        assert_eq!(damage["len"], 0, "no byte of what was written is bad: {damage}");
+    }
+}
+
+#[test]
+fn a_full_disk_at_the_sender() {
+    if not_run() {
+        return;
+    }
+    let disk = Tmpfs::mount("1m");
+    let log = disk.join("send.itg").to_str().expect("UTF-8").to_owned();
+    let receiver = Receiver::start::<&str>(&[]);
+    let done = send(&[&[receiver.at().as_str(), "--log", &log], &TOO_MANY[..]].concat()).exits(1);
+    let done = done.says(&log).says("No space left on device").says("free some space");
+    let account = &accounts(&done.out)[0];
+    assert_eq!(account.sent, 45_000, "the run goes on without its log: {done}");
+    let (written, lost) = told(&done.err, &log);
+    assert!(written > 10_000, "{done}");
+    assert_eq!(written + lost, account.sent, "an exact account: {done}");
+    holds(&log, written);
+}
+
+#[test]
+fn a_full_disk_at_the_receiver() {
+    if not_run() {
+        return;
+    }
+    let disk = Tmpfs::mount("1m");
+    let log = disk.join("recv.itg").to_str().expect("UTF-8").to_owned();
+    let receiver = Receiver::start(&["--log", &log]);
+    let at = receiver.at();
+    let sent = send(&[&[at.as_str()], &TOO_MANY[..]].concat()).exits(1);
+    let sent = sent.says(&log).says("No space left on device");
+    let received = accounts(&sent.out)[0].received.expect("the receiver told");
+    receiver.running.signal(Signal::SIGINT);
+    let done = receiver.running.finish(Duration::from_secs(20)).exits(1);
+    let done = done.says(&log).says("No space left on device");
+    let (written, lost) = told(&done.err, &log);
+    assert_eq!(written + lost, received, "an exact account: {done}");
+    holds(&log, written);
+    assert_eq!(told(&sent.err, &log), (written, lost), "the sender is told the same: {sent}");
+}
+
+#[test]
+fn a_full_disk_at_the_receiver_of_a_log_that_was_asked_for() {
+    if not_run() {
+        return;
+    }
+    let disk = Tmpfs::mount("1m");
+    let receiver = Receiver::start(&["--log-dir".into(), disk.join("").into_os_string()]);
+    let at = receiver.at();
+    let args = [&[at.as_str(), "--recv-log", "wish.itg"], &TOO_MANY[..]].concat();
+    let done = send(&args).exits(1).says("wish.itg").says("No space left on device");
+    let (written, lost) = told(&done.err, "wish.itg");
+    assert_eq!(Some(written + lost), accounts(&done.out)[0].received, "{done}");
+    holds(disk.join("wish.itg").to_str().expect("UTF-8"), written);
+    // The receiver serves on, and says what is wrong with the next wish.
+    let done = send(&[at.as_str(), "--packets", "3", "--idt", "constant(1ms)"]).exits(0);
+    assert!(done.out.contains("both sides agree"), "{done}");
+    drop(std::fs::write(disk.join("filler"), vec![0; 1 << 20]));
+    let done = send(&[at.as_str(), "--packets", "3", "--recv-log", "next.itg"]);
+    assert!(matches!(done.code, Some(1 | 3)), "{done}");
+    assert!(format!("{}{}", done.out, done.err).contains("No space left on device"), "{done}");
+    drop(receiver.stop());
+}
+
+#[test]
+fn icmp_over_loopback() {
+    if not_run() {
+        return;
+    }
+    in_parallel(
+        &[
+            ("v4 owd", ("127.0.0.1:0", "owd")),
+            ("v4 rtt", ("127.0.0.1:0", "rtt")),
+            ("v6 owd", ("[::1]:0", "owd")),
+            ("v6 rtt", ("[::1]:0", "rtt")),
+        ],
+        |(listen, meter)| {
+            let dir = temp_dir();
+            let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+            let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+            let receiver = Receiver::listening(listen, &["--log", &theirs]);
+            let at = receiver.at();
+            let args = [at.as_str(), "--proto", "icmp", "--meter", meter, "--flows", "2"];
+            let laws = ["--idt", "exp(3ms)", "--size", "uniform(12,1400)", "--packets", "200"];
+            let running = sender(&[&args[..], &laws, &["--log", &ours]].concat());
+            let done = running.finish(Duration::from_secs(30)).exits(0);
+            drop(receiver.stop());
+            for account in accounts(&done.out) {
+                assert!(account.agreed && account.sent == 200, "{}", account.line);
+                let back = account.line.contains("200 replies came back, 0 did not");
+                assert_eq!(back, *meter == "rtt", "{}", account.line);
+            }
+            let joined = packets(&[&ours, &theirs]);
+            assert!(joined.iter().all(|packet| packet.arrived.is_some()));
+            for (flow, list) in lists(&joined) {
+                assert!(list.iter().map(|row| row.0).eq(0..200), "flow {flow}");
+            }
+            let report = json(&[&ours, &theirs]);
+            assert_eq!(report["total"]["packets"], 400, "{}", report["total"]);
+            assert_eq!(report["total"]["lost"], 0);
+        },
+    );
+}
+
+#[test]
+fn icmp_without_the_right_says_so() {
+    if not_run() {
+        return;
+    }
+    // As the user nobody, who may not open raw sockets.
+    let receiver = Receiver::start::<&str>(&[]);
+    let dir = temp_dir();
+    let copy = dir.path().join("itg-send");
+    std::fs::copy(itg_tests::program("itg-send"), &copy).expect("a copy that nobody may run");
+    let open = |path: &std::path::Path| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(path, mode).expect("ours");
+    };
+    open(dir.path());
+    open(&copy);
+    let mut command = std::process::Command::new(&copy);
+    std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+    std::os::unix::process::CommandExt::gid(&mut command, 65_534);
+    command.args([&receiver.at(), "--proto", "icmp", "--packets", "3"]);
+    let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(20));
+    let words = format!("{}{}", done.out, done.err);
+    if done.code != Some(0) {
+        // Where net.ipv4.ping_group_range lets everybody ping, it works.
+        let done = done.exits(3);
+        assert!(words.contains("ICMP needs root, CAP_NET_RAW"), "{done}");
+    }
+}

@@ -1,0 +1,410 @@
+//! Two hosts joined by a link; what both sides count is what a packet capture saw. Needs root.
+#![allow(missing_docs, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use itg_tests::{
+    Account, Capture, Output, Pair, Receiver, Running, Seen, accounts, in_parallel, json, lists,
+    not_run, packets, program, temp_dir,
+};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Starts `itg-send` on the sending host.
+fn sender(pair: &Pair, args: &[&str]) -> Running {
+    Running::start(pair.sender.command(&program("itg-send")).args(args))
+}
+
+/// Starts `itg-recv` on the receiving host, on its usual ports.
+fn receiver(pair: &Pair, log: &str) -> Receiver {
+    Receiver::run(pair.receiver.command(&program("itg-recv")).args(["-v", "--log", log]))
+}
+
+/// A run, its capture and its logs.
+struct Run {
+    done: Output,
+    accounts: Vec<Account>,
+    seen: Vec<Seen>,
+    report: Value,
+}
+
+/// Sends to a fresh receiver while everything on its link is captured.
+fn run(pair: &Pair, args: &[&str]) -> Run {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let receiver = receiver(pair, &theirs);
+    let capture = Capture::start(&pair.receiver);
+    let done = sender(pair, &[args, &["--log", &ours]].concat()).finish(LIMIT).exits(0);
+    let seen = capture.end();
+    drop(receiver.stop());
+    let accounts = accounts(&done.out);
+    let report = json(&[&ours, &theirs]);
+    let joined = packets(&[&ours, &theirs]);
+    let received: u64 = accounts.iter().filter_map(|account| account.received).sum();
+    let arrived = joined.iter().filter(|packet| packet.arrived.is_some()).count() as u64;
+    let rtt = args.windows(2).any(|two| two == ["--meter", "rtt"]);
+    if !rtt {
+        assert_eq!(arrived, received, "the logs against the account: {done}");
+    }
+    assert_eq!(lists(&joined).len(), accounts.len());
+    Run { done, accounts, seen, report }
+}
+
+impl Run {
+    /// All sides agree: nothing was lost.
+    fn agreed(&self) {
+        for account in &self.accounts {
+            assert!(account.agreed, "{}\n{}", account.line, self.done);
+        }
+    }
+
+    /// Source port of each flow, as the logs have it.
+    fn ports(&self) -> BTreeMap<u16, usize> {
+        let flows = self.report["flows"].as_array().expect("a list");
+        let of_flow = |(place, account): (usize, &Account)| {
+            let flow = flows.iter().find(|flow| flow["flow"] == account.flow).expect("in the logs");
+            let src = flow["src"].as_str().expect("an address");
+            (src.parse::<SocketAddr>().expect("with a port").port(), place)
+        };
+        self.accounts.iter().enumerate().map(of_flow).collect()
+    }
+}
+
+/// Packets and payload bytes of a flow, and its headers: handle and sequence number.
+type Datagrams = (u64, u64, BTreeSet<(u32, u64)>);
+
+/// Datagrams of a capture to this host, by source port.
+fn datagrams(seen: &[Seen], to: IpAddr) -> BTreeMap<u16, Datagrams> {
+    let mut flows = BTreeMap::<u16, Datagrams>::new();
+    for packet in seen.iter().filter(|packet| packet.is_udp() && packet.dst == to) {
+        let flow = flows.entry(packet.src_port).or_default();
+        flow.0 += 1;
+        flow.1 += packet.payload;
+        flow.2.insert(packet.header);
+    }
+    flows
+}
+
+/// Bytes of the streams of a capture to this port, by source port: from SYN to FIN.
+fn streams(seen: &[Seen], to: IpAddr, port: u16) -> BTreeMap<u16, u64> {
+    const FIN: u8 = 1;
+    const SYN: u8 = 2;
+    let mut flows = BTreeMap::<u16, (Option<u32>, Option<u32>)>::new();
+    let data = |packet: &&Seen| packet.is_tcp() && packet.dst == to && packet.dst_port == port;
+    for packet in seen.iter().filter(data) {
+        let flow = flows.entry(packet.src_port).or_default();
+        let (seq, flags) = packet.tcp;
+        if flags & SYN != 0 {
+            flow.0 = Some(seq.wrapping_add(1));
+        }
+        if flags & FIN != 0 {
+            flow.1 = Some(seq.wrapping_add(u32::try_from(packet.payload).expect("a segment")));
+        }
+    }
+    let length = |(port, (first, end)): (u16, (Option<u32>, Option<u32>))| {
+        let (first, end) = (first.expect("a SYN"), end.expect("a FIN"));
+        (port, u64::from(end.wrapping_sub(first)))
+    };
+    flows.into_iter().map(length).collect()
+}
+
+struct Case {
+    to: &'static str,
+    proto: &'static str,
+    meter: &'static str,
+}
+
+const fn case(to: &'static str, proto: &'static str, meter: &'static str) -> Case {
+    Case { to, proto, meter }
+}
+
+#[test]
+fn both_sides_agree_with_a_capture() {
+    if not_run() {
+        return;
+    }
+    in_parallel(
+        &[
+            ("udp v4", case("10.77.0.2", "udp", "owd")),
+            ("udp v6", case("fd77::2", "udp", "owd")),
+            ("udp v6 link-local", case("fe80::2%link0", "udp", "owd")),
+            ("udp v4 rtt", case("10.77.0.2", "udp", "rtt")),
+            ("tcp v4", case("10.77.0.2", "tcp", "owd")),
+            ("tcp v6", case("fd77::2", "tcp", "owd")),
+            ("tcp v6 link-local rtt", case("fe80::2%link0", "tcp", "rtt")),
+            ("icmp v4", case("10.77.0.2", "icmp", "owd")),
+            ("icmp v4 rtt", case("10.77.0.2", "icmp", "rtt")),
+            ("icmp v6", case("fd77::2", "icmp", "owd")),
+            ("icmp v6 link-local rtt", case("fe80::2%link0", "icmp", "rtt")),
+        ],
+        agrees_with_a_capture,
+    );
+}
+
+fn agrees_with_a_capture(case: &Case) {
+    let pair = Pair::new();
+    let args = [case.to, "--proto", case.proto, "--meter", case.meter, "--flows", "3"];
+    let laws = ["--idt", "exp(5ms)", "--size", "uniform(64,1400)", "--packets", "150"];
+    let run = run(&pair, &[&args[..], &laws].concat());
+    run.agreed();
+    assert_eq!(run.accounts.len(), 3, "{}", run.done);
+    let ip = case.to.split('%').next().expect("never empty");
+    let to: IpAddr = ip.parse().expect("an address");
+    let bytes: BTreeSet<u64> = run.accounts.iter().map(|account| account.sent_bytes).collect();
+    match case.proto {
+        "udp" => {
+            let ports = run.ports();
+            let captured = datagrams(&run.seen, to);
+            assert!(captured.keys().eq(ports.keys()), "{ports:?}");
+            for (port, (count, length, headers)) in captured {
+                let account = &run.accounts[ports[&port]];
+                assert_eq!((count, length), (account.sent, account.sent_bytes), "{}", account.line);
+                let handles: BTreeSet<u32> = headers.iter().map(|header| header.0).collect();
+                assert_eq!(handles.len(), 1, "one handle a flow");
+                assert!(headers.iter().map(|header| header.1).eq(0..account.sent));
+            }
+        }
+        "tcp" => {
+            let ports = run.ports();
+            let captured = streams(&run.seen, to, 8999);
+            assert!(captured.keys().eq(ports.keys()), "{ports:?} {captured:?}");
+            for (port, length) in captured {
+                let account = &run.accounts[ports[&port]];
+                assert_eq!(length, account.sent_bytes, "{}", account.line);
+            }
+        }
+        _ => {
+            let mut captured = BTreeMap::<u32, (u64, u64)>::new();
+            for echo in run.seen.iter().filter(|packet| packet.is_echo() && packet.dst == to) {
+                let flow = captured.entry(echo.header.0).or_default();
+                flow.0 += 1;
+                flow.1 += echo.payload;
+            }
+            assert!(captured.values().all(|flow| flow.0 == 150), "{captured:?}");
+            let lengths: BTreeSet<u64> = captured.values().map(|flow| flow.1).collect();
+            assert_eq!(lengths, bytes);
+        }
+    }
+}
+
+#[test]
+fn a_file_with_64_flows_agrees_with_a_capture() {
+    if not_run() {
+        return;
+    }
+    in_parallel(&[("v4", "10.77.0.2"), ("v6", "[fd77::2]")], |address| {
+        let pair = Pair::new();
+        let dir = temp_dir();
+        let file = dir.path().join("many.toml");
+        let text = format!(
+            "schema = 1\nname = \"many\"\nseed = 42\n[nodes]\na = {{ address = \"10.77.0.1\" }}\n\
+             b = {{ address = \"{address}\" }}\n\
+             [[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"exp(20ms)\"\nsize = \"uniform(64,1400)\"\n\
+             count = 32\npackets = 40\n\
+             [[flow]]\nfrom = \"a\"\nto = \"b\"\nproto = \"tcp\"\nidt = \"exp(20ms)\"\n\
+             size = \"uniform(100,1000)\"\ncount = 16\npackets = 40\n\
+             [[flow]]\nfrom = \"a\"\nto = \"b\"\nproto = \"icmp\"\nidt = \"exp(20ms)\"\n\
+             size = 100\ncount = 16\npackets = 40\n"
+        );
+        fs::write(&file, text).expect("a file");
+        let run = run(&pair, &["run", file.to_str().expect("UTF-8")]);
+        run.agreed();
+        assert_eq!(run.accounts.len(), 64, "{}", run.done);
+        assert!(run.done.out.contains("total: 2560 packets"), "{}", run.done);
+        let to: IpAddr = address.trim_matches(['[', ']']).parse().expect("an address");
+        let ports = run.ports();
+        let udp = datagrams(&run.seen, to);
+        assert_eq!(udp.len(), 32);
+        for (port, (count, length, headers)) in udp {
+            let account = &run.accounts[ports[&port]];
+            assert!(account.flow <= 32, "{}", account.line);
+            assert_eq!((count, length), (account.sent, account.sent_bytes), "{}", account.line);
+            assert_eq!(headers.len(), 40);
+        }
+        let tcp = streams(&run.seen, to, 8999);
+        assert_eq!(tcp.len(), 16);
+        for (port, length) in tcp {
+            let account = &run.accounts[ports[&port]];
+            assert_eq!(length, account.sent_bytes, "{}", account.line);
+        }
+        let echoes = run.seen.iter().filter(|packet| packet.is_echo() && packet.dst == to);
+        let headers: BTreeSet<_> = echoes.clone().map(|packet| packet.header).collect();
+        assert_eq!((echoes.count(), headers.len()), (640, 640));
+    });
+}
+
+#[test]
+fn socket_options_are_seen_on_the_link() {
+    if not_run() {
+        return;
+    }
+    let to_v4 = ["10.77.0.2", "--ttl", "17", "--dscp", "EF"];
+    let to_v6 = ["fd77::2", "--ttl", "17", "--dscp", "EF"];
+    in_parallel(
+        &[
+            ("udp v4", (to_v4, "udp")),
+            ("udp v6", (to_v6, "udp")),
+            ("tcp v4", (to_v4, "tcp")),
+            ("tcp v6", (to_v6, "tcp")),
+            ("icmp v4", (to_v4, "icmp")),
+            ("icmp v6", (to_v6, "icmp")),
+        ],
+        |(args, proto)| {
+            let pair = Pair::new();
+            let mut more = vec!["--proto", proto, "--packets", "20", "--interface", "link0"];
+            let v6 = args[0].contains(':');
+            let source = if v6 { "fd77::1" } else { "10.77.0.11" };
+            more.extend(["--source", source]);
+            if *proto != "icmp" {
+                more.extend(["--source-port", "40404", "--dest-port", "5005"]);
+            }
+            if *proto == "udp" {
+                more.extend(["--ecn", "ect0"]);
+            }
+            let run = run(&pair, &[&args[..], &more].concat());
+            run.agreed();
+            let to: IpAddr = args[0].parse().expect("an address");
+            let ours = |packet: &&Seen| {
+                packet.dst == to
+                    && match *proto {
+                        "udp" => packet.is_udp(),
+                        "tcp" => packet.is_tcp() && packet.dst_port == 5005,
+                        _ => packet.is_echo(),
+                    }
+            };
+            let sent: Vec<_> = run.seen.iter().filter(ours).collect();
+            assert!(sent.len() >= if *proto == "tcp" { 3 } else { 20 }, "{sent:?}");
+            for packet in sent {
+                assert_eq!(packet.ttl, 17, "{packet:?}");
+                assert_eq!(packet.tos >> 2, 46, "EF: {packet:?}");
+                assert_eq!(packet.tos & 3, if *proto == "udp" { 2 } else { 0 }, "{packet:?}");
+                assert_eq!(packet.src, source.parse::<IpAddr>().expect("an address"));
+                if *proto != "icmp" {
+                    assert_eq!((packet.src_port, packet.dst_port), (40404, 5005));
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn wishes_that_the_host_cannot_meet_are_refused() {
+    if not_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let dir = temp_dir();
+    let receiver = receiver(&pair, dir.path().join("recv.itg").to_str().expect("UTF-8"));
+    for (args, words) in [
+        (["--interface", "nope0"], "nope0"),
+        (["--source", "10.99.0.1"], "10.99.0.1"),
+        (["--source", "fd77::1"], "IP version"),
+    ] {
+        let done = sender(&pair, &[&["10.77.0.2", "--packets", "3"], &args[..]].concat());
+        let done = done.finish(LIMIT).within(Duration::from_secs(15));
+        assert!(matches!(done.code, Some(1..=3)), "{done}");
+        assert!(format!("{}{}", done.out, done.err).contains(words), "{done}");
+    }
+    drop(sender(&pair, &["fe80::2", "--packets", "3"]).finish(LIMIT).exits(2).says("%eth0"));
+    let done = sender(&pair, &["10.77.0.2", "--packets", "3"]).finish(LIMIT).exits(0);
+    assert!(done.out.contains("both sides agree"), "{done}");
+    drop(receiver.stop());
+}
+
+#[test]
+fn losses_are_what_the_link_lost() {
+    if not_run() {
+        return;
+    }
+    in_parallel(&[("v4", "10.77.0.2"), ("v6", "fd77::2")], |to| {
+        let pair = Pair::new();
+        pair.sender.tc("qdisc add dev link0 root tbf rate 1mbit burst 4kb limit 8kb");
+        let args = [to, "--rate", "3Mbps", "--size", "500", "--packets", "800"];
+        let run = run(&pair, &args);
+        let account = &run.accounts[0];
+        let to: IpAddr = to.parse().expect("an address");
+        let captured: u64 = datagrams(&run.seen, to).values().map(|flow| flow.0).sum();
+        let lost = account.sent - captured;
+        assert!(lost > 100, "the link is too narrow: {}", account.line);
+        assert_eq!(account.received, Some(captured), "{}", account.line);
+        let words = format!("{lost} packets lost in the network");
+        assert!(account.line.contains(&words), "{}", account.line);
+        let flows = run.report["flows"].as_array().expect("a list");
+        let flow = flows.iter().find(|flow| flow["side"] == "receiver").expect("the receiver's");
+        assert_eq!(flow["lost"], lost, "{flow}");
+        assert_eq!(flow["packets"], captured, "{flow}");
+        assert!(flow["loss_bursts"].as_u64() > Some(0), "{flow}");
+    });
+}
+
+#[test]
+fn a_link_that_is_cut_for_a_while_costs_packets_and_not_the_run() {
+    if not_run() {
+        return;
+    }
+    in_parallel(&[("at the sender", true), ("at the receiver", false)], |&at_sender| {
+        let pair = Pair::new();
+        let dir = temp_dir();
+        let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+        let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+        let receiver = receiver(&pair, &theirs);
+        let capture = Capture::start(&pair.receiver);
+        let args = ["10.77.0.2", "--idt", "constant(5ms)", "--packets", "500", "--log", &ours];
+        let running = sender(&pair, &args);
+        thread::sleep(Duration::from_millis(900));
+        let end = if at_sender { &pair.sender } else { &pair.receiver };
+        end.ip("link set link0 down");
+        thread::sleep(Duration::from_millis(600));
+        end.ip("link set link0 up");
+        let done = running.finish(LIMIT).exits(0);
+        let captured: u64 = datagrams(&capture.end(), "10.77.0.2".parse().expect("an address"))
+            .values()
+            .map(|flow| flow.0)
+            .sum();
+        drop(receiver.stop());
+        let account = &accounts(&done.out)[0];
+        assert_eq!(account.received, Some(captured), "{done}");
+        assert!((300..=460).contains(&captured), "{captured}: {done}");
+        let failed = 500 - account.sent;
+        if failed > 0 {
+            let words = format!("{failed} packets not taken by the sender's kernel");
+            assert!(account.line.contains(&words), "{}", account.line);
+        }
+        let joined = packets(&[&ours, &theirs]);
+        let arrived = joined.iter().filter(|packet| packet.arrived.is_some()).count() as u64;
+        assert_eq!((joined.len() as u64, arrived), (account.sent, captured), "{done}");
+        let last = joined.iter().rfind(|packet| packet.arrived.is_some()).map(|packet| packet.seq);
+        assert_eq!(last, Some(499), "the flow goes on when the link does");
+    });
+}
+
+#[test]
+fn a_receiver_behind_a_cut_link_is_given_up() {
+    if not_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let receiver = receiver(&pair, &theirs);
+    let args = ["10.77.0.2", "--idt", "constant(5ms)", "--duration", "60s", "--log", &ours];
+    let running = sender(&pair, &args);
+    thread::sleep(Duration::from_millis(900));
+    pair.receiver.ip("link set link0 down");
+    let done = running.finish(Duration::from_secs(30)).exits(4).says("not been heard of for 5s");
+    let account = &accounts(&done.out)[0];
+    assert_eq!(packets(&[&ours]).len() as u64, account.sent, "{done}");
+    // The receiver gives the sender up, too, and serves the next one.
+    drop(receiver.running.line_with("sender has not been heard of for 5s", LIMIT));
+    pair.receiver.ip("link set link0 up");
+    let done = sender(&pair, &["10.77.0.2", "--packets", "3"]).finish(LIMIT).exits(0);
+    assert!(done.out.contains("both sides agree"), "{done}");
+    drop(receiver.stop());
+}
