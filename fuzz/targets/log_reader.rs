@@ -4,7 +4,7 @@
 #![no_main]
 
 use itg_arena::{FLAG_CRC, HEADER_LEN, Header, MAGIC};
-use itg_record::{Item, LogReader};
+use itg_record::{Item, LogReader, RECORD_LEN};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -22,10 +22,11 @@ fn account(bytes: &[u8]) {
             Item::Damage(damage) => (damage.offset, damage.len),
             Item::Note { offset, .. } => (offset, block_len(bytes, offset)),
             Item::Records { offset, records, .. } => {
-                let len = records.raw().len();
-                assert_eq!(records.len() * 40, len);
-                assert_eq!(records.count() * 40, len);
-                (offset, (HEADER_LEN + len) as u64)
+                assert_eq!(records.raw().len(), records.len() * RECORD_LEN);
+                let header = Header::parse(&bytes[offset as usize..]).expect("a good block");
+                assert_eq!(records.len(), header.objects as usize);
+                assert_eq!(records.count(), header.objects as usize);
+                (offset, header.total_len)
             }
         };
         spans.push((offset, len));

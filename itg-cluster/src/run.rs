@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_cli::{
     Failure, LoadArgs, Loaded, Sending, SendingResult, Signals, WordArgs, account, announce,
-    refuse, say, send_plan,
+    draw_run, refuse, say, send_plan,
 };
 use itg_experiment::Manifest;
-use itg_net::{Receiver, ReceiverOptions, ReceiverOutcome};
+use itg_net::{LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
 use itg_stats::{Analysis, Options, Report};
 use tokio::sync::watch;
 
@@ -106,7 +106,9 @@ async fn both_sides(
     let receiver = Receiver::bind(ReceiverOptions {
         listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
         data_port: 0,
-        log: Some(out.join(RECEIVER_LOG)),
+        log: Some(LogTarget::File(out.join(RECEIVER_LOG))),
+        allow_log_servers: false,
+        secret: None,
         log_dir: None,
         once: false,
         program: "itg-cluster".to_owned(),
@@ -123,7 +125,8 @@ async fn both_sides(
     let sending = Sending {
         plan: &loaded.plan,
         program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
-        log: Some(out.join(SENDER_LOG)),
+        run: draw_run(),
+        log: Some(LogTarget::File(out.join(SENDER_LOG))),
         recv_log: None,
         progress: !words.quiet,
         settings,

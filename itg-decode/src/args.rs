@@ -12,7 +12,8 @@ use itg_core::units::{format_duration_ns, parse_duration_ns};
 /// Logs of a sender and of a receiver given together are joined on run and flow: the receiver's
 /// figures then know what was sent, how late and how faithfully. Data goes to stdout (or FILE),
 /// words go to stderr. A damaged log is decoded as far as it is good; the damage is listed, and the
-/// exit code is 1.
+/// exit code is 1. A log that is not closed (still being written, or its writer was killed) is decoded
+/// up to where it ends, with a note. Compacted logs are read like others.
 ///
 /// Exit codes: 0 done, 1 a log is damaged or cannot be read, 2 the request makes no sense.
 #[derive(Debug, Parser)]

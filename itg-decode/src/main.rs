@@ -69,6 +69,9 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     if taken == 0 {
         return Ok(false);
     }
+    for note in analysis.not_closed() {
+        tracing::warn!("{note}");
+    }
     for damage in analysis.damage() {
         tracing::error!("{damage}");
         sound = false;

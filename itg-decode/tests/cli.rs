@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use assert_cmd::cargo::cargo_bin;
-use common::{EPOCH, TestLog, run_of_two_flows, spec};
+use common::{EPOCH, TestLog, blocks, compacted, interleave, run_of_two_flows, spec};
 use itg_record::{Record, Side};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -198,8 +198,13 @@ fn damage_is_accounted_for_and_the_rest_is_decoded() {
     let middle = flipped.len() / 2;
     flipped[middle] ^= 4;
     dir.write("flipped.itg", &flipped);
-    dir.write("short.itg", &receiver[..receiver.len() - 100]);
-    for name in ["flipped.itg", "short.itg"] {
+    let mut small = compacted(&receiver);
+    let middle = small.len() / 2;
+    small[middle] ^= 4;
+    dir.write("small.itg", &small);
+    // Cut off, and not at the end of the file.
+    dir.write("torn.itg", &[&receiver[..receiver.len() - 100], &receiver].concat());
+    for name in ["flipped.itg", "small.itg", "torn.itg"] {
         let run = dir.decode(&[name, "--format", "json"]);
         assert_eq!(run.code, Some(1), "{name}: {}", run.err);
         assert!(
@@ -215,6 +220,71 @@ fn damage_is_accounted_for_and_the_rest_is_decoded() {
         let text = dir.decode(&[name]);
         assert_eq!(text.code, Some(1));
         assert!(text.out.contains("Damage: "), "{}", text.out);
+    }
+}
+
+#[test]
+fn a_log_that_is_not_closed_is_decoded_with_a_note() {
+    let dir = Dir::new();
+    let receiver = fs::read(dir.path("recv.itg")).unwrap();
+    let last = blocks(&receiver).last().unwrap().len();
+    let whole = dir.json(&["recv.itg"]);
+    let unfinished = "bytes at byte ";
+    for (name, cut, torn) in
+        [("whole-blocks.itg", last, false), ("half-a-block.itg", last / 2, true)]
+    {
+        dir.write(name, &receiver[..receiver.len() - cut]);
+        let run = dir.decode(&[name, "--format", "json"]);
+        assert_eq!(run.code, Some(0), "{name}: {}", run.err);
+        let note = "log 2 is not closed: it has no end note after block ";
+        assert!(
+            run.err.contains(note) && run.err.contains("or its writer was killed"),
+            "{}",
+            run.err
+        );
+        assert_eq!(run.err.contains(unfinished), torn, "{}", run.err);
+        let report: Value = serde_json::from_str(&run.out).unwrap();
+        assert_eq!((&report["flows"], &report["total"]), (&whole["flows"], &whole["total"]));
+        assert_eq!(report["damage"], Value::Array(vec![]));
+        assert_eq!(report["manifest"]["logs"][0]["complete"], false);
+        assert!(report["notices"].to_string().contains(note));
+        let text = dir.decode(&[name, "-q"]);
+        assert_eq!((text.code, text.err.as_str()), (Some(0), ""), "{}", text.err);
+        assert!(text.out.contains(&format!("Note: {name}: ")), "{}", text.out);
+    }
+    // While it grows, it is read at any time.
+    let mut packets = 0;
+    for len in (0..=receiver.len()).step_by(701) {
+        dir.write("live.itg", &receiver[..len]);
+        let run = dir.decode(&["live.itg", "--packets", "--format", "csv"]);
+        assert_eq!(run.code, Some(i32::from(len < blocks(&receiver)[0].len())), "{}", run.err);
+        let lines = run.out.lines().count();
+        assert!(lines >= packets, "{lines} lines of {len} bytes, {packets} before");
+        packets = lines;
+    }
+    assert!(packets > 100);
+}
+
+#[test]
+fn compacted_logs_and_logs_in_one_file_give_the_same_report() {
+    let dir = Dir::new();
+    let [sender, receiver] = ["send.itg", "recv.itg"].map(|name| fs::read(dir.path(name)).unwrap());
+    let forms: [&[&str]; 4] = [
+        &["--format", "json"],
+        &["--format", "csv", "--interval", "100ms"],
+        &["--packets", "--format", "csv"],
+        &[],
+    ];
+    let want = forms.map(|form| dir.decode(&[&["send.itg", "recv.itg"], form].concat()));
+    dir.write("send.itg", &compacted(&sender));
+    dir.write("recv.itg", &compacted(&receiver));
+    dir.write("server.itg", &interleave(&[&sender, &receiver]));
+    for (form, want) in forms.iter().zip(want) {
+        let got = dir.decode(&[&["send.itg", "recv.itg"], *form].concat());
+        assert_eq!((got.code, &got.out), (Some(0), &want.out), "{}", got.err);
+        let got = dir.decode(&[&["server.itg"], *form].concat());
+        let unnamed = want.out.replace("send.itg", "server.itg").replace("recv.itg", "server.itg");
+        assert_eq!((got.code, got.out), (Some(0), unnamed), "{}", got.err);
     }
 }
 

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use itg_cli::{Failure, Signals, WordArgs, finish, refuse, say};
+use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, refuse, say};
 use itg_net::{BindError, Receiver, ReceiverOptions};
+use itg_session::logs::Role;
 
 /// Port of the signalling channel.
 const CONTROL_PORT: u16 = 9000;
@@ -28,12 +29,14 @@ struct Cli {
     /// Port for the data of UDP and TCP flows that ask for no other one; 0: any free port
     #[arg(long, value_name = "PORT", default_value_t = 8999)]
     data_port: u16,
-    /// Log of all flows; an older file of that name is replaced
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
     /// Directory for logs that senders ask for with --recv-log; without it they are refused
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
+    /// Let senders have their logs sent to log servers that they name with --recv-log-server
+    #[arg(long)]
+    allow_log_servers: bool,
     /// End after the first sender has left
     #[arg(long)]
     once: bool,
@@ -53,10 +56,11 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     settings.insert("listen".to_owned(), listen.to_string());
     settings.insert("data-port".to_owned(), cli.data_port.to_string());
     settings.insert("once".to_owned(), cli.once.to_string());
-    for (name, path) in [("log", &cli.log), ("log-dir", &cli.log_dir)] {
-        let text = path.as_ref().map_or_else(|| "none".to_owned(), |p| p.display().to_string());
-        settings.insert(name.to_owned(), text);
-    }
+    let log_dir =
+        cli.log_dir.as_ref().map_or_else(|| "none".to_owned(), |d| d.display().to_string());
+    settings.insert("log-dir".to_owned(), log_dir);
+    settings.insert("log".to_owned(), cli.log.describe());
+    let run = format!("receiver-{}-{}", itg_net::host::name(), std::process::id());
     if !cli.words.quiet {
         let text: Vec<_> = settings.iter().map(|(key, value)| format!("{key} {value}")).collect();
         say(format_args!("itg-recv {}: {}", env!("CARGO_PKG_VERSION"), text.join(", ")));
@@ -64,8 +68,10 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let options = ReceiverOptions {
         listen,
         data_port: cli.data_port,
-        log: cli.log.clone(),
+        log: cli.log.target(&run, Role::Receiver)?,
         log_dir: cli.log_dir.clone(),
+        allow_log_servers: cli.allow_log_servers,
+        secret: cli.log.secret()?,
         once: cli.once,
         program: "itg-recv".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -76,7 +82,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     runtime.block_on(async {
         let signals = Signals::watch()?;
         let receiver = Receiver::bind(options).map_err(|error| match error {
-            BindError::Log(_) => Failure::new(1, error).into(),
+            BindError::Log(error) => log_failure(error),
             BindError::Socket(_) => refuse(error),
         })?;
         if !cli.words.quiet {
@@ -92,7 +98,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             outcome.sessions, outcome.packets
         ));
         if let Some(log) = outcome.log {
-            say(format_args!("log {}: {} records", log.file.display(), log.records));
+            say(format_args!("log {}: {} records", log.place, log.records));
             if let Some(error) = log.error {
                 let lost = log.lost_records;
                 return Err(Failure::new(1, format!("{error} ({lost} records lost)")).into());

@@ -5,17 +5,17 @@ mod flow_args;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use flow_args::FlowArgs;
 use itg_cli::{
-    LoadArgs, Sending, Signals, WordArgs, account, announce, draw_seed, finish, load, refuse, say,
-    send_plan,
+    LoadArgs, LogArgs, Sending, Signals, WordArgs, account, announce, draw_run, draw_seed, finish,
+    load, refuse, say, send_plan,
 };
 use itg_experiment::{Experiment, Plan, PlanInputs, PlannedFlow, Seed, Time};
+use itg_session::logs::Role;
 
 /// Port of the signalling channel of receivers.
 const CONTROL_PORT: u16 = 9000;
@@ -65,7 +65,7 @@ struct SingleArgs {
     #[arg(long, value_name = "N")]
     seed: Option<Seed>,
     #[command(flatten)]
-    logs: LogArgs,
+    logs: SendLogArgs,
 }
 
 #[derive(Debug, Args)]
@@ -76,17 +76,19 @@ struct RunArgs {
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
     #[command(flatten)]
-    logs: LogArgs,
+    logs: SendLogArgs,
 }
 
 #[derive(Debug, Args)]
-struct LogArgs {
-    /// Log of what is sent; an older file of that name is replaced
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
+struct SendLogArgs {
+    #[command(flatten)]
+    own: LogArgs,
     /// Name of a log that the receiver shall keep, in the directory of its --log-dir
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "recv_log_server")]
     recv_log: Option<String>,
+    /// Log server to which the receiver shall send its log (it must allow that): tcp://… or udp://…
+    #[arg(long, value_name = "URL")]
+    recv_log_server: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -100,7 +102,7 @@ struct Request {
     plan: Plan,
     receivers: BTreeMap<String, SocketAddr>,
     node: Option<String>,
-    logs: LogArgs,
+    logs: SendLogArgs,
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
@@ -118,11 +120,13 @@ fn run(cli: Cli) -> Result<ExitCode> {
         let signals = Signals::watch()?;
         let mut settings = BTreeMap::new();
         settings.insert("plan".to_owned(), request.plan.hash_text());
+        let run = draw_run();
         let sending = Sending {
             plan: &request.plan,
             program: ("itg-send", env!("CARGO_PKG_VERSION")),
-            log: request.logs.log,
-            recv_log: request.logs.recv_log,
+            log: request.logs.own.target(&run, Role::Sender)?,
+            run,
+            recv_log: request.logs.recv_log.or(request.logs.recv_log_server),
             progress: !words.quiet,
             settings,
         };
@@ -135,9 +139,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
         for (receiver, error) in &result.outcome.failures {
             say(format_args!("itg-send: receiver {receiver}: {error}"));
         }
-        let logs = result.outcome.log.iter().map(|log| {
-            (log.file.display().to_string(), log.records, log.lost_records, log.error.as_ref())
-        });
+        let logs = result
+            .outcome
+            .log
+            .iter()
+            .map(|log| (log.place.clone(), log.records, log.lost_records, log.error.as_ref()));
         let remote = result.outcome.remote_logs.iter().map(|(receiver, log)| {
             let file = format!("{} on {}", log.file, receiver.ip());
             (file, log.records, log.lost_records, log.error.as_ref())

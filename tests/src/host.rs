@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A directory that is removed at the end of the test.
+/// A directory that is removed at the end of the test; in memory where there is such a place, since
+/// programs wait for the disk at the end of their logs, and a disk may be busy for minutes.
 #[must_use]
 pub fn temp_dir() -> TempDir {
-    TempDir::with_prefix("itg-test-").expect("a temporary directory")
+    TempDir::with_prefix_in("itg-test-", "/dev/shm")
+        .or_else(|_| TempDir::with_prefix("itg-test-"))
+        .expect("a temporary directory")
 }
 
 /// Runs the rows of a table at the same time, one thread each; fails naming the rows that failed.

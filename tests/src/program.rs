@@ -46,7 +46,6 @@ pub struct Output {
 impl Output {
     /// Asserts the exit code, showing all words when it is another one.
     #[track_caller]
-    #[must_use]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "exit code of {self}");
         self
@@ -54,7 +53,6 @@ impl Output {
 
     /// Asserts that stderr says this.
     #[track_caller]
-    #[must_use]
     pub fn says(self, words: &str) -> Self {
         assert!(self.err.contains(words), "stderr lacks {words:?}: {self}");
         self
@@ -62,7 +60,6 @@ impl Output {
 
     /// Asserts that it took less than this.
     #[track_caller]
-    #[must_use]
     pub fn within(self, limit: Duration) -> Self {
         assert!(self.took < limit, "took {:?}, more than {limit:?}: {self}", self.took);
         self

@@ -70,7 +70,6 @@ impl Receiver {
 
     /// Ends it with SIGINT and waits for its summary.
     #[track_caller]
-    #[must_use]
     pub fn stop(self) -> Output {
         self.running.signal(Signal::SIGINT);
         self.running.finish(READY).exits(130)

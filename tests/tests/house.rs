@@ -19,7 +19,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session"]),
 ];
 /// Packages that build programs: they may import any crate, and nothing imports them.
-const PROGRAMS: [&str; 4] = ["itg-send", "itg-recv", "itg-decode", "itg-cluster"];
+const PROGRAMS: [&str; 5] = ["itg-send", "itg-recv", "itg-log", "itg-decode", "itg-cluster"];
 /// Packages that do no I/O: no runtime, no sockets, no system calls.
 const PURE: [&str; 6] =
     ["itg-core", "itg-arena", "itg-record", "itg-stats", "itg-session", "itg-experiment"];

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use clap::{CommandFactory, Parser, ValueEnum as _};
+use clap::{Parser, ValueEnum as _};
 use clap_complete::Shell;
 
 use crate::failure::Failure;

@@ -7,6 +7,7 @@
 mod failure;
 mod generate;
 mod load;
+mod log_args;
 mod progress;
 mod sending;
 mod signals;
@@ -15,6 +16,7 @@ mod words;
 pub use failure::{Failure, finish, refuse};
 pub use generate::parse;
 pub use load::{LoadArgs, Loaded, draw_seed, load};
-pub use sending::{Sending, SendingResult, account, announce, send_plan};
+pub use log_args::{LogArgs, read_secret};
+pub use sending::{Sending, SendingResult, account, announce, draw_run, log_failure, send_plan};
 pub use signals::Signals;
 pub use words::{WordArgs, say};

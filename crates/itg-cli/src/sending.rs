@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -11,10 +11,10 @@ use itg_core::flow::Payload;
 use itg_core::payload::Content;
 use itg_core::units::{format_bit_rate, format_bytes};
 use itg_experiment::{Plan, PlannedFlow};
-use itg_net::{FlowLive, FlowOutcome, SendFlow, SendJob, SendOutcome};
+use itg_net::{FlowLive, FlowOutcome, LogTarget, SendFlow, SendJob, SendOutcome};
 use itg_session::explain;
 
-use crate::failure::refuse;
+use crate::failure::{Failure, refuse};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::words::say;
@@ -23,11 +23,13 @@ use crate::words::say;
 pub struct Sending<'a> {
     /// The plan.
     pub plan: &'a Plan,
+    /// Run id (see [`draw_run`]).
+    pub run: String,
     /// Name and version of the program.
     pub program: (&'a str, &'a str),
     /// Log of what is sent.
-    pub log: Option<PathBuf>,
-    /// Name of a log that receivers are asked to keep.
+    pub log: Option<LogTarget>,
+    /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
     pub recv_log: Option<String>,
     /// Whether to show progress, on a terminal.
     pub progress: bool,
@@ -41,6 +43,12 @@ pub struct SendingResult {
     pub outcome: SendOutcome,
     /// The exit code of the command-line contract.
     pub code: u8,
+}
+
+/// A fresh run id: 32 hexadecimal digits.
+#[must_use]
+pub fn draw_run() -> String {
+    format!("{:016x}{:016x}", itg_net::host::random_u64(), itg_net::host::random_u64())
 }
 
 /// Sends the flows of a plan that `receiver` gives a receiver for; ends early on a signal.
@@ -67,10 +75,9 @@ pub async fn send_plan(
         });
         names.push(planned.name.clone());
     }
-    let run = format!("{:016x}{:016x}", itg_net::host::random_u64(), itg_net::host::random_u64());
     let progress = sending.progress.then(|| Progress::start(&flows, &names));
     let job = SendJob {
-        run,
+        run: sending.run,
         seed: plan.seed.0,
         flows,
         log: sending.log,
@@ -83,12 +90,19 @@ pub async fn send_plan(
     if let Some(progress) = progress {
         progress.end().await;
     }
-    let outcome = outcome?;
+    let outcome = outcome.map_err(log_failure)?;
     let code = match signals.exit_code() {
         Some(code) => code,
         None => itg_net::exit_code(&outcome),
     };
     Ok(SendingResult { outcome, code })
+}
+
+/// A log that cannot be had, with its exit code: 3 for a log server, 1 for a file.
+#[must_use]
+pub fn log_failure(error: io::Error) -> anyhow::Error {
+    let code = if error.kind() == io::ErrorKind::NotConnected { 3 } else { 1 };
+    Failure::new(code, error).into()
 }
 
 /// Contents by kind, each made once.

@@ -1,6 +1,6 @@
 //! Sockets, clocks, threads, batched I/O and pacing on real time: what drives the pure crates on a
-//! real host. All `unsafe` of the project's own code is here, in [`mmsg`] and `sys`, each with its
-//! reason.
+//! real host. All `unsafe` of the project's own code is here, in [`mmsg`] and `sys`, each with
+//! its reason.
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 
 pub mod clock;
@@ -11,6 +11,7 @@ pub mod host;
 mod icmp;
 mod live;
 mod log;
+mod logserver;
 pub mod mmsg;
 mod receiver;
 mod rx;
@@ -21,7 +22,8 @@ mod sys;
 mod window;
 
 pub use live::{FlowLive, FlowReading};
-pub use log::{Log, LogLimits, LogOutcome, Producer};
+pub use log::{LOG_PORT, Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
+pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
 pub use receiver::{BindError, Receiver, ReceiverOptions, ReceiverOutcome};
 pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};
 pub use socket::{SocketError, resolve};

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use itg_core::flow::{FlowSpec, Proto};
 use itg_record::{FlowInfo, LogInfo, Side};
+use itg_session::logs::Role;
 use itg_session::{
     FlowArrivals, FlowCounts, LogSummary, Message, OpenReply, OpenedFlow, PONG_FLOWS,
     ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, Timeouts,
@@ -23,7 +24,7 @@ use crate::clock;
 use crate::control::{Channel, Heard, sleep_until};
 use crate::host;
 use crate::live::FlowLive;
-use crate::log::{Log, LogLimits, LogOutcome};
+use crate::log::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl};
 use crate::rx::{Command, RxFlow, RxHandle};
 use crate::socket::{self, SocketError, plain};
 
@@ -44,9 +45,13 @@ pub struct ReceiverOptions {
     /// Data port of flows that do not ask for another one; 0 lets the system choose.
     pub data_port: u16,
     /// Log of all flows.
-    pub log: Option<PathBuf>,
+    pub log: Option<LogTarget>,
     /// Directory for logs that senders ask for; without it such wishes are refused.
     pub log_dir: Option<PathBuf>,
+    /// Whether senders may have their logs sent to a log server of their choice.
+    pub allow_log_servers: bool,
+    /// Secret of such log servers.
+    pub secret: Option<Vec<u8>>,
     /// End after the first sender has left.
     pub once: bool,
     /// Name of the program, for peers and logs.
@@ -86,7 +91,7 @@ struct Shared {
     log: Mutex<Option<Log>>,
     next_log: AtomicUsize,
     /// Logs that are being written for senders who asked for them.
-    own_logs: Mutex<BTreeSet<PathBuf>>,
+    own_logs: Mutex<BTreeSet<String>>,
     packets: AtomicU64,
 }
 
@@ -189,9 +194,10 @@ impl Receiver {
         let failed = |what: &str, error: &io::Error| SocketError::new(what, error.to_string());
         let rx = RxHandle::start("itg-receive").map_err(|e| failed("the receiving thread", &e))?;
         let mut log = None;
-        if let Some(path) = &options.log {
+        if let Some(target) = &options.log {
             let info = log_info(&options);
-            let created = Log::create(path, info, LogLimits::default()).map_err(BindError::Log)?;
+            let created =
+                Log::create(target, info, LogLimits::default()).map_err(BindError::Log)?;
             rx.ask(Command::Log { id: COMMON_LOG, producer: created.producer() });
             log = Some(created);
         }
@@ -506,30 +512,65 @@ impl Session {
         match (wish, &options.log_dir) {
             (None, _) if options.log.is_some() => SessionLog::Common,
             (None, _) => SessionLog::None,
+            (Some(wish), _) if wish.contains("://") => self
+                .own_log(self.server_of(&wish).map(|server| LogTarget::Server(Box::new(server)))),
             (Some(_), None) => SessionLog::Impossible(
                 "the receiver keeps no logs for senders: start it with --log-dir DIR".to_owned(),
             ),
             (Some(name), Some(dir)) => {
-                let created = log_path(dir, &name).and_then(|path| {
-                    if !lock(&self.shared.own_logs).insert(path.clone()) {
-                        return Err(format!(
+                let file = log_path(dir, &name).and_then(|path| {
+                    if lock(&self.shared.own_logs).insert(path.display().to_string()) {
+                        Ok(LogTarget::File(path))
+                    } else {
+                        Err(format!(
                             "log name `{name}`: another sender's log of that name is being \
                              written; choose another name"
-                        ));
+                        ))
                     }
-                    Log::create(&path, log_info(options), LogLimits::default()).map_err(|error| {
-                        lock(&self.shared.own_logs).remove(&path);
-                        error.to_string()
-                    })
                 });
-                match created {
-                    Err(why) => SessionLog::Impossible(why),
-                    Ok(log) => {
-                        let id = self.shared.next_log.fetch_add(1, Ordering::Relaxed);
-                        self.shared.rx.ask(Command::Log { id, producer: log.producer() });
-                        SessionLog::Own(id, log)
+                self.own_log(file)
+            }
+        }
+    }
+
+    /// The log server that a sender wishes its packets' log to go to.
+    fn server_of(&self, wish: &str) -> Result<LogServerTarget, String> {
+        if !self.shared.options.allow_log_servers {
+            return Err("the receiver sends no logs to servers that senders name: start it with \
+                        --allow-log-servers"
+                .to_owned());
+        }
+        let url: LogUrl = tokio::task::block_in_place(|| wish.parse())
+            .map_err(|error: SocketError| error.to_string())?;
+        Ok(LogServerTarget {
+            transport: url.transport,
+            address: url.address,
+            run: self.run.clone(),
+            role: Role::Receiver,
+            secret: self.shared.options.secret.clone(),
+            spool: None,
+        })
+    }
+
+    /// Starts a log of this session's own.
+    fn own_log(&self, target: Result<LogTarget, String>) -> SessionLog {
+        let info = log_info(&self.shared.options);
+        let created = target.and_then(|target| {
+            // Registering with a log server takes a round trip or, when it is away, some seconds.
+            tokio::task::block_in_place(|| Log::create(&target, info, LogLimits::default()))
+                .map_err(|error| {
+                    if let LogTarget::File(path) = &target {
+                        lock(&self.shared.own_logs).remove(&path.display().to_string());
                     }
-                }
+                    error.to_string()
+                })
+        });
+        match created {
+            Err(why) => SessionLog::Impossible(why),
+            Ok(log) => {
+                let id = self.shared.next_log.fetch_add(1, Ordering::Relaxed);
+                self.shared.rx.ask(Command::Log { id, producer: log.producer() });
+                SessionLog::Own(id, log)
             }
         }
     }
@@ -638,7 +679,7 @@ impl Session {
                     // Exact for one sender at a time; of several at once, each may be told of all.
                     let lost_records = (lost - lost_before).min(records);
                     lock(&shared.log).as_ref().map(|log| LogSummary {
-                        file: log.path().display().to_string(),
+                        file: log.place().to_owned(),
                         records: records - lost_records,
                         lost_records,
                         error: log.error(),
@@ -651,11 +692,11 @@ impl Session {
                 let closing = tokio::task::spawn_blocking(move || {
                     shared.rx.close_log(id);
                     let outcome = log.close();
-                    lock(&shared.own_logs).remove(&outcome.file);
+                    lock(&shared.own_logs).remove(&outcome.place);
                     outcome
                 });
                 closing.await.ok().map(|outcome| LogSummary {
-                    file: outcome.file.display().to_string(),
+                    file: outcome.place,
                     records: outcome.records,
                     lost_records: outcome.lost_records,
                     error: outcome.error,

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -27,14 +26,14 @@ use crate::control::{Channel, Heard, sleep_until};
 use crate::engine::{Engine, StopSignal, TxEnded, TxFlow};
 use crate::host;
 use crate::live::FlowLive;
-use crate::log::{Log, LogLimits, LogOutcome, Producer};
+use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use crate::rx::{Command, RxFlow, RxHandle};
 use crate::socket::{self, DataSocket};
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
 /// Packets that are counted at most to tell how many an overloaded flow did not send.
-const MOST_COUNTED: usize = 100_000_000;
+const MOST_COUNTED: usize = 10_000_000;
 /// How long a receiver's signalling port may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -61,8 +60,8 @@ pub struct SendJob {
     /// The flows, with different numbers.
     pub flows: Vec<SendFlow>,
     /// Log of what is sent.
-    pub log: Option<PathBuf>,
-    /// Name of a log that receivers are asked to keep.
+    pub log: Option<LogTarget>,
+    /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
     pub recv_log: Option<String>,
     /// Name of the program, for peers and logs.
     pub program: String,
@@ -137,7 +136,7 @@ pub async fn send(
     stop: watch::Receiver<Option<String>>,
 ) -> std::io::Result<SendOutcome> {
     let mut log = None;
-    if let Some(path) = job.log.clone() {
+    if let Some(target) = job.log.clone() {
         let info = host::log_info(
             Side::Sender,
             &job.program,
@@ -147,7 +146,7 @@ pub async fn send(
             job.settings.clone(),
         );
         let created =
-            tokio::task::spawn_blocking(move || Log::create(&path, info, LogLimits::default()));
+            tokio::task::spawn_blocking(move || Log::create(&target, info, LogLimits::default()));
         log = Some(created.await.map_err(std::io::Error::other)??);
     }
     let (reports, reported) = mpsc::unbounded_channel();
@@ -516,9 +515,15 @@ impl Run {
         let flow = self.job.flows[place].flow.clone();
         if end.behind {
             let (next_seq, schedule) = (totals.next_seq, flow.schedule());
-            let counting = tokio::task::spawn_blocking(move || schedule.take(MOST_COUNTED).count());
-            let planned = counting.await.unwrap_or(0) as u64;
-            totals.skipped += planned.saturating_sub(next_seq);
+            let sent = usize::try_from(next_seq).unwrap_or(usize::MAX);
+            let counting =
+                tokio::task::spawn_blocking(move || schedule.skip(sent).take(MOST_COUNTED).count());
+            let left_out = counting.await.unwrap_or(0);
+            totals.skipped += left_out as u64;
+            if left_out == MOST_COUNTED {
+                totals.reason +=
+                    "; so many packets were left out that the rest of them was not counted";
+            }
         }
         if let Some(notes) = &mut self.notes {
             notes.note(Note::FlowEnd(FlowEnd {

@@ -328,7 +328,7 @@ pub(crate) fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// Asks for a large buffer; beyond the system's limit only root gets it.
-fn enlarge(socket: &Socket, receive: bool) {
+pub(crate) fn enlarge(socket: &Socket, receive: bool) {
     let (size, force) = if receive {
         (RECEIVE_BUFFER, libc::SO_RCVBUFFORCE)
     } else {

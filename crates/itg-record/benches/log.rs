@@ -1,9 +1,10 @@
-//! Speed of the log: appending records in place, sealing included, and reading them back.
+//! Speed of the log: appending records in place, sealing included, reading them back, and the same
+//! of compacted logs.
 
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use itg_record::{BlockBuf, Item, LogBuilder, LogReader, Record};
+use itg_record::{BlockBuf, Item, LogBuilder, LogReader, Record, compact};
 
 const BLOCK_RECORDS: usize = 1600;
 const RECORDS: u32 = 1_000_000;
@@ -13,8 +14,19 @@ fn record(k: u32) -> Record {
     Record::received(k % 64, u64::from(k), 512, t, t + 80_000, t + 95_000, 64, 0)
 }
 
+/// As a receiver sees a constant rate: gaps and delays with the jitter of a real host.
+fn jittery(k: u32) -> Record {
+    let mut noise = u64::from(k).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    noise ^= noise >> 29;
+    noise = noise.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let sent = 1_795_000_000_000_000_000 + u64::from(k) * 100_000 + noise % 400;
+    let arrived = sent + 40_000 + (noise >> 16) % 900;
+    let read = arrived + 4_500 + (noise >> 32) % 300 + u64::from(k.is_multiple_of(37)) * 11_000;
+    Record::received(1, u64::from(k), 512, sent, arrived, read, 64, 0)
+}
+
 /// A log of a million records, without notes.
-fn log() -> Vec<u8> {
+fn log(record: fn(u32) -> Record) -> Vec<u8> {
     let mut builder = LogBuilder::new(1);
     let mut buf = BlockBuf::new(BLOCK_RECORDS);
     let mut bytes = Vec::new();
@@ -51,22 +63,42 @@ fn append(c: &mut Criterion) {
 }
 
 fn read(c: &mut Criterion) {
-    let bytes = log();
     let mut group = c.benchmark_group("read");
     group.throughput(Throughput::Elements(u64::from(RECORDS)));
-    group.bench_function("checked blocks, every record looked at", |b| {
-        b.iter(|| {
-            let mut sum = 0_u64;
-            for item in LogReader::new(black_box(&bytes)) {
-                if let Item::Records { records, .. } = item {
-                    sum += records.map(|r| r.b - r.a + u64::from(r.size) + r.seq).sum::<u64>();
+    let compacted = compact(&log(jittery)).collect::<Vec<_>>().concat();
+    for (name, bytes) in [
+        ("checked blocks, every record looked at", log(record)),
+        ("the same, compacted", compacted),
+    ] {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let mut sum = 0_u64;
+                for item in LogReader::new(black_box(&bytes)) {
+                    if let Item::Records { records, .. } = item {
+                        sum += records.map(|r| r.b - r.a + u64::from(r.size) + r.seq).sum::<u64>();
+                    }
                 }
-            }
-            sum
+                sum
+            });
         });
-    });
+    }
     group.finish();
 }
 
-criterion_group!(benches, append, read);
+fn columns(c: &mut Criterion) {
+    let mut group = c.benchmark_group("compact");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(u64::from(RECORDS)));
+    for (name, record) in
+        [("one flow, jittery", jittery as fn(u32) -> Record), ("64 flows", record)]
+    {
+        let bytes = log(record);
+        group.bench_function(name, |b| {
+            b.iter(|| compact(black_box(&bytes)).map(|piece| piece.len()).sum::<usize>());
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, append, read, columns);
 criterion_main!(benches);

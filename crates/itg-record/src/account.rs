@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use itg_arena::HEADER_LEN;
+use zerocopy::IntoBytes;
 
 use crate::block::{Block, Body};
 use crate::note::{LogEnd, Note};
-use crate::read::Damage;
+use crate::read::{Cause, Damage};
 
 /// Checksum and place of a block.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub(crate) struct Account {
     pub(crate) log: u32,
     log_id: u32,
     seen: BTreeMap<u32, Seen>,
-    /// Where record blocks are, by their checksum.
-    contents: BTreeMap<u32, u64>,
+    /// Where records are and how many, by their checksum.
+    contents: BTreeMap<u32, (u64, usize)>,
     /// Number of the block read last.
     last: u32,
     /// Where the block read last ends.
@@ -94,9 +94,13 @@ impl Account {
         let Body::Records(records) = &block.body else {
             return None;
         };
-        let offset = *self.contents.get(&block.crc)?;
-        let body = file[usize::try_from(offset).ok()?..].get(HEADER_LEN..)?;
-        body.starts_with(records.raw()).then_some(offset)
+        let &(offset, count) = self.contents.get(&block.crc)?;
+        if count != records.len() {
+            return None;
+        }
+        let before = Block::check(&file[usize::try_from(offset).ok()?..]).ok()?;
+        let Body::Records(before) = &before.body else { return None };
+        (before.rest().as_bytes() == records.rest().as_bytes()).then_some(offset)
     }
 
     /// Enters the number of a block.
@@ -113,18 +117,25 @@ impl Account {
             && records.len() > 0
         {
             self.records += records.len() as u64;
-            self.contents.entry(block.crc).or_insert(offset);
+            self.contents.entry(block.crc).or_insert_with(|| (offset, records.len()));
         }
         if let Some(Note::End(end)) = note {
             self.end = Some(*end);
         }
     }
 
+    /// Whether its end has been read.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Everything that is wrong with the log as a whole.
     pub(crate) fn finish(&self) -> Vec<Damage> {
         let id = self.log_id;
         let mut found = Vec::new();
-        let mut say = |offset, reason| found.push(Damage { offset, len: 0, reason });
+        let mut say = |offset, reason| {
+            found.push(Damage { offset, len: 0, cause: Cause::Damaged, reason });
+        };
         let mut next = 0;
         let blocks = self.end.map_or(u64::MAX, |end| end.blocks);
         for (&no, seen) in &self.seen {
@@ -141,10 +152,11 @@ impl Account {
         match self.end {
             None => {
                 let reason = format!(
-                    "log {id} was not closed: no end note after block {}; what follows is unknown",
+                    "log {id} is not closed: it has no end note after block {}; it is still being \
+                     written, or its writer was killed",
                     self.last
                 );
-                say(self.tail, reason);
+                found.push(Damage { offset: self.tail, len: 0, cause: Cause::NotClosed, reason });
             }
             Some(end) => {
                 if let Some(what) = missing(next, blocks) {

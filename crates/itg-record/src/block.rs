@@ -1,12 +1,15 @@
 //! Blocks: flat clusters that hold records or one note, and the buffer in which records are placed.
 //!
 //! A buffer is allocated once; appending copies 40 bytes and sealing reads the block once for its
-//! checksum. Checking a block is linear in its length and allocates nothing.
+//! checksum. Checking a block is linear in its length and allocates nothing, but for a column block,
+//! whose records are decoded into memory of their own.
 
 use itg_arena::{ClusterError, Flat, HEADER_LEN, Header, schema_hash, seal_flat};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
-use crate::record::{RECORD_LEN, RawRecord, Record};
+use crate::columns::{COLUMNS_SCHEMA, ColumnsError, may_hold};
+use crate::record::{RECORD_LEN, Record};
+use crate::records::Records;
 
 /// Largest block in bytes, its header included: 16 MiB.
 pub const MAX_BLOCK_LEN: usize = 16 << 20;
@@ -122,9 +125,12 @@ pub(crate) enum Body<'a> {
 /// A checked block.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
+    /// Schema in its header.
+    pub(crate) schema: u64,
     pub(crate) log_id: u32,
     pub(crate) block_no: u32,
-    /// CRC-32C of the body.
+    /// CRC-32C of the note, or of the records as they lie in a record block: equal for a record block
+    /// and the column block made of it.
     pub(crate) crc: u32,
     /// Length in bytes, header included.
     pub(crate) len: usize,
@@ -141,7 +147,7 @@ pub enum BlockError {
     #[error("the block has no checksum: every block of a log has one")]
     NoCrc,
     /// A cluster of something else, or of another version.
-    #[error("schema {got:#018x} is neither a record block nor a note block of this version")]
+    #[error("schema {got:#018x} is no record, column or note block of this version")]
     Schema {
         /// Schema in the header.
         got: u64,
@@ -154,6 +160,9 @@ pub enum BlockError {
         /// Bytes of the body.
         body: u64,
     },
+    /// A column block that does not say what its records are.
+    #[error(transparent)]
+    Columns(#[from] ColumnsError),
     /// A note block with another number of documents than one.
     #[error("the note block says {objects} documents: expected 1")]
     NoteCount {
@@ -182,60 +191,26 @@ impl<'a> Block<'a> {
             RECORD_SCHEMA if u64::from(objects) * RECORD_LEN as u64 != body => {
                 return Err(BlockError::Count { objects, body });
             }
+            COLUMNS_SCHEMA if !may_hold(objects, header.total_len) => {
+                return Err(ColumnsError::Count { objects, len: header.total_len }.into());
+            }
             NOTE_SCHEMA if objects != 1 => return Err(BlockError::NoteCount { objects }),
-            RECORD_SCHEMA | NOTE_SCHEMA => {}
+            RECORD_SCHEMA | COLUMNS_SCHEMA | NOTE_SCHEMA => {}
             got => return Err(BlockError::Schema { got }),
         }
         let (flat, len) = Flat::check(bytes, MAX_BLOCK_LEN)?;
         if !flat.has_crc() {
             return Err(BlockError::NoCrc);
         }
-        let body = if header.schema == NOTE_SCHEMA {
-            Body::Note(flat.body())
-        } else {
-            Body::Records(Records::check(flat.body())?)
+        let (body, crc) = match header.schema {
+            NOTE_SCHEMA => (Body::Note(flat.body()), header.crc),
+            RECORD_SCHEMA => (Body::Records(Records::plain(flat.body())?), header.crc),
+            _ => {
+                let (records, crc) = Records::columns(flat.body(), objects)?;
+                (Body::Records(records), crc)
+            }
         };
         let (log_id, block_no) = split_tag(header.tag);
-        Ok(Self { log_id, block_no, crc: header.crc, len, body })
+        Ok(Self { schema: header.schema, log_id, block_no, crc, len, body })
     }
 }
-
-/// The records of a checked block, in the order in which they were written.
-#[derive(Clone, Debug)]
-pub struct Records<'a> {
-    raw: std::slice::Iter<'a, RawRecord>,
-}
-
-impl<'a> Records<'a> {
-    /// Checks the kind of every record of a body whose length is a multiple of a record's.
-    fn check(body: &'a [u8]) -> Result<Self, BlockError> {
-        let raw = <[RawRecord]>::ref_from_bytes(body).expect("the length was compared before");
-        let bad = raw.iter().enumerate().find_map(|(i, r)| r.bad_kind().map(|got| (i, got)));
-        match bad {
-            Some((index, got)) => Err(BlockError::Kind { index, got }),
-            None => Ok(Self { raw: raw.iter() }),
-        }
-    }
-
-    /// The bytes of the records that have not been taken yet, as they are in the log.
-    #[must_use]
-    pub fn raw(&self) -> &'a [u8] {
-        self.raw.as_slice().as_bytes()
-    }
-}
-
-impl Iterator for Records<'_> {
-    type Item = Record;
-
-    #[inline]
-    fn next(&mut self) -> Option<Record> {
-        self.raw.next().map(RawRecord::record)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.raw.size_hint()
-    }
-}
-
-impl ExactSizeIterator for Records<'_> {}
-impl std::iter::FusedIterator for Records<'_> {}

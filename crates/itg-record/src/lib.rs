@@ -4,7 +4,9 @@
 //! buffer is sealed and leaves as a *block*, a flat cluster of `itg-arena`. A log file is a sequence
 //! of blocks and nothing else: record blocks, and [`Note`] blocks that describe the log, its flows and
 //! its clocks in JSON. [`LogBuilder`] numbers the blocks, [`LogReader`] finds them again, and accounts
-//! for every byte and every block number of a damaged file.
+//! for every byte and every block number of a damaged file. [`compact`] turns the record blocks of a
+//! log into column blocks, which hold the same records in a fraction of the bytes; [`expand`] turns
+//! them back. The reader hands out the records of both.
 //!
 //! This crate works on byte slices: files and threads belong to its users. The byte tables are in
 //! `docs/formats.md`. Source: D-ITG's binary logs for what is recorded; the layout is ours.
@@ -12,14 +14,24 @@
 mod account;
 mod block;
 mod build;
+mod columns;
+mod compact;
+mod facts;
+mod frames;
 mod note;
 mod read;
 mod record;
+mod records;
+mod scan;
 
 pub use block::{
-    BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA, RECORD_SCHEMA, Records,
+    BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA, RECORD_SCHEMA,
 };
 pub use build::{LogBuilder, note_block};
+pub use columns::{COLUMNS_SCHEMA, ColumnsError, MAX_RECORDS_PER_BYTE};
+pub use compact::{Rewrite, compact, expand};
+pub use facts::BlockFacts;
 pub use note::{ClockPair, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side};
-pub use read::{Damage, Item, LogReader};
+pub use read::{Cause, Damage, Item, LogReader};
 pub use record::{Kind, RECORD_LEN, Record, flag};
+pub use records::{PackedRecords, Records};

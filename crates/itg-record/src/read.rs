@@ -5,24 +5,21 @@
 //! either in a block that is handed out or in a [`Damage`]; block numbers that are missing, repeated
 //! or out of order are damages too, without bytes when there are none to point at.
 //!
-//! Costs: each byte is read once where the log is good. In a damaged log, false headers make the
-//! reader look at bytes again; after [`FALSE_BYTES_PER_BYTE`] times the length of the file it stops
-//! searching and declares the rest damaged, so that the time is linear for any bytes whatever. Nothing
-//! is copied but the notes.
+//! A log without an end is no damaged log: it is still being written, or its writer was killed. What
+//! is there is handed out, and the missing end has a [`Cause`] of its own.
+//!
+//! Costs: time linear in the length of the file, whatever is in it. Nothing is copied but the notes,
+//! and the records of column blocks, which are decoded one block at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use itg_arena::{ClusterError, Header, MAGIC};
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Verdict};
-use crate::block::{Block, BlockError, Body, Records, split_tag};
+use crate::block::{Block, Body};
 use crate::note::Note;
-
-/// How many bytes of false blocks the search may check for each byte of the file.
-const FALSE_BYTES_PER_BYTE: u64 = 8;
-/// And how many in any case.
-const FALSE_BYTES_FREE: u64 = 64 << 20;
+use crate::records::Records;
+use crate::scan::{Gap, Looks, Piece, Scan};
 
 /// Something in a log that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +29,21 @@ pub struct Damage {
     /// How many bytes are left out; 0 when the damage is about blocks that are absent, out of order
     /// or contradict each other.
     pub len: u64,
+    /// Whether it is one at all.
+    pub cause: Cause,
     /// What is wrong, for people.
     pub reason: String,
+}
+
+/// What a [`Damage`] comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Bytes or blocks that were written are not there, or not as they were written.
+    Damaged,
+    /// The log has no end yet: it is still being written, or its writer was killed. What was written
+    /// before is all there.
+    NotClosed,
 }
 
 /// What a good block holds.
@@ -79,17 +89,12 @@ pub enum Item<'a> {
 /// log of the same id starts.
 #[derive(Debug)]
 pub struct LogReader<'a> {
-    bytes: &'a [u8],
-    pos: usize,
-    /// The good block at `pos`, when a search has found it.
-    found: Option<Block<'a>>,
+    scan: Scan<'a>,
     /// Logs by their id.
     open: BTreeMap<u32, Account>,
     /// Logs so far.
     logs: u32,
     pending: VecDeque<Item<'a>>,
-    /// Bytes of false blocks that the search may still check.
-    patience: u64,
     finished: bool,
 }
 
@@ -97,82 +102,32 @@ impl<'a> LogReader<'a> {
     /// A reader of a whole file.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        let patience = FALSE_BYTES_PER_BYTE * bytes.len() as u64 + FALSE_BYTES_FREE;
         Self {
-            bytes,
-            pos: 0,
-            found: None,
+            scan: Scan::new(bytes),
             open: BTreeMap::new(),
             logs: 0,
             pending: VecDeque::new(),
-            patience,
             finished: false,
         }
     }
 
     fn damage(&mut self, offset: u64, len: u64, reason: String) {
-        self.pending.push_back(Item::Damage(Damage { offset, len, reason }));
+        let cause = Cause::Damaged;
+        self.pending.push_back(Item::Damage(Damage { offset, len, cause, reason }));
     }
 
-    /// Reads what is at `pos`, which is before the end of the file.
-    fn step(&mut self) {
-        let block = match self.found.take() {
-            Some(block) => Ok(block),
-            None => Block::check(&self.bytes[self.pos..]),
+    /// Hands out bytes that are in no good block.
+    fn leave_out(&mut self, gap: Gap) {
+        let Gap { start, end, looks, reason } = gap;
+        let going_on = match looks {
+            Looks::Unfinished => true,
+            // Space in front of the writer, when there is one.
+            Looks::Unwritten => self.open.values().any(|log| !log.is_closed()),
+            Looks::Damaged => false,
         };
-        match block {
-            Ok(block) => {
-                let offset = self.pos as u64;
-                self.pos += block.len;
-                self.take(block, offset);
-            }
-            Err(error) => self.skip(&error),
-        }
-    }
-
-    /// Leaves out everything up to the next good block.
-    fn skip(&mut self, error: &BlockError) {
-        let start = self.pos;
-        self.spend(start, error);
-        let mut reason = describe(&self.bytes[start..], error);
-        let mut from = start + 1;
-        self.pos = loop {
-            let next = self
-                .bytes
-                .get(from..)
-                .and_then(|rest| rest.windows(MAGIC.len()).position(|window| window == MAGIC));
-            let Some(at) = next.map(|distance| from + distance) else {
-                break self.bytes.len();
-            };
-            if self.patience == 0 {
-                reason += "; the search for blocks behind it was given up: too many false ones";
-                break self.bytes.len();
-            }
-            match Block::check(&self.bytes[at..]) {
-                Ok(block) => {
-                    self.found = Some(block);
-                    break at;
-                }
-                Err(error) => self.spend(at, &error),
-            }
-            from = at + 1;
-        };
-        let left_out = &self.bytes[start..self.pos];
-        if left_out.iter().all(|byte| *byte == 0) {
-            "zero bytes: space that was never written".clone_into(&mut reason);
-        }
-        self.damage(start as u64, left_out.len() as u64, reason);
-    }
-
-    /// Takes the cost of a false block at `at` off the patience, when its body was read.
-    fn spend(&mut self, at: usize, error: &BlockError) {
-        let body_was_read = matches!(
-            error,
-            BlockError::Cluster(ClusterError::Crc { .. }) | BlockError::Kind { .. }
-        );
-        if body_was_read && let Ok(header) = Header::parse(&self.bytes[at..]) {
-            self.patience = self.patience.saturating_sub(header.total_len);
-        }
+        let cause = if going_on { Cause::NotClosed } else { Cause::Damaged };
+        let (offset, len) = (start as u64, (end - start) as u64);
+        self.pending.push_back(Item::Damage(Damage { offset, len, cause, reason }));
     }
 
     /// Hands out a good block.
@@ -189,7 +144,7 @@ impl<'a> LogReader<'a> {
         if !self.open.contains_key(&log_id) {
             self.open_log(log_id);
         }
-        match self.open[&log_id].judge(&block, note, self.bytes) {
+        match self.open[&log_id].judge(&block, note, self.scan.bytes()) {
             Verdict::Keep(None) => {}
             Verdict::Keep(Some(remark)) => self.damage(offset, 0, remark),
             Verdict::NewLog => self.open_log(log_id),
@@ -208,6 +163,7 @@ impl<'a> LogReader<'a> {
             Err(error) => Item::Damage(Damage {
                 offset,
                 len,
+                cause: Cause::Damaged,
                 reason: format!("note block {block_no} of log {log_id} is not understood: {error}"),
             }),
         });
@@ -224,7 +180,7 @@ impl<'a> LogReader<'a> {
 
     /// Says what is wrong with the logs as wholes.
     fn finish(&mut self) {
-        if self.bytes.is_empty() {
+        if self.scan.bytes().is_empty() {
             self.damage(0, 0, "the log is empty".to_owned());
         }
         let mut logs: Vec<_> = std::mem::take(&mut self.open).into_values().collect();
@@ -245,20 +201,13 @@ impl<'a> Iterator for LogReader<'a> {
             if self.finished {
                 return None;
             }
-            if self.pos < self.bytes.len() { self.step() } else { self.finish() }
+            match self.scan.next() {
+                Some(Piece::Block(start, block)) => self.take(block, start as u64),
+                Some(Piece::Gap(gap)) => self.leave_out(gap),
+                None => self.finish(),
+            }
         }
     }
 }
 
 impl std::iter::FusedIterator for LogReader<'_> {}
-
-/// Why no good block starts here; with the name that the header gives it, when there is a header.
-fn describe(bytes: &[u8], error: &BlockError) -> String {
-    match Header::parse(bytes) {
-        Ok(header) => {
-            let (log_id, block_no) = split_tag(header.tag);
-            format!("block {block_no} of log {log_id} (so says its header): {error}")
-        }
-        Err(_) => error.to_string(),
-    }
-}

@@ -49,15 +49,15 @@ impl Kind {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct RawRecord {
-    flow: U32,
-    size: U32,
-    seq: U64,
-    a: U64,
-    b: U64,
-    delta: U32,
-    flags: U16,
-    ttl: u8,
-    tos: u8,
+    pub(crate) flow: U32,
+    pub(crate) size: U32,
+    pub(crate) seq: U64,
+    pub(crate) a: U64,
+    pub(crate) b: U64,
+    pub(crate) delta: U32,
+    pub(crate) flags: U16,
+    pub(crate) ttl: u8,
+    pub(crate) tos: u8,
 }
 
 const _: () = {

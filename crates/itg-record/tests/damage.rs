@@ -5,7 +5,7 @@ mod common;
 
 use common::{SAMPLE_RECORDS, read, sample_blocks, sample_records};
 use itg_arena::{FLAG_CRC, FLAG_FLAT, Header, KIND_RELOC, seal_flat};
-use itg_record::{Item, LogReader, NOTE_SCHEMA, RECORD_SCHEMA};
+use itg_record::{Cause, Damage, Item, LogReader, NOTE_SCHEMA, RECORD_SCHEMA, compact};
 use proptest::prelude::*;
 
 /// Number of blocks of the sample log.
@@ -21,10 +21,22 @@ fn offsets(blocks: &[Vec<u8>]) -> Vec<usize> {
         .collect()
 }
 
-/// A damage as one line: `offset+len reason`.
+/// A damage as one line: `offset+len reason`, with `open` in front when it is none.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let damages = read(bytes).damages;
-    damages.iter().map(|d| format!("{}+{} {}", d.offset, d.len, d.reason)).collect()
+    let line = |d: &Damage| {
+        let open = if d.cause == Cause::NotClosed { "open " } else { "" };
+        format!("{open}{}+{} {}", d.offset, d.len, d.reason)
+    };
+    damages.iter().map(line).collect()
+}
+
+/// The words about a log without an end.
+fn not_closed(log: u32, block: u32) -> String {
+    format!(
+        "log {log} is not closed: it has no end note after block {block}; it is still being \
+         written, or its writer was killed"
+    )
 }
 
 #[test]
@@ -79,10 +91,7 @@ fn reasons_and_places_are_exact() {
             "cut at a block",
             all[..at[5]].to_vec(),
             8,
-            vec![format!(
-                "{}+0 log 1 was not closed: no end note after block 4; what follows is unknown",
-                at[5]
-            )],
+            vec![format!("open {}+0 {}", at[5], not_closed(1, 4))],
         ),
         (
             "cut in a block",
@@ -90,14 +99,45 @@ fn reasons_and_places_are_exact() {
             8,
             vec![
                 format!(
-                    "{}+100 block 5 of log 1 (so says its header): cluster of 184 bytes is cut \
-                     off: only 100 bytes are there",
+                    "open {}+100 unfinished block: block 5 of log 1 (so says its header): cluster \
+                     of 184 bytes is cut off: only 100 bytes are there",
                     at[5]
                 ),
+                format!("open {}+0 {}", at[5], not_closed(1, 4)),
+            ],
+        ),
+        (
+            "cut in a header",
+            all[..at[5] + 9].to_vec(),
+            8,
+            vec![
                 format!(
-                    "{}+0 log 1 was not closed: no end note after block 4; what follows is unknown",
+                    "open {}+9 unfinished block: 9 bytes are too few for a cluster: its header \
+                     alone takes 64",
                     at[5]
                 ),
+                format!("open {}+0 {}", at[5], not_closed(1, 4)),
+            ],
+        ),
+        (
+            "zeros where it goes on",
+            [&all[..at[5]], &[0; 1000]].concat(),
+            8,
+            vec![
+                format!("open {}+1000 zero bytes: space that was never written", at[5]),
+                format!("open {}+0 {}", at[5], not_closed(1, 4)),
+            ],
+        ),
+        (
+            "cut, and something foreign behind it",
+            [&all[..at[5] + 3], &[7; 100]].concat(),
+            8,
+            vec![
+                format!(
+                    "{}+103 no cluster starts here: expected the bytes `XPC1`, got [58, 50, 43, 07]",
+                    at[5]
+                ),
+                format!("open {}+0 {}", at[5], not_closed(1, 4)),
             ],
         ),
         (
@@ -146,7 +186,7 @@ fn reasons_and_places_are_exact() {
             vec![
                 format!(
                     "{}+224 block 2 of log 1 (so says its header): schema 0x0000000000000000 is \
-                     neither a record block nor a note block of this version",
+                     no record, column or note block of this version",
                     at[2]
                 ),
                 format!("{}+0 block 2 of log 1 missing", at[3]),
@@ -217,10 +257,7 @@ fn reasons_and_places_are_exact() {
                 format!("{}+0 block 2 of log 1 missing", at[3]),
                 format!("{end}+0 log 1 holds 7 records, its end note counts 11"),
                 format!("{}+0 blocks 0 to 1 (2 blocks) of log 9 missing", at[2]),
-                format!(
-                    "{}+0 log 9 was not closed: no end note after block 2; what follows is unknown",
-                    at[3]
-                ),
+                format!("open {}+0 {}", at[3], not_closed(9, 2)),
             ],
         ),
     ];
@@ -243,7 +280,7 @@ fn logs_put_together_are_told_apart() {
     let torn = &a[..a.len() - 51];
     let interleaved: Vec<u8> =
         sample_blocks(1, "a").iter().zip(&other).flat_map(|(x, y)| [&x[..], y].concat()).collect();
-    let not_closed = "log 1 was not closed: no end note after block 6; what follows is unknown";
+    let not_closed = not_closed(1, 6);
     /// Name, file, records of each log, pieces of the reasons.
     type Row<'a> = (&'a str, Vec<u8>, &'a [usize], Vec<&'a str>);
     let rows: [Row<'_>; 6] = [
@@ -255,7 +292,7 @@ fn logs_put_together_are_told_apart() {
             "the first torn, so that all is askew",
             [torn, &b].concat(),
             &[11, 11],
-            vec!["is cut off: only", not_closed],
+            vec!["is cut off: only", &not_closed],
         ),
         (
             "the second without its first block",
@@ -331,8 +368,17 @@ fn counts_and_missing_checksums_are_found() {
 
 #[test]
 fn every_single_flipped_bit_is_found_and_costs_at_most_its_block() {
-    let blocks = sample_blocks(1, "a");
-    let at = offsets(&blocks);
+    flip_every_bit(&sample_blocks(1, "a"));
+    let columns: Vec<_> = sample_blocks(1, "a")
+        .iter()
+        .map(|block| compact(block).collect::<Vec<_>>().concat())
+        .collect();
+    assert!(columns[2].len() < sample_blocks(1, "a")[2].len());
+    flip_every_bit(&columns);
+}
+
+fn flip_every_bit(blocks: &[Vec<u8>]) {
+    let at = offsets(blocks);
     let bytes = blocks.concat();
     let (records, whole) = (sample_records(), read(&bytes));
     for bit in 0..bytes.len() * 8 {

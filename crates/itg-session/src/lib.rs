@@ -35,9 +35,11 @@
 //! event costs a logarithmic look-up at most, but for opening, starting and breaking off, which
 //! walk over the flows once.
 
+mod bytes;
 mod codec;
 mod difference;
 mod error;
+pub mod logs;
 mod message;
 mod receiver;
 mod sender;

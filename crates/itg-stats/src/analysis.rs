@@ -2,7 +2,8 @@
 //!
 //! Logs are joined on (run id, flow number). A flow whose two sides are given has two entries in
 //! the report; the receiver's knows what the sender sent, how late and how faithfully. Each record
-//! is looked at once; the bytes of the logs are borrowed and not copied.
+//! is looked at once; the bytes of the logs are borrowed and not copied, and of a compacted log one block
+//! at a time is decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,6 +94,13 @@ impl<'a> Analysis<'a> {
     #[must_use]
     pub fn damage(&self) -> &[LogDamage] {
         &self.logs.damage
+    }
+
+    /// Logs so far that have no end, because they are still being written or their writer was killed,
+    /// with what stands unfinished at the end of their files. No damage: what was written is there.
+    #[must_use]
+    pub fn not_closed(&self) -> &[LogDamage] {
+        &self.logs.not_closed
     }
 
     /// The runs whose flows are decoded, by their ids. A receiver that served many holds them all,
@@ -217,6 +225,7 @@ impl<'a> Analysis<'a> {
                 ));
             }
         }
+        notices.extend(self.logs.not_closed.iter().map(ToString::to_string));
         if !self.logs.damage.is_empty() {
             notices.push(
                 "a log is damaged: packets whose records are in the damaged parts count as lost"

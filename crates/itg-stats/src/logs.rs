@@ -1,11 +1,12 @@
-//! Logs as they were given: their notes, their record blocks (not copied) and their damage.
+//! Logs as they were given: their notes, their blocks of records (neither copied nor, in a compacted
+//! log, decoded before they are used) and their damage.
 
 use std::collections::BTreeMap;
 
 use itg_core::flow::Meter;
 use itg_record::{
-    ClockPair, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo, LogReader, Note, Record, Records,
-    Side,
+    Cause, ClockPair, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo, LogReader, Note,
+    PackedRecords, Record, Side,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +50,7 @@ pub(crate) struct Log<'a> {
     pub(crate) ends: BTreeMap<u32, FlowEnd>,
     pub(crate) clock: Option<ClockPair>,
     pub(crate) end: Option<LogEnd>,
-    pub(crate) blocks: Vec<Records<'a>>,
+    pub(crate) blocks: Vec<PackedRecords<'a>>,
 }
 
 /// All logs of one analysis.
@@ -58,6 +59,8 @@ pub(crate) struct Logs<'a> {
     files: Vec<(String, &'a [u8])>,
     pub(crate) logs: Vec<Log<'a>>,
     pub(crate) damage: Vec<LogDamage>,
+    /// Logs without an end, and blocks without theirs at the end of a file.
+    pub(crate) not_closed: Vec<LogDamage>,
 }
 
 /// A flow at one side: one object of the report.
@@ -90,26 +93,34 @@ impl<'a> Logs<'a> {
             return Err(LogError::Twice { name, first: first.clone() });
         }
         let mut logs: BTreeMap<u32, Log<'a>> = BTreeMap::new();
-        let mut damage = Vec::new();
+        let (mut damage, mut not_closed) = (Vec::new(), Vec::new());
         for item in LogReader::new(bytes) {
             match item {
                 Item::Note { log, note, .. } => logs.entry(log).or_default().note(note),
                 Item::Records { log, records, .. } => {
-                    logs.entry(log).or_default().blocks.push(records);
+                    logs.entry(log).or_default().blocks.push(records.packed());
                 }
-                Item::Damage(found) => damage.push(LogDamage {
-                    log: name.clone(),
-                    offset: found.offset,
-                    len: found.len,
-                    reason: found.reason,
-                }),
+                Item::Damage(found) => {
+                    let list = match found.cause {
+                        Cause::Damaged => &mut damage,
+                        Cause::NotClosed => &mut not_closed,
+                    };
+                    list.push(LogDamage {
+                        log: name.clone(),
+                        offset: found.offset,
+                        len: found.len,
+                        reason: found.reason,
+                    });
+                }
             }
         }
         if logs.is_empty() {
+            damage.append(&mut not_closed);
             let reason = damage.swap_remove(0).reason;
             return Err(LogError::NotALog { name, len: bytes.len(), reason });
         }
         self.damage.append(&mut damage);
+        self.not_closed.append(&mut not_closed);
         self.logs.extend(logs.into_values().map(|log| Log { name: name.clone(), ..log }));
         self.files.push((name, bytes));
         Ok(())
@@ -133,7 +144,7 @@ impl Log<'_> {
 
     /// The records, block by block.
     pub(crate) fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        self.blocks.iter().cloned().flatten()
+        self.blocks.iter().flat_map(PackedRecords::records)
     }
 
     pub(crate) fn record_count(&self) -> u64 {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{EPOCH, TestLog, end, plan, run_of_two_flows, spec};
+use common::{EPOCH, TestLog, blocks, compacted, end, interleave, plan, run_of_two_flows, spec};
 use itg_core::flow::Meter;
 use itg_record::{FlowEnd, Record, Side, flag};
 use itg_stats::fidelity::Verdict;
@@ -205,21 +205,128 @@ fn hostile_records_neither_panic_nor_blow_up() {
     assert_eq!(analysis.packets().len(), 24);
 }
 
+/// Two runs of a round-trip flow at one more sender and receiver, with logs of their own.
+fn another_run() -> [Vec<u8>; 2] {
+    let mut spec = spec(1, "constant(2ms)", "constant(80)", 40);
+    spec.meter = Meter::Rtt;
+    let mut sender = TestLog::with_id(8, Side::Sender, "boot-c");
+    let mut receiver = TestLog::with_id(9, Side::Receiver, "boot-d");
+    for (index, id) in [(0, 7), (1, 2)] {
+        spec.id = id;
+        sender.flow(index, &spec, ["boot-c", "boot-d"]);
+        receiver.flow(index, &spec, ["boot-c", "boot-d"]);
+        let at = |k: u64| EPOCH + k * 2_000_000 + u64::from(id);
+        for k in 0..40 {
+            sender.records([Record::sent(index, k, 80, k * 2_000_000, at(k))]);
+            receiver.records([Record::received(index, k, 80, at(k), at(k) + 9, at(k) + 12, 64, 0)]);
+            if k % 3 > 0 {
+                let (back, read) = (at(k) + 20_000 + k, at(k) + 21_000);
+                sender.records([Record::echoed(index, k, 80, at(k), back, read, 64, 0)]);
+            }
+        }
+        let counted = FlowEnd { sent_packets: Some(40), received_packets: Some(40), ..end(index) };
+        sender.end_flow(counted.clone());
+        receiver.end_flow(counted);
+    }
+    sender.clock();
+    [sender.finish(), receiver.finish()]
+}
+
+/// Everything in a report but the names of the files.
+fn nameless(report: &Report) -> String {
+    let mut json = serde_json::to_value(report).unwrap();
+    for log in json["manifest"]["logs"].as_array_mut().unwrap() {
+        log.as_object_mut().unwrap().remove("name");
+    }
+    json.to_string()
+}
+
+#[test]
+fn many_logs_in_one_file_are_as_if_given_one_by_one() {
+    let ([s1, r1], [s2, r2]) = (run_of_two_flows(), another_run());
+    let options = Options { interval_ns: Some(50_000_000), ..Options::default() };
+    let decode = |files: &[&[u8]]| {
+        let mut analysis = Analysis::new(options.clone());
+        for (file, name) in files.iter().zip(["one", "two", "three", "four"]) {
+            analysis.add_log(file, name).unwrap();
+        }
+        let report = analysis.finish();
+        assert_eq!((report.damage.len(), analysis.not_closed().len()), (0, 0));
+        (nameless(&report), analysis.packets())
+    };
+    for logs in [[&s1[..], &r1, &s2, &r2], [&r2, &r1, &s2, &s1]] {
+        let want = decode(&logs);
+        assert!(want.1.len() > 200 && want.0.contains("boot-d"));
+        let in_turns = interleave(&logs);
+        let halves = [interleave(&logs[..2]), interleave(&logs[2..])];
+        let behind = logs.concat();
+        let small = logs.map(compacted);
+        for (name, files) in [
+            ("block by block", vec![&in_turns[..]]),
+            ("in two files", vec![&halves[0], &halves[1]]),
+            ("one behind the other", vec![&behind]),
+            ("compacted", vec![&small[0], &small[1], &small[2], &small[3]]),
+            ("some compacted", vec![logs[0], &small[1], logs[2], &small[3]]),
+            ("compacted, in one file", vec![&compacted(&in_turns)]),
+            ("put together after compaction", vec![&interleave(&small.each_ref().map(|s| &s[..]))]),
+        ] {
+            assert!(decode(&files) == want, "{name}");
+        }
+    }
+    let small = compacted(&r1);
+    assert!(small.len() < r1.len() && blocks(&small).len() == blocks(&r1).len());
+}
+
+#[test]
+fn a_log_without_an_end_is_no_damage() {
+    let [sender, receiver] = run_of_two_flows();
+    let both = interleave(&[&sender, &receiver]);
+    // Where the file ends, how many bytes of a block are too many there, and which logs go on.
+    let end_of = |count: usize| blocks(&both)[..count].iter().map(|b| b.len()).sum::<usize>();
+    let count = blocks(&both).len();
+    let rows = [(count - 5, 0, vec![1, 2]), (count - 5, 99, vec![1, 2]), (count - 1, 0, vec![2])];
+    for (whole, more, open) in rows {
+        let len = end_of(whole) + more;
+        let mut analysis = Analysis::new(Options::default());
+        analysis.add_log(&both[..len], "live").unwrap();
+        assert_eq!(analysis.damage(), []);
+        let words: Vec<_> = analysis.not_closed().iter().map(ToString::to_string).collect();
+        assert_eq!(words.len(), open.len() + usize::from(more > 0), "{words:?}");
+        if more > 0 {
+            let want =
+                format!("live: {more} bytes at byte {} left out: unfinished block: ", len - more);
+            assert!(words[0].starts_with(&want), "{words:?}");
+        }
+        for log in open {
+            let want = format!(": log {log} is not closed: it has no end note after block ");
+            assert!(words.iter().any(|word| word.contains(&want)), "{words:?}");
+        }
+        let report = analysis.finish();
+        assert!(words.iter().all(|word| report.notices.contains(word)));
+        assert!(!report.notices.iter().any(|notice| notice.contains("damaged")));
+        let complete = |at: usize| report.manifest["logs"][at]["complete"] == true;
+        assert_eq!((complete(0), complete(1)), (whole == count - 1, false));
+    }
+}
+
 #[test]
 fn every_cut_of_a_log_is_decoded_or_refused() {
     let [_, receiver] = run_of_two_flows();
-    for len in (0..receiver.len()).step_by(97) {
-        let mut analysis = Analysis::new(Options::default());
-        match analysis.add_log(&receiver[..len], "cut") {
-            Ok(()) => {
-                let report = analysis.finish();
-                assert!(!report.damage.is_empty(), "cut at {len}");
-            }
-            Err(error) => {
-                let text = error.to_string();
-                let want =
-                    if len == 0 { "cut: the file is empty" } else { "cut: not a log of ITG" };
-                assert!(text.starts_with(want), "cut at {len}: {text}");
+    for log in [&receiver, &compacted(&receiver)] {
+        for len in (0..log.len()).step_by(97) {
+            let mut analysis = Analysis::new(Options::default());
+            match analysis.add_log(&log[..len], "cut") {
+                Ok(()) => {
+                    let report = analysis.finish();
+                    assert_eq!(report.damage, [], "cut at {len}");
+                    assert!(!analysis.not_closed().is_empty(), "cut at {len}");
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    let want =
+                        if len == 0 { "cut: the file is empty" } else { "cut: not a log of ITG" };
+                    assert!(text.starts_with(want), "cut at {len}: {text}");
+                }
             }
         }
     }

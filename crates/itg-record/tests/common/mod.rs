@@ -1,4 +1,5 @@
 //! A small log with every kind of block, and what its reader says about it.
+#![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use itg_arena::Header;
 use itg_core::flow::{FlowSpec, Meter, Stop};
 use itg_record::{
     BlockBuf, ClockPair, Damage, FlowEnd, FlowInfo, Item, LOG_SCHEMA, LogBuilder, LogInfo,
-    LogReader, Note, Record, Side, flag,
+    LogReader, Note, RECORD_SCHEMA, Record, Side, flag,
 };
 
 /// Records in the sample log.
@@ -100,6 +101,47 @@ pub(crate) fn sample_blocks(log_id: u32, host: &str) -> Vec<Vec<u8>> {
     blocks
 }
 
+/// Records as a receiver or a round-trip sender writes them: `flows` flows by turns, steady gaps,
+/// delays that wander, some long ones, some packets lost.
+pub(crate) fn lively_records(count: u64, flows: u64) -> Vec<Record> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut noise = |below: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    (0..count)
+        .map(|k| {
+            let (flow, seq) = ((k % flows) as u32, k / flows + k / 97);
+            let size = if flow % 3 == 2 { 64 + noise(1400) as u32 } else { 512 + flow };
+            let sent = 1_795_000_000_000_000_000 + k * 100_000 + noise(400);
+            let slow = if noise(200) == 0 { noise(3_000_000) } else { 0 };
+            let arrived = sent + 40_000 + noise(900) + slow;
+            let read = arrived + 4_500 + noise(300) + noise(40) / 39 * 11_000;
+            if flow % 4 == 3 && noise(2) == 0 {
+                return Record::sent(flow, seq, size, k * 100_000, sent);
+            }
+            let record = Record::received(flow, seq, size, sent, arrived, read, 64, 0xb8);
+            let stamp = if noise(50) == 0 { flag::USER_STAMP } else { 0 };
+            Record { flags: record.flags | stamp, ..record }
+        })
+        .collect()
+}
+
+/// A log of these records, with nothing else but its end.
+pub(crate) fn log_of(records: &[Record], block_records: usize) -> Vec<u8> {
+    let mut builder = LogBuilder::new(3);
+    let mut buf = BlockBuf::new(block_records);
+    let mut bytes = Vec::new();
+    for block in records.chunks(block_records) {
+        buf.clear();
+        block.iter().for_each(|record| buf.push(record));
+        bytes.extend_from_slice(builder.seal(&mut buf));
+    }
+    bytes.extend_from_slice(&builder.end(0));
+    bytes
+}
+
 /// What a reader found.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Contents {
@@ -122,9 +164,13 @@ pub(crate) fn read(bytes: &[u8]) -> Contents {
                 (offset, block_len(bytes, offset))
             }
             Item::Records { offset, log, records, .. } => {
-                let len = 64 + records.raw().len() as u64;
-                assert_eq!(records.len() * 40 + 64, len as usize);
-                assert_eq!(len, block_len(bytes, offset));
+                let len = block_len(bytes, offset);
+                assert_eq!(records.raw().len(), records.len() * 40);
+                assert_eq!(records.packed().len(), records.len());
+                assert_eq!(records.packed().records().raw(), records.raw());
+                if Header::parse(&bytes[offset as usize..]).expect("good").schema == RECORD_SCHEMA {
+                    assert_eq!(64 + records.raw().len(), len as usize);
+                }
                 contents.records.extend(records.map(|record| (log, record)));
                 (offset, len)
             }

@@ -23,7 +23,11 @@ pub struct TestLog {
 
 impl TestLog {
     pub fn new(side: Side, boot_id: &str) -> Self {
-        let mut builder = LogBuilder::new(if side == Side::Sender { 1 } else { 2 });
+        Self::with_id(if side == Side::Sender { 1 } else { 2 }, side, boot_id)
+    }
+
+    pub fn with_id(log_id: u32, side: Side, boot_id: &str) -> Self {
+        let mut builder = LogBuilder::new(log_id);
         let sender = side == Side::Sender;
         let bytes = builder.note(&Note::Log(LogInfo {
             schema: LOG_SCHEMA,
@@ -98,6 +102,36 @@ impl TestLog {
         self.bytes.extend(self.builder.end(0));
         self.bytes
     }
+}
+
+/// The blocks of a sound log, one by one.
+pub fn blocks(mut log: &[u8]) -> Vec<&[u8]> {
+    let mut blocks = Vec::new();
+    while !log.is_empty() {
+        let len = u64::from_le_bytes(log[16..24].try_into().expect("a header"));
+        let (block, rest) = log.split_at(usize::try_from(len).expect("a length"));
+        blocks.push(block);
+        log = rest;
+    }
+    blocks
+}
+
+/// Several logs in one file, as a log server writes them: a block of each by turns.
+pub fn interleave(logs: &[&[u8]]) -> Vec<u8> {
+    let mut queues: Vec<_> = logs.iter().map(|log| blocks(log).into_iter()).collect();
+    let mut file = Vec::new();
+    loop {
+        let before = file.len();
+        queues.iter_mut().filter_map(Iterator::next).for_each(|block| file.extend(block));
+        if file.len() == before {
+            return file;
+        }
+    }
+}
+
+/// The log with its records in column blocks.
+pub fn compacted(log: &[u8]) -> Vec<u8> {
+    itg_record::compact(log).collect::<Vec<_>>().concat()
 }
 
 /// The end of a flow of which nothing was counted.

@@ -1,0 +1,612 @@
+//! A log on a log server: blocks leave memory to memory, over TCP with acknowledgements or over UDP
+//! one a datagram, driven by the state machine of [`itg_session::logs`].
+//!
+//! The buffer of a block is kept until the server has it, or until it is in the spool; the producer
+//! gets it back only then, so a block in flight is never written to.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use itg_record::{BlockBuf, LogEnd, LogInfo, Note, RECORD_LEN, note_block};
+use itg_session::logs::{
+    self, LogCodecError, LogFate, LogMessage, LogProducer, LogProducerConfig, MAX_LOG_MESSAGE,
+    ProducerInput, ProducerOutput, ProducerTimeouts, Registration, Role, Transport,
+};
+
+use super::spool::Spool;
+use super::{CLOCK_EVERY_NS, Job, LogLimits, LogOutcome, Shared, fail, give};
+use crate::socket::{self, SocketError};
+use crate::{clock, host};
+
+/// Port of log servers.
+pub const LOG_PORT: u16 = 9003;
+/// The bit of a frame's length that says: a block, not a message.
+pub(crate) const BLOCK_BIT: u32 = 1 << 31;
+/// Bytes before the records of a block, and where its header has the log's number.
+const BLOCK_HEADER: usize = 64;
+const LOG_ID_AT: usize = 60;
+/// Records of a block that fits an Ethernet frame as one datagram: (1500 − 28 − 64) / 40.
+const UDP_RECORDS: usize = 35;
+/// Room for notes: descriptions of flows.
+const NOTE_BYTES: usize = 32 << 10;
+/// How long connecting and a write may take.
+const NET_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the server may be away before blocks go to the spool: 1 s.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// Flows that are counted for the account at the end.
+const COUNTED_FLOWS: usize = 65_536;
+
+/// A log server and how to use it.
+#[derive(Clone, Debug)]
+pub struct LogServerTarget {
+    /// How blocks travel.
+    pub transport: Transport,
+    /// Signalling address.
+    pub address: SocketAddr,
+    /// Name of the experiment at the server: one file for all logs of that name.
+    pub run: String,
+    /// Which side logs.
+    pub role: Role,
+    /// Secret that both sides share.
+    pub secret: Option<Vec<u8>>,
+    /// File for blocks while the server is away; without one they wait in memory.
+    pub spool: Option<PathBuf>,
+}
+
+/// The place of a log server: `tcp://HOST:PORT` or `udp://HOST:PORT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogUrl {
+    /// How blocks travel.
+    pub transport: Transport,
+    /// Signalling address.
+    pub address: SocketAddr,
+}
+
+impl FromStr for LogUrl {
+    type Err = SocketError;
+
+    fn from_str(text: &str) -> Result<Self, SocketError> {
+        let (transport, rest) = match text.split_once("://") {
+            Some(("tcp", rest)) => (Transport::Tcp, rest),
+            Some(("udp", rest)) => (Transport::Udp, rest),
+            _ => {
+                return Err(SocketError::new(
+                    format!("log server `{text}`"),
+                    "write tcp://HOST:PORT or udp://HOST:PORT",
+                ));
+            }
+        };
+        Ok(Self { transport, address: socket::resolve(rest, LOG_PORT)? })
+    }
+}
+
+impl fmt::Display for LogServerTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.transport {
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+        };
+        write!(f, "{scheme}://{}, experiment {}", self.address, self.run)
+    }
+}
+
+impl LogServerTarget {
+    /// The limits of this log: over UDP a block is one datagram.
+    pub(super) fn limits(&self, limits: LogLimits) -> LogLimits {
+        match self.transport {
+            Transport::Tcp => limits,
+            Transport::Udp => LogLimits { block_records: UDP_RECORDS, ..limits },
+        }
+    }
+}
+
+/// What the threads of a connection tell the writer; the number names the connection.
+pub(super) enum NetEvent {
+    Connected(u64, TcpStream),
+    Heard(u64, Result<LogMessage, LogCodecError>),
+    Lost(u64, String),
+}
+
+/// A block that the server may not have yet.
+enum Held {
+    Records(BlockBuf, SyncSender<BlockBuf>),
+    Note(Vec<u8>),
+}
+
+impl Held {
+    /// The whole block, labelled with the log's number.
+    fn bytes(&mut self, log_id: u32, block_no: u32) -> &[u8] {
+        match self {
+            Self::Records(block, _) => block.seal(log_id, block_no),
+            Self::Note(bytes) => {
+                label(bytes, log_id);
+                bytes
+            }
+        }
+    }
+
+    fn release(self) {
+        if let Self::Records(block, give_back) = self {
+            give(block, &give_back);
+        }
+    }
+}
+
+/// Writes a log's number into the header of a block, which the checksum does not cover.
+fn label(block: &mut [u8], log_id: u32) {
+    block[LOG_ID_AT..LOG_ID_AT + 4].copy_from_slice(&log_id.to_le_bytes());
+}
+
+/// The writer of a remote log.
+pub(super) struct Remote {
+    target: LogServerTarget,
+    machine: LogProducer,
+    shared: Arc<Shared>,
+    events: SyncSender<Job>,
+    held: BTreeMap<u32, Held>,
+    spool: Option<Spool>,
+    /// Number of the connection in use; events of others are stale.
+    connection: u64,
+    stream: Option<TcpStream>,
+    datagrams: Option<UdpSocket>,
+    threads: Vec<JoinHandle<()>>,
+    log_id: u32,
+    ready: bool,
+    inbox: VecDeque<ProducerInput>,
+    per_flow: BTreeMap<u32, u64>,
+    records: u64,
+    fate: Option<(LogFate, Option<String>)>,
+}
+
+impl Remote {
+    pub(super) fn new(
+        target: &LogServerTarget,
+        shared: &Arc<Shared>,
+        limits: LogLimits,
+        events: SyncSender<Job>,
+    ) -> io::Result<Self> {
+        let block_bytes = (BLOCK_HEADER + limits.block_records * RECORD_LEN).max(NOTE_BYTES);
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&host::random_u64().to_le_bytes());
+        key[8..].copy_from_slice(&host::random_u64().to_le_bytes());
+        let spool = target.spool.as_deref().map(Spool::create).transpose()?;
+        let blocks = limits.pool_bytes / (limits.block_records * RECORD_LEN);
+        let config = LogProducerConfig {
+            who: Registration {
+                key,
+                run: target.run.clone(),
+                host: host::name(),
+                program: concat!("itg ", env!("CARGO_PKG_VERSION")).to_owned(),
+                role: target.role,
+                flows: 0,
+                record_schema: itg_record::RECORD_SCHEMA,
+                transport: target.transport,
+                block_records: u32::try_from(limits.block_records).unwrap_or(u32::MAX),
+                block_bytes: u32::try_from(block_bytes).unwrap_or(u32::MAX),
+                clock_offset_ns: None,
+                uncertainty_ns: None,
+                next_block: 0,
+            },
+            max_unacked: 1024,
+            memory_blocks: u32::try_from(blocks.max(2)).unwrap_or(u32::MAX),
+            patience_ns: spool.is_some().then_some(PATIENCE_NS),
+            timeouts: ProducerTimeouts::default(),
+        };
+        Ok(Self {
+            target: target.clone(),
+            machine: LogProducer::new(config, clock::machine_ns()),
+            shared: Arc::clone(shared),
+            events,
+            held: BTreeMap::new(),
+            spool,
+            connection: 0,
+            stream: None,
+            datagrams: None,
+            threads: Vec::new(),
+            log_id: 0,
+            ready: false,
+            inbox: VecDeque::new(),
+            per_flow: BTreeMap::new(),
+            records: 0,
+            fate: None,
+        })
+    }
+
+    /// Runs until the server has taken its leave; says once whether the log was registered.
+    pub(super) fn run(
+        mut self,
+        queue: &Receiver<Job>,
+        info: LogInfo,
+        ready: &SyncSender<Result<(), String>>,
+    ) -> LogOutcome {
+        let mut waiting_for_registration = true;
+        self.note(&Note::Log(info));
+        self.note(&Note::Clock(clock::clock_pair()));
+        self.feed(ProducerInput::Timer);
+        let mut next_clock_ns = clock::monotonic_ns() + CLOCK_EVERY_NS;
+        let mut closing = false;
+        while self.fate.is_none() {
+            let now = clock::machine_ns();
+            let wait = self.machine.deadline().map_or(CLOCK_EVERY_NS, |at| at.saturating_sub(now));
+            match queue.recv_timeout(clock::ns(wait.min(CLOCK_EVERY_NS))) {
+                Ok(job) => self.job(job, &mut closing),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The writer itself holds a sender for its network threads.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.machine.deadline().is_some_and(|at| at <= clock::machine_ns()) {
+                self.feed(ProducerInput::Timer);
+            }
+            let now = clock::monotonic_ns();
+            if now >= next_clock_ns && !closing {
+                next_clock_ns = now + CLOCK_EVERY_NS;
+                self.note(&Note::Clock(clock::clock_pair()));
+            }
+            if waiting_for_registration && self.ready {
+                waiting_for_registration = false;
+                // The one who waits is in `Log::create`.
+                ready.try_send(Ok(())).unwrap_or_default();
+            }
+        }
+        let outcome = self.outcome();
+        if waiting_for_registration {
+            let why = outcome.error.clone().unwrap_or_default();
+            ready.try_send(Err(why)).unwrap_or_default();
+            return outcome;
+        }
+        // After a failure producers may still hand over blocks: they are counted as lost.
+        while !closing {
+            match queue.recv() {
+                Ok(Job::Records(block, give_back)) => {
+                    self.shared.lose(block.len() as u64);
+                    give(block, &give_back);
+                }
+                Ok(Job::Settle(answer)) => self.shared.answer(&answer),
+                Ok(Job::Close) | Err(_) => closing = true,
+                Ok(Job::Note(_) | Job::Heard(_)) => {}
+            }
+        }
+        LogOutcome { lost_records: self.shared.lost(), ..outcome }
+    }
+
+    fn job(&mut self, job: Job, closing: &mut bool) {
+        match job {
+            Job::Records(mut block, give_back) => {
+                let block_no = self.machine.next_block();
+                let records = u32::try_from(block.len()).unwrap_or(u32::MAX);
+                self.records += u64::from(records);
+                let sealed = block.seal(0, block_no);
+                let bytes = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
+                // The flow is the first field of a record (see docs/formats.md).
+                for record in sealed[BLOCK_HEADER..].chunks_exact(RECORD_LEN) {
+                    let flow = record.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+                    if self.per_flow.len() < COUNTED_FLOWS || self.per_flow.contains_key(&flow) {
+                        *self.per_flow.entry(flow).or_default() += 1;
+                    }
+                }
+                self.held.insert(block_no, Held::Records(block, give_back));
+                self.feed(ProducerInput::BlockReady { block_no, records, bytes });
+            }
+            Job::Note(note) => self.note(&note),
+            Job::Settle(answer) => self.shared.answer(&answer),
+            Job::Heard(event) => self.heard(event),
+            Job::Close => {
+                *closing = true;
+                self.note(&Note::Clock(clock::clock_pair()));
+                let blocks = u64::from(self.machine.next_block()) + 1;
+                let (records, lost_records) = (self.records, self.shared.lost());
+                self.note(&Note::End(LogEnd { blocks, records, lost_records }));
+                let per_flow = std::mem::take(&mut self.per_flow).into_iter().collect();
+                self.feed(ProducerInput::Close { per_flow });
+            }
+        }
+    }
+
+    fn note(&mut self, note: &Note) {
+        let block_no = self.machine.next_block();
+        let bytes = note_block(note, 0, block_no);
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.held.insert(block_no, Held::Note(bytes));
+        self.feed(ProducerInput::BlockReady { block_no, records: 0, bytes: len });
+    }
+
+    fn heard(&mut self, event: NetEvent) {
+        match event {
+            NetEvent::Connected(connection, stream) if connection == self.connection => {
+                self.listen(stream);
+            }
+            NetEvent::Heard(connection, message) if connection == self.connection => {
+                self.feed(match message {
+                    Ok(message) => ProducerInput::Message(message),
+                    Err(error) => ProducerInput::Garbage(error),
+                });
+            }
+            NetEvent::Lost(connection, why) if connection == self.connection => self.lose(why),
+            _ => {}
+        }
+    }
+
+    /// Starts reading a new connection.
+    fn listen(&mut self, stream: TcpStream) {
+        let prepared = stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_write_timeout(Some(NET_TIMEOUT)))
+            .and_then(|()| stream.try_clone());
+        match prepared {
+            Ok(reading) => {
+                let (connection, events) = (self.connection, self.events.clone());
+                self.spawn(move || read(reading, connection, &events));
+                self.stream = Some(stream);
+                self.feed(ProducerInput::Connected);
+            }
+            Err(error) => self.lose(error.to_string()),
+        }
+    }
+
+    fn lose(&mut self, why: String) {
+        self.hang_up();
+        self.feed(ProducerInput::Lost(why));
+    }
+
+    fn hang_up(&mut self) {
+        self.connection += 1;
+        self.datagrams = None;
+        if let Some(stream) = self.stream.take() {
+            // Fails when the other side has hung up before.
+            stream.shutdown(Shutdown::Both).unwrap_or_default();
+        }
+    }
+
+    fn spawn(&mut self, work: impl FnOnce() + Send + 'static) {
+        self.threads.retain(|thread| !thread.is_finished());
+        match thread::Builder::new().name("itg-log-net".to_owned()).spawn(work) {
+            Ok(thread) => self.threads.push(thread),
+            Err(error) => self.inbox.push_back(ProducerInput::Lost(error.to_string())),
+        }
+    }
+
+    /// Gives the machine an input, and does what it says, and so on.
+    fn feed(&mut self, input: ProducerInput) {
+        self.inbox.push_back(input);
+        let mut out = Vec::new();
+        while let Some(input) = self.inbox.pop_front() {
+            self.machine.handle(clock::machine_ns(), input, &mut out);
+            for output in out.drain(..) {
+                self.act(output);
+            }
+        }
+    }
+
+    fn act(&mut self, output: ProducerOutput) {
+        match output {
+            ProducerOutput::Connect => {
+                self.hang_up();
+                let (connection, events) = (self.connection, self.events.clone());
+                let address = self.target.address;
+                self.spawn(move || connect(address, connection, &events));
+            }
+            ProducerOutput::Disconnect => self.hang_up(),
+            ProducerOutput::Send(message) => {
+                let sent = logs::encode(&message)
+                    .map_err(|error| error.to_string())
+                    .and_then(|bytes| self.write(0, &bytes));
+                self.check(sent);
+            }
+            ProducerOutput::Prove { text } => {
+                let proof = self.target.secret.as_deref().map(|secret| prove(secret, &text));
+                // Without the secret a wrong proof makes the server say so.
+                self.inbox.push_back(ProducerInput::Proof(proof.unwrap_or([0; 32])));
+            }
+            ProducerOutput::Registered { log_id, data_port } => {
+                self.log_id = log_id;
+                self.ready = true;
+                if self.target.transport == Transport::Udp {
+                    let opened = self.open_datagrams(data_port);
+                    self.check(opened.map_err(|error| error.to_string()));
+                }
+            }
+            ProducerOutput::SendBind(message) => {
+                if let (Some(socket), Ok(bytes)) = (&self.datagrams, logs::encode(&message))
+                    && let Err(error) = socket.send(&bytes)
+                {
+                    // It is repeated until the server says that it came.
+                    tracing::debug!(%error, "announcing the data address");
+                }
+            }
+            ProducerOutput::SendBlock { block_no } => self.send_block(block_no),
+            ProducerOutput::Unspool { block_no } => self.send_spooled(block_no),
+            ProducerOutput::Release { up_to } => {
+                let kept = self.held.split_off(&up_to);
+                std::mem::replace(&mut self.held, kept).into_values().for_each(Held::release);
+                if let Some(Err(error)) = self.spool.as_mut().map(|spool| spool.release(up_to)) {
+                    tracing::debug!(%error, "the spool was not shortened");
+                }
+            }
+            ProducerOutput::Spool { block_no } => self.put_into_spool(block_no),
+            ProducerOutput::Finished(fate) => self.fate = Some((fate, None)),
+            ProducerOutput::Failed { reason, fate } => self.fate = Some((fate, Some(reason))),
+        }
+    }
+
+    fn open_datagrams(&mut self, data_port: u16) -> io::Result<()> {
+        let any = if self.target.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any)?;
+        let mut to = self.target.address;
+        to.set_port(data_port);
+        socket.connect(to)?;
+        self.datagrams = Some(socket);
+        Ok(())
+    }
+
+    fn send_block(&mut self, block_no: u32) {
+        let Some(mut held) = self.held.remove(&block_no) else { return };
+        let bytes = held.bytes(self.log_id, block_no);
+        let sent = self.transmit(block_no, bytes);
+        self.held.insert(block_no, held);
+        self.check(sent);
+    }
+
+    fn send_spooled(&mut self, block_no: u32) {
+        let got = self.spool.as_ref().map(|spool| spool.get(block_no));
+        match got {
+            Some(Ok(mut bytes)) => {
+                label(&mut bytes, self.log_id);
+                let sent = self.transmit(block_no, &bytes);
+                self.check(sent);
+            }
+            Some(Err(error)) => {
+                fail(
+                    &self.shared,
+                    format!("block {block_no} was not read from the spool: {error}"),
+                );
+                self.inbox.push_back(ProducerInput::Dropped { block_no, records: 0 });
+            }
+            None => {}
+        }
+    }
+
+    /// Sends a block on the connection or as a datagram.
+    fn transmit(&mut self, block_no: u32, bytes: &[u8]) -> Result<(), String> {
+        match &self.datagrams {
+            Some(socket) => {
+                if let Err(error) = socket.send(bytes) {
+                    // As lost as a datagram on its way: the server's account shows it.
+                    tracing::debug!(%error, block_no, "a block was not sent");
+                }
+                self.inbox.push_back(ProducerInput::BlockSent { block_no });
+                Ok(())
+            }
+            None => self.write(BLOCK_BIT, bytes),
+        }
+    }
+
+    fn write(&mut self, kind: u32, bytes: &[u8]) -> Result<(), String> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let head = (kind | u32::try_from(bytes.len()).unwrap_or(0)).to_le_bytes();
+        let mut slices = [IoSlice::new(&head), IoSlice::new(bytes)];
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match stream.write_vectored(rest) {
+                Ok(0) => return Err("it takes no more bytes".to_owned()),
+                Ok(count) => IoSlice::advance_slices(&mut rest, count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, done: Result<(), String>) {
+        if let Err(why) = done {
+            self.hang_up();
+            self.inbox.push_back(ProducerInput::Lost(why));
+        }
+    }
+
+    fn put_into_spool(&mut self, block_no: u32) {
+        let Some(mut held) = self.held.remove(&block_no) else { return };
+        let bytes = held.bytes(self.log_id, block_no);
+        if let Some(Err(error)) = self.spool.as_mut().map(|spool| spool.put(block_no, bytes)) {
+            fail(&self.shared, format!("block {block_no} was not written to the spool: {error}"));
+        }
+        held.release();
+    }
+
+    fn outcome(&mut self) -> LogOutcome {
+        self.hang_up();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a network thread of the log stopped on a bug");
+            }
+        }
+        std::mem::take(&mut self.held).into_values().for_each(Held::release);
+        let (fate, reason) = self.fate.take().unwrap_or_default();
+        let lost = fate.records - fate.stored_records;
+        self.shared.lose(lost);
+        let mut error = (reason.is_some() || !fate.is_complete()).then(|| {
+            let why = reason.map_or_else(String::new, |reason| format!("{reason}; "));
+            format!("log on {}: {why}{fate}", self.target)
+        });
+        if let Some(spool) = self.spool.take() {
+            if fate.spooled_blocks > 0
+                && let Some(error) = &mut error
+            {
+                error
+                    .push_str(&format!("; what is missing there is in {}", spool.path().display()));
+            }
+            spool.close();
+        }
+        if let Some(why) = &error {
+            fail(&self.shared, why.clone());
+        }
+        LogOutcome {
+            place: self.target.to_string(),
+            records: fate.stored_records,
+            lost_records: self.shared.lost(),
+            error: self.shared.error(),
+        }
+    }
+}
+
+/// The answer to a server's challenge: HMAC-SHA-256 (RFC 2104) under the shared secret.
+pub(crate) fn prove(secret: &[u8], text: &[u8]) -> [u8; 32] {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
+    let mut proof = [0; 32];
+    proof.copy_from_slice(ring::hmac::sign(&key, text).as_ref());
+    proof
+}
+
+fn connect(address: SocketAddr, connection: u64, events: &SyncSender<Job>) {
+    let event = match TcpStream::connect_timeout(&address, NET_TIMEOUT) {
+        Ok(stream) => NetEvent::Connected(connection, stream),
+        Err(error) => NetEvent::Lost(connection, format!("no log server at {address}: {error}")),
+    };
+    tell(events, event);
+}
+
+/// Tells the writer; it outlives its network threads.
+fn tell(events: &SyncSender<Job>, event: NetEvent) {
+    drop(events.send(Job::Heard(event)));
+}
+
+/// Reads what the server says until the connection ends.
+fn read(mut stream: TcpStream, connection: u64, events: &SyncSender<Job>) {
+    loop {
+        match read_frame(&mut stream) {
+            Ok(message) => {
+                let garbage = message.is_err();
+                tell(events, NetEvent::Heard(connection, message));
+                if garbage {
+                    return;
+                }
+            }
+            Err(error) => {
+                let why = match error.kind() {
+                    io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+                    _ => error.to_string(),
+                };
+                return tell(events, NetEvent::Lost(connection, why));
+            }
+        }
+    }
+}
+
+fn read_frame(stream: &mut TcpStream) -> io::Result<Result<LogMessage, LogCodecError>> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head)?;
+    let len = u32::from_le_bytes(head) as usize;
+    if len > MAX_LOG_MESSAGE {
+        return Ok(Err(LogCodecError::TooLong));
+    }
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes)?;
+    Ok(logs::decode(&bytes))
+}

@@ -1,0 +1,31 @@
+//! One block by itself, as it comes to a log server: checked whole, and told in a few numbers.
+
+use crate::block::{Block, BlockError, Body};
+
+/// What a checked block says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockFacts {
+    /// Number of its log.
+    pub log_id: u32,
+    /// Its number in its log.
+    pub block_no: u32,
+    /// Records in it; 0 for a note.
+    pub records: u32,
+    /// Its length in bytes, header included.
+    pub len: usize,
+}
+
+impl BlockFacts {
+    /// Checks the block at the start of `bytes`: header, checksum, contents.
+    ///
+    /// # Errors
+    /// Bytes that are no block of a log, or a damaged one.
+    pub fn check(bytes: &[u8]) -> Result<Self, BlockError> {
+        let block = Block::check(bytes)?;
+        let records = match &block.body {
+            Body::Note(_) => 0,
+            Body::Records(records) => u32::try_from(records.len()).unwrap_or(u32::MAX),
+        };
+        Ok(Self { log_id: block.log_id, block_no: block.block_no, records, len: block.len })
+    }
+}

@@ -1,0 +1,581 @@
+//! The producer's side: one log, from its first block to the server's last word.
+//!
+//! Assumes a driver that keeps the bytes of a block until it is told to release it, and nothing about
+//! the server: when it is away the machine connects again and again, and the bounded number of buffers, or
+//! the spool, bridge the gap. What a server says is never believed against the machine's own
+//! count: an acknowledgement of what was not sent is refused.
+//!
+//! Costs: a few words for each block that is held, in memory or in the spool; constant time an event,
+//! but for moving blocks to the spool.
+
+mod ending;
+mod interface;
+mod spool;
+
+use std::collections::VecDeque;
+
+use itg_core::units::format_duration_ns;
+
+use super::message::{
+    LEAVE_FLOWS, LOG_MAGIC, LOG_VERSION, LogMessage, MAX_NAME, MAX_REASON, Registration, Transport,
+};
+use super::name::{cut, proof_text};
+
+pub use interface::{
+    LogFate, LogProducerConfig, ProducerInput, ProducerOutput, SpooledBlock, SpooledLog,
+};
+
+/// What the producer is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No connection; the next attempt comes at `until`, if any.
+    Away,
+    /// The driver connects.
+    Connecting,
+    /// `Register` has been said.
+    Registering,
+    /// The driver authenticates.
+    Proving,
+    /// UDP: `Bind` is being said.
+    Binding,
+    /// Blocks are sent.
+    Running,
+    /// `Leave` has been said.
+    Leaving,
+    /// `Finished` or `Failed` has been said.
+    Over,
+}
+
+/// A block that the driver keeps.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    block_no: u32,
+    records: u32,
+    in_spool: bool,
+    /// It was sent on an earlier connection: the server may have it.
+    was_sent: bool,
+}
+
+/// Blocks and the records in them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    blocks: u64,
+    records: u64,
+}
+
+impl Count {
+    const fn add(&mut self, records: u32) {
+        self.blocks += 1;
+        self.records += records as u64;
+    }
+}
+
+/// How the log ends, once the driver has closed it.
+#[derive(Clone, Debug)]
+struct Closing {
+    per_flow: Vec<(u32, u64)>,
+    /// Without progress until then, the server is given up.
+    until: u64,
+    /// `Leave` has been said, perhaps on an earlier connection.
+    said: bool,
+}
+
+/// The producer's state machine.
+#[derive(Debug)]
+pub struct LogProducer {
+    config: LogProducerConfig,
+    state: State,
+    /// Until when the current state may last.
+    until: Option<u64>,
+    /// The server has taken blocks at least once.
+    known: bool,
+    /// A producer without spool fails then, if it is not registered.
+    first_until: u64,
+    /// Attempts to connect since the last registration.
+    attempts: u32,
+    /// Since when the server does not take blocks.
+    away_since: Option<u64>,
+    /// The server will never take the log.
+    banished: bool,
+    /// What went wrong last.
+    trouble: Option<String>,
+    heard_ns: u64,
+    ping_at: u64,
+    pings: u64,
+    bind_at: u64,
+    /// From `Registered`.
+    log_id: u32,
+    token: u64,
+    /// `Challenge` has been answered on this connection.
+    proved: bool,
+
+    /// What is not acknowledged (TCP) or not sent (UDP), in ascending order.
+    held: VecDeque<Held>,
+    /// How many of the held blocks have been given to the driver on this connection: the first ones.
+    sent: usize,
+    /// How many of the held blocks are in memory.
+    in_memory: usize,
+    /// Blocks given to the driver on this connection, and how many of them the server takes.
+    used: u32,
+    credit: u32,
+    /// One more than the highest block that was ever sent.
+    ever_sent: u32,
+    /// The next new block.
+    next_no: u32,
+    produced: Count,
+    dropped: Count,
+    /// Released: acknowledged (TCP) or sent (UDP).
+    gone: Count,
+    /// Released unsent (UDP without spool, while the server was away).
+    lost: Count,
+    /// Sent, not acknowledged, and gone from the spool.
+    unread: Count,
+    closing: Option<Closing>,
+}
+
+impl LogProducer {
+    /// A new log. It wants its first [`ProducerInput::Timer`] at once.
+    #[must_use]
+    pub fn new(config: LogProducerConfig, now_ns: u64) -> Self {
+        Self::resume(config, SpooledLog::default(), now_ns)
+    }
+
+    /// A log that an earlier process left in its spool; the key of the registration has to be the same.
+    /// It wants its first [`ProducerInput::Timer`] at once, and [`ProducerInput::Close`] like any
+    /// other.
+    #[must_use]
+    pub fn resume(mut config: LogProducerConfig, log: SpooledLog, now_ns: u64) -> Self {
+        for text in [&mut config.who.run, &mut config.who.host, &mut config.who.program] {
+            *text = cut(std::mem::take(text), MAX_NAME);
+        }
+        config.max_unacked = config.max_unacked.max(1);
+        config.memory_blocks = config.memory_blocks.max(1);
+        let in_spool = |block: &SpooledBlock| Held {
+            block_no: block.block_no,
+            records: block.records,
+            in_spool: true,
+            was_sent: true,
+        };
+        let held: VecDeque<Held> = log.spool.iter().map(in_spool).collect();
+        let held_records: u64 = held.iter().map(|block| u64::from(block.records)).sum();
+        let produced = u64::from(log.blocks).saturating_sub(log.dropped_blocks);
+        Self {
+            state: State::Away,
+            until: Some(now_ns),
+            known: false,
+            first_until: now_ns.saturating_add(config.timeouts.first_ns),
+            attempts: 0,
+            away_since: Some(now_ns),
+            banished: false,
+            trouble: None,
+            heard_ns: now_ns,
+            ping_at: now_ns,
+            pings: 0,
+            bind_at: now_ns,
+            log_id: 0,
+            token: 0,
+            proved: false,
+            sent: 0,
+            in_memory: 0,
+            used: 0,
+            credit: 0,
+            ever_sent: log.blocks,
+            next_no: log.blocks,
+            produced: Count { blocks: produced, records: log.records },
+            dropped: Count { blocks: log.dropped_blocks, records: log.dropped_records },
+            gone: Count {
+                blocks: produced.saturating_sub(held.len() as u64),
+                records: log.records.saturating_sub(held_records),
+            },
+            lost: Count::default(),
+            unread: Count::default(),
+            closing: None,
+            held,
+            config,
+        }
+    }
+
+    /// Whether [`ProducerOutput::Finished`] or [`ProducerOutput::Failed`] has been said.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Whether the server takes blocks now.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        matches!(self.state, State::Running | State::Leaving)
+    }
+
+    /// The number that the next new block must have.
+    #[must_use]
+    pub const fn next_block(&self) -> u32 {
+        self.next_no
+    }
+
+    /// Blocks that wait in memory for being acknowledged (TCP) or sent (UDP).
+    #[must_use]
+    pub const fn in_memory(&self) -> usize {
+        self.in_memory
+    }
+
+    /// The next instant at which the machine wants [`ProducerInput::Timer`], in nanoseconds of the
+    /// clock of `now_ns`.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        if self.state == State::Over {
+            return None;
+        }
+        let talks = matches!(self.state, State::Binding | State::Running | State::Leaving);
+        [
+            self.until,
+            talks.then(|| self.silent_at().min(self.ping_at)),
+            (self.state == State::Binding).then_some(self.bind_at),
+            self.fails_first().then_some(self.first_until),
+            self.closing.as_ref().map(|closing| closing.until),
+            self.spool_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Takes an event at `now_ns` (nanoseconds of any clock that never runs backwards) and appends
+    /// what the driver has to do.
+    ///
+    /// # Panics
+    /// If a new block has not the number [`LogProducer::next_block`], or is larger than announced:
+    /// bugs of the driver.
+    pub fn handle(&mut self, now_ns: u64, input: ProducerInput, out: &mut Vec<ProducerOutput>) {
+        use {LogMessage as M, ProducerInput as I, ProducerOutput as O, State as S};
+        if matches!(input, I::Message(_)) {
+            self.heard_ns = now_ns;
+        }
+        match (self.state, input) {
+            (S::Over, _) => {}
+            (_, I::Timer) => self.on_time(now_ns, out),
+
+            // The connection
+            (S::Connecting, I::Connected) => {
+                self.proved = false;
+                out.push(O::Send(M::register(self.who(), None)));
+                self.enter(S::Registering, now_ns, self.config.timeouts.register_ns);
+            }
+            (S::Registering, I::Message(M::Challenge { nonce, .. })) if !self.proved => {
+                out.push(O::Prove { text: proof_text(&nonce, &self.who()) });
+                self.enter(S::Proving, now_ns, self.config.timeouts.register_ns);
+            }
+            (S::Proving, I::Proof(proof)) => {
+                self.proved = true;
+                out.push(O::Send(M::register(self.who(), Some(proof))));
+                self.enter(S::Registering, now_ns, self.config.timeouts.register_ns);
+            }
+            (
+                S::Registering,
+                I::Message(M::Registered { log_id, data_port, token, credit, stored_to, .. }),
+            ) => {
+                self.log_id = log_id;
+                self.token = token;
+                self.credit = credit;
+                self.on_registered(now_ns, data_port, stored_to, out);
+            }
+            (S::Binding, I::Message(M::Bound)) => self.run(now_ns, out),
+            (S::Running | S::Leaving, I::Message(M::Bound)) if self.is_udp() => {}
+
+            // Blocks
+            (_, I::BlockReady { block_no, records, bytes }) => {
+                assert!(bytes <= self.config.who.block_bytes, "a block larger than announced");
+                self.count_new(block_no);
+                self.produced.add(records);
+                self.held.push_back(Held { block_no, records, in_spool: false, was_sent: false });
+                self.in_memory += 1;
+                self.make_room(now_ns, out);
+                self.pump(now_ns, out);
+            }
+            (_, I::Dropped { block_no, records }) if block_no >= self.next_no => {
+                self.count_new(block_no);
+                self.dropped.add(records);
+            }
+            (_, I::Dropped { block_no, .. }) => self.on_spool_broken(now_ns, block_no, out),
+            (S::Running, I::Message(M::Ack { stored_to, credit })) if !self.is_udp() => {
+                self.on_ack(now_ns, stored_to, credit, out);
+            }
+            // Everything is acknowledged already; another producer's leaving may give more credit.
+            (S::Leaving, I::Message(M::Ack { .. })) if !self.is_udp() => {}
+            (S::Running, I::BlockSent { block_no }) if self.is_udp() => {
+                self.on_sent(now_ns, block_no, out);
+            }
+            (_, I::BlockSent { .. }) => {}
+
+            // The end
+            (_, I::Close { per_flow }) => {
+                if self.closing.is_none() {
+                    let until = now_ns.saturating_add(self.config.timeouts.leave_ns);
+                    self.closing = Some(Closing { per_flow, until, said: false });
+                    if self.banished {
+                        return self.finish(out);
+                    }
+                    self.pump(now_ns, out);
+                }
+            }
+            (S::Leaving, I::Message(M::Left { blocks, records, missing, missing_left_out })) => {
+                let fate = self.confirmed(blocks, records, missing, missing_left_out);
+                self.state = S::Over;
+                out.extend([O::Disconnect, O::Finished(fate)]);
+            }
+
+            // Signs of life, and what ends a connection early
+            (S::Binding | S::Running | S::Leaving, I::Message(M::Pong { .. })) => {}
+            (S::Away, _) => {}
+            (_, I::Message(M::Refused { reason, again })) => {
+                let reason = format!("the log server refused: {}", cut(reason, MAX_REASON));
+                out.push(O::Disconnect);
+                if again { self.retreat(now_ns, reason) } else { self.banish(reason, out) }
+            }
+            (_, I::Message(other)) => {
+                let reason = format!("the log server said {} out of turn", other.name());
+                self.distrust(now_ns, reason, out);
+            }
+            (_, I::Garbage(error)) => self.distrust(now_ns, error.to_string(), out),
+            (_, I::Lost(why)) => {
+                let doing = match self.state {
+                    S::Connecting => "the log server cannot be reached",
+                    _ => "the connection to the log server is gone",
+                };
+                self.retreat(now_ns, format!("{doing}: {why}"));
+            }
+            // A driver's answer that has been overtaken by events.
+            (_, I::Connected | I::Proof(_)) => {}
+        }
+    }
+
+    fn who(&self) -> Registration {
+        let next_block = self.held.front().map_or(self.next_no, |block| block.block_no);
+        Registration { next_block, ..self.config.who.clone() }
+    }
+
+    fn is_udp(&self) -> bool {
+        self.config.who.transport == Transport::Udp
+    }
+
+    /// A block uses up its number.
+    fn count_new(&mut self, block_no: u32) {
+        assert_eq!(block_no, self.next_no, "blocks are numbered one after the other");
+        self.next_no = block_no.checked_add(1).expect("a log has fewer than 2^32 blocks");
+    }
+
+    fn on_registered(
+        &mut self,
+        now_ns: u64,
+        data_port: u16,
+        stored_to: u32,
+        out: &mut Vec<ProducerOutput>,
+    ) {
+        let first = self.held.front().map_or(self.next_no, |block| block.block_no);
+        if stored_to > self.ever_sent.max(first) {
+            return self.distrust(now_ns, self.never_sent(stored_to), out);
+        }
+        if self.is_udp() && data_port == 0 {
+            let reason = "the log server gives no port for datagrams: use tcp://".to_owned();
+            return self.distrust(now_ns, reason, out);
+        }
+        out.push(ProducerOutput::Registered { log_id: self.log_id, data_port });
+        self.heard_ns = now_ns;
+        self.ping_at = now_ns.saturating_add(self.config.timeouts.ping_ns);
+        if self.is_udp() {
+            self.enter(State::Binding, now_ns, self.config.timeouts.bind_ns);
+            return self.say_bind(now_ns, out);
+        }
+        self.release(now_ns, stored_to, out);
+        self.run(now_ns, out);
+    }
+
+    fn never_sent(&self, stored_to: u32) -> String {
+        format!(
+            "the log server says that it has stored everything below block {stored_to}; only \
+             blocks below {} have been sent",
+            self.ever_sent
+        )
+    }
+
+    fn say_bind(&mut self, now_ns: u64, out: &mut Vec<ProducerOutput>) {
+        let (log_id, token) = (self.log_id, self.token);
+        let bind = LogMessage::Bind { magic: LOG_MAGIC, version: LOG_VERSION, log_id, token };
+        out.push(ProducerOutput::SendBind(bind));
+        self.bind_at = now_ns.saturating_add(self.config.timeouts.bind_again_ns);
+    }
+
+    /// Blocks may be sent.
+    fn run(&mut self, now_ns: u64, out: &mut Vec<ProducerOutput>) {
+        self.state = State::Running;
+        self.known = true;
+        self.until = None;
+        self.away_since = None;
+        self.attempts = 0;
+        self.trouble = None;
+        self.pump(now_ns, out);
+    }
+
+    /// Sends what may be sent; takes leave when nothing is left.
+    fn pump(&mut self, now_ns: u64, out: &mut Vec<ProducerOutput>) {
+        if self.state != State::Running {
+            return;
+        }
+        while let Some(&Held { block_no, in_spool, .. }) = self.held.get(self.sent) {
+            let has_credit = self.is_udp() || self.used < self.credit;
+            if !has_credit || self.sent >= self.config.max_unacked as usize {
+                break;
+            }
+            self.sent += 1;
+            self.used = self.used.saturating_add(1);
+            self.ever_sent = self.ever_sent.max(block_no + 1);
+            out.push(if in_spool {
+                ProducerOutput::Unspool { block_no }
+            } else {
+                ProducerOutput::SendBlock { block_no }
+            });
+        }
+        if self.held.is_empty()
+            && let Some(closing) = &mut self.closing
+        {
+            let flows = closing.per_flow.iter().take(LEAVE_FLOWS).copied().collect();
+            let left_out = closing.per_flow.len().saturating_sub(LEAVE_FLOWS);
+            if !closing.said {
+                closing.said = true;
+                closing.until = now_ns.saturating_add(self.config.timeouts.leave_ns);
+            }
+            out.push(ProducerOutput::Send(LogMessage::Leave {
+                blocks: self.next_no,
+                records: self.produced.records,
+                dropped_blocks: self.dropped.blocks,
+                dropped_records: self.dropped.records,
+                per_flow: flows,
+                flows_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+            }));
+            self.state = State::Leaving;
+        }
+    }
+
+    fn on_ack(&mut self, now_ns: u64, stored_to: u32, credit: u32, out: &mut Vec<ProducerOutput>) {
+        let unsent = self.held.get(self.sent).map_or(self.next_no, |block| block.block_no);
+        if stored_to > unsent {
+            return self.distrust(now_ns, self.never_sent(stored_to), out);
+        }
+        self.credit = self.credit.max(credit);
+        self.release(now_ns, stored_to, out);
+        self.pump(now_ns, out);
+    }
+
+    /// The server has everything below `stored_to`.
+    fn release(&mut self, now_ns: u64, stored_to: u32, out: &mut Vec<ProducerOutput>) {
+        let mut any = false;
+        while let Some(block) = self.held.pop_front_if(|block| block.block_no < stored_to) {
+            any = true;
+            self.sent = self.sent.saturating_sub(1);
+            self.in_memory -= usize::from(!block.in_spool);
+            self.gone.add(block.records);
+        }
+        if any {
+            out.push(ProducerOutput::Release { up_to: stored_to });
+            self.progress(now_ns);
+        }
+    }
+
+    fn on_sent(&mut self, now_ns: u64, block_no: u32, out: &mut Vec<ProducerOutput>) {
+        if self.held.iter().take(self.sent).any(|block| block.block_no == block_no) {
+            self.release(now_ns, block_no + 1, out);
+            self.pump(now_ns, out);
+        }
+    }
+
+    fn progress(&mut self, now_ns: u64) {
+        if let Some(closing) = &mut self.closing {
+            closing.until = now_ns.saturating_add(self.config.timeouts.leave_ns);
+        }
+    }
+
+    const fn silent_at(&self) -> u64 {
+        self.heard_ns.saturating_add(self.config.timeouts.silence_ns)
+    }
+
+    /// Whether it has to be registered before `first_until`.
+    const fn fails_first(&self) -> bool {
+        !self.known && self.config.patience_ns.is_none()
+    }
+
+    fn on_time(&mut self, now_ns: u64, out: &mut Vec<ProducerOutput>) {
+        use {ProducerOutput as O, State as S};
+        let t = self.config.timeouts;
+        let after = format_duration_ns;
+        if self.closing.as_ref().is_some_and(|closing| closing.until <= now_ns) {
+            if self.state != S::Away {
+                out.push(O::Disconnect);
+            }
+            if self.trouble.is_none() {
+                let text = format!("the log server did not get on within {}", after(t.leave_ns));
+                self.trouble = Some(text);
+            }
+            return self.finish(out);
+        }
+        if self.fails_first() && self.first_until <= now_ns {
+            if self.state != S::Away {
+                out.push(O::Disconnect);
+            }
+            let mut reason = format!("the log was not registered within {}", after(t.first_ns));
+            if let Some(trouble) = self.trouble.take() {
+                reason += &format!("; {trouble}");
+            }
+            return self.fail(reason, out);
+        }
+        if matches!(self.state, S::Binding | S::Running | S::Leaving) {
+            if self.silent_at() <= now_ns {
+                out.push(O::Disconnect);
+                let silence = after(t.silence_ns);
+                self.retreat(now_ns, format!("the log server has been silent for {silence}"));
+            } else if self.ping_at <= now_ns {
+                out.push(O::Send(LogMessage::Ping { n: self.pings }));
+                self.pings += 1;
+                self.ping_at = now_ns.saturating_add(t.ping_ns);
+            }
+        }
+        if self.state == S::Binding && self.bind_at <= now_ns {
+            self.say_bind(now_ns, out);
+        }
+        if self.until.is_some_and(|until| until <= now_ns) {
+            let trouble = match self.state {
+                S::Away => {
+                    out.push(O::Connect);
+                    self.enter(S::Connecting, now_ns, t.connect_ns);
+                    None
+                }
+                S::Connecting => Some(format!(
+                    "the log server cannot be reached: no connection within {}",
+                    after(t.connect_ns)
+                )),
+                S::Registering => Some(format!(
+                    "no answer to the registration within {}: is it a log server of ITG that \
+                     listens there?",
+                    after(t.register_ns)
+                )),
+                S::Proving => {
+                    Some(format!("no proof for the log server within {}", after(t.register_ns)))
+                }
+                S::Binding => Some(format!(
+                    "datagrams do not reach the log server: no answer within {}",
+                    after(t.bind_ns)
+                )),
+                S::Running | S::Leaving | S::Over => None,
+            };
+            if let Some(trouble) = trouble {
+                out.push(O::Disconnect);
+                self.retreat(now_ns, trouble);
+            }
+        }
+        self.make_room(now_ns, out);
+    }
+
+    fn enter(&mut self, state: State, now_ns: u64, wait_ns: u64) {
+        self.state = state;
+        self.until = Some(now_ns.saturating_add(wait_ns));
+    }
+}

@@ -1,0 +1,177 @@
+//! The bytes of log messages: golden ones of each kind, and whatever else may arrive.
+#![allow(missing_docs, reason = "a test program")]
+
+mod log_messages;
+
+use std::collections::BTreeSet;
+
+use itg_session::logs::{
+    LEAVE_FLOWS, LEFT_RANGES, LogCodecError, LogMessage, MAX_LOG_MESSAGE, MAX_NAME, MAX_REASON,
+    decode, encode,
+};
+use log_messages::{any_log_message, examples, registration};
+use proptest::prelude::*;
+
+/// Bytes from hexadecimal digits and 'quoted texts', with spaces between them.
+fn bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (i, part) in text.split('\'').enumerate() {
+        if i % 2 == 1 {
+            bytes.extend(part.bytes());
+            continue;
+        }
+        for word in part.split_whitespace() {
+            let digit = |at| u8::from_str_radix(&word[at..at + 2], 16).expect("hexadecimal");
+            bytes.extend((0..word.len()).step_by(2).map(digit));
+        }
+    }
+    bytes
+}
+
+#[test]
+fn the_bytes_of_each_kind_are_golden() {
+    let examples = examples();
+    for (message, golden) in &examples {
+        let golden = bytes(golden);
+        let got = encode(message).expect("fits");
+        assert_eq!(got, golden, "{}: {}", message.name(), got.escape_ascii());
+        assert_eq!(decode(&golden).as_ref(), Ok(message), "{}", message.name());
+    }
+    let names: BTreeSet<_> = examples.iter().map(|(message, _)| message.name()).collect();
+    assert_eq!(names.len(), 11, "a kind without example: {names:?}");
+}
+
+#[test]
+fn bytes_that_are_no_message_are_refused_in_words() {
+    for (given, want) in [
+        ("", "a log message of 0 bytes cannot be understood: it ends too early"),
+        ("05000000 00", "a log message of 5 bytes cannot be understood: 1 bytes follow its end"),
+        (
+            "04000000 ffffffffffffffff 'no' 01",
+            "a log message of 15 bytes cannot be understood: it announces more than a message may \
+             hold",
+        ),
+        (
+            "04000000 0200000000000000 'no' 02",
+            "a log message of 15 bytes cannot be understood: 2 stands where only 0 or 1 may stand",
+        ),
+        (
+            "0b000000",
+            "a log message of 4 bytes cannot be understood: invalid value: integer `11`, expected \
+             variant index 0 <= i < 11",
+        ),
+        (
+            "00000000 'GET / HTTP/1.1'",
+            "a greeting starts with \"GET \" instead of \"ITGL\": the peer does not speak ITG's log \
+             protocol (check host and port)",
+        ),
+        (
+            "02000000 'ITGS' 0100",
+            "a greeting starts with \"ITGS\" instead of \"ITGL\": the peer does not speak ITG's log \
+             protocol (check host and port)",
+        ),
+        (
+            "03000000 'ITGL' 0200 'whatever version 2 says'",
+            "the peer speaks version 2 of the log protocol, this program speaks version 1: use the \
+             same release of ITG on both sides",
+        ),
+    ] {
+        let error = decode(&bytes(given)).expect_err("no message");
+        assert_eq!(error.to_string(), want, "{given:?}");
+    }
+    let error = decode(&vec![0; MAX_LOG_MESSAGE + 1]).expect_err("too long");
+    assert_eq!(
+        error.to_string(),
+        "a message of more than 65536 bytes was announced: the peer does not speak ITG's log \
+         protocol (check host and port)"
+    );
+    let reason = "x".repeat(MAX_LOG_MESSAGE);
+    let error = encode(&LogMessage::Refused { reason, again: false }).expect_err("too long");
+    assert_eq!(error, LogCodecError::DoesNotFit { name: "Refused", bytes: MAX_LOG_MESSAGE + 13 });
+    assert_eq!(
+        error.to_string(),
+        "the log message Refused needs 65549 bytes, more than the 65536 that a message may have"
+    );
+}
+
+/// What the machines make of the longest contents that they allow.
+#[test]
+fn the_largest_messages_fit() {
+    let mut who = registration(1);
+    (who.run, who.host, who.program) =
+        ("x".repeat(MAX_NAME), "x".repeat(MAX_NAME), "x".repeat(MAX_NAME));
+    for message in [
+        LogMessage::register(who, Some([0; 32])),
+        LogMessage::Refused { reason: "x".repeat(MAX_REASON), again: true },
+        LogMessage::Leave {
+            blocks: u32::MAX,
+            records: u64::MAX,
+            dropped_blocks: u64::MAX,
+            dropped_records: u64::MAX,
+            per_flow: vec![(u32::MAX, u64::MAX); LEAVE_FLOWS],
+            flows_left_out: u32::MAX,
+        },
+        LogMessage::Left {
+            blocks: u64::MAX,
+            records: u64::MAX,
+            missing: vec![(u32::MAX, u32::MAX); LEFT_RANGES],
+            missing_left_out: u64::MAX,
+        },
+    ] {
+        let bytes = encode(&message).expect("fits");
+        assert_eq!(decode(&bytes), Ok(message));
+    }
+}
+
+/// What decodes encodes, and decodes to the same again.
+fn is_stable(given: &[u8]) -> Result<(), TestCaseError> {
+    if let Ok(message) = decode(given) {
+        let again = encode(&message).expect("what came in a frame fits into a frame");
+        prop_assert_eq!(decode(&again), Ok(message));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn messages_survive_the_way(message in any_log_message()) {
+        let bytes = encode(&message).expect("fits");
+        prop_assert_eq!(decode(&bytes), Ok(message));
+    }
+
+    #[test]
+    fn random_bytes_never_panic(kind in 0u8..14, rest in prop::collection::vec(any::<u8>(), 0..300)) {
+        is_stable(&rest)?;
+        is_stable(&[&[kind, 0, 0, 0], &rest[..]].concat())?;
+        is_stable(&[&[kind, 0, 0, 0], &b"ITGL\x01\0"[..], &rest[..]].concat())?;
+    }
+
+    #[test]
+    fn mutated_messages_never_panic(
+        message in any_log_message(),
+        cut in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        tail in prop::collection::vec(any::<u8>(), 0..3),
+    ) {
+        let mut bytes = encode(&message).expect("fits");
+        for (place, value) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        is_stable(&bytes)?;
+        bytes.truncate(cut.index(bytes.len()));
+        is_stable(&bytes)?;
+        bytes.extend(tail);
+        is_stable(&bytes)?;
+    }
+
+    #[test]
+    fn each_shorter_message_is_refused(message in any_log_message()) {
+        let bytes = encode(&message).expect("fits");
+        for len in 0..bytes.len() {
+            prop_assert!(decode(&bytes[..len]).is_err(), "{} of {} bytes", len, bytes.len());
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `itg-log`: stores the logs of many senders and receivers.
+
+mod seal;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use itg_cli::{Signals, WordArgs, finish, read_secret, refuse, say};
+use itg_core::units::parse_bytes;
+use itg_net::{LOG_PORT, LogServer, LogServerOptions};
+use itg_session::logs::{LogAccount, LogLimits, Role};
+use tokio::sync::mpsc;
+
+/// Store the logs of many senders and receivers (their --log-server), one file an experiment.
+///
+/// Blocks come over TCP (acknowledged, sent again after a break, stored exactly once) or UDP (one block a
+/// datagram, gaps are counted). A block that was acknowledged is there after a crash of this program.
+/// Runs until SIGINT or SIGTERM, then stores what has come and prints a summary. Read the files with
+/// itg-decode, also while they grow.
+///
+/// Exit codes: 0 done, 1 failed, 2 the request makes no sense (a port that is taken among them), 130 and
+/// 143 ended by SIGINT and SIGTERM.
+#[derive(Debug, Parser)]
+#[command(name = "itg-log", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: ServeArgs,
+    #[command(flatten)]
+    words: WordArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compress logs that are complete, column by column, without loss; itg-decode reads them as before
+    Seal(seal::SealArgs),
+}
+
+#[derive(Debug, Args)]
+struct ServeArgs {
+    /// Where producers connect, and where UDP blocks come
+    #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:9003")]
+    listen: String,
+    /// Directory for the files NAME.itg and NAME.index.jsonl; nothing is written elsewhere
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// File with the secret that producers must know
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Producers at the same time
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    max_producers: usize,
+    /// Memory for blocks that wait for the disk
+    #[arg(long, value_name = "BYTES", default_value = "256Mi")]
+    memory: String,
+}
+
+fn main() -> ExitCode {
+    let cli = itg_cli::parse::<Cli>();
+    cli.words.start();
+    let done = match &cli.command {
+        Some(Command::Seal(args)) => seal::run(args, cli.words),
+        None => serve(&cli.serve, cli.words),
+    };
+    finish("itg-log", done)
+}
+
+fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
+    let Some(dir) = &cli.dir else {
+        return Err(refuse("name the directory for the logs with --dir DIR"));
+    };
+    let listen = itg_net::resolve(&cli.listen, LOG_PORT).map_err(refuse)?;
+    let budget_bytes = parse_bytes(&cli.memory).map_err(refuse)?.0;
+    let limits = LogLimits { producers: cli.max_producers, budget_bytes, ..LogLimits::default() };
+    let secret = cli.secret_file.as_deref().map(read_secret).transpose()?;
+    if !words.quiet {
+        let protection = if secret.is_some() { "with a secret" } else { "no secret" };
+        say(format_args!(
+            "itg-log {}: listen {listen}, dir {}, {protection}, {} producers, memory {}",
+            env!("CARGO_PKG_VERSION"),
+            dir.display(),
+            cli.max_producers,
+            cli.memory
+        ));
+    }
+    let options = LogServerOptions { listen, dir: dir.clone(), secret, limits };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let signals = Signals::watch()?;
+        let (accounts, mut told) = mpsc::unbounded_channel();
+        let server = LogServer::bind(options, accounts).map_err(refuse)?;
+        if !words.quiet {
+            say(format_args!("waiting for producers on {}; end with Ctrl-C", server.address()?));
+        }
+        let quiet = words.quiet;
+        let telling = tokio::spawn(async move {
+            while let Some(account) = told.recv().await {
+                if !quiet {
+                    say(sentence(&account));
+                }
+            }
+        });
+        let outcome = server.serve(signals.stop.clone()).await;
+        telling.await?;
+        say(format_args!(
+            "served {} connections, stored {} records in {} blocks",
+            outcome.connections, outcome.records, outcome.blocks
+        ));
+        Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
+    })
+}
+
+/// What became of a log, in one sentence.
+fn sentence(account: &LogAccount) -> String {
+    let side = match account.who.role {
+        Role::Sender => "sender",
+        Role::Receiver => "receiver",
+    };
+    let missing = if account.missing_blocks == 0 && account.dropped_blocks == 0 {
+        "none missing".to_owned()
+    } else {
+        format!(
+            "{} blocks missing, {} left out by the producer ({} records)",
+            account.missing_blocks, account.dropped_blocks, account.dropped_records
+        )
+    };
+    format!(
+        "{}: log {} of {} ({side}): {} of {} records in {} blocks stored, {missing}",
+        account.run,
+        account.log_id,
+        account.who.host,
+        account.stored_records,
+        account.records,
+        account.stored_blocks
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,77 @@
+//! `itg-log` as tests use it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::program::{Output, Running, program};
+
+/// How long a server may take to be ready, on a busy machine.
+const READY: Duration = Duration::from_secs(20);
+
+/// A log server that waits for producers.
+#[derive(Debug)]
+pub struct LogServer {
+    /// The program.
+    pub running: Running,
+    /// Where producers connect.
+    pub address: SocketAddr,
+}
+
+impl LogServer {
+    /// Starts one on a free port of 127.0.0.1 that writes into this directory.
+    #[track_caller]
+    #[must_use]
+    pub fn start<A: AsRef<OsStr>>(dir: &Path, args: &[A]) -> Self {
+        Self::listening("127.0.0.1:0", dir, args)
+    }
+
+    /// Starts one that listens here.
+    #[track_caller]
+    #[must_use]
+    pub fn listening<A: AsRef<OsStr>>(listen: &str, dir: &Path, args: &[A]) -> Self {
+        let mut command = Command::new(program("itg-log"));
+        command.args(["--listen", listen, "--dir"]).arg(dir).args(args);
+        let running = Running::start(&mut command);
+        let line = running.line_with("waiting for producers on ", READY);
+        let (_, rest) = line.split_once("waiting for producers on ").expect("just found");
+        let address = rest.split([' ', ';']).next().and_then(|word| word.parse().ok());
+        let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
+        Self { running, address }
+    }
+
+    /// Its URL for blocks over this transport.
+    #[must_use]
+    pub fn url(&self, transport: &str) -> String {
+        format!("{transport}://{}", self.address)
+    }
+
+    /// Ends it as Ctrl-C does.
+    #[track_caller]
+    pub fn stop(self) -> Output {
+        self.running.signal(Signal::SIGINT);
+        self.running.finish(READY).exits(130)
+    }
+
+    /// Ends it without warning.
+    #[track_caller]
+    pub fn kill(self) {
+        self.running.signal(Signal::SIGKILL);
+        let _killed = self.running.finish(READY);
+    }
+}
+
+/// The experiments' files in a directory.
+#[must_use]
+pub fn experiments(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).expect("readable").map(|entry| entry.expect("readable").path());
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "itg")).collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,202 @@
+//! Logs on a log server: over TCP and UDP, through a crash of the server, without it, with a secret.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use itg_tests::{
+    LogServer, Receiver, accounts, decode, experiments, in_parallel, lists, packets, send,
+    temp_dir, wait_for,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Records of each side; logs with gaps are decoded all the same.
+fn stored(files: &[PathBuf]) -> (u64, u64) {
+    let mut args: Vec<_> = files.iter().map(|file| file.as_os_str()).collect();
+    args.extend(["--format", "json"].map(OsStr::new));
+    let report: serde_json::Value = serde_json::from_str(&decode(&args).out).expect("JSON");
+    let count = |side: &str| {
+        let flows = report["flows"].as_array().expect("flows");
+        flows
+            .iter()
+            .filter(|flow| flow["side"] == side)
+            .map(|flow| flow["packets"].as_u64().expect("a count"))
+            .sum()
+    };
+    (count("sender"), count("receiver"))
+}
+
+#[test]
+fn l_1_and_l_2_the_same_packets_are_in_a_file_and_on_a_server_over_tcp_and_udp() {
+    let dir = temp_dir();
+    let flow =
+        ["--idt", "exp(1ms)", "--size", "uniform(64,1400)", "--packets", "800", "--seed", "7"];
+    let local = [dir.path().join("s.itg"), dir.path().join("r.itg")];
+    let receiver = Receiver::start(&["--log", local[1].to_str().expect("UTF-8")]);
+    let at = receiver.at();
+    let log = local[0].to_str().expect("UTF-8");
+    send(&[&[at.as_str(), "--log", log][..], &flow].concat()).exits(0);
+    receiver.stop();
+    let want = lists(&packets(&local));
+    assert_eq!(want[&1].len(), 800);
+
+    in_parallel(&[("tcp", "tcp"), ("udp", "udp")], |transport| {
+        let store = temp_dir();
+        let server = LogServer::start(store.path(), &[""; 0]);
+        let receiver = Receiver::start(&["--allow-log-servers"]);
+        let (at, url) = (receiver.at(), server.url(transport));
+        let logs = ["--log-server", url.as_str(), "--recv-log-server", url.as_str()];
+        let done = send(&[&[at.as_str()][..], &logs, &flow].concat()).exits(0);
+        assert!(accounts(&done.out)[0].agreed, "{done}");
+        receiver.stop();
+        server.stop().says("stored 1600 records");
+        let files = experiments(store.path());
+        assert_eq!(files.len(), 1, "both sides are one experiment: {files:?}");
+        assert_eq!(lists(&packets(&files)), want, "{transport}");
+    });
+}
+
+#[test]
+fn l_4_a_killed_server_costs_nothing_over_tcp_and_only_the_outage_over_udp() {
+    in_parallel(&[("tcp", "tcp"), ("udp", "udp")], |transport| {
+        let store = temp_dir();
+        let server = LogServer::start(store.path(), &[""; 0]);
+        let address = server.address.to_string();
+        let url = server.url(transport);
+        let receiver = Receiver::start(&["-v", "--log-server", &url]);
+        let sender = receiver.begin(&[
+            "--idt",
+            "constant(500us)",
+            "--duration",
+            "5s",
+            "--size",
+            "64",
+            "--log-server",
+            &url,
+        ]);
+        std::thread::sleep(Duration::from_millis(1500));
+        server.kill();
+        std::thread::sleep(Duration::from_millis(500));
+        let server = LogServer::listening(&address, store.path(), &[""; 0]);
+        let done = sender.finish(LIMIT);
+        assert!(accounts(&done.out)[0].agreed, "{done}");
+        let tcp = *transport == "tcp";
+        receiver.running.signal(nix::sys::signal::Signal::SIGINT);
+        let received = receiver.running.finish(LIMIT);
+        server.stop();
+        let files = experiments(store.path());
+        assert_eq!(files.len(), 2, "sender and receiver chose their own experiments");
+        let (sent, arrived) = stored(&files);
+        if tcp {
+            assert_eq!((sent, arrived), (10_000, 10_000), "{done}{received}");
+            let sound = decode(&[files[0].as_os_str(), files[1].as_os_str()]).exits(0);
+            assert!(!sound.err.contains("missing"), "{sound}");
+        } else {
+            // Conservation: stored + reported missing = produced, on both sides. What was not sent yet
+            // when the server went away is not lost, so there may be nothing to report.
+            for (stored, said) in [(sent, &done.err), (arrived, &received.err)] {
+                if stored == 10_000 {
+                    continue;
+                }
+                let words =
+                    format!("{stored} of 10000 records stored, {} missing", 10_000 - stored);
+                assert!(said.contains(&words), "no {words:?} in {said}");
+                assert!(stored > 4_000, "only the outage is missing: {stored}");
+            }
+        }
+    });
+}
+
+#[test]
+fn blocks_wait_in_the_spool_while_the_server_is_away_and_are_sent_when_it_is_back() {
+    let (store, dir) = (temp_dir(), temp_dir());
+    let server = LogServer::start(store.path(), &[""; 0]);
+    let (address, url) = (server.address.to_string(), server.url("tcp"));
+    let spool = dir.path().join("spool.itg");
+    let receiver = Receiver::start(&["-v"]);
+    let sender = receiver.begin(&[
+        "--idt",
+        "constant(1ms)",
+        "--duration",
+        "6s",
+        "--log-server",
+        &url,
+        "--log-spool",
+        spool.to_str().expect("UTF-8"),
+    ]);
+    server.kill();
+    std::thread::sleep(Duration::from_secs(4));
+    let server = LogServer::listening(&address, store.path(), &[""; 0]);
+    sender.finish(LIMIT).exits(0);
+    server.stop();
+    assert_eq!(stored(&experiments(store.path())).0, 6_000);
+    assert!(!spool.exists(), "an empty spool is removed");
+    receiver.stop();
+}
+
+#[test]
+fn a_server_that_is_not_there_or_does_not_want_us_is_named() {
+    let dir = temp_dir();
+    let (right, wrong) = (dir.path().join("right"), dir.path().join("wrong"));
+    fs::write(&right, "correct horse\n").expect("writable");
+    fs::write(&wrong, "battery staple\n").expect("writable");
+    let [right, wrong] = [&right, &wrong].map(|path| path.to_str().expect("UTF-8").to_owned());
+    let store = temp_dir();
+    let server = LogServer::start(store.path(), &["--secret-file", &right]);
+    let url = server.url("tcp");
+    let receiver = Receiver::start(&[""; 0]);
+    let at = receiver.at();
+    let try_with = |args: &[&str]| send(&[&[at.as_str(), "--packets", "10"][..], args].concat());
+    try_with(&["--log-server", &url, "--log-secret-file", &right]).exits(0);
+    try_with(&["--log-server", &url, "--log-secret-file", &wrong]).exits(3).says("secret");
+    try_with(&["--log-server", &url]).exits(3).says("secret");
+    try_with(&["--recv-log-server", &url]).exits(3).says("--allow-log-servers");
+    server.stop();
+    try_with(&["--log-server", &url]).exits(3).says("no log server at 127.0.0.1");
+    try_with(&["--log-server", "ftp://127.0.0.1"]).exits(2).says("write tcp://HOST:PORT");
+    receiver.stop();
+}
+
+#[test]
+fn twenty_producers_at_once_are_all_stored() {
+    let store = temp_dir();
+    let server = LogServer::start(store.path(), &[""; 0]);
+    let url = server.url("tcp");
+    let receiver = Receiver::start(&[""; 0]);
+    let at = receiver.at();
+    let senders: Vec<(String, u32)> = (0..20).map(|i| (format!("sender {i}"), i)).collect();
+    let rows: Vec<(&str, u32)> = senders.iter().map(|(name, i)| (name.as_str(), *i)).collect();
+    in_parallel(&rows, |_| {
+        send(&[&at, "--idt", "constant(500us)", "--packets", "1000", "--log-server", &url])
+            .exits(0);
+    });
+    receiver.stop();
+    server.stop().says("stored 20000 records");
+    let files = experiments(store.path());
+    assert_eq!((files.len(), stored(&files).0), (20, 20_000));
+}
+
+#[test]
+fn a_growing_experiment_can_be_decoded() {
+    let store = temp_dir();
+    let server = LogServer::start(store.path(), &[""; 0]);
+    let url = server.url("tcp");
+    let receiver = Receiver::start(&["-v"]);
+    let sender =
+        receiver.begin(&["--idt", "constant(1ms)", "--duration", "4s", "--log-server", &url]);
+    let has_records = || {
+        let files = experiments(store.path());
+        files.first().is_some_and(|file| fs::metadata(file).is_ok_and(|data| data.len() > 20_000))
+    };
+    wait_for("records on the server", LIMIT, has_records);
+    let files = experiments(store.path());
+    let open = decode(&[files[0].as_os_str()]).exits(0);
+    assert!(open.err.contains("still being written"), "{open}");
+    sender.finish(LIMIT).exits(0);
+    let closed = decode(&[files[0].as_os_str()]).exits(0);
+    assert!(!closed.err.contains("still being written"), "{closed}");
+    server.stop();
+    receiver.stop();
+}
