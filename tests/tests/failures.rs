@@ -375,7 +375,8 @@ fn damaged_logs_are_decoded_as_far_as_they_are_good() {
     };
     let lines = |done: &Output| done.out.lines().count().saturating_sub(1);
     let cut = write("cut.itg", &bytes[..bytes.len() * 2 / 3]);
-    let done = decode(&[cut.as_str(), "--packets", "--format", "csv"]).exits(1);
+    // As a killed writer leaves it: good up to there, and said so.
+    let done = decode(&[cut.as_str(), "--packets", "--format", "csv"]).exits(0);
     assert!((2000..5000).contains(&lines(&done)), "{} lines: {}", lines(&done), done.err);
     helps(&done.says("cut.itg"));
 

@@ -1,5 +1,5 @@
 //! Sockets, clocks, threads, batched I/O and pacing on real time: what drives the pure crates on a
-//! real host. All `unsafe` of the project's own code is here, in [`mmsg`] and `sys`, each with
+//! real host. All `unsafe` of the project's own code is here, in [`mmsg`], [`iso`] and `sys`, each with
 //! its reason.
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 
@@ -9,6 +9,7 @@ mod engine;
 mod frames;
 pub mod host;
 mod icmp;
+pub mod iso;
 mod live;
 mod log;
 mod logserver;

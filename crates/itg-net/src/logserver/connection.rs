@@ -272,7 +272,7 @@ impl Connection {
 }
 
 /// Waits until the server is to stop, and says why.
-async fn reason_of(stop: &mut watch::Receiver<Option<String>>) -> Option<String> {
+pub(super) async fn reason_of(stop: &mut watch::Receiver<Option<String>>) -> Option<String> {
     stop.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone())
 }
 

@@ -161,7 +161,7 @@ impl LogServer {
                     }
                 },
                 Some(_) = connections.join_next() => {}
-                _ = stopped.wait_for(Option::is_some) => break,
+                _ = connection::reason_of(&mut stopped) => break,
             }
         }
         shared.stopping.store(true, Ordering::Release);
