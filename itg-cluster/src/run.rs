@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_cli::{
-    Failure, LoadArgs, Loaded, Sending, SendingResult, Signals, WordArgs, account, announce,
-    draw_run, refuse, say, send_plan,
+    Failure, LoadArgs, Loaded, PacingArgs, Sending, SendingResult, Signals, WordArgs, account,
+    announce, draw_run, refuse, say, send_plan,
 };
 use itg_experiment::Manifest;
 use itg_net::{LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
@@ -34,6 +34,8 @@ pub(crate) struct RunArgs {
     /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    pacing: PacingArgs,
 }
 
 /// Runs the experiment.
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
 
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let (sent, received) = runtime.block_on(both_sides(&loaded, &out, words))?;
+    let (sent, received) = runtime.block_on(both_sides(&loaded, &out, args.pacing, words))?;
     drop(runtime);
 
     manifest = manifest.setting("exit_code", sent.code.to_string());
@@ -100,6 +102,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
 async fn both_sides(
     loaded: &Loaded,
     out: &Path,
+    pacing: PacingArgs,
     words: WordArgs,
 ) -> Result<(SendingResult, ReceiverOutcome)> {
     let signals = Signals::watch()?;
@@ -126,6 +129,7 @@ async fn both_sides(
         plan: &loaded.plan,
         program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
         run: draw_run(),
+        pacing: pacing.options(&loaded.experiment.pacing),
         log: Some(LogTarget::File(out.join(SENDER_LOG))),
         recv_log: None,
         progress: !words.quiet,

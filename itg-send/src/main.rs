@@ -1,5 +1,6 @@
 //! `itg-send`: sends seeded flows to receivers and says what became of them.
 
+mod doctor;
 mod flow_args;
 
 use std::collections::BTreeMap;
@@ -11,10 +12,11 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use flow_args::FlowArgs;
 use itg_cli::{
-    LoadArgs, LogArgs, Sending, Signals, WordArgs, account, announce, draw_run, draw_seed, finish,
-    load, refuse, say, send_plan,
+    LoadArgs, LogArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
+    draw_seed, finish, load, refuse, say, send_plan,
 };
-use itg_experiment::{Experiment, Plan, PlanInputs, PlannedFlow, Seed, Time};
+use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
+use itg_net::pacing::PacingOptions;
 use itg_session::logs::Role;
 
 /// Port of the signalling channel of receivers.
@@ -51,7 +53,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Send the flows of an experiment file
-    Run(RunArgs),
+    Run(Box<RunArgs>),
+    /// Measure what this host can do: wake-ups, clocks, sockets, rates; one minute of loopback traffic
+    Doctor(doctor::DoctorArgs),
 }
 
 #[derive(Debug, Args)]
@@ -65,6 +69,8 @@ struct SingleArgs {
     #[arg(long, value_name = "N")]
     seed: Option<Seed>,
     #[command(flatten)]
+    pacing: PacingArgs,
+    #[command(flatten)]
     logs: SendLogArgs,
 }
 
@@ -75,6 +81,8 @@ struct RunArgs {
     /// Send only the flows of this node [default: all flows]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
+    #[command(flatten)]
+    pacing: PacingArgs,
     #[command(flatten)]
     logs: SendLogArgs,
 }
@@ -102,12 +110,14 @@ struct Request {
     plan: Plan,
     receivers: BTreeMap<String, SocketAddr>,
     node: Option<String>,
+    pacing: PacingOptions,
     logs: SendLogArgs,
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
     let request = match cli.command {
-        Some(Command::Run(args)) => from_file(args)?,
+        Some(Command::Run(args)) => from_file(*args)?,
+        Some(Command::Doctor(args)) => return doctor::run(&args, cli.words),
         None => from_flags(cli.single)?,
     };
     let words = cli.words;
@@ -124,6 +134,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         let sending = Sending {
             plan: &request.plan,
             program: ("itg-send", env!("CARGO_PKG_VERSION")),
+            pacing: request.pacing,
             log: request.logs.own.target(&run, Role::Sender)?,
             run,
             recv_log: request.logs.recv_log.or(request.logs.recv_log_server),
@@ -186,7 +197,8 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     };
     let plan = Plan::resolve(&experiment, PlanInputs::new(seed, &mut files)).map_err(refuse)?;
     let receivers = plan.flows.iter().map(|flow| (flow.to.clone(), receiver)).collect();
-    Ok(Request { plan, receivers, node: None, logs: args.logs })
+    let pacing = args.pacing.options(&PacingEntry::default());
+    Ok(Request { plan, receivers, node: None, pacing, logs: args.logs })
 }
 
 fn from_file(args: RunArgs) -> Result<Request> {
@@ -204,7 +216,8 @@ fn from_file(args: RunArgs) -> Result<Request> {
         let receiver = itg_net::resolve(address, CONTROL_PORT).map_err(refuse)?;
         receivers.insert(flow.to.clone(), receiver);
     }
-    Ok(Request { plan: loaded.plan, receivers, node: args.node, logs: args.logs })
+    let pacing = args.pacing.options(&loaded.experiment.pacing);
+    Ok(Request { plan: loaded.plan, receivers, node: args.node, pacing, logs: args.logs })
 }
 
 #[cfg(test)]

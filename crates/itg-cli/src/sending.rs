@@ -11,6 +11,7 @@ use itg_core::flow::Payload;
 use itg_core::payload::Content;
 use itg_core::units::{format_bit_rate, format_bytes};
 use itg_experiment::{Plan, PlannedFlow};
+use itg_net::pacing::{self, PacingOptions};
 use itg_net::{FlowLive, FlowOutcome, LogTarget, SendFlow, SendJob, SendOutcome};
 use itg_session::explain;
 
@@ -27,6 +28,8 @@ pub struct Sending<'a> {
     pub run: String,
     /// Name and version of the program.
     pub program: (&'a str, &'a str),
+    /// How the sending thread waits.
+    pub pacing: PacingOptions,
     /// Log of what is sent.
     pub log: Option<LogTarget>,
     /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
@@ -75,16 +78,28 @@ pub async fn send_plan(
         });
         names.push(planned.name.clone());
     }
+    let mut settings = sending.settings;
+    let (pacing, measured) = pacing::choose(sending.pacing).map_err(|e| Failure::new(1, e))?;
+    settings.insert("pacing".to_owned(), pacing.describe());
+    if let (Some(errors), Some(ns)) = (measured, sending.pacing.max_error_p99_ns) {
+        settings.insert("pacing_max_error_p99_ns".to_owned(), ns.to_string());
+        settings.insert("pacing_measured_p99_ns".to_owned(), errors.p99_ns.to_string());
+    }
+    for refusal in pacing.refusals() {
+        tracing::info!("{refusal}");
+    }
+    tracing::debug!("pacing: {}", pacing.describe());
     let progress = sending.progress.then(|| Progress::start(&flows, &names));
     let job = SendJob {
         run: sending.run,
         seed: plan.seed.0,
         flows,
+        pacing: Some(pacing),
         log: sending.log,
         recv_log: sending.recv_log,
         program: sending.program.0.to_owned(),
         version: sending.program.1.to_owned(),
-        settings: sending.settings,
+        settings,
     };
     let outcome = itg_net::send(job, signals.stop.clone()).await;
     if let Some(progress) = progress {

@@ -6,6 +6,10 @@
 //! rule with a variable that holds the time elapsed since the last packet; the tests of this module
 //! show that both forms send every packet at the same instant.
 
+mod level;
+
+pub use level::{Level, LevelError};
+
 use crate::flow::{Flow, Late};
 use crate::schedule::{Departure, Schedule};
 

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use crate::problem::{ExperimentError, Places};
 use crate::read;
 use crate::values::{
-    ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PayloadKind, ProtoName, Seed,
-    SizeLaw, Time, TimeLaw,
+    ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
+    ProtoName, Seed, SizeLaw, Time, TimeLaw,
 };
 
 /// Version of the experiment file that this crate reads.
@@ -40,6 +40,9 @@ pub struct Experiment {
     /// Where logs go.
     #[serde(default)]
     pub log: LogEntry,
+    /// How the sending threads wait for the time of a packet.
+    #[serde(default)]
+    pub pacing: PacingEntry,
     /// The simulated network; used only with `--sim`.
     #[schemars(with = "Option<BTreeMap<String, serde_json::Value>>")]
     pub network: Option<toml::Table>,
@@ -65,6 +68,21 @@ pub struct NodeEntry {
 pub struct LogEntry {
     /// Log server, `tcp://HOST:PORT` or `udp://HOST:PORT`.
     pub server: Option<String>,
+}
+
+/// How the sending threads wait for the time of a packet. Flags of the command line go before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table: [pacing]")]
+pub struct PacingEntry {
+    /// The level. Default: hybrid, or the cheapest that keeps `max_error_p99`.
+    pub level: Option<PacingLevel>,
+    /// Declared precision: 99 % of wake-ups are at most this late. Measured before the run, which is
+    /// refused where the host does not keep it; the report warns when packets were later.
+    pub max_error_p99: Option<Time>,
+    /// Real-time priority (SCHED_FIFO) and locked memory, where allowed. Default: false.
+    pub realtime: Option<bool>,
+    /// Processor that the sending thread stays on, from 0.
+    pub cpu: Option<u16>,
 }
 
 /// A flow, or several equal ones.

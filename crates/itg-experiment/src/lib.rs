@@ -37,11 +37,11 @@ mod values;
 mod warnings;
 
 pub use estimate::{Estimate, FlowEstimate, LOG_BYTES_PER_RECORD, Method, Total, WALK_LIMIT};
-pub use experiment::{Experiment, FlowEntry, LogEntry, NodeEntry, SCHEMA};
+pub use experiment::{Experiment, FlowEntry, LogEntry, NodeEntry, PacingEntry, SCHEMA};
 pub use manifest::{MANIFEST_SCHEMA, Manifest, ManifestError};
 pub use plan::{LOCAL, MAX_FLOWS, Plan, PlanInputs, PlannedFlow};
 pub use problem::{ExperimentError, Place, Places, PlanError, Problem};
 pub use values::{
-    ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PayloadKind, ProtoName, Seed,
-    SizeLaw, Time, TimeLaw, ValueError,
+    ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
+    ProtoName, Seed, SizeLaw, Time, TimeLaw, ValueError,
 };

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use itg_core::flow::{Late, Meter, Payload, Proto};
 use itg_core::law::{Law, Unit};
+use itg_core::pacing::Level;
 use itg_core::seed::RunSeed;
 use itg_core::units::{self, Rate};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -118,6 +119,7 @@ values!(
     ProtoName,
     MeterKind,
     LateRule,
+    PacingLevel,
     Dscp,
     Ecn,
     PayloadKind
@@ -304,6 +306,23 @@ impl Value for LateRule {
     const EXPECTED: &'static str =
         "a rule for late packets: keep (send late, mean rate holds) or drop (leave out and count)";
     const CHOICES: &'static [&'static str] = &["keep", "drop"];
+}
+
+/// How the sending thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacingLevel(pub Level);
+
+impl FromStr for PacingLevel {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        text.parse().map(Self).map_err(ValueError::from)
+    }
+}
+
+impl Value for PacingLevel {
+    const EXPECTED: &'static str =
+        "a pacing level: sleep (until the time of the packet), hybrid (sleep, then spin) or spin";
+    const CHOICES: &'static [&'static str] = &["sleep", "hybrid", "spin"];
 }
 
 /// Names of differentiated-services code points: RFC 2474 (CS), 2597 (AF), 3246 (EF), 5865

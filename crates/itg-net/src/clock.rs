@@ -1,8 +1,8 @@
 //! Clocks and waiting: CLOCK_MONOTONIC for deadlines, CLOCK_REALTIME for what is logged.
 //!
 //! Both tick at the same (NTP-adjusted) rate; only a step moves one against the other, so a pair of
-//! readings taken each second translates one into the other. Waiting sleeps to shortly before the
-//! deadline and spins the rest: with a timer slack of 1 ns the median error is well below 1 µs.
+//! readings taken each second translates one into the other. How the sending thread waits for its
+//! deadlines is in [`crate::pacing`].
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,8 +12,6 @@ use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
-/// How long before a deadline sleeping ends and spinning starts: 60 µs.
-pub(crate) const GUARD_NS: u64 = 60_000;
 /// How long a translation between the two clocks is used before it is measured again: 1 s.
 const PAIR_LIFETIME_NS: u64 = 1_000_000_000;
 
@@ -32,6 +30,12 @@ pub fn monotonic_ns() -> u64 {
 #[must_use]
 pub fn unix_ns() -> u64 {
     read(ClockId::CLOCK_REALTIME)
+}
+
+/// Processor time of the calling thread in nanoseconds.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    read(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// A [`Duration`] from a count of nanoseconds.
@@ -110,21 +114,6 @@ pub fn sleep_until(deadline_ns: u64) {
     }
 }
 
-/// Waits until `deadline_ns` of CLOCK_MONOTONIC and returns the time that it is then; returns at
-/// once when the deadline has passed.
-pub fn wait_until(deadline_ns: u64) -> u64 {
-    let mut now = monotonic_ns();
-    if now + GUARD_NS < deadline_ns {
-        sleep_until(deadline_ns - GUARD_NS);
-        now = monotonic_ns();
-    }
-    while now < deadline_ns {
-        std::hint::spin_loop();
-        now = monotonic_ns();
-    }
-    now
-}
-
 /// When this process first asked: the zero of the times in the state machines.
 fn process_start_ns() -> u64 {
     static START: OnceLock<u64> = OnceLock::new();
@@ -141,15 +130,6 @@ pub fn machine_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waiting_never_ends_early() {
-        sharpen_timers();
-        for delay_ns in [0, 1_000, 50_000, 300_000, 2_000_000] {
-            let deadline = monotonic_ns() + delay_ns;
-            assert!(wait_until(deadline) >= deadline, "delay {delay_ns} ns");
-        }
-    }
 
     #[test]
     fn unix_time_follows_the_monotonic_clock() {

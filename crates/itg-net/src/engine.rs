@@ -26,6 +26,7 @@ use crate::icmp;
 use crate::live::FlowLive;
 use crate::log::Producer;
 use crate::mmsg::{self, BATCH, Outgoing};
+use crate::pacing::{Prepared, Waiter};
 use crate::socket::DataSocket;
 
 /// How long after its end a flow may still send what was due before: 100 ms.
@@ -122,6 +123,8 @@ pub(crate) struct Engine<F: FnMut(TxEnded)> {
     next_poll_ns: u64,
     heads: Box<[[u8; HEAD_LEN]; BATCH]>,
     unix: UnixClock,
+    pacing: Prepared,
+    waiter: Waiter,
     log: Option<Producer>,
     stop: Arc<StopSignal>,
     stops_seen: u32,
@@ -134,6 +137,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
     pub(crate) fn new(
         flows: Vec<TxFlow>,
         epoch_ns: u64,
+        pacing: Prepared,
         log: Option<Producer>,
         stop: Arc<StopSignal>,
         on_end: F,
@@ -173,6 +177,8 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             next_poll_ns: 0,
             heads: Box::new([[0; HEAD_LEN]; BATCH]),
             unix: UnixClock::new(),
+            waiter: Waiter::new(pacing.level()),
+            pacing,
             log,
             stop,
             stops_seen: 0,
@@ -184,7 +190,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
 
     /// Sends until every flow has ended or has been told to stop.
     pub(crate) fn run(&mut self) {
-        clock::sharpen_timers();
+        let mut turn = self.pacing.enter();
         while !(self.due.is_empty() && self.blocked.is_empty()) {
             let stops = self.stop.raised.load(Ordering::Acquire);
             if stops != self.stops_seen {
@@ -192,6 +198,9 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 self.end_stopped();
             }
             let now = self.wait();
+            if turn.is_due(now) {
+                turn.look(&self.pacing, self.waiter.take_slept_ns(), now);
+            }
             if let Some(log) = &mut self.log {
                 log.tick(now);
             }
@@ -254,19 +263,22 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let next = self.due.peek().map_or(u64::MAX, |Reverse((due, _))| *due);
         let until = next.min(now + STOP_CHECK_NS);
         if self.blocked.is_empty() {
-            return if until <= now { now } else { clock::wait_until(until) };
+            return if until <= now { now } else { self.waiter.wait_until(until) };
         }
         if now < self.next_poll_ns && until <= now {
             return now;
         }
-        self.poll(until.saturating_sub(now + clock::GUARD_NS));
+        let guard_ns = self.waiter.guard_ns();
+        self.poll(until.saturating_sub(now.saturating_add(guard_ns)));
+        let asleep_since = now;
         let mut now = clock::monotonic_ns();
+        self.waiter.slept(now - asleep_since);
         self.next_poll_ns = now + POLL_EVERY_NS;
         // A socket that has become writable is due at once; otherwise the rest is spun.
         if self.due.peek().is_some_and(|Reverse((due, _))| *due == next)
-            && until.saturating_sub(now) <= clock::GUARD_NS
+            && until.saturating_sub(now) <= guard_ns
         {
-            now = clock::wait_until(until);
+            now = self.waiter.wait_until(until);
         }
         now
     }

@@ -14,6 +14,8 @@ mod live;
 mod log;
 mod logserver;
 pub mod mmsg;
+pub mod pacing;
+pub mod probe;
 mod receiver;
 mod rx;
 mod sender;

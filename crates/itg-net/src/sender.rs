@@ -27,6 +27,7 @@ use crate::engine::{Engine, StopSignal, TxEnded, TxFlow};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
+use crate::pacing::{Level, PacingOptions, Prepared};
 use crate::rx::{Command, RxFlow, RxHandle};
 use crate::socket::{self, DataSocket};
 
@@ -51,7 +52,7 @@ pub struct SendFlow {
 }
 
 /// A run to send.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SendJob {
     /// Run id: 32 hexadecimal digits.
     pub run: String,
@@ -59,6 +60,8 @@ pub struct SendJob {
     pub seed: u64,
     /// The flows, with different numbers.
     pub flows: Vec<SendFlow>,
+    /// How the sending thread waits, with what the host grants for it; the default level when `None`.
+    pub pacing: Option<Prepared>,
     /// Log of what is sent.
     pub log: Option<LogTarget>,
     /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
@@ -494,10 +497,13 @@ impl Run {
         let places: Vec<usize> =
             flows.iter().map(|flow| self.place_of[&flow.flow.spec().id]).collect();
         let log = self.log.as_ref().map(Log::producer);
+        let pacing = self.job.pacing.take();
+        let pacing =
+            pacing.unwrap_or_else(|| Prepared::new(Level::default(), PacingOptions::default()));
         let stop = Arc::clone(&self.stop_signal);
         let sent = self.sent.clone();
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
-            Engine::new(flows, epoch_ns, log, stop, |mut end| {
+            Engine::new(flows, epoch_ns, pacing, log, stop, |mut end| {
                 end.index = places[end.index];
                 // The run outlives its sending thread.
                 drop(sent.send(end));

@@ -85,3 +85,15 @@ pub(crate) fn set_bytes(
     };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
+
+/// Gives the calling thread real-time priority (SCHED_FIFO, the lowest of its levels), or takes it
+/// away.
+pub(crate) fn set_fifo(on: bool) -> std::io::Result<()> {
+    let (policy, priority) = if on { (libc::SCHED_FIFO, 1) } else { (libc::SCHED_OTHER, 0) };
+    // SAFETY: sched_param is plain integers; all-zero is valid.
+    let mut param: libc::sched_param = unsafe { mem::zeroed() };
+    param.sched_priority = priority;
+    // SAFETY: the pointer is to a valid sched_param that outlives the call; 0 is this thread.
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}

@@ -1,0 +1,51 @@
+//! How the sending thread waits: flags, over what the experiment file says.
+
+use clap::Args;
+use itg_core::units::parse_duration_ns;
+use itg_experiment::PacingEntry;
+use itg_net::pacing::{Level, PacingOptions};
+
+/// Arguments about pacing.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct PacingArgs {
+    /// How to wait for the time of a packet: sleep, hybrid (sleep, then spin) or spin [default: hybrid,
+    /// or the cheapest that keeps --max-error]
+    #[arg(long, value_name = "LEVEL")]
+    pacing: Option<Level>,
+    /// Declare that 99 % of wake-ups are at most this late (20us); the host is measured before the run,
+    /// and the run refused where it does not keep that
+    #[arg(long, value_name = "T", value_parser = precision)]
+    max_error: Option<Precision>,
+    /// Real-time priority (SCHED_FIFO) and locked memory for the sending thread, where allowed
+    #[arg(long)]
+    realtime: bool,
+    /// Processor that the sending thread stays on, from 0
+    #[arg(long, value_name = "N")]
+    cpu: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Precision(u64);
+
+fn precision(text: &str) -> Result<Precision, String> {
+    match parse_duration_ns(text) {
+        Ok(0) => Err("no host is exact: declare more than 0, such as 20us".to_owned()),
+        Ok(ns) => Ok(Precision(ns)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl PacingArgs {
+    /// The flags, and where they say nothing the file's `[pacing]`.
+    #[must_use]
+    pub fn options(&self, file: &PacingEntry) -> PacingOptions {
+        let level = file.level.map(|level| level.0);
+        let declared = file.max_error_p99.map(|time| time.0);
+        PacingOptions {
+            level: self.pacing.or(level),
+            realtime: self.realtime || file.realtime.unwrap_or(false),
+            cpu: self.cpu.or(file.cpu),
+            max_error_p99_ns: self.max_error.map(|p| p.0).or(declared),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! How the sending thread waits for its deadlines: the pacing ladder.
+//!
+//! Each level buys precision with processor time. `sleep` gives the thread up until the deadline and
+//! takes the kernel's wake-up error (tens of µs). `hybrid` sleeps to a guard before the deadline and
+//! spins the rest; the guard is learned from the wake-ups themselves. `spin` never sleeps.
+//! Whatever the level, deadlines are absolute: an error moves one packet and no other.
+
+mod calibrate;
+mod host;
+mod waiter;
+
+pub use itg_core::pacing::Level;
+
+pub use self::calibrate::{PrecisionError, WakeErrors, calibrate, choose};
+pub use self::host::{Prepared, Wish};
+pub(crate) use self::waiter::Waiter;
+
+/// What was asked of the sending thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacingOptions {
+    /// The level; chosen by calibration when only a precision is declared, `hybrid` otherwise.
+    pub level: Option<Level>,
+    /// Real-time priority (SCHED_FIFO) and locked memory.
+    pub realtime: bool,
+    /// Processor to stay on.
+    pub cpu: Option<u16>,
+    /// Declared precision: 99 % of the packets leave at most this late, in nanoseconds.
+    pub max_error_p99_ns: Option<u64>,
+}

@@ -1,0 +1,114 @@
+//! What the whole path reaches on this host: real senders and receivers, both logging every packet,
+//! over the loopback interface.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use itg_core::flow::{Flow, FlowSpec};
+use itg_core::law::Law;
+use itg_core::payload::Content;
+use itg_core::seed::RunSeed;
+use itg_net::pacing::{PacingOptions, Prepared};
+use itg_net::{FlowLive, LogTarget, Receiver, ReceiverOptions, SendFlow, SendJob};
+use itg_stats::{Analysis, Options};
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// Size of the packets in bytes.
+pub(super) const SIZE: u32 = 512;
+
+/// One run at one rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Trial {
+    /// Packets a second that were asked for; 0: as many as can be.
+    pub(super) asked_pps: u32,
+    /// Packets a second that arrived.
+    pub(super) arrived_pps: f64,
+    /// Share of the packets that were lost.
+    pub(super) lost: f64,
+    /// How late packets left: 99th percentile, in nanoseconds.
+    pub(super) lateness_p99_ns: u64,
+}
+
+/// Sends `rate_pps` packets a second (0: as many as can be) for `duration_ns` and decodes both logs,
+/// which are kept in `dir` until then.
+pub(super) async fn trial(
+    rate_pps: u32,
+    duration_ns: u64,
+    options: PacingOptions,
+    dir: &Path,
+) -> Result<Trial> {
+    let logs = [dir.join("sender.itg"), dir.join("receiver.itg")];
+    let program = || ("itg-send doctor".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    let receiver = Receiver::bind(ReceiverOptions {
+        listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+        data_port: 0,
+        log: Some(LogTarget::File(logs[1].clone())),
+        allow_log_servers: false,
+        secret: None,
+        log_dir: None,
+        once: false,
+        program: program().0,
+        version: program().1,
+        settings: BTreeMap::new(),
+    })?;
+    let address = receiver.addresses().next().context("the receiver has no address")?;
+    let (end, ended) = watch::channel(None);
+    let receiving = tokio::spawn(receiver.serve(ended));
+    let seed = RunSeed(1);
+    let mut spec = FlowSpec::new(1);
+    spec.idt = Law::Constant(if rate_pps == 0 { 0.0 } else { 1e9 / f64::from(rate_pps) });
+    spec.size = Law::Constant(f64::from(SIZE));
+    spec.stop.duration_ns = Some(duration_ns);
+    let level = options.level.unwrap_or_default();
+    let job = SendJob {
+        run: itg_cli::draw_run(),
+        seed: seed.0,
+        flows: vec![SendFlow {
+            flow: Flow::resolve(spec, seed)?,
+            receiver: address,
+            content: Arc::new(Content::random(seed)),
+            live: Arc::new(FlowLive::default()),
+        }],
+        pacing: Some(Prepared::new(level, options)),
+        log: Some(LogTarget::File(logs[0].clone())),
+        recv_log: None,
+        program: program().0,
+        version: program().1,
+        settings: BTreeMap::new(),
+    };
+    let (_never, stop) = watch::channel(None);
+    let outcome = itg_net::send(job, stop).await;
+    end.send(Some("the trial is over".to_owned())).unwrap_or_default();
+    receiving.await.context("the receiver stopped on a bug")?;
+    let outcome = outcome?;
+    if let Some((_, error)) = outcome.failures.first() {
+        anyhow::bail!("the trial at {rate_pps} packets/s failed: {error}");
+    }
+    let found = decode(rate_pps, duration_ns, &logs);
+    for log in &logs {
+        fs::remove_file(log).with_context(|| log.display().to_string())?;
+    }
+    found
+}
+
+fn decode(asked_pps: u32, duration_ns: u64, logs: &[std::path::PathBuf; 2]) -> Result<Trial> {
+    let bytes = [fs::read(&logs[0])?, fs::read(&logs[1])?];
+    let mut analysis = Analysis::new(Options::default());
+    for (bytes, path) in bytes.iter().zip(logs) {
+        analysis.add_log(bytes, &path.display().to_string())?;
+    }
+    let total = analysis.finish().total.metrics;
+    ensure!(total.packets > 0, "no packet arrived at {asked_pps} packets/s");
+    let lateness_ns = total.lateness_ns.map_or(0, |lateness| lateness.p99);
+    Ok(Trial {
+        asked_pps,
+        arrived_pps: total.packets as f64 * 1e9 / duration_ns as f64,
+        lost: total.loss_share().unwrap_or(0.0),
+        lateness_p99_ns: u64::try_from(lateness_ns).unwrap_or(0),
+    })
+}
