@@ -23,6 +23,7 @@ mod read;
 mod record;
 mod records;
 mod scan;
+mod survey;
 
 pub use block::{
     BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA, RECORD_SCHEMA,
@@ -35,3 +36,4 @@ pub use note::{ClockPair, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, 
 pub use read::{Cause, Damage, Item, LogReader};
 pub use record::{Kind, RECORD_LEN, Record, flag};
 pub use records::{PackedRecords, Records};
+pub use survey::{Candidate, Checked, Survey};

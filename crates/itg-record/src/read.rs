@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::{Account, Verdict};
 use crate::block::{Block, Body};
 use crate::note::Note;
+use crate::survey::Checked;
 use crate::records::Records;
 use crate::scan::{Gap, Looks, Piece, Scan};
 
@@ -101,9 +102,17 @@ pub struct LogReader<'a> {
 impl<'a> LogReader<'a> {
     /// A reader of a whole file.
     #[must_use]
-    pub const fn new(bytes: &'a [u8]) -> Self {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self::with_checked(bytes, [])
+    }
+
+    /// A reader of a whole file some of whose record blocks have been checked before, by
+    /// [`Candidate::check`] on the same bytes: it does not check them again.
+    pub fn with_checked(bytes: &'a [u8], checked: impl IntoIterator<Item = Checked>) -> Self {
+        let mut checked: Vec<_> = checked.into_iter().map(|block| block.0).collect();
+        checked.sort_unstable();
         Self {
-            scan: Scan::new(bytes),
+            scan: Scan::new(bytes, checked),
             open: BTreeMap::new(),
             logs: 0,
             pending: VecDeque::new(),

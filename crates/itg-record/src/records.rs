@@ -39,6 +39,12 @@ impl<'a> Records<'a> {
         Ok(PackedRecords(Packed::Plain(raw)).records())
     }
 
+    /// The records of a body whose kinds are known to be right.
+    pub(crate) fn trusted(body: &'a [u8]) -> Option<Self> {
+        let raw = <[RawRecord]>::ref_from_bytes(body).ok()?;
+        Some(PackedRecords(Packed::Plain(raw)).records())
+    }
+
     /// Decodes and checks the body of a column block of `objects` records; returns their checksum too.
     pub(crate) fn columns(body: &'a [u8], objects: u32) -> Result<(Self, u32), BlockError> {
         let count = objects as usize;
@@ -85,6 +91,15 @@ impl<'a> PackedRecords<'a> {
             }
         };
         Records { raw, taken: 0, packed: *self }
+    }
+
+    /// Where the records lie in the file: the body of their block.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        match self.0 {
+            Packed::Plain(raw) => raw.as_bytes(),
+            Packed::Columns { body, .. } => body,
+        }
     }
 
     /// Number of records.

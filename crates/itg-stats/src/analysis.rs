@@ -1,9 +1,9 @@
 //! From logs to the report: reads notes and records, joins the two sides of each flow, adds up.
 //!
 //! Logs are joined on (run id, flow number). A flow whose two sides are given has two entries in
-//! the report; the receiver's knows what the sender sent, how late and how faithfully. Each record
-//! is looked at once; the bytes of the logs are borrowed and not copied, and of a compacted log one block
-//! at a time is decoded.
+//! the report; the receiver's knows what the sender sent, how late and how faithfully. The bytes of the
+//! logs are borrowed and not copied, and of a compacted log one block at a time is decoded. How the
+//! work is cut into pieces is in `decode`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,8 @@ use itg_core::units::format_duration_ns;
 use itg_record::{FlowEnd, FlowInfo, Kind, Record, Side};
 use serde_json::Map;
 
+use crate::decode::{self, Decoded, Pass};
+use crate::exec::{Executor, Inline};
 use crate::logs::{Key, Log, LogError, Logs, meter_name, side_name};
 use crate::packets::PacketLine;
 use crate::plan::Plan;
@@ -19,7 +21,7 @@ use crate::report::{
     DelayBasis, FlowIntervals, FlowReport, Intervals, LogDamage, REPORT_SCHEMA, Report,
 };
 use crate::series::{Grid, IntervalRow, Series};
-use crate::stats::{Facts, FlowStats, Setup};
+use crate::stats::{Facts, FlowStats, Lane, Setup};
 use crate::total::Totals;
 
 /// Rows of a series beyond which only windows that hold packets are listed.
@@ -47,6 +49,10 @@ struct Object {
     end: Option<FlowEnd>,
     stats: FlowStats,
     notices: Vec<String>,
+    /// Where its records are: number of the log and index of the flow in it.
+    sources: Vec<(usize, u32)>,
+    /// Whether the records of all of them have been added, one by one.
+    whole: bool,
 }
 
 /// All of them, found by their key.
@@ -69,6 +75,14 @@ impl Objects {
         all
     }
 
+    /// Flows whose plan is computed again from what arrived: those at receivers whose sender, as far as
+    /// given, is as asked for.
+    fn planned(&self, sender: impl Fn(Option<&Object>) -> bool) -> BTreeSet<(usize, u32)> {
+        let receivers = self.places.iter().filter(|(key, _)| key.side == Side::Receiver);
+        let asked = receivers.filter(|(key, _)| sender(self.get(&key.other())));
+        asked.flat_map(|(_, &place)| self.list[place].sources.iter().copied()).collect()
+    }
+
     /// Whether the total counts this side of the flow.
     fn counts(&self, key: &Key, object: &Object) -> bool {
         object.is_primary() || self.get(&key.other()).is_none()
@@ -87,7 +101,20 @@ impl<'a> Analysis<'a> {
     /// # Errors
     /// Bytes without a single good block, or the same bytes again.
     pub fn add_log(&mut self, bytes: &'a [u8], name: &str) -> Result<(), LogError> {
-        self.logs.add(bytes, name)
+        self.add_log_with(bytes, name, &Inline)
+    }
+
+    /// As [`Analysis::add_log`], its blocks checked side by side.
+    ///
+    /// # Errors
+    /// As [`Analysis::add_log`].
+    pub fn add_log_with(
+        &mut self,
+        bytes: &'a [u8],
+        name: &str,
+        executor: &dyn Executor,
+    ) -> Result<(), LogError> {
+        self.logs.add(bytes, name, executor)
     }
 
     /// What was not as written in the logs so far.
@@ -123,11 +150,14 @@ impl<'a> Analysis<'a> {
     /// The report.
     #[must_use]
     pub fn finish(&self) -> Report {
-        let grid = self.grid();
-        let mut objects = Objects::default();
-        for log in &self.logs.logs {
-            self.decode(log, grid, &mut objects);
-        }
+        self.finish_with(&Inline)
+    }
+
+    /// The report, its figures added up side by side.
+    #[must_use]
+    pub fn finish_with(&self, executor: &dyn Executor) -> Report {
+        let grid = self.grid(executor);
+        let objects = self.decode(grid, executor);
         let mut totals = Totals::default();
         let mut flows = Vec::new();
         let both = [Side::Sender, Side::Receiver]
@@ -167,48 +197,105 @@ impl<'a> Analysis<'a> {
     }
 
     /// Windows from the first packet of all flows.
-    fn grid(&self) -> Option<Grid> {
+    fn grid(&self, executor: &dyn Executor) -> Option<Grid> {
         let interval_ns = self.options.interval_ns.filter(|&ns| ns > 0)?;
-        let first = |log: &Log<'_>| {
-            let mut counted = BTreeMap::new();
-            let counts = |record: &Record| {
-                let wanted = || self.wants(&log.key(record.flow, log.side()));
-                *counted.entry(record.flow).or_insert_with(wanted) && is_counted(log, record)
-            };
-            log.records().filter(counts).map(|record| record.b).min()
-        };
-        let start_unix_ns = self.logs.logs.iter().filter_map(first).min()?;
+        let logs = &self.logs.logs;
+        let start_unix_ns = decode::earliest(logs, executor, &|number, side, record| {
+            let log = &logs[number];
+            is_counted(log, record)
+                && (self.options.flows.is_empty() || self.wants(&log.key(record.flow, side)))
+        })?;
         Some(Grid { start_unix_ns, interval_ns })
     }
 
-    /// Adds the records of one log to its flows.
-    fn decode(&self, log: &Log<'_>, grid: Option<Grid>, objects: &mut Objects) {
-        let side = log.side();
-        let place = |objects: &mut Objects, index: u32| -> Option<usize> {
-            let key = log.key(index, side);
-            self.wants(&key).then(|| {
-                *objects.places.entry(key).or_insert_with(|| {
-                    objects.list.push(Object::new(log, index, side, grid));
-                    objects.list.len() - 1
-                })
-            })
-        };
+    /// Adds up the records of all logs.
+    fn decode(&self, grid: Option<Grid>, executor: &dyn Executor) -> Objects {
+        let logs = &self.logs.logs;
+        let sides: Vec<_> = logs.iter().map(Log::side).collect();
+        let mut objects = Objects::default();
         // Flows without records count too.
-        let mut open: BTreeMap<u32, Option<usize>> =
-            log.flows.keys().map(|&index| (index, place(objects, index))).collect();
-        let mut records = log.records().peekable();
-        while let Some(index) = records.peek().map(|record| record.flow) {
-            let at = *open.entry(index).or_insert_with(|| place(objects, index));
-            let mut object = at.map(|at| &mut objects.list[at]);
-            while let Some(record) = records.next_if(|record| record.flow == index) {
-                if let Some(object) = &mut object {
-                    object.stats.add(&record);
+        for (number, log) in logs.iter().enumerate() {
+            for &index in log.flows.keys() {
+                self.object(&mut objects, (number, index), log, sides[number], grid);
+            }
+        }
+        let setup = |number: usize, index: u32, lane: Lane| -> Option<Setup> {
+            let (log, side) = (&logs[number], sides[number]);
+            self.wants(&log.key(index, side)).then(|| setup(log, index, side, grid, lane))
+        };
+        let pass = Pass { logs, setup: &setup, executor };
+        let mut planned = objects.planned(|peer| peer.is_none());
+        let mut decoded = pass.run(&planned, true);
+        self.take(&mut objects, &pass, &mut decoded, &planned, &sides, grid);
+        // Senders that have a log, but no packet of the flow in it.
+        planned = objects.planned(|peer| peer.is_some_and(|peer| !peer.stats.has_departures()));
+        if !planned.is_empty() {
+            for (number, flows) in pass.run(&planned, false).into_iter().enumerate() {
+                for (index, plan) in flows {
+                    let key = logs[number].key(index, sides[number]);
+                    if let Some(&place) = objects.places.get(&key) {
+                        objects.list[place].stats.adopt_departures(plan);
+                    }
                 }
             }
         }
-        for (index, at) in open {
-            if let (Some(at), Some(end)) = (at, log.ends.get(&index)) {
-                objects.list[at].end = Some(end.clone());
+        for (number, log) in logs.iter().enumerate() {
+            for (&index, end) in &log.ends {
+                if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
+                    objects.list[place].end = Some(end.clone());
+                }
+            }
+        }
+        objects
+    }
+
+    /// The object of a flow of a log, made when there is none.
+    fn object<'o>(
+        &self,
+        objects: &'o mut Objects,
+        source: (usize, u32),
+        log: &Log<'_>,
+        side: Side,
+        grid: Option<Grid>,
+    ) -> Option<&'o mut Object> {
+        let key = log.key(source.1, side);
+        if !self.wants(&key) {
+            return None;
+        }
+        let place = *objects.places.entry(key).or_insert_with(|| {
+            objects.list.push(Object::new(log, source.1, side, grid));
+            objects.list.len() - 1
+        });
+        let object = &mut objects.list[place];
+        if !object.sources.contains(&source) {
+            object.sources.push(source);
+        }
+        Some(object)
+    }
+
+    /// Puts what was added up into the objects.
+    fn take(
+        &self,
+        objects: &mut Objects,
+        pass: &Pass<'_, 'a>,
+        decoded: &mut [Decoded],
+        planned: &BTreeSet<(usize, u32)>,
+        sides: &[Side],
+        grid: Option<Grid>,
+    ) {
+        for (number, flows) in decoded.iter_mut().enumerate() {
+            for (index, part) in std::mem::take(flows) {
+                let (log, source) = (&pass.logs[number], (number, index));
+                let object = self.object(objects, source, log, sides[number], grid);
+                let Some(object) = object.filter(|object| !object.whole) else { continue };
+                if !object.stats.append(part) {
+                    // Another log of the same flow, whose packets lie among those of this one.
+                    let again = object.sources.iter().any(|source| planned.contains(source));
+                    let lane = if again { Lane::All } else { Lane::Arrivals };
+                    if let Some(stats) = pass.one_by_one(&object.sources, lane) {
+                        (object.stats, object.whole) = (stats, true);
+                    }
+                }
             }
         }
     }
@@ -240,7 +327,6 @@ impl Object {
     fn new(log: &Log<'_>, index: u32, side: Side, grid: Option<Grid>) -> Self {
         let info = log.flows.get(&index).cloned();
         let mut notices = Vec::new();
-        let mut plan = None;
         match &info {
             None => notices.push(format!(
                 "{}: the description of the flow with index {index} is lost: it is shown under that \
@@ -249,22 +335,15 @@ impl Object {
             )),
             Some(info) => {
                 notices.extend(info.notices.iter().cloned());
-                match Plan::new(&info.spec, info.seed) {
-                    Ok(made) => plan = Some(made),
-                    Err(error) => notices.push(format!(
+                if let Err(error) = Plan::new(&info.spec, info.seed) {
+                    notices.push(format!(
                         "the plan cannot be computed again, so sizes are not compared: {error}"
-                    )),
+                    ));
                 }
             }
         }
-        let setup = Setup {
-            side,
-            meter: log.meter(index),
-            epoch_unix_ns: info.as_ref().map(|info| info.epoch_unix_ns).filter(|&ns| ns > 0),
-            plan,
-            grid,
-        };
-        Self { info, end: None, stats: FlowStats::new(setup), notices }
+        let stats = FlowStats::new(setup(log, index, side, grid, Lane::Arrivals));
+        Self { info, end: None, stats, notices, sources: Vec::new(), whole: false }
     }
 
     fn meter(&self) -> Meter {
@@ -277,6 +356,20 @@ impl Object {
             Meter::Owd => self.stats.side() == Side::Receiver,
             Meter::Rtt => self.stats.side() == Side::Sender,
         }
+    }
+}
+
+/// What is known of a flow of a log before its records are read.
+fn setup(log: &Log<'_>, index: u32, side: Side, grid: Option<Grid>, lane: Lane) -> Setup {
+    let info = log.flows.get(&index);
+    let plan = info.filter(|_| side == Side::Sender || lane != Lane::Arrivals);
+    Setup {
+        side,
+        meter: log.meter(index),
+        epoch_unix_ns: info.map(|info| info.epoch_unix_ns).filter(|&ns| ns > 0),
+        plan: plan.and_then(|info| Plan::new(&info.spec, info.seed).ok()),
+        grid,
+        lane,
     }
 }
 

@@ -20,6 +20,7 @@ pub struct Distribution {
 
 impl Distribution {
     /// Takes one value in nanoseconds.
+    #[inline]
     pub fn add(&mut self, value_ns: i64) {
         self.moments.add(value_ns);
         self.quantiles.add(value_ns);
@@ -49,7 +50,9 @@ impl Distribution {
 pub struct DelayStats {
     delay: Distribution,
     negative: u64,
+    /// Dᵢ − Dᵢ₋₁, signed.
     variation: Quantiles,
+    /// Sum of their magnitudes.
     variation_sum: u128,
     rfc3550: f64,
     first: Option<i64>,
@@ -98,11 +101,12 @@ pub fn signed_difference(later: u64, earlier: u64) -> i64 {
 
 impl DelayStats {
     /// Takes the next delay in order of arrival; returns |Dᵢ − Dᵢ₋₁| when there is one before.
+    #[inline]
     pub fn add(&mut self, delay_ns: i64) -> Option<u64> {
-        let step = self.last.map(|last| delay_ns.abs_diff(last));
-        if let Some(step) = step {
-            self.vary(step);
-        }
+        let step = self.last.map(|last| {
+            self.vary(delay_ns, last);
+            delay_ns.abs_diff(last)
+        });
         self.first = self.first.or(Some(delay_ns));
         self.last = Some(delay_ns);
         self.delay.add(delay_ns);
@@ -117,7 +121,7 @@ impl DelayStats {
     pub fn append(&mut self, later: &Self) {
         let (Some(first), Some(_)) = (later.first, later.last) else { return };
         if let Some(last) = self.last {
-            self.vary(first.abs_diff(last));
+            self.vary(first, last);
         }
         self.rfc3550 = later.rfc3550 + self.rfc3550 * fade(later.variation.count());
         self.first = self.first.or(later.first);
@@ -133,10 +137,19 @@ impl DelayStats {
         self.variation_sum += other.variation_sum;
     }
 
-    fn vary(&mut self, step: u64) {
-        self.variation.add(i64::try_from(step).unwrap_or(i64::MAX));
+    #[inline]
+    fn vary(&mut self, delay_ns: i64, last_ns: i64) {
+        self.variation.add(delay_ns.saturating_sub(last_ns));
+        let step = delay_ns.abs_diff(last_ns);
         self.variation_sum += u128::from(step);
         self.rfc3550 += (step as f64 - self.rfc3550) / 16.0;
+    }
+
+    /// |Dᵢ − Dᵢ₋₁| from the last delay here to the first one of a later part; `None` when one of the
+    /// two parts has none.
+    #[must_use]
+    pub fn step_to(&self, later: &Self) -> Option<u64> {
+        self.last.zip(later.first).map(|(last, first)| first.abs_diff(last))
     }
 
     /// How many delays are known.
@@ -175,7 +188,7 @@ impl DelayStats {
     pub fn jitter(&self) -> Option<Jitter> {
         let pairs = self.variation.count();
         let mean = if pairs == 0 { 0.0 } else { self.variation_sum as f64 / pairs as f64 };
-        let [p99] = self.variation.at([0.99]);
+        let [p99] = self.variation.magnitudes_at([0.99]);
         (self.count() > 0).then_some(Jitter { mean, rfc3550: self.last.map(|_| self.rfc3550), p99 })
     }
 }

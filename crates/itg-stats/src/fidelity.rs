@@ -101,8 +101,11 @@ pub struct Departures {
     sent: Quantiles,
     sizes: BTreeMap<u32, i64>,
     sizes_compared: u64,
+    /// The ones with the smallest and the largest number.
     first: Option<Departed>,
     last: Option<Departed>,
+    /// The ones taken first and last.
+    head: Option<Departed>,
     before: Option<Departed>,
 }
 
@@ -128,8 +131,8 @@ impl Departures {
 
     /// Takes the packets of a later part of the same flow, the gap between the two included.
     pub fn append(&mut self, later: &Self) {
-        if let Some(first) = later.first {
-            self.follow(first);
+        if let Some(head) = later.head {
+            self.follow(head);
         }
         self.before = later.before.or(self.before);
         self.planned.merge(&later.planned);
@@ -144,10 +147,14 @@ impl Departures {
         }
     }
 
+    #[inline]
     fn follow(&mut self, packet: Departed) {
         if let Some(before) = self.before.filter(|b| b.seq.checked_add(1) == Some(packet.seq)) {
             self.planned.add(signed_difference(packet.planned_ns, before.planned_ns));
             self.sent.add(signed_difference(packet.sent_ns, before.sent_ns));
+        }
+        if self.head.is_none() {
+            self.head = Some(packet);
         }
         self.before = Some(packet);
     }

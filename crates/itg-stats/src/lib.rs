@@ -11,7 +11,9 @@
 //! sources are in `docs/decode.md`.
 
 mod analysis;
+mod decode;
 pub mod delay;
+pub mod exec;
 pub mod fidelity;
 mod logs;
 pub mod moments;

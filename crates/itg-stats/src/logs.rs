@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 
 use itg_core::flow::Meter;
 use itg_record::{
-    Cause, ClockPair, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo, LogReader, Note,
-    PackedRecords, Record, Side,
+    Candidate, Cause, Checked, ClockPair, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo, LogReader,
+    Note, PackedRecords, Record, Side, Survey,
 };
 use serde_json::{Value, json};
 
+use crate::exec::{Executor, collect};
 use crate::report::LogDamage;
+
+/// Bytes that one task checks.
+const CHECK_BYTES: usize = 4 << 20;
 
 /// Bytes that are no log, or no further one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +88,12 @@ impl Key {
 
 impl<'a> Logs<'a> {
     /// Reads a file: notes, places of the records, damage.
-    pub(crate) fn add(&mut self, bytes: &'a [u8], name: &str) -> Result<(), LogError> {
+    pub(crate) fn add(
+        &mut self,
+        bytes: &'a [u8],
+        name: &str,
+        executor: &dyn Executor,
+    ) -> Result<(), LogError> {
         let name = name.to_owned();
         if bytes.is_empty() {
             return Err(LogError::Empty { name });
@@ -94,7 +103,7 @@ impl<'a> Logs<'a> {
         }
         let mut logs: BTreeMap<u32, Log<'a>> = BTreeMap::new();
         let (mut damage, mut not_closed) = (Vec::new(), Vec::new());
-        for item in LogReader::new(bytes) {
+        for item in LogReader::with_checked(bytes, check(bytes, executor)) {
             match item {
                 Item::Note { log, note, .. } => logs.entry(log).or_default().note(note),
                 Item::Records { log, records, .. } => {
@@ -125,6 +134,35 @@ impl<'a> Logs<'a> {
         self.files.push((name, bytes));
         Ok(())
     }
+}
+
+/// Checks the record blocks of a file, some at a time.
+fn check(bytes: &[u8], executor: &dyn Executor) -> Vec<Checked> {
+    let mut groups: Vec<Vec<Candidate>> = Vec::new();
+    let mut from = 0;
+    for candidate in Survey::new(bytes) {
+        let (start, _) = candidate.place();
+        match groups.last_mut() {
+            Some(group) if start - from < CHECK_BYTES => group.push(candidate),
+            _ => {
+                // The survey has touched every header on its way.
+                executor.passed(&bytes[from..start]);
+                from = start;
+                groups.push(vec![candidate]);
+            }
+        }
+    }
+    executor.expect(bytes.len() as u64);
+    let checked = collect(executor, groups.len(), |number| {
+        let group = &groups[number];
+        let good: Vec<_> = group.iter().filter_map(|candidate| candidate.check(bytes)).collect();
+        if let (Some(first), Some(last)) = (group.first(), group.last()) {
+            let (last, len) = last.place();
+            executor.passed(&bytes[first.place().0..last + len]);
+        }
+        good
+    });
+    checked.concat()
 }
 
 impl Log<'_> {

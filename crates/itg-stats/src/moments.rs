@@ -1,9 +1,9 @@
 //! Count, extremes, mean and standard deviation of signed nanoseconds, exact enough for any span.
 //!
-//! The sum is an exact 128-bit integer; the variance follows Welford (Technometrics 4(3), 1962) on
-//! differences to the first value, so that a clock offset of days costs no digits. Parts merge
-//! after Chan, Golub and LeVeque (1979). The deviation is that of the population, as D-ITG prints
-//! it.
+//! The sums of the values and of their squares are exact 128-bit integers, the squares on
+//! differences to the first value, so that a clock offset of days costs no digits, and parts merge
+//! exactly. Squares of hostile differences (more than 2⁶³ ns) saturate: the deviation is then too
+//! small, and finite. The deviation is that of the population, as D-ITG prints it.
 
 /// Running moments of a list of values.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,27 +11,34 @@ pub struct Moments {
     count: u64,
     min: i64,
     max: i64,
+    /// The first value: the origin of the sums.
+    origin: i64,
+    /// Sum of the differences to the origin.
     sum: i128,
-    /// The first value: the origin of `mean_shifted`.
-    shift: i64,
-    mean_shifted: f64,
-    m2: f64,
+    /// Sum of their squares.
+    squares: u128,
 }
 
 impl Moments {
     /// Takes one value.
+    #[inline]
     pub fn add(&mut self, value: i64) {
         if self.count == 0 {
-            (self.min, self.max, self.shift) = (value, value, value);
+            (self.min, self.max, self.origin) = (value, value, value);
         }
         self.count += 1;
         self.min = self.min.min(value);
         self.max = self.max.max(value);
-        self.sum += i128::from(value);
-        let shifted = difference(value, self.shift);
-        let step = shifted - self.mean_shifted;
-        self.mean_shifted += step / self.count as f64;
-        self.m2 += step * (shifted - self.mean_shifted);
+        // Close together, as they nearly always are, all of this is one multiplication.
+        if let Some(moved) = value.checked_sub(self.origin) {
+            self.sum += i128::from(moved);
+            let square = u128::from(moved.unsigned_abs()) * u128::from(moved.unsigned_abs());
+            self.squares = self.squares.saturating_add(square);
+        } else {
+            let moved = i128::from(value) - i128::from(self.origin);
+            self.sum += moved;
+            self.squares = self.squares.saturating_add(square_of(moved));
+        }
     }
 
     /// Takes all values of `other`.
@@ -43,14 +50,21 @@ impl Moments {
             *self = *other;
             return;
         }
-        let (n, m) = (self.count as f64, other.count as f64);
-        let step = difference(other.shift, self.shift) + other.mean_shifted - self.mean_shifted;
-        self.mean_shifted += step * m / (n + m);
-        self.m2 += other.m2 + step * step * n * m / (n + m);
         self.count += other.count;
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
-        self.sum += other.sum;
+        // Σ(x + δ) and Σ(x + δ)² from Σx and Σx², δ being the way between the origins.
+        let way = i128::from(other.origin) - i128::from(self.origin);
+        let moved = |times: i128| way.checked_mul(times);
+        let count = i128::from(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.sum = self.sum.saturating_add(moved(count).unwrap_or(i128::MAX));
+        let cross = moved(2).and_then(|twice| twice.checked_mul(other.sum));
+        let whole = moved(count).and_then(|sum| sum.checked_mul(way));
+        let squares = cross.zip(whole).and_then(|(cross, whole)| {
+            other.squares.checked_add_signed(cross.checked_add(whole)?)
+        });
+        self.squares = self.squares.saturating_add(squares.unwrap_or(u128::MAX));
     }
 
     /// How many values.
@@ -71,21 +85,53 @@ impl Moments {
         self.max
     }
 
+    /// Sum of the values.
+    #[must_use]
+    pub const fn sum(&self) -> i128 {
+        self.sum.saturating_add((self.origin as i128).saturating_mul(self.count as i128))
+    }
+
     /// Arithmetic mean; 0 when there is no value.
     #[must_use]
     pub fn mean(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
+        if self.count == 0 { 0.0 } else { self.sum() as f64 / self.count as f64 }
     }
 
     /// Standard deviation of the population; 0 when there is no value.
     #[must_use]
     pub fn stddev(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { (self.m2.max(0.0) / self.count as f64).sqrt() }
+        self.variance().sqrt()
+    }
+
+    /// Variance of the population; 0 when there is no value.
+    #[must_use]
+    pub fn variance(&self) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        let count = i128::from(self.count);
+        // Σ(x − m)² = Σx² − m·(2·Σx − m·n), m being a whole number next to the mean.
+        let near = self.sum / count;
+        let rest = |near: i128| {
+            let twice = self.sum.checked_mul(2)?.checked_sub(near.checked_mul(count)?)?;
+            i128::try_from(self.squares).ok()?.checked_sub(near.checked_mul(twice)?)
+        };
+        let n = self.count as f64;
+        match rest(near) {
+            Some(about_near) => {
+                let off = (self.sum - near * count) as f64 / n;
+                (about_near as f64 / n - off * off).max(0.0)
+            }
+            None => {
+                let mean = self.sum as f64 / n;
+                (self.squares as f64 / n - mean * mean).max(0.0)
+            }
+        }
     }
 }
 
-fn difference(a: i64, b: i64) -> f64 {
-    (i128::from(a) - i128::from(b)) as f64
+fn square_of(value: i128) -> u128 {
+    value.unsigned_abs().saturating_mul(value.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ impl Plan {
     /// A description that cannot be run, such as an empirical law whose table is not in the log.
     pub fn new(spec: &FlowSpec, seed: u64) -> Result<Self, FlowError> {
         let schedule = Flow::resolve(spec.clone(), RunSeed(seed))?.schedule();
-        Ok(Self { schedule, recent: VecDeque::with_capacity(WINDOW), steps: FREE_STEPS })
+        Ok(Self { schedule, recent: VecDeque::new(), steps: FREE_STEPS })
     }
 
     /// What was planned for packet `seq`; `None` when the flow ends before it, when it lies too far

@@ -6,9 +6,13 @@
 //! packets: a flow without loss costs a few hundred bytes, and a record with a hostile number costs
 //! at most one chunk (about 100 bytes). Order and duplicates are those of arrival.
 //!
-//! Sources: RFC 7680 (loss), RFC 5560 (duplication), RFC 4737 section 3 (reordering).
+//! The numbers at the upper end that came without a gap, nearly always all of the latest ones, are
+//! not even bits but two numbers, so that a packet in order costs a comparison.
+//!
+//! Sources: RFC 7680 (loss), RFC 5560 (duplication), RFC 4737 (reordering: section 3; its extent:
+//! section 4.2.1; runs free of it: section 4.5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 const WORDS: usize = 8;
 const CHUNK: u64 = 64 * WORDS as u64;
@@ -46,13 +50,47 @@ pub struct Loss {
     pub bursts: u64,
 }
 
+/// How far packets were out of order (RFC 4737), in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disorder {
+    /// Sum of the reordering extents: how many packets before a reordered one the first packet with a
+    /// larger number had arrived (section 4.2.1).
+    pub extent_sum: u64,
+    /// Largest of them.
+    pub extent_max: u64,
+    /// Stretches of new packets in order that a reordered packet ended (section 4.5).
+    pub free_runs: u64,
+    /// Packets in them.
+    pub free_packets: u64,
+    /// Packets in order since the last reordered one.
+    pub in_order: u64,
+}
+
+/// Where a stretch of largest numbers without a gap began.
+#[derive(Clone, Copy, Debug)]
+struct High {
+    seq: u64,
+    /// Place among the arrivals, from 0.
+    at: u64,
+}
+
+/// Gaps that are remembered for the extent of reordering. A packet that fills an older one has the
+/// extent to the oldest one remembered.
+const HIGHS: usize = 8_192;
+
 /// The set of sequence numbers seen, with what their order of arrival tells.
 #[derive(Clone, Debug, Default)]
 pub struct SeqTracker {
     unique: u64,
     duplicated: u64,
     reordered: u64,
+    disorder: Disorder,
+    min: Option<u64>,
+    /// First number of the stretch at the upper end, which is not in the chunks. It ends with `max`.
+    tail: u64,
     max: Option<u64>,
+    /// Numbers that were the first ones behind a gap when they came, ascending.
+    highs: VecDeque<High>,
     /// Runs of full chunks: first chunk -> last chunk, never adjacent.
     full: BTreeMap<u64, u64>,
     /// Chunks with holes: chunk -> place in `slots`.
@@ -71,21 +109,123 @@ impl SeqTracker {
     }
 
     /// Takes the next number in order of arrival.
+    #[inline]
     pub fn insert(&mut self, seq: u64) -> Arrival {
-        if !self.set(seq) {
-            self.duplicated += 1;
-            return Arrival::Duplicate;
+        if let Some(max) = self.max
+            && max.checked_add(1) == Some(seq)
+        {
+            self.max = Some(seq);
+            self.unique += 1;
+            self.disorder.in_order += 1;
+            return Arrival::Ahead { skipped: 0 };
         }
+        self.insert_elsewhere(seq)
+    }
+
+    /// Takes a number that does not follow the largest one.
+    fn insert_elsewhere(&mut self, seq: u64) -> Arrival {
+        let at = self.unique + self.duplicated;
         match self.max {
-            Some(max) if seq < max => {
-                self.reordered += 1;
+            Some(max) if seq <= max => {
+                if seq >= self.tail || !self.set(seq) {
+                    self.duplicated += 1;
+                    return Arrival::Duplicate;
+                }
+                self.unique += 1;
+                self.min = self.min.min(Some(seq));
+                self.disorder(seq, at);
                 Arrival::Late
             }
             max => {
+                if let Some(max) = max {
+                    self.set_all(Run { first: self.tail, last: max });
+                }
+                if self.highs.len() == HIGHS {
+                    self.highs.pop_front();
+                }
+                self.highs.push_back(High { seq, at });
+                self.tail = seq;
                 self.max = Some(seq);
+                self.min = self.min.or(self.max);
+                self.unique += 1;
+                self.disorder.in_order += 1;
                 Arrival::Ahead { skipped: max.map_or(seq, |max| seq - max - 1) }
             }
         }
+    }
+
+    /// Notes that a new number came late, as arrival number `at`.
+    fn disorder(&mut self, seq: u64, at: u64) {
+        self.reordered += 1;
+        // The first larger number is the one behind the gap that this one was missing from.
+        let behind = self.highs.partition_point(|high| high.seq <= seq);
+        let extent = self.highs.get(behind).map_or(0, |high| at - high.at);
+        let d = &mut self.disorder;
+        d.extent_sum = d.extent_sum.saturating_add(extent);
+        d.extent_max = d.extent_max.max(extent);
+        if d.in_order > 0 {
+            d.free_runs += 1;
+            d.free_packets += d.in_order;
+            d.in_order = 0;
+        }
+    }
+
+    /// Takes the numbers of a later part of the same sequence, when all of them are larger than these:
+    /// then everything comes out as if they had arrived one by one. Otherwise says false and leaves all
+    /// as it was: the order inside a part is not kept.
+    pub fn append(&mut self, later: &Self) -> bool {
+        if !self.is_below(later) {
+            return false;
+        }
+        let Some((min, max)) = later.min.zip(later.max) else { return true };
+        let before = self.unique + self.duplicated;
+        let joins = self.max.is_some_and(|max| max + 1 == min);
+        let mut runs = later.runs().peekable();
+        if let Some(max) = self.max
+            && !joins
+        {
+            self.set_all(Run { first: self.tail, last: max });
+        }
+        while let Some(run) = runs.next() {
+            let first = if joins && run.first == min { self.tail } else { run.first };
+            if runs.peek().is_some() {
+                self.set_all(Run { first, ..run });
+            } else {
+                self.tail = first;
+            }
+        }
+        for (k, high) in later.highs.iter().enumerate() {
+            if k == 0 && joins && high.seq == min {
+                continue;
+            }
+            if self.highs.len() == HIGHS {
+                self.highs.pop_front();
+            }
+            self.highs.push_back(High { at: before + high.at, ..*high });
+        }
+        self.max = Some(max);
+        self.min = self.min.or(Some(min));
+        self.unique += later.unique;
+        self.duplicated += later.duplicated;
+        self.reordered += later.reordered;
+        let (d, more) = (&mut self.disorder, &later.disorder);
+        d.extent_sum = d.extent_sum.saturating_add(more.extent_sum);
+        d.extent_max = d.extent_max.max(more.extent_max);
+        if more.free_runs > 0 {
+            // What came in order before belongs to the first run of the later part.
+            d.free_runs += more.free_runs;
+            d.free_packets += d.in_order + more.free_packets;
+            d.in_order = more.in_order;
+        } else {
+            d.in_order += more.in_order;
+        }
+        true
+    }
+
+    /// Whether all numbers of a later part are larger than all of these.
+    #[must_use]
+    pub fn is_below(&self, later: &Self) -> bool {
+        self.max.zip(later.min).is_none_or(|(max, min)| max < min)
     }
 
     /// Different numbers seen.
@@ -106,6 +246,18 @@ impl SeqTracker {
         self.reordered
     }
 
+    /// How far out of order they were.
+    #[must_use]
+    pub const fn disorder_figures(&self) -> &Disorder {
+        &self.disorder
+    }
+
+    /// The smallest number seen.
+    #[must_use]
+    pub const fn min(&self) -> Option<u64> {
+        self.min
+    }
+
     /// The largest number seen.
     #[must_use]
     pub const fn max(&self) -> Option<u64> {
@@ -115,6 +267,9 @@ impl SeqTracker {
     /// Whether a number was seen.
     #[must_use]
     pub fn contains(&self, seq: u64) -> bool {
+        if self.max.is_some_and(|max| (self.tail..=max).contains(&seq)) {
+            return true;
+        }
         let (chunk, word, bit) = place(seq);
         match self.partial.get(&chunk) {
             Some(&slot) => self.slots[slot][word] & bit != 0,
@@ -124,7 +279,8 @@ impl SeqTracker {
 
     /// The runs of numbers seen, ascending.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        let mut pieces = self.pieces().peekable();
+        let tail = self.max.map(|last| Run { first: self.tail, last });
+        let mut pieces = self.pieces().chain(tail).peekable();
         std::iter::from_fn(move || {
             let mut run = pieces.next()?;
             while let Some(next) = pieces.next_if(|p| Some(p.first) == run.last.checked_add(1)) {
@@ -173,20 +329,41 @@ impl SeqTracker {
         loss
     }
 
-    /// Takes the numbers of `other` as if they had arrived after all of these.
-    ///
-    /// Loss and duplicates come out exact. Reordering is exact when the numbers of the two do not
-    /// overlap; where they do, it is an estimate, since the order inside `other` is not kept.
-    pub fn merge(&mut self, other: &Self) {
-        let reordered = self.reordered;
-        for run in other.runs() {
-            for seq in run.first..=run.last {
-                self.insert(seq);
+    /// Sets all bits of a stretch above every number that is set.
+    fn set_all(&mut self, run: Run) {
+        let (first, last) = (run.first / CHUNK, run.last / CHUNK);
+        if first == last {
+            return self.set_within(run);
+        }
+        let mut whole = (first, last);
+        if !run.first.is_multiple_of(CHUNK) {
+            self.set_within(Run { first: run.first, last: first * CHUNK + (CHUNK - 1) });
+            whole.0 += 1;
+        }
+        if run.last % CHUNK != CHUNK - 1 {
+            self.set_within(Run { first: last * CHUNK, last: run.last });
+            whole.1 -= 1;
+        }
+        if whole.0 <= whole.1 {
+            self.add_full(whole.0, whole.1);
+        }
+    }
+
+    /// Sets the bits of a stretch within one chunk.
+    fn set_within(&mut self, run: Run) {
+        let chunk = run.first / CHUNK;
+        let Some(slot) = self.open(chunk) else { return };
+        let bits = &mut self.slots[slot];
+        let (first, last) = (run.first % CHUNK, run.last % CHUNK);
+        for (word, bits) in (0u64..).zip(bits.iter_mut()) {
+            let (from, to) = (first.max(word * 64), last.min(word * 64 + 63));
+            if from <= to {
+                *bits |= u64::MAX >> (63 - (to - from)) << (from % 64);
             }
         }
-        let across = self.reordered - reordered;
-        self.reordered = reordered + across.max(other.reordered);
-        self.duplicated += other.duplicated;
+        if bits.iter().all(|&w| w == u64::MAX) {
+            self.close(chunk, slot);
+        }
     }
 
     /// Sets a bit; false when it was set.
@@ -204,7 +381,6 @@ impl SeqTracker {
             return false;
         }
         bits[word] |= bit;
-        self.unique += 1;
         if bits[word] == u64::MAX && bits.iter().all(|&w| w == u64::MAX) {
             self.close(chunk, slot);
         }
@@ -235,11 +411,16 @@ impl SeqTracker {
         self.slots[slot] = [0; WORDS];
         self.free.push(slot);
         self.hot = None;
-        let last = self.full.remove(&(chunk + 1)).unwrap_or(chunk);
-        match self.full.range_mut(..chunk).next_back() {
-            Some((_, before)) if *before + 1 == chunk => *before = last,
+        self.add_full(chunk, chunk);
+    }
+
+    /// Enters a stretch of full chunks, none of which was full.
+    fn add_full(&mut self, first: u64, last: u64) {
+        let last = self.full.remove(&(last + 1)).unwrap_or(last);
+        match self.full.range_mut(..first).next_back() {
+            Some((_, before)) if *before + 1 == first => *before = last,
             _ => {
-                self.full.insert(chunk, last);
+                self.full.insert(first, last);
             }
         }
     }
@@ -418,16 +599,49 @@ mod tests {
         }
 
         #[test]
-        fn merged_parts_are_the_whole(a in arrivals(), b in arrivals()) {
-            let whole = tracker(&[a.clone(), b.clone()].concat());
-            let mut merged = tracker(&a);
-            merged.merge(&tracker(&b));
-            prop_assert_eq!(merged.unique(), whole.unique());
-            prop_assert_eq!(merged.duplicated(), whole.duplicated());
-            prop_assert!(merged.runs().eq(whole.runs()));
-            if a.iter().max() < b.iter().min() {
-                prop_assert_eq!(merged.reordered(), whole.reordered());
+        fn appended_parts_are_the_whole(a in arrivals(), b in arrivals(), gap in 0u64..3, more in arrivals()) {
+            // The later part above the earlier one, as it is at a clean cut.
+            let above = a.iter().max().map_or(0, |max| max.saturating_add(1 + gap));
+            let b: Vec<u64> = b.iter().map(|seq| seq.saturating_add(above)).collect();
+            let mut appended = tracker(&a);
+            let clean = a.iter().max() < b.iter().min() || b.is_empty();
+            prop_assert_eq!(appended.append(&tracker(&b)), clean);
+            if clean {
+                // And it goes on as if nothing had happened.
+                let mut whole = tracker(&[a, b].concat());
+                for &seq in &more {
+                    prop_assert_eq!(appended.insert(seq), whole.insert(seq));
+                }
+                prop_assert_eq!(appended.unique(), whole.unique());
+                prop_assert_eq!(appended.duplicated(), whole.duplicated());
+                prop_assert_eq!(appended.reordered(), whole.reordered());
+                prop_assert_eq!(appended.disorder_figures(), whole.disorder_figures());
+                prop_assert_eq!((appended.min(), appended.max()), (whole.min(), whole.max()));
+                prop_assert!(appended.runs().eq(whole.runs()));
             }
+        }
+
+        #[test]
+        fn disorder_agrees_with_its_definition(seqs in arrivals()) {
+            let tracker = tracker(&seqs);
+            let mut want = Disorder::default();
+            for (i, seq) in seqs.iter().enumerate() {
+                let before = &seqs[..i];
+                if before.contains(seq) {
+                    continue;
+                }
+                match before.iter().position(|earlier| earlier > seq) {
+                    None => want.in_order += 1,
+                    Some(j) => {
+                        want.extent_sum += (i - j) as u64;
+                        want.extent_max = want.extent_max.max((i - j) as u64);
+                        want.free_runs += u64::from(want.in_order > 0);
+                        want.free_packets += want.in_order;
+                        want.in_order = 0;
+                    }
+                }
+            }
+            prop_assert_eq!(*tracker.disorder_figures(), want);
         }
     }
 
@@ -453,11 +667,13 @@ mod tests {
         for seq in 0..1_000_000 {
             tracker.insert(seq);
         }
+        assert_eq!((tracker.full.len(), tracker.slots.len()), (0, 0));
+        tracker.insert(1_000_001);
         assert_eq!((tracker.full.len(), tracker.slots.len()), (1, 1));
         for seq in (0..100).map(|k| k * 1_000_003 + (1 << 40)) {
             tracker.insert(seq);
         }
         assert!(tracker.slots.len() <= 101, "one chunk for each far number");
-        assert_eq!(tracker.missing_before(1_000_001), Loss { lost: 1, bursts: 1 });
+        assert_eq!(tracker.missing_before(1_000_002), Loss { lost: 1, bursts: 1 });
     }
 }

@@ -106,6 +106,13 @@ impl Series {
         self.hot.1.merge(packet);
     }
 
+    /// Puts right what a packet at `unix_ns` added to its window.
+    pub(crate) fn correct(&mut self, unix_ns: u64, change: impl FnOnce(&mut Window)) {
+        self.settle();
+        let number = unix_ns.saturating_sub(self.grid.start_unix_ns) / self.grid.interval_ns.max(1);
+        self.windows.entry(number).and_modify(change);
+    }
+
     /// Adds the windows of another series on the same grid.
     pub fn merge(&mut self, other: &Self) {
         debug_assert_eq!(self.grid, other.grid, "series on different grids do not add up");

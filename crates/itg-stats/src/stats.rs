@@ -14,6 +14,11 @@ use crate::report::Metrics;
 use crate::sequence::{Arrival, Loss, SeqTracker};
 use crate::series::{Grid, Series, Window};
 
+/// Packets at the start of a sender's log whose planned time and size are compared with what the seed
+/// gives. Whether the log follows the plan shows at once or not at all, and drawing each packet again
+/// takes longer than everything else.
+pub const PLAN_CHECKED: u64 = 1 << 16;
+
 /// What is known of a flow before its first record.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -27,13 +32,31 @@ pub struct Setup {
     pub plan: Option<Plan>,
     /// Windows of the series, when one is wanted.
     pub grid: Option<Grid>,
+    /// Which of the metrics to add up.
+    pub lane: Lane,
+}
+
+/// Which metrics a pass over the records adds up. At a receiver, computing the plan again costs more
+/// than everything else, and it has to go from the first packet to the last; so it can be a pass of
+/// its own beside the others ([`FlowStats::adopt_departures`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    /// All of them.
+    #[default]
+    All,
+    /// All but departures computed again from arrivals: those of the sender's log are known, or
+    /// another pass computes them.
+    Arrivals,
+    /// Nothing but departures computed again from arrivals.
+    Plan,
 }
 
 impl Setup {
     /// A flow of which nothing is known but the side of its log.
     #[must_use]
     pub const fn unknown(side: Side) -> Self {
-        Self { side, meter: Meter::Owd, epoch_unix_ns: None, plan: None, grid: None }
+        let (meter, lane) = (Meter::Owd, Lane::All);
+        Self { side, meter, epoch_unix_ns: None, plan: None, grid: None, lane }
     }
 }
 
@@ -88,6 +111,13 @@ impl Volume {
     }
 }
 
+/// Delay of a packet that arrived, in nanoseconds: arrived − sent. The one place where it is computed.
+/// `None` for a packet too short to carry its time of sending, whose record says 0.
+#[inline]
+fn delay_of(record: &Record) -> Option<i64> {
+    (record.a != 0).then(|| signed_difference(record.b, record.a))
+}
+
 fn per_second(count: f64, duration_ns: u64) -> f64 {
     if duration_ns == 0 { 0.0 } else { count * 1e9 / duration_ns as f64 }
 }
@@ -128,6 +158,9 @@ pub struct FlowStats {
     sent_seqs: SeqTracker,
     arrived: Volume,
     arrived_seqs: SeqTracker,
+    /// Time of the first arrival, and of the first whose delay is known.
+    first_arrival: Option<u64>,
+    first_delay: Option<u64>,
     delay: DelayStats,
     departures: Departures,
     user_stamps: u64,
@@ -147,6 +180,8 @@ impl FlowStats {
             sent_seqs: SeqTracker::new(),
             arrived: Volume::default(),
             arrived_seqs: SeqTracker::new(),
+            first_arrival: None,
+            first_delay: None,
             delay: DelayStats::default(),
             departures: Departures::default(),
             user_stamps: 0,
@@ -156,6 +191,7 @@ impl FlowStats {
     }
 
     /// Takes the next record in the order of the log.
+    #[inline]
     pub fn add(&mut self, record: &Record) {
         match (self.setup.side, record.kind) {
             (Side::Sender, Kind::Sent) => self.depart(record),
@@ -164,25 +200,52 @@ impl FlowStats {
         }
     }
 
-    /// Takes a later part of the same flow at the same side.
-    ///
-    /// Everything comes out as in one pass, but for reordering across overlapping parts
-    /// (see [`SeqTracker::merge`]). Series must be on the same grid.
-    pub fn merge(&mut self, later: &Self) {
+    /// Takes a later part of the same flow at the same side, when all sequence numbers in it are
+    /// larger than those here; then everything comes out as in one pass. Otherwise says false and
+    /// leaves all as it was: the records have to be added one by one. Series must be on the same grid.
+    #[must_use]
+    pub fn append(&mut self, mut later: Self) -> bool {
+        let clean = self.sent_seqs.is_below(&later.sent_seqs)
+            && self.arrived_seqs.is_below(&later.arrived_seqs);
+        if !clean {
+            return false;
+        }
+        if let (Some(series), Some(other)) = (&mut self.series, &mut later.series) {
+            // What the first packet of the later part skipped, it counted from 0.
+            if let (Some(unix_ns), Some(max)) = (later.first_arrival, self.arrived_seqs.max()) {
+                other.correct(unix_ns, |window| window.lost = window.lost.saturating_sub(max + 1));
+            }
+            if let (Some(unix_ns), Some(step)) = (later.first_delay, self.delay.step_to(&later.delay))
+            {
+                other.correct(unix_ns, |window| {
+                    window.variation_sum += u128::from(step);
+                    window.variations += 1;
+                });
+            }
+            series.merge(other);
+        }
         self.sent.merge(&later.sent);
-        self.sent_seqs.merge(&later.sent_seqs);
         self.arrived.merge(&later.arrived);
-        self.arrived_seqs.merge(&later.arrived_seqs);
+        let appended = self.sent_seqs.append(&later.sent_seqs)
+            && self.arrived_seqs.append(&later.arrived_seqs);
+        debug_assert!(appended, "compared above");
+        self.first_arrival = self.first_arrival.or(later.first_arrival);
+        self.first_delay = self.first_delay.or(later.first_delay);
         self.delay.append(&later.delay);
         self.departures.append(&later.departures);
         self.user_stamps += later.user_stamps;
         self.foreign += later.foreign;
         self.replanned += later.replanned;
-        if let (Some(series), Some(other)) = (&mut self.series, &later.series) {
-            series.merge(other);
-        }
+        true
     }
 
+    /// Takes the departures that a pass over [`Lane::Plan`] has computed.
+    pub fn adopt_departures(&mut self, plan: Self) {
+        self.departures = plan.departures;
+        self.replanned = plan.replanned;
+    }
+
+    #[inline]
     fn depart(&mut self, record: &Record) {
         self.sent.add(record.size, record.b);
         let arrival = self.sent_seqs.insert(record.seq);
@@ -191,24 +254,44 @@ impl FlowStats {
         }
         let packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
         self.departures.add(packet, self.setup.epoch_unix_ns);
-        if let Some(planned) = self.setup.plan.as_mut().and_then(|plan| plan.at(record.seq)) {
-            self.departures.add_size(record.size, planned.size);
-            self.replanned += u64::from(planned.due_ns != record.a);
+        if record.seq < PLAN_CHECKED {
+            self.compare_with_plan(record);
         }
-        if !self.counts_arrivals() {
+        if self.series.is_some() && !self.counts_arrivals() {
             self.window(record, None, None, Arrival::Duplicate);
         }
     }
 
+    /// At the sender: whether the plan in the log is the one that the seed gives.
+    fn compare_with_plan(&mut self, record: &Record) {
+        let plan = self.setup.plan.as_mut();
+        let Some(planned) = plan.and_then(|plan| plan.at(record.seq)) else { return };
+        self.departures.add_size(record.size, planned.size);
+        self.replanned += u64::from(planned.due_ns != record.a);
+    }
+
+    #[inline]
     fn arrive(&mut self, record: &Record) {
-        self.arrived.add(record.size, record.b);
-        self.user_stamps += u64::from(record.flags & flag::USER_STAMP != 0);
         let arrival = self.arrived_seqs.insert(record.seq);
-        // A packet too short to carry its time of sending says 0.
-        let delay = (record.a != 0).then(|| signed_difference(record.b, record.a));
-        let variation = delay.and_then(|delay| self.delay.add(delay));
-        self.window(record, delay, variation, arrival);
-        if record.kind == Kind::Received && arrival != Arrival::Duplicate {
+        if self.setup.lane != Lane::Plan {
+            self.arrived.add(record.size, record.b);
+            self.user_stamps += u64::from(record.flags & flag::USER_STAMP != 0);
+            if self.first_arrival.is_none() {
+                self.first_arrival = Some(record.b);
+            }
+            let delay = delay_of(record);
+            if self.first_delay.is_none() && delay.is_some() {
+                self.first_delay = Some(record.b);
+            }
+            let variation = delay.and_then(|delay| self.delay.add(delay));
+            if self.series.is_some() {
+                self.window(record, delay, variation, arrival);
+            }
+        }
+        if self.setup.lane != Lane::Arrivals
+            && record.kind == Kind::Received
+            && arrival != Arrival::Duplicate
+        {
             self.recompute_departure(record);
         }
     }
@@ -278,6 +361,12 @@ impl FlowStats {
     pub fn departures<'a>(&'a self, facts: &Facts<'a>) -> &'a Departures {
         let logged = self.sender(facts).map(|sender| &sender.departures);
         logged.filter(|departures| !departures.is_empty()).unwrap_or(&self.departures)
+    }
+
+    /// Whether planned and actual departures are known from the log of this side.
+    #[must_use]
+    pub const fn has_departures(&self) -> bool {
+        !self.departures.is_empty()
     }
 
     /// Numbers of the packets that arrived.
