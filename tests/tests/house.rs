@@ -8,21 +8,29 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// Allowed imports among our own packages, as `ARCHITECTURE.md` draws them.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("itg-core", &[]),
     ("itg-arena", &[]),
     ("itg-record", &["itg-core", "itg-arena"]),
     ("itg-stats", &["itg-core", "itg-record"]),
     ("itg-session", &["itg-core", "itg-record"]),
     ("itg-experiment", &["itg-core", "itg-session"]),
+    ("itg-process", &["itg-core"]),
     ("itg-net", &["itg-core", "itg-record", "itg-session"]),
     ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session"]),
 ];
 /// Packages that build programs: they may import any crate, and nothing imports them.
 const PROGRAMS: [&str; 5] = ["itg-send", "itg-recv", "itg-log", "itg-decode", "itg-cluster"];
 /// Packages that do no I/O: no runtime, no sockets, no system calls.
-const PURE: [&str; 6] =
-    ["itg-core", "itg-arena", "itg-record", "itg-stats", "itg-session", "itg-experiment"];
+const PURE: [&str; 7] = [
+    "itg-core",
+    "itg-arena",
+    "itg-record",
+    "itg-stats",
+    "itg-session",
+    "itg-experiment",
+    "itg-process",
+];
 const IMPURE: [&str; 8] =
     ["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];
 /// Licences that let users do what they want with a program built on them.

@@ -12,4 +12,5 @@ pub mod payload;
 pub mod profile;
 pub mod schedule;
 pub mod seed;
+pub mod streams;
 pub mod units;

@@ -1,0 +1,70 @@
+//! Layers that come with the runtime: a trace, and a multiplexer.
+
+use std::ops::RangeInclusive;
+
+use crate::layer::{Ctx, Layer, Level};
+use crate::message::Message;
+
+/// Writes an event for each message that passes: `down` and `up`, with the other process, type and
+/// length of the message. Where it stands in the stack is a number in the name.
+#[derive(Debug, Default)]
+pub struct TraceFilter;
+
+impl Layer for TraceFilter {
+    fn send(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let place = cx.layer as u64;
+        cx.log(Level::Info, "down", [place, message.ty.into(), message.body.len() as u64]);
+        cx.down(message);
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let place = cx.layer as u64;
+        cx.log(Level::Info, "up", [place, message.ty.into(), message.body.len() as u64]);
+        cx.up(message);
+    }
+}
+
+/// Several stacks above one channel: a message goes up to the branch that its type belongs to.
+///
+/// Branches send messages of their own types only; others are not sent, and logged. So a message
+/// carries its branch in its type, and needs no other tag.
+#[derive(Debug)]
+pub struct Multiplexer {
+    branches: Vec<Vec<RangeInclusive<u32>>>,
+    types: Vec<RangeInclusive<u32>>,
+}
+
+impl Multiplexer {
+    /// A multiplexer; for each branch, the types of its messages.
+    #[must_use]
+    pub fn new(branches: Vec<Vec<RangeInclusive<u32>>>) -> Self {
+        let types = branches.iter().flatten().cloned().collect();
+        Self { branches, types }
+    }
+}
+
+impl Layer for Multiplexer {
+    fn send(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let own = self.branches.get(cx.branch());
+        if own.is_some_and(|own| own.iter().any(|types| types.contains(&message.ty))) {
+            cx.down(message);
+        } else {
+            cx.log(Level::Error, "not a type of this branch", [message.ty.into(), 0, 0]);
+        }
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let found = self
+            .branches
+            .iter()
+            .position(|types| types.iter().any(|types| types.contains(&message.ty)));
+        match found {
+            Some(branch) => cx.up_to(branch, message),
+            None => cx.log(Level::Warning, "no branch for this type", [message.ty.into(), 0, 0]),
+        }
+    }
+
+    fn types(&self) -> &[RangeInclusive<u32>] {
+        &self.types
+    }
+}

@@ -1,0 +1,45 @@
+//! Processes made of layers on parallel networks, without I/O.
+//!
+//! A process has a small number as its address and a stack of layers; messages go down by `send` and
+//! up by `deliver`. The same stack, built by name from one configuration, runs in one address space
+//! ([`Inproc`]), on real networks and in simulation: a driver carries out what [`Process`] asks for.
+//!
+//! | module | what |
+//! |---|---|
+//! | `message`, `frame` | addresses, destinations, messages; their frames on a wire |
+//! | `layer`, `active`, `filters`, `machine` | kinds of layers: passive, active, filters, multiplexers, algorithms |
+//! | `process` | the process object, and how processes stop |
+//! | `network` | what a network promises |
+//! | `config`, `params`, `stack` | configuration, and stacks built by name |
+//! | `bootstrap` | how processes on several hosts find each other and start together |
+//! | `inproc` | the in-process network |
+//!
+//! Source: Urbán, Défago, Schiper, *Neko: a single environment to simulate and prototype distributed
+//! algorithms*, Journal of Information Science and Engineering 18(6), 2002.
+
+mod active;
+//BOOT
+mod config;
+mod core;
+mod filters;
+pub mod frame;
+mod inproc;
+mod layer;
+mod machine;
+mod message;
+mod network;
+mod params;
+mod process;
+mod stack;
+
+pub use active::{Active, ActiveCx, MOST_IN_INBOX};
+pub use config::{Config, LayerEntry, MAX_PROCESSES, NetworkEntry};
+pub use filters::{Multiplexer, TraceFilter};
+pub use inproc::{INBOX, Inproc};
+pub use layer::{Ctx, Event, Layer, Level, StopReason, TimerId};
+pub use machine::{Action, Adapter, Input, Machine, Wiring};
+pub use message::{Dest, MS, Message, NetId, SECOND, Slot, Time, To, US, types};
+pub use network::{Contract, Network};
+pub use params::{ConfigError, Params, Place as TextPlace, suggestion};
+pub use process::{BYE, Counters, Output, Process, STOP, Trace, Way};
+pub use stack::{Build, Place, Registry, everybody};

@@ -1,0 +1,166 @@
+//! Addresses, destinations, messages, times.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A point of a process's monotonic clock, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// The beginning.
+    pub const ZERO: Self = Self(0);
+    /// Later than everything.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// This many nanoseconds later; at most [`Time::NEVER`].
+    #[must_use]
+    pub const fn after(self, ns: u64) -> Self {
+        Self(self.0.saturating_add(ns))
+    }
+
+    /// Nanoseconds since an earlier time; 0 when it is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}
+
+/// Nanoseconds of a microsecond.
+pub const US: u64 = 1_000;
+/// Nanoseconds of a millisecond.
+pub const MS: u64 = 1_000_000;
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// Address of a process: a small number, from 0. There is no hierarchy of addresses.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Slot(pub u32);
+
+impl Slot {
+    /// The slot as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One of the parallel networks of a process, by its place in the configuration, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NetId(pub u8);
+
+/// Ranges of message types. What a layer sends has types of its own range.
+pub mod types {
+    use std::ops::RangeInclusive;
+
+    /// Applications.
+    pub const APPLICATION: RangeInclusive<u32> = 0..=999;
+    /// Bootstrap and shutdown.
+    pub const RUNTIME: RangeInclusive<u32> = 1000..=1099;
+    /// Links.
+    pub const LINK: RangeInclusive<u32> = 1100..=1199;
+    /// Failure detectors.
+    pub const DETECTOR: RangeInclusive<u32> = 1200..=1299;
+    /// Membership.
+    pub const MEMBERSHIP: RangeInclusive<u32> = 1300..=1399;
+    /// Consensus and ordered broadcast.
+    pub const BROADCAST: RangeInclusive<u32> = 1400..=1499;
+    /// Logs.
+    pub const LOG: RangeInclusive<u32> = 1500..=1599;
+    /// Control of experiments.
+    pub const CONTROL: RangeInclusive<u32> = 1600..=1699;
+}
+
+/// Whom a message is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dest {
+    /// One process.
+    One(Slot),
+    /// These processes; once each, whatever the order and the repetitions.
+    Many(Arc<[Slot]>),
+    /// Every process.
+    All,
+    /// Every process but the sender.
+    AllButMe,
+    /// The members of the current view, which a membership layer sets; all processes before that.
+    View,
+}
+
+impl From<Slot> for Dest {
+    fn from(slot: Slot) -> Self {
+        Self::One(slot)
+    }
+}
+
+/// A message between two processes, or between two layers of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The process that sent it.
+    pub src: Slot,
+    /// Whom it is for.
+    pub dst: Dest,
+    /// Which of the parallel networks carries it.
+    pub net: NetId,
+    /// What it is: see [`types`].
+    pub ty: u32,
+    /// Its content; cheap to clone.
+    pub body: Bytes,
+}
+
+impl Message {
+    /// A message on network 0. The runtime fills in who sent it.
+    #[must_use]
+    pub fn new(dst: impl Into<Dest>, ty: u32, body: impl Into<Bytes>) -> Self {
+        Self { src: Slot(0), dst: dst.into(), net: NetId(0), ty, body: body.into() }
+    }
+
+    /// The same on another network.
+    #[must_use]
+    pub fn on(mut self, net: NetId) -> Self {
+        self.net = net;
+        self
+    }
+
+    /// Bytes of its frame on a wire (see [`crate::frame`]).
+    #[must_use]
+    pub fn wire_len(&self) -> u64 {
+        (crate::frame::HEADER_LEN + self.body.len()) as u64
+    }
+}
+
+/// The processes that a network carries a message to: in ascending order, without the sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// One.
+    One(Slot),
+    /// Several, or none.
+    Many(Arc<[Slot]>),
+}
+
+impl To {
+    /// The processes.
+    #[must_use]
+    pub fn slots(&self) -> &[Slot] {
+        match self {
+            Self::One(slot) => std::slice::from_ref(slot),
+            Self::Many(slots) => slots,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Parameters of layers and networks, with the place of each in the file.
+//!
+//! Whoever reads parameters asks for each by name; [`Params::finish`] then refuses what nobody asked
+//! for, and names the nearest word that would have been understood.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A position in a text, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Character in the line.
+    pub column: usize,
+}
+
+impl Place {
+    /// The place of a byte of a text.
+    #[must_use]
+    pub fn of(text: &str, byte: usize) -> Self {
+        let before = text.get(..byte).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+}
+
+/// What is wrong with a configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// Name of the file; empty when there is none.
+    pub origin: String,
+    /// Where in the file, when known.
+    pub place: Option<Place>,
+    /// What is wrong, and what would have been understood.
+    pub text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.origin.is_empty() {
+            write!(f, "{}:", self.origin)?;
+            if let Some(Place { line, column }) = self.place {
+                write!(f, "{line}:{column}:")?;
+            }
+            f.write_str(" ")?;
+        }
+        f.write_str(&self.text)
+    }
+}
+
+/// "did you mean …?", or the words to choose from when none is near.
+#[must_use]
+pub fn suggestion<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<_> = known.into_iter().collect();
+    let lower = got.to_lowercase();
+    let nearest = known
+        .iter()
+        .map(|word| (strsim::damerau_levenshtein(&lower, &word.to_lowercase()), *word))
+        .min()
+        .filter(|(distance, word)| *distance <= 1 + word.chars().count() / 3);
+    match nearest {
+        Some((_, word)) => format!("did you mean `{word}`?"),
+        None if known.is_empty() => "nothing is expected here".to_owned(),
+        None => {
+            let known: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();
+            format!("expected one of {}", known.join(", "))
+        }
+    }
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+struct Found {
+    value: toml::Value,
+    place: Option<Place>,
+}
+
+/// The keys of one table.
+#[derive(Clone, Debug)]
+pub struct Params {
+    origin: String,
+    /// What the table is called in messages: `layer \`heartbeat\``.
+    what: String,
+    head: Option<Place>,
+    found: BTreeMap<String, Found>,
+    asked: Vec<&'static str>,
+}
+
+impl Params {
+    /// An empty table.
+    #[must_use]
+    pub fn empty(what: impl Into<String>) -> Self {
+        Self {
+            origin: String::new(),
+            what: what.into(),
+            head: None,
+            found: BTreeMap::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// A table whose places are not known, but for its head.
+    #[must_use]
+    pub fn of_table(
+        table: &toml::Table,
+        what: impl Into<String>,
+        origin: &str,
+        head: Option<Place>,
+    ) -> Self {
+        let found = table.iter();
+        let found = found
+            .map(|(key, value)| (key.clone(), Found { value: value.clone(), place: head }))
+            .collect();
+        Self { origin: origin.to_owned(), what: what.into(), head, found, asked: Vec::new() }
+    }
+
+    /// A table of a text.
+    pub(crate) fn of_spanned(
+        table: &DeTable<'_>,
+        head: usize,
+        text: &str,
+        what: impl Into<String>,
+        origin: &str,
+    ) -> Self {
+        let found = table
+            .iter()
+            .map(|(key, value)| {
+                let place = Some(Place::of(text, value.span().start));
+                (key.get_ref().to_string(), Found { value: plain(value), place })
+            })
+            .collect();
+        Self {
+            origin: origin.to_owned(),
+            what: what.into(),
+            head: Some(Place::of(text, head)),
+            found,
+            asked: Vec::new(),
+        }
+    }
+
+    /// An error at the head of the table.
+    #[must_use]
+    pub fn error(&self, text: impl fmt::Display) -> ConfigError {
+        ConfigError {
+            origin: self.origin.clone(),
+            place: self.head,
+            text: format!("{}: {text}", self.what),
+        }
+    }
+
+    /// An error at one of its keys.
+    #[must_use]
+    pub fn error_at(&self, key: &str, text: impl fmt::Display) -> ConfigError {
+        let place = self.found.get(key).and_then(|found| found.place).or(self.head);
+        let text = format!("{}: {key}: {text}", self.what);
+        ConfigError { origin: self.origin.clone(), place, text }
+    }
+
+    /// Whether a key is given; it counts as asked for.
+    pub fn has(&mut self, key: &'static str) -> bool {
+        self.asked.push(key);
+        self.found.contains_key(key)
+    }
+
+    /// The raw value of a key.
+    pub fn value(&mut self, key: &'static str) -> Option<toml::Value> {
+        self.asked.push(key);
+        self.found.get(key).map(|found| found.value.clone())
+    }
+
+    fn typed<T>(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+        take: impl Fn(&toml::Value) -> Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        self.asked.push(key);
+        let Some(found) = self.found.get(key) else { return Ok(None) };
+        take(&found.value).map(Some).ok_or_else(|| {
+            self.error_at(key, format_args!("`{}`: expected {expected}", found.value))
+        })
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn text(&mut self, key: &'static str) -> Result<Option<String>, ConfigError> {
+        self.typed(key, "a text", |value| value.as_str().map(str::to_owned))
+    }
+
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn flag(&mut self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
+        Ok(self.typed(key, "true or false", toml::Value::as_bool)?.unwrap_or(default))
+    }
+
+    /// A whole number, not negative.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn number(&mut self, key: &'static str, default: u64) -> Result<u64, ConfigError> {
+        let expected = "a whole number, 0 or more";
+        let take = |value: &toml::Value| value.as_integer().and_then(|n| u64::try_from(n).ok());
+        Ok(self.typed(key, expected, take)?.unwrap_or(default))
+    }
+
+    /// A time such as `"10ms"`, in nanoseconds.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn time_ns(&mut self, key: &'static str, default: u64) -> Result<u64, ConfigError> {
+        let Some(text) = self.text(key)? else { return Ok(default) };
+        itg_core::units::parse_duration_ns(&text).map_err(|error| self.error_at(key, error))
+    }
+
+    /// A rate such as `"100Mbps"`, in bits per second.
+    ///
+    /// # Errors
+    /// It is something else, or zero.
+    pub fn bit_rate(&mut self, key: &'static str, default: u64) -> Result<u64, ConfigError> {
+        let Some(text) = self.text(key)? else { return Ok(default) };
+        match text.parse::<itg_core::units::Rate>() {
+            Ok(itg_core::units::Rate::Bits(rate)) => Ok(rate.0),
+            Ok(itg_core::units::Rate::Packets(_)) => {
+                Err(self.error_at(key, "expected bits per second, such as 100Mbps"))
+            }
+            Err(error) => Err(self.error_at(key, error)),
+        }
+    }
+
+    /// A probability: a number from 0 to 1, in parts of a million (rounded).
+    ///
+    /// # Errors
+    /// It is something else.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "from 0 to a million"
+    )]
+    pub fn probability(&mut self, key: &'static str) -> Result<u32, ConfigError> {
+        let take = |value: &toml::Value| {
+            let value = value.as_float().or_else(|| value.as_integer().map(|n| n as f64))?;
+            (0.0..=1.0).contains(&value).then(|| (value * 1e6).round() as u32)
+        };
+        Ok(self.typed(key, "a probability from 0 to 1", take)?.unwrap_or(0))
+    }
+
+    /// Takes every key as asked for and gives them all: for tables that somebody else checks.
+    #[must_use]
+    pub fn into_table(self) -> toml::Table {
+        self.found.into_iter().map(|(key, found)| (key, found.value)).collect()
+    }
+
+    /// Refuses keys that nobody asked for.
+    ///
+    /// # Errors
+    /// The first of them, with the nearest key that is understood.
+    pub fn finish(&self) -> Result<(), ConfigError> {
+        let unknown = self
+            .found
+            .iter()
+            .filter(|(key, _)| !self.asked.contains(&key.as_str()))
+            .min_by_key(|(_, found)| found.place);
+        let Some((key, found)) = unknown else { return Ok(()) };
+        let hint = suggestion(key, self.asked.iter().copied());
+        let text = format!("{}: unknown key `{key}`: {hint}", self.what);
+        Err(ConfigError { origin: self.origin.clone(), place: found.place, text })
+    }
+}
+
+/// A value without its places.
+pub(crate) fn plain(value: &Spanned<DeValue<'_>>) -> toml::Value {
+    match value.get_ref() {
+        DeValue::String(text) => toml::Value::String(text.to_string()),
+        DeValue::Integer(number) => {
+            let digits = number.as_str();
+            i64::from_str_radix(digits, number.radix())
+                .map_or_else(|_| toml::Value::String(digits.to_owned()), toml::Value::Integer)
+        }
+        DeValue::Float(number) => number
+            .as_str()
+            .parse()
+            .map_or_else(|_| toml::Value::String(number.to_string()), toml::Value::Float),
+        DeValue::Boolean(flag) => toml::Value::Boolean(*flag),
+        DeValue::Datetime(time) => toml::Value::Datetime(*time),
+        DeValue::Array(items) => toml::Value::Array(items.iter().map(plain).collect()),
+        DeValue::Table(table) => toml::Value::Table(
+            table.iter().map(|(key, value)| (key.get_ref().to_string(), plain(value))).collect(),
+        ),
+    }
+}
