@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// Allowed imports among our own packages, as `ARCHITECTURE.md` draws them.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: &[(&str, &[&str])] = &[
     ("itg-core", &[]),
     ("itg-arena", &[]),
     ("itg-record", &["itg-core", "itg-arena"]),
@@ -20,9 +20,9 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session"]),
 ];
 /// Packages that build programs: they may import any crate, and nothing imports them.
-const PROGRAMS: [&str; 5] = ["itg-send", "itg-recv", "itg-log", "itg-decode", "itg-cluster"];
+const PROGRAMS: &[&str] = &["itg-send", "itg-recv", "itg-log", "itg-decode", "itg-cluster"];
 /// Packages that do no I/O: no runtime, no sockets, no system calls.
-const PURE: [&str; 7] = [
+const PURE: &[&str] = &[
     "itg-core",
     "itg-arena",
     "itg-record",
@@ -31,10 +31,10 @@ const PURE: [&str; 7] = [
     "itg-experiment",
     "itg-process",
 ];
-const IMPURE: [&str; 8] =
-    ["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];
+const IMPURE: &[&str] =
+    &["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];
 /// Licences that let users do what they want with a program built on them.
-const LICENCES: [&str; 12] = [
+const LICENCES: &[&str] = &[
     "MIT",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -64,7 +64,7 @@ fn metadata() -> Metadata {
 #[test]
 fn imports_follow_the_arrows() {
     let metadata = metadata();
-    let arrows: BTreeMap<_, _> = ARROWS.into_iter().collect();
+    let arrows: BTreeMap<_, _> = ARROWS.iter().copied().collect();
     for package in metadata.workspace_packages() {
         let name = package.name.as_str();
         if name == "itg-tests" {
