@@ -15,6 +15,9 @@ const LIMITS: LogLimits = LogLimits {
     logs: 2,
     block_bytes: 4096,
     budget_bytes: 32 * 4096,
+    producer_bytes: 8 * 4096,
+    log_bytes: 1024,
+    experiment_bytes: 2048,
     ranges: 4,
 };
 
@@ -47,7 +50,14 @@ fn producer() -> LogProducer {
 
 fn server(id: u64) -> LogServerSession {
     let timeouts = LogServerTimeouts::default();
-    let config = LogServerConfig { id, nonce: None, token: 7, data_port: 9003, timeouts };
+    let config = LogServerConfig {
+        id,
+        nonce: None,
+        token: 7,
+        data_port: 9003,
+        record_schema: 1,
+        timeouts,
+    };
     LogServerSession::new(config, 0)
 }
 

@@ -14,7 +14,7 @@ use itg_cli::{
     announce, draw_run, refuse, say, send_plan,
 };
 use itg_experiment::Manifest;
-use itg_net::{LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
+use itg_net::{LogLimits, LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
 use itg_stats::{Analysis, Options, Report};
 use tokio::sync::watch;
 
@@ -110,6 +110,7 @@ async fn both_sides(
         listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
         data_port: 0,
         log: Some(LogTarget::File(out.join(RECEIVER_LOG))),
+        log_limits: LogLimits::default(),
         allow_log_servers: false,
         secret: None,
         log_dir: None,
@@ -131,6 +132,7 @@ async fn both_sides(
         run: draw_run(),
         pacing: pacing.options(&loaded.experiment.pacing),
         log: Some(LogTarget::File(out.join(SENDER_LOG))),
+        log_limits: LogLimits::default(),
         recv_log: None,
         progress: !words.quiet,
         settings,

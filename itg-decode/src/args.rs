@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Write to this file instead of stdout.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Decode on this many threads; 0 takes one for each processor. The figures do not depend on it.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
     /// Say nothing on stderr but errors and damage.
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,

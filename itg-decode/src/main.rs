@@ -3,6 +3,7 @@
 mod args;
 mod map;
 mod print;
+mod work;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,6 +15,7 @@ use itg_stats::Analysis;
 
 use crate::args::Args;
 use crate::map::Bytes;
+use crate::work::Work;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -55,10 +57,11 @@ fn run(args: &Args) -> anyhow::Result<bool> {
             }
         }
     }
+    let work = Work::new(&files, args.threads, args.quiet);
     let mut analysis = Analysis::new(args.options());
     let mut taken = 0;
     for (name, bytes) in &files {
-        match analysis.add_log(bytes, name) {
+        match analysis.add_log_with(bytes, name, &work) {
             Ok(()) => taken += 1,
             Err(error) => {
                 tracing::error!("{error}");
@@ -86,7 +89,8 @@ fn run(args: &Args) -> anyhow::Result<bool> {
         tracing::debug!("{} lines", packets.len());
         print::packets(&packets, args.format, &mut out)?;
     } else {
-        let report = analysis.finish();
+        let report = analysis.finish_with(&work);
+        work.finish();
         if report.flows.is_empty() {
             tracing::warn!("no flow to show: the logs hold none, or --flow names none of theirs");
         }

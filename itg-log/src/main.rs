@@ -1,5 +1,6 @@
 //! `itg-log`: stores the logs of many senders and receivers.
 
+mod forward;
 mod seal;
 
 use std::path::PathBuf;
@@ -8,8 +9,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use itg_cli::{Signals, WordArgs, finish, read_secret, refuse, say};
-use itg_core::units::parse_bytes;
+use itg_core::units::{format_bytes, parse_bytes};
 use itg_net::{LOG_PORT, LogServer, LogServerOptions};
+use itg_record::MAX_BLOCK_LEN;
 use itg_session::logs::{LogAccount, LogLimits, Role};
 use tokio::sync::mpsc;
 
@@ -37,6 +39,8 @@ struct Cli {
 enum Command {
     /// Compress logs that are complete, column by column, without loss; itg-decode reads them as before
     Seal(seal::SealArgs),
+    /// Send what a program that has ended left in its spool (--log-spool), each block exactly once
+    Forward(forward::ForwardArgs),
 }
 
 #[derive(Debug, Args)]
@@ -53,9 +57,53 @@ struct ServeArgs {
     /// Producers at the same time
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_producers: usize,
-    /// Memory for blocks that wait for the disk
+    /// Experiments with producers at the same time
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    max_experiments: usize,
+    /// Logs in one experiment
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    max_logs: usize,
+    /// Largest block of a log, its header of 64 bytes included
+    #[arg(long, value_name = "BYTES", default_value = "1Mi")]
+    max_block: String,
+    /// Size of one log on disk; a producer that would exceed it is refused [default: no limit]
+    #[arg(long, value_name = "BYTES")]
+    max_log_size: Option<String>,
+    /// Size of all logs of one experiment on disk [default: no limit]
+    #[arg(long, value_name = "BYTES")]
+    max_experiment_size: Option<String>,
+    /// Memory for blocks that wait for the disk; half of it is kept so that each producer always may
+    /// have two blocks on the way
     #[arg(long, value_name = "BYTES", default_value = "256Mi")]
     memory: String,
+    /// What one producer may take of the other half (at most an eighth of it in any case)
+    #[arg(long, value_name = "BYTES", default_value = "16Mi")]
+    producer_memory: String,
+}
+
+impl ServeArgs {
+    fn limits(&self) -> Result<LogLimits> {
+        let bytes = |text: &String| parse_bytes(text).map(|bytes| bytes.0).map_err(refuse);
+        let no_limit = |text: &Option<String>| text.as_ref().map_or(Ok(u64::MAX), bytes);
+        let block_bytes = u32::try_from(bytes(&self.max_block)?).unwrap_or(u32::MAX);
+        if block_bytes as usize > MAX_BLOCK_LEN {
+            return Err(refuse(format!(
+                "--max-block {}: a block has at most 16Mi",
+                self.max_block
+            )));
+        }
+        Ok(LogLimits {
+            producers: self.max_producers,
+            experiments: self.max_experiments,
+            logs: self.max_logs,
+            block_bytes,
+            budget_bytes: bytes(&self.memory)?,
+            producer_bytes: bytes(&self.producer_memory)?,
+            log_bytes: no_limit(&self.max_log_size)?,
+            experiment_bytes: no_limit(&self.max_experiment_size)?,
+            ..LogLimits::default()
+        })
+    }
 }
 
 fn main() -> ExitCode {
@@ -63,6 +111,7 @@ fn main() -> ExitCode {
     cli.words.start();
     let done = match &cli.command {
         Some(Command::Seal(args)) => seal::run(args, cli.words),
+        Some(Command::Forward(args)) => forward::run(args, cli.words),
         None => serve(&cli.serve, cli.words),
     };
     finish("itg-log", done)
@@ -73,17 +122,23 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         return Err(refuse("name the directory for the logs with --dir DIR"));
     };
     let listen = itg_net::resolve(&cli.listen, LOG_PORT).map_err(refuse)?;
-    let budget_bytes = parse_bytes(&cli.memory).map_err(refuse)?.0;
-    let limits = LogLimits { producers: cli.max_producers, budget_bytes, ..LogLimits::default() };
+    let limits = cli.limits()?;
     let secret = cli.secret_file.as_deref().map(read_secret).transpose()?;
     if !words.quiet {
         let protection = if secret.is_some() { "with a secret" } else { "no secret" };
         say(format_args!(
-            "itg-log {}: listen {listen}, dir {}, {protection}, {} producers, memory {}",
+            "itg-log {}: listen {listen}, dir {}, {protection}, {} producers, {} experiments, {} logs \
+             each, blocks of {}, log size {}, experiment size {}, memory {} ({} a producer)",
             env!("CARGO_PKG_VERSION"),
             dir.display(),
-            cli.max_producers,
-            cli.memory
+            limits.producers,
+            limits.experiments,
+            limits.logs,
+            format_bytes(u64::from(limits.block_bytes)),
+            limit_in_words(limits.log_bytes),
+            limit_in_words(limits.experiment_bytes),
+            format_bytes(limits.budget_bytes),
+            format_bytes(limits.producer_bytes)
         ));
     }
     let options = LogServerOptions { listen, dir: dir.clone(), secret, limits };
@@ -114,6 +169,10 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
     })
 }
 
+fn limit_in_words(bytes: u64) -> String {
+    if bytes == u64::MAX { "not limited".to_owned() } else { format_bytes(bytes) }
+}
+
 /// What became of a log, in one sentence.
 fn sentence(account: &LogAccount) -> String {
     let side = match account.who.role {
@@ -124,8 +183,11 @@ fn sentence(account: &LogAccount) -> String {
         "none missing".to_owned()
     } else {
         format!(
-            "{} blocks missing, {} left out by the producer ({} records)",
-            account.missing_blocks, account.dropped_blocks, account.dropped_records
+            "{} blocks missing, {} of them left out by the producer ({} records), {} refused here",
+            account.missing_blocks,
+            account.dropped_blocks,
+            account.dropped_records,
+            account.refused_blocks
         )
     };
     format!(

@@ -59,7 +59,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let log_dir =
         cli.log_dir.as_ref().map_or_else(|| "none".to_owned(), |d| d.display().to_string());
     settings.insert("log-dir".to_owned(), log_dir);
-    settings.insert("log".to_owned(), cli.log.describe());
+    settings.extend(cli.log.settings());
     let run = format!("receiver-{}-{}", itg_net::host::name(), std::process::id());
     if !cli.words.quiet {
         let text: Vec<_> = settings.iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -69,6 +69,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         listen,
         data_port: cli.data_port,
         log: cli.log.target(&run, Role::Receiver)?,
+        log_limits: cli.log.limits()?,
         log_dir: cli.log_dir.clone(),
         allow_log_servers: cli.allow_log_servers,
         secret: cli.log.secret()?,
@@ -98,7 +99,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             outcome.sessions, outcome.packets
         ));
         if let Some(log) = outcome.log {
-            say(format_args!("log {}: {} records", log.place, log.records));
+            say(&log);
             if let Some(error) = log.error {
                 let lost = log.lost_records;
                 return Err(Failure::new(1, format!("{error} ({lost} records lost)")).into());

@@ -130,12 +130,14 @@ fn run(cli: Cli) -> Result<ExitCode> {
         let signals = Signals::watch()?;
         let mut settings = BTreeMap::new();
         settings.insert("plan".to_owned(), request.plan.hash_text());
+        settings.extend(request.logs.own.settings());
         let run = draw_run();
         let sending = Sending {
             plan: &request.plan,
             program: ("itg-send", env!("CARGO_PKG_VERSION")),
             pacing: request.pacing,
             log: request.logs.own.target(&run, Role::Sender)?,
+            log_limits: request.logs.own.limits()?,
             run,
             recv_log: request.logs.recv_log.or(request.logs.recv_log_server),
             progress: !words.quiet,
@@ -150,17 +152,17 @@ fn run(cli: Cli) -> Result<ExitCode> {
         for (receiver, error) in &result.outcome.failures {
             say(format_args!("itg-send: receiver {receiver}: {error}"));
         }
-        let logs = result
+        let own = result
             .outcome
             .log
             .iter()
-            .map(|log| (log.place.clone(), log.records, log.lost_records, log.error.as_ref()));
+            .map(|log| (log.to_string(), log.lost_records, log.error.as_ref()));
         let remote = result.outcome.remote_logs.iter().map(|(receiver, log)| {
-            let file = format!("{} on {}", log.file, receiver.ip());
-            (file, log.records, log.lost_records, log.error.as_ref())
+            let words = format!("log {} on {}: {} records", log.file, receiver.ip(), log.records);
+            (words, log.lost_records, log.error.as_ref())
         });
-        for (file, records, lost, error) in logs.chain(remote) {
-            say(format_args!("log {file}: {records} records"));
+        for (words, lost, error) in own.chain(remote) {
+            say(words);
             if let Some(error) = error {
                 say(format_args!("itg-send: {error} ({lost} records lost)"));
             }

@@ -15,12 +15,14 @@ mod log_server;
 mod namespace;
 mod program;
 mod receiver;
+mod relay;
 
 pub use account::{Account, accounts};
 pub use capture::{Capture, Seen};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use host::{Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for};
-pub use log_server::{LogServer, experiments};
+pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair};
 pub use program::{Output, Running, program};
 pub use receiver::{Receiver, send, sender};
+pub use relay::{Impairment, Relay, Relayed};

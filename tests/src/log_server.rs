@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::decode::decode;
 use crate::program::{Output, Running, program};
 
 /// How long a server may take to be ready, on a busy machine.
@@ -37,7 +38,14 @@ impl LogServer {
     pub fn listening<A: AsRef<OsStr>>(listen: &str, dir: &Path, args: &[A]) -> Self {
         let mut command = Command::new(program("itg-log"));
         command.args(["--listen", listen, "--dir"]).arg(dir).args(args);
-        let running = Running::start(&mut command);
+        Self::run(&mut command)
+    }
+
+    /// Starts this command and waits until it says where it listens.
+    #[track_caller]
+    #[must_use]
+    pub fn run(command: &mut Command) -> Self {
+        let running = Running::start(command);
         let line = running.line_with("waiting for producers on ", READY);
         let (_, rest) = line.split_once("waiting for producers on ").expect("just found");
         let address = rest.split([' ', ';']).next().and_then(|word| word.parse().ok());
@@ -64,6 +72,26 @@ impl LogServer {
         self.running.signal(Signal::SIGKILL);
         let _killed = self.running.finish(READY);
     }
+}
+
+/// Packets in these files, by the sender's and by the receiver's account, damaged or not.
+#[track_caller]
+#[must_use]
+pub fn stored<P: AsRef<Path>>(files: &[P]) -> (u64, u64) {
+    let mut args: Vec<&OsStr> = files.iter().map(|file| file.as_ref().as_os_str()).collect();
+    args.extend(["--format", "json"].map(OsStr::new));
+    let done = decode(&args);
+    let report: serde_json::Value =
+        serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done}"));
+    let count = |side: &str| {
+        let flows = report["flows"].as_array().expect("flows");
+        flows
+            .iter()
+            .filter(|flow| flow["side"] == side)
+            .map(|flow| flow["packets"].as_u64().expect("a count"))
+            .sum()
+    };
+    (count("sender"), count("receiver"))
 }
 
 /// The experiments' files in a directory.

@@ -16,6 +16,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-session", &["itg-core", "itg-record"]),
     ("itg-experiment", &["itg-core", "itg-session"]),
     ("itg-process", &["itg-core"]),
+    // Simulated flows write the records that real ones write.
+    ("itg-sim", &["itg-core", "itg-process", "itg-record"]),
+    ("itg-classic", &["itg-core", "itg-record", "itg-stats", "itg-session"]),
     ("itg-net", &["itg-core", "itg-record", "itg-session"]),
     ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session"]),
 ];
@@ -30,6 +33,8 @@ const PURE: &[&str] = &[
     "itg-session",
     "itg-experiment",
     "itg-process",
+    "itg-sim",
+    "itg-classic",
 ];
 const IMPURE: &[&str] =
     &["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];

@@ -1,31 +1,29 @@
 //! Logs on a log server: over TCP and UDP, through a crash of the server, without it, with a secret.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use itg_tests::{
-    LogServer, Receiver, accounts, decode, experiments, in_parallel, lists, packets, send,
-    temp_dir, wait_for,
+    LogServer, Packet, Receiver, accounts, decode, experiments, in_parallel, lists, packets, send,
+    stored, temp_dir, wait_for,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Records of each side; logs with gaps are decoded all the same.
-fn stored(files: &[PathBuf]) -> (u64, u64) {
-    let mut args: Vec<_> = files.iter().map(|file| file.as_os_str()).collect();
-    args.extend(["--format", "json"].map(OsStr::new));
-    let report: serde_json::Value = serde_json::from_str(&decode(&args).out).expect("JSON");
-    let count = |side: &str| {
-        let flows = report["flows"].as_array().expect("flows");
-        flows
-            .iter()
-            .filter(|flow| flow["side"] == side)
-            .map(|flow| flow["packets"].as_u64().expect("a count"))
-            .sum()
-    };
-    (count("sender"), count("receiver"))
+/// The 99th percentile of the lateness of the packets that were sent in these times (Unix, ns), in
+/// microseconds; the earliest packet of all is on time.
+fn lateness_p99_us(all: &[Packet], from: u64, to: u64) -> u64 {
+    let late = |packet: &Packet| packet.sent.expect("sent") - packet.planned.expect("planned");
+    let first = all.iter().map(late).min().expect("packets");
+    let chosen = all.iter().filter(|packet| (from..to).contains(&packet.sent.expect("sent")));
+    let mut lates: Vec<u64> = chosen.map(|packet| late(packet) - first).collect();
+    lates.sort_unstable();
+    lates[lates.len() * 99 / 100] / 1000
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    u64::try_from(since.as_nanos()).expect("before 2554")
 }
 
 #[test]
@@ -77,11 +75,16 @@ fn l_4_a_killed_server_costs_nothing_over_tcp_and_only_the_outage_over_udp() {
             &url,
         ]);
         std::thread::sleep(Duration::from_millis(1500));
+        let killed = unix_ns();
         server.kill();
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_secs(1));
+        let back = unix_ns();
         let server = LogServer::listening(&address, store.path(), &[""; 0]);
         let done = sender.finish(LIMIT);
         assert!(accounts(&done.out)[0].agreed, "{done}");
+        // Whatever the log does, the plan is kept: no packet is left out, none waited for a block.
+        assert_eq!(accounts(&done.out)[0].sent, 10_000, "{done}");
+        assert!(!done.err.contains("waited") && !done.err.contains("left out"), "{done}");
         let tcp = *transport == "tcp";
         receiver.running.signal(nix::sys::signal::Signal::SIGINT);
         let received = receiver.running.finish(LIMIT);
@@ -93,6 +96,10 @@ fn l_4_a_killed_server_costs_nothing_over_tcp_and_only_the_outage_over_udp() {
             assert_eq!((sent, arrived), (10_000, 10_000), "{done}{received}");
             let sound = decode(&[files[0].as_os_str(), files[1].as_os_str()]).exits(0);
             assert!(!sound.err.contains("missing"), "{sound}");
+            let sent = packets(&files);
+            let [before, during] =
+                [(0, killed), (killed, back)].map(|(from, to)| lateness_p99_us(&sent, from, to));
+            println!("lateness p99: {before} us before, {during} us during the outage");
         } else {
             // Conservation: stored + reported missing = produced, on both sides. What was not sent yet
             // when the server went away is not lost, so there may be nothing to report.
@@ -110,7 +117,7 @@ fn l_4_a_killed_server_costs_nothing_over_tcp_and_only_the_outage_over_udp() {
 }
 
 #[test]
-fn blocks_wait_in_the_spool_while_the_server_is_away_and_are_sent_when_it_is_back() {
+fn l_4_blocks_wait_in_the_spool_while_the_server_is_away_and_are_sent_when_it_is_back() {
     let (store, dir) = (temp_dir(), temp_dir());
     let server = LogServer::start(store.path(), &[""; 0]);
     let (address, url) = (server.address.to_string(), server.url("tcp"));
@@ -160,7 +167,7 @@ fn a_server_that_is_not_there_or_does_not_want_us_is_named() {
 }
 
 #[test]
-fn twenty_producers_at_once_are_all_stored() {
+fn l_11_twenty_programs_at_once_are_all_stored() {
     let store = temp_dir();
     let server = LogServer::start(store.path(), &[""; 0]);
     let url = server.url("tcp");
@@ -179,10 +186,10 @@ fn twenty_producers_at_once_are_all_stored() {
 }
 
 #[test]
-fn a_growing_experiment_can_be_decoded() {
+fn l_10_a_growing_experiment_and_one_of_a_killed_server_can_be_decoded() {
     let store = temp_dir();
     let server = LogServer::start(store.path(), &[""; 0]);
-    let url = server.url("tcp");
+    let (address, url) = (server.address.to_string(), server.url("tcp"));
     let receiver = Receiver::start(&["-v"]);
     let sender =
         receiver.begin(&["--idt", "constant(1ms)", "--duration", "4s", "--log-server", &url]);
@@ -194,9 +201,16 @@ fn a_growing_experiment_can_be_decoded() {
     let files = experiments(store.path());
     let open = decode(&[files[0].as_os_str()]).exits(0);
     assert!(open.err.contains("still being written"), "{open}");
+    server.kill();
+    let (many, few) = (stored(&files).0, 400);
+    assert!(many > few, "{many} packets were acknowledged before");
+    let torn = decode(&[files[0].as_os_str()]).exits(0);
+    assert!(torn.err.contains("its writer was killed"), "{torn}");
+    let server = LogServer::listening(&address, store.path(), &[""; 0]);
     sender.finish(LIMIT).exits(0);
     let closed = decode(&[files[0].as_os_str()]).exits(0);
     assert!(!closed.err.contains("still being written"), "{closed}");
+    assert_eq!(stored(&files).0, 4_000);
     server.stop();
     receiver.stop();
 }

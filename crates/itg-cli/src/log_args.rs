@@ -4,11 +4,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::Args;
-use itg_net::{LogServerTarget, LogTarget, LogUrl};
+use clap::{Args, ValueEnum};
+use itg_core::units::{format_bytes, format_duration_ns, parse_bytes};
+use itg_experiment::Time;
+use itg_net::{LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
 use itg_session::logs::Role;
 
 use crate::failure::refuse;
+
+/// Largest block of a file, in records (16 MiB).
+const MOST_RECORDS: usize = 419_428;
+/// Largest block that a datagram holds, in records: (65507 − 64) / 40.
+const MOST_DATAGRAM_RECORDS: usize = 1636;
+
+/// The words for [`OnFull`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Full {
+    /// Packets wait until a block is written: none is missing in the log, some may be late
+    Wait,
+    /// Take further memory, up to --log-memory; then wait
+    Grow,
+    /// Leave the block out of the log and count its records: no packet is late for the log
+    Drop,
+}
 
 /// Arguments about a program's log.
 #[derive(Clone, Debug, Args)]
@@ -25,6 +43,18 @@ pub struct LogArgs {
     /// File with the secret of the log server
     #[arg(long, value_name = "FILE")]
     log_secret_file: Option<PathBuf>,
+    /// Records in a block of the log [default: 1024; over UDP 35, which fit an Ethernet frame]
+    #[arg(long, value_name = "RECORDS")]
+    log_block: Option<usize>,
+    /// A block that is older is written though not full
+    #[arg(long, value_name = "T", default_value = "1s")]
+    log_flush: Time,
+    /// When a block is full and the disk or the log server has not taken the one before
+    #[arg(long, value_name = "WHAT", default_value = "grow")]
+    log_full: Full,
+    /// Memory for blocks of each log [default: 64Mi with --log-full grow, else two blocks]
+    #[arg(long, value_name = "BYTES")]
+    log_memory: Option<String>,
 }
 
 impl LogArgs {
@@ -48,6 +78,69 @@ impl LogArgs {
         }))))
     }
 
+    fn is_udp(&self) -> bool {
+        self.log_server.as_ref().is_some_and(|url| url.starts_with("udp:"))
+    }
+
+    /// How the log is cut into blocks, and what may be held in memory.
+    ///
+    /// # Errors
+    /// Sizes that cannot be.
+    pub fn limits(&self) -> Result<LogLimits> {
+        let udp = self.is_udp();
+        let most = if udp { MOST_DATAGRAM_RECORDS } else { MOST_RECORDS };
+        if let Some(records) = self.log_block.filter(|records| !(1..=most).contains(records)) {
+            let over = if udp { " over UDP" } else { "" };
+            let text = format!("--log-block {records}: a block{over} has 1 to {most} records");
+            return Err(refuse(text));
+        }
+        let defaults = LogLimits::default();
+        let memory = self.log_memory.as_deref().map(parse_bytes).transpose().map_err(refuse)?;
+        let on_full = match self.log_full {
+            Full::Wait => OnFull::Wait,
+            Full::Grow => OnFull::Grow,
+            Full::Drop => OnFull::Drop,
+        };
+        let usual = if on_full == OnFull::Grow { defaults.pool_bytes } else { 0 };
+        Ok(LogLimits {
+            block_records: self.log_block.unwrap_or(defaults.block_records),
+            datagram_records: self
+                .log_block
+                .map_or(defaults.datagram_records, |records| records.min(MOST_DATAGRAM_RECORDS)),
+            flush_age_ns: self.log_flush.0,
+            on_full,
+            pool_bytes: memory.map_or(usual, |m| usize::try_from(m.0).unwrap_or(usize::MAX)),
+        })
+    }
+
+    /// The settings in force, for the log and the first line of words.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = vec![("log".to_owned(), self.describe())];
+        if (self.log.is_some() || self.log_server.is_some())
+            && let Ok(limits) = self.limits()
+        {
+            let udp = self.is_udp();
+            let full = self.log_full.to_possible_value();
+            let memory = match limits.pool_bytes {
+                0 => "two blocks".to_owned(),
+                bytes => format_bytes(bytes as u64),
+            };
+            for (key, value) in [
+                (
+                    "log-block",
+                    (if udp { limits.datagram_records } else { limits.block_records }).to_string(),
+                ),
+                ("log-flush", format_duration_ns(limits.flush_age_ns)),
+                ("log-full", full.map_or_else(String::new, |full| full.get_name().to_owned())),
+                ("log-memory", memory),
+            ] {
+                settings.push((key.to_owned(), value));
+            }
+        }
+        settings
+    }
+
     /// The secret of log servers.
     ///
     /// # Errors
@@ -57,8 +150,7 @@ impl LogArgs {
     }
 
     /// In words, for the settings.
-    #[must_use]
-    pub fn describe(&self) -> String {
+    fn describe(&self) -> String {
         match (&self.log, &self.log_server) {
             (Some(path), _) => path.display().to_string(),
             (None, Some(url)) => url.clone(),

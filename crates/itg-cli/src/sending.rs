@@ -12,7 +12,7 @@ use itg_core::payload::Content;
 use itg_core::units::{format_bit_rate, format_bytes};
 use itg_experiment::{Plan, PlannedFlow};
 use itg_net::pacing::{self, PacingOptions};
-use itg_net::{FlowLive, FlowOutcome, LogTarget, SendFlow, SendJob, SendOutcome};
+use itg_net::{FlowLive, FlowOutcome, LogLimits, LogTarget, SendFlow, SendJob, SendOutcome};
 use itg_session::explain;
 
 use crate::failure::{Failure, refuse};
@@ -32,6 +32,8 @@ pub struct Sending<'a> {
     pub pacing: PacingOptions,
     /// Log of what is sent.
     pub log: Option<LogTarget>,
+    /// How it is cut into blocks, and how much of it may be held in memory.
+    pub log_limits: LogLimits,
     /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
     pub recv_log: Option<String>,
     /// Whether to show progress, on a terminal.
@@ -96,6 +98,7 @@ pub async fn send_plan(
         flows,
         pacing: Some(pacing),
         log: sending.log,
+        log_limits: sending.log_limits,
         recv_log: sending.recv_log,
         program: sending.program.0.to_owned(),
         version: sending.program.1.to_owned(),

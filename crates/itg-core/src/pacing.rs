@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn absolute_deadlines_and_the_papers_elapsed_time_send_at_the_same_instants(
+        fn l_3_absolute_deadlines_and_the_papers_elapsed_time_send_at_the_same_instants(
             seed: u64, oversleep in prop::collection::vec(0u64..5_000_000, 1..40), work in 0u64..900_000,
         ) {
             let mut spec = FlowSpec::new(1);

@@ -25,7 +25,10 @@ mod sys;
 mod window;
 
 pub use live::{FlowLive, FlowReading};
-pub use log::{LOG_PORT, Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
+pub use log::{
+    Forwarded, LOG_PORT, Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, OnFull,
+    Producer, forward,
+};
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
 pub use receiver::{BindError, Receiver, ReceiverOptions, ReceiverOutcome};
 pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};

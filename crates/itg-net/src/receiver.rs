@@ -46,6 +46,8 @@ pub struct ReceiverOptions {
     pub data_port: u16,
     /// Log of all flows.
     pub log: Option<LogTarget>,
+    /// How logs are cut into blocks, and how much of each may be held in memory.
+    pub log_limits: LogLimits,
     /// Directory for logs that senders ask for; without it such wishes are refused.
     pub log_dir: Option<PathBuf>,
     /// Whether senders may have their logs sent to a log server of their choice.
@@ -196,8 +198,7 @@ impl Receiver {
         let mut log = None;
         if let Some(target) = &options.log {
             let info = log_info(&options);
-            let created =
-                Log::create(target, info, LogLimits::default()).map_err(BindError::Log)?;
+            let created = Log::create(target, info, options.log_limits).map_err(BindError::Log)?;
             rx.ask(Command::Log { id: COMMON_LOG, producer: created.producer() });
             log = Some(created);
         }
@@ -555,15 +556,15 @@ impl Session {
     /// Starts a log of this session's own.
     fn own_log(&self, target: Result<LogTarget, String>) -> SessionLog {
         let info = log_info(&self.shared.options);
+        let limits = self.shared.options.log_limits;
         let created = target.and_then(|target| {
             // Registering with a log server takes a round trip or, when it is away, some seconds.
-            tokio::task::block_in_place(|| Log::create(&target, info, LogLimits::default()))
-                .map_err(|error| {
-                    if let LogTarget::File(path) = &target {
-                        lock(&self.shared.own_logs).remove(&path.display().to_string());
-                    }
-                    error.to_string()
-                })
+            tokio::task::block_in_place(|| Log::create(&target, info, limits)).map_err(|error| {
+                if let LogTarget::File(path) = &target {
+                    lock(&self.shared.own_logs).remove(&path.display().to_string());
+                }
+                error.to_string()
+            })
         });
         match created {
             Err(why) => SessionLog::Impossible(why),

@@ -64,6 +64,8 @@ pub struct SendJob {
     pub pacing: Option<Prepared>,
     /// Log of what is sent.
     pub log: Option<LogTarget>,
+    /// How it is cut into blocks, and how much of it may be held in memory.
+    pub log_limits: LogLimits,
     /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
     pub recv_log: Option<String>,
     /// Name of the program, for peers and logs.
@@ -148,8 +150,8 @@ pub async fn send(
             Some(job.seed),
             job.settings.clone(),
         );
-        let created =
-            tokio::task::spawn_blocking(move || Log::create(&target, info, LogLimits::default()));
+        let limits = job.log_limits;
+        let created = tokio::task::spawn_blocking(move || Log::create(&target, info, limits));
         log = Some(created.await.map_err(std::io::Error::other)??);
     }
     let (reports, reported) = mpsc::unbounded_channel();

@@ -13,6 +13,7 @@
 //! | `config`, `params`, `stack` | configuration, and stacks built by name |
 //! | `bootstrap` | how processes on several hosts find each other and start together |
 //! | `inproc` | the in-process network |
+//! | `farm` | the farm of processors: an application to begin with |
 //!
 //! Source: Urbán, Défago, Schiper, *Neko: a single environment to simulate and prototype distributed
 //! algorithms*, Journal of Information Science and Engineering 18(6), 2002.
@@ -21,6 +22,7 @@ mod active;
 //BOOT
 mod config;
 mod core;
+pub mod farm;
 mod filters;
 pub mod frame;
 mod inproc;

@@ -32,6 +32,10 @@ pub(crate) struct Account {
     last: u32,
     /// Where the block read last ends.
     tail: u64,
+    /// Blocks that stand behind a later one.
+    displaced: u64,
+    /// The first of them: its number, the number before it, and its place.
+    first_displaced: Option<(u32, u32, u64)>,
     records: u64,
     end: Option<LogEnd>,
 }
@@ -55,6 +59,8 @@ impl Account {
             contents: BTreeMap::new(),
             last: 0,
             tail: 0,
+            displaced: 0,
+            first_displaced: None,
             records: 0,
             end: None,
         }
@@ -81,10 +87,6 @@ impl Account {
                 seen.offset
             ))),
             None if first && self.end.is_some() => Verdict::NewLog,
-            None if !self.seen.is_empty() && no < self.last => Verdict::Keep(Some(format!(
-                "block {no} of log {log_id} stands after block {}: out of order",
-                self.last
-            ))),
             None => Verdict::Keep(None),
         }
     }
@@ -112,6 +114,11 @@ impl Account {
 
     /// Enters a block that is handed out.
     pub(crate) fn enter(&mut self, block: &Block<'_>, note: Option<&Note>, offset: u64) {
+        let no = block.block_no;
+        if no < self.last && !self.seen.contains_key(&no) {
+            self.displaced += 1;
+            self.first_displaced.get_or_insert((no, self.last, offset));
+        }
         self.enter_number(block, offset);
         if let Body::Records(records) = &block.body
             && records.len() > 0
@@ -133,6 +140,18 @@ impl Account {
     pub(crate) fn finish(&self) -> Vec<Damage> {
         let id = self.log_id;
         let mut found = Vec::new();
+        if let Some((no, before, offset)) = self.first_displaced {
+            let others = match self.displaced - 1 {
+                0 => String::new(),
+                1 => ", and another one like it".to_owned(),
+                n => format!(", and {n} others like it"),
+            };
+            let reason = format!(
+                "block {no} of log {id} stands after block {before}{others}: out of order, as blocks \
+                 may come by UDP; their numbers tell their order"
+            );
+            found.push(Damage { offset, len: 0, cause: Cause::OutOfOrder, reason });
+        }
         let mut say = |offset, reason| {
             found.push(Damage { offset, len: 0, cause: Cause::Damaged, reason });
         };

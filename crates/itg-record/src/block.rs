@@ -163,6 +163,9 @@ pub enum BlockError {
     /// A column block that does not say what its records are.
     #[error(transparent)]
     Columns(#[from] ColumnsError),
+    /// A column block where only blocks of records and notes are taken.
+    #[error("a column block: only blocks of records and of notes are taken here")]
+    Packed,
     /// A note block with another number of documents than one.
     #[error("the note block says {objects} documents: expected 1")]
     NoteCount {

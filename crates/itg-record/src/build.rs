@@ -56,6 +56,14 @@ impl LogBuilder {
         buf.seal(self.log_id, block_no)
     }
 
+    /// The next block is left out: its number is used up, so that the gap shows.
+    ///
+    /// # Panics
+    /// After 2³² blocks.
+    pub fn skip(&mut self) {
+        self.take_number();
+    }
+
     /// The last block: the totals. `lost_records` is how many records could not be written.
     ///
     /// # Panics

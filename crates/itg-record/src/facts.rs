@@ -1,6 +1,9 @@
 //! One block by itself, as it comes to a log server: checked whole, and told in a few numbers.
 
+use itg_arena::Header;
+
 use crate::block::{Block, BlockError, Body};
+use crate::columns::COLUMNS_SCHEMA;
 
 /// What a checked block says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,18 @@ pub struct BlockFacts {
 }
 
 impl BlockFacts {
+    /// As [`BlockFacts::check`] for what producers of logs may send: blocks of records and of notes. Column
+    /// blocks are refused by their header, so that nothing is unpacked for a stranger.
+    ///
+    /// # Errors
+    /// [`BlockError::Packed`]; as [`BlockFacts::check`].
+    pub fn check_plain(bytes: &[u8]) -> Result<Self, BlockError> {
+        if Header::parse(bytes)?.schema == COLUMNS_SCHEMA {
+            return Err(BlockError::Packed);
+        }
+        Self::check(bytes)
+    }
+
     /// Checks the block at the start of `bytes`: header, checksum, contents.
     ///
     /// # Errors

@@ -6,7 +6,8 @@
 //! or out of order are damages too, without bytes when there are none to point at.
 //!
 //! A log without an end is no damaged log: it is still being written, or its writer was killed. What
-//! is there is handed out, and the missing end has a [`Cause`] of its own.
+//! is there is handed out, and the missing end has a [`Cause`] of its own. Neither is one whose blocks
+//! overtook each other on their way to the file: they are handed out as they stand, with their numbers.
 //!
 //! Costs: time linear in the length of the file, whatever is in it. Nothing is copied but the notes,
 //! and the records of column blocks, which are decoded one block at a time.
@@ -27,8 +28,8 @@ use crate::scan::{Gap, Looks, Piece, Scan};
 pub struct Damage {
     /// Where in the file, in bytes.
     pub offset: u64,
-    /// How many bytes are left out; 0 when the damage is about blocks that are absent, out of order
-    /// or contradict each other.
+    /// How many bytes are left out; 0 when it is about blocks that are absent, out of order or
+    /// contradict each other.
     pub len: u64,
     /// Whether it is one at all.
     pub cause: Cause,
@@ -45,6 +46,9 @@ pub enum Cause {
     /// The log has no end yet: it is still being written, or its writer was killed. What was written
     /// before is all there.
     NotClosed,
+    /// Blocks stand behind later ones, as they came by UDP or out of a spool. All are there that are
+    /// not told to be missing.
+    OutOfOrder,
 }
 
 /// What a good block holds.

@@ -21,12 +21,16 @@ fn offsets(blocks: &[Vec<u8>]) -> Vec<usize> {
         .collect()
 }
 
-/// A damage as one line: `offset+len reason`, with `open` in front when it is none.
+/// A damage as one line: `offset+len reason`, with `open` or `order` in front when it is none.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let damages = read(bytes).damages;
     let line = |d: &Damage| {
-        let open = if d.cause == Cause::NotClosed { "open " } else { "" };
-        format!("{open}{}+{} {}", d.offset, d.len, d.reason)
+        let cause = match d.cause {
+            Cause::Damaged => "",
+            Cause::NotClosed => "open ",
+            Cause::OutOfOrder => "order ",
+        };
+        format!("{cause}{}+{} {}", d.offset, d.len, d.reason)
     };
     damages.iter().map(line).collect()
 }
@@ -36,6 +40,14 @@ fn not_closed(log: u32, block: u32) -> String {
     format!(
         "log {log} is not closed: it has no end note after block {block}; it is still being \
          written, or its writer was killed"
+    )
+}
+
+/// The words about a block that stands behind a later one, and others behind `more`.
+fn out_of_order(block: u32, before: u32, more: &str) -> String {
+    format!(
+        "block {block} of log 1 stands after block {before}{more}: out of order, as blocks may come by \
+         UDP; their numbers tell their order"
     )
 }
 
@@ -212,7 +224,7 @@ fn reasons_and_places_are_exact() {
                     "{}+184 block 8 of log 1 has the records of the block at byte {}: left out",
                     at[6], at[5]
                 ),
-                format!("{}+0 block 6 of log 1 stands after block 8: out of order", at[6] + 184),
+                format!("order {}+0 {}", at[6] + 184, out_of_order(6, 8, "")),
                 format!("{}+0 block 8 of log 1 lies beyond its 8 blocks", at[6]),
             ],
         ),
@@ -220,22 +232,29 @@ fn reasons_and_places_are_exact() {
             "two blocks exchanged",
             pick(&[0, 1, 4, 3, 2, 5, 6, 7]),
             11,
-            vec![
-                format!("{}+0 block 3 of log 1 stands after block 4: out of order", at[3]),
-                format!("{}+0 block 2 of log 1 stands after block 3: out of order", at[4]),
-            ],
+            vec![format!("order {}+0 {}", at[3], out_of_order(3, 4, ", and another one like it"))],
+        ),
+        (
+            "in the order in which they came by UDP",
+            pick(&[1, 0, 7, 2, 4, 3, 6, 5]),
+            11,
+            vec![format!(
+                "order {}+0 {}",
+                at[2] - at[1],
+                out_of_order(0, 1, ", and 3 others like it")
+            )],
         ),
         (
             "a block under another number that exists",
             patched(at[2] + 56, &[4]),
             11,
             vec![
-                format!("{}+0 block 3 of log 1 stands after block 4: out of order", at[3]),
                 format!(
                     "{}+0 a second block 4 of log 1, other than the one at byte {}: one of the \
                      numbers is wrong, both blocks are used",
                     at[4], at[2]
                 ),
+                format!("order {}+0 {}", at[3], out_of_order(3, 4, "")),
                 format!("{}+0 block 2 of log 1 missing", at[3]),
             ],
         ),
@@ -244,7 +263,7 @@ fn reasons_and_places_are_exact() {
             patched(at[2] + 59, &[0x80]),
             11,
             vec![
-                format!("{}+0 block 3 of log 1 stands after block 2147483650: out of order", at[3]),
+                format!("order {}+0 {}", at[3], out_of_order(3, 2_147_483_650, "")),
                 format!("{}+0 block 2 of log 1 missing", at[3]),
                 format!("{}+0 block 2147483650 of log 1 lies beyond its 8 blocks", at[2]),
             ],

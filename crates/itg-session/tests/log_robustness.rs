@@ -50,6 +50,9 @@ fn limits() -> LogLimits {
         logs: 3,
         block_bytes: 4096,
         budget_bytes: 12 * 4096,
+        producer_bytes: 4 * 4096,
+        log_bytes: 1 << 20,
+        experiment_bytes: 2 << 20,
         ranges: 4,
     }
 }
@@ -69,6 +72,7 @@ impl Session {
             nonce: secret.then_some([7; 32]),
             token: id,
             data_port: 9003,
+            record_schema: 7,
             timeouts: LogServerTimeouts::default(),
         };
         let machine = LogServerSession::new(config, now);

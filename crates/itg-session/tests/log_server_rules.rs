@@ -28,6 +28,7 @@ impl Server {
             block_bytes: 4096,
             budget_bytes: 64 * 2048,
             ranges: 100,
+            ..LogLimits::default()
         };
         Self { book: LogBook::new(limits), now: 0 }
     }
@@ -38,7 +39,8 @@ impl Server {
 
     fn accept_with(&self, id: u64, nonce: Option<[u8; 32]>, data_port: u16) -> Session {
         let timeouts = LogServerTimeouts::default();
-        let config = LogServerConfig { id, nonce, token: 99, data_port, timeouts };
+        let config =
+            LogServerConfig { id, nonce, token: 99, data_port, record_schema: 7, timeouts };
         Session(LogServerSession::new(config, self.now))
     }
 
@@ -136,6 +138,11 @@ fn registrations_are_refused_with_a_reason() {
             Registration { block_bytes: 8192, ..who(1) },
             "the producer announces blocks of up to 8192 bytes, this log server takes 4096: use \
              smaller ones",
+        ),
+        (
+            Registration { record_schema: 8, ..who(1) },
+            "the producer's records are laid out in another way (schema 0x0000000000000008, this log \
+             server knows 0x0000000000000007): use the same release of ITG on both sides",
         ),
         (
             Registration { transport: Transport::Udp, ..who(1) },
@@ -241,7 +248,8 @@ fn only_what_is_stored_is_acknowledged() {
 #[test]
 fn a_restarted_server_goes_on_where_its_files_end() {
     let mut server = Server::new();
-    let log = RestoredLog { key: [1; 16], log_id: 7, blocks: vec![(0, 2), (1, 2), (4, 2)] };
+    let log =
+        RestoredLog { key: [1; 16], log_id: 7, blocks: vec![(0, 2), (1, 2), (4, 2)], bytes: 432 };
     server.book.restore("voip", [log]);
     for (next_block, stored_to) in [(0, 2), (1, 2), (2, 2), (4, 5), (9, 9), (u32::MAX, u32::MAX)] {
         let mut session = server.accept(u64::from(next_block) + 100);
@@ -295,6 +303,63 @@ fn a_block_that_could_not_be_stored_comes_again() {
 }
 
 #[test]
+fn logs_and_experiments_grow_up_to_their_limits() {
+    let full_log = "log 1 of experiment `voip` is full: this log server takes 432B of each log";
+    let full_run = "experiment `voip` is full: this log server takes 432B of each experiment";
+    let none = u64::MAX;
+    for (log_bytes, experiment_bytes, want) in
+        [(432, none, full_log), (none, 432, full_run), (600, 432, full_run)]
+    {
+        let mut server = Server::new();
+        let limits = *server.book.limits();
+        server.book = LogBook::new(LogLimits { log_bytes, experiment_bytes, ..limits });
+        let mut session = server.registered(1, 1);
+        for block_no in 0..3 {
+            let out = server.tell(&mut session, block(1, block_no));
+            assert_eq!(out, [O::Store { log_id: 1, block_no }], "{want}");
+        }
+        // What could not be stored takes no room.
+        let reason = "input/output error".to_owned();
+        let out = server.tell(&mut session, I::StoreFailed { block_no: 1, reason });
+        assert!(out.contains(&O::Disconnect {
+            reason: "the log server could not store block 1: input/output error".to_owned()
+        }));
+        for block_no in [0, 2] {
+            server.tell(&mut session, I::Stored { block_no });
+        }
+        let mut session = server.registered(2, 1);
+        let out = server.tell(&mut session, block(1, 2));
+        assert_eq!(out[0], O::Duplicate { block_no: 2 });
+        let out = server.tell(&mut session, block(1, 3));
+        assert_eq!(out, [O::Store { log_id: 1, block_no: 3 }], "{want}");
+        let out = server.tell(&mut session, block(1, 4));
+        assert!(matches!(out[0], O::Discard { block_no: 4, reason: "its log is full" }), "{out:?}");
+        assert!(
+            out.contains(&O::Send(M::Refused { reason: want.to_owned(), again: false })),
+            "{out:?}"
+        );
+        server.tell(&mut session, I::Stored { block_no: 3 });
+
+        // Another log finds room unless the experiment is full; on UDP the producer is not cut off.
+        let mut other = server.accept(3);
+        let udp = Registration { transport: Transport::Udp, ..who(2) };
+        let out = server.register(&mut other, udp);
+        if want == full_run {
+            assert_eq!(refusal(&out).map(|(_, again)| again), Some(false), "{out:?}");
+            continue;
+        }
+        for block_no in 0..4 {
+            let out = server.tell(&mut other, block(2, block_no));
+            let want = match block_no {
+                3 => O::Discard { block_no, reason: "its log is full" },
+                _ => O::Store { log_id: 2, block_no },
+            };
+            assert_eq!(out, [want]);
+        }
+    }
+}
+
+#[test]
 fn what_breaks_the_rules_ends_the_connection() {
     let bad =
         |log_id, block_no, bytes, intact| I::Block { log_id, block_no, records: 2, bytes, intact };
@@ -306,6 +371,11 @@ fn what_breaks_the_rules_ends_the_connection() {
         (bad(1, 4, 144, true), "block 4 is refused: it is out of order", false),
         (I::Message(M::Bound), "Bound came out of turn", false),
         (I::Message(M::register(who(1), None)), "Register came out of turn", false),
+        (
+            I::Garbage(LogCodecError::Columns),
+            "a column block came: producers send blocks of records and of notes",
+            false,
+        ),
         (
             I::Garbage(LogCodecError::Version { peer: 2 }),
             "the peer speaks version 2 of the log protocol, this program speaks version 1: use the \

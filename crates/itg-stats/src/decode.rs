@@ -24,8 +24,8 @@ use crate::stats::{FlowStats, Lane, Setup};
 const WORTHWHILE: u64 = 1 << 15;
 /// Logs of more flows than this are dealt out by flow.
 const FEW_FLOWS: usize = 16;
-/// Blocks after which the memory behind is given back.
-const PASSED_BLOCKS: usize = 32;
+/// Blocks that a task looks through for the earliest packet.
+const LOOK_BLOCKS: usize = 32;
 
 /// A piece of work on one log.
 #[derive(Debug)]
@@ -66,7 +66,8 @@ impl Pass<'_, '_> {
         if arrivals {
             (0..self.logs.len()).for_each(|log| pieces.extend(self.cut(log)));
         }
-        let bytes = pieces.iter().flat_map(|piece| &self.logs[piece.log].blocks[piece.blocks.clone()]);
+        let bytes =
+            pieces.iter().flat_map(|piece| &self.logs[piece.log].blocks[piece.blocks.clone()]);
         self.executor.expect(bytes.map(|block| block.bytes().len() as u64).sum());
         let results = collect(self.executor, pieces.len(), |number| self.decode(&pieces[number]));
         let mut all: Vec<_> = self.logs.iter().map(|_| Decoded::new()).collect();
@@ -180,31 +181,20 @@ impl Pass<'_, '_> {
             let mine = shares <= 1 || index % shares == share;
             if mine { (self.setup)(piece.log, index, piece.lane) } else { None }
         };
-        let mut since = piece.blocks.start;
         for at in piece.blocks.clone() {
             let block = &log.blocks[at];
+            self.executor.coming(block.bytes());
             match &piece.from {
                 Some(cut) if at == piece.blocks.start => flows.add_part(block, cut, true, open),
                 _ => flows.add(block.records(), open),
             }
-            if at + 1 - since == PASSED_BLOCKS {
-                self.passed(log, since..at + 1);
-                since = at + 1;
-            }
+            self.executor.leaving(block.bytes());
+            self.executor.passed(block.bytes());
         }
-        self.passed(log, since..piece.blocks.end);
         if let Some(cut) = &piece.to {
             flows.add_part(&log.blocks[piece.blocks.end], cut, false, open);
         }
         flows.list.into_iter().filter_map(|(index, stats)| Some((index, stats?))).collect()
-    }
-
-    /// Tells the executor that the bytes of these blocks, which may have others between them, have
-    /// been passed.
-    fn passed(&self, log: &Log<'_>, blocks: Range<usize>) {
-        for block in &log.blocks[blocks] {
-            self.executor.passed(block.bytes());
-        }
     }
 }
 
@@ -325,7 +315,7 @@ pub(crate) fn earliest(
     let mut pieces = Vec::new();
     for (number, log) in logs.iter().enumerate() {
         let side = log.side();
-        pieces.extend(log.blocks.chunks(PASSED_BLOCKS).map(|blocks| (number, side, blocks)));
+        pieces.extend(log.blocks.chunks(LOOK_BLOCKS).map(|blocks| (number, side, blocks)));
     }
     let bytes = |blocks: &[PackedRecords<'_>]| -> u64 {
         blocks.iter().map(|block| block.bytes().len() as u64).sum()
@@ -335,11 +325,13 @@ pub(crate) fn earliest(
         let (log, side, blocks) = pieces[number];
         let mut first = None;
         for block in blocks {
+            executor.coming(block.bytes());
             block.records().for_each(|record| {
                 if first.is_none_or(|first| record.b < first) && counts(log, side, &record) {
                     first = Some(record.b);
                 }
             });
+            executor.leaving(block.bytes());
             executor.passed(block.bytes());
         }
         first

@@ -15,8 +15,15 @@ pub trait Executor: Sync {
     /// So many bytes will be passed from here on; a pass over the same bytes counts anew.
     fn expect(&self, _bytes: u64) {}
 
-    /// These bytes have been passed: they may leave memory, when they come back when read again.
+    /// These bytes will be read next, all of them.
+    fn coming(&self, _bytes: &[u8]) {}
+
+    /// These bytes have been passed.
     fn passed(&self, _bytes: &[u8]) {}
+
+    /// These bytes will not be read for a while: they may leave memory, when they come back when read
+    /// again.
+    fn leaving(&self, _bytes: &[u8]) {}
 }
 
 /// Does everything at once, where it is called.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use itg_core::flow::Meter;
 use itg_record::{
-    Candidate, Cause, Checked, ClockPair, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo, LogReader,
-    Note, PackedRecords, Record, Side, Survey,
+    Candidate, Cause, Checked, ClockPair, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo,
+    LogReader, Note, PackedRecords, Record, Side, Survey,
 };
 use serde_json::{Value, json};
 
@@ -54,7 +54,9 @@ pub(crate) struct Log<'a> {
     pub(crate) ends: BTreeMap<u32, FlowEnd>,
     pub(crate) clock: Option<ClockPair>,
     pub(crate) end: Option<LogEnd>,
+    /// In the order of the numbers of their blocks.
     pub(crate) blocks: Vec<PackedRecords<'a>>,
+    numbers: Vec<u32>,
 }
 
 /// All logs of one analysis.
@@ -63,7 +65,8 @@ pub(crate) struct Logs<'a> {
     files: Vec<(String, &'a [u8])>,
     pub(crate) logs: Vec<Log<'a>>,
     pub(crate) damage: Vec<LogDamage>,
-    /// Logs without an end, and blocks without theirs at the end of a file.
+    /// What is no damage: logs without an end, blocks without theirs at the end of a file, and blocks
+    /// that stood out of order.
     pub(crate) not_closed: Vec<LogDamage>,
 }
 
@@ -103,16 +106,24 @@ impl<'a> Logs<'a> {
         }
         let mut logs: BTreeMap<u32, Log<'a>> = BTreeMap::new();
         let (mut damage, mut not_closed) = (Vec::new(), Vec::new());
+        let mut from = 0;
         for item in LogReader::with_checked(bytes, check(bytes, executor)) {
             match item {
                 Item::Note { log, note, .. } => logs.entry(log).or_default().note(note),
-                Item::Records { log, records, .. } => {
-                    logs.entry(log).or_default().blocks.push(records.packed());
+                Item::Records { log, records, block_no, offset } => {
+                    let to = usize::try_from(offset).unwrap_or(bytes.len());
+                    if to.saturating_sub(from) > CHECK_BYTES {
+                        executor.leaving(&bytes[from..to]);
+                        from = to;
+                    }
+                    let log = logs.entry(log).or_default();
+                    log.blocks.push(records.packed());
+                    log.numbers.push(block_no);
                 }
                 Item::Damage(found) => {
                     let list = match found.cause {
                         Cause::Damaged => &mut damage,
-                        Cause::NotClosed => &mut not_closed,
+                        Cause::NotClosed | Cause::OutOfOrder => &mut not_closed,
                     };
                     list.push(LogDamage {
                         log: name.clone(),
@@ -130,7 +141,7 @@ impl<'a> Logs<'a> {
         }
         self.damage.append(&mut damage);
         self.not_closed.append(&mut not_closed);
-        self.logs.extend(logs.into_values().map(|log| Log { name: name.clone(), ..log }));
+        self.logs.extend(logs.into_values().map(|log| Log { name: name.clone(), ..log.sorted() }));
         self.files.push((name, bytes));
         Ok(())
     }
@@ -146,7 +157,7 @@ fn check(bytes: &[u8], executor: &dyn Executor) -> Vec<Checked> {
             Some(group) if start - from < CHECK_BYTES => group.push(candidate),
             _ => {
                 // The survey has touched every header on its way.
-                executor.passed(&bytes[from..start]);
+                executor.leaving(&bytes[from..start]);
                 from = start;
                 groups.push(vec![candidate]);
             }
@@ -155,17 +166,29 @@ fn check(bytes: &[u8], executor: &dyn Executor) -> Vec<Checked> {
     executor.expect(bytes.len() as u64);
     let checked = collect(executor, groups.len(), |number| {
         let group = &groups[number];
-        let good: Vec<_> = group.iter().filter_map(|candidate| candidate.check(bytes)).collect();
-        if let (Some(first), Some(last)) = (group.first(), group.last()) {
-            let (last, len) = last.place();
-            executor.passed(&bytes[first.place().0..last + len]);
-        }
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { return Vec::new() };
+        let (last, len) = last.place();
+        let all = &bytes[first.place().0..last + len];
+        executor.coming(all);
+        let good = group.iter().filter_map(|candidate| candidate.check(bytes)).collect();
+        executor.leaving(all);
+        executor.passed(all);
         good
     });
     checked.concat()
 }
 
 impl Log<'_> {
+    /// Puts blocks that overtook each other on their way to the file into their order.
+    fn sorted(mut self) -> Self {
+        if !self.numbers.is_sorted() {
+            let mut blocks: Vec<_> = self.numbers.into_iter().zip(self.blocks).collect();
+            blocks.sort_by_key(|(number, _)| *number);
+            (self.numbers, self.blocks) = blocks.into_iter().unzip();
+        }
+        self
+    }
+
     fn note(&mut self, note: Note) {
         match note {
             Note::Log(info) => self.info = Some(info),

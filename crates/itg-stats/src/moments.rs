@@ -61,9 +61,9 @@ impl Moments {
         self.sum = self.sum.saturating_add(moved(count).unwrap_or(i128::MAX));
         let cross = moved(2).and_then(|twice| twice.checked_mul(other.sum));
         let whole = moved(count).and_then(|sum| sum.checked_mul(way));
-        let squares = cross.zip(whole).and_then(|(cross, whole)| {
-            other.squares.checked_add_signed(cross.checked_add(whole)?)
-        });
+        let squares = cross
+            .zip(whole)
+            .and_then(|(cross, whole)| other.squares.checked_add_signed(cross.checked_add(whole)?));
         self.squares = self.squares.saturating_add(squares.unwrap_or(u128::MAX));
     }
 

@@ -215,7 +215,8 @@ impl FlowStats {
             if let (Some(unix_ns), Some(max)) = (later.first_arrival, self.arrived_seqs.max()) {
                 other.correct(unix_ns, |window| window.lost = window.lost.saturating_sub(max + 1));
             }
-            if let (Some(unix_ns), Some(step)) = (later.first_delay, self.delay.step_to(&later.delay))
+            if let (Some(unix_ns), Some(step)) =
+                (later.first_delay, self.delay.step_to(&later.delay))
             {
                 other.correct(unix_ns, |window| {
                     window.variation_sum += u128::from(step);

@@ -53,6 +53,7 @@ impl Writer {
                     self.block(&mut block);
                     give(block, &give_back);
                 }
+                Ok(Job::LeftOut(_)) => self.builder.skip(),
                 Ok(Job::Note(note)) => self.note(&note),
                 Ok(Job::Settle(answer)) => self.shared.answer(&answer),
                 // A file hears nothing from the network.
@@ -71,12 +72,11 @@ impl Writer {
             let end = self.builder.end(lost_records);
             self.write(&end);
         }
-        LogOutcome {
-            error: self.shared.error(),
-            place: self.path.display().to_string(),
-            records: self.records,
-            lost_records,
+        if let Some(why) = super::left_out(&self.shared) {
+            let place = self.path.display();
+            fail(&self.shared, format!("log {place}: {why}"));
         }
+        self.shared.outcome(self.path.display().to_string(), self.records)
     }
 
     fn block(&mut self, block: &mut BlockBuf) {

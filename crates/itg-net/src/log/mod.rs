@@ -2,17 +2,21 @@
 //! writes them to one file, or sends them to a log server, memory to memory.
 //!
 //! A block belongs to exactly one side at a time: the producer fills it, hands it over, and gets
-//! an empty one back. When the disk is slow a producer takes further blocks, up to
-//! [`LogLimits::pool_bytes`]; then it waits, which shows as lateness or as drops at the socket, both
-//! reported. When the disk fails, what is written stays good (a half-written block is cut off) and
-//! every record that comes later is counted as lost.
+//! an empty one back. What it does when no empty one is there, because the disk or the server is slow,
+//! is [`OnFull`]: it waits, which shows as lateness or as drops at the socket; it takes further
+//! memory first; or it leaves the block out. Waits and what is left out are counted. When the disk
+//! fails, what is written stays good (a half-written block is cut off) and every record that comes
+//! later is counted as lost.
 
 mod file;
+mod forward;
 mod remote;
+mod scan;
 mod spool;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,35 +25,77 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use itg_core::units::format_duration_ns;
 use itg_record::{BlockBuf, LogInfo, Note, RECORD_LEN, Record};
 
+pub use self::forward::{Forwarded, forward};
 pub(crate) use self::remote::{BLOCK_BIT, prove};
 pub use self::remote::{LOG_PORT, LogServerTarget, LogUrl};
 use self::remote::{NetEvent, Remote};
+pub(crate) use self::scan::{Found, scan};
+pub(crate) use self::spool::unhex;
+use crate::clock;
 
 /// Between two notes on the clocks: 1 s.
 const CLOCK_EVERY_NS: u64 = 1_000_000_000;
+/// Records of a block that fits an Ethernet frame as one datagram: (1500 − 28 − 64) / 40.
+const UDP_RECORDS: usize = 35;
+/// Longest wait for an empty block; after it the block in hand is lost.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// How much a log may hold in memory.
+/// What a producer does when its block is full and no empty one is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// It waits until the writer gives one back: nothing is lost, packets may be late.
+    Wait,
+    /// It takes further memory, up to [`LogLimits::pool_bytes`], then it waits.
+    #[default]
+    Grow,
+    /// It leaves out the records of the block in hand, and counts them: packets are never late for it.
+    Drop,
+}
+
+/// How a log is cut into blocks, and how much of it may be held in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct LogLimits {
-    /// Records in a block.
+    /// Records in a block of a file or on TCP.
     pub block_records: usize,
+    /// Records in a block on UDP, where a block is one datagram.
+    pub datagram_records: usize,
     /// A block that is older is written though not full, in nanoseconds.
     pub flush_age_ns: u64,
-    /// Memory for the blocks of one producer, in bytes.
+    /// What a producer does without an empty block.
+    pub on_full: OnFull,
+    /// Memory for the blocks of one producer, in bytes; two blocks at least. With
+    /// [`OnFull::Grow`] it is taken when it is needed, else from the beginning.
     pub pool_bytes: usize,
 }
 
 impl Default for LogLimits {
-    /// Blocks of 1024 records, written after one second at the latest; 64 MiB a producer.
+    /// Blocks of 1024 records (UDP: 35, which fit an Ethernet frame), written after one second at the
+    /// latest; growing to 64 MiB a producer.
     fn default() -> Self {
-        Self { block_records: 1024, flush_age_ns: 1_000_000_000, pool_bytes: 64 << 20 }
+        Self {
+            block_records: 1024,
+            datagram_records: UDP_RECORDS,
+            flush_age_ns: 1_000_000_000,
+            on_full: OnFull::Grow,
+            pool_bytes: 64 << 20,
+        }
+    }
+}
+
+impl LogLimits {
+    /// Blocks of one producer, the one that is being filled included: at least 2.
+    fn most_blocks(&self) -> usize {
+        (self.pool_bytes / (self.block_records * RECORD_LEN)).max(2)
     }
 }
 
 enum Job {
     Records(BlockBuf, SyncSender<BlockBuf>),
+    /// So many records were left out: they use up a block number.
+    LeftOut(u32),
     Note(Box<Note>),
     /// Answer with the number of records lost so far.
     Settle(SyncSender<u64>),
@@ -75,15 +121,42 @@ pub struct LogOutcome {
     pub place: String,
     /// Records stored there.
     pub records: u64,
-    /// Records that could not be written.
+    /// Records that could not be written, those left out included.
     pub lost_records: u64,
-    /// Why not, and what to do.
+    /// Records that producers left out for want of room ([`OnFull::Drop`]).
+    pub left_out_records: u64,
+    /// How often a producer had to wait for an empty block.
+    pub stalls: u64,
+    /// How long all these waits were together, in nanoseconds.
+    pub stalled_ns: u64,
+    /// Why records are lost, and what to do.
     pub error: Option<String>,
+}
+
+/// One line of words: where, how many records, and what disturbed the packets.
+impl fmt::Display for LogOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "log {}: {} records", self.place, self.records)?;
+        if self.left_out_records > 0 {
+            write!(f, ", {} left out for want of room", self.left_out_records)?;
+        }
+        if self.stalls > 0 {
+            let times =
+                if self.stalls == 1 { "once".to_owned() } else { format!("{} times", self.stalls) };
+            let unit = if self.stalled_ns < 1_000_000 { 1000 } else { 1_000_000 };
+            let together = format_duration_ns(self.stalled_ns / unit * unit);
+            write!(f, ", packets waited for it {times} ({together} together)")?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     lost_records: AtomicU64,
+    left_out_records: AtomicU64,
+    stalls: AtomicU64,
+    stalled_ns: AtomicU64,
     error: Mutex<Option<String>>,
 }
 
@@ -98,6 +171,23 @@ impl Shared {
 
     fn lose(&self, records: u64) {
         self.lost_records.fetch_add(records, Ordering::Relaxed);
+    }
+
+    fn left_out(&self) -> u64 {
+        self.left_out_records.load(Ordering::Relaxed)
+    }
+
+    /// What became of the log at `place`, with what its producers counted.
+    fn outcome(&self, place: String, records: u64) -> LogOutcome {
+        LogOutcome {
+            place,
+            records,
+            lost_records: self.lost(),
+            left_out_records: self.left_out(),
+            stalls: self.stalls.load(Ordering::Relaxed),
+            stalled_ns: self.stalled_ns.load(Ordering::Relaxed),
+            error: self.error(),
+        }
     }
 
     fn answer(&self, asked: &SyncSender<u64>) {
@@ -128,18 +218,22 @@ impl Log {
     ///
     /// # Errors
     /// A path that cannot be written, or a server that cannot be reached or refuses: named.
-    pub fn create(target: &LogTarget, info: LogInfo, limits: LogLimits) -> io::Result<Self> {
+    pub fn create(target: &LogTarget, mut info: LogInfo, limits: LogLimits) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
+        let limits = match target {
+            LogTarget::File(_) => limits,
+            LogTarget::Server(server) => server.limits(limits),
+        };
+        info.block_records = u32::try_from(limits.block_records).unwrap_or(u32::MAX);
         let (jobs, queue) = mpsc::sync_channel(16_384);
         let thread = thread::Builder::new().name("itg-log-writer".to_owned());
-        let (place, limits, thread) = match target {
+        let (place, thread) = match target {
             LogTarget::File(path) => {
                 let writer = file::Writer::create(path, info, &shared)?;
                 let place = path.display().to_string();
-                (place, limits, thread.spawn(move || writer.run(&queue))?)
+                (place, thread.spawn(move || writer.run(&queue))?)
             }
             LogTarget::Server(server) => {
-                let limits = server.limits(limits);
                 let (ready, registered) = mpsc::sync_channel(1);
                 let events = jobs.clone();
                 let remote = Remote::new(server, &shared, limits, events)?;
@@ -149,7 +243,7 @@ impl Log {
                     Ok(Err(why)) => return Err(io::Error::new(io::ErrorKind::NotConnected, why)),
                     Err(_) => return Err(io::Error::other("the log writer stopped on a bug")),
                 }
-                (server.to_string(), limits, thread)
+                (server.to_string(), thread)
             }
         };
         Ok(Self { jobs, thread, shared, limits, place })
@@ -159,15 +253,20 @@ impl Log {
     #[must_use]
     pub fn producer(&self) -> Producer {
         let limits = self.limits;
-        let block_bytes = limits.block_records * RECORD_LEN;
-        let most_blocks = (limits.pool_bytes / block_bytes).max(2);
+        let most_blocks = limits.most_blocks();
         let (give_back, free) = mpsc::sync_channel(most_blocks);
+        let blocks = if limits.on_full == OnFull::Grow { 2 } else { most_blocks };
+        for _ in 1..blocks {
+            give(BlockBuf::new(limits.block_records), &give_back);
+        }
         Producer {
             block: BlockBuf::new(limits.block_records),
             opened_ns: 0,
             limits,
-            blocks: 1,
+            blocks,
             most_blocks,
+            untold: 0,
+            stuck: false,
             jobs: self.jobs.clone(),
             give_back,
             free,
@@ -210,11 +309,10 @@ impl Log {
         if self.jobs.send(Job::Close).is_err() {
             tracing::debug!("the log writer has ended");
         }
+        let (place, shared) = (self.place, self.shared);
         self.thread.join().unwrap_or_else(|_| LogOutcome {
-            place: self.place,
-            records: 0,
-            lost_records: self.shared.lost(),
             error: Some("the log writer stopped on a bug; the file may be incomplete".to_owned()),
+            ..shared.outcome(place, 0)
         })
     }
 }
@@ -227,6 +325,10 @@ pub struct Producer {
     limits: LogLimits,
     blocks: usize,
     most_blocks: usize,
+    /// Records left out that the writer has not been told of.
+    untold: u32,
+    /// No block came back within the longest wait: the next ones are not waited for.
+    stuck: bool,
     jobs: SyncSender<Job>,
     give_back: SyncSender<BlockBuf>,
     free: Receiver<BlockBuf>,
@@ -257,6 +359,7 @@ impl Producer {
     /// Adds a note behind the records so far.
     pub fn note(&mut self, note: Note) {
         self.flush();
+        self.tell_left_out();
         if self.jobs.send(Job::Note(Box::new(note))).is_err() {
             tracing::debug!("a note came after the end of the log");
         }
@@ -273,12 +376,14 @@ impl Producer {
                 self.blocks += 1;
                 BlockBuf::new(self.limits.block_records)
             }
-            // The writer returns each block after a write, failed or not: this ends.
-            Err(_) => match self.free.recv_timeout(Duration::from_secs(60)) {
-                Ok(block) => block,
-                Err(_) => return self.lose("the disk took no block for 60 s"),
+            Err(_) if self.limits.on_full == OnFull::Drop => return self.leave_out(),
+            Err(_) => match self.wait() {
+                Some(block) => block,
+                None => return self.lose("no block was written for 60 s"),
             },
         };
+        self.stuck = false;
+        self.tell_left_out();
         let full = std::mem::replace(&mut self.block, next);
         let job = Job::Records(full, self.give_back.clone());
         if let Err(error) = self.jobs.try_send(job) {
@@ -293,6 +398,36 @@ impl Producer {
         }
     }
 
+    /// Waits for an empty block. The writer returns each one when it is written, or cannot be.
+    fn wait(&mut self) -> Option<BlockBuf> {
+        if self.stuck {
+            return None;
+        }
+        let since = clock::monotonic_ns();
+        let block = self.free.recv_timeout(LONGEST_WAIT);
+        let waited = clock::monotonic_ns().saturating_sub(since);
+        self.shared.stalls.fetch_add(1, Ordering::Relaxed);
+        self.shared.stalled_ns.fetch_add(waited, Ordering::Relaxed);
+        self.stuck = block.is_err();
+        block.ok()
+    }
+
+    /// Leaves out the records in hand.
+    fn leave_out(&mut self) {
+        let records = self.block.len();
+        self.shared.lose(records as u64);
+        self.shared.left_out_records.fetch_add(records as u64, Ordering::Relaxed);
+        self.untold = self.untold.saturating_add(u32::try_from(records).unwrap_or(u32::MAX));
+        self.block.clear();
+    }
+
+    /// Tells the writer how much was left out since the block before, so that the gap shows there.
+    fn tell_left_out(&mut self) {
+        if self.untold > 0 && self.jobs.try_send(Job::LeftOut(self.untold)).is_ok() {
+            self.untold = 0;
+        }
+    }
+
     fn lose(&mut self, why: &str) {
         let lost = self.block.len() as u64;
         self.shared.lose(lost);
@@ -304,7 +439,18 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         self.flush();
+        self.tell_left_out();
     }
+}
+
+/// In words, that producers left records out, if they did.
+fn left_out(shared: &Shared) -> Option<String> {
+    let records = shared.left_out();
+    (records > 0).then(|| {
+        format!(
+            "{records} records were left out for want of room: allow more memory, or to wait for it"
+        )
+    })
 }
 
 fn fail(shared: &Shared, why: String) {

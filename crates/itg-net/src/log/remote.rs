@@ -11,7 +11,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use itg_session::logs::{
     ProducerInput, ProducerOutput, ProducerTimeouts, Registration, Role, Transport,
 };
 
-use super::spool::Spool;
+use super::spool::{Done, Spool};
 use super::{CLOCK_EVERY_NS, Job, LogLimits, LogOutcome, Shared, fail, give};
 use crate::socket::{self, SocketError};
 use crate::{clock, host};
@@ -33,8 +33,6 @@ pub(crate) const BLOCK_BIT: u32 = 1 << 31;
 /// Bytes before the records of a block, and where its header has the log's number.
 const BLOCK_HEADER: usize = 64;
 const LOG_ID_AT: usize = 60;
-/// Records of a block that fits an Ethernet frame as one datagram: (1500 − 28 − 64) / 40.
-const UDP_RECORDS: usize = 35;
 /// Room for notes: descriptions of flows.
 const NOTE_BYTES: usize = 32 << 10;
 /// How long connecting and a write may take.
@@ -103,7 +101,7 @@ impl LogServerTarget {
     pub(super) fn limits(&self, limits: LogLimits) -> LogLimits {
         match self.transport {
             Transport::Tcp => limits,
-            Transport::Udp => LogLimits { block_records: UDP_RECORDS, ..limits },
+            Transport::Udp => LogLimits { block_records: limits.datagram_records, ..limits },
         }
     }
 }
@@ -133,6 +131,13 @@ impl Held {
         }
     }
 
+    fn records(&self) -> u64 {
+        match self {
+            Self::Records(block, _) => block.len() as u64,
+            Self::Note(_) => 0,
+        }
+    }
+
     fn release(self) {
         if let Self::Records(block, give_back) = self {
             give(block, &give_back);
@@ -143,6 +148,44 @@ impl Held {
 /// Writes a log's number into the header of a block, which the checksum does not cover.
 fn label(block: &mut [u8], log_id: u32) {
     block[LOG_ID_AT..LOG_ID_AT + 4].copy_from_slice(&log_id.to_le_bytes());
+}
+
+/// Who this producer is, under a key of its own.
+fn registration(target: &LogServerTarget, limits: LogLimits) -> Registration {
+    let block_bytes = (BLOCK_HEADER + limits.block_records * RECORD_LEN).max(NOTE_BYTES);
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&host::random_u64().to_le_bytes());
+    key[8..].copy_from_slice(&host::random_u64().to_le_bytes());
+    Registration {
+        key,
+        run: target.run.clone(),
+        host: host::name(),
+        program: concat!("itg ", env!("CARGO_PKG_VERSION")).to_owned(),
+        role: target.role,
+        flows: 0,
+        record_schema: itg_record::RECORD_SCHEMA,
+        transport: target.transport,
+        block_records: u32::try_from(limits.block_records).unwrap_or(u32::MAX),
+        block_bytes: u32::try_from(block_bytes).unwrap_or(u32::MAX),
+        clock_offset_ns: None,
+        uncertainty_ns: None,
+        next_block: 0,
+    }
+}
+
+/// How its machine behaves.
+pub(super) fn producer_config(
+    who: Registration,
+    memory_blocks: usize,
+    patience_ns: Option<u64>,
+) -> LogProducerConfig {
+    LogProducerConfig {
+        who,
+        max_unacked: 1024,
+        memory_blocks: u32::try_from(memory_blocks).unwrap_or(u32::MAX),
+        patience_ns,
+        timeouts: ProducerTimeouts::default(),
+    }
 }
 
 /// The writer of a remote log.
@@ -162,7 +205,8 @@ pub(super) struct Remote {
     ready: bool,
     inbox: VecDeque<ProducerInput>,
     per_flow: BTreeMap<u32, u64>,
-    records: u64,
+    /// What producers have handed over and left out; the latter is counted as lost already.
+    done: Done,
     fate: Option<(LogFate, Option<String>)>,
 }
 
@@ -173,36 +217,25 @@ impl Remote {
         limits: LogLimits,
         events: SyncSender<Job>,
     ) -> io::Result<Self> {
-        let block_bytes = (BLOCK_HEADER + limits.block_records * RECORD_LEN).max(NOTE_BYTES);
-        let mut key = [0; 16];
-        key[..8].copy_from_slice(&host::random_u64().to_le_bytes());
-        key[8..].copy_from_slice(&host::random_u64().to_le_bytes());
-        let spool = target.spool.as_deref().map(Spool::create).transpose()?;
-        let blocks = limits.pool_bytes / (limits.block_records * RECORD_LEN);
-        let config = LogProducerConfig {
-            who: Registration {
-                key,
-                run: target.run.clone(),
-                host: host::name(),
-                program: concat!("itg ", env!("CARGO_PKG_VERSION")).to_owned(),
-                role: target.role,
-                flows: 0,
-                record_schema: itg_record::RECORD_SCHEMA,
-                transport: target.transport,
-                block_records: u32::try_from(limits.block_records).unwrap_or(u32::MAX),
-                block_bytes: u32::try_from(block_bytes).unwrap_or(u32::MAX),
-                clock_offset_ns: None,
-                uncertainty_ns: None,
-                next_block: 0,
-            },
-            max_unacked: 1024,
-            memory_blocks: u32::try_from(blocks.max(2)).unwrap_or(u32::MAX),
-            patience_ns: spool.is_some().then_some(PATIENCE_NS),
-            timeouts: ProducerTimeouts::default(),
-        };
-        Ok(Self {
-            target: target.clone(),
-            machine: LogProducer::new(config, clock::machine_ns()),
+        let who = registration(target, limits);
+        let spool = target.spool.as_deref().map(|path| Spool::create(path, &who)).transpose()?;
+        let patience_ns = spool.is_some().then_some(PATIENCE_NS);
+        let config = producer_config(who, limits.most_blocks() - 1, patience_ns);
+        let machine = LogProducer::new(config, clock::machine_ns());
+        Ok(Self::with(target.clone(), shared, machine, spool, events))
+    }
+
+    /// The driver of this machine.
+    pub(super) fn with(
+        target: LogServerTarget,
+        shared: &Arc<Shared>,
+        machine: LogProducer,
+        spool: Option<Spool>,
+        events: SyncSender<Job>,
+    ) -> Self {
+        Self {
+            target,
+            machine,
             shared: Arc::clone(shared),
             events,
             held: BTreeMap::new(),
@@ -215,9 +248,9 @@ impl Remote {
             ready: false,
             inbox: VecDeque::new(),
             per_flow: BTreeMap::new(),
-            records: 0,
+            done: Done::default(),
             fate: None,
-        })
+        }
     }
 
     /// Runs until the server has taken its leave; says once whether the log was registered.
@@ -233,18 +266,8 @@ impl Remote {
         self.feed(ProducerInput::Timer);
         let mut next_clock_ns = clock::monotonic_ns() + CLOCK_EVERY_NS;
         let mut closing = false;
-        while self.fate.is_none() {
-            let now = clock::machine_ns();
-            let wait = self.machine.deadline().map_or(CLOCK_EVERY_NS, |at| at.saturating_sub(now));
-            match queue.recv_timeout(clock::ns(wait.min(CLOCK_EVERY_NS))) {
-                Ok(job) => self.job(job, &mut closing),
-                Err(RecvTimeoutError::Timeout) => {}
-                // The writer itself holds a sender for its network threads.
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            if self.machine.deadline().is_some_and(|at| at <= clock::machine_ns()) {
-                self.feed(ProducerInput::Timer);
-            }
+        while !self.is_over() {
+            self.step(queue, &mut closing);
             let now = clock::monotonic_ns();
             if now >= next_clock_ns && !closing {
                 next_clock_ns = now + CLOCK_EVERY_NS;
@@ -271,10 +294,28 @@ impl Remote {
                 }
                 Ok(Job::Settle(answer)) => self.shared.answer(&answer),
                 Ok(Job::Close) | Err(_) => closing = true,
-                Ok(Job::Note(_) | Job::Heard(_)) => {}
+                Ok(Job::LeftOut(_) | Job::Note(_) | Job::Heard(_)) => {}
             }
         }
-        LogOutcome { lost_records: self.shared.lost(), ..outcome }
+        self.shared.outcome(outcome.place, outcome.records)
+    }
+
+    /// Whether the machine has come to its end.
+    pub(super) const fn is_over(&self) -> bool {
+        self.fate.is_some()
+    }
+
+    /// Does the next job, if one comes before something else is due.
+    pub(super) fn step(&mut self, queue: &Receiver<Job>, closing: &mut bool) {
+        let now = clock::machine_ns();
+        let wait = self.machine.deadline().map_or(CLOCK_EVERY_NS, |at| at.saturating_sub(now));
+        // The writer itself holds a sender for its network threads, so the queue has no end.
+        if let Ok(job) = queue.recv_timeout(clock::ns(wait.min(CLOCK_EVERY_NS))) {
+            self.job(job, closing);
+        }
+        if self.machine.deadline().is_some_and(|at| at <= clock::machine_ns()) {
+            self.feed(ProducerInput::Timer);
+        }
     }
 
     fn job(&mut self, job: Job, closing: &mut bool) {
@@ -282,7 +323,7 @@ impl Remote {
             Job::Records(mut block, give_back) => {
                 let block_no = self.machine.next_block();
                 let records = u32::try_from(block.len()).unwrap_or(u32::MAX);
-                self.records += u64::from(records);
+                self.done.records += u64::from(records);
                 let sealed = block.seal(0, block_no);
                 let bytes = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
                 // The flow is the first field of a record (see docs/formats.md).
@@ -295,6 +336,12 @@ impl Remote {
                 self.held.insert(block_no, Held::Records(block, give_back));
                 self.feed(ProducerInput::BlockReady { block_no, records, bytes });
             }
+            Job::LeftOut(records) => {
+                self.done.dropped_blocks += 1;
+                self.done.dropped_records += u64::from(records);
+                let block_no = self.machine.next_block();
+                self.feed(ProducerInput::Dropped { block_no, records });
+            }
             Job::Note(note) => self.note(&note),
             Job::Settle(answer) => self.shared.answer(&answer),
             Job::Heard(event) => self.heard(event),
@@ -302,9 +349,9 @@ impl Remote {
                 *closing = true;
                 self.note(&Note::Clock(clock::clock_pair()));
                 let blocks = u64::from(self.machine.next_block()) + 1;
-                let (records, lost_records) = (self.records, self.shared.lost());
+                let (records, lost_records) = (self.done.records, self.shared.lost());
                 self.note(&Note::End(LogEnd { blocks, records, lost_records }));
-                let per_flow = std::mem::take(&mut self.per_flow).into_iter().collect();
+                let per_flow = self.per_flow.iter().map(|(&flow, &n)| (flow, n)).collect();
                 self.feed(ProducerInput::Close { per_flow });
             }
         }
@@ -374,7 +421,7 @@ impl Remote {
     }
 
     /// Gives the machine an input, and does what it says, and so on.
-    fn feed(&mut self, input: ProducerInput) {
+    pub(super) fn feed(&mut self, input: ProducerInput) {
         self.inbox.push_back(input);
         let mut out = Vec::new();
         while let Some(input) = self.inbox.pop_front() {
@@ -512,47 +559,79 @@ impl Remote {
     }
 
     fn put_into_spool(&mut self, block_no: u32) {
+        let begin = self.spool.as_ref().is_some_and(Spool::is_empty);
+        let before = begin.then(|| self.done_before(block_no));
         let Some(mut held) = self.held.remove(&block_no) else { return };
         let bytes = held.bytes(self.log_id, block_no);
-        if let Some(Err(error)) = self.spool.as_mut().map(|spool| spool.put(block_no, bytes)) {
+        let put = self.spool.as_mut().map(|spool| {
+            before.map_or(Ok(()), |before| spool.begin(before))?;
+            spool.put(block_no, bytes)
+        });
+        if let Some(Err(error)) = put {
             fail(&self.shared, format!("block {block_no} was not written to the spool: {error}"));
         }
         held.release();
     }
 
-    fn outcome(&mut self) -> LogOutcome {
+    /// What was done before a block that is held, as far as it matters to a process that finds the
+    /// spool: blocks left out may be counted that come after it.
+    fn done_before(&self, block_no: u32) -> Done {
+        let held: u64 = self.held.range(block_no..).map(|(_, held)| held.records()).sum();
+        let records = self.done.records.saturating_sub(held);
+        Done { blocks: block_no, records, ..self.done.clone() }
+    }
+
+    /// Ends the threads; what became of a forwarded log, and why it failed, if it did. Removes the
+    /// spool if it is empty.
+    pub(super) fn end_of_forwarding(mut self) -> (LogFate, Option<String>) {
         self.hang_up();
+        self.join();
+        if let Some(spool) = self.spool.take() {
+            spool.close();
+        }
+        self.fate.unwrap_or_default()
+    }
+
+    fn join(&mut self) {
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a network thread of the log stopped on a bug");
             }
         }
+    }
+
+    fn outcome(&mut self) -> LogOutcome {
+        self.hang_up();
+        self.join();
         std::mem::take(&mut self.held).into_values().for_each(Held::release);
         let (fate, reason) = self.fate.take().unwrap_or_default();
-        let lost = fate.records - fate.stored_records;
-        self.shared.lose(lost);
+        self.shared
+            .lose((fate.records - fate.stored_records).saturating_sub(self.done.dropped_records));
         let mut error = (reason.is_some() || !fate.is_complete()).then(|| {
             let why = reason.map_or_else(String::new, |reason| format!("{reason}; "));
             format!("log on {}: {why}{fate}", self.target)
         });
-        if let Some(spool) = self.spool.take() {
-            if fate.spooled_blocks > 0
-                && let Some(error) = &mut error
-            {
-                error
-                    .push_str(&format!("; what is missing there is in {}", spool.path().display()));
+        if let Some(mut spool) = self.spool.take() {
+            if fate.spooled_blocks > 0 {
+                let per_flow = std::mem::take(&mut self.per_flow).into_iter().collect();
+                let blocks = self.machine.next_block();
+                let done = Done { blocks, per_flow, ..std::mem::take(&mut self.done) };
+                if let Err(why) = spool.leave(done) {
+                    tracing::warn!("spool {}: {why}", spool.path().display());
+                }
+                if let Some(error) = &mut error {
+                    let path = spool.path().display();
+                    error.push_str(&format!(
+                        "; what is missing there is in {path}: send it with `itg-log forward {path}`"
+                    ));
+                }
             }
             spool.close();
         }
         if let Some(why) = &error {
             fail(&self.shared, why.clone());
         }
-        LogOutcome {
-            place: self.target.to_string(),
-            records: fate.stored_records,
-            lost_records: self.shared.lost(),
-            error: self.shared.error(),
-        }
+        self.shared.outcome(self.target.to_string(), fate.stored_records)
     }
 }
 

@@ -73,6 +73,123 @@ fn a_small_pool_makes_the_producer_wait_and_loses_nothing() {
     assert_eq!(records(&std::fs::read(&path).expect("written")).len(), 5_000);
 }
 
+/// A log whose writer is in the hands of the test.
+fn log_without_writer(limits: LogLimits) -> (Log, Receiver<Job>) {
+    let (jobs, queue) = mpsc::sync_channel(16);
+    let shared = Arc::new(Shared::default());
+    let ours = Arc::clone(&shared);
+    let thread = thread::spawn(move || ours.outcome(String::new(), 0));
+    (Log { jobs, thread, shared, limits, place: String::new() }, queue)
+}
+
+#[test]
+fn l_5_drop_leaves_out_blocks_and_counts_them_and_grow_takes_memory() {
+    let block = 2 * RECORD_LEN;
+    // Policy, memory, blocks that come, records left out: 10 blocks are pushed, none is written.
+    for (on_full, pool_bytes, blocks, left_out) in [
+        (OnFull::Drop, 0, 1, 18),
+        (OnFull::Drop, 5 * block, 4, 12),
+        (OnFull::Grow, 20 * block, 10, 0),
+    ] {
+        let limits = LogLimits { block_records: 2, on_full, pool_bytes, ..LogLimits::default() };
+        let (log, queue) = log_without_writer(limits);
+        let mut producer = log.producer();
+        fill(&mut producer, 1, 20);
+        // Room again: the gap is told before the next block.
+        let waiting: Vec<Job> = queue.try_iter().collect();
+        for job in &waiting {
+            let Job::Records(_, give_back) = job else { panic!("only records so far") };
+            give(BlockBuf::new(2), give_back);
+        }
+        fill(&mut producer, 1, 2);
+        drop(producer);
+        let told: Vec<u32> = queue
+            .try_iter()
+            .map(|job| match job {
+                Job::LeftOut(records) => records,
+                Job::Records(..) => 0,
+                _ => panic!("another job"),
+            })
+            .collect();
+        let outcome = log.close();
+        let want = if left_out > 0 { vec![left_out, 0] } else { vec![0] };
+        assert_eq!((waiting.len(), told), (blocks, want), "{on_full:?} {pool_bytes}");
+        assert_eq!(outcome.left_out_records, u64::from(left_out), "{on_full:?} {pool_bytes}");
+        assert_eq!((outcome.lost_records, outcome.stalls), (u64::from(left_out), 0));
+    }
+}
+
+#[test]
+fn l_5_wait_waits_and_says_how_long() {
+    let limits = LogLimits {
+        on_full: OnFull::Wait,
+        pool_bytes: 0,
+        block_records: 2,
+        ..LogLimits::default()
+    };
+    let (log, queue) = log_without_writer(limits);
+    let mut producer = log.producer();
+    let writer = thread::spawn(move || {
+        let mut blocks = 0;
+        while blocks < 10 {
+            if let Ok(Job::Records(block, give_back)) = queue.recv() {
+                clock::sleep_until(clock::monotonic_ns() + 2_000_000);
+                blocks += 1;
+                give(block, &give_back);
+            }
+        }
+    });
+    fill(&mut producer, 1, 20);
+    drop(producer);
+    writer.join().expect("no panic");
+    let outcome = log.close();
+    // Two blocks: of ten, the first one found an empty one beside it.
+    assert_eq!((outcome.lost_records, outcome.stalls), (0, 9));
+    assert!(outcome.stalled_ns > 0, "{outcome}");
+    assert!(outcome.to_string().contains("packets waited for it 9 times"), "{outcome}");
+}
+
+#[test]
+fn l_5_what_was_left_out_of_a_file_is_a_gap_with_a_reason() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let (jobs, queue) = mpsc::sync_channel(16);
+    let shared = Arc::new(Shared::default());
+    let writer = Writer::create(&path, info(), &shared).expect("writable");
+    let limits = LogLimits {
+        on_full: OnFull::Drop,
+        pool_bytes: 0,
+        block_records: 2,
+        ..LogLimits::default()
+    };
+    let (place, ours) = (String::new(), Arc::clone(&shared));
+    let log = Log {
+        jobs,
+        thread: thread::spawn(move || ours.outcome(String::new(), 0)),
+        shared,
+        limits,
+        place,
+    };
+    let mut producer = log.producer();
+    fill(&mut producer, 1, 6);
+    drop(producer);
+    log.jobs.send(Job::Close).expect("room");
+    // Only now the writer begins: one block waits for it, two were left out.
+    let outcome = writer.run(&queue);
+    assert_eq!((outcome.records, outcome.lost_records, outcome.left_out_records), (2, 4, 4));
+    let why = outcome.error.expect("an incomplete log");
+    assert!(why.contains("4 records were left out for want of room"), "{why}");
+    let bytes = std::fs::read(&path).expect("written");
+    let damages: Vec<String> = LogReader::new(&bytes)
+        .filter_map(|item| match item {
+            Item::Damage(damage) => Some(damage.reason),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(damages, ["block 3 of log 0 missing"]);
+    drop(log.close());
+}
+
 #[test]
 fn a_full_disk_and_a_bad_path_are_named() {
     let error = Log::create(&LogTarget::File("/dev/full".into()), info(), LogLimits::default());

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use itg_record::BlockFacts;
+use itg_record::{BlockError, BlockFacts};
 use itg_session::logs::{
     self, LogCodecError, LogMessage, LogServerConfig, LogServerSession, LogServerTimeouts,
     MAX_LOG_MESSAGE, ServerInput, ServerOutput, SessionId,
@@ -16,7 +16,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::{Shared, Told, files, lock};
+use super::{Listener, Shared, Told, files, lock};
 use crate::log::{BLOCK_BIT, prove};
 use crate::{clock, control, host};
 
@@ -40,6 +40,8 @@ pub(super) struct Connection {
     session: LogServerSession,
     told: mpsc::UnboundedSender<Told>,
     tellings: mpsc::UnboundedReceiver<Told>,
+    /// Bytes of datagrams among the tellings.
+    queued: Arc<AtomicU64>,
     /// Largest block that may come, for the reader.
     block_bytes: Arc<AtomicU32>,
     bound: Option<SocketAddr>,
@@ -51,7 +53,9 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(id: SessionId, shared: Arc<Shared>, peer: SocketAddr) -> Self {
         let (told, tellings) = mpsc::unbounded_channel();
-        lock(&shared.sessions).insert(id, told.clone());
+        let queued = Arc::new(AtomicU64::new(0));
+        let listener = Listener { to: told.clone(), queued: Arc::clone(&queued) };
+        lock(&shared.sessions).insert(id, listener);
         let token = host::random_u64();
         lock(&shared.tokens).insert(token, id);
         let nonce = shared.options.secret.is_some().then(|| {
@@ -62,7 +66,14 @@ impl Connection {
             nonce
         });
         let timeouts = LogServerTimeouts::default();
-        let config = LogServerConfig { id, nonce, token, data_port: shared.data_port, timeouts };
+        let config = LogServerConfig {
+            id,
+            nonce,
+            token,
+            data_port: shared.data_port,
+            record_schema: itg_record::RECORD_SCHEMA,
+            timeouts,
+        };
         Self {
             session: LogServerSession::new(config, clock::machine_ns()),
             id,
@@ -71,6 +82,7 @@ impl Connection {
             peer,
             told,
             tellings,
+            queued,
             block_bytes: Arc::new(AtomicU32::new(0)),
             bound: None,
             block: None,
@@ -112,7 +124,7 @@ impl Connection {
                     Told::Input(input) => self.handle(input, &mut writing).await,
                     Told::Datagram(bytes) => {
                         let len = bytes.len() as u64;
-                        self.shared.queued_bytes.fetch_sub(len, Ordering::Relaxed);
+                        self.queued.fetch_sub(len, Ordering::Relaxed);
                         self.arrived(bytes, &mut writing).await;
                     }
                     Told::Bind(input, from) => {
@@ -143,7 +155,7 @@ impl Connection {
     /// A block came, by TCP or in a datagram.
     async fn arrived(&mut self, bytes: Vec<u8>, writing: &mut OwnedWriteHalf) {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let input = match BlockFacts::check(&bytes) {
+        let input = match BlockFacts::check_plain(&bytes) {
             Ok(facts) => ServerInput::Block {
                 log_id: facts.log_id,
                 block_no: facts.block_no,
@@ -151,6 +163,9 @@ impl Connection {
                 bytes: len,
                 intact: facts.len == bytes.len(),
             },
+            Err(BlockError::Packed) if self.bound.is_none() => {
+                ServerInput::Garbage(LogCodecError::Columns)
+            }
             Err(error) => {
                 tracing::debug!(%error, peer = %self.peer, "a damaged block");
                 // The label of the header, as far as it can be believed.
@@ -271,16 +286,31 @@ impl Connection {
     }
 }
 
+/// Says that there are too many connections, if that can be said at once.
+pub(super) fn turn_away(stream: &TcpStream, most: usize) {
+    let reason = format!("the log server has {most} connections already: its limit; try later");
+    if let Ok(frame) = frame_of(&LogMessage::Refused { reason, again: true }) {
+        // It may have gone; the connection ends in any case.
+        stream.try_write(&frame).unwrap_or_default();
+    }
+}
+
+/// A message with its length in front.
+fn frame_of(message: &LogMessage) -> Result<Vec<u8>, String> {
+    let bytes = logs::encode(message).map_err(|error| error.to_string())?;
+    let mut frame = Vec::with_capacity(4 + bytes.len());
+    frame.extend(u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes());
+    frame.extend(bytes);
+    Ok(frame)
+}
+
 /// Waits until the server is to stop, and says why.
 pub(super) async fn reason_of(stop: &mut watch::Receiver<Option<String>>) -> Option<String> {
     stop.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone())
 }
 
 async fn say(writing: &mut OwnedWriteHalf, message: &LogMessage) -> Result<(), String> {
-    let bytes = logs::encode(message).map_err(|error| error.to_string())?;
-    let mut frame = Vec::with_capacity(4 + bytes.len());
-    frame.extend(u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes());
-    frame.extend(bytes);
+    let frame = frame_of(message)?;
     match timeout(WRITE_TIMEOUT, writing.write_all(&frame)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),

@@ -4,7 +4,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
 
@@ -19,8 +18,6 @@ use crate::socket::{enlarge, plain};
 /// Datagrams in a batch; each may be as large as UDP allows.
 const BATCH: usize = 32;
 const LARGEST: usize = 65_536;
-/// Bytes that may wait for their sessions: 64 MiB.
-const MOST_QUEUED: u64 = 64 << 20;
 /// How often the thread looks whether the server has ended, in milliseconds.
 const LOOK_MS: u8 = 100;
 /// What every block starts with.
@@ -61,15 +58,10 @@ fn run(socket: &Socket, shared: &Weak<Shared>) {
 
 fn deliver(shared: &Shared, from: SocketAddr, bytes: &[u8]) {
     if bytes.starts_with(MAGIC) {
-        // Blocks of strangers are dropped here; what is dropped of a producer shows as a gap.
+        // Blocks of strangers are dropped here.
         let session = lock(&shared.addresses).get(&from).copied();
-        let len = bytes.len() as u64;
-        if let Some(session) = session
-            && shared.queued_bytes.fetch_add(len, Ordering::Relaxed) + len <= MOST_QUEUED
-        {
-            shared.tell(session, Told::Datagram(bytes.to_vec()));
-        } else if session.is_some() {
-            shared.queued_bytes.fetch_sub(len, Ordering::Relaxed);
+        if let Some(session) = session {
+            shared.tell_datagram(session, bytes);
         }
     } else if let Ok(LogMessage::Bind { log_id, token, .. }) = logs::decode(bytes) {
         let session = lock(&shared.tokens).get(&token).copied();

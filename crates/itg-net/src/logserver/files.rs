@@ -12,20 +12,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use itg_record::BlockFacts;
 use itg_session::logs::{Registration, RestoredLog, Role, ServerInput};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Shared, Told};
 use crate::clock;
+use crate::log::{Found, scan, unhex};
 
 /// How often a full disk is tried again: 300 ms.
 const RETRY_NS: u64 = 300_000_000;
 /// Blocks in one write.
 const MOST_AT_ONCE: usize = 64;
-/// What every block starts with.
-const MAGIC: &[u8] = b"XPC1";
 
 /// A block to be written.
 pub(super) struct Block {
@@ -112,38 +110,13 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)
 }
 
-/// The length of the good part of a file, and its blocks: log, number, records.
-fn scan(file: &File) -> io::Result<(u64, Vec<BlockFacts>)> {
-    if file.metadata()?.len() == 0 {
-        return Ok((0, Vec::new()));
-    }
-    // SAFETY: the file belongs to this server, which writes to it only after the map is gone. Should
-    // another program shorten it meanwhile, reading would end this process, as documented.
-    let bytes = unsafe { memmap2::Mmap::map(file)? };
-    let mut blocks = Vec::new();
-    let (mut at, mut good) = (0, 0);
-    while at < bytes.len() {
-        if let Ok(facts) = BlockFacts::check(&bytes[at..]) {
-            at += facts.len;
-            good = at;
-            blocks.push(facts);
-        } else {
-            // Damage in the middle stays where it is; the decoder accounts for it.
-            let next = bytes[at + 1..].windows(MAGIC.len()).position(|word| word == MAGIC);
-            match next {
-                Some(distance) => at += 1 + distance,
-                None => break,
-            }
-        }
-    }
-    Ok((good as u64, blocks))
-}
-
 /// The logs of an index, with the blocks that were found.
-fn restored(index: &str, blocks: Vec<BlockFacts>) -> Vec<RestoredLog> {
-    let mut by_log: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
-    for facts in blocks {
-        by_log.entry(facts.log_id).or_default().push((facts.block_no, facts.records));
+fn restored(index: &str, blocks: Vec<Found>) -> Vec<RestoredLog> {
+    let mut by_log: BTreeMap<u32, (Vec<(u32, u32)>, u64)> = BTreeMap::new();
+    for Found { facts, .. } in blocks {
+        let (list, bytes) = by_log.entry(facts.log_id).or_default();
+        list.push((facts.block_no, facts.records));
+        *bytes += facts.len as u64;
     }
     let mut logs = Vec::new();
     for line in index.lines() {
@@ -152,19 +125,11 @@ fn restored(index: &str, blocks: Vec<BlockFacts>) -> Vec<RestoredLog> {
         let log_id = entry["log_id"].as_u64().and_then(|id| u32::try_from(id).ok());
         let key = entry["key"].as_str().and_then(unhex);
         if let (Some(log_id), Some(key)) = (log_id, key) {
-            let blocks = by_log.remove(&log_id).unwrap_or_default();
-            logs.push(RestoredLog { key, log_id, blocks });
+            let (blocks, bytes) = by_log.remove(&log_id).unwrap_or_default();
+            logs.push(RestoredLog { key, log_id, blocks, bytes });
         }
     }
     logs
-}
-
-fn unhex(text: &str) -> Option<[u8; 16]> {
-    let mut key = [0; 16];
-    for (i, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * i..2 * i + 2)?, 16).ok()?;
-    }
-    (text.len() == 32).then_some(key)
 }
 
 struct Writer {

@@ -66,12 +66,28 @@ enum Told {
     Bind(ServerInput, SocketAddr),
 }
 
+/// The way to a session's task.
+#[derive(Debug)]
+struct Listener {
+    to: UnboundedSender<Told>,
+    /// Bytes of datagrams that wait for it.
+    queued: Arc<AtomicU64>,
+}
+
+/// Connections that are served besides those of the producers that may be there: of producers that
+/// register, come back, or are refused.
+const MORE_CONNECTIONS: usize = 64;
+/// Bytes of datagrams that may wait for all sessions together, in equal parts: 64 MiB.
+const MOST_QUEUED: u64 = 64 << 20;
+/// Into how many parts they are divided at least.
+const LEAST_PARTS: u64 = 8;
+
 #[derive(Debug)]
 struct Shared {
     options: LogServerOptions,
     data_port: u16,
     book: Mutex<LogBook>,
-    sessions: Mutex<BTreeMap<SessionId, UnboundedSender<Told>>>,
+    sessions: Mutex<BTreeMap<SessionId, Listener>>,
     /// Sessions by the token of their data address, and by the address.
     tokens: Mutex<BTreeMap<u64, SessionId>>,
     addresses: Mutex<BTreeMap<SocketAddr, SessionId>>,
@@ -80,8 +96,6 @@ struct Shared {
     stopping: AtomicBool,
     blocks: AtomicU64,
     records: AtomicU64,
-    /// Bytes of datagrams that wait for their session.
-    queued_bytes: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -127,7 +141,6 @@ impl LogServer {
             stopping: AtomicBool::new(false),
             blocks: AtomicU64::new(0),
             records: AtomicU64::new(0),
-            queued_bytes: AtomicU64::new(0),
         });
         datagrams::start(at, &shared).map_err(fail)?;
         Ok(Self { listener, shared })
@@ -144,12 +157,17 @@ impl LogServer {
     /// Serves until `stop` holds a reason; then stores what has come, and ends.
     pub async fn serve(self, stop: watch::Receiver<Option<String>>) -> LogServerOutcome {
         let shared = self.shared;
+        let most = shared.options.limits.producers.saturating_add(MORE_CONNECTIONS);
         let mut connections = JoinSet::new();
         let mut stopped = stop.clone();
         let mut count = 0;
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) if connections.len() >= most => {
+                        tracing::warn!("{peer} is turned away: {most} connections, the limit");
+                        connection::turn_away(&stream, most);
+                    }
                     Ok((stream, peer)) => {
                         count += 1;
                         let connection = Connection::new(count, Arc::clone(&shared), peer);
@@ -200,9 +218,22 @@ impl Shared {
     }
 
     fn tell(&self, session: SessionId, told: Told) {
-        if let Some(to) = lock(&self.sessions).get(&session) {
+        if let Some(listener) = lock(&self.sessions).get(&session) {
             // A session that has just ended needs to hear nothing more.
-            drop(to.send(told));
+            drop(listener.to.send(told));
+        }
+    }
+
+    /// Hands over a block that came in a datagram, unless too many wait for that session already.
+    fn tell_datagram(&self, session: SessionId, bytes: &[u8]) {
+        let sessions = lock(&self.sessions);
+        let Some(listener) = sessions.get(&session) else { return };
+        let part = MOST_QUEUED / LEAST_PARTS.max(sessions.len() as u64);
+        let len = bytes.len() as u64;
+        // What is dropped here shows as a gap in the log.
+        if listener.queued.load(Ordering::Relaxed).saturating_add(len) <= part {
+            listener.queued.fetch_add(len, Ordering::Relaxed);
+            drop(listener.to.send(Told::Datagram(bytes.to_vec())));
         }
     }
 

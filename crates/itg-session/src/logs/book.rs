@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use itg_core::units::format_bytes;
+
 use super::blocks::BlockSet;
 use super::credit::Credit;
 use super::message::Registration;
@@ -28,6 +30,12 @@ pub struct LogLimits {
     /// Memory for blocks that are on their way or being stored, in bytes. Half of it is kept so that each
     /// producer always may have two blocks on the way. Default 256 MiB.
     pub budget_bytes: u64,
+    /// What one producer may take of that, besides its two blocks, in bytes. Default 16 MiB.
+    pub producer_bytes: u64,
+    /// What one log may take on disk, in bytes. Default: no limit.
+    pub log_bytes: u64,
+    /// What all logs of one experiment may take on disk, in bytes. Default: no limit.
+    pub experiment_bytes: u64,
     /// Ranges of stored blocks that are told apart in one log; when a log has more gaps, the lowest
     /// ones are given up. More than any producer's window. Default 65536.
     pub ranges: usize,
@@ -41,6 +49,9 @@ impl Default for LogLimits {
             logs: 4096,
             block_bytes: 1 << 20,
             budget_bytes: 256 << 20,
+            producer_bytes: 16 << 20,
+            log_bytes: u64::MAX,
+            experiment_bytes: u64::MAX,
             ranges: 1 << 16,
         }
     }
@@ -55,6 +66,8 @@ pub struct RestoredLog {
     pub log_id: u32,
     /// The blocks of it that are in the file, in any order: number and records of each.
     pub blocks: Vec<(u32, u32)>,
+    /// What they take there, in bytes.
+    pub bytes: u64,
 }
 
 /// A log.
@@ -62,15 +75,23 @@ pub struct RestoredLog {
 struct Log {
     stored: BlockSet,
     records: u64,
-    /// Blocks that are being stored, with their records: within the server's budget.
-    pending: BTreeMap<u32, u32>,
+    /// What its blocks take on disk, those being stored included, in bytes.
+    bytes: u64,
+    /// Blocks that are being stored, with their records and bytes: within the server's budget.
+    pending: BTreeMap<u32, (u32, u32)>,
     /// The session that may add to it.
     owner: Option<SessionId>,
 }
 
 impl Log {
     fn new(ranges: usize) -> Self {
-        Self { stored: BlockSet::new(ranges), records: 0, pending: BTreeMap::new(), owner: None }
+        Self {
+            stored: BlockSet::new(ranges),
+            records: 0,
+            bytes: 0,
+            pending: BTreeMap::new(),
+            owner: None,
+        }
     }
 }
 
@@ -79,6 +100,8 @@ impl Log {
 struct Run {
     keys: BTreeMap<[u8; 16], u32>,
     logs: BTreeMap<u32, Log>,
+    /// What its logs take on disk, in bytes.
+    bytes: u64,
     /// Sessions that use it.
     sessions: usize,
 }
@@ -117,6 +140,12 @@ pub struct LogState {
     pub pending: usize,
 }
 
+/// The words for an experiment that may not grow.
+fn experiment_is_full(run: &str, most: u64) -> String {
+    let most = format_bytes(most);
+    format!("experiment `{run}` is full: this log server takes {most} of each experiment")
+}
+
 /// What a log server knows of all its logs.
 #[derive(Clone, Debug)]
 pub struct LogBook {
@@ -129,7 +158,7 @@ impl LogBook {
     /// An empty book.
     #[must_use]
     pub const fn new(limits: LogLimits) -> Self {
-        let credit = Credit::new(limits.budget_bytes);
+        let credit = Credit::new(limits.budget_bytes, limits.producer_bytes);
         Self { limits, runs: BTreeMap::new(), credit }
     }
 
@@ -155,6 +184,8 @@ impl LogBook {
         let mut restored = Run::default();
         for log in logs {
             let mut state = Log::new(self.limits.ranges);
+            state.bytes = log.bytes;
+            restored.bytes = restored.bytes.saturating_add(log.bytes);
             for (block_no, records) in log.blocks {
                 if state.stored.insert(block_no) {
                     state.records += u64::from(records);
@@ -246,6 +277,9 @@ impl LogBook {
             let n = limits.logs;
             return Err((format!("experiment `{run}` has {n} logs already: the limit"), false));
         }
+        if state.bytes >= limits.experiment_bytes {
+            return Err((experiment_is_full(run, limits.experiment_bytes), false));
+        }
         let highest = state.logs.keys().next_back().copied();
         let next = highest.map_or(Some(1), |id| id.checked_add(1));
         let Some(log_id) = known.or(next) else {
@@ -285,10 +319,6 @@ impl LogBook {
         self.runs.get(run)?.logs.get(&log_id)
     }
 
-    fn get_mut(&mut self, run: &str, log_id: u32) -> Option<&mut Log> {
-        self.runs.get_mut(run)?.logs.get_mut(&log_id)
-    }
-
     /// The session that may add to a log.
     pub(super) fn owner(&self, run: &str, log_id: u32) -> Option<SessionId> {
         self.get(run, log_id)?.owner
@@ -308,19 +338,47 @@ impl LogBook {
         }
     }
 
+    /// Whether there may be so many more bytes of a log on disk; if not, what speaks against it.
+    pub(super) fn may_grow(&self, run: &str, log_id: u32, bytes: u32) -> Result<(), String> {
+        let Some(state) = self.runs.get(run) else { return Ok(()) };
+        let (most, bytes) = (self.limits.log_bytes, u64::from(bytes));
+        if state.logs.get(&log_id).is_some_and(|log| log.bytes.saturating_add(bytes) > most) {
+            let most = format_bytes(most);
+            return Err(format!(
+                "log {log_id} of experiment `{run}` is full: this log server takes {most} of each log"
+            ));
+        }
+        if state.bytes.saturating_add(bytes) > self.limits.experiment_bytes {
+            return Err(experiment_is_full(run, self.limits.experiment_bytes));
+        }
+        Ok(())
+    }
+
     /// A block is going to be stored.
-    pub(super) fn begin(&mut self, run: &str, log_id: u32, block_no: u32, records: u32) {
-        if let Some(log) = self.get_mut(run, log_id) {
-            log.pending.insert(block_no, records);
+    pub(super) fn begin(
+        &mut self,
+        run: &str,
+        log_id: u32,
+        block_no: u32,
+        (records, bytes): (u32, u32),
+    ) {
+        let Some(state) = self.runs.get_mut(run) else { return };
+        if let Some(log) = state.logs.get_mut(&log_id) {
+            log.pending.insert(block_no, (records, bytes));
+            log.bytes = log.bytes.saturating_add(u64::from(bytes));
+            state.bytes = state.bytes.saturating_add(u64::from(bytes));
         }
     }
 
     /// A block that was going to be stored is, or is not.
     pub(super) fn end(&mut self, run: &str, log_id: u32, block_no: u32, stored: bool) {
-        let Some(log) = self.get_mut(run, log_id) else { return };
-        if let Some(records) = log.pending.remove(&block_no)
-            && stored
-        {
+        let Some(state) = self.runs.get_mut(run) else { return };
+        let Some(log) = state.logs.get_mut(&log_id) else { return };
+        let Some((records, bytes)) = log.pending.remove(&block_no) else { return };
+        if !stored {
+            log.bytes = log.bytes.saturating_sub(u64::from(bytes));
+            state.bytes = state.bytes.saturating_sub(u64::from(bytes));
+        } else {
             log.records += u64::from(records);
             if !log.stored.insert(block_no) {
                 log.stored.recover();

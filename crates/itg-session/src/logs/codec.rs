@@ -36,6 +36,9 @@ pub enum LogCodecError {
         /// What was in its place.
         got: [u8; 4],
     },
+    /// A block of a kind that is no upload. Drivers give this.
+    #[error("a column block came: producers send blocks of records and of notes")]
+    Columns,
     /// Anything else that cannot be understood.
     #[error("a log message of {bytes} bytes cannot be understood: {reason}")]
     Malformed {

@@ -3,8 +3,8 @@
 //! A *seat* is a producer's share. Its blocks are *outstanding* from the moment in which they may be
 //! sent (or, without credit, have come) until their buffers are free. Half of the budget is reserved:
 //! each seat always may have [`FLOOR`] blocks outstanding, so none waits for another one. The other half is the
-//! pool, from which seats take up to equal parts (at most an eighth each) and to which settled
-//! blocks return; when it is empty, seats wait in a queue and get one block each in turn. Credit that was
+//! pool, from which seats take up to equal parts (at most an eighth each, and not more than a limit for
+//! each) and to which settled blocks return; when it is empty, seats wait in a queue and get one block each in turn. Credit that was
 //! given is never taken back; a seat that does not use its own holds an eighth of the pool at most.
 //!
 //! Outstanding blocks of all seats, counted with the largest block that each announced, never need
@@ -38,6 +38,8 @@ struct Seat {
 #[derive(Clone, Debug)]
 pub(super) struct Credit {
     budget: u64,
+    /// What one seat may take from the pool, whatever there is.
+    most_each: u64,
     reserve: u64,
     /// What is left of the pool.
     pool: u64,
@@ -48,10 +50,11 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    pub(super) const fn new(budget: u64) -> Self {
+    pub(super) const fn new(budget: u64, most_each: u64) -> Self {
         let reserve = budget / 2;
         Self {
             budget,
+            most_each,
             reserve,
             pool: budget - reserve,
             seats: BTreeMap::new(),
@@ -167,7 +170,7 @@ impl Credit {
     /// What a seat may take from the pool, in bytes.
     fn part(&self) -> u64 {
         let pool = self.budget - self.budget / 2;
-        pool / LARGEST_PART.max(self.seats.len() as u64)
+        (pool / LARGEST_PART.max(self.seats.len() as u64)).min(self.most_each)
     }
 
     /// Fills a seat up to its floor; whether anything was missing.
@@ -227,7 +230,7 @@ mod tests {
 
     #[test]
     fn one_seat_gets_an_eighth_of_the_pool_and_its_floor() {
-        let mut credit = Credit::new(32 * MIB);
+        let mut credit = Credit::new(32 * MIB, u64::MAX);
         assert!(credit.join(1, MIB, true, &mut Vec::new()));
         assert_eq!(credit.granted(1), 2 + 2);
         credit.settle(1, &mut Vec::new());
@@ -235,8 +238,20 @@ mod tests {
     }
 
     #[test]
+    fn one_seat_gets_no_more_than_the_limit_for_each() {
+        for (most_each, granted) in [(0, 2), (MIB, 3), (5 * MIB, 4)] {
+            let mut credit = Credit::new(32 * MIB, most_each);
+            assert!(credit.join(1, MIB, true, &mut Vec::new()));
+            assert_eq!(credit.granted(1), granted, "{most_each}");
+            assert!(credit.join(2, MIB, false, &mut Vec::new()));
+            let taken = (0..9).filter(|_| credit.take(2)).count();
+            assert_eq!(taken, granted as usize, "{most_each}");
+        }
+    }
+
+    #[test]
     fn seats_are_refused_when_their_floor_does_not_fit() {
-        let mut credit = Credit::new(8 * MIB);
+        let mut credit = Credit::new(8 * MIB, u64::MAX);
         assert!(
             credit.join(1, MIB, true, &mut Vec::new())
                 && credit.join(2, MIB, false, &mut Vec::new())
@@ -248,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_always_gets_its_floor() {
-        let mut credit = Credit::new(32 * MIB);
+        let mut credit = Credit::new(32 * MIB, u64::MAX);
         for id in 0..8 {
             assert!(credit.join(id, MIB, true, &mut Vec::new()));
         }
@@ -261,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_freezes_credit_and_room_gives_it_back() {
-        let mut credit = Credit::new(32 * MIB);
+        let mut credit = Credit::new(32 * MIB, u64::MAX);
         assert!(
             credit.join(1, MIB, true, &mut Vec::new())
                 && credit.join(2, MIB, true, &mut Vec::new())
@@ -287,7 +302,7 @@ mod tests {
         fn the_budget_is_kept_and_nobody_starves(
             steps in prop::collection::vec((0u8..8, 0u64..12, 1u64..5), 0..400),
         ) {
-            let mut credit = Credit::new(64);
+            let mut credit = Credit::new(64, u64::MAX);
             let mut woken = Vec::new();
             for (what, id, block) in steps {
                 match what {

@@ -328,6 +328,16 @@ impl LogServerSession {
             return;
         }
         let offer = book.look_up(run, log_id, block_no);
+        if offer == Offer::New
+            && let Err(full) = book.may_grow(run, log_id, bytes)
+        {
+            producer.refused += 1;
+            out.push(discard("its log is full"));
+            if !udp {
+                self.refuse(full, false, book, out);
+            }
+            return;
+        }
         if !udp {
             producer.received += 1;
             producer.highest = Some(block_no);
@@ -339,7 +349,7 @@ impl LogServerSession {
                 out.push(discard("there is no memory for it"));
             }
             Offer::New => {
-                book.begin(run, log_id, block_no, records);
+                book.begin(run, log_id, block_no, (records, bytes));
                 self.unsettled += 1;
                 out.push(ServerOutput::Store { log_id, block_no });
             }

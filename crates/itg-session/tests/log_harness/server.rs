@@ -13,6 +13,7 @@ impl World<'_> {
             nonce: self.plan.secret.then_some([connection as u8; 32]),
             token: connection ^ 0x5555,
             data_port: 9003,
+            record_schema: 7,
             timeouts: LogServerTimeouts::default(),
         };
         self.sessions.insert(connection, LogServerSession::new(config, self.now));
@@ -292,7 +293,7 @@ impl Disk {
                 let (from, to) = ((run.to_owned(), log_id, 0), (run.to_owned(), log_id, u32::MAX));
                 let blocks = self.blocks.range(from..=to);
                 let blocks = blocks.map(|((_, _, no), &records)| (*no, records)).collect();
-                RestoredLog { key, log_id, blocks }
+                RestoredLog { key, log_id, blocks, bytes: 0 }
             })
             .collect()
     }

@@ -17,6 +17,8 @@ pub struct LogServerConfig {
     pub token: u64,
     /// Port for datagrams; 0: the server takes none.
     pub data_port: u16,
+    /// Hash of the layout of the records that the server's readers know; no others are taken.
+    pub record_schema: u64,
     /// How long to wait.
     pub timeouts: LogServerTimeouts,
 }
@@ -183,6 +185,6 @@ pub struct LogAccount {
     pub missing: Vec<(u32, u32)>,
     /// The server: damaged blocks that came.
     pub damaged_blocks: u64,
-    /// The server: blocks that came while there was no memory for them (UDP).
+    /// The server: blocks that came while there was no room for them, in memory (UDP) or on disk.
     pub refused_blocks: u64,
 }

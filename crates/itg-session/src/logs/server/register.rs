@@ -44,6 +44,13 @@ impl LogServerSession {
                 ));
             }
         }
+        let (theirs, ours) = (who.record_schema, self.config.record_schema);
+        if theirs != ours {
+            return Err(format!(
+                "the producer's records are laid out in another way (schema {theirs:#018x}, this log \
+                 server knows {ours:#018x}): use the same release of ITG on both sides"
+            ));
+        }
         let full = BLOCK_HEADER + RECORD * u64::from(who.block_records);
         let (bytes, most) = (who.block_bytes, book.limits().block_bytes);
         if who.block_records == 0 || u64::from(bytes) < full {

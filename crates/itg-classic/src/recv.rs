@@ -1,0 +1,316 @@
+//! The command lines of `ITGRecv`, `ITGLog` and `ITGManager`.
+
+use std::fmt;
+
+use crate::number::integer;
+use crate::send::{LogProto, LogServer};
+use crate::wire::PORT_SIGNALLING;
+
+/// What `ITGRecv -h` prints.
+pub const RECV_HELP: &str = "
+ITGRecv - receives the traffic of D-ITG's senders
+
+  -a HOST         address for data (default: the one the sender names)
+  -i INTERFACE    interface for data        -Si INTERFACE   for signalling
+  -Sp PORT        signalling port (9000)
+  -l [FILE]       log (/tmp/ITGRecv.log)
+  -L [a:HOST] [p:PORT] [P:TCP|UDP]          log at a log server (127.0.0.1, 9001, UDP)
+  -q N            records written at a time (50)
+  -H HOST         passive mode: connect to this ITGSend
+  -n N            passive mode over UDP: opening datagrams (1)
+  -h, --help      this text
+
+Where this program differs from D-ITG's: docs/d-itg.md.
+";
+
+/// What `ITGLog -h` prints.
+pub const LOG_HELP: &str = "
+ITGLog - takes the logs of D-ITG's senders and receivers on TCP port 9001
+
+  -q N            records written at a time (50)
+  -h, --help      this text
+
+Where this program differs from D-ITG's: docs/d-itg.md.
+";
+
+/// What ITGRecv is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecvArgs {
+    /// Address for data (`-a`); `None`: the one in the sender's message.
+    pub bind: Option<String>,
+    /// Interface for data (`-i`).
+    pub interface: Option<String>,
+    /// Interface for signalling (`-Si`).
+    pub signalling_interface: Option<String>,
+    /// Signalling port (`-Sp`), to listen on or, in passive mode, to connect to.
+    pub port: u16,
+    /// Log (`-l`).
+    pub log: Option<String>,
+    /// Log server (`-L`).
+    pub log_server: Option<LogServer>,
+    /// Records written at a time (`-q`), 1 to 65535.
+    pub buffer: u16,
+    /// The sender to connect to in passive mode (`-H`).
+    pub passive: Option<String>,
+    /// Opening datagrams in passive mode (`-n`).
+    pub opening: u32,
+    /// What we do otherwise than D-ITG, for stderr.
+    pub notices: Vec<String>,
+}
+
+impl Default for RecvArgs {
+    fn default() -> Self {
+        Self {
+            bind: None,
+            interface: None,
+            signalling_interface: None,
+            port: PORT_SIGNALLING,
+            log: None,
+            log_server: None,
+            buffer: 50,
+            passive: None,
+            opening: 1,
+            notices: Vec::new(),
+        }
+    }
+}
+
+/// A command line that is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecvError {
+    /// Help was asked for; exit code 1.
+    #[error("help")]
+    Help,
+    /// The text goes to stdout, the help follows; exit code 1.
+    #[error("{0}\n")]
+    Usage(String),
+    /// The text goes to stderr. D-ITG exits with 0 here, we with 1.
+    #[error("{0}")]
+    Fatal(Fatal),
+}
+
+/// D-ITG's form of an error that ends the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fatal {
+    /// Where it was found.
+    pub function: &'static str,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { function, reason } = self;
+        write!(
+            f,
+            "\n** ERROR_TERMINATE **\nFunction {function} aborted caused by general parser \n** \
+             {reason} ** "
+        )
+    }
+}
+
+fn buffer(text: &str, notices: &mut Vec<String>) -> u16 {
+    u16::try_from(integer(text)).ok().filter(|&n| n > 0).unwrap_or_else(|| {
+        notices.push(format!("-q {text}: expected 1 to 65535 records, 50 used"));
+        50
+    })
+}
+
+/// Reads the arguments of ITGRecv that follow the program's name.
+///
+/// # Errors
+/// See [`RecvError`].
+pub fn parse_recv(args: &[String]) -> Result<RecvArgs, RecvError> {
+    let usage = |text: String| RecvError::Usage(text);
+    let fatal =
+        |function, reason: &str| RecvError::Fatal(Fatal { function, reason: reason.to_owned() });
+    let mut recv = RecvArgs::default();
+    let mut rest = args.iter().peekable();
+    while let Some(option) = rest.next() {
+        let mut value = || rest.next_if(|next| !next.starts_with('-')).cloned();
+        let missing = || usage(format!("Missing parameter : option {option}"));
+        match option.as_bytes() {
+            [b'-', b'h', ..] | [b'-', b'-', b'h', ..] => return Err(RecvError::Help),
+            [b'-', b'g', ..] if option == "-gui" => {}
+            [b'-', b'S', b'i', ..] => {
+                let name = value().ok_or_else(|| fatal("main", "Invalid interface"))?;
+                recv.signalling_interface = Some(name);
+            }
+            [b'-', b'S', b'p', ..] => {
+                let text = value().ok_or_else(missing)?;
+                recv.port = match u16::try_from(integer(&text)) {
+                    Ok(port) if port > 0 => port,
+                    _ => return Err(usage(format!("Invalid port : {text}"))),
+                };
+            }
+            [b'-', b'a', ..] => {
+                let reason = "Invalid address for \"-a\" option";
+                recv.bind = Some(value().ok_or_else(|| fatal("parserRecv", reason))?);
+            }
+            [b'-', b'i', ..] => recv.interface = Some(value().ok_or_else(missing)?),
+            [b'-', b'l', ..] => {
+                recv.log = Some(value().unwrap_or_else(|| "/tmp/ITGRecv.log".to_owned()));
+            }
+            [b'-', b'q', ..] => {
+                recv.buffer = buffer(&value().ok_or_else(missing)?, &mut recv.notices);
+            }
+            [b'-', b'H', ..] => {
+                let host = value();
+                recv.passive = Some(
+                    host.ok_or_else(|| usage("Invalid ITGSend address or protocol ".to_owned()))?,
+                );
+            }
+            [b'-', b'n', ..] => {
+                let count = value().map(|text| integer(&text));
+                let count = count.and_then(|count| u32::try_from(count).ok());
+                let reason = "Invalid number of \"Hole Punching\" packets";
+                recv.opening = count.ok_or_else(|| fatal("parserRecv", reason))?;
+            }
+            [b'-', b'L', ..] => {
+                let mut server = LogServer::default();
+                while let Some(part) = value() {
+                    log_option(&part, &mut server).map_err(usage)?;
+                }
+                recv.log_server = Some(server);
+            }
+            [b'-', ..] => return Err(usage(format!("parserRecv: Unknow option : {option}"))),
+            _ => return Err(usage(format!("Unknow option : {option}"))),
+        }
+    }
+    Ok(recv)
+}
+
+/// One of `a:HOST`, `p:PORT`, `P:PROTOCOL`.
+fn log_option(part: &str, server: &mut LogServer) -> Result<(), String> {
+    let Some((letter, value)) = part.split_once(':').filter(|(letter, _)| letter.len() == 1) else {
+        return Err(format!("Invalid sub-option format: {part}"));
+    };
+    match letter {
+        "a" => value.clone_into(&mut server.host),
+        "p" => match u16::try_from(integer(value)) {
+            Ok(port) if port > 0 => server.port = port,
+            _ => return Err(format!("Invalid log-server port : {value}")),
+        },
+        "P" => {
+            server.proto = match value.to_ascii_uppercase().as_str() {
+                "TCP" => LogProto::Tcp,
+                "UDP" => LogProto::Udp,
+                _ => return Err(format!("Invalid transport protocol : {value}")),
+            }
+        }
+        _ => return Err(format!("Unknow sub-option : {part}")),
+    }
+    Ok(())
+}
+
+/// Reads the arguments of ITGLog: the records written at a time, and notices.
+///
+/// # Errors
+/// [`RecvError::Help`], or an unknown option.
+pub fn parse_log(args: &[String]) -> Result<(u16, Vec<String>), RecvError> {
+    let mut notices = Vec::new();
+    match args.first().map(String::as_str) {
+        None => Ok((50, notices)),
+        Some(option) if option.starts_with("-h") || option.starts_with("--h") => {
+            Err(RecvError::Help)
+        }
+        Some(option) if option.starts_with("-q") => {
+            let text = args.get(1).map_or("", String::as_str);
+            Ok((buffer(text, &mut notices), notices))
+        }
+        Some(option) => {
+            let reason = format!("Unknow option : {option}");
+            Err(RecvError::Fatal(Fatal { function: "parserLog", reason }))
+        }
+    }
+}
+
+/// Reads the arguments of ITGManager: the host and the text of the request, if any.
+#[must_use]
+pub fn parse_manager(args: &[String]) -> (String, Option<String>) {
+    let host = args.first().cloned().unwrap_or_else(|| "localhost".to_owned());
+    let request = args.get(1..).filter(|rest| !rest.is_empty());
+    (host, request.map(|rest| format!(" {}", rest.join(" "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn receivers_refuse_in_the_words_of_the_real_program() {
+        let usage = |text: &str| RecvError::Usage(text.to_owned());
+        let fatal = |function, reason: &str| {
+            RecvError::Fatal(Fatal { function, reason: reason.to_owned() })
+        };
+        let punching = "Invalid number of \"Hole Punching\" packets";
+        for (line, want) in [
+            ("-h", RecvError::Help),
+            ("--help", RecvError::Help),
+            ("-Z", usage("parserRecv: Unknow option : -Z")),
+            ("-Sx", usage("parserRecv: Unknow option : -Sx")),
+            ("foo", usage("Unknow option : foo")),
+            ("-a", fatal("parserRecv", "Invalid address for \"-a\" option")),
+            ("-Sp", usage("Missing parameter : option -Sp")),
+            ("-Sp 0", usage("Invalid port : 0")),
+            ("-Sp 99999", usage("Invalid port : 99999")),
+            ("-q", usage("Missing parameter : option -q")),
+            ("-i", usage("Missing parameter : option -i")),
+            ("-Si", fatal("main", "Invalid interface")),
+            ("-n", fatal("parserRecv", punching)),
+            ("-H", usage("Invalid ITGSend address or protocol ")),
+            ("-L foo", usage("Invalid sub-option format: foo")),
+            ("-L P:FOO", usage("Invalid transport protocol : FOO")),
+            ("-L x:1", usage("Unknow sub-option : x:1")),
+            ("-L p:0", usage("Invalid log-server port : 0")),
+        ] {
+            assert_eq!(parse_recv(&words(line)), Err(want), "`{line}`");
+        }
+    }
+
+    #[test]
+    fn receivers_are_told_what_to_do() {
+        let base = RecvArgs::default;
+        let server =
+            |host: &str, port, proto| Some(LogServer { host: host.to_owned(), port, proto });
+        for (line, want) in [
+            ("", base()),
+            ("-aa 127.0.0.1", RecvArgs { bind: Some("127.0.0.1".to_owned()), ..base() }),
+            ("-Spx 19001", RecvArgs { port: 19001, ..base() }),
+            ("-l", RecvArgs { log: Some("/tmp/ITGRecv.log".to_owned()), ..base() }),
+            ("-l a -q 7", RecvArgs { log: Some("a".to_owned()), buffer: 7, ..base() }),
+            ("-L", RecvArgs { log_server: Some(LogServer::default()), ..base() }),
+            (
+                "-L P:tcp a:h p:9009 -n 3",
+                RecvArgs { log_server: server("h", 9009, LogProto::Tcp), opening: 3, ..base() },
+            ),
+            ("-H h", RecvArgs { passive: Some("h".to_owned()), ..base() }),
+            (
+                "-Si lo -i lo",
+                RecvArgs {
+                    interface: Some("lo".to_owned()),
+                    signalling_interface: Some("lo".to_owned()),
+                    ..base()
+                },
+            ),
+        ] {
+            assert_eq!(parse_recv(&words(line)), Ok(want), "`{line}`");
+        }
+    }
+
+    #[test]
+    fn servers_and_managers() {
+        assert_eq!(parse_log(&[]), Ok((50, Vec::new())));
+        assert_eq!(parse_log(&words("-q 5 z")), Ok((5, Vec::new())));
+        assert_eq!(parse_log(&words("-q 0")).map(|(n, notices)| (n, notices.len())), Ok((50, 1)));
+        assert_eq!(parse_log(&words("-h")), Err(RecvError::Help));
+        assert!(parse_log(&words("foo")).is_err_and(|e| e.to_string().contains("option : foo")));
+        assert_eq!(parse_manager(&[]), ("localhost".to_owned(), None));
+        let request = Some(" -a 127.0.0.1 -z 5".to_owned());
+        assert_eq!(parse_manager(&words("h -a 127.0.0.1 -z 5")), ("h".to_owned(), request));
+    }
+}

@@ -1,0 +1,70 @@
+//! Checkers: oracles that see all processes, while the simulation runs.
+
+use itg_process::{Event, Message, Slot, StopReason};
+
+/// What a checker sees.
+#[derive(Clone, Debug)]
+pub struct Observation<'a> {
+    /// When, in nanoseconds of virtual time.
+    pub at: u64,
+    /// The process.
+    pub slot: Slot,
+    /// What happened.
+    pub what: Seen<'a>,
+}
+
+/// What can be seen.
+#[derive(Clone, Debug)]
+pub enum Seen<'a> {
+    /// A layer says something.
+    Event(&'a Event),
+    /// A message reaches the lowest layer of the process.
+    Arrived(&'a Message),
+    /// The process is started, as this incarnation.
+    Started(u64),
+    /// It is gone.
+    Crashed,
+    /// It has stopped.
+    Stopped(StopReason),
+    /// The faults are over: from now on the system must converge. Seen once, for process 0.
+    Healed,
+}
+
+/// A property that must hold.
+pub trait Checker: Send {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// Sees something.
+    ///
+    /// # Errors
+    /// Why the property does not hold any more.
+    fn see(&mut self, seen: &Observation<'_>) -> Result<(), String>;
+
+    /// Whether what must come to pass after the faults has come to pass.
+    fn converged(&self) -> bool {
+        true
+    }
+
+    /// The run is over.
+    ///
+    /// # Errors
+    /// Why the property does not hold.
+    fn finish(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A property that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{checker}: {text} (at {at} ns, process {slot})")]
+pub struct Violation {
+    /// The checker.
+    pub checker: &'static str,
+    /// What is wrong.
+    pub text: String,
+    /// When, in nanoseconds of virtual time.
+    pub at: u64,
+    /// The process that was seen last.
+    pub slot: Slot,
+}

@@ -1,0 +1,249 @@
+//! What can go wrong, and what is wrong just now.
+//!
+//! | code | fault | here |
+//! |---|---|---|
+//! | F1 | crash-stop | [`Fault::Crash`] |
+//! | F2, F3 | crash and recovery, state lost, after or before detection | [`Fault::Crash`], [`Fault::Recover`] |
+//! | F4 | pause | [`Fault::Pause`] |
+//! | F5 | slow process | [`Fault::Slow`] |
+//! | F6 | partition | [`Fault::Partition`] |
+//! | F7 | one-way or single-link cut | [`Fault::Cut`] |
+//! | F8 | flip-flop link | [`Fault::Cut`] and [`Fault::Mend`] in turn |
+//! | F9 | loss | [`LinkFaults::loss`], everywhere or at one host |
+//! | F10 | delay spikes | [`LinkFaults::spike`] |
+//! | F11 | reordering, duplication | [`LinkFaults::reorder`], [`LinkFaults::duplicate`] |
+//! | F12 | connection reset, what is on its way is lost | [`Fault::Reset`] |
+//! | F13 | damage | [`LinkFaults::damage`]: frames have checksums, so it is a counted loss |
+//! | F14 | clock drift, offset, jump | [`Fault::Clock`]; jumps of a monotonic clock go forward |
+//! | F15 | bandwidth limit | [`LinkFaults::rate`], with a queue of 64 kB for each pair |
+//! | F16 | wrong suspicion | [`Fault::Inject`] [`Injected::Suspect`] |
+//! | F17, F19, F20 | disk, log server, client | [`Fault::Inject`], to the layer that stands for it |
+//! | F18 | join storm, flapping joiner, wrong build | [`Fault::Crash`], [`Fault::Recover`], [`Injected::WrongBuild`] |
+//! | F21 | bootstrap | the machines of `itg_process::bootstrap` under loss and silence |
+//! | F22 | exhaustion: refusals | [`Fault::Refuse`] |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chacha20::ChaCha8Rng;
+use itg_core::streams::{below, happens};
+use itg_process::{MS, Slot};
+
+use crate::model::{Drop, transmission_ns};
+
+/// Bytes that wait before a link whose bandwidth a fault limits.
+const QUEUE: u64 = 65_536;
+
+/// Something that a layer is told, as if its world had done it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injected {
+    /// The failure detector suspects this process, whatever it has heard.
+    Suspect(Slot),
+    /// It trusts it again.
+    Trust(Slot),
+    /// Writing to the disk fails, or works again.
+    Disk {
+        /// Whether it works.
+        works: bool,
+    },
+    /// A write to the disk takes this many nanoseconds.
+    SlowDisk(u64),
+    /// The log server is there, or is not.
+    LogServer {
+        /// Whether it is there.
+        up: bool,
+    },
+    /// The client asks again what it has asked already.
+    ClientRetry,
+    /// The process says it is of another build.
+    WrongBuild,
+}
+
+/// A fault, or the end of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The process is gone, with its state.
+    Crash(Slot),
+    /// It is started again, without its state, as another incarnation.
+    Recover(Slot),
+    /// It does nothing for this many nanoseconds.
+    Pause(Slot, u64),
+    /// Each of its calls takes this many nanoseconds; 0 ends it.
+    Slow(Slot, u64),
+    /// Hosts of different groups cannot reach each other; group numbers by slot.
+    Partition(Vec<u8>),
+    /// Nothing gets from the first host to the second.
+    Cut(Slot, Slot),
+    /// It does again.
+    Mend(Slot, Slot),
+    /// What is on its way between the two is lost.
+    Reset(Slot, Slot),
+    /// This is how the links of this network behave from now on.
+    Links(u8, LinkFaults),
+    /// Links from and to this host lose so many packets in a million.
+    Lossy(Slot, u32),
+    /// The clock of this host goes so many millionths too fast (or too slow), and jumps ahead by so
+    /// many nanoseconds.
+    Clock(Slot, i32, u64),
+    /// Networks refuse what this host sends, for this many nanoseconds.
+    Refuse(Slot, u64),
+    /// This layer of this process is told something.
+    Inject(Slot, &'static str, Injected),
+}
+
+/// How badly links behave: probabilities in parts of a million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkFaults {
+    /// Lost.
+    pub loss: u32,
+    /// Delivered once more, up to `late_ns` later.
+    pub duplicate: u32,
+    /// Delivered up to `late_ns` later than others.
+    pub reorder: u32,
+    /// Damaged, and dropped by the receiver.
+    pub damage: u32,
+    /// Delayed by up to `spike_ns`.
+    pub spike: u32,
+    /// The most that reordering and duplication delay, in nanoseconds.
+    pub late_ns: u64,
+    /// The most that a spike delays, in nanoseconds.
+    pub spike_ns: u64,
+    /// Bandwidth of each pair in bit/s; 0 is no limit.
+    pub rate: u64,
+}
+
+/// What becomes of a packet.
+pub(crate) enum Fate {
+    Arrives(u64),
+    Twice(u64, u64),
+    Lost(Drop),
+}
+
+/// What is wrong just now.
+#[derive(Debug, Default)]
+pub(crate) struct Weather {
+    links: Vec<(LinkFaults, ChaCha8Rng)>,
+    lossy: BTreeMap<Slot, u32>,
+    groups: Vec<u8>,
+    cuts: BTreeSet<(Slot, Slot)>,
+    /// When connections were last reset, by pair in ascending order.
+    resets: BTreeMap<(Slot, Slot), u64>,
+    free_at: BTreeMap<(usize, Slot, Slot), u64>,
+}
+
+impl Weather {
+    pub(crate) fn new(rngs: impl Iterator<Item = ChaCha8Rng>) -> Self {
+        let links = rngs.map(|rng| (LinkFaults::default(), rng)).collect();
+        Self { links, ..Self::default() }
+    }
+
+    pub(crate) fn set_links(&mut self, net: u8, faults: LinkFaults) {
+        if let Some((links, _)) = self.links.get_mut(usize::from(net)) {
+            *links = faults;
+        }
+    }
+
+    pub(crate) fn set_lossy(&mut self, host: Slot, parts: u32) {
+        if parts == 0 {
+            self.lossy.remove(&host);
+        } else {
+            self.lossy.insert(host, parts);
+        }
+    }
+
+    pub(crate) fn partition(&mut self, groups: Vec<u8>) {
+        self.groups = groups;
+    }
+
+    pub(crate) fn cut(&mut self, from: Slot, to: Slot) {
+        self.cuts.insert((from, to));
+    }
+
+    pub(crate) fn mend(&mut self, from: Slot, to: Slot) {
+        self.cuts.remove(&(from, to));
+    }
+
+    pub(crate) fn reset(&mut self, a: Slot, b: Slot, now: u64) {
+        self.resets.insert((a.min(b), a.max(b)), now);
+    }
+
+    /// Fair weather: nothing is cut, lost, delayed or damaged any more.
+    pub(crate) fn clear(&mut self) {
+        for (links, _) in &mut self.links {
+            *links = LinkFaults::default();
+        }
+        self.lossy.clear();
+        self.groups.clear();
+        self.cuts.clear();
+    }
+
+    fn apart(&self, from: Slot, to: Slot) -> bool {
+        let group = |slot: Slot| self.groups.get(slot.index()).copied().unwrap_or(0);
+        (!self.groups.is_empty() && group(from) != group(to))
+            || (!self.cuts.is_empty() && self.cuts.contains(&(from, to)))
+    }
+
+    /// What becomes of a packet that its network would deliver at `at`.
+    pub(crate) fn fate(
+        &mut self,
+        now: u64,
+        net: usize,
+        from: Slot,
+        to: Slot,
+        bytes: u64,
+        at: u64,
+    ) -> Fate {
+        if self.apart(from, to) {
+            return Fate::Lost(Drop::Cut);
+        }
+        let Some((faults, rng)) = self.links.get_mut(net) else { return Fate::Arrives(at) };
+        if !self.lossy.is_empty() {
+            for host in [from, to] {
+                if happens(rng, self.lossy.get(&host).copied().unwrap_or(0)) {
+                    return Fate::Lost(Drop::Loss);
+                }
+            }
+        }
+        if *faults == LinkFaults::default() {
+            return Fate::Arrives(at);
+        }
+        if happens(rng, faults.loss) {
+            return Fate::Lost(Drop::Loss);
+        }
+        if happens(rng, faults.damage) {
+            return Fate::Lost(Drop::Damage);
+        }
+        let mut at = at;
+        if faults.rate > 0 {
+            let free = self.free_at.entry((net, from, to)).or_insert(0);
+            let start = (*free).max(now);
+            if start - now > transmission_ns(QUEUE, faults.rate) {
+                return Fate::Lost(Drop::Queue);
+            }
+            *free = start + transmission_ns(bytes, faults.rate);
+            at += *free - now;
+        }
+        if happens(rng, faults.spike) {
+            at += below(rng, faults.spike_ns + 1);
+        }
+        if happens(rng, faults.reorder) {
+            at += below(rng, faults.late_ns + 1);
+        }
+        if happens(rng, faults.duplicate) {
+            let again = at + below(rng, faults.late_ns + MS);
+            return Fate::Twice(at, again);
+        }
+        Fate::Arrives(at)
+    }
+
+    /// Whether a packet that was sent at `sent` and would arrive now does not.
+    pub(crate) fn stops(&self, from: Slot, to: Slot, sent: u64) -> Option<Drop> {
+        if self.apart(from, to) {
+            return Some(Drop::Cut);
+        }
+        if self.resets.is_empty() {
+            return None;
+        }
+        let reset = self.resets.get(&(from.min(to), from.max(to)));
+        reset.is_some_and(|reset| sent < *reset).then_some(Drop::Reset)
+    }
+}

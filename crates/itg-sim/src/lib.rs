@@ -1,0 +1,37 @@
+//! Virtual time: the processes of `itg-process` on simulated networks, and flows through them.
+//!
+//! One thread, one event heap ordered by time and order of creation, times in whole nanoseconds, one
+//! seed from which every random stream derives by name. Two runs of one configuration and seed do
+//! exactly the same, which the trace hash shows.
+//!
+//! | module | what |
+//! |---|---|
+//! | `agenda` | the event heap |
+//! | `model`, `networks` | what a simulated network is; Ethernet, switch, FDDI, CSMA-DCR, delays, metrics |
+//! | `world` | processes in virtual time |
+//! | `faults`, `clock`, `swarm` | what goes wrong, clocks that are wrong, and choosing both by seed |
+//! | `check` | oracles that see all processes |
+//! | `hash`, `pcapng` | the trace hash, captures for network analysers |
+//! | `flows` | the traffic of an experiment through a simulated network, into ordinary logs |
+
+mod agenda;
+mod check;
+mod clock;
+mod faults;
+pub mod flows;
+mod hash;
+mod model;
+pub mod networks;
+mod pcapng;
+mod swarm;
+mod world;
+
+pub use agenda::{Agenda, Class};
+pub use check::{Checker, Observation, Seen, Violation};
+pub use clock::Clock;
+pub use faults::{Fault, Injected, LinkFaults};
+pub use hash::TraceHash;
+pub use model::{Drop, Effect, Model, Packet, Usage, transmission_ns};
+pub use pcapng::Pcapng;
+pub use swarm::{Kind, Swarm};
+pub use world::{Counts, Exit, World};

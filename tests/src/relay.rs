@@ -1,0 +1,296 @@
+//! A relay in user space that does to datagrams what a bad network does, from a seed, and counts it;
+//! connections pass, and can be cut and healed.
+//!
+//! It listens on one address for UDP and TCP and passes everything on to another one with the same
+//! port, so that ports which peers tell each other stay true. Answers pass unharmed.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How often threads look whether the relay has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What happens to datagrams on their way; shares are of 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Impairment {
+    /// Where its random choices come from.
+    pub seed: u64,
+    /// Share that is lost.
+    pub lost: f64,
+    /// Share that comes twice.
+    pub twice: f64,
+    /// Share that is overtaken by the datagrams behind it, by 1 to 8 of them.
+    pub late: f64,
+}
+
+/// What a relay has done with datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Relayed {
+    /// Datagrams that came.
+    pub came: u64,
+    /// Lost by chance, or because the relay was cut.
+    pub lost: u64,
+    /// Passed on twice.
+    pub twice: u64,
+    /// Passed on behind later ones.
+    pub late: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    cut: AtomicBool,
+    /// Counts the cuts: connections of earlier ones are of no use.
+    cuts: AtomicU64,
+    relayed: Mutex<Relayed>,
+}
+
+impl Shared {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Relayed)) {
+        change(&mut self.relayed.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A relay; ends when dropped.
+#[derive(Debug)]
+pub struct Relay {
+    /// Where it listens.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Starts one on this address of the host, with the port of the address to which it passes on.
+    ///
+    /// # Panics
+    /// If the port is taken there.
+    #[track_caller]
+    #[must_use]
+    pub fn start(on: IpAddr, to: SocketAddr, impairment: Impairment) -> Self {
+        let address = SocketAddr::new(on, to.port());
+        let shared = Arc::new(Shared::default());
+        let datagrams = UdpSocket::bind(address).expect("the port is free for UDP");
+        datagrams.set_read_timeout(Some(LOOK)).expect("a time-out");
+        let connections = TcpListener::bind(address).expect("the port is free for TCP");
+        connections.set_nonblocking(true).expect("a socket");
+        let (for_udp, for_tcp) = (Arc::clone(&shared), Arc::clone(&shared));
+        let threads = vec![
+            thread::spawn(move || pass_datagrams(&datagrams, to, impairment, &for_udp)),
+            thread::spawn(move || pass_connections(&connections, to, &for_tcp)),
+        ];
+        Self { address, shared, threads }
+    }
+
+    /// From now on nothing passes; connections break without a word.
+    pub fn cut(&self) {
+        self.shared.cut.store(true, Ordering::Relaxed);
+        self.shared.cuts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What comes from now on passes again.
+    pub fn heal(&self) {
+        self.shared.cut.store(false, Ordering::Relaxed);
+    }
+
+    /// What has become of datagrams so far.
+    #[must_use]
+    pub fn relayed(&self) -> Relayed {
+        *self.shared.relayed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// True in this share of all cases.
+    #[allow(clippy::cast_precision_loss, reason = "53 bits")]
+    fn is(&mut self, share: f64) -> bool {
+        ((self.next() >> 11) as f64) < share * (1u64 << 53) as f64
+    }
+}
+
+fn pass_datagrams(from: &UdpSocket, to: SocketAddr, impairment: Impairment, shared: &Arc<Shared>) {
+    let mut chance = Chance(impairment.seed);
+    let mut ways: BTreeMap<SocketAddr, UdpSocket> = BTreeMap::new();
+    // Datagrams that wait for others to overtake them: for how many still, for whom, what.
+    let mut waiting: Vec<(u64, SocketAddr, Vec<u8>)> = Vec::new();
+    let mut buffer = vec![0; 65_536];
+    let mut answers = Vec::new();
+    while !shared.stopped() {
+        let Ok((len, source)) = from.recv_from(&mut buffer) else {
+            // Nothing comes: nobody will overtake them any more.
+            for (_, source, bytes) in waiting.drain(..) {
+                drop(ways[&source].send(&bytes));
+            }
+            continue;
+        };
+        let bytes = &buffer[..len];
+        shared.count(|relayed| relayed.came += 1);
+        if shared.is_cut() || chance.is(impairment.lost) {
+            shared.count(|relayed| relayed.lost += 1);
+            continue;
+        }
+        let way = ways.entry(source).or_insert_with(|| {
+            let way = open_way(to);
+            answers.push(answer(&way, from, source, shared));
+            way
+        });
+        if chance.is(impairment.late) {
+            shared.count(|relayed| relayed.late += 1);
+            waiting.push((1 + chance.next() % 8, source, bytes.to_vec()));
+            continue;
+        }
+        // A socket error is a loss that the test will notice.
+        drop(way.send(bytes));
+        if chance.is(impairment.twice) {
+            shared.count(|relayed| relayed.twice += 1);
+            drop(way.send(bytes));
+        }
+        for (left, ..) in &mut waiting {
+            *left -= 1;
+        }
+        for (_, source, bytes) in waiting.extract_if(.., |(left, ..)| *left == 0) {
+            drop(ways[&source].send(&bytes));
+        }
+    }
+    for thread in answers {
+        drop(thread.join());
+    }
+}
+
+fn open_way(to: SocketAddr) -> UdpSocket {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let way = UdpSocket::bind(any).expect("a socket");
+    way.connect(to).expect("an address of this host");
+    way.set_read_timeout(Some(LOOK)).expect("a time-out");
+    way
+}
+
+/// Passes answers back.
+fn answer(
+    way: &UdpSocket,
+    back: &UdpSocket,
+    source: SocketAddr,
+    shared: &Arc<Shared>,
+) -> JoinHandle<()> {
+    let (way, back) = (way.try_clone().expect("a socket"), back.try_clone().expect("a socket"));
+    let shared = Arc::clone(shared);
+    thread::spawn(move || {
+        let mut buffer = vec![0; 65_536];
+        while !shared.stopped() {
+            if let Ok(len) = way.recv(&mut buffer)
+                && !shared.is_cut()
+            {
+                drop(back.send_to(&buffer[..len], source));
+            }
+        }
+    })
+}
+
+fn pass_connections(listener: &TcpListener, to: SocketAddr, shared: &Arc<Shared>) {
+    let mut threads = Vec::new();
+    while !shared.stopped() {
+        let Ok((here, _)) = listener.accept() else {
+            thread::sleep(LOOK / 4);
+            continue;
+        };
+        if shared.is_cut() {
+            continue;
+        }
+        let Ok(there) = TcpStream::connect(to) else { continue };
+        let life = shared.cuts.load(Ordering::Relaxed);
+        for (from, into) in [(&here, &there), (&there, &here)] {
+            from.set_nonblocking(false).expect("a socket");
+            from.set_nodelay(true).expect("a socket");
+            from.set_read_timeout(Some(LOOK)).expect("a time-out");
+            let (from, into) = (from.try_clone(), into.try_clone());
+            let (from, into) = (from.expect("a socket"), into.expect("a socket"));
+            let shared = Arc::clone(shared);
+            threads.push(thread::spawn(move || pass_bytes(from, into, life, &shared)));
+        }
+    }
+    for thread in threads {
+        drop(thread.join());
+    }
+}
+
+/// Passes bytes on until one side ends, or the relay is cut.
+fn pass_bytes(mut from: TcpStream, mut into: TcpStream, life: u64, shared: &Shared) {
+    let mut buffer = vec![0; 65_536];
+    while !shared.stopped() && shared.cuts.load(Ordering::Relaxed) == life {
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(got) if into.write_all(&buffer[..got]).is_err() => break,
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock) => {}
+            Err(_) => break,
+        }
+    }
+    // Fails when the other side has gone before.
+    drop(from.shutdown(Shutdown::Both));
+    drop(into.shutdown(Shutdown::Both));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn it_does_what_it_counts() {
+        let sink = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        sink.set_read_timeout(Some(Duration::from_millis(500))).expect("a time-out");
+        let to = sink.local_addr().expect("bound");
+        let impairment = Impairment { seed: 7, lost: 0.1, twice: 0.1, late: 0.2 };
+        let relay = Relay::start(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9)), to, impairment);
+        let source = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let mut got: Vec<u8> = Vec::new();
+        let mut one = [0; 8];
+        for n in 0..200 {
+            source.send_to(&[n], relay.address).expect("sent");
+            thread::sleep(Duration::from_micros(100));
+        }
+        while sink.recv(&mut one).is_ok() {
+            got.push(one[0]);
+        }
+        let relayed = relay.relayed();
+        assert_eq!(relayed.came, 200);
+        assert!(relayed.lost > 0 && relayed.twice > 0 && relayed.late > 0, "{relayed:?}");
+        assert_eq!(got.len() as u64, 200 - relayed.lost + relayed.twice);
+        assert!(!got.is_sorted());
+        relay.cut();
+        source.send_to(&[0], relay.address).expect("sent");
+        assert!(sink.recv(&mut one).is_err());
+    }
+}

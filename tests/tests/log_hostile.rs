@@ -1,0 +1,379 @@
+//! What a log server bears on its ports: length lies, huge counts, wrong schemas, names that would leave
+//! its directory, blocks of strangers. All of it is refused with a reason, and a producer that
+//! registered before is served as if nothing had happened.
+#![allow(missing_docs, reason = "tests")]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use itg_record::{BlockBuf, Note, RECORD_SCHEMA, Record, compact, note_block};
+use itg_session::logs::{
+    LOG_MAGIC, LOG_VERSION, LogMessage as M, Registration, Role, Transport, decode, encode,
+};
+use itg_tests::{
+    LogServer, Receiver, experiments, in_parallel, json, open_files, temp_dir, wait_for,
+};
+
+/// The bit of a frame's length that says: a block.
+const BLOCK: u32 = 1 << 31;
+
+fn who(key: u8, transport: Transport) -> Registration {
+    Registration {
+        key: [key; 16],
+        run: "strange".to_owned(),
+        host: "elsewhere".to_owned(),
+        program: "a stranger".to_owned(),
+        role: Role::Sender,
+        flows: 1,
+        record_schema: RECORD_SCHEMA,
+        transport,
+        block_records: 100,
+        block_bytes: 8192,
+        clock_offset_ns: None,
+        uncertainty_ns: None,
+        next_block: 0,
+    }
+}
+
+/// A connection to the server, with patience for its answers.
+struct Peer(TcpStream);
+
+impl Peer {
+    fn connect(server: &LogServer) -> Self {
+        let stream = TcpStream::connect(server.address).expect("the server listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+        Self(stream)
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        // The server may have hung up already.
+        drop(self.0.write_all(bytes));
+    }
+
+    fn say(&mut self, message: &M) {
+        let bytes = encode(message).expect("a short message");
+        self.frame(0, &bytes);
+    }
+
+    fn frame(&mut self, kind: u32, bytes: &[u8]) {
+        let len = u32::try_from(bytes.len()).expect("short");
+        self.raw(&[&(kind | len).to_le_bytes(), bytes].concat());
+    }
+
+    /// The next message; none when the server has hung up.
+    fn hear(&mut self) -> Option<M> {
+        let mut len = [0; 4];
+        self.0.read_exact(&mut len).ok()?;
+        let mut bytes = vec![0; u32::from_le_bytes(len) as usize];
+        self.0.read_exact(&mut bytes).ok()?;
+        Some(decode(&bytes).expect("a message"))
+    }
+
+    /// What the server says in the end, when it refuses.
+    #[track_caller]
+    fn refusal(&mut self) -> String {
+        loop {
+            match self.hear() {
+                Some(M::Refused { reason, .. }) => return reason,
+                Some(_) => {}
+                None => return "nothing".to_owned(),
+            }
+        }
+    }
+
+    /// Registers; the number of the log and the token for datagrams.
+    #[track_caller]
+    fn register(&mut self, who: Registration) -> (u32, u64) {
+        self.say(&M::register(who, None));
+        match self.hear() {
+            Some(M::Registered { log_id, token, .. }) => (log_id, token),
+            other => panic!("not registered: {other:?}"),
+        }
+    }
+}
+
+/// A good block of records of one log.
+fn block(log_id: u32, block_no: u32) -> Vec<u8> {
+    let mut block = BlockBuf::new(100);
+    for seq in 0..100 {
+        block.push(&Record::sent(0, seq, 100, seq * 1000, seq * 1000 + 7));
+    }
+    block.seal(log_id, block_no).to_vec()
+}
+
+/// The same records in columns.
+fn columns(log_id: u32) -> Vec<u8> {
+    compact(&block(log_id, 0)).collect::<Vec<_>>().concat()
+}
+
+/// A good block with some bytes of its header changed.
+fn patched(at: usize, patch: &[u8]) -> Vec<u8> {
+    let mut block = block(1, 0);
+    block[at..at + patch.len()].copy_from_slice(patch);
+    block
+}
+
+/// Everything below a directory, by name.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).expect("readable").map(|entry| entry.expect("readable"));
+    let mut names: Vec<String> = entries
+        .flat_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.path().is_dir() {
+                let inner = names(&entry.path());
+                inner.into_iter().map(|below| format!("{name}/{below}")).collect()
+            } else {
+                vec![name]
+            }
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// A server, and beside it a sender whose log it stores all the while.
+struct House {
+    outer: tempfile::TempDir,
+    server: LogServer,
+    receiver: Receiver,
+    sender: itg_tests::Running,
+}
+
+impl House {
+    fn open(producers: &str) -> Self {
+        let outer = temp_dir();
+        let store = outer.path().join("store");
+        fs::create_dir(&store).expect("writable");
+        let server = LogServer::start(&store, &["--max-producers", producers]);
+        let receiver = Receiver::start(&["-v"]);
+        let log = server.url("tcp");
+        let flow = ["--idt", "constant(1ms)", "--packets", "3000", "--log-server", &log];
+        let sender = receiver.begin(&flow);
+        Self { outer, server, receiver, sender }
+    }
+
+    fn store(&self) -> std::path::PathBuf {
+        self.outer.path().join("store")
+    }
+
+    /// The honest sender's log is complete, and nothing stands beside the directory.
+    fn close(self) {
+        let store = self.store();
+        self.sender.finish(Duration::from_secs(60)).exits(0);
+        self.receiver.stop();
+        self.server.stop();
+        for name in names(self.outer.path()) {
+            let inner = name.strip_prefix("store/").unwrap_or_else(|| panic!("{name} is outside"));
+            assert!(!inner.contains('/') && !inner.starts_with('.'), "{name}");
+        }
+        let honest: Vec<_> = experiments(&store)
+            .into_iter()
+            .filter(|file| !file.to_string_lossy().contains("strange"))
+            .filter(|file| json(&[file])["flows"][0]["packets"] == 3000)
+            .collect();
+        assert_eq!(honest.len(), 1, "the honest log is complete");
+    }
+}
+
+#[test]
+fn hostile_bytes_on_tcp_are_refused_by_name_and_disturb_nobody() {
+    let house = House::open("64");
+    let server = &house.server;
+    let wish = |change: fn(&mut Registration)| {
+        let mut who = who(7, Transport::Tcp);
+        change(&mut who);
+        encode(&M::register(who, None)).expect("short")
+    };
+    let long = |len: u32, tail: usize| [&len.to_le_bytes()[..], &vec![0xFF; tail]].concat();
+    let framed = |bytes: Vec<u8>| {
+        [&u32::try_from(bytes.len()).expect("short").to_le_bytes()[..], &bytes].concat()
+    };
+    let mut count_lie = wish(|_| {});
+    // The length of the text behind kind, magic, version and key.
+    count_lie[26..34].copy_from_slice(&u64::MAX.to_le_bytes());
+    let rows: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("a length of 2 GiB", long(0x7FFF_FFFF, 100), "more than 65536 bytes was announced"),
+        ("a block before registration", long(BLOCK | 64, 64), "more than 65536 bytes"),
+        (
+            "another protocol",
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+            "more than 65536 bytes",
+        ),
+        ("no message", framed(vec![0xFF; 40]), "cannot be understood"),
+        ("a text of 2^64 bytes", framed(count_lie), "cannot be understood"),
+        ("another magic", framed([&[0; 4], &b"EVIL"[..], &[1, 0]].concat()), "instead of \"ITGL\""),
+        ("out of turn", framed(encode(&M::Ping { n: 0 }).expect("short")), "Ping came out of turn"),
+        ("huge blocks", framed(wish(|who| who.block_bytes = u32::MAX)), "this log server takes"),
+        ("huge counts", framed(wish(|who| who.block_records = u32::MAX)), "cannot hold"),
+        ("another layout", framed(wish(|who| who.record_schema = 1)), "laid out in another way"),
+        ("a long name", framed(wish(|who| who.run = "x".repeat(5000))), "more than 256"),
+    ];
+    in_parallel(
+        &rows.iter().map(|(name, bytes, want)| (*name, (bytes, *want))).collect::<Vec<_>>(),
+        |(bytes, want)| {
+            let mut peer = Peer::connect(server);
+            peer.raw(bytes);
+            let reason = peer.refusal();
+            assert!(reason.contains(want), "{reason:?} instead of {want:?}");
+        },
+    );
+
+    let headers: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("a wrong checksum", patched(70, &[1]), "it is damaged"),
+        ("no cluster", patched(0, b"EVIL"), "it is damaged"),
+        ("another schema", patched(8, &[9; 8]), "it is damaged"),
+        ("a length that lies", patched(16, &u64::MAX.to_le_bytes()), "it is damaged"),
+        ("a shorter length", patched(16, &104u64.to_le_bytes()), "it is damaged"),
+        ("a count that lies", patched(48, &u32::MAX.to_le_bytes()), "it is damaged"),
+        ("bytes behind the block", [block(1, 0), vec![0; 8]].concat(), "it is damaged"),
+        ("another log", patched(60, &[77]), "it belongs to another log"),
+        ("too high a number", patched(56, &[0xFF; 4]), "its number is too high"),
+        ("columns", columns(1), "a column block came"),
+        ("a larger block than announced", vec![0; 8200], "more than 65536 bytes was announced"),
+    ];
+    for (place, (name, mut bytes, want)) in headers.into_iter().enumerate() {
+        let mut peer = Peer::connect(server);
+        let key = u8::try_from(place).expect("few") + 100;
+        let (log_id, _) = peer.register(who(key, Transport::Tcp));
+        if name != "another log" && bytes.len() >= 64 {
+            bytes[60..64].copy_from_slice(&log_id.to_le_bytes());
+        }
+        peer.frame(BLOCK, &bytes);
+        let reason = peer.refusal();
+        assert!(reason.contains(want), "{name}: {reason:?} instead of {want:?}");
+    }
+    let stranger = house.store().join("strange.itg");
+    assert_eq!(fs::metadata(stranger).expect("opened").len(), 0, "nothing of it is stored");
+    house.close();
+}
+
+#[test]
+fn names_never_lead_out_of_the_directory() {
+    let house = House::open("64");
+    let names = [
+        "../escape",
+        "/tmp/escape",
+        "..",
+        ".",
+        "",
+        "a/../../b",
+        "..\\b",
+        "x\0y",
+        "-",
+        "~root",
+        ".hidden",
+        "CON",
+        "a\nb",
+        "ü/ö",
+        "../../../../../../etc/cron.d/x",
+    ];
+    for (place, name) in names.into_iter().enumerate() {
+        let mut peer = Peer::connect(&house.server);
+        let key = u8::try_from(place).expect("few");
+        let strange = Registration { run: name.to_owned(), ..who(key, Transport::Tcp) };
+        let (log_id, _) = peer.register(strange);
+        peer.frame(BLOCK, &block(log_id, 0));
+        let stored = |message: Option<M>| match message {
+            Some(M::Ack { stored_to, .. }) => stored_to == 1,
+            Some(_) => false,
+            None => panic!("{name:?} was not taken"),
+        };
+        while !stored(peer.hear()) {}
+    }
+    house.close();
+}
+
+#[test]
+fn hostile_datagrams_are_dropped_and_disturb_nobody() {
+    let house = House::open("64");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let server = house.server.address;
+    let send = |socket: &UdpSocket, bytes: &[u8]| {
+        socket.send_to(bytes, server).expect("sent");
+    };
+    let bind = |log_id, token| {
+        let (magic, version) = (LOG_MAGIC, LOG_VERSION);
+        encode(&M::Bind { magic, version, log_id, token }).expect("short")
+    };
+    // A stranger's blocks and a guessed token.
+    send(&socket, &block(1, 0));
+    send(&socket, &bind(1, 12345));
+    send(&socket, &block(1, 0));
+    send(&socket, &[]);
+    send(&socket, &[0xFF; 60_000]);
+
+    // A producer of its own right, with every kind of bad block before the good ones.
+    let mut peer = Peer::connect(&house.server);
+    let (log_id, token) = peer.register(who(1, Transport::Udp));
+    send(&socket, &bind(log_id, token));
+    assert_eq!(peer.hear(), Some(M::Bound));
+    let good = |block_no| block(log_id, block_no);
+    let bad = |at: usize, patch: &[u8]| {
+        let mut block = good(9);
+        block[at..at + patch.len()].copy_from_slice(patch);
+        block
+    };
+    for bytes in [
+        bad(70, &[1]),
+        bad(16, &u64::MAX.to_le_bytes()),
+        bad(48, &u32::MAX.to_le_bytes()),
+        bad(56, &[0xFF; 4]),
+        bad(60, &[77]),
+        good(9)[..100].to_vec(),
+        [good(9), vec![0; 10_000]].concat(),
+        columns(log_id),
+    ] {
+        send(&socket, &bytes);
+    }
+    // Somebody else who knows the number of the log.
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    send(&stranger, &good(8));
+    let note = note_block(
+        &Note::End(itg_record::LogEnd { blocks: 2, records: 100, lost_records: 0 }),
+        log_id,
+        1,
+    );
+    for bytes in [good(0), good(0), note] {
+        send(&socket, &bytes);
+    }
+    peer.say(&M::Leave {
+        blocks: 3,
+        records: 100,
+        dropped_blocks: 0,
+        dropped_records: 0,
+        per_flow: vec![(0, 100)],
+        flows_left_out: 0,
+    });
+    let left = M::Left { blocks: 2, records: 100, missing: vec![(2, 2)], missing_left_out: 0 };
+    assert_eq!(peer.hear(), Some(left));
+    house.close();
+}
+
+#[test]
+fn crowds_and_half_open_connections_are_bounded() {
+    let house = House::open("4");
+    let address: SocketAddr = house.server.address;
+    let pid = house.server.running.pid();
+    let before = open_files(pid);
+    // 4 producers and 64 more connections are served; the rest is told so and hung up on.
+    let mut crowd: Vec<Peer> = (0..200).map(|_| Peer::connect(&house.server)).collect();
+    let turned_away = crowd.iter_mut().rev().take(60).filter_map(|peer| match peer.hear() {
+        Some(M::Refused { reason, again: true }) if reason.contains("connections already") => {
+            Some(())
+        }
+        _ => None,
+    });
+    assert!(turned_away.count() > 40, "of 60");
+    assert!(open_files(pid) < before + 80);
+    // Half a frame each, and never more.
+    for peer in &mut crowd {
+        peer.raw(&[40, 0, 0, 0, 1, 2]);
+    }
+    wait_for("the silent to be dropped", Duration::from_secs(20), || open_files(pid) <= before + 2);
+    drop(crowd);
+    let _late = TcpStream::connect(address).expect("it still listens");
+    house.close();
+}
