@@ -107,6 +107,7 @@ async fn both_sides(
 ) -> Result<(SendingResult, ReceiverOutcome)> {
     let signals = Signals::watch()?;
     let receiver = Receiver::bind(ReceiverOptions {
+        receive_buffer: None,
         listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
         data_port: 0,
         log: Some(LogTarget::File(out.join(RECEIVER_LOG))),

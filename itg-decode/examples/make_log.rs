@@ -133,6 +133,8 @@ fn main() {
                 received_bytes: None,
                 log_lost_records: 0,
                 socket_drops: None,
+                buffer_errors: None,
+                receive_buffer: None,
                 reason: "all packets sent".to_owned(),
             }));
         }

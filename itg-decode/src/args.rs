@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use itg_core::units::{format_duration_ns, parse_duration_ns};
+use itg_stats::filter::Filter;
+use itg_stats::report::GroupBy;
 
 /// Decode logs of ITG into delay, jitter, loss and throughput.
 ///
@@ -34,9 +36,21 @@ pub(crate) struct Args {
     /// Decode this flow only; may be given several times.
     #[arg(long = "flow", value_name = "N")]
     pub(crate) flows: Vec<u32>,
+    /// Decode these flows only: comparisons (==, !=, <, <=, >, >=, ~ for "contains") of flow, proto, src,
+    /// dst, profile, side and run, with &&, ||, ! and parentheses, such as 'proto == udp && flow < 5'.
+    #[arg(long, value_name = "EXPR")]
+    pub(crate) filter: Option<Filter>,
+    /// Add the figures of all flows that have these in common: proto, src, dst (hosts, without ports),
+    /// profile.
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', conflicts_with = "packets")]
+    pub(crate) by: Vec<By>,
     /// Write to this file instead of stdout.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Without the sender's log, compute the plan of so many packets of each flow again, for lateness and
+    /// fidelity (1048576).
+    #[arg(long, value_name = "N")]
+    pub(crate) plan_packets: Option<u64>,
     /// Decode on this many threads; 0 takes one for each processor. The figures do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) threads: usize,
@@ -59,6 +73,33 @@ pub(crate) enum Format {
     Ndjson,
     /// One line a flow; with --interval one a window.
     Csv,
+    /// A script of GNU Octave and MATLAB that defines matrices: flows; with --interval windows; with
+    /// --packets packets.
+    Octave,
+}
+
+/// What to group flows by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// Transport protocol.
+    Proto,
+    /// Source address, without the port.
+    Src,
+    /// Destination address, without the port.
+    Dst,
+    /// Application profile.
+    Profile,
+}
+
+impl From<By> for GroupBy {
+    fn from(by: By) -> Self {
+        match by {
+            By::Proto => Self::Proto,
+            By::Src => Self::Src,
+            By::Dst => Self::Dst,
+            By::Profile => Self::Profile,
+        }
+    }
 }
 
 /// A length of time above 0, in nanoseconds.
@@ -78,6 +119,9 @@ impl Args {
         itg_stats::Options {
             interval_ns: self.interval.map(|interval| interval.0),
             flows: self.flows.iter().copied().collect(),
+            filter: self.filter.clone(),
+            plan_packets: self.plan_packets,
+            by: self.by.iter().map(|&by| by.into()).collect(),
         }
     }
 }
@@ -92,7 +136,15 @@ impl fmt::Display for Args {
         let flows: BTreeSet<_> = self.flows.iter().map(u32::to_string).collect();
         let flows: Vec<_> = flows.into_iter().collect();
         let flows = if flows.is_empty() { "all".to_owned() } else { flows.join(",") };
-        write!(f, " flows={flows} output=")?;
+        write!(f, " flows={flows}")?;
+        if let Some(filter) = &self.filter {
+            write!(f, " filter={filter:?}", filter = filter.to_string())?;
+        }
+        if !self.by.is_empty() {
+            let by: Vec<_> = self.by.iter().map(|&by| GroupBy::from(by).name()).collect();
+            write!(f, " by={}", by.join(","))?;
+        }
+        f.write_str(" output=")?;
         match &self.output {
             Some(path) => write!(f, "{}", path.display())?,
             None => f.write_str("stdout")?,

@@ -2,6 +2,7 @@
 
 mod args;
 mod map;
+mod packets;
 mod print;
 mod work;
 
@@ -81,13 +82,13 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let mut out = output(args)?;
     if args.packets {
-        let packets = analysis.packets();
         let runs = analysis.runs().len();
         if runs > 1 {
             tracing::warn!("the logs hold {runs} runs: flow numbers repeat, run after run");
         }
-        tracing::debug!("{} lines", packets.len());
-        print::packets(&packets, args.format, &mut out)?;
+        let lines = packets::print(&analysis, args.format, &work, &mut out)?;
+        work.finish();
+        tracing::debug!("{lines} lines");
     } else {
         let report = analysis.finish_with(&work);
         work.finish();

@@ -16,6 +16,9 @@ use memmap2::{Advice, Mmap, UncheckedAdvice};
 /// Smallest page of any system; advice about larger ones is refused, or rounded by the kernel.
 const PAGE: usize = 4096;
 
+/// Bytes that the kernel brings in around a page that is touched (`fault_around_bytes`).
+const AROUND: usize = 64 << 10;
+
 /// Maps a file that can be mapped, and reads one that cannot (a pipe).
 pub(crate) enum Bytes {
     Mapped(Mmap),
@@ -67,7 +70,9 @@ impl Bytes {
         }
         let start = part.as_ptr().addr() - range.start.addr();
         // Pages at the ends that others still read come back at once.
-        let (from, to) = (start / PAGE * PAGE, (start + part.len()).next_multiple_of(PAGE));
+        // The kernel has brought some in before the start again, around the first one of this part.
+        let from = start.saturating_sub(AROUND) / PAGE * PAGE;
+        let to = (start + part.len()).next_multiple_of(PAGE);
         let to = to.min(map.len());
         if from < to {
             // SAFETY: the mapping is shared with the file and never written, so a page that is dropped

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use itg_stats::report::{FlowReport, Metrics, Report};
 use itg_stats::series::IntervalRow;
-use itg_stats::{PacketLine, text};
+use itg_stats::text;
 use serde::Serialize;
 
 use crate::args::Format;
@@ -17,6 +17,7 @@ pub(crate) fn report(report: &Report, format: Format, out: &mut dyn Write) -> an
         Format::Ndjson => ndjson(report, out)?,
         Format::Csv if report.intervals.is_some() => interval_csv(report, out)?,
         Format::Csv => flow_csv(report, out)?,
+        Format::Octave => octave(report, out)?,
     }
     Ok(())
 }
@@ -60,6 +61,9 @@ fn ndjson(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     for window in window_lines(report) {
         line(out, "window", &window)?;
+    }
+    for group in report.groups.iter().flatten() {
+        line(out, "group", group)?;
     }
     for damage in &report.damage {
         line(out, "damage", damage)?;
@@ -219,54 +223,65 @@ fn interval_csv(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(csv.flush()?)
 }
 
-/// Prints one line a packet.
-pub(crate) fn packets(
-    packets: &[PacketLine],
-    format: Format,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    match format {
-        Format::Text => packet_text(packets, out)?,
-        Format::Csv => {
-            writeln!(out, "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns")?;
-            for packet in packets {
-                let PacketLine { flow, seq, size_bytes, .. } = packet;
-                let [planned, sent, arrived, read] = times(packet).map(cell);
-                writeln!(out, "{flow},{seq},{size_bytes},{planned},{sent},{arrived},{read}")?;
-            }
-        }
-        Format::Json => {
-            serde_json::to_writer(&mut *out, packets)?;
-            writeln!(out)?;
-        }
-        Format::Ndjson => {
-            for packet in packets {
-                serde_json::to_writer(&mut *out, packet)?;
-                writeln!(out)?;
-            }
-        }
-    }
-    Ok(())
+/// A text in Octave's quotes.
+fn quoted(text: &str) -> String {
+    let plain: String = text.chars().filter(|c| !c.is_control()).collect();
+    format!("'{}'", plain.replace('\'', "''"))
 }
 
-fn packet_text(packets: &[PacketLine], out: &mut dyn Write) -> std::io::Result<()> {
+/// A script of GNU Octave and MATLAB that defines the figures of the flows and, with windows, their
+/// course: what ITGDec's `-d`, `-j`, `-b` and `-p` files hold, one matrix for all.
+fn octave(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(out, "% itg-decode: one row a flow and side; NaN where a figure is not known.")?;
+    let numbers: Vec<usize> = (0..FLOW_COLUMNS.len())
+        .filter(|&at| {
+            !["run", "proto", "src", "dst", "side", "meter", "profile", "fidelity"]
+                .contains(&FLOW_COLUMNS[at])
+        })
+        .collect();
+    let names: Vec<_> = numbers.iter().map(|&at| quoted(FLOW_COLUMNS[at])).collect();
+    writeln!(out, "flow_columns = {{{}}};", names.join(", "))?;
+    writeln!(out, "flows = [")?;
+    for flow in &report.flows {
+        let cells = flow_cells(flow);
+        let row: Vec<_> = numbers
+            .iter()
+            .map(|&at| if cells[at].is_empty() { "NaN" } else { cells[at].as_str() })
+            .collect();
+        writeln!(out, "{}", row.join(" "))?;
+    }
+    writeln!(out, "];")?;
+    writeln!(out, "flow_names = {{")?;
+    for flow in &report.flows {
+        let FlowReport { src, dst, side, .. } = flow;
+        writeln!(out, "{}", quoted(&format!("{}-{src}-{dst} ({side})", flow.flow)))?;
+    }
+    writeln!(out, "}};")?;
+    let Some(intervals) = &report.intervals else { return Ok(()) };
+    writeln!(out, "interval_s = {};", intervals.interval_ns as f64 / 1e9)?;
     writeln!(
         out,
-        "{:>6} {:>12} {:>10} {:>16} {:>20} {:>20} {:>20}",
-        "flow", "seq", "size [B]", "planned [ns]", "sent [ns]", "arrived [ns]", "read [ns]"
+        "window_columns = {{'start_s', 'packets', 'bytes', 'bitrate_bps', 'delay_s', 'jitter_s', \
+         'lost'}};"
     )?;
-    for packet in packets {
-        let PacketLine { flow, seq, size_bytes, .. } = packet;
-        let dash = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| ns.to_string());
-        let [planned, sent, arrived, read] = times(packet).map(dash);
-        writeln!(
-            out,
-            "{flow:>6} {seq:>12} {size_bytes:>10} {planned:>16} {sent:>20} {arrived:>20} {read:>20}"
-        )?;
+    let rows = |out: &mut dyn Write, windows: &[IntervalRow]| -> std::io::Result<()> {
+        let nan = |value: Option<f64>| value.map_or_else(|| "NaN".to_owned(), |v| v.to_string());
+        for row in windows {
+            let (delay, jitter) = (row.delay_mean_ns, row.jitter_mean_ns);
+            let [delay, jitter] = [delay, jitter].map(|ns| nan(ns.map(|ns| ns / 1e9)));
+            let lost = nan(row.lost.map(|lost| lost as f64));
+            let IntervalRow { packets, bytes, bitrate_bps, .. } = row;
+            let start = row.start_ns as f64 / 1e9;
+            writeln!(out, "{start} {packets} {bytes} {bitrate_bps} {delay} {jitter} {lost}")?;
+        }
+        writeln!(out, "];")
+    };
+    // Entry k of `windows` belongs to row k of `flows`.
+    writeln!(out, "windows = cell({}, 1);", intervals.flows.len())?;
+    for (number, flow) in (1..).zip(&intervals.flows) {
+        writeln!(out, "windows{{{number}}} = [")?;
+        rows(out, &flow.windows)?;
     }
-    Ok(())
-}
-
-fn times(packet: &PacketLine) -> [Option<u64>; 4] {
-    [packet.planned_ns, packet.sent_ns, packet.arrived_ns, packet.read_ns]
+    writeln!(out, "total_windows = [")?;
+    Ok(rows(out, &intervals.total)?)
 }

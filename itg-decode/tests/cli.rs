@@ -302,7 +302,11 @@ fn what_is_no_log_gets_one_sentence() {
         (vec!["recv.itg", "--interval", "0"], 2, "a window needs a length above 0"),
         (vec!["recv.itg", "--interval", "5"], 2, "--interval"),
         (vec!["recv.itg", "--packets", "--interval", "1s"], 2, "cannot be used with"),
-        (vec!["recv.itg", "--format", "xml"], 2, "[possible values: text, json, ndjson, csv]"),
+        (
+            vec!["recv.itg", "--format", "xml"],
+            2,
+            "[possible values: text, json, ndjson, csv, octave]",
+        ),
         (vec!["recv.itg", "--output", "no/such/dir"], 1, "no/such/dir: cannot be written"),
         (vec![], 2, "LOG"),
     ] {

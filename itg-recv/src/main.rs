@@ -7,11 +7,14 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, refuse, say};
+use itg_core::units::parse_bytes;
 use itg_net::{BindError, Receiver, ReceiverOptions};
 use itg_session::logs::Role;
 
 /// Port of the signalling channel.
 const CONTROL_PORT: u16 = 9000;
+/// Largest receive buffer that may be asked for: 1 GiB.
+const MOST_BUFFER: u32 = 1 << 30;
 
 /// Receive the flows of any number of senders and log every packet.
 ///
@@ -29,6 +32,10 @@ struct Cli {
     /// Port for the data of UDP and TCP flows that ask for no other one; 0: any free port
     #[arg(long, value_name = "PORT", default_value_t = 8999)]
     data_port: u16,
+    /// Receive buffer to ask for at each data socket of UDP and ICMP; beyond the system's limit
+    /// (net.core.rmem_max) only root gets it
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = buffer)]
+    receive_buffer: u32,
     #[command(flatten)]
     log: LogArgs,
     /// Directory for logs that senders ask for with --recv-log; without it they are refused
@@ -44,6 +51,15 @@ struct Cli {
     words: WordArgs,
 }
 
+/// A size that the kernel takes for a buffer.
+fn buffer(text: &str) -> Result<u32, String> {
+    let bytes = parse_bytes(text).map_err(|error| error.to_string())?.0;
+    match u32::try_from(bytes) {
+        Ok(bytes @ 1..=MOST_BUFFER) => Ok(bytes),
+        _ => Err(format!("a buffer of {bytes} bytes: expected 1 byte to 1 GiB")),
+    }
+}
+
 fn main() -> ExitCode {
     let cli = itg_cli::parse::<Cli>();
     cli.words.start();
@@ -55,6 +71,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let mut settings = BTreeMap::new();
     settings.insert("listen".to_owned(), listen.to_string());
     settings.insert("data-port".to_owned(), cli.data_port.to_string());
+    settings.insert("receive-buffer".to_owned(), cli.receive_buffer.to_string());
     settings.insert("once".to_owned(), cli.once.to_string());
     let log_dir =
         cli.log_dir.as_ref().map_or_else(|| "none".to_owned(), |d| d.display().to_string());
@@ -68,6 +85,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let options = ReceiverOptions {
         listen,
         data_port: cli.data_port,
+        receive_buffer: usize::try_from(cli.receive_buffer).ok(),
         log: cli.log.target(&run, Role::Receiver)?,
         log_limits: cli.log.limits()?,
         log_dir: cli.log_dir.clone(),

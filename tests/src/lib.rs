@@ -1,5 +1,5 @@
 //! The vocabulary of the end-to-end tests in `tests/tests/`: programs with deadlines, receivers,
-//! senders, decoded logs, network namespaces and packet captures.
+//! senders, relays that impair, decoded logs, network namespaces and packet captures.
 //!
 //! The programs are those that cargo has built beside the test (`target/debug`): run the tests with
 //! `--workspace`, or build the programs first. Everything that goes wrong panics with the words of
@@ -25,4 +25,4 @@ pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair};
 pub use program::{Output, Running, program};
 pub use receiver::{Receiver, send, sender};
-pub use relay::{Impairment, Relay, Relayed};
+pub use relay::{Impairment, Passed, Relay, Relayed, Traffic};

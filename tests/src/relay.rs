@@ -1,5 +1,5 @@
-//! A relay in user space that does to datagrams what a bad network does, from a seed, and counts it;
-//! connections pass, and can be cut and healed.
+//! A relay in user space that does to datagrams what a bad network does, from a seed, counts it and keeps
+//! account of each; connections pass, and can be cut and healed.
 //!
 //! It listens on one address for UDP and TCP and passes everything on to another one with the same
 //! port, so that ports which peers tell each other stay true. Answers pass unharmed.
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often threads look whether the relay has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -41,6 +41,39 @@ pub struct Relayed {
     pub late: u64,
 }
 
+/// What has become of one datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Its first 20 bytes, fewer when it is shorter: the header of ITG's packets.
+    pub head: Vec<u8>,
+    /// Unix nanoseconds before and after each copy was handed to the kernel; none for one that was
+    /// lost.
+    pub copies: Vec<(u64, u64)>,
+}
+
+impl Passed {
+    /// The sequence number of a packet of ITG.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        u64::from_le_bytes(self.head[4..12].try_into().expect("a header"))
+    }
+
+    /// When a packet of ITG says that it was sent, Unix nanoseconds.
+    #[must_use]
+    pub fn sent_ns(&self) -> u64 {
+        u64::from_le_bytes(self.head[12..20].try_into().expect("a long packet"))
+    }
+}
+
+/// The account of all datagrams.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic {
+    /// As they came.
+    pub datagrams: Vec<Passed>,
+    /// Places in `datagrams`, copy by copy, as they left.
+    pub order: Vec<usize>,
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
@@ -48,6 +81,7 @@ struct Shared {
     /// Counts the cuts: connections of earlier ones are of no use.
     cuts: AtomicU64,
     relayed: Mutex<Relayed>,
+    traffic: Mutex<Traffic>,
 }
 
 impl Shared {
@@ -61,6 +95,10 @@ impl Shared {
 
     fn count(&self, change: impl FnOnce(&mut Relayed)) {
         change(&mut self.relayed.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn traffic(&self) -> MutexGuard<'_, Traffic> {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,6 +119,16 @@ impl Relay {
     #[track_caller]
     #[must_use]
     pub fn start(on: IpAddr, to: SocketAddr, impairment: Impairment) -> Self {
+        Self::slow(on, to, impairment, Duration::ZERO)
+    }
+
+    /// As [`start`](Self::start), with each datagram held for this long at least.
+    ///
+    /// # Panics
+    /// If the port is taken there.
+    #[track_caller]
+    #[must_use]
+    pub fn slow(on: IpAddr, to: SocketAddr, impairment: Impairment, delay: Duration) -> Self {
         let address = SocketAddr::new(on, to.port());
         let shared = Arc::new(Shared::default());
         let datagrams = UdpSocket::bind(address).expect("the port is free for UDP");
@@ -89,7 +137,7 @@ impl Relay {
         connections.set_nonblocking(true).expect("a socket");
         let (for_udp, for_tcp) = (Arc::clone(&shared), Arc::clone(&shared));
         let threads = vec![
-            thread::spawn(move || pass_datagrams(&datagrams, to, impairment, &for_udp)),
+            thread::spawn(move || pass_datagrams(&datagrams, to, impairment, delay, &for_udp)),
             thread::spawn(move || pass_connections(&connections, to, &for_tcp)),
         ];
         Self { address, shared, threads }
@@ -106,6 +154,20 @@ impl Relay {
         self.shared.cut.store(false, Ordering::Relaxed);
     }
 
+    /// What has become of each datagram, when no more come and all have left.
+    #[must_use]
+    pub fn finish(mut self) -> Traffic {
+        self.end();
+        std::mem::take(&mut *self.shared.traffic())
+    }
+
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+
     /// What has become of datagrams so far.
     #[must_use]
     pub fn relayed(&self) -> Relayed {
@@ -115,10 +177,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            drop(thread.join());
-        }
+        self.end();
     }
 }
 
@@ -140,23 +199,59 @@ impl Chance {
     }
 }
 
-fn pass_datagrams(from: &UdpSocket, to: SocketAddr, impairment: Impairment, shared: &Arc<Shared>) {
+/// A datagram that is to leave: not before when, by which way, its place in the account, its bytes.
+type Leaving = (Instant, Arc<UdpSocket>, usize, Vec<u8>);
+
+/// Lets each datagram leave when it is due, in the order in which they were given.
+fn let_leave(leaving: &mpsc::Receiver<Leaving>, shared: &Shared) {
+    while let Ok((due, way, place, bytes)) = leaving.recv() {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let before = unix_ns();
+        // A socket error is a loss that the test will notice.
+        drop(way.send(&bytes));
+        let after = unix_ns();
+        let mut traffic = shared.traffic();
+        traffic.datagrams[place].copies.push((before, after));
+        traffic.order.push(place);
+    }
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    u64::try_from(since.as_nanos()).expect("before 2554")
+}
+
+fn pass_datagrams(
+    from: &UdpSocket,
+    to: SocketAddr,
+    impairment: Impairment,
+    delay: Duration,
+    shared: &Arc<Shared>,
+) {
+    let (leave, leaving) = mpsc::channel::<Leaving>();
+    let for_leaving = Arc::clone(shared);
+    let last = thread::spawn(move || let_leave(&leaving, &for_leaving));
     let mut chance = Chance(impairment.seed);
-    let mut ways: BTreeMap<SocketAddr, UdpSocket> = BTreeMap::new();
-    // Datagrams that wait for others to overtake them: for how many still, for whom, what.
-    let mut waiting: Vec<(u64, SocketAddr, Vec<u8>)> = Vec::new();
+    let mut ways: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
+    // Datagrams that wait for others to overtake them: for how many still, and what.
+    let mut waiting: Vec<(u64, Leaving)> = Vec::new();
+    let pass = |leaving: Leaving| leave.send(leaving).expect("its thread waits for all of them");
     let mut buffer = vec![0; 65_536];
     let mut answers = Vec::new();
     while !shared.stopped() {
         let Ok((len, source)) = from.recv_from(&mut buffer) else {
             // Nothing comes: nobody will overtake them any more.
-            for (_, source, bytes) in waiting.drain(..) {
-                drop(ways[&source].send(&bytes));
-            }
+            waiting.drain(..).for_each(|(_, leaving)| pass(leaving));
             continue;
         };
         let bytes = &buffer[..len];
+        let due = Instant::now() + delay;
         shared.count(|relayed| relayed.came += 1);
+        let place = {
+            let datagrams = &mut shared.traffic().datagrams;
+            datagrams.push(Passed { head: bytes[..len.min(20)].to_vec(), copies: Vec::new() });
+            datagrams.len() - 1
+        };
         if shared.is_cut() || chance.is(impairment.lost) {
             shared.count(|relayed| relayed.lost += 1);
             continue;
@@ -164,26 +259,29 @@ fn pass_datagrams(from: &UdpSocket, to: SocketAddr, impairment: Impairment, shar
         let way = ways.entry(source).or_insert_with(|| {
             let way = open_way(to);
             answers.push(answer(&way, from, source, shared));
-            way
+            Arc::new(way)
         });
+        let leaving = || (due, Arc::clone(way), place, bytes.to_vec());
         if chance.is(impairment.late) {
             shared.count(|relayed| relayed.late += 1);
-            waiting.push((1 + chance.next() % 8, source, bytes.to_vec()));
+            waiting.push((1 + chance.next() % 8, leaving()));
             continue;
         }
-        // A socket error is a loss that the test will notice.
-        drop(way.send(bytes));
+        pass(leaving());
         if chance.is(impairment.twice) {
             shared.count(|relayed| relayed.twice += 1);
-            drop(way.send(bytes));
+            pass(leaving());
         }
-        for (left, ..) in &mut waiting {
+        for (left, _) in &mut waiting {
             *left -= 1;
         }
-        for (_, source, bytes) in waiting.extract_if(.., |(left, ..)| *left == 0) {
-            drop(ways[&source].send(&bytes));
+        for (_, leaving) in waiting.extract_if(.., |(left, _)| *left == 0) {
+            pass(leaving);
         }
     }
+    waiting.into_iter().for_each(|(_, leaving)| pass(leaving));
+    drop(leave);
+    last.join().expect("no panic");
     for thread in answers {
         drop(thread.join());
     }

@@ -74,7 +74,6 @@ fn l_1_udp_loss_doubles_and_overtaking_add_up() {
             decoded.exits(0);
             let seqs: Vec<u64> = lists(&packets(&files))[&1].iter().map(|p| p.0).collect();
             assert!(seqs.iter().copied().eq(0..10_000), "every packet once");
-            assert_eq!(json(&files)["flows"][0]["reordered"], serde_json::Value::Null);
         } else {
             let (stored, all, gone) = said(&done);
             assert_eq!((stored, all, stored + gone), (there, 10_000, 10_000), "{done}");
@@ -158,10 +157,11 @@ fn l_4_the_spool_of_a_killed_sender_is_forwarded_exactly_once() {
     assert!(away.err.contains("no log server at"), "{away}");
     let (blocks, lines) = (fs::read(&spool).expect("there"), fs::read(&index).expect("there"));
     let file = experiments(store.path()).remove(0);
-    let before = stored(&[&file]).0;
     let held =
         decode(&[spool.as_os_str(), "--packets".as_ref(), "--format".as_ref(), "csv".as_ref()]);
     let in_spool = held.out.lines().count() as u64 - 1;
+    let last = held.out.lines().last().and_then(|line| line.split(',').nth(1)?.parse::<u64>().ok());
+    let last = last.expect("a sequence number");
     assert!(in_spool > 1_000, "{in_spool}");
 
     let server = LogServer::listening(&address, store.path(), &[""; 0]);
@@ -188,7 +188,7 @@ fn l_4_the_spool_of_a_killed_sender_is_forwarded_exactly_once() {
     assert!(after.err.contains("its writer was killed"), "{after}");
     let all = lists(&packets(&[&file]));
     let seqs: Vec<u64> = all[&1].iter().map(|packet| packet.0).collect();
-    assert!(seqs.iter().copied().eq(0..before + in_spool), "{before} + {in_spool}, each once");
+    assert!(seqs.iter().copied().eq(0..=last), "up to {last}, each once");
 }
 
 #[test]
@@ -243,9 +243,12 @@ fn l_5_limits_of_the_server_are_named_and_nothing_is_stored_beyond_them() {
         let files = experiments(store.path());
         let size = fs::metadata(&files[0]).expect("there").len();
         assert!((90_000..=100_000).contains(&size), "{size}");
-        let (stored, all, _) = said(&done);
-        assert_eq!(all, 10_000, "{done}");
-        assert_eq!(self::stored(&files).0, stored, "{done}");
+        // What was acknowledged is there, and the rest is counted as lost.
+        let line = done.err.lines().find(|line| line.starts_with("log tcp://")).expect("a summary");
+        let told = line.rsplit(' ').nth(1).and_then(|word| word.parse::<u64>().ok());
+        let told = told.unwrap_or_else(|| panic!("no count in {line:?}"));
+        assert!(told <= stored(&files).0, "{done}");
+        assert!(done.err.contains(&format!("({} records lost)", 10_000 - told)), "{done}");
     });
     let store = temp_dir();
     let server = LogServer::start(store.path(), &["--max-producers", "1"]);

@@ -179,7 +179,7 @@ impl House {
 }
 
 #[test]
-fn hostile_bytes_on_tcp_are_refused_by_name_and_disturb_nobody() {
+fn x_4_hostile_bytes_on_tcp_are_refused_by_name_and_disturb_nobody() {
     let house = House::open("64");
     let server = &house.server;
     let wish = |change: fn(&mut Registration)| {
@@ -287,7 +287,7 @@ fn names_never_lead_out_of_the_directory() {
 }
 
 #[test]
-fn hostile_datagrams_are_dropped_and_disturb_nobody() {
+fn x_4_hostile_datagrams_are_dropped_and_disturb_nobody() {
     let house = House::open("64");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let server = house.server.address;

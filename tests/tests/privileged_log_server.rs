@@ -56,9 +56,9 @@ fn over_a_link_that_goes_down(transport: &str) -> (Output, u64, Vec<PathBuf>, Te
     command.args(["--listen", "10.77.0.2:9003", "--dir"]).arg(store.path());
     let server = LogServer::run(&mut command);
     let mut receiving = pair.sender.command(&program("itg-recv"));
-    let receiver = Receiver::run(receiving.args(["-v", "--listen", "10.77.0.1"]));
+    let receiver = Receiver::run(receiving.args(["-v", "--listen", "127.0.0.1"]));
     let url = format!("{transport}://10.77.0.2");
-    let flow = ["10.77.0.1", "--idt", "constant(500us)", "--size", "64", "--packets", "6000"];
+    let flow = ["127.0.0.1", "--idt", "constant(500us)", "--size", "64", "--packets", "6000"];
     let mut sending = pair.sender.command(&program("itg-send"));
     let sender = Running::start(sending.args(flow).args(["--log-server", &url]));
     drop(receiver.running.line_with(" flows", LIMIT));

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use itg_record::ClockPair;
+use itg_session::ClockReading;
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
@@ -36,6 +37,21 @@ pub fn unix_ns() -> u64 {
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Both clocks now, in a message about to be written. Of three readings the one that took least is used, so
+/// that an interruption between the two clocks does not pass for a step of one of them.
+#[must_use]
+pub fn reading() -> ClockReading {
+    let once = || {
+        let before = monotonic_ns();
+        let unix_ns = unix_ns();
+        let took = monotonic_ns() - before;
+        (took, unix_ns.wrapping_sub(before + took / 2))
+    };
+    let (_, apart) = [once(), once(), once()].into_iter().min().unwrap_or_default();
+    let unix_ns = unix_ns();
+    ClockReading { unix_ns, monotonic_ns: unix_ns.wrapping_sub(apart) }
 }
 
 /// A [`Duration`] from a count of nanoseconds.

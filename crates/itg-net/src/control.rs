@@ -1,17 +1,20 @@
 //! Signalling connections: frames on TCP, and the common parts of both drivers.
 
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::SinkExt;
 use itg_session::{CodecError, MAX_MESSAGE, Message};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_stream::StreamExt;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
-use crate::clock;
+use crate::{clock, sys};
 
 /// How long a peer may take to accept a message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,9 +31,55 @@ pub(crate) enum Heard {
 
 /// A signalling connection.
 pub(crate) struct Channel {
-    framed: Framed<TcpStream, LengthDelimitedCodec>,
-    /// When the last message was read, Unix nanoseconds.
-    heard_unix_ns: u64,
+    framed: Framed<Stamped, LengthDelimitedCodec>,
+}
+
+/// A connection that knows when the bytes read last arrived: by the kernel's stamp, so that it does not
+/// matter when this program gets to read them.
+struct Stamped {
+    stream: TcpStream,
+    arrived_unix_ns: u64,
+}
+
+impl AsyncRead for Stamped {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            let room = buf.initialize_unfilled();
+            let read = || sys::read_stamped(&self.stream, room);
+            match self.stream.try_io(Interest::READABLE, read) {
+                Ok((len, stamp)) => {
+                    self.arrived_unix_ns = stamp.unwrap_or_else(clock::unix_ns);
+                    buf.advance(len);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Stamped {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 impl Channel {
@@ -38,11 +87,14 @@ impl Channel {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY on a signalling connection");
         }
+        if let Err(error) = sys::set_int(&stream, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1) {
+            tracing::debug!(%error, "no kernel stamps on a signalling connection");
+        }
         let codec = LengthDelimitedCodec::builder()
             .little_endian()
             .max_frame_length(MAX_MESSAGE)
             .new_codec();
-        Self { framed: Framed::new(stream, codec), heard_unix_ns: 0 }
+        Self { framed: Framed::new(Stamped { stream, arrived_unix_ns: 0 }, codec) }
     }
 
     /// Waits for the next message. Dropping the future loses nothing.
@@ -53,19 +105,21 @@ impl Channel {
                 Heard::Garbage(CodecError::TooLong)
             }
             Some(Err(error)) => Heard::Lost(error.to_string()),
-            Some(Ok(frame)) => {
-                self.heard_unix_ns = clock::unix_ns();
-                match itg_session::decode(&frame) {
-                    Ok(message) => Heard::Message(message),
-                    Err(error) => Heard::Garbage(error),
-                }
-            }
+            Some(Ok(frame)) => match itg_session::decode(&frame) {
+                Ok(message) => Heard::Message(message),
+                Err(error) => Heard::Garbage(error),
+            },
         }
+    }
+
+    /// When the last byte of what was heard last arrived, or a little later byte: Unix nanoseconds.
+    pub(crate) fn heard_unix_ns(&self) -> u64 {
+        self.framed.get_ref().arrived_unix_ns
     }
 
     /// Writes a message; waits at most five seconds.
     pub(crate) async fn say(&mut self, mut message: Message) -> Result<(), String> {
-        message.stamp(self.heard_unix_ns, clock::unix_ns());
+        message.stamp(self.heard_unix_ns(), clock::reading());
         let bytes = itg_session::encode(&message).map_err(|error| error.to_string())?;
         match timeout(WRITE_TIMEOUT, self.framed.send(Bytes::from(bytes))).await {
             Ok(Ok(())) => Ok(()),

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 
 pub mod clock;
+mod clock_probes;
 mod control;
 mod engine;
 mod frames;
@@ -16,6 +17,7 @@ mod logserver;
 pub mod mmsg;
 pub mod pacing;
 pub mod probe;
+
 mod receiver;
 mod rx;
 mod sender;

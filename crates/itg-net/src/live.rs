@@ -31,7 +31,7 @@ pub struct FlowReading {
     pub received_packets: u64,
     /// Bytes of these packets.
     pub received_bytes: u64,
-    /// Packets that the receiver had not read when it was asked last, about once a second.
+    /// Packets that the receiver had not read when it was asked last, about four times a second.
     pub missing: u64,
     /// Whether the flow has ended.
     pub ended: bool,

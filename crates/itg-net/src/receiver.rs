@@ -1,6 +1,8 @@
 //! A receiver: answers senders on the signalling port, opens data sockets for their flows, and logs
 //! what arrives, for as long as it runs and for many senders at once.
 
+mod ports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,20 +22,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::ports::Sockets;
 use crate::clock;
+use crate::clock_probes::ProbeNotes;
 use crate::control::{Channel, Heard, sleep_until};
 use crate::host;
 use crate::live::FlowLive;
-use crate::log::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl};
+use crate::log::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
 use crate::rx::{Command, RxFlow, RxHandle};
-use crate::socket::{self, SocketError, plain};
+use crate::socket::{SocketError, plain};
+use crate::sys;
 
 /// Flows at the same time, of all senders together.
 const MAX_FLOWS: usize = 65_536;
 /// Senders at the same time.
 const MAX_SESSIONS: usize = 1024;
-/// Data sockets at the same time.
-const MAX_SOCKETS: usize = 1024;
 /// The log that all senders share; the others are those that senders have asked for.
 const COMMON_LOG: usize = 0;
 
@@ -44,6 +47,8 @@ pub struct ReceiverOptions {
     pub listen: SocketAddr,
     /// Data port of flows that do not ask for another one; 0 lets the system choose.
     pub data_port: u16,
+    /// Receive buffer to ask for at each data socket of UDP and ICMP, in bytes; `None` stands for 8 MiB.
+    pub receive_buffer: Option<usize>,
     /// Log of all flows.
     pub log: Option<LogTarget>,
     /// How logs are cut into blocks, and how much of each may be held in memory.
@@ -110,20 +115,6 @@ pub enum BindError {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Data sockets by protocol and the address that was asked for.
-#[derive(Debug, Default)]
-struct Sockets {
-    open: BTreeMap<(Proto, SocketAddr), DataPort>,
-    next_id: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct DataPort {
-    id: usize,
-    port: u16,
-    flows: usize,
 }
 
 /// Places in the table of flows.
@@ -355,6 +346,8 @@ struct Session {
     seed: u64,
     boot_id: String,
     log: SessionLog,
+    /// Where this sender's probes of the clocks are written down.
+    probes: Option<(ProbeNotes, Producer)>,
     records: u64,
     /// Records that the common log had lost before this session.
     lost_before: u64,
@@ -373,6 +366,8 @@ struct Opened {
     slot: usize,
     socket: (Proto, SocketAddr),
     live: Arc<FlowLive>,
+    /// Datagrams that had found a full buffer in this host before.
+    buffer_errors: Option<u64>,
 }
 
 impl Session {
@@ -397,6 +392,7 @@ impl Session {
             seed: 0,
             boot_id: String::new(),
             log: SessionLog::None,
+            probes: None,
             records: 0,
             lost_before: 0,
         }
@@ -424,8 +420,14 @@ impl Session {
                     ReceiverInput::Shutdown(reason.unwrap_or_else(|| "the receiver ends".to_owned()))
                 }
             };
-            if let ReceiverInput::FlowCounted(counts) = &input {
-                self.release(counts);
+            match &input {
+                ReceiverInput::FlowCounted(counts) => self.release(counts),
+                ReceiverInput::Message(Message::Ping { previous: Some(stamps), .. }) => {
+                    if let Some((probes, log)) = &mut self.probes {
+                        probes.take(*stamps, log);
+                    }
+                }
+                _ => {}
             }
             self.machine.handle(clock::machine_ns(), input, &mut out);
             let mut lost = None;
@@ -465,6 +467,14 @@ impl Session {
                 (self.run, self.seed, self.boot_id) = (run, seed, boot_id);
                 self.log = self.choose_log(recv_log);
                 self.lost_before = lock(&self.shared.log).as_ref().map_or(0, Log::lost_records);
+                let notes = match &self.log {
+                    SessionLog::Common => lock(&self.shared.log).as_ref().map(Log::producer),
+                    SessionLog::Own(_, log) => Some(log.producer()),
+                    SessionLog::None | SessionLog::Impossible(_) => None,
+                };
+                let (here, there) = (self.shared.boot_id.clone(), self.boot_id.clone());
+                self.probes =
+                    notes.map(|log| (ProbeNotes::new(self.run.clone(), there, here), log));
             }
             ReceiverOutput::Open(spec) => {
                 let flow = spec.id;
@@ -481,7 +491,12 @@ impl Session {
                 if let Some(opened) = self.flows.get(&totals.flow) {
                     let done =
                         Box::new(move |counts| drop(told.send(ReceiverInput::FlowCounted(counts))));
-                    self.shared.rx.ask(Command::End { slot: opened.slot, totals, done });
+                    let slot = opened.slot;
+                    let before = opened.buffer_errors;
+                    let buffer_errors = sys::buffer_errors()
+                        .zip(before)
+                        .map(|(now, before)| now.saturating_sub(before));
+                    self.shared.rx.ask(Command::End { slot, totals, buffer_errors, done });
                 }
             }
             ReceiverOutput::Abandon { reason } => self.abandon(&reason),
@@ -639,8 +654,11 @@ impl Session {
             introduction,
             socket: Some(data.id),
             replies: None,
+            receive_buffer: data.receive_buffer,
         })));
-        self.flows.insert(flow, Opened { slot, socket: asked, live });
+        // Only datagrams find full buffers.
+        let buffer_errors = data.receive_buffer.and_then(|_| sys::buffer_errors());
+        self.flows.insert(flow, Opened { slot, socket: asked, live, buffer_errors });
         Ok(OpenedFlow { flow, handle, port: data.port })
     }
 
@@ -668,6 +686,9 @@ impl Session {
     }
 
     async fn close_log(&mut self) -> Option<LogSummary> {
+        if let Some((mut probes, mut log)) = self.probes.take() {
+            probes.finish(&mut log);
+        }
         match std::mem::replace(&mut self.log, SessionLog::None) {
             SessionLog::None | SessionLog::Impossible(_) => None,
             SessionLog::Common => {
@@ -704,59 +725,6 @@ impl Session {
                 })
             }
         }
-    }
-}
-
-impl Shared {
-    /// The data socket for a protocol and address, opened if need be.
-    fn data_port(&self, asked: (Proto, SocketAddr)) -> Result<DataPort, SocketError> {
-        let mut sockets = lock(&self.sockets);
-        if let Some(data) = sockets.open.get_mut(&asked) {
-            data.flows += 1;
-            return Ok(*data);
-        }
-        let (proto, at) = asked;
-        if sockets.open.len() >= MAX_SOCKETS {
-            return Err(SocketError::new(
-                format!("receiving {proto} on {at}"),
-                format!("{MAX_SOCKETS} data sockets are open already: let flows share ports"),
-            ));
-        }
-        let socket = socket::open_receiver(proto, at)?;
-        let port = match proto {
-            Proto::Icmp => 0,
-            _ => {
-                let bound = socket.local_addr().ok().and_then(|address| address.as_socket());
-                bound.map_or_else(|| at.port(), |address| address.port())
-            }
-        };
-        let id = sockets.next_id;
-        sockets.next_id += 1;
-        self.rx.ask(match proto {
-            Proto::Udp | Proto::Icmp => {
-                Command::Datagrams { id, socket, proto, v6: at.is_ipv6(), owner: None }
-            }
-            Proto::Tcp | Proto::Sctp | Proto::Dccp => Command::Listener { id, socket, proto },
-        });
-        let data = DataPort { id, port, flows: 1 };
-        sockets.open.insert(asked, data);
-        Ok(data)
-    }
-
-    /// Takes a flow off its socket, which is closed when nobody uses it, and frees its slot.
-    fn give_back(&self, opened: &Opened) {
-        {
-            let mut sockets = lock(&self.sockets);
-            if let Some(data) = sockets.open.get_mut(&opened.socket) {
-                data.flows -= 1;
-                if data.flows == 0 {
-                    let id = data.id;
-                    sockets.open.remove(&opened.socket);
-                    self.rx.ask(Command::CloseSocket { id });
-                }
-            }
-        }
-        lock(&self.slots).free.push(opened.slot);
     }
 }
 

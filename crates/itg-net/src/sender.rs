@@ -14,14 +14,15 @@ use itg_core::flow::{Flow, Meter, Proto};
 use itg_core::payload::Content;
 use itg_record::{FlowEnd, FlowInfo, Note, Side};
 use itg_session::{
-    ErrorKind, FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow, Phase, SenderConfig,
-    SenderInput, SenderOutput, SenderSession, SessionError, Timeouts,
+    ErrorKind, FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow, Phase, ProbeStamps,
+    SenderConfig, SenderInput, SenderOutput, SenderSession, SessionError, Timeouts,
 };
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock;
+use crate::clock_probes::ProbeNotes;
 use crate::control::{Channel, Heard, sleep_until};
 use crate::engine::{Engine, StopSignal, TxEnded, TxFlow};
 use crate::host;
@@ -35,6 +36,10 @@ use crate::socket::{self, DataSocket};
 const START_MARGIN_NS: u64 = 100_000_000;
 /// Packets that are counted at most to tell how many an overloaded flow did not send.
 const MOST_COUNTED: usize = 10_000_000;
+/// Pings that compare the clocks, one after the other, before the run and behind it.
+const CLOCK_BURST: u32 = 16;
+/// Between two pings while packets flow: 250 ms.
+const PING_EVERY_NS: u64 = 250_000_000;
 /// How long a receiver's signalling port may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -113,6 +118,8 @@ enum Report {
     Output(SenderOutput),
     /// The receiver's boot id.
     Welcomed(String),
+    /// The clocks were compared.
+    Probed(ProbeStamps),
 }
 
 /// A session as the run sees it.
@@ -121,6 +128,8 @@ struct Peer {
     inputs: mpsc::UnboundedSender<SenderInput>,
     stage: Stage,
     boot_id: String,
+    /// From `Welcome` on.
+    probes: Option<ProbeNotes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,14 +232,16 @@ impl Run {
                         .map(|flow| flow.flow.spec().clone())
                         .collect(),
                     recv_log: job.recv_log.clone(),
-                    timeouts: Timeouts::default(),
+                    burst: CLOCK_BURST,
+                    timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::default() },
                 };
                 let (inputs, told) = mpsc::unbounded_channel();
                 let lives = specs_of(&job, &peer_of, index)
                     .map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live)))
                     .collect();
                 tasks.spawn(converse(index, address, config, lives, told, reports.clone()));
-                Peer { address, inputs, stage: Stage::Agreeing, boot_id: String::new() }
+                let (stage, boot_id) = (Stage::Agreeing, String::new());
+                Peer { address, inputs, stage, boot_id, probes: None }
             })
             .collect();
         let outcome = SendOutcome {
@@ -303,21 +314,35 @@ impl Run {
             }
         }
         while self.tasks.join_next().await.is_some() {}
-        self.notes = None;
+        if let Some(mut log) = self.notes.take() {
+            self.peers.iter_mut().filter_map(|peer| peer.probes.as_mut()).for_each(|probes| {
+                probes.finish(&mut log);
+            });
+        }
         Ok(())
     }
 
     fn on_report(&mut self, index: usize, report: Report) -> std::io::Result<()> {
         let output = match report {
             Report::Welcomed(boot_id) => {
-                self.peers[index].boot_id = boot_id;
+                let peer = &mut self.peers[index];
+                let run = self.job.run.clone();
+                peer.probes = Some(ProbeNotes::new(run, host::boot_id(), boot_id.clone()));
+                peer.boot_id = boot_id;
+                return Ok(());
+            }
+            Report::Probed(stamps) => {
+                if let (Some(probes), Some(log)) = (&mut self.peers[index].probes, &mut self.notes)
+                {
+                    probes.take(stamps, log);
+                }
                 return Ok(());
             }
             Report::Output(output) => output,
         };
         match output {
-            // Written by the session's own task.
-            SenderOutput::Send(_) => {}
+            // What the session's own task has written or passed on.
+            SenderOutput::Send(_) | SenderOutput::Clock { .. } => {}
             SenderOutput::Ready { flows, refused } => {
                 for (flow, reason) in refused {
                     let place = self.place_of[&flow];
@@ -339,8 +364,6 @@ impl Run {
                 flow.totals = Some(totals);
                 flow.counts = counts;
             }
-            // The report's estimate of clock offsets is built on these; see the decoder's issue.
-            SenderOutput::Clock { .. } => {}
             SenderOutput::LogStored(summary) => {
                 self.outcome.remote_logs.push((self.peers[index].address, summary));
             }
@@ -430,6 +453,7 @@ impl Run {
             introduction: None,
             socket: None,
             replies: Some(log_index(place)),
+            receive_buffer: None,
         })));
         let v6 = data.remote.is_ipv6();
         rx.ask(match spec.proto {
@@ -543,13 +567,16 @@ impl Run {
                 received_bytes: None,
                 log_lost_records: 0,
                 socket_drops: None,
+                buffer_errors: None,
+                receive_buffer: None,
                 reason: totals.reason.clone(),
             }));
         }
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();
             let done = Box::new(move |counts| drop(replied.send(counts)));
-            rx.ask(Command::End { slot: place, totals: totals.clone(), done });
+            let (slot, totals) = (place, totals.clone());
+            rx.ask(Command::End { slot, totals, buffer_errors: None, done });
             self.awaited += 1;
         }
         tell(&self.peers[self.peer_of[place]], SenderInput::FlowEnded(totals));
@@ -597,6 +624,8 @@ async fn converse(
     };
     let mut input = first;
     let mut out = Vec::new();
+    // The receiver gets the stamps of each probe with the next one, for its own log.
+    let mut probed = None;
     loop {
         match &input {
             SenderInput::Message(Message::Welcome { boot_id, .. }) => {
@@ -615,8 +644,9 @@ async fn converse(
         let mut lost = None;
         for output in out.drain(..) {
             match output {
-                SenderOutput::Send(message) => {
-                    if matches!(message, Message::Ping { .. }) {
+                SenderOutput::Send(mut message) => {
+                    if let Message::Ping { previous, .. } = &mut message {
+                        *previous = probed.take();
                         lives.values().for_each(|live| live.asking());
                     }
                     if let Some(channel) = &mut channel
@@ -624,6 +654,13 @@ async fn converse(
                     {
                         lost = channel.say(message).await.err();
                     }
+                }
+                SenderOutput::Clock { ping_sent, received_unix_ns, replied } => {
+                    let arrived_unix_ns = channel.as_ref().map_or(0, Channel::heard_unix_ns);
+                    let stamps =
+                        ProbeStamps { sent: ping_sent, received_unix_ns, replied, arrived_unix_ns };
+                    probed = Some(stamps);
+                    report(Report::Probed(stamps));
                 }
                 other => report(Report::Output(other)),
             }

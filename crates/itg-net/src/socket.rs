@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::sys;
 
-/// Receive buffer asked for: what a burst of some 10 000 small packets needs.
+/// Receive buffer asked for unless told otherwise: what a burst of some 10 000 small packets needs.
 const RECEIVE_BUFFER: usize = 8 << 20;
 /// Send buffer asked for.
 const SEND_BUFFER: usize = 2 << 20;
@@ -265,8 +265,12 @@ fn pass_only(socket: &Socket, v6: bool, icmp_type: u8) -> io::Result<()> {
     }
 }
 
-/// A receiver's socket for one protocol and port.
-pub(crate) fn open_receiver(proto: Proto, at: SocketAddr) -> Result<Socket, SocketError> {
+/// A receiver's socket for one protocol and port; `buffer` is the receive buffer to ask for, in bytes.
+pub(crate) fn open_receiver(
+    proto: Proto,
+    at: SocketAddr,
+    buffer: Option<usize>,
+) -> Result<Socket, SocketError> {
     let what = format!("receiving {proto} on {at}");
     let fail = |error: io::Error| SocketError::io(what.clone(), &error);
     let domain = Domain::for_address(at);
@@ -294,7 +298,7 @@ pub(crate) fn open_receiver(proto: Proto, at: SocketAddr) -> Result<Socket, Sock
     if matches!(proto, Proto::Tcp | Proto::Sctp | Proto::Dccp) {
         socket.set_reuse_address(true).map_err(fail)?;
     } else {
-        enlarge(&socket, true);
+        ask_for_buffer(&socket, true, buffer.unwrap_or(RECEIVE_BUFFER));
         ask_for_stamps(&socket).map_err(fail)?;
     }
     let mut bind_to = at;
@@ -327,13 +331,14 @@ pub(crate) fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for a large buffer; beyond the system's limit only root gets it.
+/// Asks for a large buffer.
 pub(crate) fn enlarge(socket: &Socket, receive: bool) {
-    let (size, force) = if receive {
-        (RECEIVE_BUFFER, libc::SO_RCVBUFFORCE)
-    } else {
-        (SEND_BUFFER, libc::SO_SNDBUFFORCE)
-    };
+    ask_for_buffer(socket, receive, if receive { RECEIVE_BUFFER } else { SEND_BUFFER });
+}
+
+/// Asks for a buffer of this many bytes; beyond the system's limit only root gets it.
+fn ask_for_buffer(socket: &Socket, receive: bool, size: usize) {
+    let force = if receive { libc::SO_RCVBUFFORCE } else { libc::SO_SNDBUFFORCE };
     let bytes = i32::try_from(size).unwrap_or(i32::MAX);
     if sys::set_int(socket, libc::SOL_SOCKET, force, bytes).is_ok() {
         return;

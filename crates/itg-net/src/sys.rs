@@ -97,3 +97,65 @@ pub(crate) fn set_fifo(on: bool) -> std::io::Result<()> {
     let result = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
+
+/// Reads from a connection, with the kernel's stamp of the last bytes read (Unix nanoseconds) where it has
+/// one. The stamp is never earlier than those bytes: of joined segments the kernel keeps the last one's.
+pub(crate) fn read_stamped(
+    socket: &impl AsFd,
+    into: &mut [u8],
+) -> std::io::Result<(usize, Option<u64>)> {
+    let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
+    let mut parts = [std::io::IoSliceMut::new(into)];
+    let read = nix::sys::socket::recvmsg::<()>(
+        socket.as_fd().as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        nix::sys::socket::MsgFlags::empty(),
+    )?;
+    let stamp = read.cmsgs()?.find_map(|message| match message {
+        nix::sys::socket::ControlMessageOwned::ScmTimestampns(at) => {
+            Some(at.tv_sec().unsigned_abs() * 1_000_000_000 + at.tv_nsec().unsigned_abs())
+        }
+        _ => None,
+    });
+    Ok((read.bytes, stamp))
+}
+
+/// Datagrams that found a full receive buffer, at all UDP sockets of this network namespace since it was made.
+pub(crate) fn buffer_errors() -> Option<u64> {
+    let v4 = std::fs::read_to_string("/proc/thread-self/net/snmp").ok()?;
+    // A host without IPv6 has no such file.
+    let v6 = std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
+    buffer_errors_in(&v4, &v6)
+}
+
+fn buffer_errors_in(v4: &str, v6: &str) -> Option<u64> {
+    let mut udp = v4.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (udp.next()?, udp.next()?);
+    let mut columns = names.split_ascii_whitespace().zip(values.split_ascii_whitespace());
+    let (_, v4) = columns.find(|(name, _)| *name == "RcvbufErrors")?;
+    let v6 = v6.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"));
+    Some(v4.parse::<u64>().ok()? + v6.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffer_errors_are_found_by_name() {
+        let v4 = "Tcp: RtoAlgorithm\nTcp: 1\nUdp: InDatagrams NoPorts InErrors RcvbufErrors\n\
+                  Udp: 10 1 2 3\nUdpLite: InDatagrams RcvbufErrors\nUdpLite: 0 9\n";
+        let v6 = "Udp6InErrors                    \t5\nUdp6RcvbufErrors                \t40\n";
+        for (v4, v6, want) in [
+            (v4, v6, Some(43)),
+            (v4, "", Some(3)),
+            ("Udp: RcvbufErrors\nUdp: x\n", v6, None),
+            ("Udp: NoPorts\nUdp: 1\n", v6, None),
+            ("", v6, None),
+        ] {
+            assert_eq!(buffer_errors_in(v4, v6), want, "{v4:?} {v6:?}");
+        }
+        assert!(buffer_errors().is_some());
+    }
+}

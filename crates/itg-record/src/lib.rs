@@ -32,7 +32,7 @@ pub use build::{LogBuilder, note_block};
 pub use columns::{COLUMNS_SCHEMA, ColumnsError, MAX_RECORDS_PER_BYTE};
 pub use compact::{Rewrite, compact, expand};
 pub use facts::BlockFacts;
-pub use note::{ClockPair, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side};
+pub use note::{ClockPair, ClockProbe, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side};
 pub use read::{Cause, Damage, Item, LogReader};
 pub use record::{Kind, RECORD_LEN, Record, flag};
 pub use records::{PackedRecords, Records};

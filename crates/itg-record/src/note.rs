@@ -24,6 +24,8 @@ pub enum Note {
     FlowEnd(FlowEnd),
     /// What the clocks say, about once a second.
     Clock(ClockPair),
+    /// A two-way probe of the clocks of sender and receiver.
+    Probe(ClockProbe),
     /// The log is complete: the last block.
     End(LogEnd),
 }
@@ -115,6 +117,13 @@ pub struct FlowEnd {
     pub log_lost_records: u64,
     /// Packets that the kernel dropped at the socket.
     pub socket_drops: Option<u64>,
+    /// Datagrams that found a full buffer at any socket of the host (of its network namespace) while the flow
+    /// ran; `None` where it is not counted, and in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer_errors: Option<u64>,
+    /// Receive buffer that the kernel granted the socket, in bytes of kernel memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_buffer: Option<u64>,
     /// Why the flow ended, for people.
     pub reason: String,
 }
@@ -130,6 +139,32 @@ pub struct ClockPair {
     pub max_error_ns: Option<u64>,
     /// Whether the kernel takes its clock for synchronised.
     pub synchronised: Option<bool>,
+}
+
+/// Four instants that compare the clocks of two hosts: a message of the sender and its answer.
+///
+/// Both sides log the same probes. Nanoseconds; Unix times are stamped by the kernel on arrival where it
+/// does so, monotonic times are `CLOCK_MONOTONIC`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockProbe {
+    /// Run id in hexadecimal.
+    pub run: String,
+    /// Boot id of the sender's host: whose clock the sender's is.
+    pub sender_boot_id: String,
+    /// Boot id of the receiver's host.
+    pub receiver_boot_id: String,
+    /// The message left, Unix time of the sender.
+    pub sent_unix_ns: u64,
+    /// The same instant, monotonic time of the sender.
+    pub sent_monotonic_ns: u64,
+    /// It arrived, Unix time of the receiver.
+    pub received_unix_ns: u64,
+    /// The answer left, Unix time of the receiver.
+    pub replied_unix_ns: u64,
+    /// The same instant, monotonic time of the receiver.
+    pub replied_monotonic_ns: u64,
+    /// The answer arrived, Unix time of the sender.
+    pub arrived_unix_ns: u64,
 }
 
 /// The totals of a complete log.

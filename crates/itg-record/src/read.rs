@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::account::{Account, Verdict};
 use crate::block::{Block, Body};
 use crate::note::Note;
-use crate::survey::Checked;
 use crate::records::Records;
 use crate::scan::{Gap, Looks, Piece, Scan};
+use crate::survey::Checked;
 
 /// Something in a log that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -49,8 +49,8 @@ pub use codec::{CodecError, decode, encode};
 pub use difference::{Difference, explain};
 pub use error::{ErrorKind, Phase, SessionError};
 pub use message::{
-    FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH,
-    OpenReply, OpenedFlow, PONG_FLOWS, VERSION,
+    ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, MAX_MESSAGE, Message,
+    OPEN_BATCH, OpenReply, OpenedFlow, PONG_FLOWS, ProbeStamps, VERSION,
 };
 pub use receiver::{ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession};
 pub use sender::{SenderConfig, SenderInput, SenderOutput, SenderSession};

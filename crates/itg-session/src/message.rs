@@ -94,19 +94,21 @@ pub enum Message {
     Ping {
         /// Number of the ping in its session, from 0.
         n: u64,
-        /// Sent, Unix nanoseconds of the sender's clock.
-        sent_unix_ns: u64,
+        /// When it was sent, by the sender's clocks.
+        sent: ClockReading,
+        /// The stamps of the latest ping whose answer has come, for the receiver's log.
+        previous: Option<ProbeStamps>,
     },
     /// Receiver: the answer to [`Message::Ping`].
     Pong {
         /// Number of the ping.
         n: u64,
         /// Copied from the ping.
-        ping_sent_unix_ns: u64,
-        /// When the ping was read, Unix nanoseconds of the receiver's clock.
+        ping_sent: ClockReading,
+        /// When the ping arrived, Unix nanoseconds of the receiver's clock.
         received_unix_ns: u64,
-        /// When this answer was sent, Unix nanoseconds of the receiver's clock.
-        sent_unix_ns: u64,
+        /// When this answer was sent, by the receiver's clocks.
+        sent: ClockReading,
         /// What has arrived so far, for progress lines; at most [`PONG_FLOWS`] flows.
         arrived: Vec<FlowArrivals>,
     },
@@ -140,22 +142,44 @@ impl Message {
         }
     }
 
-    /// Puts wall-clock stamps into a ping or a pong that is about to be written; other messages stay
-    /// as they are.
+    /// Puts the time into a ping or a pong that is about to be written; other messages stay as they
+    /// are.
     ///
-    /// The machines know no wall clock and leave these fields 0 (and a pong's arrivals empty). `received_unix_ns` is when the
-    /// message that is being answered was read (used in pongs only), `now_unix_ns` is now; both in
-    /// Unix nanoseconds of this host.
-    pub const fn stamp(&mut self, received_unix_ns: u64, now_unix_ns: u64) {
+    /// The machines know no wall clock and leave these fields 0 (and a pong's arrivals empty).
+    /// `received_unix_ns` is when the message that is being answered arrived, in Unix nanoseconds of
+    /// this host (used in pongs only); `now` is now.
+    pub const fn stamp(&mut self, received_unix_ns: u64, now: ClockReading) {
         match self {
-            Self::Ping { sent_unix_ns, .. } => *sent_unix_ns = now_unix_ns,
-            Self::Pong { received_unix_ns: received, sent_unix_ns, .. } => {
+            Self::Ping { sent, .. } => *sent = now,
+            Self::Pong { received_unix_ns: received, sent, .. } => {
                 *received = received_unix_ns;
-                *sent_unix_ns = now_unix_ns;
+                *sent = now;
             }
             _ => {}
         }
     }
+}
+
+/// The two clocks of a host at one instant. Only setting the clock changes their difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockReading {
+    /// Unix time in nanoseconds.
+    pub unix_ns: u64,
+    /// Monotonic time in nanoseconds.
+    pub monotonic_ns: u64,
+}
+
+/// A ping and its answer: four instants on two hosts' clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeStamps {
+    /// The ping left, by the sender's clocks.
+    pub sent: ClockReading,
+    /// It arrived, Unix nanoseconds of the receiver.
+    pub received_unix_ns: u64,
+    /// The answer left, by the receiver's clocks.
+    pub replied: ClockReading,
+    /// It arrived, Unix nanoseconds of the sender.
+    pub arrived_unix_ns: u64,
 }
 
 /// What became of the wish to open a flow.
@@ -244,21 +268,23 @@ mod tests {
 
     #[test]
     fn only_pings_and_pongs_are_stamped() {
-        let mut ping = Message::Ping { n: 3, sent_unix_ns: 0 };
-        ping.stamp(1, 2);
-        assert_eq!(ping, Message::Ping { n: 3, sent_unix_ns: 2 });
-        let pong = |received_unix_ns, sent_unix_ns| Message::Pong {
+        let now = ClockReading { unix_ns: 2, monotonic_ns: 1 };
+        let ping = |sent| Message::Ping { n: 3, sent, previous: None };
+        let mut question = ping(ClockReading::default());
+        question.stamp(1, now);
+        assert_eq!(question, ping(now));
+        let pong = |received_unix_ns, sent| Message::Pong {
             n: 3,
-            ping_sent_unix_ns: 9,
+            ping_sent: ClockReading { unix_ns: 9, monotonic_ns: 8 },
             received_unix_ns,
-            sent_unix_ns,
+            sent,
             arrived: Vec::new(),
         };
-        let mut answer = pong(0, 0);
-        answer.stamp(1, 2);
-        assert_eq!(answer, pong(1, 2));
+        let mut answer = pong(0, ClockReading::default());
+        answer.stamp(1, now);
+        assert_eq!(answer, pong(1, now));
         let mut bye = Message::Bye;
-        bye.stamp(1, 2);
+        bye.stamp(1, now);
         assert_eq!(bye, Message::Bye);
     }
 }

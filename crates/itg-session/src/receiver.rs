@@ -18,7 +18,8 @@ use itg_core::units::format_duration_ns;
 use crate::codec::CodecError;
 use crate::difference::number;
 use crate::message::{
-    FlowCounts, FlowTotals, LogSummary, MAGIC, Message, OPEN_BATCH, OpenReply, VERSION,
+    ClockReading, FlowCounts, FlowTotals, LogSummary, MAGIC, Message, OPEN_BATCH, OpenReply,
+    VERSION,
 };
 use crate::timeouts::Timeouts;
 
@@ -236,12 +237,12 @@ impl ReceiverSession {
             }
 
             // Signs of life
-            (_, I::Message(M::Ping { n, sent_unix_ns })) => {
+            (_, I::Message(M::Ping { n, sent, previous: _ })) => {
                 out.push(ReceiverOutput::Send(M::Pong {
                     n,
-                    ping_sent_unix_ns: sent_unix_ns,
+                    ping_sent: sent,
                     received_unix_ns: 0,
-                    sent_unix_ns: 0,
+                    sent: ClockReading::default(),
                     arrived: Vec::new(),
                 }));
             }

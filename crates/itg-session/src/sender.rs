@@ -17,7 +17,7 @@ use itg_core::units::format_duration_ns;
 use crate::codec::CodecError;
 use crate::difference::number;
 use crate::error::{ErrorKind, Phase, SessionError};
-use crate::message::{FlowCounts, FlowTotals, MAGIC, Message, OpenReply, VERSION};
+use crate::message::{ClockReading, FlowCounts, FlowTotals, MAGIC, Message, OpenReply, VERSION};
 use ledger::Ledger;
 
 pub use interface::{SenderConfig, SenderInput, SenderOutput};
@@ -40,6 +40,8 @@ enum State {
     Starting,
     /// Packets flow.
     Running,
+    /// Every flow is accounted for; compares the clocks once more.
+    Comparing,
     /// Waits for `ByeAck`.
     Closing,
     /// The receiver is lost; waits for the driver's totals.
@@ -54,6 +56,8 @@ struct Link {
     ping_every_ns: u64,
     next_ping_ns: u64,
     pings: u64,
+    /// Pings that are still to be sent as soon as the one before is answered.
+    burst: u32,
     heard_ns: u64,
 }
 
@@ -144,7 +148,7 @@ impl SenderSession {
 
             // The end
             // A count that came after its deadline, when all others had come.
-            (S::Closing, I::Message(M::FlowCounted(counts)))
+            (S::Comparing | S::Closing, I::Message(M::FlowCounted(counts)))
                 if self.flows.is_settled(counts.flow) => {}
             (S::Closing, I::Message(M::ByeAck { log })) => {
                 out.extend(log.map(SenderOutput::LogStored));
@@ -156,13 +160,11 @@ impl SenderSession {
             (S::Salvaging(_), I::FlowEnded(totals)) => self.on_salvaged(totals, out),
 
             // Signs of life
-            (
-                _,
-                I::Message(M::Pong {
-                    n, ping_sent_unix_ns, received_unix_ns, sent_unix_ns, ..
-                }),
-            ) if self.live_link().is_some_and(|link| n < link.pings) => {
-                out.push(SenderOutput::Clock { ping_sent_unix_ns, received_unix_ns, sent_unix_ns });
+            (_, I::Message(M::Pong { n, ping_sent, received_unix_ns, sent, .. }))
+                if self.live_link().is_some_and(|link| n < link.pings) =>
+            {
+                out.push(SenderOutput::Clock { ping_sent, received_unix_ns, replied: sent });
+                self.on_pong(now_ns, n, out);
             }
 
             // What ends a session early
@@ -192,7 +194,7 @@ impl SenderSession {
                 let text = format!("the receiver sent {} out of turn", message.name());
                 self.break_off(now_ns, ErrorKind::Protocol, text, out);
             }
-            (S::Closing, I::Stop { .. }) => {}
+            (S::Comparing | S::Closing, I::Stop { .. }) => {}
             (_, I::Stop { reason }) => {
                 self.say_bye(out);
                 self.fail(ErrorKind::Interrupted, reason, out);
@@ -242,8 +244,10 @@ impl SenderSession {
         let every = self.config.timeouts.ping_ns.min(control_timeout_ns / 4).max(MIN_PING_NS);
         self.link = Some(Link {
             ping_every_ns: every,
-            next_ping_ns: now_ns.saturating_add(every),
+            // A burst starts at once.
+            next_ping_ns: now_ns.saturating_add(if self.config.burst > 0 { 0 } else { every }),
             pings: 0,
+            burst: self.config.burst,
             heard_ns: now_ns,
         });
         self.ask_next(now_ns, out);
@@ -315,10 +319,43 @@ impl SenderSession {
     }
 
     fn leave_if_all_settled(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
-        if self.flows.all_settled() {
-            out.push(SenderOutput::Send(Message::Bye));
-            self.enter(State::Closing, now_ns, self.config.timeouts.bye_ns);
+        if !self.flows.all_settled() {
+            return;
         }
+        if let Some(link) = &mut self.link
+            && self.config.burst > 0
+        {
+            link.burst = self.config.burst;
+            self.enter(State::Comparing, now_ns, self.config.timeouts.compare_ns);
+            self.ping(now_ns, out);
+        } else {
+            self.leave(now_ns, out);
+        }
+    }
+
+    fn leave(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        out.push(SenderOutput::Send(Message::Bye));
+        self.enter(State::Closing, now_ns, self.config.timeouts.bye_ns);
+    }
+
+    /// A burst goes on with the answer to its latest ping.
+    fn on_pong(&mut self, now_ns: u64, n: u64, out: &mut Vec<SenderOutput>) {
+        let Some(link) = &self.link else { return };
+        match (link.burst, &self.state) {
+            _ if n + 1 < link.pings => {}
+            (0, State::Comparing) => self.leave(now_ns, out),
+            (0, _) | (_, State::Closing) => {}
+            _ => self.ping(now_ns, out),
+        }
+    }
+
+    fn ping(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
+        let Some(link) = &mut self.link else { return };
+        let sent = ClockReading::default();
+        out.push(SenderOutput::Send(Message::Ping { n: link.pings, sent, previous: None }));
+        link.pings += 1;
+        link.burst = link.burst.saturating_sub(1);
+        link.next_ping_ns = now_ns.saturating_add(link.ping_every_ns);
     }
 
     fn on_time(&mut self, now_ns: u64, out: &mut Vec<SenderOutput>) {
@@ -330,15 +367,14 @@ impl SenderSession {
             return self.break_off(now_ns, ErrorKind::Vanished, text, out);
         }
         if self.until.is_some_and(|until| until <= now_ns) {
-            return self.on_phase_timeout(out);
+            return match self.state {
+                State::Comparing => self.leave(now_ns, out),
+                _ => self.on_phase_timeout(out),
+            };
         }
         self.miss_counts(now_ns, out);
-        if let Some(link) = &mut self.link
-            && link.next_ping_ns <= now_ns
-        {
-            out.push(SenderOutput::Send(Message::Ping { n: link.pings, sent_unix_ns: 0 }));
-            link.pings += 1;
-            link.next_ping_ns = now_ns.saturating_add(link.ping_every_ns);
+        if self.link.as_ref().is_some_and(|link| link.next_ping_ns <= now_ns) {
+            self.ping(now_ns, out);
         }
     }
 
@@ -398,7 +434,7 @@ impl SenderSession {
                 );
                 return self.finish(SenderOutput::Failed(error), out);
             }
-            State::Connecting | State::Over => return,
+            State::Connecting | State::Comparing | State::Over => return,
         };
         self.count_without_receiver(out);
         if polite {
@@ -484,7 +520,7 @@ impl SenderSession {
             State::Arming => Phase::Arm,
             State::Starting => Phase::Start,
             State::Running | State::Salvaging(_) => Phase::Run,
-            State::Closing | State::Over => Phase::Leave,
+            State::Comparing | State::Closing | State::Over => Phase::Leave,
         }
     }
 

@@ -16,6 +16,8 @@ pub struct Timeouts {
     pub started_ns: u64,
     /// Sender: from the end of a flow to its `FlowCounted`. Default 10 s.
     pub counts_ns: u64,
+    /// Sender: for the pings that compare the clocks behind the run. Default 300 ms.
+    pub compare_ns: u64,
     /// Sender: from `Bye` to `ByeAck`. Default 5 s.
     pub bye_ns: u64,
     /// Sender: from `StopFlows` until the driver has reported the end of each flow. Default 5 s.
@@ -46,6 +48,7 @@ impl Default for Timeouts {
             armed_ns: 10 * SECOND,
             started_ns: 5 * SECOND,
             counts_ns: 10 * SECOND,
+            compare_ns: 300_000_000,
             bye_ns: 5 * SECOND,
             stop_ns: 5 * SECOND,
             ping_ns: SECOND,

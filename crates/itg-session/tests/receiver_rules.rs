@@ -4,9 +4,14 @@
 mod samples;
 
 use itg_session::{
-    CodecError, Message, ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, Timeouts,
+    ClockReading, CodecError, Message, ReceiverConfig, ReceiverInput, ReceiverOutput,
+    ReceiverSession, Timeouts,
 };
 use samples::{SECOND, counts, hello, no, open, reply, totals, welcome};
+
+fn ping(n: u64, unix_ns: u64) -> Message {
+    Message::Ping { n, sent: ClockReading { unix_ns, monotonic_ns: 0 }, previous: None }
+}
 
 /// A good greeting with one thing changed.
 fn hello_but(change: impl FnOnce(&mut [u8; 4], &mut u16, &mut String, &mut String)) -> Message {
@@ -62,7 +67,7 @@ fn a_receiver_refuses_what_is_against_the_rules() {
     let message = I::Message;
     for (inputs, want) in [
         (vec![message(open([1]))], "Open came before Hello"),
-        (vec![message(Message::Ping { n: 0, sent_unix_ns: 0 })], "Ping came before Hello"),
+        (vec![message(ping(0, 0))], "Ping came before Hello"),
         (vec![message(welcome())], "Welcome came before Hello"),
         (
             vec![I::Garbage(CodecError::TooLong)],
@@ -197,13 +202,13 @@ fn a_receiver_gives_up_a_sender_that_is_silent() {
     said.clear();
     session.handle(last + 5 * SECOND - 1, ReceiverInput::Timer, &mut said);
     assert_eq!(said, [], "too early");
-    let ping = ReceiverInput::Message(Message::Ping { n: 4, sent_unix_ns: 77 });
+    let ping = ReceiverInput::Message(ping(4, 77));
     session.handle(last + 5 * SECOND - 1, ping, &mut said);
     let pong = Message::Pong {
         n: 4,
-        ping_sent_unix_ns: 77,
+        ping_sent: ClockReading { unix_ns: 77, monotonic_ns: 0 },
         received_unix_ns: 0,
-        sent_unix_ns: 0,
+        sent: ClockReading::default(),
         arrived: Vec::new(),
     };
     assert_eq!(said, [ReceiverOutput::Send(pong)]);
@@ -275,8 +280,7 @@ fn a_receiver_does_not_wait_for_ever() {
             let next = session.deadline().expect("not over");
             if pings && next > at + SECOND {
                 at += SECOND;
-                let ping = Message::Ping { n, sent_unix_ns: 0 };
-                session.handle(at, ReceiverInput::Message(ping), &mut said);
+                session.handle(at, ReceiverInput::Message(ping(n, 0)), &mut said);
                 continue;
             }
             at = next;

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use harness::{check_receiver, check_sender_order, log_summary};
 use itg_core::flow::FlowSpec;
 use itg_session::{
-    MAGIC, Message, OPEN_BATCH, OpenReply, ReceiverConfig, ReceiverInput, ReceiverOutput,
-    ReceiverSession, SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts, VERSION,
-    decode,
+    ClockReading, MAGIC, Message, OPEN_BATCH, OpenReply, ReceiverConfig, ReceiverInput,
+    ReceiverOutput, ReceiverSession, SenderConfig, SenderInput, SenderOutput, SenderSession,
+    Timeouts, VERSION, decode,
 };
 use messages::any_message;
 use proptest::prelude::*;
@@ -72,6 +72,7 @@ fn sender() -> SenderSession {
         boot_id: "b".to_owned(),
         flows: (0..FLOWS).map(FlowSpec::new).collect(),
         recv_log: None,
+        burst: 2,
         timeouts: Timeouts::default(),
     })
 }
@@ -103,13 +104,15 @@ fn next_for_receiver(said: &[ReceiverOutput], turn: usize) -> ReceiverInput {
         (false, _, false) if turn % 3 == 1 => I::FlowOpened(reply(pick(&opens))),
         (false, _, false) => I::Message(M::Start { epoch_unix_ns: 0 }),
         (false, _, true) => match turn % 4 {
-            0 => I::Message(M::Ping { n: 0, sent_unix_ns: 0 }),
+            0 => I::Message(M::Ping { n: 0, sent: ClockReading::default(), previous: None }),
             1 if !ended.is_empty() => I::FlowCounted(counts(pick(&ended))),
             2 if ended.len() == opens.len() => I::Message(M::Bye),
             _ => {
                 let left: Vec<u32> = opens.iter().copied().filter(|f| !ended.contains(f)).collect();
                 match left.as_slice() {
-                    [] => I::Message(M::Ping { n: 0, sent_unix_ns: 0 }),
+                    [] => {
+                        I::Message(M::Ping { n: 0, sent: ClockReading::default(), previous: None })
+                    }
                     left => I::Message(M::FlowEnded(totals(pick(left)))),
                 }
             }

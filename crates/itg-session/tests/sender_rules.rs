@@ -5,8 +5,8 @@ mod samples;
 
 use itg_core::flow::{FlowSpec, Payload};
 use itg_session::{
-    CodecError, ErrorKind, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH, OpenReply, OpenedFlow, Phase,
-    SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts,
+    ClockReading, CodecError, ErrorKind, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH, OpenReply,
+    OpenedFlow, Phase, SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts,
 };
 use samples::{RUN, SECOND, counts, no, open, reply, totals, welcome};
 
@@ -19,7 +19,23 @@ fn sender(flows: Vec<FlowSpec>) -> SenderSession {
         boot_id: "b0".to_owned(),
         flows,
         recv_log: Some("r.itg".to_owned()),
+        burst: 0,
         timeouts: Timeouts::default(),
+    })
+}
+
+fn ping(n: u64) -> Message {
+    Message::Ping { n, sent: ClockReading::default(), previous: None }
+}
+
+fn pong(n: u64) -> SenderInput {
+    let (ping_sent, sent) = (ClockReading::default(), ClockReading::default());
+    SenderInput::Message(Message::Pong {
+        n,
+        ping_sent,
+        received_unix_ns: 0,
+        sent,
+        arrived: Vec::new(),
     })
 }
 
@@ -103,9 +119,9 @@ fn a_sender_says_what_was_wrong() {
                 2,
                 I::Message(Message::Pong {
                     n: 0,
-                    ping_sent_unix_ns: 0,
+                    ping_sent: ClockReading::default(),
                     received_unix_ns: 0,
-                    sent_unix_ns: 0,
+                    sent: ClockReading::default(),
                     arrived: Vec::new(),
                 }),
             ),
@@ -229,9 +245,64 @@ fn pings_follow_the_receivers_patience() {
         session.handle(0, SenderInput::Message(greeting), &mut said);
         assert_eq!(session.deadline(), Some(want), "patience {patience_ns} ns");
         session.handle(want, SenderInput::Timer, &mut said);
-        let ping = Message::Ping { n: 0, sent_unix_ns: 0 };
-        assert_eq!(said.last(), Some(&SenderOutput::Send(ping)), "patience {patience_ns} ns");
+        assert_eq!(said.last(), Some(&SenderOutput::Send(ping(0))), "patience {patience_ns} ns");
     }
+}
+
+#[test]
+fn clocks_are_compared_before_and_behind_the_run() {
+    let mut session = SenderSession::new(SenderConfig {
+        burst: 3,
+        run: RUN.to_owned(),
+        seed: 42,
+        program: String::new(),
+        host: String::new(),
+        boot_id: String::new(),
+        flows: vec![FlowSpec::new(1)],
+        recv_log: None,
+        timeouts: Timeouts::default(),
+    });
+    let mut said = Vec::new();
+    let mut tell = |at, input, session: &mut SenderSession| {
+        let before = said.len();
+        session.handle(at, input, &mut said);
+        let sent = |output: &SenderOutput| match output {
+            SenderOutput::Send(message) => Some(message.clone()),
+            _ => None,
+        };
+        said[before..].iter().filter_map(sent).collect::<Vec<_>>()
+    };
+    tell(0, SenderInput::Connected, &mut session);
+    tell(0, SenderInput::Message(welcome()), &mut session);
+    assert_eq!(session.deadline(), Some(0), "the burst starts at once");
+    assert_eq!(tell(0, SenderInput::Timer, &mut session), [ping(0)]);
+    // Each goes out with the answer to the one before, whatever else is going on.
+    assert_eq!(tell(1, pong(0), &mut session), [ping(1)]);
+    let opened = SenderInput::Message(Message::Opened { flows: vec![reply(1)] });
+    tell(1, opened, &mut session);
+    assert_eq!(tell(2, pong(1), &mut session), [ping(2)]);
+    assert_eq!(tell(3, pong(2), &mut session), []);
+    assert_eq!(session.deadline(), Some(2 + SECOND), "then one a second");
+    tell(4, SenderInput::Armed { epoch_unix_ns: 7 }, &mut session);
+    tell(5, SenderInput::Message(Message::Started), &mut session);
+    assert_eq!(tell(2 + SECOND, SenderInput::Timer, &mut session), [ping(3)]);
+    let at = 3 + SECOND;
+    tell(at, SenderInput::FlowEnded(totals(1)), &mut session);
+    let counted = SenderInput::Message(Message::FlowCounted(counts(1)));
+    assert_eq!(tell(at, counted, &mut session), [ping(4)]);
+    assert_eq!(tell(at, pong(3), &mut session), [], "not the latest");
+    assert_eq!(tell(at, pong(4), &mut session), [ping(5)]);
+    assert_eq!(tell(at, pong(5), &mut session), [ping(6)]);
+    // A receiver that does not answer in time is not waited for.
+    let patience = Timeouts::default().compare_ns;
+    assert_eq!(session.deadline(), Some(at + patience));
+    assert_eq!(tell(at + patience, SenderInput::Timer, &mut session), [Message::Bye]);
+    assert_eq!(tell(at + patience, pong(6), &mut session), []);
+    tell(at + patience, SenderInput::Message(Message::ByeAck { log: None }), &mut session);
+    assert!(session.is_over());
+    let clocks = |output: &&SenderOutput| matches!(output, SenderOutput::Clock { .. });
+    assert_eq!(said.iter().filter(clocks).count(), 7);
+    assert_eq!(said.last(), Some(&SenderOutput::Done));
 }
 
 #[test]

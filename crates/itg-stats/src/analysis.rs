@@ -12,16 +12,20 @@ use itg_core::units::format_duration_ns;
 use itg_record::{FlowEnd, FlowInfo, Kind, Record, Side};
 use serde_json::Map;
 
+use crate::clocks::{Clocks, one_clock};
 use crate::decode::{self, Decoded, Pass};
 use crate::exec::{Executor, Inline};
+use crate::fidelity::Laws;
+use crate::filter::{Attributes, Filter};
 use crate::logs::{Key, Log, LogError, Logs, meter_name, side_name};
-use crate::packets::PacketLine;
+use crate::packets::{PacketLine, Packets};
 use crate::plan::Plan;
 use crate::report::{
-    DelayBasis, FlowIntervals, FlowReport, Intervals, LogDamage, REPORT_SCHEMA, Report,
+    ClockReport, DelayBasis, FlowIntervals, FlowReport, GroupBy, GroupReport, Intervals, LogDamage,
+    REPORT_SCHEMA, Report,
 };
 use crate::series::{Grid, IntervalRow, Series};
-use crate::stats::{Facts, FlowStats, Lane, Setup};
+use crate::stats::{Facts, FlowStats, Lane, PLAN_PACKETS, Setup};
 use crate::total::Totals;
 
 /// Rows of a series beyond which only windows that hold packets are listed.
@@ -34,6 +38,13 @@ pub struct Options {
     pub interval_ns: Option<u64>,
     /// Flow numbers to decode; all when empty.
     pub flows: BTreeSet<u32>,
+    /// Which flows to decode; all when `None`.
+    pub filter: Option<Filter>,
+    /// Packets of a flow whose plan is computed again when the sender's log is not given;
+    /// [`PLAN_PACKETS`] when `None`.
+    pub plan_packets: Option<u64>,
+    /// What to group flows by; no groups when empty.
+    pub by: Vec<GroupBy>,
 }
 
 /// Logs on their way to a report.
@@ -134,17 +145,44 @@ impl<'a> Analysis<'a> {
     /// and flow numbers repeat.
     #[must_use]
     pub fn runs(&self) -> BTreeSet<&str> {
-        let chosen = &self.options.flows;
-        let infos = self.logs.logs.iter().flat_map(|log| log.flows.values());
-        let wanted = infos.filter(|info| chosen.is_empty() || chosen.contains(&info.flow));
-        wanted.map(|info| info.run.as_str()).collect()
+        let mut runs = BTreeSet::new();
+        for log in &self.logs.logs {
+            let side = log.side();
+            let flows = log.flows.iter();
+            let wanted =
+                flows.filter(|(index, _)| self.wants(log, **index, &log.key(**index, side)));
+            runs.extend(wanted.map(|(_, info)| info.run.as_str()));
+        }
+        runs
     }
 
     /// Every packet of the logs, joined over the two sides, in the order of flow, run and sequence
-    /// number. Takes about 200 bytes of memory for each packet.
+    /// number: all at once, 72 bytes each. See [`Analysis::packets_in_order`] for long logs.
     #[must_use]
     pub fn packets(&self) -> Vec<PacketLine> {
-        crate::packets::join(&self.logs.logs, |key| self.wants(key))
+        let mut all = Vec::new();
+        let append = |mut lines: Vec<PacketLine>| {
+            all.append(&mut lines);
+            Ok::<(), std::convert::Infallible>(())
+        };
+        let Ok(()) = self.packets_in_order(&Inline, &|lines| lines, append);
+        all
+    }
+
+    /// Every packet of the logs in the same order, some at a time: `make` makes something of them, on any
+    /// thread, and `each` takes it in order. Memory does not grow with the packets.
+    ///
+    /// # Errors
+    /// The first one of `each`, which ends the listing.
+    pub fn packets_in_order<T: Send, E>(
+        &self,
+        executor: &dyn Executor,
+        make: &(dyn Fn(Vec<PacketLine>) -> T + Sync),
+        mut each: impl FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let wants = |log: &Log<'_>, index: u32, key: &Key| self.wants(log, index, key);
+        let packets = Packets::new(&self.logs.logs, executor, wants);
+        packets.for_each(executor, make, &mut each)
     }
 
     /// The report.
@@ -157,8 +195,10 @@ impl<'a> Analysis<'a> {
     #[must_use]
     pub fn finish_with(&self, executor: &dyn Executor) -> Report {
         let grid = self.grid(executor);
-        let objects = self.decode(grid, executor);
+        let clocks = Clocks::of(&self.logs.logs);
+        let objects = self.decode(grid, &clocks, executor);
         let mut totals = Totals::default();
+        let mut groups: BTreeMap<Vec<String>, Totals> = BTreeMap::new();
         let mut flows = Vec::new();
         let both = [Side::Sender, Side::Receiver]
             .map(|side| objects.places.keys().any(|key| key.side == side))
@@ -167,9 +207,14 @@ impl<'a> Analysis<'a> {
         for (key, object) in objects.in_order() {
             let peer = objects.get(&key.other());
             let facts = facts(object, peer);
-            let report = report(key, object, &facts);
+            let report = report(key, object, &facts, &clocks);
             if objects.counts(key, object) {
                 totals.add(key.flow, &object.stats, &report.metrics, &facts);
+                if !self.options.by.is_empty() {
+                    let values = self.options.by.iter().map(|by| by.value(&report)).collect();
+                    let group = groups.entry(values).or_default();
+                    group.add(key.flow, &object.stats, &report.metrics, &facts);
+                }
             }
             if both {
                 totals.join(&object.stats, peer.is_some(), object.meter(), &facts);
@@ -179,12 +224,19 @@ impl<'a> Analysis<'a> {
         let (total, mut notices) = totals.finish();
         notices.extend(self.log_notices());
         let intervals = grid.map(|grid| intervals(grid, &objects, &mut notices));
+        let groups = groups.into_iter().map(|(values, totals)| {
+            let (total, notices) = totals.finish();
+            let by = self.options.by.iter().map(|by| by.name().to_owned()).zip(values).collect();
+            GroupReport { by, flows: total.flows, metrics: total.metrics, notices }
+        });
+        let groups = (!self.options.by.is_empty()).then(|| groups.collect());
         let mut manifest = Map::new();
         manifest.insert("logs".to_owned(), self.logs.logs.iter().map(Log::manifest).collect());
         Report {
             schema: REPORT_SCHEMA,
             manifest,
             flows,
+            groups,
             total,
             intervals,
             damage: self.logs.damage.clone(),
@@ -192,8 +244,22 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    fn wants(&self, key: &Key) -> bool {
-        self.options.flows.is_empty() || self.options.flows.contains(&key.flow)
+    /// Whether a flow is to be decoded.
+    fn wants(&self, log: &Log<'_>, index: u32, key: &Key) -> bool {
+        let chosen = self.options.flows.is_empty() || self.options.flows.contains(&key.flow);
+        chosen
+            && self.options.filter.as_ref().is_none_or(|filter| {
+                let info = log.flows.get(&index);
+                filter.matches(&Attributes {
+                    flow: key.flow,
+                    proto: info.map_or("", |info| info.spec.proto.name()),
+                    src: info.map_or("", |info| &info.src),
+                    dst: info.map_or("", |info| &info.dst),
+                    profile: info.and_then(|info| info.spec.profile.as_deref()).unwrap_or(""),
+                    side: side_name(key.side),
+                    run: &key.run,
+                })
+            })
     }
 
     /// Windows from the first packet of all flows.
@@ -202,31 +268,36 @@ impl<'a> Analysis<'a> {
         let logs = &self.logs.logs;
         let start_unix_ns = decode::earliest(logs, executor, &|number, side, record| {
             let log = &logs[number];
-            is_counted(log, record)
-                && (self.options.flows.is_empty() || self.wants(&log.key(record.flow, side)))
+            let all = self.options.flows.is_empty() && self.options.filter.is_none();
+            let wanted = || self.wants(log, record.flow, &log.key(record.flow, side));
+            is_counted(log, record) && (all || wanted())
         })?;
         Some(Grid { start_unix_ns, interval_ns })
     }
 
     /// Adds up the records of all logs.
-    fn decode(&self, grid: Option<Grid>, executor: &dyn Executor) -> Objects {
+    fn decode(&self, grid: Option<Grid>, clocks: &Clocks, executor: &dyn Executor) -> Objects {
         let logs = &self.logs.logs;
         let sides: Vec<_> = logs.iter().map(Log::side).collect();
+        let plan_packets = self.options.plan_packets.unwrap_or(PLAN_PACKETS);
+        let basis = Basis { grid, plan_packets };
         let mut objects = Objects::default();
         // Flows without records count too.
         for (number, log) in logs.iter().enumerate() {
             for &index in log.flows.keys() {
-                self.object(&mut objects, (number, index), log, sides[number], grid);
+                self.object(&mut objects, (number, index), log, sides[number], basis);
             }
         }
         let setup = |number: usize, index: u32, lane: Lane| -> Option<Setup> {
             let (log, side) = (&logs[number], sides[number]);
-            self.wants(&log.key(index, side)).then(|| setup(log, index, side, grid, lane))
+            let clock = || log.flows.get(&index).and_then(|info| clocks.correcting(info, side));
+            self.wants(log, index, &log.key(index, side))
+                .then(|| Setup { clock: clock(), ..setup(log, index, side, basis, lane) })
         };
         let pass = Pass { logs, setup: &setup, executor };
         let mut planned = objects.planned(|peer| peer.is_none());
         let mut decoded = pass.run(&planned, true);
-        self.take(&mut objects, &pass, &mut decoded, &planned, &sides, grid);
+        self.take(&mut objects, &pass, &mut decoded, &planned, &sides, basis);
         // Senders that have a log, but no packet of the flow in it.
         planned = objects.planned(|peer| peer.is_some_and(|peer| !peer.stats.has_departures()));
         if !planned.is_empty() {
@@ -256,14 +327,14 @@ impl<'a> Analysis<'a> {
         source: (usize, u32),
         log: &Log<'_>,
         side: Side,
-        grid: Option<Grid>,
+        basis: Basis,
     ) -> Option<&'o mut Object> {
         let key = log.key(source.1, side);
-        if !self.wants(&key) {
+        if !self.wants(log, source.1, &key) {
             return None;
         }
         let place = *objects.places.entry(key).or_insert_with(|| {
-            objects.list.push(Object::new(log, source.1, side, grid));
+            objects.list.push(Object::new(log, source.1, side, basis));
             objects.list.len() - 1
         });
         let object = &mut objects.list[place];
@@ -281,12 +352,12 @@ impl<'a> Analysis<'a> {
         decoded: &mut [Decoded],
         planned: &BTreeSet<(usize, u32)>,
         sides: &[Side],
-        grid: Option<Grid>,
+        basis: Basis,
     ) {
         for (number, flows) in decoded.iter_mut().enumerate() {
             for (index, part) in std::mem::take(flows) {
                 let (log, source) = (&pass.logs[number], (number, index));
-                let object = self.object(objects, source, log, sides[number], grid);
+                let object = self.object(objects, source, log, sides[number], basis);
                 let Some(object) = object.filter(|object| !object.whole) else { continue };
                 if !object.stats.append(part) {
                     // Another log of the same flow, whose packets lie among those of this one.
@@ -324,7 +395,7 @@ impl<'a> Analysis<'a> {
 }
 
 impl Object {
-    fn new(log: &Log<'_>, index: u32, side: Side, grid: Option<Grid>) -> Self {
+    fn new(log: &Log<'_>, index: u32, side: Side, basis: Basis) -> Self {
         let info = log.flows.get(&index).cloned();
         let mut notices = Vec::new();
         match &info {
@@ -342,7 +413,7 @@ impl Object {
                 }
             }
         }
-        let stats = FlowStats::new(setup(log, index, side, grid, Lane::Arrivals));
+        let stats = FlowStats::new(setup(log, index, side, basis, Lane::Arrivals));
         Self { info, end: None, stats, notices, sources: Vec::new(), whole: false }
     }
 
@@ -359,8 +430,15 @@ impl Object {
     }
 }
 
+/// What holds for all flows.
+#[derive(Clone, Copy)]
+struct Basis {
+    grid: Option<Grid>,
+    plan_packets: u64,
+}
+
 /// What is known of a flow of a log before its records are read.
-fn setup(log: &Log<'_>, index: u32, side: Side, grid: Option<Grid>, lane: Lane) -> Setup {
+fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Setup {
     let info = log.flows.get(&index);
     let plan = info.filter(|_| side == Side::Sender || lane != Lane::Arrivals);
     Setup {
@@ -368,8 +446,11 @@ fn setup(log: &Log<'_>, index: u32, side: Side, grid: Option<Grid>, lane: Lane) 
         meter: log.meter(index),
         epoch_unix_ns: info.map(|info| info.epoch_unix_ns).filter(|&ns| ns > 0),
         plan: plan.and_then(|info| Plan::new(&info.spec, info.seed).ok()),
-        grid,
+        laws: info.and_then(|info| Laws::new(&info.spec, info.seed).ok()),
+        grid: basis.grid,
         lane,
+        clock: None,
+        plan_packets: basis.plan_packets,
     }
 }
 
@@ -389,23 +470,35 @@ fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
         sent_packets: told(|end| end.sent_packets),
         skipped_packets: told(|end| end.skipped_packets),
         received_packets: told(|end| end.received_packets),
+        socket_drops: told(|end| end.socket_drops),
+        unlogged: unlogged(object, peer),
         peer: peer.map(|peer| &peer.stats),
     }
 }
 
-fn report(key: &Key, object: &Object, facts: &Facts<'_>) -> FlowReport {
+/// Packets that arrived at the receiver of a flow but are not in its log; `None` where it did not count.
+fn unlogged(object: &Object, peer: Option<&Object>) -> Option<u64> {
+    let receiver = [Some(object), peer].into_iter().flatten();
+    let receiver = receiver.into_iter().find(|object| object.stats.side() == Side::Receiver)?;
+    let end = receiver.end.as_ref()?;
+    let counted = end.received_packets?.saturating_sub(receiver.stats.volume().packets);
+    Some(counted.max(end.log_lost_records))
+}
+
+fn report(key: &Key, object: &Object, facts: &Facts<'_>, clocks: &Clocks) -> FlowReport {
     let info = object.info.as_ref();
     let mut metrics = object.stats.summary(facts);
-    metrics.delay_basis = metrics.delay_ns.map(|_| {
-        let one_clock = info.is_some_and(|info| {
-            !info.sender_boot_id.is_empty() && info.sender_boot_id == info.receiver_boot_id
-        });
-        if one_clock || object.stats.is_round_trip() {
+    let clock = info.and_then(|info| clocks.report(info, object.stats.volume(), key.side));
+    metrics.delay_basis = metrics.delay_ns.map(|delay| {
+        if object.stats.is_round_trip() || info.is_some_and(one_clock) {
             DelayBasis::ONE_CLOCK
+        } else if let Some(clock) = &clock {
+            DelayBasis::corrected(clock.bound_ns, delay.p50)
         } else {
             DelayBasis::TWO_CLOCKS
         }
     });
+    let counted = object.end.as_ref().filter(|_| key.side == Side::Receiver);
     FlowReport {
         flow: key.flow,
         proto: info.map(|info| info.spec.proto.name()),
@@ -417,13 +510,16 @@ fn report(key: &Key, object: &Object, facts: &Facts<'_>) -> FlowReport {
         meter: info.map(|info| meter_name(info.spec.meter)),
         profile: info.and_then(|info| info.spec.profile.clone()),
         metrics,
+        host_buffer_errors: counted.and_then(|end| end.buffer_errors),
+        receive_buffer_bytes: counted.and_then(|end| end.receive_buffer),
         end: object.end.as_ref().map(|end| end.reason.clone()),
-        notices: notices(object),
+        notices: notices(object, clock.as_ref()),
+        clock,
     }
 }
 
 /// What a reader of a flow's figures should know.
-fn notices(object: &Object) -> Vec<String> {
+fn notices(object: &Object, clock: Option<&ClockReport>) -> Vec<String> {
     let Object { end, stats, notices, .. } = object;
     let mut notices = notices.clone();
     let mut note = |count: u64, text: &str| {
@@ -449,9 +545,26 @@ fn notices(object: &Object) -> Vec<String> {
             "arrivals have no kernel time stamp: the time of reading is used",
         );
         note(stats.delay().negative(), "delays are below 0: the clocks of the two hosts disagree");
+        note(
+            end.as_ref()
+                .and_then(|end| end.buffer_errors)
+                .filter(|_| stats.side() == Side::Receiver)
+                .unwrap_or(0),
+            "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket or another's",
+        );
     } else {
         let sent = end.as_ref().and_then(|end| end.sent_packets).unwrap_or(0);
         note(sent.saturating_sub(logged), "packets were sent but are not in the log");
+    }
+    let steps = clock.filter(|clock| !clock.shared).map_or(0, |clock| clock.steps.len() as u64);
+    note(steps, "times a host's clock was set: delays of packets near that are uncertain");
+    if stats.plan_was_cut() {
+        let count = stats.plan_packets();
+        note(
+            count,
+            "packets at the start are all whose plan was computed again: lateness and fidelity \
+             are theirs, the sender's log knows more",
+        );
     }
     note(stats.foreign(), "records are of a kind that this side does not write: they are left out");
     note(stats.replanned(), "packets were planned for another time than the seed gives");

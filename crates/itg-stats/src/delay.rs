@@ -152,6 +152,25 @@ impl DelayStats {
         self.last.zip(later.first).map(|(last, first)| first.abs_diff(last))
     }
 
+    /// The delays.
+    #[must_use]
+    pub const fn distribution(&self) -> &Distribution {
+        &self.delay
+    }
+
+    /// Dᵢ − Dᵢ₋₁, signed.
+    #[must_use]
+    pub const fn variation(&self) -> &Quantiles {
+        &self.variation
+    }
+
+    /// Mean of |Dᵢ − Dᵢ₋₁| in nanoseconds; 0 when there is none.
+    #[must_use]
+    pub fn variation_mean(&self) -> f64 {
+        let pairs = self.variation.count();
+        if pairs == 0 { 0.0 } else { self.variation_sum as f64 / pairs as f64 }
+    }
+
     /// How many delays are known.
     #[must_use]
     pub const fn count(&self) -> u64 {
@@ -186,8 +205,7 @@ impl DelayStats {
     /// Their variation; `None` when no delay is known.
     #[must_use]
     pub fn jitter(&self) -> Option<Jitter> {
-        let pairs = self.variation.count();
-        let mean = if pairs == 0 { 0.0 } else { self.variation_sum as f64 / pairs as f64 };
+        let mean = self.variation_mean();
         let [p99] = self.variation.magnitudes_at([0.99]);
         (self.count() > 0).then_some(Jitter { mean, rfc3550: self.last.map(|_| self.rfc3550), p99 })
     }

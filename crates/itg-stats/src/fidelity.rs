@@ -14,19 +14,35 @@
 //! two-sample distance of Smirnov between the sizes sent and the sizes planned for the same
 //! packets.
 //!
+//! Whether the plan itself, and so what was sent, has the law that was asked for is another question,
+//! and the one that finds a generator which draws wrongly. All sent gaps and sizes are set against the
+//! law: Kolmogorov distance with its confidence band, chi-square for discrete sizes, the mean with its
+//! interval, and autocorrelation at small lags (see [`crate::law_test`], [`crate::autocorrelation`]).
+//! Each is judged by how far it lies beyond what chance explains.
+//!
 //! The verdict is *fail* when a distance exceeds [`WARN_LIMIT`], when the time from the first
 //! packet to the last is off by more than [`RATE_LIMIT`] of the planned one (plus τ), which is the
 //! mean packet rate, or when more than [`SKIPPED_LIMIT`] of the packets were left out; *warn* when
-//! a distance exceeds [`PASS_LIMIT`]; *unknown* when there is no gap to compare. Sources:
+//! a distance exceeds [`PASS_LIMIT`]; the same limits hold for distances to the law less their band, and
+//! [`RATE_LIMIT`] for the mean beyond its interval; successive gaps that are correlated by more than
+//! [`CORRELATION_LIMIT`] beyond chance fail too; *unknown* when there is no gap to compare. Sources:
 //! Kolmogorov 1933 and Smirnov 1939 for the distance; Lévy's metric for the tolerance; the limits
 //! are ours.
 
 use std::collections::BTreeMap;
 
+use std::sync::Arc;
+
+use itg_core::flow::{Flow, FlowError, FlowSpec};
+use itg_core::law::{Law, Resolved};
+use itg_core::seed::RunSeed;
 use serde::Serialize;
 
+use crate::autocorrelation::{Autocorrelation, LAGS};
 use crate::delay::{Distribution, signed_difference};
-use crate::quantiles::{Point, Quantiles};
+use crate::law_test::{ChiSquare, Z, band, chi_square, law_distance};
+use crate::moments::Moments;
+use crate::quantiles::{Counts, Point, Quantiles};
 
 /// Horizontal tolerance of gaps, in nanoseconds: 100 µs.
 pub const GAP_TOLERANCE_NS: u64 = 100_000;
@@ -38,6 +54,48 @@ pub const WARN_LIMIT: f64 = 0.15;
 pub const RATE_LIMIT: f64 = 0.01;
 /// Largest share of packets that the sender may leave out.
 pub const SKIPPED_LIMIT: f64 = 0.01;
+
+/// Largest autocorrelation of successive gaps beyond chance, where the law draws each by itself.
+pub const CORRELATION_LIMIT: f64 = 0.15;
+/// Largest effect (Cohen's w) of a chi-square test that passes, and that is only warned about.
+const EFFECT_LIMITS: (f64, f64) = (0.1, 0.3);
+
+/// The laws of a flow, as they are in force.
+#[derive(Clone, Debug)]
+pub struct Laws(Arc<LawPair>);
+
+#[derive(Debug)]
+struct LawPair {
+    /// Of gaps; `None` where pauses make other gaps than the law.
+    idt: Option<Resolved>,
+    size: Resolved,
+}
+
+impl Laws {
+    /// The laws of a flow.
+    ///
+    /// # Errors
+    /// A description that cannot be run, such as an empirical law whose table is not in the log.
+    pub fn new(spec: &FlowSpec, seed: u64) -> Result<Self, FlowError> {
+        let flow = Flow::resolve(spec.clone(), RunSeed(seed))?;
+        let idt = flow.on_off().is_none().then(|| flow.idt().clone());
+        Ok(Self(Arc::new(LawPair { idt, size: flow.size().clone() })))
+    }
+}
+
+/// What is behind a verdict that is not *pass*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Packets left later than the tolerance: the sender or its host could not keep up.
+    LateSender,
+    /// The sender left packets out because they were late.
+    DroppedPackets,
+    /// The law in force is not all of the law asked for: values that cannot be used are drawn again.
+    TruncatedLaw,
+    /// The packets follow their plan, but the plan does not follow the law: the generator draws wrongly.
+    Generator,
+}
 
 /// The verdict on a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -78,6 +136,27 @@ pub struct Fidelity {
     pub size_ks: Option<f64>,
     /// Mean packet rate sent / planned − 1.
     pub rate_error: Option<f64>,
+    /// Distance between the gaps sent and the law asked for, 0 to 1; `None` with ON/OFF periods, and
+    /// where the law is not known.
+    pub idt_law_ks: Option<f64>,
+    /// What a true generator may be off by chance (ε of the band) in `idt_law_ks`.
+    pub idt_law_band: Option<f64>,
+    /// Distance between the sizes sent and the law asked for.
+    pub size_law_ks: Option<f64>,
+    /// What a true generator may be off by chance in `size_law_ks`.
+    pub size_law_band: Option<f64>,
+    /// Chi-square test of the sizes, where their law is discrete.
+    pub size_chi_square: Option<ChiSquare>,
+    /// Mean of the gaps sent, in nanoseconds, and the half-width of its interval.
+    pub idt_mean_ns: Option<f64>,
+    /// See `idt_mean_ns`.
+    pub idt_mean_half_width_ns: Option<f64>,
+    /// Mean of the law of gaps, in nanoseconds.
+    pub idt_law_mean_ns: Option<f64>,
+    /// Autocorrelation of the gaps sent at lags 1, 2 and 3.
+    pub idt_autocorrelation: Option<[Option<f64>; LAGS]>,
+    /// What is behind a verdict that is not *pass*.
+    pub causes: Vec<Cause>,
     /// Why the verdict is not *pass*, one clause each.
     pub reasons: Vec<String>,
 }
@@ -99,8 +178,11 @@ pub struct Departures {
     lateness: Distribution,
     planned: Quantiles,
     sent: Quantiles,
+    gaps: Autocorrelation,
+    gap_moments: Moments,
     sizes: BTreeMap<u32, i64>,
     sizes_compared: u64,
+    all_sizes: Counts,
     /// The ones with the smallest and the largest number.
     first: Option<Departed>,
     last: Option<Departed>,
@@ -120,6 +202,12 @@ impl Departures {
         self.span(packet);
     }
 
+    /// Takes the size a packet had, in bytes.
+    #[inline]
+    pub fn count(&mut self, size: u32) {
+        self.all_sizes.add(size);
+    }
+
     /// Takes the size a packet had and the one planned for it, in bytes.
     pub fn add_size(&mut self, sent: u32, planned: u32) {
         self.sizes_compared += 1;
@@ -134,6 +222,9 @@ impl Departures {
         if let Some(head) = later.head {
             self.follow(head);
         }
+        self.gaps.append(&later.gaps);
+        self.gap_moments.merge(&later.gap_moments);
+        self.all_sizes.merge(&later.all_sizes);
         self.before = later.before.or(self.before);
         self.planned.merge(&later.planned);
         self.sent.merge(&later.sent);
@@ -151,7 +242,12 @@ impl Departures {
     fn follow(&mut self, packet: Departed) {
         if let Some(before) = self.before.filter(|b| b.seq.checked_add(1) == Some(packet.seq)) {
             self.planned.add(signed_difference(packet.planned_ns, before.planned_ns));
-            self.sent.add(signed_difference(packet.sent_ns, before.sent_ns));
+            let gap = signed_difference(packet.sent_ns, before.sent_ns);
+            self.sent.add(gap);
+            self.gaps.add(gap);
+            self.gap_moments.add(gap);
+        } else if self.before.is_some() {
+            self.gaps.interrupt();
         }
         if self.head.is_none() {
             self.head = Some(packet);
@@ -189,33 +285,130 @@ impl Departures {
         &self.lateness
     }
 
-    /// The verdict, given the share of packets that the sender left out.
+    /// The verdict, given the share of packets that the sender left out and the laws of the flow.
     #[must_use]
-    pub fn judge(&self, skipped_share: f64) -> Fidelity {
+    pub fn judge(&self, skipped_share: f64, laws: Option<&Laws>) -> Fidelity {
         if self.planned.count() == 0 {
             return Fidelity::default();
         }
-        let idt_ks = distance(&self.planned.points(), &self.sent.points(), GAP_TOLERANCE_NS);
+        let planned = self.planned.points();
+        let sent = self.sent.points();
+        let idt_ks = distance(&planned, &sent, GAP_TOLERANCE_NS);
         let size_ks = self.size_distance();
-        let mut reasons = Vec::new();
-        let mut verdict = Verdict::Pass;
+        let mut judge = Judge::default();
         for (what, ks) in [("gaps", Some(idt_ks)), ("sizes", size_ks)] {
-            let ks = ks.unwrap_or(0.0);
-            if ks > PASS_LIMIT {
-                verdict = verdict.max(if ks > WARN_LIMIT { Verdict::Fail } else { Verdict::Warn });
-                reasons.push(format!("{what} differ from the plan by {ks:.3}"));
-            }
+            let words = |ks: f64| format!("{what} differ from the plan by {ks:.3}");
+            judge.limits(ks.unwrap_or(0.0), (PASS_LIMIT, WARN_LIMIT), words);
         }
         let (rate_error, rate_off) = self.rate();
         if let Some(error) = rate_error.filter(|_| rate_off) {
-            verdict = Verdict::Fail;
-            reasons.push(format!("mean packet rate is off by {:+.2} %", 100.0 * error));
+            judge.fail(format!("mean packet rate is off by {:+.2} %", 100.0 * error));
         }
         if skipped_share > SKIPPED_LIMIT {
-            verdict = Verdict::Fail;
-            reasons.push(format!("{:.2} % of the packets were left out", 100.0 * skipped_share));
+            judge.fail(format!("{:.2} % of the packets were left out", 100.0 * skipped_share));
+            judge.causes.push(Cause::DroppedPackets);
         }
-        Fidelity { verdict, idt_ks: Some(idt_ks), size_ks, rate_error, reasons }
+        let off_plan = judge.verdict > Verdict::Pass;
+        let [late] = self.lateness.quantiles().at([0.99]);
+        if off_plan && late.unsigned_abs() > GAP_TOLERANCE_NS && late > 0 {
+            judge.causes.push(Cause::LateSender);
+        }
+        let mut fidelity =
+            Fidelity { idt_ks: Some(idt_ks), size_ks, rate_error, ..Fidelity::default() };
+        if let Some(Laws(laws)) = laws {
+            let before = judge.verdict;
+            if let Some(law) = &laws.idt {
+                self.judge_gaps(law, &sent, &mut judge, &mut fidelity);
+            }
+            self.judge_sizes(&laws.size, &mut judge, &mut fidelity);
+            if judge.verdict > before && !off_plan {
+                judge.causes.push(Cause::Generator);
+            }
+            let truncated = laws.idt.as_ref().is_some_and(|law| law.notice().is_some())
+                || laws.size.notice().is_some();
+            if judge.verdict > Verdict::Pass && truncated {
+                judge.causes.push(Cause::TruncatedLaw);
+            }
+        }
+        judge.causes.sort_unstable();
+        Fidelity {
+            verdict: judge.verdict,
+            reasons: judge.reasons,
+            causes: judge.causes,
+            ..fidelity
+        }
+    }
+
+    /// Sets the gaps sent against their law.
+    fn judge_gaps(&self, law: &Resolved, sent: &[Point], judge: &mut Judge, into: &mut Fidelity) {
+        let tolerance = GAP_TOLERANCE_NS as f64;
+        let asked = law.law();
+        let (n, epsilon) = (self.sent.count(), band(self.sent.count()));
+        let ks = law_distance(sent, tolerance, |x| asked.cdf(x));
+        let words =
+            |_| format!("gaps differ from their law by {ks:.3} (chance explains {epsilon:.3})");
+        judge.limits(ks - epsilon, (PASS_LIMIT, WARN_LIMIT), words);
+        (into.idt_law_ks, into.idt_law_band) = (Some(ks), Some(epsilon));
+        let mean = self.gap_moments.mean();
+        let width = Z * (self.gap_moments.variance() / n.max(1) as f64).sqrt();
+        (into.idt_mean_ns, into.idt_mean_half_width_ns) = (Some(mean), Some(width));
+        let (wanted, spread) = (law.mean(), asked.variance());
+        into.idt_law_mean_ns = wanted.is_finite().then_some(wanted);
+        // The mean of few gaps of a wide law says little, and nothing where the law has no variance;
+        // a few gaps may be off by the tolerance at each end.
+        let chance = Z * (spread.max(self.gap_moments.variance()) / n.max(1) as f64).sqrt();
+        let limit = RATE_LIMIT * wanted + chance + tolerance / n.max(1) as f64;
+        if spread.is_finite() && wanted > 0.0 && (mean - wanted).abs() > limit {
+            let off = 100.0 * (mean / wanted - 1.0);
+            judge.fail(format!("the mean gap is off the mean of its law by {off:+.2} %"));
+        }
+        let lags = self.gaps.at_lags();
+        into.idt_autocorrelation = lags.iter().any(Option::is_some).then_some(lags);
+        if law.is_constant().is_none() && spread.is_finite() && wanted > tolerance {
+            let chance = Z / (self.gaps.pairs().max(1) as f64).sqrt();
+            let worst = lags.iter().flatten().fold(0.0f64, |worst, &lag| worst.max(lag));
+            if worst - chance > CORRELATION_LIMIT {
+                judge.fail(format!("successive gaps are correlated by {worst:.3}: bursts"));
+            }
+        }
+    }
+
+    /// Sets the sizes sent against their law.
+    fn judge_sizes(&self, law: &Resolved, judge: &mut Judge, into: &mut Fidelity) {
+        let counts = self.all_sizes.list();
+        let n = counts.iter().map(|&(_, count)| count).sum();
+        if n == 0 {
+            return;
+        }
+        let asked = law.law();
+        let point = |&(size, count): &(u64, u64)| {
+            let size = i64::try_from(size).unwrap_or(i64::MAX);
+            Point { low: size, high: size, count }
+        };
+        let points: Vec<_> = counts.iter().map(point).collect();
+        let epsilon = band(n);
+        // Sizes are rounded to whole bytes, up to half a byte either way.
+        let ks = law_distance(&points, 0.5, |x| asked.cdf(x));
+        let words =
+            |_| format!("sizes differ from their law by {ks:.3} (chance explains {epsilon:.3})");
+        judge.limits(ks - epsilon, (PASS_LIMIT, WARN_LIMIT), words);
+        (into.size_law_ks, into.size_law_band) = (Some(ks), Some(epsilon));
+        if !is_discrete(asked) {
+            return;
+        }
+        let range = counts.first().zip(counts.last());
+        let mass = |from: u64, to: u64| {
+            asked.cdf((to as f64 + 0.5).next_down()) - asked.cdf((from as f64 - 0.5).next_down())
+        };
+        let test = range.and_then(|(first, last)| chi_square(&counts, (first.0, last.0), mass));
+        if let Some(test) = test {
+            let words = |w: f64| {
+                let (x, degrees) = (test.statistic, test.degrees);
+                format!("sizes: chi-square {x:.1} with {degrees} degrees, effect {w:.2}")
+            };
+            judge.limits(test.effect, EFFECT_LIMITS, words);
+            into.size_chi_square = Some(test);
+        }
     }
 
     fn size_distance(&self) -> Option<f64> {
@@ -237,6 +430,44 @@ impl Departures {
         }
         let limit = RATE_LIMIT * planned + GAP_TOLERANCE_NS as f64;
         (Some(planned / sent - 1.0), (sent - planned).abs() > limit)
+    }
+}
+
+/// The verdict while it is found.
+struct Judge {
+    verdict: Verdict,
+    reasons: Vec<String>,
+    causes: Vec<Cause>,
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self { verdict: Verdict::Pass, reasons: Vec::new(), causes: Vec::new() }
+    }
+}
+
+impl Judge {
+    fn fail(&mut self, reason: String) {
+        self.verdict = Verdict::Fail;
+        self.reasons.push(reason);
+    }
+
+    /// Warns beyond the first limit, fails beyond the second.
+    fn limits(&mut self, value: f64, (pass, warn): (f64, f64), words: impl Fn(f64) -> String) {
+        if value > pass {
+            let verdict = if value > warn { Verdict::Fail } else { Verdict::Warn };
+            self.verdict = self.verdict.max(verdict);
+            self.reasons.push(words(value));
+        }
+    }
+}
+
+/// Whether a law gives single values with probability above 0, and more than one.
+fn is_discrete(law: &Law) -> bool {
+    match law {
+        Law::Poisson { .. } | Law::Discrete(_) => true,
+        Law::Trunc { law, .. } => is_discrete(law),
+        _ => false,
     }
 }
 
@@ -344,7 +575,7 @@ mod tests {
             let mut parts = departures(&packets[..cut]);
             parts.append(&departures(&packets[cut..]));
             let whole = departures(&packets);
-            prop_assert_eq!(parts.judge(0.0), whole.judge(0.0));
+            prop_assert_eq!(parts.judge(0.0, None), whole.judge(0.0, None));
             prop_assert_eq!(
                 parts.lateness().quantiles().at([0.5, 1.0]),
                 whole.lateness().quantiles().at([0.5, 1.0])
@@ -403,7 +634,7 @@ mod tests {
             ),
         ];
         for (name, departures, skipped, verdict, reasons) in table {
-            let got = departures.judge(skipped);
+            let got = departures.judge(skipped, None);
             assert_eq!(got.verdict, verdict, "{name}: {got:?}");
             assert_eq!(got.reasons, reasons, "{name}");
         }
@@ -413,13 +644,13 @@ mod tests {
     fn gaps_across_missing_numbers_are_not_compared() {
         let all = departures(&[(0, 0, 0), (1, 10, 10), (5, 50, 9_000_000), (6, 60, 9_000_010)]);
         assert_eq!((all.planned.count(), all.sent.count()), (2, 2));
-        assert_eq!(all.judge(0.0).idt_ks, Some(0.0));
+        assert_eq!(all.judge(0.0, None).idt_ks, Some(0.0));
     }
 
     #[test]
     fn as_fast_as_possible_has_no_rate_to_miss() {
         let flat_out = departures(&(0..100).map(|k| (k, 0, k * 3_000)).collect::<Vec<_>>());
-        let got = flat_out.judge(0.0);
+        let got = flat_out.judge(0.0, None);
         assert_eq!((got.verdict, got.rate_error), (Verdict::Pass, None));
     }
 }

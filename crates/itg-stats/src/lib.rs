@@ -11,10 +11,16 @@
 //! sources are in `docs/decode.md`.
 
 mod analysis;
+pub mod autocorrelation;
+pub mod clock;
+mod clocks;
 mod decode;
 pub mod delay;
 pub mod exec;
 pub mod fidelity;
+pub mod figures;
+pub mod filter;
+pub mod law_test;
 mod logs;
 pub mod moments;
 mod packets;

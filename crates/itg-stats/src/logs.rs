@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use itg_core::flow::Meter;
 use itg_record::{
-    Candidate, Cause, Checked, ClockPair, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo,
-    LogReader, Note, PackedRecords, Record, Side, Survey,
+    Candidate, Cause, Checked, ClockPair, ClockProbe, FlowEnd, FlowInfo, Item, Kind, LogEnd,
+    LogInfo, LogReader, Note, PackedRecords, Record, Side, Survey,
 };
 use serde_json::{Value, json};
 
@@ -53,6 +53,7 @@ pub(crate) struct Log<'a> {
     pub(crate) flows: BTreeMap<u32, FlowInfo>,
     pub(crate) ends: BTreeMap<u32, FlowEnd>,
     pub(crate) clock: Option<ClockPair>,
+    pub(crate) probes: Vec<ClockProbe>,
     pub(crate) end: Option<LogEnd>,
     /// In the order of the numbers of their blocks.
     pub(crate) blocks: Vec<PackedRecords<'a>>,
@@ -199,6 +200,7 @@ impl Log<'_> {
                 self.ends.insert(end.index, end);
             }
             Note::Clock(clock) => self.clock = Some(clock),
+            Note::Probe(probe) => self.probes.push(probe),
             Note::End(end) => self.end = Some(end),
         }
     }

@@ -1,16 +1,29 @@
 //! One line a packet, joined over the logs of both sides on (run, flow, sequence number).
 //!
-//! Unlike the metrics this keeps every packet in memory: sort and merge, n log n. Each arrival is
-//! one line (a duplicate is a second one); a packet that never arrived has a line of its own. In a
-//! flow that measures round trips the arrivals are the replies, when the sender's log is given.
+//! Each arrival is one line (a duplicate is a second one); a packet that never arrived has a line of
+//! its own. In a flow that measures round trips the arrivals are the replies, when the sender's log is
+//! given.
+//!
+//! The lines are made window by window, each a stretch of sequence numbers of one flow, or some small
+//! flows as a whole, and windows are independent of each other. Which blocks have numbers of a window
+//! is known from a first pass, so that a log in order is read twice and no more. Memory holds some
+//! windows and 32 bytes a block; in logs of more than [`FEW_FLOWS`] flows, a flow is one window.
 
 use std::collections::BTreeMap;
 
 use itg_core::flow::Meter;
-use itg_record::{Kind, Record, flag};
+use itg_record::{Kind, PackedRecords, Record, flag};
 use serde::Serialize;
 
+use crate::exec::{Executor, collect};
 use crate::logs::{Key, Log};
+
+/// Logs of more flows than this are not windowed by sequence number.
+const FEW_FLOWS: usize = 64;
+/// Blocks whose numbers make up about one window.
+const WINDOW_BLOCKS: usize = 8;
+/// Records of small flows that make up about one window.
+const WINDOW_RECORDS: u64 = 1 << 17;
 
 /// What is known of one packet. Times but `planned_ns` are Unix nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,52 +47,261 @@ pub struct PacketLine {
 /// A flow of a run, whichever side.
 type Flow = (u32, String);
 
-#[derive(Default)]
-struct Sides {
-    sent: Vec<Record>,
-    received: Vec<Record>,
-    echoed: Vec<Record>,
+/// What the first pass says of a flow.
+#[derive(Debug, Default)]
+struct Known {
+    /// Number of the log and index of the flow in it.
+    sources: Vec<(usize, u32)>,
     round_trip: bool,
+    sent: bool,
+    echoed: bool,
+    records: u64,
+    /// Whether the ranges of all its blocks are known.
+    ranged: bool,
 }
 
-/// The lines of all packets, by flow, run and sequence number, then in order of arrival.
-pub(crate) fn join(logs: &[Log<'_>], wants: impl Fn(&Key) -> bool) -> Vec<PacketLine> {
-    let mut flows: BTreeMap<Flow, Sides> = BTreeMap::new();
-    for log in logs {
-        let side = log.side();
-        let mut records = log.records().peekable();
-        while let Some(index) = records.peek().map(|record| record.flow) {
-            let key = log.key(index, side);
-            let mut sides = None;
-            if wants(&key) {
-                let found = flows.entry((key.flow, key.run)).or_default();
-                found.round_trip |= log.meter(index) == Meter::Rtt;
-                sides = Some(found);
+/// What a block holds of one flow.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    index: u32,
+    sent: bool,
+    echoed: bool,
+    count: u32,
+    min: u64,
+    max: u64,
+}
+
+/// A piece of the list.
+#[derive(Debug)]
+struct Window {
+    /// Places of flows in the list of them.
+    flows: std::ops::Range<usize>,
+    /// Sequence numbers, both ends included.
+    first: u64,
+    last: u64,
+}
+
+/// All packets of the logs, ready to be listed.
+#[derive(Debug)]
+pub(crate) struct Packets<'l, 'a> {
+    logs: &'l [Log<'a>],
+    flows: Vec<(Flow, Known)>,
+    /// By log and block.
+    ranges: Vec<Vec<Vec<Range>>>,
+    windows: Vec<Window>,
+}
+
+impl<'l, 'a> Packets<'l, 'a> {
+    /// Takes stock of the records.
+    pub(crate) fn new(
+        logs: &'l [Log<'a>],
+        executor: &dyn Executor,
+        wants: impl Fn(&Log<'_>, u32, &Key) -> bool,
+    ) -> Self {
+        let mut flows: BTreeMap<Flow, Known> = BTreeMap::new();
+        let mut ranges = Vec::new();
+        for (number, log) in logs.iter().enumerate() {
+            executor.expect(log.blocks.iter().map(|block| block.bytes().len() as u64).sum());
+            let side = log.side();
+            let mut blocks = collect(executor, log.blocks.len(), |at| {
+                let block = &log.blocks[at];
+                executor.coming(block.bytes());
+                let found = survey(block);
+                executor.leaving(block.bytes());
+                executor.passed(block.bytes());
+                found
+            });
+            let mut indices: BTreeMap<u32, bool> = BTreeMap::new();
+            for range in blocks.iter().flatten() {
+                let key = || log.key(range.index, side);
+                let wanted =
+                    *indices.entry(range.index).or_insert_with(|| wants(log, range.index, &key()));
+                if !wanted {
+                    continue;
+                }
+                let key = key();
+                let known = flows
+                    .entry((key.flow, key.run))
+                    .or_insert_with(|| Known { ranged: true, ..Known::default() });
+                if !known.sources.contains(&(number, range.index)) {
+                    known.sources.push((number, range.index));
+                    known.round_trip |= log.meter(range.index) == Meter::Rtt;
+                }
+                known.sent |= range.sent;
+                known.echoed |= range.echoed;
+                known.records += u64::from(range.count);
             }
-            while let Some(record) = records.next_if(|record| record.flow == index) {
-                let Some(sides) = &mut sides else { continue };
-                match record.kind {
-                    Kind::Sent => sides.sent.push(record),
-                    Kind::Received => sides.received.push(record),
-                    Kind::Echoed => sides.echoed.push(record),
+            if indices.len() > FEW_FLOWS {
+                blocks.clear();
+                for known in flows.values_mut() {
+                    known.ranged &= !known.sources.iter().any(|&(log, _)| log == number);
+                }
+            }
+            ranges.push(blocks);
+        }
+        let mut all =
+            Self { logs, flows: flows.into_iter().collect(), ranges, windows: Vec::new() };
+        all.windows = all.plan();
+        all
+    }
+
+    /// Makes something of the lines of each window, on any thread, and hands it on in order: by flow, run
+    /// and sequence number, then by arrival. Stops at the first error of `each`.
+    pub(crate) fn for_each<T: Send, E>(
+        &self,
+        executor: &dyn Executor,
+        make: &(dyn Fn(Vec<PacketLine>) -> T + Sync),
+        each: &mut dyn FnMut(T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Two for each thread, so that none waits long for the slowest.
+        for some in self.windows.chunks(2 * executor.threads()) {
+            let made = collect(executor, some.len(), |at| make(self.lines(&some[at], executor)));
+            made.into_iter().try_for_each(&mut *each)?;
+        }
+        Ok(())
+    }
+
+    /// The windows of all flows, in order.
+    fn plan(&self) -> Vec<Window> {
+        let mut windows: Vec<Window> = Vec::new();
+        let mut gathered = u64::MAX;
+        for (at, (_, known)) in self.flows.iter().enumerate() {
+            if known.ranged && known.records > WINDOW_RECORDS / 4 {
+                windows.extend(self.cuts(at, known));
+                gathered = u64::MAX;
+                continue;
+            }
+            match windows.last_mut() {
+                Some(window) if gathered.saturating_add(known.records) <= WINDOW_RECORDS => {
+                    window.flows.end = at + 1;
+                    gathered += known.records;
+                }
+                _ => {
+                    windows.push(Window { flows: at..at + 1, first: 0, last: u64::MAX });
+                    gathered = known.records;
                 }
             }
         }
+        windows
     }
-    let mut lines = Vec::new();
-    for ((flow, _), sides) in flows {
-        sides.lines(flow, &mut lines);
+
+    /// The windows of one flow, cut where blocks begin and end.
+    fn cuts(&self, at: usize, known: &Known) -> Vec<Window> {
+        let mut cuts: Vec<u64> = Vec::new();
+        for &(log, index) in &known.sources {
+            let ranges = self.ranges[log].iter().flatten().filter(|range| range.index == index);
+            cuts.extend(ranges.flat_map(|range| [range.min, range.max.saturating_add(1)]));
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        let firsts: Vec<u64> = cuts.into_iter().step_by(WINDOW_BLOCKS).collect();
+        let lasts = firsts.iter().skip(1).map(|next| next - 1).chain([u64::MAX]);
+        let windows = firsts.iter().zip(lasts);
+        windows.map(|(&first, last)| Window { flows: at..at + 1, first, last }).collect()
     }
-    lines
+
+    /// The lines of a window.
+    fn lines(&self, window: &Window, executor: &dyn Executor) -> Vec<PacketLine> {
+        let flows = &self.flows[window.flows.clone()];
+        let mut sides: Vec<Sides> = flows.iter().map(|_| Sides::default()).collect();
+        // Which flow an index of a log stands for.
+        let mut places: BTreeMap<usize, BTreeMap<u32, usize>> = BTreeMap::new();
+        for (place, (_, known)) in flows.iter().enumerate() {
+            for &(log, index) in &known.sources {
+                places.entry(log).or_default().insert(index, place);
+            }
+        }
+        for (&log, places) in &places {
+            for (at, block) in self.logs[log].blocks.iter().enumerate() {
+                let inside = |range: &Range| {
+                    range.min <= window.last
+                        && window.first <= range.max
+                        && places.contains_key(&range.index)
+                };
+                if self.ranges[log].get(at).is_none_or(|ranges| ranges.iter().any(inside)) {
+                    executor.coming(block.bytes());
+                    gather(block, window, places, flows, &mut sides);
+                    executor.leaving(block.bytes());
+                }
+            }
+        }
+        let mut lines = Vec::new();
+        for (((flow, _), _), sides) in flows.iter().zip(sides) {
+            sides.lines(*flow, &mut lines);
+        }
+        lines
+    }
+}
+
+/// What a block holds of each flow.
+fn survey(block: &PackedRecords<'_>) -> Vec<Range> {
+    let mut found: Vec<Range> = Vec::new();
+    let mut places: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut at = usize::MAX;
+    block.records().for_each(|record| {
+        if found.get(at).is_none_or(|range| range.index != record.flow) {
+            at = *places.entry(record.flow).or_insert(found.len());
+            if at == found.len() {
+                let (index, min, max) = (record.flow, u64::MAX, 0);
+                found.push(Range { index, sent: false, echoed: false, count: 0, min, max });
+            }
+        }
+        let range = &mut found[at];
+        range.count += 1;
+        range.min = range.min.min(record.seq);
+        range.max = range.max.max(record.seq);
+        range.sent |= record.kind == Kind::Sent;
+        range.echoed |= record.kind == Kind::Echoed;
+    });
+    found
+}
+
+/// Puts the records of a block that belong to a window where they belong.
+fn gather(
+    block: &PackedRecords<'_>,
+    window: &Window,
+    places: &BTreeMap<u32, usize>,
+    flows: &[(Flow, Known)],
+    sides: &mut [Sides],
+) {
+    let mut current: Option<(u32, Option<usize>)> = None;
+    block.records().for_each(|record| {
+        let place = match current {
+            Some((index, place)) if index == record.flow => place,
+            _ => {
+                let place = places.get(&record.flow).copied();
+                current = Some((record.flow, place));
+                place
+            }
+        };
+        let Some(place) = place.filter(|_| (window.first..=window.last).contains(&record.seq))
+        else {
+            return;
+        };
+        let known = &flows[place].1;
+        let replies = known.round_trip && known.sent || known.echoed;
+        match record.kind {
+            Kind::Sent => sides[place].sent.push(record),
+            Kind::Received if !replies => sides[place].arrived.push(record),
+            Kind::Echoed if replies => sides[place].arrived.push(record),
+            Kind::Received | Kind::Echoed => {}
+        }
+    });
+}
+
+/// The records of a flow in a window.
+#[derive(Debug, Default)]
+struct Sides {
+    sent: Vec<Record>,
+    arrived: Vec<Record>,
 }
 
 impl Sides {
     fn lines(mut self, flow: u32, lines: &mut Vec<PacketLine>) {
-        let replies = self.round_trip && !self.sent.is_empty() || !self.echoed.is_empty();
-        let mut arrived = if replies { self.echoed } else { self.received };
-        arrived.sort_by_key(|record| (record.seq, record.b));
+        lines.reserve(self.sent.len().max(self.arrived.len()));
+        self.arrived.sort_by_key(|record| (record.seq, record.b));
         self.sent.sort_by_key(|record| (record.seq, record.b));
-        let mut arrived = arrived.into_iter().peekable();
+        let mut arrived = self.arrived.into_iter().peekable();
         for sent in self.sent {
             while let Some(stray) = arrived.next_if(|record| record.seq < sent.seq) {
                 lines.push(PacketLine::arrival(flow, &stray));

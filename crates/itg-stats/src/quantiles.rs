@@ -19,8 +19,6 @@ pub const EXACT_LIMIT: usize = 4_096;
 
 /// Buckets in a page.
 const PAGE: usize = 256;
-/// Pages that the largest magnitude of 64 bits can ask for.
-const PAGES: usize = (bucket_of(u64::MAX) + PAGE) / PAGE;
 
 /// Equal or nearly equal values: `count` of them between `low` and `high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,10 +190,41 @@ impl Signed {
     }
 }
 
+/// How often small whole numbers came, such as the sizes of packets in bytes. Numbers beyond
+/// [`Counts::LIMIT`] are counted together as that one.
+#[derive(Clone, Debug, Default)]
+pub struct Counts(Buckets);
+
+impl Counts {
+    /// Largest number that is counted by itself: the largest packet.
+    pub const LIMIT: usize = 1 << 20;
+
+    /// Takes one number.
+    #[inline]
+    pub fn add(&mut self, number: u32) {
+        self.0.count(usize::try_from(number).unwrap_or(usize::MAX).min(Self::LIMIT));
+    }
+
+    /// Takes all numbers of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.merge(&other.0);
+    }
+
+    /// Numbers that came, ascending, and how often.
+    #[must_use]
+    pub fn list(&self) -> Vec<(u64, u64)> {
+        self.0.counts().map(|(number, count)| (number as u64, count)).collect()
+    }
+}
+
 impl Buckets {
     #[inline]
     fn add_one(&mut self, magnitude: u64) {
-        let bucket = bucket_of(magnitude);
+        self.count(bucket_of(magnitude));
+    }
+
+    #[inline]
+    fn count(&mut self, bucket: usize) {
         if let Some(Some(page)) = self.pages.get_mut(bucket / PAGE) {
             let counter = &mut page[bucket % PAGE];
             *counter = counter.wrapping_add(1);
@@ -211,7 +240,6 @@ impl Buckets {
     /// A page, made when it does not exist.
     #[cold]
     fn page(&mut self, number: usize) -> &mut [u32; PAGE] {
-        debug_assert!(number < PAGES, "page {number} of {PAGES}");
         if self.pages.len() <= number {
             self.pages.resize_with(number + 1, || None);
         }

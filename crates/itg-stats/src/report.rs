@@ -3,11 +3,15 @@
 //! Names carry their unit; a figure that is not known is `null`, and nothing is ever NaN. The keys
 //! are described in `docs/decode.md`.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::clock::{ClockModel, Step};
 use crate::delay::{Delay, DelayStats, Distribution, Jitter};
 use crate::fidelity::Fidelity;
+use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering};
 use crate::sequence::Loss;
 use crate::series::IntervalRow;
 use crate::stats::{LossBasis, Volume};
@@ -29,6 +33,9 @@ pub struct Report {
     pub manifest: Map<String, Value>,
     /// One entry for each flow and side, in the order of flow numbers.
     pub flows: Vec<FlowReport>,
+    /// Flows that have something in common, when that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<GroupReport>>,
     /// All flows together.
     pub total: TotalReport,
     /// The course over time, when it was asked for.
@@ -64,6 +71,15 @@ pub struct FlowReport {
     /// The figures.
     #[serde(flatten)]
     pub metrics: Metrics,
+    /// How the clocks of the two hosts compare, where they were probed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockReport>,
+    /// Datagrams that found a full receive buffer at any socket of the receiving host while the flow ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_buffer_errors: Option<u64>,
+    /// Receive buffer of the flow's socket in bytes of kernel memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_buffer_bytes: Option<u64>,
     /// Why the flow ended, as its log says.
     pub end: Option<String>,
     /// What a reader of the figures should know, one sentence each.
@@ -111,6 +127,20 @@ pub struct Metrics {
     pub lost_basis: Option<LossBasis>,
     /// Delays below 0, which only clocks that disagree can give; they are part of `delay_ns`.
     pub negative_delays: u64,
+    /// 8 · bytes of first arrivals / duration: duplicates do not count (RFC 2647, section 3.17).
+    pub goodput_bps: Option<f64>,
+    /// Percentiles of the delay, with the count behind them.
+    pub delay_percentiles_ns: Option<Percentiles>,
+    /// Delay variation from packet to packet.
+    pub ipdv_ns: Option<Ipdv>,
+    /// Delay variation against the smallest delay.
+    pub pdv_ns: Option<Pdv>,
+    /// Loss as a process of two states; `None` where it is not known which packets were lost.
+    pub loss_model: Option<LossModel>,
+    /// How far packets were out of order.
+    pub reordering: Option<Reordering>,
+    /// Where the time of the packets went, and where the lost ones were lost.
+    pub ledger: Ledger,
 }
 
 /// What the zero of a delay is worth.
@@ -126,7 +156,7 @@ pub struct DelayBasis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BasisKind {
-    /// Both times come from one clock.
+    /// Both times come from one clock, or from two whose offset is known well enough.
     Absolute,
     /// The times come from two clocks: only differences between delays mean something.
     Relative,
@@ -138,6 +168,78 @@ impl DelayBasis {
         Self { kind: BasisKind::Absolute, uncertainty_ns: Some(SAME_CLOCK_UNCERTAINTY_NS) };
     /// The times come from two clocks whose difference is not known.
     pub const TWO_CLOCKS: Self = Self { kind: BasisKind::Relative, uncertainty_ns: None };
+
+    /// Two clocks whose offset has been taken off within a bound, for delays with this median.
+    ///
+    /// Absolute when the bound is at most 3/2 of the median. No narrower rule would do: the bound is half a round trip
+    /// at least, which is what the delay itself comes to when both directions are alike.
+    #[must_use]
+    pub const fn corrected(bound_ns: u64, median_ns: i64) -> Self {
+        let uncertainty_ns = bound_ns.saturating_add(SAME_CLOCK_UNCERTAINTY_NS);
+        let median = if median_ns > 0 { median_ns.unsigned_abs() } else { 0 };
+        if uncertainty_ns.saturating_mul(2) <= median.saturating_mul(3) {
+            Self { kind: BasisKind::Absolute, uncertainty_ns: Some(uncertainty_ns) }
+        } else {
+            Self::TWO_CLOCKS
+        }
+    }
+
+    /// The basis of delays of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self.kind, other.kind) {
+            (BasisKind::Absolute, BasisKind::Absolute) => {
+                let uncertainty_ns = self.uncertainty_ns.max(other.uncertainty_ns);
+                Self { kind: BasisKind::Absolute, uncertainty_ns }
+            }
+            _ => Self::TWO_CLOCKS,
+        }
+    }
+}
+
+/// How the receiver's clock compares with the sender's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClockReport {
+    /// Whether both hosts are one and the clocks the same: then nothing is corrected, and the offset below shows
+    /// what the estimate is worth.
+    pub shared: bool,
+    /// How far the receiver's clock is ahead in the middle of the flow, in nanoseconds.
+    pub offset_ns: i64,
+    /// How far that may be off at any time of the flow, in nanoseconds.
+    pub bound_ns: u64,
+    /// How fast it gains, in parts per million.
+    pub skew_ppm: f64,
+    /// How far that may be off.
+    pub skew_bound_ppm: f64,
+    /// Where a clock was set.
+    pub steps: Vec<Step>,
+    /// Two-way probes used.
+    pub probes: u64,
+    /// Probes whose stamps make no sense.
+    pub refused_probes: u64,
+    /// Smallest round trip of a probe, in nanoseconds.
+    pub round_trip_ns: u64,
+}
+
+impl ClockReport {
+    pub(crate) fn new(
+        clock: &ClockModel,
+        shared: bool,
+        from_unix_ns: u64,
+        until_unix_ns: u64,
+    ) -> Self {
+        Self {
+            shared,
+            offset_ns: clock.offset_at(from_unix_ns.midpoint(until_unix_ns)),
+            bound_ns: clock.bound_between(from_unix_ns, until_unix_ns),
+            skew_ppm: clock.skew_ppm(),
+            skew_bound_ppm: clock.skew_bound_ppm(),
+            steps: clock.steps().to_vec(),
+            probes: clock.probes() as u64,
+            refused_probes: clock.refused() as u64,
+            round_trip_ns: clock.round_trip_ns(),
+        }
+    }
 }
 
 /// Lateness in nanoseconds: sent − (start of the flow + planned).
@@ -162,6 +264,60 @@ pub struct TotalReport {
     pub metrics: Metrics,
     /// What of one side was not found at the other; `None` unless both sides were given.
     pub unmatched: Option<Unmatched>,
+}
+
+/// What flows can be grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupBy {
+    /// Transport protocol.
+    Proto,
+    /// Source address, without the port.
+    Src,
+    /// Destination address, without the port.
+    Dst,
+    /// Application profile.
+    Profile,
+}
+
+impl GroupBy {
+    /// The key in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Proto => "proto",
+            Self::Src => "src",
+            Self::Dst => "dst",
+            Self::Profile => "profile",
+        }
+    }
+
+    /// What a flow has there; empty where it is not known.
+    #[must_use]
+    pub fn value(self, flow: &FlowReport) -> String {
+        let host = |address: &str| {
+            address.rsplit_once(':').map_or_else(|| address.to_owned(), |(host, _)| host.to_owned())
+        };
+        match self {
+            Self::Proto => flow.proto.unwrap_or_default().to_owned(),
+            Self::Src => host(&flow.src),
+            Self::Dst => host(&flow.dst),
+            Self::Profile => flow.profile.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Flows that have something in common.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GroupReport {
+    /// What they have in common; empty where it is not known.
+    pub by: BTreeMap<String, String>,
+    /// Number of flows, each counted once as in the total.
+    pub flows: u64,
+    /// The figures, as in the total.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// What a reader of the figures should know, one sentence each.
+    pub notices: Vec<String>,
 }
 
 /// What the logs of the two sides do not have in common.
@@ -247,6 +403,9 @@ impl Metrics {
     pub(crate) fn set_delay(&mut self, delay: &DelayStats) {
         self.delay_ns = delay.delay();
         self.jitter_ns = delay.jitter();
+        self.delay_percentiles_ns = Percentiles::of(delay.distribution().quantiles());
+        self.ipdv_ns = delay.ipdv();
+        self.pdv_ns = delay.pdv();
         self.negative_delays = delay.negative();
     }
 

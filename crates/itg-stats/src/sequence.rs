@@ -48,6 +48,41 @@ pub struct Loss {
     pub lost: u64,
     /// Runs of consecutive missing packets.
     pub bursts: u64,
+    /// Longest of them.
+    pub longest: u64,
+    /// Packets that arrived and have a next one.
+    pub from_good: u64,
+    /// Those whose next one is missing.
+    pub good_to_bad: u64,
+    /// Packets that are missing and have a next one.
+    pub from_bad: u64,
+    /// Those whose next one arrived.
+    pub bad_to_good: u64,
+}
+
+impl Loss {
+    /// Adds the losses of another flow.
+    pub fn add(&mut self, other: &Self) {
+        self.lost = self.lost.saturating_add(other.lost);
+        self.bursts = self.bursts.saturating_add(other.bursts);
+        self.longest = self.longest.max(other.longest);
+        self.from_good = self.from_good.saturating_add(other.from_good);
+        self.good_to_bad = self.good_to_bad.saturating_add(other.good_to_bad);
+        self.from_bad = self.from_bad.saturating_add(other.from_bad);
+        self.bad_to_good = self.bad_to_good.saturating_add(other.bad_to_good);
+    }
+
+    /// Fills in the changes from one packet to the next, given how many packets there are and whether
+    /// the first and the last of them are missing.
+    const fn follow(mut self, packets: u64, first: bool, last: bool) -> Self {
+        if packets > 1 {
+            self.from_bad = self.lost - last as u64;
+            self.from_good = packets - self.lost - !last as u64;
+            self.good_to_bad = self.bursts - first as u64;
+            self.bad_to_good = self.bursts - last as u64;
+        }
+        self
+    }
 }
 
 /// How far packets were out of order (RFC 4737), in packets.
@@ -295,10 +330,12 @@ impl SeqTracker {
     pub fn missing_before(&self, end: u64) -> Loss {
         let mut loss = Loss::default();
         for hole in self.holes().take_while(|hole| hole.first < end) {
-            loss.lost += hole.last.min(end - 1) - hole.first + 1;
+            let len = hole.last.min(end - 1) - hole.first + 1;
+            loss.lost += len;
             loss.bursts += 1;
+            loss.longest = loss.longest.max(len);
         }
-        loss
+        loss.follow(end, end > 0 && !self.contains(0), end > 0 && !self.contains(end - 1))
     }
 
     /// What is missing of the numbers in `sent`. Numbers that were never sent (skipped by the
@@ -306,8 +343,10 @@ impl SeqTracker {
     #[must_use]
     pub fn missing_of(&self, sent: &Self) -> Loss {
         let mut loss = Loss::default();
+        let ends = sent.min.zip(sent.max);
+        let packets = sent.unique;
         let mut sent = sent.runs().peekable();
-        let mut in_burst = false;
+        let (mut in_burst, mut burst) = (false, 0);
         for hole in self.holes() {
             while let Some(run) = sent.peek().copied() {
                 // What was sent before the hole and is not in the one before has arrived.
@@ -316,8 +355,11 @@ impl SeqTracker {
                     break;
                 }
                 if run.last >= hole.first {
-                    loss.lost += run.last.min(hole.last) - run.first.max(hole.first) + 1;
+                    let len = run.last.min(hole.last) - run.first.max(hole.first) + 1;
+                    loss.lost += len;
                     loss.bursts += u64::from(!in_burst);
+                    burst = if in_burst { burst + len } else { len };
+                    loss.longest = loss.longest.max(burst);
                     in_burst = true;
                 }
                 if run.last > hole.last {
@@ -326,7 +368,8 @@ impl SeqTracker {
                 sent.next();
             }
         }
-        loss
+        let missing = |seq: u64| !self.contains(seq);
+        ends.map_or(loss, |(first, last)| loss.follow(packets, missing(first), missing(last)))
     }
 
     /// Sets all bits of a stretch above every number that is set.
@@ -524,12 +567,25 @@ mod tests {
 
     fn twin_loss(sent: impl Iterator<Item = u64>, got: &BTreeSet<u64>) -> Loss {
         let mut loss = Loss::default();
-        let mut inside = false;
+        let (mut before, mut burst) = (None, 0);
         for seq in sent {
             let missing = !got.contains(&seq);
             loss.lost += u64::from(missing);
-            loss.bursts += u64::from(missing && !inside);
-            inside = missing;
+            loss.bursts += u64::from(missing && before != Some(true));
+            burst = if missing { burst + 1 } else { 0 };
+            loss.longest = loss.longest.max(burst);
+            match before {
+                Some(true) => {
+                    loss.from_bad += 1;
+                    loss.bad_to_good += u64::from(!missing);
+                }
+                Some(false) => {
+                    loss.from_good += 1;
+                    loss.good_to_bad += u64::from(missing);
+                }
+                None => {}
+            }
+            before = Some(missing);
         }
         loss
     }
@@ -674,6 +730,7 @@ mod tests {
             tracker.insert(seq);
         }
         assert!(tracker.slots.len() <= 101, "one chunk for each far number");
-        assert_eq!(tracker.missing_before(1_000_002), Loss { lost: 1, bursts: 1 });
+        let loss = tracker.missing_before(1_000_002);
+        assert_eq!((loss.lost, loss.bursts, loss.longest), (1, 1, 1));
     }
 }

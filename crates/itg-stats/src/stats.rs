@@ -4,11 +4,15 @@
 //! packets. What is counted depends on the side: packets sent at the sender, packets arrived at the
 //! receiver; at the sender of a round-trip flow the replies, as in D-ITG's logs of such flows.
 
+use std::sync::Arc;
+
 use itg_core::flow::Meter;
 use itg_record::{Kind, Record, Side, flag};
 
-use crate::delay::{DelayStats, signed_difference};
-use crate::fidelity::{Departed, Departures};
+use crate::clock::ClockModel;
+use crate::delay::{DelayStats, Distribution, signed_difference};
+use crate::fidelity::{Departed, Departures, Laws};
+use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
 use crate::plan::Plan;
 use crate::report::Metrics;
 use crate::sequence::{Arrival, Loss, SeqTracker};
@@ -18,6 +22,10 @@ use crate::series::{Grid, Series, Window};
 /// gives. Whether the log follows the plan shows at once or not at all, and drawing each packet again
 /// takes longer than everything else.
 pub const PLAN_CHECKED: u64 = 1 << 16;
+
+/// Packets whose plan is computed again at a receiver when nothing else is asked for: drawing one takes
+/// longer than all of its metrics.
+pub const PLAN_PACKETS: u64 = 1 << 20;
 
 /// What is known of a flow before its first record.
 #[derive(Clone, Debug)]
@@ -30,10 +38,16 @@ pub struct Setup {
     pub epoch_unix_ns: Option<u64>,
     /// The plan, where it can be computed again.
     pub plan: Option<Plan>,
+    /// The laws of the flow, where they are known.
+    pub laws: Option<Laws>,
     /// Windows of the series, when one is wanted.
     pub grid: Option<Grid>,
     /// Which of the metrics to add up.
     pub lane: Lane,
+    /// At a receiver whose clock is not the sender's: how far it is ahead.
+    pub clock: Option<Arc<ClockModel>>,
+    /// Packets, by sequence number, whose plan is computed again from what arrived.
+    pub plan_packets: u64,
 }
 
 /// Which metrics a pass over the records adds up. At a receiver, computing the plan again costs more
@@ -56,7 +70,17 @@ impl Setup {
     #[must_use]
     pub const fn unknown(side: Side) -> Self {
         let (meter, lane) = (Meter::Owd, Lane::All);
-        Self { side, meter, epoch_unix_ns: None, plan: None, grid: None, lane }
+        Self {
+            side,
+            meter,
+            epoch_unix_ns: None,
+            plan: None,
+            laws: None,
+            grid: None,
+            lane,
+            clock: None,
+            plan_packets: PLAN_PACKETS,
+        }
     }
 }
 
@@ -111,14 +135,18 @@ impl Volume {
     }
 }
 
-/// Delay of a packet that arrived, in nanoseconds: arrived − sent. The one place where it is computed.
-/// `None` for a packet too short to carry its time of sending, whose record says 0.
+/// Delay of a packet that arrived, in nanoseconds: arrived − sent, less what the receiver's clock was ahead when it
+/// was sent. The one place where it is computed. `None` for a packet too short to carry its time of sending,
+/// whose record says 0.
 #[inline]
-fn delay_of(record: &Record) -> Option<i64> {
-    (record.a != 0).then(|| signed_difference(record.b, record.a))
+fn delay_of(record: &Record, clock: Option<&ClockModel>, near: &mut usize) -> Option<i64> {
+    (record.a != 0).then(|| {
+        let delay = signed_difference(record.b, record.a);
+        clock.map_or(delay, |clock| delay.saturating_sub(clock.offset_near(record.a, near)))
+    })
 }
 
-fn per_second(count: f64, duration_ns: u64) -> f64 {
+pub(crate) fn per_second(count: f64, duration_ns: u64) -> f64 {
     if duration_ns == 0 { 0.0 } else { count * 1e9 / duration_ns as f64 }
 }
 
@@ -131,6 +159,10 @@ pub struct Facts<'a> {
     pub skipped_packets: Option<u64>,
     /// Packets the receiver counted.
     pub received_packets: Option<u64>,
+    /// Packets the kernel dropped at the receiver's socket.
+    pub socket_drops: Option<u64>,
+    /// Packets that arrived, but are not in the log.
+    pub unlogged: Option<u64>,
     /// The same flow at its other side.
     pub peer: Option<&'a FlowStats>,
 }
@@ -162,11 +194,16 @@ pub struct FlowStats {
     first_arrival: Option<u64>,
     first_delay: Option<u64>,
     delay: DelayStats,
+    /// Read − arrived, where the kernel said when.
+    stack: Distribution,
+    duplicate_bytes: u64,
     departures: Departures,
     user_stamps: u64,
     foreign: u64,
     replanned: u64,
     series: Option<Series>,
+    /// Where the clock model was used last.
+    near: usize,
 }
 
 impl FlowStats {
@@ -183,10 +220,13 @@ impl FlowStats {
             first_arrival: None,
             first_delay: None,
             delay: DelayStats::default(),
+            stack: Distribution::default(),
+            duplicate_bytes: 0,
             departures: Departures::default(),
             user_stamps: 0,
             foreign: 0,
             replanned: 0,
+            near: 0,
         }
     }
 
@@ -233,6 +273,8 @@ impl FlowStats {
         self.first_arrival = self.first_arrival.or(later.first_arrival);
         self.first_delay = self.first_delay.or(later.first_delay);
         self.delay.append(&later.delay);
+        self.stack.merge(&later.stack);
+        self.duplicate_bytes += later.duplicate_bytes;
         self.departures.append(&later.departures);
         self.user_stamps += later.user_stamps;
         self.foreign += later.foreign;
@@ -255,6 +297,7 @@ impl FlowStats {
         }
         let packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
         self.departures.add(packet, self.setup.epoch_unix_ns);
+        self.departures.count(record.size);
         if record.seq < PLAN_CHECKED {
             self.compare_with_plan(record);
         }
@@ -277,10 +320,16 @@ impl FlowStats {
         if self.setup.lane != Lane::Plan {
             self.arrived.add(record.size, record.b);
             self.user_stamps += u64::from(record.flags & flag::USER_STAMP != 0);
+            if record.flags & (flag::USER_STAMP | flag::DELTA_SATURATED) == 0 {
+                self.stack.add(i64::from(record.delta));
+            }
+            if arrival == Arrival::Duplicate {
+                self.duplicate_bytes += u64::from(record.size);
+            }
             if self.first_arrival.is_none() {
                 self.first_arrival = Some(record.b);
             }
-            let delay = delay_of(record);
+            let delay = delay_of(record, self.setup.clock.as_deref(), &mut self.near);
             if self.first_delay.is_none() && delay.is_some() {
                 self.first_delay = Some(record.b);
             }
@@ -292,6 +341,7 @@ impl FlowStats {
         if self.setup.lane != Lane::Arrivals
             && record.kind == Kind::Received
             && arrival != Arrival::Duplicate
+            && record.seq < self.setup.plan_packets
         {
             self.recompute_departure(record);
         }
@@ -301,6 +351,7 @@ impl FlowStats {
     fn recompute_departure(&mut self, record: &Record) {
         let plan = self.setup.plan.as_mut();
         let Some(planned) = plan.and_then(|plan| plan.at(record.seq)) else { return };
+        self.departures.count(record.size);
         self.departures.add_size(record.size, planned.size);
         if record.a != 0 {
             let (planned_ns, sent_ns) = (planned.due_ns, record.a);
@@ -356,12 +407,31 @@ impl FlowStats {
         &self.delay
     }
 
+    /// Times between arrival and reading.
+    #[must_use]
+    pub const fn stack(&self) -> &Distribution {
+        &self.stack
+    }
+
     /// Planned against actual departures: those of the sender's log, else those computed from the
     /// packets that arrived.
     #[must_use]
     pub fn departures<'a>(&'a self, facts: &Facts<'a>) -> &'a Departures {
         let logged = self.sender(facts).map(|sender| &sender.departures);
         logged.filter(|departures| !departures.is_empty()).unwrap_or(&self.departures)
+    }
+
+    /// Whether the plan was computed again for the first packets of the flow only.
+    #[must_use]
+    pub fn plan_was_cut(&self) -> bool {
+        let reached = self.arrived_seqs.max().is_some_and(|max| max >= self.setup.plan_packets);
+        self.setup.side == Side::Receiver && self.has_departures() && reached
+    }
+
+    /// Packets, by sequence number, whose plan is computed again from what arrived.
+    #[must_use]
+    pub const fn plan_packets(&self) -> u64 {
+        self.setup.plan_packets
     }
 
     /// Whether planned and actual departures are known from the log of this side.
@@ -430,17 +500,10 @@ impl FlowStats {
         let sent_packets = self.sent_packets(facts);
         if !self.counts_arrivals() {
             if let Some(receiver) = facts.peer {
-                let Facts { sent_packets, skipped_packets, received_packets, .. } = *facts;
-                let peer = Some(self);
-                return receiver.loss(&Facts {
-                    sent_packets,
-                    skipped_packets,
-                    received_packets,
-                    peer,
-                });
+                return receiver.loss(&Facts { peer: Some(self), ..*facts });
             }
             let lost = sent_packets?.saturating_sub(facts.received_packets?);
-            return Some((Loss { lost, bursts: 0 }, LossBasis::ReceiverCount));
+            return Some((Loss { lost, ..Loss::default() }, LossBasis::ReceiverCount));
         }
         let complete = self.sender(facts).filter(|sender| {
             let logged = sender.sent_seqs.unique();
@@ -454,8 +517,14 @@ impl FlowStats {
             Some(sent) => {
                 let lost = sent.saturating_sub(unique);
                 let end = sent.saturating_add(facts.skipped_packets.unwrap_or(0));
-                let bursts = self.arrived_seqs.missing_before(end).bursts.min(lost);
-                (Loss { lost, bursts }, LossBasis::SenderCount)
+                let seen = self.arrived_seqs.missing_before(end);
+                let loss = if seen.lost == lost {
+                    seen
+                } else {
+                    // Which of the missing numbers were sent is not known.
+                    Loss { lost, bursts: seen.bursts.min(lost), ..Loss::default() }
+                };
+                (loss, LossBasis::SenderCount)
             }
             None => {
                 let end = self.arrived_seqs.max().map_or(0, |max| max.saturating_add(1));
@@ -472,6 +541,20 @@ impl FlowStats {
         Some(self.arrived_seqs.unique() - both)
     }
 
+    fn loss_split(&self, lost: Option<u64>, facts: &Facts<'_>) -> LossSplit {
+        // The drops and the log of a round trip are those of its way there, not of the replies.
+        let here = self.setup.side == Side::Receiver || self.setup.meter == Meter::Owd;
+        let of_receiver = |count: Option<u64>| count.filter(|_| here);
+        let (socket, log) = (of_receiver(facts.socket_drops), of_receiver(facts.unlogged));
+        LossSplit::of(lost, facts.skipped_packets, socket, log)
+    }
+
+    /// Bytes of packets that had arrived before.
+    #[must_use]
+    pub const fn duplicate_bytes(&self) -> u64 {
+        self.duplicate_bytes
+    }
+
     /// All metrics of this flow.
     #[must_use]
     pub fn summary(&self, facts: &Facts<'_>) -> Metrics {
@@ -483,18 +566,31 @@ impl FlowStats {
             metrics.lost_basis = Some(basis);
             if basis != LossBasis::ReceiverCount {
                 metrics.set_bursts(loss);
+                metrics.loss_model = LossModel::of(&loss);
             }
         }
         if self.counts_arrivals() {
             metrics.duplicated = Some(self.arrived_seqs.duplicated());
-            metrics.reordered = Some(self.arrived_seqs.reordered());
+            let reordered = self.arrived_seqs.reordered();
+            metrics.reordered = Some(reordered);
+            let disorder = self.arrived_seqs.disorder_figures();
+            metrics.reordering = Some(Reordering::of(reordered, disorder));
+            let new = self.arrived.bytes - self.duplicate_bytes;
+            metrics.goodput_bps = Some(per_second(8.0 * new as f64, self.arrived.duration_ns()));
         }
         metrics.set_delay(&self.delay);
         let departures = self.departures(facts);
         metrics.set_lateness(departures.lateness());
+        metrics.ledger = Ledger {
+            lateness_ns: Way::of(departures.lateness()),
+            network_ns: Way::of(self.delay.distribution()),
+            stack_ns: Way::of(&self.stack),
+            loss: self.loss_split(metrics.lost, facts),
+        };
         let skipped = facts.skipped_packets.unwrap_or(0) as f64;
         let asked = metrics.sent_packets.unwrap_or(0) as f64 + skipped;
-        metrics.fidelity = departures.judge(if asked > 0.0 { skipped / asked } else { 0.0 });
+        let share = if asked > 0.0 { skipped / asked } else { 0.0 };
+        metrics.fidelity = departures.judge(share, self.setup.laws.as_ref());
         metrics
     }
 }

@@ -8,7 +8,9 @@ use std::fmt::Write;
 
 use itg_core::units::format_duration_ns;
 
-use crate::report::{BasisKind, DelayBasis, FlowReport, Intervals, Metrics, Report};
+use crate::report::{
+    BasisKind, ClockReport, DelayBasis, FlowReport, GroupReport, Intervals, Metrics, Report,
+};
 use crate::series::IntervalRow;
 use crate::stats::LossBasis;
 
@@ -24,6 +26,9 @@ pub fn render(report: &Report) -> String {
     }
     if let Some(intervals) = &report.intervals {
         page.intervals(intervals);
+    }
+    for group in report.groups.iter().flatten() {
+        page.group(group);
     }
     page.total(report);
     page.0
@@ -84,6 +89,9 @@ impl Page {
         self.line(&format!("Counted: {counted} ({proto}{profile})"));
         self.line(RULE);
         self.metrics(&flow.metrics, flow.side == "sender" && flow.meter != Some("rtt"));
+        if let Some(clock) = flow.clock.as_ref().filter(|clock| !clock.shared) {
+            self.clock(clock);
+        }
         if let Some(reason) = flow.end.as_ref().filter(|reason| !reason.is_empty()) {
             self.line(&format!("Ended: {reason}"));
         }
@@ -119,6 +127,22 @@ impl Page {
         }
         self.count("Duplicate packets", m.duplicated, "pkt");
         self.count("Reordered packets", m.reordered, "pkt");
+        if let Some(r) = m.reordering.filter(|_| m.reordered.is_some_and(|count| count > 0)) {
+            let extent = format!("{:.3}", r.extent_mean);
+            self.value("Reordering extent", &extent, &format!("pkt (largest {})", r.extent_max));
+        }
+        if let Some(model) = m.loss_model.filter(|_| m.lost.is_some_and(|lost| lost > 0)) {
+            let share = |p: Option<f64>| p.map_or_else(|| "-".to_owned(), |p| format!("{p:.6}"));
+            self.value("Loss behind an arrival", &share(model.p), "(Gilbert p)");
+            self.value("Arrival behind a loss", &share(model.r), "(Gilbert r)");
+            self.count("Longest loss burst", Some(model.burst_max), "pkt");
+        }
+        self.split(m);
+        if m.duplicated.is_some_and(|count| count > 0) {
+            let goodput =
+                m.goodput_bps.map_or_else(|| "-".to_owned(), |b| format!("{:.6}", b / 1e3));
+            self.value("Goodput", &goodput, "Kbit/s");
+        }
         if let Some(d) = delay {
             for (label, value) in [
                 ("Delay, median", d.p50),
@@ -137,11 +161,40 @@ impl Page {
             self.seconds("Jitter, RFC 3550", j.rfc3550);
             self.seconds("Jitter, 99th percentile", Some(j.p99 as f64));
         }
+        if let Some(pdv) = m.pdv_ns {
+            self.seconds("PDV, 99th percentile", pdv.percentiles.p99.map(|ns| ns as f64));
+        }
+        if let Some(stack) = m.ledger.stack_ns {
+            self.seconds("Receive stack, median", Some(stack.p50 as f64));
+            self.seconds("Receive stack, 99th perc.", Some(stack.p99 as f64));
+        }
         let late = m.lateness_ns;
         self.seconds("Lateness, median", late.map(|l| l.p50 as f64));
         self.seconds("Lateness, 99th perc.", late.map(|l| l.p99 as f64));
         self.seconds("Lateness, maximum", late.map(|l| l.max as f64));
         self.fidelity(m);
+    }
+
+    fn clock(&mut self, clock: &ClockReport) {
+        let bound = format!("s +/- {}", format_duration_ns(clock.bound_ns));
+        self.value("Clock offset", &format!("{:.9}", clock.offset_ns as f64 / 1e9), &bound);
+        let bound = format!("ppm +/- {:.3}", clock.skew_bound_ppm);
+        self.value("Clock skew", &format!("{:.3}", clock.skew_ppm), &bound);
+        self.count("Clock probes", Some(clock.probes), "");
+        if !clock.steps.is_empty() {
+            self.count("Clock steps", Some(clock.steps.len() as u64), "");
+        }
+    }
+
+    /// Where packets were lost, when hosts lost some.
+    fn split(&mut self, m: &Metrics) {
+        let split = m.ledger.loss;
+        let in_hosts = split.socket.unwrap_or(0) + split.log.unwrap_or(0);
+        if in_hosts > 0 {
+            self.count("Lost at the socket", split.socket, "pkt");
+            self.count("Lost by the log", split.log, "pkt");
+            self.count("Lost in the network", split.network, "pkt");
+        }
     }
 
     fn fidelity(&mut self, m: &Metrics) {
@@ -201,6 +254,21 @@ impl Page {
                 seconds(row.jitter_mean_ns),
             );
         }
+        self.line(RULE);
+    }
+
+    fn group(&mut self, group: &GroupReport) {
+        self.line(RULE);
+        let named = |(key, value): (&String, &String)| match value.as_str() {
+            "" => format!("{key} unknown"),
+            value => format!("{key} {value}"),
+        };
+        let by: Vec<_> = group.by.iter().map(named).collect();
+        self.line(&format!("Group: {}", by.join(", ")));
+        self.line(RULE);
+        self.count("Number of flows", Some(group.flows), "");
+        self.metrics(&group.metrics, false);
+        self.notes(&group.notices);
         self.line(RULE);
     }
 

@@ -9,9 +9,10 @@ use itg_core::flow::Meter;
 
 use crate::delay::{DelayStats, Distribution};
 use crate::fidelity::Fidelity;
-use crate::report::{DelayBasis, Metrics, TotalReport, Unmatched};
-use crate::sequence::Loss;
-use crate::stats::{Facts, FlowStats, LossBasis, Volume};
+use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
+use crate::report::{Metrics, TotalReport, Unmatched};
+use crate::sequence::{Disorder, Loss};
+use crate::stats::{Facts, FlowStats, LossBasis, Volume, per_second};
 
 /// The sums while flows are added.
 #[derive(Debug, Default)]
@@ -24,6 +25,11 @@ pub(crate) struct Totals {
     unknown_sent: bool,
     delay: DelayStats,
     lateness: Distribution,
+    stack: Distribution,
+    disorder: Disorder,
+    duplicate_bytes: u64,
+    model: Option<Loss>,
+    split: LossSplit,
     one_way: bool,
     round_trip: bool,
     unmatched: Option<Unmatched>,
@@ -40,6 +46,19 @@ impl Totals {
     ) {
         self.flows += 1;
         self.lateness.merge(stats.departures(facts).lateness());
+        self.stack.merge(stats.stack());
+        self.duplicate_bytes += stats.duplicate_bytes();
+        self.split.add(&metrics.ledger.loss);
+        if metrics.reordering.is_some() {
+            let (sum, more) = (&mut self.disorder, stats.arrived_seqs().disorder_figures());
+            sum.extent_sum = sum.extent_sum.saturating_add(more.extent_sum);
+            sum.extent_max = sum.extent_max.max(more.extent_max);
+            sum.free_runs += more.free_runs;
+            sum.free_packets += more.free_packets;
+        }
+        if let Some((loss, _)) = stats.loss(facts).filter(|_| metrics.loss_model.is_some()) {
+            self.model.get_or_insert_default().add(&loss);
+        }
         self.volume.merge(stats.volume());
         let plus = |sum: &mut Option<u64>, more: Option<u64>| {
             if let Some(more) = more {
@@ -78,9 +97,7 @@ impl Totals {
             self.one_way = true;
         }
         let so_far = self.sums.delay_basis.get_or_insert(basis);
-        if *so_far != basis {
-            *so_far = DelayBasis::TWO_CLOCKS;
-        }
+        *so_far = so_far.and(basis);
     }
 
     fn worst(&mut self, flow: u32, own: &Fidelity) {
@@ -142,6 +159,18 @@ impl Totals {
         }
         metrics.negative_delays = negative;
         metrics.set_lateness(&self.lateness);
+        metrics.loss_model = self.model.as_ref().and_then(LossModel::of);
+        if let Some(reordered) = metrics.reordered {
+            metrics.reordering = Some(Reordering::of(reordered, &self.disorder));
+            let new = self.volume.bytes.saturating_sub(self.duplicate_bytes);
+            metrics.goodput_bps = Some(per_second(8.0 * new as f64, metrics.duration_ns));
+        }
+        metrics.ledger = Ledger {
+            lateness_ns: Way::of(&self.lateness),
+            network_ns: metrics.delay_ns.and_then(|_| Way::of(self.delay.distribution())),
+            stack_ns: Way::of(&self.stack),
+            loss: self.split,
+        };
         if metrics.lost_basis == Some(LossBasis::SequenceNumbers) {
             notices.push(
                 "how many packets were sent is not known: losses after the last arrival are not seen"

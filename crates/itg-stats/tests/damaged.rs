@@ -119,6 +119,7 @@ proptest! {
         let mut at = 0;
         let mut there: Vec<Option<&Piece>> = vec![None; count];
         let (mut displaced, mut doubled, mut last) = (false, false, 0);
+        let mut another = false;
         for piece in &pieces {
             at += piece.is.len();
             if at > bytes.len() || piece.is != piece.good {
@@ -127,8 +128,11 @@ proptest! {
             doubled |= there[piece.no].is_some();
             displaced |= there[piece.no].is_none() && piece.no < last;
             last = piece.no;
+            // A log's first block behind its end is taken for another log (docs/formats.md).
+            another |= piece.no == 0 && there[0].is_none() && there[count - 1].is_some();
             there[piece.no] = Some(piece);
         }
+        prop_assume!(!another);
         let packets: u64 = there.iter().flatten().map(|piece| piece.records()).sum();
         let ended = there[count - 1].is_some();
         let gaps = there.iter().rposition(Option::is_some)

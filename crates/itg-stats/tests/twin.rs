@@ -325,7 +325,10 @@ proptest! {
                     epoch_unix_ns: Some(EPOCH),
                     plan: Plan::new(&spec, common::SEED).ok(),
                     grid: Some(Grid { start_unix_ns: EPOCH / 2, interval_ns: 5_000_000 }),
+                    laws: None,
                     lane: Lane::All,
+                    clock: None,
+                    plan_packets: u64::MAX,
                 });
                 records.iter().for_each(|record| stats.add(record));
                 stats

@@ -13,7 +13,7 @@ use itg_core::law::Law;
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
 use itg_net::pacing::{PacingOptions, Prepared};
-use itg_net::{FlowLive, LogTarget, Receiver, ReceiverOptions, SendFlow, SendJob};
+use itg_net::{FlowLive, LogLimits, LogTarget, Receiver, ReceiverOptions, SendFlow, SendJob};
 use itg_stats::{Analysis, Options};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -45,6 +45,8 @@ pub(super) async fn trial(
     let logs = [dir.join("sender.itg"), dir.join("receiver.itg")];
     let program = || ("itg-send doctor".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     let receiver = Receiver::bind(ReceiverOptions {
+        receive_buffer: None,
+        log_limits: LogLimits::default(),
         listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
         data_port: 0,
         log: Some(LogTarget::File(logs[1].clone())),
@@ -66,6 +68,7 @@ pub(super) async fn trial(
     spec.stop.duration_ns = Some(duration_ns);
     let level = options.level.unwrap_or_default();
     let job = SendJob {
+        log_limits: LogLimits::default(),
         run: itg_cli::draw_run(),
         seed: seed.0,
         flows: vec![SendFlow {

@@ -24,7 +24,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::Socket;
 
 use self::stream::{Flowing, Stream};
-use self::table::{Ending, Flow, LogSlot, Served, Table};
+use self::table::{Ending, Flow, HostLoss, LogSlot, Served, Table};
 use crate::clock::{self, UnixClock};
 use crate::live::FlowLive;
 use crate::log::Producer;
@@ -78,6 +78,8 @@ pub(crate) struct RxFlow {
     pub(crate) socket: Option<usize>,
     /// Replies of a round-trip flow at its sender, in the log under this index.
     pub(crate) replies: Option<u32>,
+    /// Receive buffer of that socket, in bytes.
+    pub(crate) receive_buffer: Option<u64>,
 }
 
 /// What other threads ask of the receiving thread.
@@ -92,8 +94,14 @@ pub(crate) enum Command {
     Flow(Box<RxFlow>),
     /// The run of this slot has started: planned times count from this instant.
     Start { slot: usize, epoch_unix_ns: u64 },
-    /// The sender is done: drain the flow, forget it, and tell the counts.
-    End { slot: usize, totals: FlowTotals, done: Box<dyn FnOnce(FlowCounts) + Send> },
+    /// The sender is done: drain the flow, forget it, and tell the counts. `buffer_errors` is how many
+    /// datagrams found a full buffer in this host meanwhile.
+    End {
+        slot: usize,
+        totals: FlowTotals,
+        buffer_errors: Option<u64>,
+        done: Box<dyn FnOnce(FlowCounts) + Send>,
+    },
     /// Forget the flow; `done` when it is forgotten.
     Abandon { slot: usize, reason: String, done: Box<dyn FnOnce() + Send> },
     /// Stop reading this socket.
@@ -296,7 +304,9 @@ impl Rx {
             foreign: self.table.foreign - flow.foreign_before,
             log_lost_records: 0,
         };
-        self.table.retire(flow, Some(&ending.totals), socket_drops, &ending.totals.reason);
+        let reason = &ending.totals.reason;
+        let lost = HostLoss { socket_drops, buffer_errors: ending.buffer_errors };
+        self.table.retire(flow, Some(&ending.totals), lost, reason);
         (ending.done)(counts);
     }
 
@@ -326,17 +336,17 @@ impl Rx {
                 }
                 Command::Flow(rx) => self.open(*rx),
                 Command::Start { slot, epoch_unix_ns } => self.table.start(slot, epoch_unix_ns),
-                Command::End { slot, totals, done } => {
+                Command::End { slot, totals, buffer_errors, done } => {
                     if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::as_mut) {
                         let since_ns = clock::monotonic_ns();
-                        flow.ending = Some(Ending { totals, since_ns, done });
+                        flow.ending = Some(Ending { totals, since_ns, buffer_errors, done });
                         self.table.draining += 1;
                     }
                 }
                 Command::Abandon { slot, reason, done } => {
                     if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::take) {
                         self.table.draining -= usize::from(flow.ending.is_some());
-                        self.table.retire(flow, None, None, &reason);
+                        self.table.retire(flow, None, HostLoss::default(), &reason);
                     }
                     done();
                 }

@@ -35,12 +35,22 @@ pub(super) struct Flow {
 pub(super) struct Ending {
     pub(super) totals: FlowTotals,
     pub(super) since_ns: u64,
+    pub(super) buffer_errors: Option<u64>,
     pub(super) done: Box<dyn FnOnce(FlowCounts) + Send>,
 }
 
 pub(super) struct LogSlot {
     pub(super) producer: Producer,
     pub(super) next_index: u32,
+}
+
+/// Packets of a flow's time that were lost within this host.
+#[derive(Default)]
+pub(super) struct HostLoss {
+    /// At the flow's socket.
+    pub(super) socket_drops: Option<u64>,
+    /// At all sockets.
+    pub(super) buffer_errors: Option<u64>,
 }
 
 /// What was told about one packet.
@@ -215,7 +225,7 @@ impl Table {
         &mut self,
         mut flow: Flow,
         totals: Option<&FlowTotals>,
-        socket_drops: Option<u64>,
+        lost: HostLoss,
         reason: &str,
     ) {
         self.round_trips -= usize::from(flow.rx.meter == Meter::Rtt || flow.rx.replies.is_some());
@@ -235,7 +245,9 @@ impl Table {
                 received_packets: Some(flow.packets),
                 received_bytes: Some(flow.bytes),
                 log_lost_records: 0,
-                socket_drops,
+                socket_drops: lost.socket_drops,
+                buffer_errors: lost.buffer_errors,
+                receive_buffer: flow.rx.receive_buffer,
                 reason: reason.to_owned(),
             }));
         }

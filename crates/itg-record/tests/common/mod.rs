@@ -95,6 +95,8 @@ pub(crate) fn sample_blocks(log_id: u32, host: &str) -> Vec<Vec<u8>> {
         received_bytes: Some(2560),
         log_lost_records: 0,
         socket_drops: None,
+        buffer_errors: None,
+        receive_buffer: None,
         reason: "limit of 6 packets reached".into(),
     })));
     blocks.push(builder.end(0));

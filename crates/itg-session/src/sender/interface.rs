@@ -4,7 +4,7 @@ use itg_core::flow::FlowSpec;
 
 use crate::codec::CodecError;
 use crate::error::SessionError;
-use crate::message::{FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow};
+use crate::message::{ClockReading, FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow};
 use crate::timeouts::Timeouts;
 
 /// What a sender's session is about.
@@ -24,6 +24,9 @@ pub struct SenderConfig {
     pub flows: Vec<FlowSpec>,
     /// How the receiver's log should be named.
     pub recv_log: Option<String>,
+    /// Pings one right after the other, to compare the clocks: so many before the run and as many
+    /// behind it; none when 0.
+    pub burst: u32,
     /// How long to wait.
     pub timeouts: Timeouts,
 }
@@ -86,14 +89,14 @@ pub enum SenderOutput {
         counts: Option<FlowCounts>,
     },
     /// A ping was answered: material for estimating the offset between the two clocks, together
-    /// with the time at which the message was read. All in Unix nanoseconds.
+    /// with the time at which the message arrived.
     Clock {
-        /// Ping sent, this side's clock.
-        ping_sent_unix_ns: u64,
-        /// Ping read, the receiver's clock.
+        /// Ping sent, by this side's clocks.
+        ping_sent: ClockReading,
+        /// Ping arrived, Unix nanoseconds of the receiver's clock.
         received_unix_ns: u64,
-        /// Answer sent, the receiver's clock.
-        sent_unix_ns: u64,
+        /// Answer sent, by the receiver's clocks.
+        replied: ClockReading,
     },
     /// The receiver has closed its log.
     LogStored(LogSummary),

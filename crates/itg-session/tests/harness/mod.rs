@@ -239,7 +239,7 @@ impl Plan {
         let runs = self.flows.iter().map(|f| f.runs.unwrap_or(0)).max().unwrap_or(0);
         let set_up = t.welcome_ns + batches * t.opened_ns + t.armed_ns + t.started_ns;
         let run = runs.max(self.stop_at.unwrap_or(0)) + t.stop_ns + t.counts_ns;
-        set_up + run + t.bye_ns
+        set_up + run + t.compare_ns + t.bye_ns
     }
 }
 
@@ -280,6 +280,7 @@ pub fn run(plan: &Plan, bug: Option<Bug>) -> Trace {
         boot_id: "boot a".to_owned(),
         flows: (1..).take(plan.flows.len()).map(FlowSpec::new).collect(),
         recv_log: None,
+        burst: 16,
         timeouts: Timeouts::default(),
     };
     let receiver = ReceiverConfig {

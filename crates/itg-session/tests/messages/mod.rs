@@ -4,8 +4,8 @@
 use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};
 use itg_core::law::{Law, Unit};
 use itg_session::{
-    FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, Message, OpenReply, OpenedFlow,
-    VERSION,
+    ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, Message, OpenReply,
+    OpenedFlow, ProbeStamps, VERSION,
 };
 use proptest::prelude::*;
 
@@ -96,17 +96,39 @@ pub fn examples() -> Vec<(Message, &'static str)> {
             "08000000 07000000 0100000000000000 0200000000000000 0300000000000000 \
              01 0400000000000000 0500000000000000 0600000000000000",
         ),
-        (Message::Ping { n: 1, sent_unix_ns: 2 }, "09000000 0100000000000000 0200000000000000"),
+        (
+            Message::Ping {
+                n: 1,
+                sent: ClockReading { unix_ns: 2, monotonic_ns: 3 },
+                previous: None,
+            },
+            "09000000 0100000000000000 0200000000000000 0300000000000000 00",
+        ),
+        (
+            Message::Ping {
+                n: 1,
+                sent: ClockReading { unix_ns: 2, monotonic_ns: 3 },
+                previous: Some(ProbeStamps {
+                    sent: ClockReading { unix_ns: 4, monotonic_ns: 5 },
+                    received_unix_ns: 6,
+                    replied: ClockReading { unix_ns: 7, monotonic_ns: 8 },
+                    arrived_unix_ns: 9,
+                }),
+            },
+            "09000000 0100000000000000 0200000000000000 0300000000000000 01 \
+             0400000000000000 0500000000000000 0600000000000000 0700000000000000 \
+             0800000000000000 0900000000000000",
+        ),
         (
             Message::Pong {
                 n: 1,
-                ping_sent_unix_ns: 2,
+                ping_sent: ClockReading { unix_ns: 2, monotonic_ns: 7 },
                 received_unix_ns: 3,
-                sent_unix_ns: 4,
+                sent: ClockReading { unix_ns: 4, monotonic_ns: 8 },
                 arrived: vec![FlowArrivals { flow: 5, packets: 6 }],
             },
-            "0a000000 0100000000000000 0200000000000000 0300000000000000 0400000000000000 \
-             0100000000000000 05000000 0600000000000000",
+            "0a000000 0100000000000000 0200000000000000 0700000000000000 0300000000000000 \
+             0400000000000000 0800000000000000 0100000000000000 05000000 0600000000000000",
         ),
         (Message::Bye, "0b000000"),
         (Message::ByeAck { log: None }, "0c000000 00"),
@@ -326,14 +348,25 @@ pub fn any_message() -> impl Strategy<Value = Message> {
         1 => Just(Message::Started),
         2 => any_totals(ids).prop_map(Message::FlowEnded),
         2 => any_counts(ids).prop_map(Message::FlowCounted),
-        1 => (0u64..20, any::<u64>())
-            .prop_map(|(n, sent_unix_ns)| Message::Ping { n, sent_unix_ns }),
-        1 => (0u64..20, any::<[u64; 3]>()).prop_map(
-            |(n, [ping_sent_unix_ns, received_unix_ns, sent_unix_ns])| Message::Pong {
+        1 => (0u64..20, any::<[u64; 8]>(), any::<bool>()).prop_map(|(n, times, previous)| {
+            let [unix_ns, monotonic_ns, a, b, received_unix_ns, c, d, arrived_unix_ns] = times;
+            Message::Ping {
                 n,
-                ping_sent_unix_ns,
+                sent: ClockReading { unix_ns, monotonic_ns },
+                previous: previous.then_some(ProbeStamps {
+                    sent: ClockReading { unix_ns: a, monotonic_ns: b },
+                    received_unix_ns,
+                    replied: ClockReading { unix_ns: c, monotonic_ns: d },
+                    arrived_unix_ns,
+                }),
+            }
+        }),
+        1 => (0u64..20, any::<[u64; 5]>()).prop_map(
+            |(n, [a, b, received_unix_ns, c, d])| Message::Pong {
+                n,
+                ping_sent: ClockReading { unix_ns: a, monotonic_ns: b },
                 received_unix_ns,
-                sent_unix_ns,
+                sent: ClockReading { unix_ns: c, monotonic_ns: d },
                 arrived: vec![FlowArrivals { flow: 1, packets: n }],
             }
         ),

@@ -414,6 +414,8 @@ impl Run<'_> {
             received_bytes: None,
             log_lost_records: 0,
             socket_drops: None,
+            buffer_errors: None,
+            receive_buffer: None,
             reason: why.to_owned(),
         });
         self.sender.note(&note)
@@ -631,6 +633,8 @@ impl Run<'_> {
                 received_bytes: Some(flow.received.1),
                 log_lost_records: 0,
                 socket_drops: Some(0),
+                buffer_errors: None,
+                receive_buffer: None,
                 reason: "the simulation is over".to_owned(),
             }))?;
         }

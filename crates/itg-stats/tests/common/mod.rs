@@ -145,6 +145,8 @@ pub fn end(index: u32) -> FlowEnd {
         received_bytes: None,
         log_lost_records: 0,
         socket_drops: None,
+        buffer_errors: None,
+        receive_buffer: None,
         reason: "all packets sent".to_owned(),
     }
 }

@@ -1,0 +1,176 @@
+//! The estimate as a curve: offset and bound at any instant.
+
+use serde::Serialize;
+
+/// The offset of the receiver's clock against the sender's over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClockModel {
+    /// By time; the first also holds before it, the last behind it. Not empty.
+    pub(super) spans: Vec<Span>,
+    pub(super) steps: Vec<Step>,
+    pub(super) skew: Skew,
+    pub(super) probes: usize,
+    pub(super) refused: usize,
+    pub(super) round_trip_ns: u64,
+}
+
+/// A clock was set, or the stamps look like it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Not before this instant of the sender's clock as it was then, Unix time in nanoseconds.
+    pub from_unix_ns: u64,
+    /// Not after this instant of the sender's clock as it was then.
+    pub until_unix_ns: u64,
+    /// How much the offset grew, in nanoseconds.
+    pub by_ns: i64,
+}
+
+/// How fast the receiver's clock gains on the sender's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Skew {
+    pub(super) ppm: f64,
+    pub(super) bound_ppm: f64,
+}
+
+/// A straight part of the curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Span {
+    from: u64,
+    to: u64,
+    base: i64,
+    /// Nanoseconds beyond `base` at `from`, and per nanosecond.
+    offset: (f64, f64),
+    /// Nanoseconds at `from`, and per nanosecond.
+    bound: (f64, f64),
+}
+
+impl Span {
+    /// From the smallest and largest offsets at its ends, in nanoseconds beyond `base`.
+    pub(super) fn between(from: u64, to: u64, base: i64, ends: [(f64, f64); 2]) -> Self {
+        let length = to.saturating_sub(from).max(1) as f64;
+        let line = |value: fn((f64, f64)) -> f64| {
+            let [a, b] = ends.map(value);
+            (a, (b - a) / length)
+        };
+        Self {
+            from,
+            to,
+            base,
+            offset: line(|(low, high)| (low + high) / 2.0),
+            bound: line(|(low, high)| (high - low) / 2.0),
+        }
+    }
+
+    /// The same line between other instants.
+    pub(super) fn prolonged(&self, from: u64, to: u64) -> Self {
+        let on = |(at, slope): (f64, f64)| (at + slope * self.length_to(from), slope);
+        Self { from, to, base: self.base, offset: on(self.offset), bound: on(self.bound) }
+    }
+
+    fn length_to(&self, at: u64) -> f64 {
+        super::segment::difference(at, self.from) as f64
+    }
+
+    fn offset_at(&self, at: u64) -> i64 {
+        self.base.saturating_add(whole(self.offset.0 + self.offset.1 * self.length_to(at)))
+    }
+
+    fn bound_at(&self, at: u64) -> u64 {
+        let bound = self.bound.0 + self.bound.1 * self.length_to(at);
+        whole(bound.ceil()).unsigned_abs()
+    }
+}
+
+/// The nearest whole number, kept within 64 bits.
+#[allow(clippy::cast_possible_truncation, reason = "the cast of a float saturates")]
+pub(super) const fn whole(value: f64) -> i64 {
+    value.round() as i64
+}
+
+impl ClockModel {
+    /// How far the receiver's clock is ahead when the sender's shows `unix_ns`, in nanoseconds.
+    /// A packet sent then has been on its way for arrived − sent − this.
+    #[must_use]
+    pub fn offset_at(&self, unix_ns: u64) -> i64 {
+        self.span(unix_ns).offset_at(unix_ns)
+    }
+
+    /// As [`offset_at`](Self::offset_at), quicker for instants that follow each other: `near` is any number and
+    /// remembers the place.
+    #[must_use]
+    #[inline]
+    pub fn offset_near(&self, unix_ns: u64, near: &mut usize) -> i64 {
+        let holds = |at: usize| {
+            let next = self.spans.get(at + 1).map_or(u64::MAX, |next| next.from);
+            self.spans.get(at).filter(|span| (span.from..next).contains(&unix_ns))
+        };
+        if let Some(span) = holds(*near) {
+            return span.offset_at(unix_ns);
+        }
+        *near = self.place(unix_ns);
+        self.spans[*near].offset_at(unix_ns)
+    }
+
+    /// How far [`offset_at`](Self::offset_at) may be off, in nanoseconds: at least half the smallest round
+    /// trip around that instant; it grows away from the probes and covers both sides of a step.
+    #[must_use]
+    pub fn bound_at(&self, unix_ns: u64) -> u64 {
+        self.span(unix_ns).bound_at(unix_ns)
+    }
+
+    /// The largest bound between two instants of the sender's clock, in nanoseconds.
+    #[must_use]
+    pub fn bound_between(&self, from_unix_ns: u64, until_unix_ns: u64) -> u64 {
+        let within = |at: &u64| (from_unix_ns..=until_unix_ns).contains(at);
+        let corners = self.spans.iter().flat_map(|span| [span.from, span.to]).filter(within);
+        let ends = [from_unix_ns, until_unix_ns];
+        // At a jump of the curve both sides count.
+        let sides = corners.flat_map(|at| [at.saturating_sub(1), at]).chain(ends);
+        sides.map(|at| self.bound_at(at)).max().unwrap_or(0)
+    }
+
+    /// How fast the receiver's clock gains on the sender's, over the longest time without a step, in parts per
+    /// million.
+    #[must_use]
+    pub const fn skew_ppm(&self) -> f64 {
+        self.skew.ppm
+    }
+
+    /// How far [`skew_ppm`](Self::skew_ppm) may be off.
+    #[must_use]
+    pub const fn skew_bound_ppm(&self) -> f64 {
+        self.skew.bound_ppm
+    }
+
+    /// Where clocks were set, in order.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Probes that the estimate is made of.
+    #[must_use]
+    pub const fn probes(&self) -> usize {
+        self.probes
+    }
+
+    /// Probes whose stamps make no sense.
+    #[must_use]
+    pub const fn refused(&self) -> usize {
+        self.refused
+    }
+
+    /// The smallest round trip of a probe, in nanoseconds.
+    #[must_use]
+    pub const fn round_trip_ns(&self) -> u64 {
+        self.round_trip_ns
+    }
+
+    fn span(&self, at: u64) -> &Span {
+        &self.spans[self.place(at)]
+    }
+
+    fn place(&self, at: u64) -> usize {
+        self.spans.partition_point(|span| span.from <= at).saturating_sub(1)
+    }
+}

@@ -1,0 +1,173 @@
+//! Where clocks were set or changed their rate: the stretches that straight lines explain.
+
+use std::ops::Range;
+
+use super::fit::{Cut, Lines};
+use super::{JUMP_NS, Probe, WINDOW_NS};
+
+/// Probes that a window has at least, if there are as many.
+const FEWEST: usize = 8;
+/// Probes that must agree with each other against one for that one to be left out.
+const WITNESSES: usize = 3;
+
+/// Probes in order, without those that make no sense.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) probes: Vec<Probe>,
+    /// How many were left out for their stamps.
+    pub(super) refused: usize,
+}
+
+/// An instant of the sender's clock and an offset, from which small numbers count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base {
+    pub(super) at: u64,
+    pub(super) offset: i64,
+}
+
+impl Base {
+    pub(super) fn of(probe: &Probe) -> Self {
+        Self { at: probe.sent, offset: difference(probe.received, probe.sent) }
+    }
+
+    pub(super) fn seconds(self, at: u64) -> f64 {
+        difference(at, self.at) as f64 / 1e9
+    }
+
+    pub(super) fn cut(self, probe: &Probe) -> Cut {
+        let offset = |receiver: u64, sender: u64| {
+            (i128::from(receiver) - i128::from(sender) - i128::from(self.offset)) as f64
+        };
+        Cut {
+            left: self.seconds(probe.sent),
+            most: offset(probe.received, probe.sent),
+            came: self.seconds(probe.arrived),
+            least: offset(probe.replied, probe.arrived),
+        }
+    }
+}
+
+/// `a − b`, kept within 64 bits.
+pub(super) fn difference(a: u64, b: u64) -> i64 {
+    crate::delay::signed_difference(a, b)
+}
+
+impl Trace {
+    pub(super) fn new(probes: Vec<Probe>, refused: usize) -> Self {
+        Self { probes, refused }
+    }
+
+    /// The lines that explain a range of probes; none when there are none.
+    pub(super) fn lines(&self, range: Range<usize>) -> (Base, Lines) {
+        let probes = &self.probes[range];
+        let base = Base::of(&probes[0]);
+        let mut lines = Lines::of(base.cut(&probes[0]));
+        for probe in &probes[1..] {
+            if !lines.cut(base.cut(probe)) {
+                break;
+            }
+        }
+        (base, lines)
+    }
+
+    /// The stretches that clocks with steady rates explain, in order. Probes between two of them may belong to
+    /// either. Leaves out single probes that their neighbours agree to be wrong.
+    pub(super) fn stretches(&mut self) -> Vec<Range<usize>> {
+        let mut stretches = Vec::new();
+        let mut first = 0;
+        while first < self.probes.len() {
+            let unset = self.unset_until(first);
+            // A probe that was under way when a clock was set has stamps from both sides of the step.
+            let mut begin = first + usize::from(self.set_before(first)[1]);
+            let mut end = unset - usize::from(self.set_before(unset)[0]);
+            let left_out = unset - end;
+            if begin < end {
+                while let Some(bad) = self.contradiction(begin, &mut end) {
+                    // How far back the line reaches that explains what follows.
+                    let follows = self.explained_from(bad, end);
+                    let (base, mut lines) = self.lines(bad..follows);
+                    let mut reach = bad;
+                    while reach > begin + 1 && lines.cut(base.cut(&self.probes[reach - 1])) {
+                        reach -= 1;
+                    }
+                    stretches.push(begin..reach);
+                    begin = bad;
+                }
+                stretches.push(begin..end);
+            }
+            first = end + left_out;
+        }
+        stretches
+    }
+
+    /// The first probe behind `first` before which a clock was set, as the monotonic clocks tell.
+    fn unset_until(&self, first: usize) -> usize {
+        let all = self.probes.len();
+        (first + 1..all).find(|&at| self.set_before(at) != [false; 2]).unwrap_or(all)
+    }
+
+    /// Whether the clocks of sender and receiver were set since the probe before this one.
+    fn set_before(&self, at: usize) -> [bool; 2] {
+        let (Some(before), Some(after)) = (at.checked_sub(1), self.probes.get(at)) else {
+            return [false; 2];
+        };
+        let (before, after) = (self.probes[before].shifts(), after.shifts());
+        [0, 1].map(|host| (after[host] - before[host]).unsigned_abs() > u128::from(JUMP_NS))
+    }
+
+    /// The first probe that no line through those of the window before it explains. Single liars are taken
+    /// out on the way, which brings `end` nearer.
+    fn contradiction(&mut self, begin: usize, end: &mut usize) -> Option<usize> {
+        let mut start = begin;
+        let (mut base, mut lines) = self.lines(begin..begin + 1);
+        let mut at = begin + 1;
+        while at < *end {
+            if self.probes[at].sent.saturating_sub(self.probes[start].sent) > WINDOW_NS {
+                let recent = self.probes[at].sent - WINDOW_NS / 2;
+                let behind = self.probes[start..at].partition_point(|probe| probe.sent < recent);
+                let next = (start + behind).min(at.saturating_sub(FEWEST)).max(start);
+                if next > start {
+                    start = next;
+                    (base, lines) = self.lines(start..at);
+                }
+            }
+            let cut = base.cut(&self.probes[at]);
+            if lines.allow(cut) {
+                lines.cut(cut);
+                at += 1;
+            } else if self.is_liar(at, *end, base, &lines) {
+                self.probes.remove(at);
+                self.refused += 1;
+                *end -= 1;
+            } else {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Whether the probes that follow this one agree with those before it and not with it.
+    fn is_liar(&self, at: usize, end: usize, base: Base, lines: &Lines) -> bool {
+        let Some(next) = self.probes[..end].get(at + 1..at + 1 + WITNESSES) else { return false };
+        let mut with_those_before = lines.clone();
+        let own = Base::of(&self.probes[at]);
+        let mut with_it = Lines::of(own.cut(&self.probes[at]));
+        let (mut before, mut it) = (true, true);
+        for probe in next {
+            before &= with_those_before.cut(base.cut(probe));
+            it &= with_it.cut(own.cut(probe));
+        }
+        before && !it
+    }
+
+    /// The end of the probes from `from` on that lines explain together, within half a window.
+    fn explained_from(&self, from: usize, end: usize) -> usize {
+        let until = self.probes[from].sent.saturating_add(WINDOW_NS / 2);
+        let (base, mut lines) = self.lines(from..from + 1);
+        let mut to = from + 1;
+        while to < end && self.probes[to].sent <= until && lines.cut(base.cut(&self.probes[to])) {
+            to += 1;
+        }
+        to
+    }
+}

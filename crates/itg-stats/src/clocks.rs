@@ -1,0 +1,89 @@
+//! Which clock model belongs to which flow: pairs of hosts in a run, by their boot ids.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use itg_record::{ClockProbe, FlowInfo, Side};
+
+use crate::clock::{ClockModel, Probe, estimate};
+use crate::logs::Log;
+use crate::report::ClockReport;
+use crate::stats::Volume;
+
+/// Run, boot id of the sender, boot id of the receiver.
+type Pair = [String; 3];
+
+/// The clock models of all logs.
+#[derive(Debug, Default)]
+pub(crate) struct Clocks {
+    models: BTreeMap<Pair, Arc<ClockModel>>,
+}
+
+/// Whether both ends of a flow have the same clock.
+pub(crate) fn one_clock(info: &FlowInfo) -> bool {
+    !info.sender_boot_id.is_empty() && info.sender_boot_id == info.receiver_boot_id
+}
+
+impl Clocks {
+    /// Estimates from the probes in the logs of either side, or both.
+    pub(crate) fn of(logs: &[Log<'_>]) -> Self {
+        let mut probes: BTreeMap<Pair, Vec<Probe>> = BTreeMap::new();
+        for note in logs.iter().flat_map(|log| &log.probes) {
+            let ClockProbe { run, sender_boot_id, receiver_boot_id, .. } = note;
+            // Hosts that cannot tell who they are cannot be told apart.
+            if !sender_boot_id.is_empty() && !receiver_boot_id.is_empty() {
+                let pair = [run, sender_boot_id, receiver_boot_id].map(String::clone);
+                probes.entry(pair).or_default().push(probe(note));
+            }
+        }
+        let model = |(pair, probes): (Pair, Vec<Probe>)| Some((pair, Arc::new(estimate(&probes)?)));
+        Self { models: probes.into_iter().filter_map(model).collect() }
+    }
+
+    fn get(&self, info: &FlowInfo) -> Option<&Arc<ClockModel>> {
+        let FlowInfo { run, sender_boot_id, receiver_boot_id, .. } = info;
+        self.models.get(&[run, sender_boot_id, receiver_boot_id].map(String::clone))
+    }
+
+    /// The model that corrects one-way delays of a flow at a side.
+    pub(crate) fn correcting(&self, info: &FlowInfo, side: Side) -> Option<Arc<ClockModel>> {
+        let corrects = side == Side::Receiver && !one_clock(info);
+        self.get(info).filter(|_| corrects).cloned()
+    }
+
+    /// What the report says of the clocks of a flow whose packets at a side these are.
+    pub(crate) fn report(
+        &self,
+        info: &FlowInfo,
+        volume: &Volume,
+        side: Side,
+    ) -> Option<ClockReport> {
+        let model = self.get(info)?;
+        // What a receiver dates by its own clock, by the sender's.
+        let at_sender = |unix_ns: u64| {
+            let mut sent = unix_ns;
+            for _ in 0..3 {
+                sent = unix_ns.saturating_add_signed(model.offset_at(sent).saturating_neg());
+            }
+            sent
+        };
+        let seen = volume.first_unix_ns.zip(volume.last_unix_ns);
+        let (from, until) = match (seen, side) {
+            (None, _) => (info.epoch_unix_ns, info.epoch_unix_ns),
+            (Some(seen), Side::Sender) => seen,
+            (Some((first, last)), Side::Receiver) => (at_sender(first), at_sender(last)),
+        };
+        Some(ClockReport::new(model, one_clock(info), from.min(until), until.max(from)))
+    }
+}
+
+fn probe(note: &ClockProbe) -> Probe {
+    Probe {
+        sender_monotonic: note.sent_monotonic_ns,
+        sent: note.sent_unix_ns,
+        received: note.received_unix_ns,
+        replied: note.replied_unix_ns,
+        arrived: note.arrived_unix_ns,
+        receiver_monotonic: note.replied_monotonic_ns,
+    }
+}

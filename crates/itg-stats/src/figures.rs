@@ -1,0 +1,325 @@
+//! Figures beside the classical ones: percentiles with the count behind them, delay variation after
+//! RFC 5481, the ledger of where time and packets went, loss as a process of two states, and how far
+//! packets were out of order. Definitions and sources: `docs/decode.md`.
+
+use serde::Serialize;
+
+use crate::delay::{DelayStats, Distribution};
+use crate::quantiles::Quantiles;
+use crate::sequence::{Disorder, Loss};
+
+/// Values that must lie beyond a percentile for it to be told: with fewer it says more about chance
+/// than about the network.
+pub const BEYOND: u64 = 10;
+
+/// Percentiles (nearest rank) in nanoseconds; `None` where fewer than [`BEYOND`] values lie beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Percentiles {
+    /// How many values there are.
+    pub count: u64,
+    /// Median.
+    pub p50: Option<i64>,
+    /// 75th percentile.
+    pub p75: Option<i64>,
+    /// 90th percentile.
+    pub p90: Option<i64>,
+    /// 95th percentile.
+    pub p95: Option<i64>,
+    /// 99th percentile.
+    pub p99: Option<i64>,
+    /// 99.9th percentile.
+    pub p999: Option<i64>,
+    /// 99.99th percentile.
+    pub p9999: Option<i64>,
+    /// 99.999th percentile.
+    pub p99999: Option<i64>,
+}
+
+impl Percentiles {
+    /// Those of a list of values; `None` when there is none.
+    #[must_use]
+    pub fn of(values: &Quantiles) -> Option<Self> {
+        Self::moved(values, 0)
+    }
+
+    /// Those of the values less `origin`.
+    fn moved(values: &Quantiles, origin: i64) -> Option<Self> {
+        const SHARES: [f64; 8] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999];
+        let count = values.count();
+        if count == 0 {
+            return None;
+        }
+        let found = values.at(SHARES);
+        let mut told = [None; 8];
+        for ((told, value), share) in told.iter_mut().zip(found).zip(SHARES) {
+            // The tolerance is for shares that are no binary fractions: 1 % of 1000 is 10.
+            let beyond = count as f64 * (1.0 - share) + 1e-6;
+            *told = (beyond >= BEYOND as f64).then(|| value.saturating_sub(origin));
+        }
+        let [p50, p75, p90, p95, p99, p999, p9999, p99999] = told;
+        Some(Self { count, p50, p75, p90, p95, p99, p999, p9999, p99999 })
+    }
+}
+
+/// Delay variation from packet to packet (RFC 5481, section 4.1) in nanoseconds: Dᵢ − Dᵢ₋₁ over
+/// successive arrivals, signed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ipdv {
+    /// How many differences.
+    pub count: u64,
+    /// Smallest.
+    pub min: i64,
+    /// 1st percentile (nearest rank).
+    pub p1: i64,
+    /// Median.
+    pub p50: i64,
+    /// 99th percentile.
+    pub p99: i64,
+    /// Largest.
+    pub max: i64,
+    /// Mean of the magnitudes.
+    pub mean_abs: f64,
+}
+
+/// Delay variation against the smallest delay (RFC 5481, section 4.2) in nanoseconds: Dᵢ − min D.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Pdv {
+    /// Mean.
+    pub mean: f64,
+    /// Largest.
+    pub max: i64,
+    /// Percentiles.
+    #[serde(flatten)]
+    pub percentiles: Percentiles,
+}
+
+impl DelayStats {
+    /// Variation from packet to packet; `None` with fewer than two delays.
+    #[must_use]
+    pub fn ipdv(&self) -> Option<Ipdv> {
+        let steps = self.variation();
+        let [p1, p50, p99] = steps.at([0.01, 0.5, 0.99]);
+        (steps.count() > 0).then(|| Ipdv {
+            count: steps.count(),
+            min: steps.min(),
+            p1,
+            p50,
+            p99,
+            max: steps.max(),
+            mean_abs: self.variation_mean(),
+        })
+    }
+
+    /// Variation against the smallest delay; `None` when no delay is known.
+    #[must_use]
+    pub fn pdv(&self) -> Option<Pdv> {
+        let moments = self.distribution().moments();
+        let percentiles = Percentiles::moved(self.distribution().quantiles(), moments.min())?;
+        let mean = (moments.mean() - moments.min() as f64).max(0.0);
+        Some(Pdv { mean, max: moments.max().saturating_sub(moments.min()), percentiles })
+    }
+}
+
+/// One way of a packet in the ledger, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Way {
+    /// Packets of which it is known.
+    pub count: u64,
+    /// Smallest.
+    pub min: i64,
+    /// Mean.
+    pub mean: f64,
+    /// Median (nearest rank).
+    pub p50: i64,
+    /// 99th percentile.
+    pub p99: i64,
+    /// 99.9th percentile.
+    pub p999: i64,
+    /// Largest.
+    pub max: i64,
+}
+
+impl Way {
+    /// The figures of a distribution; `None` when it is empty.
+    #[must_use]
+    pub fn of(distribution: &Distribution) -> Option<Self> {
+        let moments = distribution.moments();
+        let [p50, p99, p999] = distribution.quantiles().at([0.5, 0.99, 0.999]);
+        (moments.count() > 0).then(|| Self {
+            count: moments.count(),
+            min: moments.min(),
+            mean: moments.mean(),
+            p50,
+            p99,
+            p999,
+            max: moments.max(),
+        })
+    }
+}
+
+/// Where the time of the packets went, and where the lost ones were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Ledger {
+    /// In the sender: sent − planned.
+    pub lateness_ns: Option<Way>,
+    /// In the network: arrived − sent; there and back in a round-trip flow.
+    pub network_ns: Option<Way>,
+    /// In the receive stack: read − arrived, where the kernel said when a packet arrived.
+    pub stack_ns: Option<Way>,
+    /// Packets.
+    pub loss: LossSplit,
+}
+
+/// Lost packets by where they were lost; `None` where it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LossSplit {
+    /// Packets that the sender left out: never sent, and not among the lost.
+    pub skipped: Option<u64>,
+    /// Dropped by the kernel at the socket of the receiver.
+    pub socket: Option<u64>,
+    /// Arrived, but their records did not make it into the log.
+    pub log: Option<u64>,
+    /// The rest of the lost ones: in the network, or in a host below the socket.
+    pub network: Option<u64>,
+}
+
+impl LossSplit {
+    /// Splits `lost` packets by what the receiver counted.
+    #[must_use]
+    pub fn of(
+        lost: Option<u64>,
+        skipped: Option<u64>,
+        socket: Option<u64>,
+        log: Option<u64>,
+    ) -> Self {
+        let network = lost
+            .map(|lost| lost.saturating_sub(socket.unwrap_or(0)).saturating_sub(log.unwrap_or(0)));
+        Self { skipped, socket, log, network }
+    }
+
+    /// Adds those of another flow.
+    pub fn add(&mut self, other: &Self) {
+        let plus = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        self.skipped = plus(self.skipped, other.skipped);
+        self.socket = plus(self.socket, other.socket);
+        self.log = plus(self.log, other.log);
+        self.network = plus(self.network, other.network);
+    }
+}
+
+/// Loss as a process of two states, *arrives* and *is lost*, each packet's depending on that of the
+/// one before (Gilbert, Bell System Technical Journal 39, 1960, with no loss in the good state and
+/// nothing else in the bad one). The estimates are those of maximum likelihood: the share of packets
+/// in one state that are followed by one in the other (Yajnik et al., INFOCOM 1999).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LossModel {
+    /// Probability of a loss behind an arrival; `None` without arrivals.
+    pub p: Option<f64>,
+    /// Probability of an arrival behind a loss; `None` without losses.
+    pub r: Option<f64>,
+    /// Mean length of a run of arrivals as the model has it, 1/p packets.
+    pub gap_mean: Option<f64>,
+    /// Mean length of a run of losses as the model has it, 1/r packets.
+    pub burst_mean: Option<f64>,
+    /// Longest run of losses in packets, as it was.
+    pub burst_max: u64,
+}
+
+impl LossModel {
+    /// The model of what was seen; `None` without two successive packets.
+    #[must_use]
+    pub fn of(loss: &Loss) -> Option<Self> {
+        let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
+        let inverse = |p: Option<f64>| p.filter(|&p| p > 0.0).map(|p| 1.0 / p);
+        let p = share(loss.good_to_bad, loss.from_good);
+        let r = share(loss.bad_to_good, loss.from_bad);
+        (loss.from_good + loss.from_bad > 0).then(|| Self {
+            p,
+            r,
+            gap_mean: inverse(p),
+            burst_mean: inverse(r),
+            burst_max: loss.longest,
+        })
+    }
+}
+
+/// How far packets were out of order (RFC 4737).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Reordering {
+    /// Mean extent of the reordered packets: how many packets before one the first with a larger number
+    /// had arrived (section 4.2.1); 0 without any.
+    pub extent_mean: f64,
+    /// Largest extent.
+    pub extent_max: u64,
+    /// Runs of packets in order that a reordered one ended (section 4.5).
+    pub free_runs: u64,
+    /// Mean length of these runs in packets; 0 without any.
+    pub free_run_mean: f64,
+}
+
+impl Reordering {
+    /// The figures of `reordered` packets.
+    #[must_use]
+    pub fn of(reordered: u64, disorder: &Disorder) -> Self {
+        let mean = |sum: u64, count: u64| if count == 0 { 0.0 } else { sum as f64 / count as f64 };
+        Self {
+            extent_mean: mean(disorder.extent_sum, reordered),
+            extent_max: disorder.extent_max,
+            free_runs: disorder.free_runs,
+            free_run_mean: mean(disorder.free_packets, disorder.free_runs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(list: impl IntoIterator<Item = i64>) -> Quantiles {
+        let mut all = Quantiles::default();
+        list.into_iter().for_each(|value| all.add(value));
+        all
+    }
+
+    #[test]
+    fn percentiles_need_ten_values_beyond() {
+        for (count, told) in
+            [(19, 0), (20, 1), (100, 3), (199, 3), (200, 4), (1_000, 5), (9_999, 5), (10_000, 6)]
+        {
+            let p = Percentiles::of(&values(1..=count)).expect("there are values");
+            let list = [p.p50, p.p75, p.p90, p.p95, p.p99, p.p999, p.p9999, p.p99999];
+            assert_eq!(list.iter().flatten().count(), told, "{count} values");
+            assert!(list[..told].iter().all(Option::is_some), "{count} values");
+        }
+        let p = Percentiles::of(&values(1..=1_000)).expect("there are values");
+        assert_eq!((p.count, p.p50, p.p99, p.p999), (1_000, Some(500), Some(990), None));
+        assert_eq!(Percentiles::of(&values([])), None);
+    }
+
+    #[test]
+    fn variation_against_the_smallest_and_from_packet_to_packet() {
+        let mut delays = DelayStats::default();
+        for delay in [30, -10, 50, 10] {
+            delays.add(delay);
+        }
+        let pdv = delays.pdv().expect("there are delays");
+        assert!((pdv.mean - 30.0).abs() < 1e-9 && pdv.max == 60);
+        let ipdv = delays.ipdv().expect("there are steps");
+        assert_eq!((ipdv.count, ipdv.min, ipdv.p50, ipdv.max), (3, -40, -40, 60));
+        assert!((ipdv.mean_abs - 140.0 / 3.0).abs() < 1e-9);
+        assert_eq!((DelayStats::default().ipdv(), DelayStats::default().pdv()), (None, None));
+    }
+
+    #[test]
+    fn losses_are_split() {
+        let split = LossSplit::of(Some(10), Some(3), Some(4), Some(1));
+        assert_eq!(split.network, Some(5));
+        assert_eq!(LossSplit::of(Some(2), None, Some(4), None).network, Some(0));
+        let mut sum = split;
+        sum.add(&LossSplit::of(None, None, Some(1), None));
+        assert_eq!((sum.socket, sum.network, sum.skipped), (Some(5), Some(5), Some(3)));
+    }
+}

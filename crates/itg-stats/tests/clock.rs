@@ -1,0 +1,237 @@
+//! The estimate of clock offsets against simulated clocks and networks, and against the best that the same
+//! probes allow, computed another way.
+
+#[path = "common/worlds.rs"]
+mod worlds;
+
+use itg_stats::clock::{Probe, estimate};
+use proptest::prelude::*;
+use worlds::{Best, Rng, Setting, World};
+
+/// What a run of the simulation showed.
+struct Shown {
+    /// The truth was within the bound at every instant looked at.
+    held: bool,
+    /// Bound / best possible bound, at instants away from steps.
+    ratios: Vec<f64>,
+    /// The same against the programme alone, without the floor of half the smallest round trip.
+    raw: Vec<f64>,
+}
+
+fn show(world: &World) -> Shown {
+    let model = estimate(&world.probes).expect("there are probes");
+    let mut held = true;
+    for i in 0..=400 {
+        let (unix, truth) = world.look(i as f64 / 400.0);
+        let off = (i128::from(model.offset_at(unix)) - truth).unsigned_abs();
+        held &= off <= u128::from(model.bound_at(unix)) + 2;
+    }
+    let (mut ratios, mut raw) = (Vec::new(), Vec::new());
+    for best in world.segments() {
+        let Some(best) = Best::of(&best) else { continue };
+        for i in 0..=4 {
+            let unix = best.instant(f64::from(i) / 4.0);
+            if world.near_step(unix) {
+                continue;
+            }
+            let bound = model.bound_at(unix) as f64;
+            let half = best.half_at(unix);
+            ratios.push(bound / half.max(best.round_trip_ns / 2.0));
+            raw.push(bound / half);
+        }
+    }
+    Shown { held, ratios, raw }
+}
+
+fn quantile(values: &mut [f64], q: f64) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * q) as usize]
+}
+
+/// How many runs of a kind held, and how good the bounds were.
+fn runs(count: u64, name: &str, setting: impl Fn(&mut Rng) -> Setting) -> (usize, Vec<f64>) {
+    let (mut held, mut ratios, mut raw) = (0, Vec::new(), Vec::new());
+    for seed in 0..count {
+        let mut rng = Rng::new(seed);
+        let setting = setting(&mut rng);
+        let mut shown = show(&World::new(&setting, &mut rng));
+        held += usize::from(shown.held);
+        ratios.append(&mut shown.ratios);
+        raw.append(&mut shown.raw);
+    }
+    println!(
+        "{name}: truth within the bound in {held} of {count} runs; bound / best possible: median {:.3}, \
+         99 % {:.3}, most {:.3}; without the floor: 99 % {:.3}",
+        quantile(&mut ratios, 0.5),
+        quantile(&mut ratios, 0.99),
+        quantile(&mut ratios, 1.0),
+        quantile(&mut raw, 0.99),
+    );
+    (held, ratios)
+}
+
+#[test]
+fn drifting_clocks_are_within_the_bound_which_is_the_best_possible() {
+    let (held, mut ratios) = runs(1000, "drift up to 100 ppm", Setting::drifting);
+    assert!(held >= 990, "{held}");
+    assert!(quantile(&mut ratios, 1.0) <= 2.0);
+    // Over more than a window the estimate does not rely on steady rates, which the best possible does.
+    let (held, mut ratios) =
+        runs(100, "the same over 200 s", |rng| Setting::drifting(rng).lasting(200.0));
+    assert!(held >= 99, "{held}");
+    assert!(quantile(&mut ratios, 0.95) <= 2.0);
+}
+
+#[test]
+fn clocks_that_were_set_are_within_the_bound() {
+    let (held, mut ratios) = runs(1000, "clocks set, seen by the hosts", Setting::stepping);
+    assert!(held >= 990, "{held}");
+    assert!(quantile(&mut ratios, 1.0) <= 2.0);
+}
+
+#[test]
+fn steps_are_found_in_the_stamps_alone() {
+    let (held, mut ratios) = runs(1000, "clocks set, unseen", Setting::stepping_unseen);
+    assert!(held >= 990, "{held}");
+    assert!(quantile(&mut ratios, 0.95) <= 2.0);
+}
+
+#[test]
+fn clocks_whose_rates_wander_are_within_the_bound() {
+    let (held, _) = runs(1000, "rates that wander", Setting::wandering);
+    assert!(held >= 990, "{held}");
+}
+
+#[test]
+fn steps_are_reported_where_and_as_large_as_they_were() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let setting = Setting::stepping(&mut rng);
+        let world = World::new(&setting, &mut rng);
+        let model = estimate(&world.probes).expect("there are probes");
+        let want: Vec<i64> = world.steps().collect();
+        let got: Vec<i64> = model.steps().iter().map(|step| step.by_ns).collect();
+        assert_eq!(got.len(), want.len(), "seed {seed}: {got:?} {want:?}");
+        for (got, want) in got.iter().zip(&want) {
+            // A second of drift at 100 ppm.
+            assert!(got.abs_diff(*want) <= 100_000, "seed {seed}: {got} {want}");
+        }
+        // A clock may have been set while a probe was under way.
+        assert!(model.refused() <= want.len(), "seed {seed}");
+    }
+}
+
+#[test]
+fn skew_is_what_was_put_in() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let setting = Setting::drifting(&mut rng).lasting(30.0);
+        let world = World::new(&setting, &mut rng);
+        let model = estimate(&world.probes).expect("there are probes");
+        let off = (model.skew_ppm() - setting.skew_ppm()).abs();
+        assert!(off <= model.skew_bound_ppm() + 0.02, "seed {seed}: {off}");
+        assert!(model.steps().is_empty());
+    }
+}
+
+fn exchange(at_ms: u64, offset_ns: i64, there_ns: u64, back_ns: u64) -> Probe {
+    let sent = 1_700_000_000_000_000_000 + at_ms * 1_000_000;
+    let on = |unix: u64| unix.saturating_add_signed(offset_ns);
+    Probe {
+        sender_monotonic: at_ms * 1_000_000,
+        sent,
+        received: on(sent + there_ns),
+        replied: on(sent + there_ns + 1_000),
+        arrived: sent + there_ns + 1_000 + back_ns,
+        // Runs like the receiver's other clock, which nobody sets.
+        receiver_monotonic: on(sent + there_ns + 1_000) - 1_600_000_000_000_000_000,
+    }
+}
+
+#[test]
+fn one_probe_says_half_its_round_trip() {
+    let probe = exchange(0, 5_000_000, 30_000, 50_000);
+    let model = estimate(&[probe, probe]).expect("a probe");
+    assert_eq!((model.probes(), model.refused(), model.round_trip_ns()), (1, 0, 80_000));
+    let (offset, bound) = (model.offset_at(probe.sent), model.bound_at(probe.sent));
+    assert!(offset.abs_diff(5_000_000 - 10_000) <= 100, "{offset}");
+    assert!((40_000..40_200).contains(&bound), "{bound}");
+    // A second later the clocks may have gone apart by 1000 ppm; nothing else is known.
+    let later = model.bound_at(probe.sent + 1_000_000_000);
+    assert!((1_030_000..1_050_000).contains(&later), "{later}");
+}
+
+#[test]
+fn a_single_liar_is_left_out() {
+    let mut probes: Vec<_> = (0..40).map(|i| exchange(i * 250, 0, 20_000, 20_000)).collect();
+    probes[17].received += 3_000_000;
+    probes[17].replied += 3_000_000;
+    probes[17].receiver_monotonic += 3_000_000;
+    let model = estimate(&probes).expect("probes");
+    assert_eq!((model.probes(), model.refused()), (39, 1));
+    assert!(model.steps().is_empty() && model.bound_at(probes[17].sent) < 25_000);
+}
+
+#[test]
+fn stamps_that_contradict_themselves_are_refused() {
+    let good = exchange(0, 0, 10_000, 10_000);
+    for (what, bad) in [
+        ("arrived before it left", Probe { arrived: good.sent - 1, ..good }),
+        ("answered before it came", Probe { replied: good.received - 1, ..good }),
+        ("longer there than away", Probe { replied: good.replied + 30_000, ..good }),
+        ("centuries apart", Probe { received: u64::MAX, replied: u64::MAX, ..good }),
+    ] {
+        assert_eq!(bad.round_trip_ns(), None, "{what}");
+        assert!(estimate(&[bad]).is_none(), "{what}");
+        assert_eq!(
+            estimate(&[good, bad]).map(|m| (m.probes(), m.refused())),
+            Some((1, 1)),
+            "{what}"
+        );
+    }
+    assert!(estimate(&[]).is_none());
+}
+
+#[test]
+fn probes_of_a_day_are_thinned_and_still_followed() {
+    let drift = |ms: u64| i64::try_from(ms * 80 / 1_000).expect("small") * 1_000;
+    let probes: Vec<_> =
+        (0..30_000).map(|i| exchange(i * 2_880, drift(i * 2_880), 40_000, 60_000)).collect();
+    let model = estimate(&probes).expect("probes");
+    assert!(model.probes() <= 8192 && model.probes() > 4000, "{}", model.probes());
+    assert!((model.skew_ppm() - 80.0).abs() < 0.01, "{}", model.skew_ppm());
+    for (i, probe) in probes.iter().enumerate().step_by(97) {
+        let off = model.offset_at(probe.sent) - drift(i as u64 * 2_880);
+        assert!(off.unsigned_abs() <= model.bound_at(probe.sent), "{i}: {off}");
+        assert!(model.bound_at(probe.sent) < 55_000);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_stamps_make_it_panic(
+        wild in prop::collection::vec(any::<[u64; 6]>(), 0..40),
+        tame in prop::collection::vec(
+            (0u64..100_000, -1_000_000i64..1_000_000, 0u64..1_000_000, 0u64..1_000_000), 0..60),
+        at: u64,
+    ) {
+        let mut probes: Vec<_> = tame.into_iter().map(|(a, b, c, d)| exchange(a, b, c, d)).collect();
+        probes.extend(wild.iter().map(|&[sender_monotonic, sent, received, replied, arrived, receiver_monotonic]| {
+            Probe { sender_monotonic, sent, received, replied, arrived, receiver_monotonic }
+        }));
+        // Wild stamps that pass for a probe.
+        probes.extend(wild.iter().map(|&[mono, sent, received, a, b, receiver_monotonic]| Probe {
+            sender_monotonic: mono,
+            sent,
+            received: sent ^ (received >> 20),
+            replied: (sent ^ (received >> 20)).saturating_add(a >> 40),
+            arrived: sent.saturating_add(a >> 40).saturating_add(b >> 34),
+            receiver_monotonic,
+        }));
+        if let Some(model) = estimate(&probes) {
+            prop_assert!(model.bound_at(at) >= model.round_trip_ns() / 2);
+            let _ = (model.offset_at(at), model.bound_between(at / 2, at), model.steps().len());
+            prop_assert!(model.skew_ppm().is_finite() && model.skew_bound_ppm().is_finite());
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A link whose rate and queue are known: what the report says of it. Needs root.
+#![allow(missing_docs, reason = "tests")]
+
+use std::time::Duration;
+
+use itg_tests::{Pair, Receiver, Running, json, not_run, program, temp_dir};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Bits per second of the link, bytes of its queue, bytes it may send at once.
+const RATE: u64 = 10_000_000;
+const QUEUE: u64 = 60 << 10;
+const BURST: u64 = 5 << 10;
+/// Bytes of a packet on the link: payload, UDP, IPv4, Ethernet.
+const FRAME: u64 = 1000 + 8 + 20 + 14;
+
+#[test]
+fn a_shaped_link_limits_rate_and_delay_and_does_not_mislead_the_clocks() {
+    if not_run() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.sender
+        .tc(&format!("qdisc add dev link0 root tbf rate {RATE} burst {BURST} limit {QUEUE}"));
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let receiver =
+        Receiver::run(pair.receiver.command(&program("itg-recv")).args(["-v", "--log", &theirs]));
+    let args = ["10.77.0.2", "--rate", "12Mbps", "--size", "1000", "--duration", "4s"];
+    let args = [&args[..], &["--log", &ours]].concat();
+    let done = Running::start(pair.sender.command(&program("itg-send")).args(args));
+    let done = done.finish(LIMIT).exits(0);
+    drop(receiver.stop());
+    let report = json(&[&ours, &theirs]);
+    let flows = report["flows"].as_array().expect("a list");
+    let flow = flows.iter().find(|flow| flow["side"] == "receiver").expect("the receiver's entry");
+    let number = |key: &str| flow[key].as_u64().unwrap_or_else(|| panic!("{key} of {flow}"));
+
+    // What is too much for the link is lost in it: not in the hosts.
+    assert!(number("lost") > 300, "{done}");
+    assert_eq!(number("lost") + number("packets"), number("sent_packets"), "{flow}");
+    assert_eq!(number("host_buffer_errors"), 0, "{flow}");
+    assert!(!flow["notices"].to_string().contains("dropped by the kernel"), "{flow}");
+
+    // It never sends faster than it may.
+    let most = RATE / 8 * number("duration_ns") / 1_000_000_000 + QUEUE + BURST;
+    let carried = number("packets") * FRAME;
+    assert!(carried <= most && carried * 2 > most, "{carried} bytes of at most {most}");
+
+    // The queue is full most of the time, and a packet waits for all that is in it: 49 ms.
+    let delay = |key: &str| flow["delay_ns"][key].as_u64().unwrap_or_else(|| panic!("{flow}"));
+    let full = QUEUE * 8 * 1_000_000_000 / RATE;
+    assert!(delay("p50") > full / 2, "median {} of a queue of {full} ns", delay("p50"));
+    assert!(delay("min") < full / 4, "{flow}");
+
+    // Only one direction is loaded, and the clocks are the same one: the estimate finds it.
+    let clock = &flow["clock"];
+    let number = |key: &str| clock[key].as_i64().unwrap_or_else(|| panic!("{key} of {clock}"));
+    assert_eq!(clock["shared"], true, "{clock}");
+    assert!(number("offset_ns").unsigned_abs() <= number("bound_ns").unsigned_abs(), "{clock}");
+    let bound = number("bound_ns").unsigned_abs();
+    assert!(bound < full / 2, "a bound of {bound} ns beside a queue of {full} ns: {clock}");
+    assert_eq!(clock["steps"].as_array().map(Vec::len), Some(0), "{clock}");
+    println!("round trip {} ns, bound {bound} ns", number("round_trip_ns"));
+}

@@ -1,0 +1,191 @@
+//! What happened on the way is known exactly: does the report say so?
+#![allow(missing_docs, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use itg_tests::{
+    Impairment, Receiver, Relay, Traffic, accounts, in_parallel, json, packets, program, send,
+    sender, temp_dir,
+};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// The receiver's entry of the only flow.
+fn at_receiver(report: &Value) -> &Value {
+    let flows = report["flows"].as_array().expect("a list");
+    flows.iter().find(|flow| flow["side"] == "receiver").expect("the receiver's entry")
+}
+
+/// A receiver on 127.0.0.1 whose data port is known beforehand.
+fn receiver(args: &[&str]) -> (Receiver, u16) {
+    // Whoever takes the port in between makes the receiver fail, not the test lie.
+    let free = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let mut command = Command::new(program("itg-recv"));
+    let port = free.to_string();
+    command.args(["--listen", "127.0.0.1:0", "--data-port", &port, "-v"]).args(args);
+    (Receiver::run(&mut command), free)
+}
+
+/// Sends through a relay at another address of this host; its account and the report of both logs.
+fn relayed(
+    impairment: Impairment,
+    delay: Duration,
+    args: &[&str],
+) -> (Traffic, Value, BTreeMap<u64, Vec<u64>>) {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let (receiver, data_port) = receiver(&["--log", &theirs]);
+    let other = IpAddr::from([127, 0, 0, 2]);
+    let data = SocketAddr::new(receiver.address.ip(), data_port);
+    let relay = Relay::slow(other, data, impairment, delay);
+    let agreements = Relay::start(other, receiver.address, Impairment::default());
+    let done = send(&[&[agreements.address.to_string().as_str(), "--log", &ours], args].concat());
+    let done = done.exits(0);
+    let traffic = relay.finish();
+    drop(agreements);
+    drop(receiver.stop());
+    assert_eq!(accounts(&done.out)[0].sent, traffic.datagrams.len() as u64, "{done}");
+    let mut arrivals = BTreeMap::<u64, Vec<_>>::new();
+    for packet in packets(&[&ours, &theirs]) {
+        let arrived = arrivals.entry(packet.seq).or_default();
+        arrived.extend(packet.arrived);
+    }
+    (traffic, json(&[&ours, &theirs]), arrivals)
+}
+
+#[test]
+fn losses_duplicates_and_overtaking_are_exactly_those_of_the_way() {
+    let clean = Impairment { seed: 7, ..Impairment::default() };
+    let ms = Duration::from_millis;
+    in_parallel(
+        &[
+            ("nothing", (clean, ms(0))),
+            ("loss", (Impairment { lost: 0.1, ..clean }, ms(0))),
+            ("duplication", (Impairment { twice: 0.1, ..clean }, ms(0))),
+            ("delay", (clean, ms(5))),
+            ("all", (Impairment { lost: 0.05, twice: 0.05, late: 0.05, ..clean }, ms(3))),
+        ],
+        |&(impairment, delay)| {
+            let args = ["--idt", "constant(2ms)", "--size", "100", "--packets", "700"];
+            let (traffic, report, arrivals) = relayed(impairment, delay, &args);
+            let flow = at_receiver(&report);
+            let lost: BTreeSet<u64> =
+                traffic.datagrams.iter().filter(|d| d.copies.is_empty()).map(|d| d.seq()).collect();
+            let copies: usize = traffic.datagrams.iter().map(|d| d.copies.len()).sum();
+            let arrived = traffic.datagrams.len() - lost.len();
+            assert_eq!(flow["packets"], copies, "{flow}");
+            assert_eq!(flow["lost"], lost.len(), "{flow}");
+            assert_eq!(flow["duplicated"], copies - arrived, "{flow}");
+            let missing =
+                arrivals.iter().filter(|(_, times)| times.is_empty()).map(|(&seq, _)| seq);
+            assert_eq!(missing.collect::<BTreeSet<_>>(), lost, "which ones");
+            let runs = lost.iter().filter(|&&seq| seq == 0 || !lost.contains(&(seq - 1))).count();
+            assert_eq!(flow["loss_bursts"], runs, "{flow}");
+            assert_eq!(flow["reordered"], overtaken(&traffic), "{flow}");
+            if impairment.lost > 0.0 {
+                assert!(lost.len() > 10, "{}", lost.len());
+            }
+            // The relay held each packet for a known time: the delay is not shorter.
+            let mut beyond = Vec::new();
+            for datagram in &traffic.datagrams {
+                let times = &arrivals[&datagram.seq()];
+                let (seq, sent) = (datagram.seq(), datagram.sent_ns());
+                assert_eq!(times.len(), datagram.copies.len(), "{seq}");
+                // Copies leave one right after the other, in the order in which they arrive.
+                for (&arrived, &(before, after)) in times.iter().zip(&datagram.copies) {
+                    let total = arrived - sent;
+                    assert!(total >= before - sent, "{seq}: {total} < {}", before - sent);
+                    assert!(u128::from(total) >= delay.as_nanos(), "{seq}");
+                    beyond.push(arrived > after);
+                }
+            }
+            // … and mostly over when the relay's system call is, which delivers on loopback.
+            let late = beyond.iter().filter(|&&late| late).count();
+            assert!(late * 2 < beyond.len(), "{late} of {}", beyond.len());
+            let least = flow["delay_ns"]["min"].as_i64().expect("known");
+            assert!(i128::from(least) >= delay.as_nanos().try_into().expect("small"));
+            assert_eq!(flow["negative_delays"], 0);
+        },
+    );
+}
+
+/// First copies that left behind one of a larger number (RFC 4737).
+fn overtaken(traffic: &Traffic) -> usize {
+    let (mut seen, mut next, mut count) = (BTreeSet::new(), 0, 0);
+    for &place in &traffic.order {
+        let seq = traffic.datagrams[place].seq();
+        if seen.insert(seq) {
+            count += usize::from(seq < next);
+            next = next.max(seq + 1);
+        }
+    }
+    count
+}
+
+#[test]
+fn the_clocks_of_one_host_are_found_equal_within_the_bound() {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let receiver = Receiver::start(&["--log", &theirs]);
+    let done =
+        send(&[&receiver.at(), "--log", &ours, "--idt", "constant(10ms)", "--duration", "2s"]);
+    drop(done.exits(0));
+    drop(receiver.stop());
+    for logs in [vec![&ours, &theirs], vec![&ours], vec![&theirs]] {
+        let report = json(&logs);
+        let flow = &report["flows"][0];
+        let clock = &flow["clock"];
+        let number = |key: &str| clock[key].as_i64().unwrap_or_else(|| panic!("{key} of {clock}"));
+        assert_eq!(clock["shared"], true, "{flow}");
+        // 16 before and four a second; those behind are so close to each other that the best stands for them.
+        assert!(number("probes") >= 16 + 4, "{clock}");
+        assert!(number("offset_ns").unsigned_abs() <= number("bound_ns").unsigned_abs(), "{clock}");
+        assert!(number("bound_ns") >= number("round_trip_ns") / 2, "{clock}");
+        let skew = |key: &str| clock[key].as_f64().unwrap_or_else(|| panic!("{key} of {clock}"));
+        assert!(skew("skew_ppm").abs() <= skew("skew_bound_ppm"), "{clock}");
+        assert_eq!(clock["steps"], Value::Array(Vec::new()), "{clock}");
+        println!("round trip {} ns, bound {} ns", number("round_trip_ns"), number("bound_ns"));
+    }
+}
+
+#[test]
+fn what_a_receiver_too_slow_loses_is_lost_in_the_host() {
+    in_parallel(
+        &[("stopped for a second", "8MiB"), ("stopped, with a small buffer", "16KiB")],
+        |buffer| {
+            let dir = temp_dir();
+            let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+            let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+            let (receiver, _) = receiver(&["--log", &theirs, "--receive-buffer", buffer]);
+            let args =
+                ["--rate", "40kpps", "--size", "200", "--duration", "3s", "--log", ours.as_str()];
+            let running = sender(&[&[receiver.at().as_str()], &args[..]].concat());
+            drop(receiver.running.line_with(" flows", Duration::from_secs(20)));
+            thread::sleep(Duration::from_millis(800));
+            receiver.running.signal(Signal::SIGSTOP);
+            thread::sleep(Duration::from_secs(1));
+            receiver.running.signal(Signal::SIGCONT);
+            let done = running.finish(Duration::from_secs(60)).exits(0);
+            drop(receiver.stop());
+            let report = json(&[&ours, &theirs]);
+            let flow = at_receiver(&report);
+            let number =
+                |key: &str| flow[key].as_u64().unwrap_or_else(|| panic!("{key} of {flow}"));
+            let lost = number("lost");
+            assert!(lost > 100, "the receiver was not slow enough: {done}");
+            // Loopback loses nothing: every loss is a datagram that found the buffer full.
+            let words = format!("{lost} packets dropped by the receiver's full socket buffer");
+            assert!(accounts(&done.out)[0].line.contains(&words), "{words:?} in {done}");
+            let notices = flow["notices"].to_string();
+            assert!(notices.contains(&format!("{lost} packets were dropped by the kernel")));
+            assert!(number("host_buffer_errors") >= lost, "{flow}");
+            assert!(number("receive_buffer_bytes") > 0, "{flow}");
+        },
+    );
+}
