@@ -36,7 +36,8 @@ fuzz_target!(|bytes: &[u8]| {
     for record in records(log) {
         let bytes: [u8; RECORD_LEN] = record.emit();
         assert_eq!(LogRecord::parse(&bytes).emit(), bytes);
-        record.emit_transit();
+        let transit = record.emit_transit();
+        assert_eq!(LogRecord::parse_transit(&transit).flow, record.flow);
     }
     let line = LINES[usize::from(pick) % LINES.len()];
     let args: Vec<String> = line.split(' ').map(str::to_owned).collect();

@@ -4,6 +4,8 @@
 
 mod plan;
 mod run;
+mod sim;
+mod simulate;
 
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
@@ -15,8 +17,8 @@ use itg_cli::WordArgs;
 /// Plan and run experiments of the Internet traffic generator ITG.
 ///
 /// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense, 3 a peer was not reachable or
-/// refused, 4 a peer vanished (what was measured is kept), 130 and 143 ended by SIGINT and SIGTERM
-/// (after the report).
+/// refused, 4 a peer vanished (what was measured is kept), 98 and 99 a gate of the experiment failed
+/// (98: only such on the fidelity), 130 and 143 ended by SIGINT and SIGTERM (after the report).
 #[derive(Debug, Parser)]
 #[command(name = "itg-cluster", version, arg_required_else_help = true)]
 struct Cli {
@@ -30,6 +32,8 @@ struct Cli {
 enum Command {
     /// Run an experiment file
     Run(run::RunArgs),
+    /// Run processes made of layers on simulated networks, in virtual time
+    Simulate(simulate::SimulateArgs),
     /// Show what an experiment file will send and log, and which wishes cannot be met
     Plan(plan::PlanArgs),
 }
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
     cli.words.start();
     let done = match cli.command {
         Command::Run(args) => run::run(&args, cli.words),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Plan(args) => plan::run(&args),
     };
     itg_cli::finish("itg-cluster", done)

@@ -1,5 +1,5 @@
 //! `itg-cluster run FILE --local`: the whole experiment on this host, receiver and logs embedded,
-//! ending in the report.
+//! ending in the report; `--sim`: in virtual time (see `sim.rs`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,12 +15,15 @@ use itg_cli::{
 };
 use itg_experiment::Manifest;
 use itg_net::{LogLimits, LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
+use itg_stats::gate::{Gate, exit_code};
 use itg_stats::{Analysis, Options, Report};
 use tokio::sync::watch;
 
+use crate::sim::Simulation;
+
 /// Names of the files of a run, in its directory.
-const SENDER_LOG: &str = "sender.itg";
-const RECEIVER_LOG: &str = "receiver.itg";
+pub(crate) const SENDER_LOG: &str = "sender.itg";
+pub(crate) const RECEIVER_LOG: &str = "receiver.itg";
 const MANIFEST: &str = "manifest.json";
 
 /// Arguments of `run`.
@@ -31,6 +34,9 @@ pub(crate) struct RunArgs {
     /// All nodes on this host, receiver and log writer embedded
     #[arg(long)]
     local: bool,
+    /// In virtual time, through the network that [network] of the file describes
+    #[arg(long, conflicts_with = "local")]
+    sim: bool,
     /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -40,22 +46,20 @@ pub(crate) struct RunArgs {
 
 /// Runs the experiment.
 pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
-    let loaded = itg_cli::load(&args.load)?;
+    let mut loaded = itg_cli::load(&args.load)?;
     loaded.plan.check_ends().map_err(refuse)?;
+    if args.sim {
+        return simulated(args, &mut loaded, words);
+    }
     if !args.local {
         return Err(refuse(
             "running over several nodes needs agents, which this version does not have: add --local \
-             to run all nodes on this host, or start itg-recv and `itg-send run` on the nodes",
+             to run all nodes on this host, --sim to simulate them, or start itg-recv and `itg-send run` on the nodes",
         ));
     }
     let started = jiff::Timestamp::now();
-    let out = match &args.out {
-        Some(out) => out.clone(),
-        None => {
-            let time = started.strftime("%Y%m%d-%H%M%S");
-            Path::new("itg-out").join(format!("{}-{time}", file_name(&loaded.plan.name)))
-        }
-    };
+    let out = directory(args, &loaded, started);
+    let judges = Judges::of(&loaded)?;
     prepare(&out)?;
     if !words.quiet {
         announce(&loaded.plan);
@@ -82,6 +86,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     write(&out.join("report.json"), &(report.to_json() + "\n"))?;
     crate::print(&text)?;
 
+    let gate = judges.judge(&report, words);
     for (_, error) in &sent.outcome.failures {
         say(format_args!("itg-cluster: {error}"));
     }
@@ -95,7 +100,74 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
             return Err(Failure::new(1, format!("{error} ({lost} records lost)")).into());
         }
     }
-    Ok(ExitCode::from(sent.code))
+    // A run that failed by itself says so first.
+    Ok(ExitCode::from(gate.filter(|_| sent.code == 0).unwrap_or(sent.code)))
+}
+
+/// The gates of an experiment.
+struct Judges {
+    gates: Vec<Gate>,
+    allow_unknown: bool,
+}
+
+impl Judges {
+    fn of(loaded: &Loaded) -> Result<Self> {
+        let entry = &loaded.experiment.gates;
+        let parse = |text: &String| {
+            let place = &loaded.origin;
+            Gate::parse(text).map_err(|error| refuse(format!("{place}: gates.fail_if: {error}")))
+        };
+        let gates = entry.fail_if.iter().map(parse).collect::<Result<_>>()?;
+        Ok(Self { gates, allow_unknown: entry.allow_unknown })
+    }
+
+    /// Says what each gate found; the exit code when one holds.
+    fn judge(&self, report: &Report, words: WordArgs) -> Option<u8> {
+        let outcomes: Vec<_> = self.gates.iter().map(|gate| gate.judge(report)).collect();
+        for outcome in &outcomes {
+            if !outcome.is_fine(self.allow_unknown) || !words.quiet {
+                say(format_args!("itg-cluster: {outcome}"));
+            }
+        }
+        exit_code(&outcomes, self.allow_unknown)
+    }
+}
+
+/// The directory of a run.
+fn directory(args: &RunArgs, loaded: &Loaded, started: jiff::Timestamp) -> PathBuf {
+    args.out.clone().unwrap_or_else(|| {
+        let time = started.strftime("%Y%m%d-%H%M%S");
+        Path::new("itg-out").join(format!("{}-{time}", file_name(&loaded.plan.name)))
+    })
+}
+
+/// Runs the experiment in virtual time.
+fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<ExitCode> {
+    let started = jiff::Timestamp::now();
+    let out = directory(args, loaded, started);
+    let judges = Judges::of(loaded)?;
+    let simulation = Simulation::new(loaded)?;
+    let loaded = simulation.loaded();
+    prepare(&out)?;
+    let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
+    let manifest = Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
+        .started(unix_ns)
+        .setting("world", "sim")
+        .setting("simulated", simulation.model.clone())
+        .setting("exit_code", "0");
+    write(&out.join(MANIFEST), &manifest.to_json())?;
+    let model = simulation.model.clone();
+    simulation.run(&out, words)?;
+    let report = decode(&out, &manifest)?;
+    let text = format!("Simulated: {model}\n{}", itg_stats::text::render(&report));
+    write(&out.join("report.txt"), &text)?;
+    write(&out.join("report.json"), &(report.to_json() + "\n"))?;
+    crate::print(&text)?;
+    let gate = judges.judge(&report, words);
+    if !words.quiet {
+        say(format_args!("logs, report and manifest are in {}", out.display()));
+    }
+    Ok(gate.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
 /// Sends and receives on this host.

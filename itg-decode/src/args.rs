@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use itg_core::units::{format_duration_ns, parse_duration_ns};
 use itg_stats::filter::Filter;
 use itg_stats::report::GroupBy;
+
+use crate::compare::CompareArgs;
+use crate::outputs::OutputArgs;
 
 /// Decode logs of ITG into delay, jitter, loss and throughput.
 ///
@@ -15,12 +18,20 @@ use itg_stats::report::GroupBy;
 /// figures then know what was sent, how late and how faithfully. Data goes to stdout (or FILE),
 /// words go to stderr. A damaged log is decoded as far as it is good; the damage is listed, and the
 /// exit code is 1. A log that is not closed (still being written, or its writer was killed) is decoded
-/// up to where it ends, with a note. Compacted logs are read like others.
+/// up to where it ends, with a note. Compacted logs and logs of D-ITG are read like others.
 ///
-/// Exit codes: 0 done, 1 a log is damaged or cannot be read, 2 the request makes no sense.
+/// Exit codes: 0 done, 1 a log is damaged or cannot be read, 2 the request makes no sense, 98 a gate
+/// on the fidelity failed, 99 another gate failed.
 #[derive(Debug, Parser)]
-#[command(name = "itg-decode", version)]
+#[command(
+    name = "itg-decode",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     /// Log files.
     #[arg(required = true, value_name = "LOG")]
     pub(crate) logs: Vec<PathBuf>,
@@ -54,12 +65,20 @@ pub(crate) struct Args {
     /// Decode on this many threads; 0 takes one for each processor. The figures do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
     /// Say nothing on stderr but errors and damage.
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
     /// Say more on stderr.
     #[arg(long, short)]
     pub(crate) verbose: bool,
+}
+
+/// What else than decoding.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Compare(CompareArgs),
 }
 
 /// How to print.
@@ -73,9 +92,13 @@ pub(crate) enum Format {
     Ndjson,
     /// One line a flow; with --interval one a window.
     Csv,
+    /// Columns of packets or windows (Apache Parquet); needs --output, and --packets or --interval.
+    Parquet,
     /// A script of GNU Octave and MATLAB that defines matrices: flows; with --interval windows; with
     /// --packets packets.
     Octave,
+    /// A binary log of D-ITG, one record a packet, for ITGDec; of one run.
+    Ditg,
 }
 
 /// What to group flows by.
@@ -122,6 +145,7 @@ impl Args {
             filter: self.filter.clone(),
             plan_packets: self.plan_packets,
             by: self.by.iter().map(|&by| by.into()).collect(),
+            plots: self.outputs.plots(),
         }
     }
 }
@@ -148,6 +172,9 @@ impl fmt::Display for Args {
         match &self.output {
             Some(path) => write!(f, "{}", path.display())?,
             None => f.write_str("stdout")?,
+        }
+        for gate in &self.outputs.fail_if {
+            write!(f, " fail-if=`{gate}`")?;
         }
         for log in &self.logs {
             write!(f, " log={}", log.display())?;

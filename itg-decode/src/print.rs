@@ -18,6 +18,8 @@ pub(crate) fn report(report: &Report, format: Format, out: &mut dyn Write) -> an
         Format::Csv if report.intervals.is_some() => interval_csv(report, out)?,
         Format::Csv => flow_csv(report, out)?,
         Format::Octave => octave(report, out)?,
+        // Packets, see `ditg`; columns are written to their file by `columns`.
+        Format::Ditg | Format::Parquet => {}
     }
     Ok(())
 }
@@ -33,14 +35,14 @@ struct Line<'a, T> {
 
 /// A window of a flow as one line; the total has no flow.
 #[derive(Serialize)]
-struct WindowLine<'a> {
-    flow: Option<u32>,
-    run: Option<&'a str>,
-    side: Option<&'a str>,
-    interval_ns: u64,
-    start_unix_ns: u64,
+pub(crate) struct WindowLine<'a> {
+    pub(crate) flow: Option<u32>,
+    pub(crate) run: Option<&'a str>,
+    pub(crate) side: Option<&'a str>,
+    pub(crate) interval_ns: u64,
+    pub(crate) start_unix_ns: u64,
     #[serde(flatten)]
-    row: &'a IntervalRow,
+    pub(crate) row: &'a IntervalRow,
 }
 
 fn ndjson(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -71,7 +73,7 @@ fn ndjson(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     line(out, "total", &report.total)
 }
 
-fn window_lines(report: &Report) -> impl Iterator<Item = WindowLine<'_>> {
+pub(crate) fn window_lines(report: &Report) -> impl Iterator<Item = WindowLine<'_>> {
     report.intervals.iter().flat_map(|intervals| {
         let line = |flow, run, side, row| WindowLine {
             flow,

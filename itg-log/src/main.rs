@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use itg_cli::{Signals, WordArgs, finish, read_secret, refuse, say};
+use itg_cli::{Signals, WordArgs, finish, parse_throttle, read_secret, refuse, say};
 use itg_core::units::{format_bytes, parse_bytes};
 use itg_net::{LOG_PORT, LogServer, LogServerOptions};
 use itg_record::MAX_BLOCK_LEN;
@@ -79,6 +79,9 @@ struct ServeArgs {
     /// What one producer may take of the other half (at most an eighth of it in any case)
     #[arg(long, value_name = "BYTES", default_value = "16Mi")]
     producer_memory: String,
+    /// For measurements: write to the file of an experiment no faster than this, as 20MB/s
+    #[arg(long, value_name = "RATE")]
+    log_throttle: Option<String>,
 }
 
 impl ServeArgs {
@@ -141,7 +144,9 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
             format_bytes(limits.producer_bytes)
         ));
     }
-    let options = LogServerOptions { listen, dir: dir.clone(), secret, limits };
+    let throttle_bytes_per_s = cli.log_throttle.as_deref().map(parse_throttle).transpose()?;
+    let options =
+        LogServerOptions { listen, dir: dir.clone(), secret, limits, throttle_bytes_per_s };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {

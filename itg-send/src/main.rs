@@ -206,6 +206,12 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
 fn from_file(args: RunArgs) -> Result<Request> {
     let loaded = load(&args.load)?;
     loaded.plan.check_ends().map_err(refuse)?;
+    if !loaded.experiment.gates.fail_if.is_empty() {
+        let file = &loaded.origin;
+        say(format_args!(
+            "itg-send: the gates of {file} need the logs of both sides: `itg-decode LOG… --gates {file}`"
+        ));
+    }
     let nodes = &loaded.experiment.nodes;
     if let Some(node) = &args.node
         && !loaded.plan.flows.iter().any(|flow| flow.from == *node)

@@ -23,7 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session"]),
 ];
 /// Packages that build programs: they may import any crate, and nothing imports them.
-const PROGRAMS: &[&str] = &["itg-send", "itg-recv", "itg-log", "itg-decode", "itg-cluster"];
+const PROGRAMS: &[&str] =
+    &["itg-send", "itg-recv", "itg-log", "itg-decode", "itg-cluster", "itg-benches"];
 /// Packages that do no I/O: no runtime, no sockets, no system calls.
 const PURE: &[&str] = &[
     "itg-core",

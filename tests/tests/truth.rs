@@ -81,6 +81,8 @@ fn losses_duplicates_and_overtaking_are_exactly_those_of_the_way() {
             assert_eq!(flow["packets"], copies, "{flow}");
             assert_eq!(flow["lost"], lost.len(), "{flow}");
             assert_eq!(flow["duplicated"], copies - arrived, "{flow}");
+            let split = &flow["ledger"]["loss"];
+            assert_eq!((&split["socket"], &split["network"]), (&0.into(), &lost.len().into()));
             let missing =
                 arrivals.iter().filter(|(_, times)| times.is_empty()).map(|(&seq, _)| seq);
             assert_eq!(missing.collect::<BTreeSet<_>>(), lost, "which ones");
@@ -185,6 +187,8 @@ fn what_a_receiver_too_slow_loses_is_lost_in_the_host() {
             let notices = flow["notices"].to_string();
             assert!(notices.contains(&format!("{lost} packets were dropped by the kernel")));
             assert!(number("host_buffer_errors") >= lost, "{flow}");
+            let split = &flow["ledger"]["loss"];
+            assert_eq!((&split["socket"], &split["network"]), (&lost.into(), &0.into()), "{flow}");
             assert!(number("receive_buffer_bytes") > 0, "{flow}");
         },
     );

@@ -6,20 +6,19 @@
 
 use crate::header::{ClusterError, FLAG_CRC, FLAG_FLAT, HEADER_LEN, Header, KIND_RELOC};
 
-/// Writes the header of a flat cluster, with the CRC-32C of its body, into the first 64 bytes of
-/// `buf`; the rest of `buf` is the body.
+/// The header of a flat cluster, with the CRC-32C of its body, for a body that lies elsewhere.
 ///
 /// # Panics
-/// If `buf` is shorter than a header or not a multiple of 8 bytes long: a bug of the caller.
-pub fn seal_flat(buf: &mut [u8], schema: u64, objects: u32, tag: u64) {
-    assert!(buf.len().is_multiple_of(8), "a cluster of {} bytes: not a multiple of 8", buf.len());
-    let total_len = buf.len() as u64;
-    let (head, body) = buf.split_at_mut(HEADER_LEN);
+/// If `body` is not a multiple of 8 bytes long: a bug of the caller.
+#[must_use]
+pub fn flat_header(body: &[u8], schema: u64, objects: u32, tag: u64) -> [u8; HEADER_LEN] {
+    let total_len = HEADER_LEN + body.len();
+    assert!(total_len.is_multiple_of(8), "a cluster of {total_len} bytes: not a multiple of 8");
     let header = Header {
         kind: KIND_RELOC,
         flags: FLAG_CRC | FLAG_FLAT,
         schema,
-        total_len,
+        total_len: total_len as u64,
         origin: 0,
         rank: 0,
         base: 0,
@@ -28,7 +27,17 @@ pub fn seal_flat(buf: &mut [u8], schema: u64, objects: u32, tag: u64) {
         crc: crc32c::crc32c(body),
         tag,
     };
-    head.copy_from_slice(&header.emit());
+    header.emit()
+}
+
+/// Writes the header of a flat cluster, with the CRC-32C of its body, into the first 64 bytes of
+/// `buf`; the rest of `buf` is the body.
+///
+/// # Panics
+/// If `buf` is shorter than a header or not a multiple of 8 bytes long: a bug of the caller.
+pub fn seal_flat(buf: &mut [u8], schema: u64, objects: u32, tag: u64) {
+    let (head, body) = buf.split_at_mut(HEADER_LEN);
+    head.copy_from_slice(&flat_header(body, schema, objects, tag));
 }
 
 /// A flat cluster that has been checked, where it lies.

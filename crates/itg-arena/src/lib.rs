@@ -55,7 +55,7 @@ mod table;
 mod validate;
 
 pub use cluster::{Cluster, ClusterIso, ClusterReloc, RecvError};
-pub use flat::{Flat, seal_flat};
+pub use flat::{Flat, flat_header, seal_flat};
 pub use header::{
     ClusterError, FLAG_CRC, FLAG_FLAT, HEADER_LEN, Header, KIND_ISO, KIND_RELOC, MAGIC, VERSION,
 };

@@ -17,7 +17,7 @@ mod words;
 pub use failure::{Failure, finish, refuse};
 pub use generate::parse;
 pub use load::{LoadArgs, Loaded, draw_seed, load};
-pub use log_args::{LogArgs, read_secret};
+pub use log_args::{LogArgs, parse_throttle, read_secret};
 pub use pacing_args::PacingArgs;
 pub use sending::{Sending, SendingResult, account, announce, draw_run, log_failure, send_plan};
 pub use signals::Signals;

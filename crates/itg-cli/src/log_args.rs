@@ -55,6 +55,22 @@ pub struct LogArgs {
     /// Memory for blocks of each log [default: 64Mi with --log-full grow, else two blocks]
     #[arg(long, value_name = "BYTES")]
     log_memory: Option<String>,
+    /// For measurements: write to log files no faster than this, as 20MB/s
+    #[arg(long, value_name = "RATE")]
+    log_throttle: Option<String>,
+}
+
+/// Bytes a second: a size, with or without `/s` behind it.
+///
+/// # Errors
+/// A text that is no size, and nothing.
+pub fn parse_throttle(text: &str) -> Result<u64> {
+    let size = text.strip_suffix("/s").unwrap_or(text);
+    let bytes = parse_bytes(size).map_err(|error| refuse(format!("rate `{text}`: {error}")))?.0;
+    if bytes == 0 {
+        return Err(refuse(format!("rate `{text}`: nothing could ever be written")));
+    }
+    Ok(bytes)
 }
 
 impl LogArgs {
@@ -109,6 +125,7 @@ impl LogArgs {
                 .map_or(defaults.datagram_records, |records| records.min(MOST_DATAGRAM_RECORDS)),
             flush_age_ns: self.log_flush.0,
             on_full,
+            throttle_bytes_per_s: self.log_throttle.as_deref().map(parse_throttle).transpose()?,
             pool_bytes: memory.map_or(usual, |m| usize::try_from(m.0).unwrap_or(usize::MAX)),
         })
     }
@@ -174,4 +191,22 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>> {
         return Err(refuse(format!("secret file {file} is empty")));
     }
     Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_sizes_a_second() {
+        for (text, want) in [
+            ("20MB/s", Some(20_000_000)),
+            ("64Ki", Some(65_536)),
+            ("0", None),
+            ("fast", None),
+            ("20MB/h", None),
+        ] {
+            assert_eq!(parse_throttle(text).ok(), want, "rate {text:?}");
+        }
+    }
 }

@@ -43,6 +43,9 @@ pub struct Experiment {
     /// How the sending threads wait for the time of a packet.
     #[serde(default)]
     pub pacing: PacingEntry,
+    /// When the run counts as failed.
+    #[serde(default)]
+    pub gates: GatesEntry,
     /// The simulated network; used only with `--sim`.
     #[schemars(with = "Option<BTreeMap<String, serde_json::Value>>")]
     pub network: Option<toml::Table>,
@@ -83,6 +86,19 @@ pub struct PacingEntry {
     pub realtime: Option<bool>,
     /// Processor that the sending thread stays on, from 0.
     pub cpu: Option<u16>,
+}
+
+/// When a run counts as failed, judged by the report of its logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table: [gates]")]
+pub struct GatesEntry {
+    /// Conditions, such as `delay.p99 > 20ms`, `total.loss > 0.1%`, `fidelity != pass`: the run fails
+    /// with exit code 99 when one holds (98: only such on the fidelity).
+    #[serde(default)]
+    pub fail_if: Vec<String>,
+    /// Whether a condition whose figure is not known may pass. Default: false.
+    #[serde(default)]
+    pub allow_unknown: bool,
 }
 
 /// A flow, or several equal ones.

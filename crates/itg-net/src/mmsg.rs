@@ -19,6 +19,8 @@ use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 
 /// Datagrams in one call.
 pub const BATCH: usize = 64;
+/// Largest payload of a UDP datagram over IPv4, in bytes.
+const LARGEST_PAYLOAD: usize = 65_507;
 /// Bytes for control messages of one datagram: a stamp (two 64-bit words), TTL and class (an int
 /// each), with their headers; doubled.
 const CONTROL_LEN: usize = 192;
@@ -63,6 +65,53 @@ pub fn send(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usiz
         libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count as u32, flags)
     };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// How many of these datagrams may leave as one message that the kernel cuts: they are as long as the
+/// first one, the last may be shorter, and together they fit a datagram.
+#[must_use]
+pub fn alike(packets: &[Outgoing<'_>]) -> usize {
+    let len = |packet: &Outgoing<'_>| packet.head.len() + packet.body.len();
+    let Some(segment) = packets.first().map(len) else { return 0 };
+    let most = (LARGEST_PAYLOAD / segment.max(1)).min(BATCH);
+    let same = packets.iter().take(most).take_while(|packet| len(packet) == segment).count();
+    let shorter = packets.get(same).is_some_and(|packet| len(packet) < segment);
+    (same + usize::from(shorter)).min(most)
+}
+
+/// Sends datagrams that are [`alike`] of one connected UDP socket with one pass through the network
+/// stack (UDP_SEGMENT), without waiting.
+///
+/// # Errors
+/// The kernel's; all or none are taken. Where the system cannot do it, or datagrams do not fit the
+/// link, [`send`] may.
+pub fn send_cut(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<()> {
+    let packets = &packets[..alike(packets)];
+    let mut iovs = [iov(&[]); 2 * BATCH];
+    for (pair, packet) in iovs.chunks_exact_mut(2).zip(packets) {
+        pair.copy_from_slice(&[iov(packet.head), iov(packet.body)]);
+    }
+    let segment = packets.first().map_or(0, |first| first.head.len() + first.body.len()) as u16;
+    let mut control = Control([0; CONTROL_LEN]);
+    let mut message = empty_msghdr();
+    message.msg_iov = iovs.as_mut_ptr();
+    message.msg_iovlen = 2 * packets.len();
+    message.msg_control = control.0.as_mut_ptr().cast();
+    // SAFETY: arithmetic on a constant.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as usize;
+    // SAFETY: `control` is aligned as a cmsghdr, longer than one with two bytes behind it, and alive; the
+    // first header of a message lies at its beginning.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        (*header).cmsg_len = libc::CMSG_LEN(2) as usize;
+        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment);
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: all pointers of `message` lead to locals and the caller's slices, which outlive the call.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// One received datagram.
@@ -252,6 +301,44 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn datagrams_that_are_alike_leave_together() {
+        let bytes = [0; 2000];
+        for (lens, want) in [
+            (&[][..], 0),
+            (&[100], 1),
+            (&[100, 100, 100], 3),
+            (&[100, 100, 60, 100], 3),
+            (&[100, 200], 1),
+            (&[1464; 50], 44),
+            (&[1; 70], 64),
+        ] {
+            let cut =
+                |len: &usize| Outgoing { head: &bytes[..len / 2], body: &bytes[len / 2..*len] };
+            let packets: Vec<_> = lens.iter().map(cut).collect();
+            assert_eq!(alike(&packets), want, "lengths {lens:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_cut_where_its_datagrams_end() {
+        let to = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        let from = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        from.connect(to.local_addr().expect("bound")).expect("loopback");
+        to.set_nonblocking(true).expect("a socket");
+        let bodies: Vec<_> = (0..20_u8).map(|i| vec![i; if i == 19 { 40 } else { 1400 }]).collect();
+        let packets: Vec<_> =
+            bodies.iter().map(|body| Outgoing { head: b"head", body: body.as_slice() }).collect();
+        assert_eq!(alike(&packets), 20);
+        send_cut(from.as_fd(), &packets).expect("sent");
+        let mut batch = RecvBatch::new(64, 1500);
+        assert_eq!(batch.recv(to.as_fd()).expect("arrived"), 20);
+        for (i, body) in bodies.iter().enumerate() {
+            let want = [b"head", body.as_slice()].concat();
+            assert_eq!(batch.get(i).bytes[..batch.get(i).len], want, "datagram {i}");
+        }
+    }
 
     #[test]
     fn a_batch_arrives_with_lengths_sources_and_stamps() {

@@ -107,6 +107,7 @@ fn l_11_a_hundred_producers_side_by_side_and_one_that_stalls() {
         dir: dir.path().to_owned(),
         secret: None,
         limits: logs::LogLimits::default(),
+        throttle_bytes_per_s: None,
     };
     let server = runtime.block_on(async { LogServer::bind(options, accounts) }).expect("a server");
     let address = server.address().expect("bound");

@@ -5,12 +5,14 @@
 //! sub-task to another one; one that does not answer gets it once more. When all results are there the
 //! coordinator says so and stops everybody.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 
 use crate::active::{Active, ActiveCx};
+use crate::injected::Injected;
 use crate::layer::{Ctx, Layer, Level, StopReason, TimerId};
 use crate::message::{MS, Message, SECOND, Slot, Time, types};
 use crate::stack::Registry;
@@ -137,6 +139,16 @@ impl Layer for FailureDetector {
         }
         let next = self.heard.values().flatten().min().map_or(now, |oldest| *oldest);
         cx.set_timer(next.after(timeout).max(now.after(1)));
+    }
+
+    fn control(&mut self, what: &dyn Any, cx: &mut Ctx<'_>) {
+        if let Some(Injected::Suspect(slot)) = what.downcast_ref()
+            && let Some(heard) = self.heard.get_mut(slot)
+            && heard.take().is_some()
+        {
+            cx.sometimes("suspected wrongly");
+            Self::tell(*slot, true, cx);
+        }
     }
 
     fn types(&self) -> &[RangeInclusive<u32>] {

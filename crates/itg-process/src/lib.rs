@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `message`, `frame` | addresses, destinations, messages; their frames on a wire |
 //! | `layer`, `active`, `filters`, `machine` | kinds of layers: passive, active, filters, multiplexers, algorithms |
+//! | `injected` | what a simulation tells layers as if their world had done it |
 //! | `process` | the process object, and how processes stop |
 //! | `network` | what a network promises |
 //! | `config`, `params`, `stack` | configuration, and stacks built by name |
@@ -19,12 +20,13 @@
 //! algorithms*, Journal of Information Science and Engineering 18(6), 2002.
 
 mod active;
-//BOOT
+pub mod bootstrap;
 mod config;
 mod core;
 pub mod farm;
 mod filters;
 pub mod frame;
+mod injected;
 mod inproc;
 mod layer;
 mod machine;
@@ -37,6 +39,7 @@ mod stack;
 pub use active::{Active, ActiveCx, MOST_IN_INBOX};
 pub use config::{Config, LayerEntry, MAX_PROCESSES, NetworkEntry};
 pub use filters::{Multiplexer, TraceFilter};
+pub use injected::Injected;
 pub use inproc::{INBOX, Inproc};
 pub use layer::{Ctx, Event, Layer, Level, StopReason, TimerId};
 pub use machine::{Action, Adapter, Input, Machine, Wiring};

@@ -4,7 +4,7 @@
 //! checksum. Checking a block is linear in its length and allocates nothing, but for a column block,
 //! whose records are decoded into memory of their own.
 
-use itg_arena::{ClusterError, Flat, HEADER_LEN, Header, schema_hash, seal_flat};
+use itg_arena::{ClusterError, Flat, HEADER_LEN, Header, flat_header, schema_hash, seal_flat};
 use zerocopy::IntoBytes;
 
 use crate::columns::{COLUMNS_SCHEMA, ColumnsError, may_hold};
@@ -84,6 +84,12 @@ impl BlockBuf {
         (self.used - HEADER_LEN) / RECORD_LEN
     }
 
+    /// The records as they lie in it, [`RECORD_LEN`] bytes each.
+    #[must_use]
+    pub fn records(&self) -> &[u8] {
+        &self.words.as_bytes()[HEADER_LEN..self.used]
+    }
+
     /// Whether there are no records in it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -111,6 +117,23 @@ impl BlockBuf {
         seal_flat(block, RECORD_SCHEMA, objects, tag(log_id, block_no));
         block
     }
+}
+
+/// Bytes of the header of a block.
+pub const BLOCK_HEADER_LEN: usize = HEADER_LEN;
+
+/// The header of a block of records that lie elsewhere (see [`BlockBuf::records`]): header and records,
+/// one behind the other, are the block.
+///
+/// # Panics
+/// If these are no whole records, or more than [`MAX_BLOCK_RECORDS`].
+#[must_use]
+pub fn record_header(records: &[u8], log_id: u32, block_no: u32) -> [u8; BLOCK_HEADER_LEN] {
+    let count = records.len() / RECORD_LEN;
+    assert!(records.len().is_multiple_of(RECORD_LEN), "{} bytes: no records", records.len());
+    assert!(count <= MAX_BLOCK_RECORDS, "a block of {count} records");
+    let objects = u32::try_from(count).expect("just looked at");
+    flat_header(records, RECORD_SCHEMA, objects, tag(log_id, block_no))
 }
 
 /// A checked block, by what it holds.

@@ -26,7 +26,8 @@ mod scan;
 mod survey;
 
 pub use block::{
-    BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA, RECORD_SCHEMA,
+    BLOCK_HEADER_LEN, BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA,
+    RECORD_SCHEMA, record_header,
 };
 pub use build::{LogBuilder, note_block};
 pub use columns::{COLUMNS_SCHEMA, ColumnsError, MAX_RECORDS_PER_BYTE};

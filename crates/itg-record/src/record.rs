@@ -17,6 +17,9 @@ pub mod flag {
     pub const USER_STAMP: u16 = 0x10;
     /// The real difference did not fit `delta`: it is `u32::MAX` ns (4.29 s) or more.
     pub const DELTA_SATURATED: u16 = 0x20;
+    /// A packet was sent at `b`, but nobody knows for when it was planned: `a` means nothing. Logs of
+    /// D-ITG know no plan.
+    pub const UNPLANNED: u16 = 0x40;
 }
 
 /// Bits of the flags that hold the kind.

@@ -6,7 +6,7 @@ mod common;
 use itg_arena::{Flat, HEADER_LEN};
 use itg_record::{
     BlockBuf, Item, Kind, LogBuilder, LogEnd, LogReader, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, Note,
-    RECORD_LEN, RECORD_SCHEMA, Record,
+    RECORD_LEN, RECORD_SCHEMA, Record, record_header,
 };
 use proptest::prelude::*;
 
@@ -111,4 +111,14 @@ fn notes_read_as_people_expect() {
     let want = r#"{"note":"clock","unix_ns":1795000001000000000,"monotonic_ns":900000000,"max_error_ns":16000000,"synchronised":null}"#;
     assert_eq!(json.trim_end(), want);
     assert!(blocks.iter().all(|block| block.len().is_multiple_of(8)));
+}
+
+#[test]
+fn a_header_elsewhere_is_the_header_in_place() {
+    for count in [1, 2, 35] {
+        let mut buf = BlockBuf::new(40);
+        (0..count).for_each(|seq| buf.push(&Record::sent(1, seq, 100, seq, seq)));
+        let block = [&record_header(buf.records(), 3, 77)[..], buf.records()].concat();
+        assert_eq!(block, buf.seal(3, 77), "{count} records");
+    }
 }

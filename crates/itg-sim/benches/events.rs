@@ -3,6 +3,7 @@
 //! `cargo bench -p itg-sim` prints a table; numbers are medians of five runs.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 use std::time::Instant;
 

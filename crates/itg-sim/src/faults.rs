@@ -26,37 +26,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chacha20::ChaCha8Rng;
 use itg_core::streams::{below, happens};
-use itg_process::{MS, Slot};
+use itg_process::{Injected, MS, Slot};
 
 use crate::model::{Drop, transmission_ns};
 
 /// Bytes that wait before a link whose bandwidth a fault limits.
 const QUEUE: u64 = 65_536;
-
-/// Something that a layer is told, as if its world had done it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Injected {
-    /// The failure detector suspects this process, whatever it has heard.
-    Suspect(Slot),
-    /// It trusts it again.
-    Trust(Slot),
-    /// Writing to the disk fails, or works again.
-    Disk {
-        /// Whether it works.
-        works: bool,
-    },
-    /// A write to the disk takes this many nanoseconds.
-    SlowDisk(u64),
-    /// The log server is there, or is not.
-    LogServer {
-        /// Whether it is there.
-        up: bool,
-    },
-    /// The client asks again what it has asked already.
-    ClientRetry,
-    /// The process says it is of another build.
-    WrongBuild,
-}
 
 /// A fault, or the end of one.
 #[derive(Clone, Debug, PartialEq, Eq)]

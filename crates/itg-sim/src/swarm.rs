@@ -8,9 +8,9 @@ use std::fmt;
 use chacha20::ChaCha8Rng;
 use itg_core::seed::RunSeed;
 use itg_core::streams::{below, happens};
-use itg_process::{MS, SECOND, Slot};
+use itg_process::{Injected, MS, SECOND, Slot};
 
-use crate::faults::{Fault, Injected, LinkFaults};
+use crate::faults::{Fault, LinkFaults};
 
 /// A kind of fault that a swarm may draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -245,8 +245,10 @@ impl Drawing {
                     faults.push((at, Fault::Clock(slot, ppm, jump)));
                 }
                 Kind::Suspicion if !detector.is_empty() => {
+                    // The observer need not be one that may crash.
+                    let observer = self.slot(None);
                     let what = Injected::Suspect(other);
-                    faults.push((at, Fault::Inject(slot, detector, what)));
+                    faults.push((at, Fault::Inject(observer, detector, what)));
                 }
                 Kind::Refusal => {
                     let time = self.between(MS, 2 * SECOND);

@@ -14,12 +14,15 @@ use serde_json::Map;
 
 use crate::clocks::{Clocks, one_clock};
 use crate::decode::{self, Decoded, Pass};
+use crate::delay::signed_difference;
 use crate::exec::{Executor, Inline};
 use crate::fidelity::Laws;
 use crate::filter::{Attributes, Filter};
 use crate::logs::{Key, Log, LogError, Logs, meter_name, side_name};
 use crate::packets::{PacketLine, Packets};
 use crate::plan::Plan;
+use crate::plot::trace::TraceSetup;
+use crate::plot::{self, Plots};
 use crate::report::{
     ClockReport, DelayBasis, FlowIntervals, FlowReport, GroupBy, GroupReport, Intervals, LogDamage,
     REPORT_SCHEMA, Report,
@@ -45,6 +48,8 @@ pub struct Options {
     pub plan_packets: Option<u64>,
     /// What to group flows by; no groups when empty.
     pub by: Vec<GroupBy>,
+    /// How many flows to draw one by one; nothing is kept for plots when `None`.
+    pub plots: Option<usize>,
 }
 
 /// Logs on their way to a report.
@@ -221,6 +226,7 @@ impl<'a> Analysis<'a> {
             }
             flows.push(report);
         }
+        let plots = self.options.plots.map(|most| draw(&objects, &flows, most));
         let (total, mut notices) = totals.finish();
         notices.extend(self.log_notices());
         let intervals = grid.map(|grid| intervals(grid, &objects, &mut notices));
@@ -239,9 +245,34 @@ impl<'a> Analysis<'a> {
             groups,
             total,
             intervals,
+            plots,
             damage: self.logs.damage.clone(),
             notices,
         }
+    }
+
+    /// What each flow keeps for plots.
+    fn trace(&self, clocks: &Clocks) -> Option<TraceSetup> {
+        self.options.plots?;
+        let flows = self.logs.logs.iter().map(|log| log.flows.len()).sum();
+        Some(TraceSetup { bins: plot::bins_each(flows), origin_ns: self.origin(clocks) })
+    }
+
+    /// Where two clocks disagree and nothing corrects them, the smallest delay at the start of the logs; else 0.
+    fn origin(&self, clocks: &Clocks) -> i64 {
+        const LOOKED_AT: usize = 1 << 14;
+        let delays = self.logs.logs.iter().flat_map(|log| {
+            let apart = |index: &u32| {
+                log.flows.get(index).is_some_and(|info| {
+                    !one_clock(info) && clocks.correcting(info, Side::Receiver).is_none()
+                })
+            };
+            let first = log.records().take(LOOKED_AT);
+            first
+                .filter(move |r| r.kind == Kind::Received && r.a != 0 && apart(&r.flow))
+                .map(|r| signed_difference(r.b, r.a))
+        });
+        delays.min().unwrap_or(0)
     }
 
     /// Whether a flow is to be decoded.
@@ -288,11 +319,15 @@ impl<'a> Analysis<'a> {
                 self.object(&mut objects, (number, index), log, sides[number], basis);
             }
         }
+        let trace = self.trace(clocks);
         let setup = |number: usize, index: u32, lane: Lane| -> Option<Setup> {
             let (log, side) = (&logs[number], sides[number]);
             let clock = || log.flows.get(&index).and_then(|info| clocks.correcting(info, side));
-            self.wants(log, index, &log.key(index, side))
-                .then(|| Setup { clock: clock(), ..setup(log, index, side, basis, lane) })
+            self.wants(log, index, &log.key(index, side)).then(|| Setup {
+                trace,
+                clock: clock(),
+                ..setup(log, index, side, basis, lane)
+            })
         };
         let pass = Pass { logs, setup: &setup, executor };
         let mut planned = objects.planned(|peer| peer.is_none());
@@ -451,7 +486,25 @@ fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Set
         lane,
         clock: None,
         plan_packets: basis.plan_packets,
+        trace: None,
     }
+}
+
+/// What is drawn of the flows that the total counts.
+fn draw(objects: &Objects, flows: &[FlowReport], most: usize) -> Plots {
+    let all = objects.in_order();
+    let subjects: Vec<_> = (all.iter().zip(flows).enumerate())
+        .filter(|(_, ((key, object), _))| objects.counts(key, object))
+        .map(|(place, ((key, object), flow))| plot::Subject {
+            place,
+            stats: &object.stats,
+            facts: facts(object, objects.get(&key.other())),
+            metrics: &flow.metrics,
+        })
+        .collect();
+    let spec = |object: &Object| object.info.as_ref().map(|info| info.spec.clone());
+    let specs = all.iter().map(|(_, object)| spec(object)).collect();
+    Plots::draw(&subjects, most, specs)
 }
 
 /// Whether a record belongs to what its flow counts: see [`FlowStats::volume`].

@@ -6,6 +6,7 @@
 //! selected), beside the smoothed estimate of RFC 3550 section 6.4.1, J ← J + (|Dᵢ − Dᵢ₋₁| − J) /
 //! 16. Duplicates and reordered packets take part like any other arrival. Constant cost a packet.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::moments::Moments;
@@ -60,7 +61,7 @@ pub struct DelayStats {
 }
 
 /// Delay in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Delay {
     /// Smallest.
     pub min: i64,
@@ -81,7 +82,7 @@ pub struct Delay {
 }
 
 /// Delay variation in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Jitter {
     /// Mean of |Dᵢ − Dᵢ₋₁|; 0 when fewer than two delays are known.
     pub mean: f64,
@@ -150,6 +151,12 @@ impl DelayStats {
     #[must_use]
     pub fn step_to(&self, later: &Self) -> Option<u64> {
         self.last.zip(later.first).map(|(last, first)| first.abs_diff(last))
+    }
+
+    /// The delays in nanoseconds.
+    #[must_use]
+    pub const fn values(&self) -> &Quantiles {
+        self.delay.quantiles()
     }
 
     /// The delays.

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use itg_core::flow::{Flow, FlowError, FlowSpec};
 use itg_core::law::{Law, Resolved};
 use itg_core::seed::RunSeed;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::autocorrelation::{Autocorrelation, LAGS};
@@ -84,7 +85,7 @@ impl Laws {
 }
 
 /// What is behind a verdict that is not *pass*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Packets left later than the tolerance: the sender or its host could not keep up.
@@ -98,7 +99,7 @@ pub enum Cause {
 }
 
 /// The verdict on a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Nothing to compare.
@@ -126,7 +127,7 @@ impl Verdict {
 }
 
 /// Verdict and the figures behind it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Fidelity {
     /// The verdict.
     pub verdict: Verdict,
@@ -283,6 +284,12 @@ impl Departures {
     #[must_use]
     pub const fn lateness(&self) -> &Distribution {
         &self.lateness
+    }
+
+    /// Gaps between packets of consecutive numbers in nanoseconds: planned and sent.
+    #[must_use]
+    pub const fn gaps(&self) -> (&Quantiles, &Quantiles) {
+        (&self.planned, &self.sent)
     }
 
     /// The verdict, given the share of packets that the sender left out and the laws of the flow.

@@ -2,6 +2,7 @@
 //! RFC 5481, the ledger of where time and packets went, loss as a process of two states, and how far
 //! packets were out of order. Definitions and sources: `docs/decode.md`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::delay::{DelayStats, Distribution};
@@ -13,7 +14,7 @@ use crate::sequence::{Disorder, Loss};
 pub const BEYOND: u64 = 10;
 
 /// Percentiles (nearest rank) in nanoseconds; `None` where fewer than [`BEYOND`] values lie beyond.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Percentiles {
     /// How many values there are.
     pub count: u64,
@@ -63,7 +64,7 @@ impl Percentiles {
 
 /// Delay variation from packet to packet (RFC 5481, section 4.1) in nanoseconds: Dᵢ − Dᵢ₋₁ over
 /// successive arrivals, signed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Ipdv {
     /// How many differences.
     pub count: u64,
@@ -82,7 +83,7 @@ pub struct Ipdv {
 }
 
 /// Delay variation against the smallest delay (RFC 5481, section 4.2) in nanoseconds: Dᵢ − min D.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Pdv {
     /// Mean.
     pub mean: f64,
@@ -121,7 +122,7 @@ impl DelayStats {
 }
 
 /// One way of a packet in the ledger, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Way {
     /// Packets of which it is known.
     pub count: u64,
@@ -158,7 +159,7 @@ impl Way {
 }
 
 /// Where the time of the packets went, and where the lost ones were lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Ledger {
     /// In the sender: sent − planned.
     pub lateness_ns: Option<Way>,
@@ -171,7 +172,7 @@ pub struct Ledger {
 }
 
 /// Lost packets by where they were lost; `None` where it is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LossSplit {
     /// Packets that the sender left out: never sent, and not among the lost.
     pub skipped: Option<u64>,
@@ -214,7 +215,7 @@ impl LossSplit {
 /// one before (Gilbert, Bell System Technical Journal 39, 1960, with no loss in the good state and
 /// nothing else in the bad one). The estimates are those of maximum likelihood: the share of packets
 /// in one state that are followed by one in the other (Yajnik et al., INFOCOM 1999).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LossModel {
     /// Probability of a loss behind an arrival; `None` without arrivals.
     pub p: Option<f64>,
@@ -247,7 +248,7 @@ impl LossModel {
 }
 
 /// How far packets were out of order (RFC 4737).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Reordering {
     /// Mean extent of the reordered packets: how many packets before one the first with a larger number
     /// had arrived (section 4.2.1); 0 without any.

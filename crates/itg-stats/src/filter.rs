@@ -66,9 +66,9 @@ const ATTRIBUTES: &str = "flow, proto, src, dst, profile, side or run";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
-    Any(Vec<Node>),
-    All(Vec<Node>),
-    Not(Box<Node>),
+    Any(Vec<Self>),
+    All(Vec<Self>),
+    Not(Box<Self>),
     Number(Operator, u64),
     Text(Attribute, Operator, String),
 }

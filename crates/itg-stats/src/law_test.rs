@@ -5,6 +5,7 @@
 //! constant). So a distance is judged less ε: a true generator is then blamed in at most α of all runs,
 //! and a false one as soon as there are packets enough to tell. α is [`FALSE_ALARM`] for each figure.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::quantiles::Point;
@@ -43,7 +44,7 @@ pub fn law_distance(sample: &[Point], tolerance: f64, cdf: impl Fn(f64) -> f64) 
 }
 
 /// A chi-square test of whole numbers against a law.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChiSquare {
     /// Σ (seen − expected)² / expected.
     pub statistic: f64,

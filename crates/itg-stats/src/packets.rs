@@ -327,7 +327,7 @@ impl PacketLine {
             flow,
             seq: record.seq,
             size_bytes: record.size,
-            planned_ns: Some(record.a),
+            planned_ns: (record.flags & flag::UNPLANNED == 0).then_some(record.a),
             sent_ns: Some(record.b),
             arrived_ns: None,
             read_ns: None,

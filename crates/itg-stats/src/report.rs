@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,6 +13,7 @@ use crate::clock::{ClockModel, Step};
 use crate::delay::{Delay, DelayStats, Distribution, Jitter};
 use crate::fidelity::Fidelity;
 use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering};
+use crate::plot::Plots;
 use crate::sequence::Loss;
 use crate::series::IntervalRow;
 use crate::stats::{LossBasis, Volume};
@@ -25,7 +27,7 @@ pub const REPORT_SCHEMA: u32 = 1;
 pub const SAME_CLOCK_UNCERTAINTY_NS: u64 = 1_000;
 
 /// Everything decoded from one or more logs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Report {
     /// Version of this layout: [`REPORT_SCHEMA`].
     pub schema: u32,
@@ -41,6 +43,9 @@ pub struct Report {
     /// The course over time, when it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Intervals>,
+    /// What plots are drawn from, when they were asked for; no part of the JSON.
+    #[serde(skip)]
+    pub plots: Option<Plots>,
     /// What was not as written in the logs.
     pub damage: Vec<LogDamage>,
     /// What a reader of the figures should know, one sentence each.
@@ -48,7 +53,7 @@ pub struct Report {
 }
 
 /// One flow at one side.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FlowReport {
     /// Number of the flow in its experiment.
     pub flow: u32,
@@ -87,7 +92,7 @@ pub struct FlowReport {
 }
 
 /// The figures of a flow, or of all flows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Metrics {
     /// Packets: arrived at the receiver, sent at the sender, come back in a round-trip flow.
     pub packets: u64,
@@ -144,7 +149,7 @@ pub struct Metrics {
 }
 
 /// What the zero of a delay is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DelayBasis {
     /// Absolute or relative.
     pub kind: BasisKind,
@@ -153,7 +158,7 @@ pub struct DelayBasis {
 }
 
 /// Whether delays have a meaning of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BasisKind {
     /// Both times come from one clock, or from two whose offset is known well enough.
@@ -198,7 +203,7 @@ impl DelayBasis {
 }
 
 /// How the receiver's clock compares with the sender's.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ClockReport {
     /// Whether both hosts are one and the clocks the same: then nothing is corrected, and the offset below shows
     /// what the estimate is worth.
@@ -243,7 +248,7 @@ impl ClockReport {
 }
 
 /// Lateness in nanoseconds: sent − (start of the flow + planned).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lateness {
     /// Median.
     pub p50: i64,
@@ -255,7 +260,7 @@ pub struct Lateness {
 
 /// All flows together. A flow whose sender and receiver both have a log counts once: at its
 /// receiver, or at its sender when it measures round trips.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct TotalReport {
     /// Number of flows.
     pub flows: u64,
@@ -307,7 +312,7 @@ impl GroupBy {
 }
 
 /// Flows that have something in common.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct GroupReport {
     /// What they have in common; empty where it is not known.
     pub by: BTreeMap<String, String>,
@@ -321,7 +326,7 @@ pub struct GroupReport {
 }
 
 /// What the logs of the two sides do not have in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Unmatched {
     /// Flows of which only one side has a log.
     pub flows: u64,
@@ -330,7 +335,7 @@ pub struct Unmatched {
 }
 
 /// The course of all flows over time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Intervals {
     /// Length of a window in nanoseconds.
     pub interval_ns: u64,
@@ -343,7 +348,7 @@ pub struct Intervals {
 }
 
 /// The course of one flow.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FlowIntervals {
     /// Number of the flow.
     pub flow: u32,
@@ -356,7 +361,7 @@ pub struct FlowIntervals {
 }
 
 /// Something in a log that was not as written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LogDamage {
     /// Name of the log.
     pub log: String,
@@ -427,6 +432,16 @@ impl Metrics {
 }
 
 impl Report {
+    /// The JSON Schema (draft 2020-12) of [`Report::to_json`], as published in
+    /// `docs/report.schema.json`.
+    #[must_use]
+    pub fn json_schema() -> Value {
+        let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+        let mut schema = settings.into_generator().into_root_schema_for::<Self>().to_value();
+        schema["title"] = "The report of itg-decode, schema 1".into();
+        schema
+    }
+
     /// The report as one JSON object over several lines.
     #[must_use]
     pub fn to_json(&self) -> String {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The sums of one window.
@@ -59,7 +60,7 @@ pub struct Series {
 }
 
 /// One window of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct IntervalRow {
     /// Start of the window, from the first packet of all flows.
     pub start_ns: u64,

@@ -14,6 +14,7 @@ use crate::delay::{DelayStats, Distribution, signed_difference};
 use crate::fidelity::{Departed, Departures, Laws};
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
 use crate::plan::Plan;
+use crate::plot::trace::{Trace, TraceSetup};
 use crate::report::Metrics;
 use crate::sequence::{Arrival, Loss, SeqTracker};
 use crate::series::{Grid, Series, Window};
@@ -48,6 +49,8 @@ pub struct Setup {
     pub clock: Option<Arc<ClockModel>>,
     /// Packets, by sequence number, whose plan is computed again from what arrived.
     pub plan_packets: u64,
+    /// What to keep for plots, when some are wanted.
+    pub trace: Option<TraceSetup>,
 }
 
 /// Which metrics a pass over the records adds up. At a receiver, computing the plan again costs more
@@ -80,6 +83,7 @@ impl Setup {
             lane,
             clock: None,
             plan_packets: PLAN_PACKETS,
+            trace: None,
         }
     }
 }
@@ -168,7 +172,7 @@ pub struct Facts<'a> {
 }
 
 /// Where the number of lost packets comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossBasis {
     /// Every sequence number in the sender's log was looked for.
@@ -204,6 +208,7 @@ pub struct FlowStats {
     series: Option<Series>,
     /// Where the clock model was used last.
     near: usize,
+    trace: Option<Trace>,
 }
 
 impl FlowStats {
@@ -212,6 +217,7 @@ impl FlowStats {
     pub fn new(setup: Setup) -> Self {
         Self {
             series: setup.grid.map(Series::new),
+            trace: setup.trace.map(Trace::new),
             setup,
             sent: Volume::default(),
             sent_seqs: SeqTracker::new(),
@@ -265,6 +271,9 @@ impl FlowStats {
             }
             series.merge(other);
         }
+        Trace::append(&mut self.trace, later.trace.take(), later.first_delay, || {
+            self.delay.step_to(&later.delay)
+        });
         self.sent.merge(&later.sent);
         self.arrived.merge(&later.arrived);
         let appended = self.sent_seqs.append(&later.sent_seqs)
@@ -286,6 +295,7 @@ impl FlowStats {
     pub fn adopt_departures(&mut self, plan: Self) {
         self.departures = plan.departures;
         self.replanned = plan.replanned;
+        Trace::append(&mut self.trace, plan.trace, None, || None);
     }
 
     #[inline]
@@ -295,13 +305,15 @@ impl FlowStats {
         if arrival == Arrival::Duplicate {
             return;
         }
-        let packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
-        self.departures.add(packet, self.setup.epoch_unix_ns);
-        self.departures.count(record.size);
-        if record.seq < PLAN_CHECKED {
-            self.compare_with_plan(record);
+        if record.flags & flag::UNPLANNED == 0 {
+            let packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
+            self.departures.add(packet, self.setup.epoch_unix_ns);
+            self.departures.count(record.size);
+            if record.seq < PLAN_CHECKED {
+                self.compare_with_plan(record);
+            }
         }
-        if self.series.is_some() && !self.counts_arrivals() {
+        if self.has_windows() && !self.counts_arrivals() {
             self.window(record, None, None, Arrival::Duplicate);
         }
     }
@@ -311,6 +323,9 @@ impl FlowStats {
         let plan = self.setup.plan.as_mut();
         let Some(planned) = plan.and_then(|plan| plan.at(record.seq)) else { return };
         self.departures.add_size(record.size, planned.size);
+        if let Some(trace) = &mut self.trace {
+            trace.add_size(record.size, planned.size);
+        }
         self.replanned += u64::from(planned.due_ns != record.a);
     }
 
@@ -334,7 +349,7 @@ impl FlowStats {
                 self.first_delay = Some(record.b);
             }
             let variation = delay.and_then(|delay| self.delay.add(delay));
-            if self.series.is_some() {
+            if self.has_windows() {
                 self.window(record, delay, variation, arrival);
             }
         }
@@ -353,6 +368,9 @@ impl FlowStats {
         let Some(planned) = plan.and_then(|plan| plan.at(record.seq)) else { return };
         self.departures.count(record.size);
         self.departures.add_size(record.size, planned.size);
+        if let Some(trace) = &mut self.trace {
+            trace.add_size(record.size, planned.size);
+        }
         if record.a != 0 {
             let (planned_ns, sent_ns) = (planned.due_ns, record.a);
             let packet = Departed { seq: record.seq, planned_ns, sent_ns };
@@ -367,7 +385,6 @@ impl FlowStats {
         variation: Option<u64>,
         arrival: Arrival,
     ) {
-        let Some(series) = &mut self.series else { return };
         let lost = if let Arrival::Ahead { skipped } = arrival { skipped } else { 0 };
         let packet = Window {
             packets: 1,
@@ -378,7 +395,22 @@ impl FlowStats {
             variations: u64::from(variation.is_some()),
             lost,
         };
-        series.add(record.b, &packet);
+        if let Some(series) = &mut self.series {
+            series.add(record.b, &packet);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.add(record.b, record.seq, delay, &packet);
+        }
+    }
+
+    const fn has_windows(&self) -> bool {
+        self.series.is_some() || self.trace.is_some()
+    }
+
+    /// What was kept for plots, when some were asked for.
+    #[must_use]
+    pub const fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
     }
 
     /// Whether arrivals are what this flow counts here; otherwise departures.

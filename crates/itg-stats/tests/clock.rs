@@ -1,5 +1,12 @@
 //! The estimate of clock offsets against simulated clocks and networks, and against the best that the same
 //! probes allow, computed another way.
+#![allow(
+    missing_docs,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::print_stdout,
+    reason = "tests: numbers of worlds that are made up here, and what came of them"
+)]
 
 #[path = "common/worlds.rs"]
 mod worlds;

@@ -8,6 +8,9 @@ use itg_core::flow::{Flow, FlowSpec};
 use itg_core::seed::RunSeed;
 use itg_stats::fidelity::{Cause, Departed, Departures, Fidelity, Laws, Verdict};
 
+/// Planned and sent times in nanoseconds, and sizes in bytes.
+type Packets = Vec<(u64, u64, u32)>;
+
 /// Sends what `packets` says (planned, sent and size of each) and judges it by the laws of `spec`.
 fn judge(spec: &FlowSpec, packets: impl Iterator<Item = (u64, u64, u32)>) -> Fidelity {
     let mut departures = Departures::default();
@@ -73,7 +76,7 @@ fn false_generators_fail_over_many_seeds() {
             .collect();
         let sizes = [100, 400, 700, 1_000, 1_400];
         let bursts = bursts.into_iter().zip(0usize..).map(|((p, s, _), k)| (p, s, sizes[k % 5]));
-        let wrong: [(&str, Vec<(u64, u64, u32)>, &str); 5] = [
+        let wrong: [(&str, Packets, &str); 5] = [
             (
                 "another law of gaps",
                 own("uniform(3ms,7ms)", "uniform(100,1400)"),

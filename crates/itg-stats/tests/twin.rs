@@ -329,6 +329,7 @@ proptest! {
                     lane: Lane::All,
                     clock: None,
                     plan_packets: u64::MAX,
+                    trace: None,
                 });
                 records.iter().for_each(|record| stats.add(record));
                 stats
@@ -357,7 +358,7 @@ proptest! {
             }
             let windows = |stats: &FlowStats| {
                 let windows = stats.series().unwrap().windows();
-                windows.into_iter().map(|(k, w)| (k, w)).collect::<Vec<_>>()
+                windows.into_iter().collect::<Vec<_>>()
             };
             prop_assert_eq!(windows(&parts), windows(&whole));
         }

@@ -3,6 +3,7 @@
 #![allow(non_snake_case, reason = "the name under which scripts call it")]
 #![allow(clippy::print_stderr, reason = "words go to stderr")]
 
+#[allow(dead_code, reason = "the other program lets go of memory; this one reads once")]
 #[path = "../map.rs"]
 mod map;
 

@@ -123,10 +123,10 @@ pub(crate) struct LinkedMap {
 }
 
 /// A generator that gives the same maps on every run (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -176,11 +176,11 @@ pub(crate) fn mean_references(map: &FlatMap) -> f64 {
     (towns + roads) as f64 / (map.towns.len() + map.roads.len()) as f64
 }
 
-fn weak<T, const N: usize>(to: &[Option<u32>; N], of: &[Rc<T>]) -> [Option<Weak<T>>; N] {
+pub(crate) fn weak<T, const N: usize>(to: &[Option<u32>; N], of: &[Rc<T>]) -> [Option<Weak<T>>; N] {
     to.map(|index| index.and_then(|index| of.get(index as usize)).map(Rc::downgrade))
 }
 
-fn indices<T, const N: usize>(
+pub(crate) fn indices<T, const N: usize>(
     links: &RefCell<[Option<Weak<T>>; N]>,
     index: impl Fn(&T) -> u32,
 ) -> [Option<u32>; N] {
@@ -188,7 +188,10 @@ fn indices<T, const N: usize>(
     std::array::from_fn(|i| links[i].as_ref().and_then(Weak::upgrade).map(|to| index(&to)))
 }
 
-fn to<T, K: Kind, const N: usize>(links: &[Option<u32>; N], of: &[Ref<T, K>]) -> [Ref<T, K>; N] {
+pub(crate) fn to<T, K: Kind, const N: usize>(
+    links: &[Option<u32>; N],
+    of: &[Ref<T, K>],
+) -> [Ref<T, K>; N] {
     links.map(|link| link.map_or_else(Ref::null, |link| of[link as usize]))
 }
 

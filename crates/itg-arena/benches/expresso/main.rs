@@ -1,5 +1,7 @@
 //! what clusters save. S1's tables again, with today's serialisers beside them:
 //!
+//! The graph of an experiment of 10 000 flows (5.5 (d)) comes last, without assertions.
+//!
 //! `cargo bench -p itg-arena --bench expresso [-- --assert] [--rounds N]`
 //!
 //! For every graph and system: the time to encode, to transfer (in the process, Unix socket, TCP
@@ -18,6 +20,7 @@
     reason = "a benchmark reads clocks, opens sockets, prints, and stops when something fails"
 )]
 
+mod flows;
 mod link;
 mod load;
 mod systems;
@@ -25,6 +28,7 @@ mod threads;
 
 use std::process::ExitCode;
 
+use flows::Experiment;
 use link::Link;
 use load::{Load, Map, Tree};
 use systems::{Times, systems};
@@ -191,6 +195,9 @@ fn main() -> ExitCode {
     }
     let table = measure::<Tree>(|| load::tree(1000), rounds);
     print("binary tree of integers", &table);
+    // Six times the objects of the largest map, so a sixth of the rounds.
+    let table = measure::<Experiment>(|| flows::experiment(100, 10_000), rounds / 6 + 1);
+    print("experiment of 10 000 flows between 100 nodes", &table);
     let threads = threads::over_tcp(500, 1760, rounds).expect("TCP on the loopback");
     let good = verdicts(&maps, threads);
     if good || !assert { ExitCode::SUCCESS } else { ExitCode::FAILURE }

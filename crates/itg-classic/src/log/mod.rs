@@ -5,8 +5,10 @@
 //! Bytes behind the NUL of an address are unspecified: they are not read, and written as 0.
 //! Byte tables: `docs/d-itg.md`.
 
+mod convert;
 mod text;
 
+pub use convert::{MIDNIGHT_NS, Packet, is_log, to_itg};
 pub use text::{TextError, TextLog};
 
 /// Bytes of a record, in a file and in transit.

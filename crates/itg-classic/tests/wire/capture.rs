@@ -49,9 +49,12 @@ pub(crate) fn read(name: &str) -> Vec<Packet> {
     packets
 }
 
+/// Whether one side speaks, and what it says; in order.
+pub(crate) type Chunks = Vec<(bool, Vec<u8>)>;
+
 /// The TCP conversations with a port: for each, whether the side at that port speaks, and what.
-pub(crate) fn conversations(name: &str, port: u16) -> Vec<Vec<(bool, Vec<u8>)>> {
-    let mut peers: Vec<(u16, Vec<(bool, Vec<u8>)>)> = Vec::new();
+pub(crate) fn conversations(name: &str, port: u16) -> Vec<Chunks> {
+    let mut peers: Vec<(u16, Chunks)> = Vec::new();
     for packet in read(name).into_iter().filter(|packet| packet.proto == 6) {
         let peer = match (packet.src == port, packet.dst == port) {
             (true, _) => packet.dst,

@@ -326,7 +326,9 @@ proptest! {
             server.handle(LogServerInput::Bytes(piece), &mut server_out);
             let mut bytes = piece.as_slice();
             while let Ok(Some(_)) = stream.next(&mut bytes) {}
-            let _ = ReceiverMessage::decode(piece);
+            if let Ok(Some((_, len))) = ReceiverMessage::decode(piece) {
+                prop_assert!(len <= piece.len());
+            }
         }
         let closes = out_r.iter().filter(|o| matches!(o, ReceiverOutput::Close(_))).count();
         prop_assert!(closes <= 1);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use itg_record::{BlockBuf, LogBuilder, LogInfo, Note};
 
-use super::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, fail, give};
+use super::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, Throttle, fail, give};
 use crate::clock;
 
 pub(super) struct Writer {
@@ -19,11 +19,17 @@ pub(super) struct Writer {
     pub(super) records: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) failed: bool,
+    pub(super) throttle: Option<Throttle>,
 }
 
 impl Writer {
     /// Creates the file (an older one of that name is replaced) and writes who logs.
-    pub(super) fn create(path: &Path, info: LogInfo, shared: &Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn create(
+        path: &Path,
+        info: LogInfo,
+        shared: &Arc<Shared>,
+        throttle: Option<Throttle>,
+    ) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).write(true).truncate(true).open(path).map_err(
             |error| io::Error::new(error.kind(), format!("log {}: {error}", path.display())),
         )?;
@@ -35,6 +41,7 @@ impl Writer {
             records: 0,
             shared: Arc::clone(shared),
             failed: false,
+            throttle,
         };
         writer.note(&Note::Log(info));
         writer.note(&Note::Clock(clock::clock_pair()));
@@ -83,6 +90,9 @@ impl Writer {
         let count = block.len() as u64;
         if !self.failed {
             let sealed = self.builder.seal(block);
+            if let Some(throttle) = &mut self.throttle {
+                throttle.wait(sealed.len());
+            }
             Self::append(&mut self.file, &self.path, &mut self.good_bytes, sealed).unwrap_or_else(
                 |why| {
                     self.failed = true;

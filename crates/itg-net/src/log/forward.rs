@@ -10,8 +10,9 @@ use std::sync::mpsc;
 
 use itg_session::logs::{LogFate, LogProducer, ProducerInput, Transport};
 
-use super::remote::{LogServerTarget, LogUrl, Remote, producer_config};
+use super::remote::Remote;
 use super::spool::{Left, Spool};
+use super::target::{LogServerTarget, LogUrl, producer_config};
 use super::{Job, Shared};
 use crate::clock;
 

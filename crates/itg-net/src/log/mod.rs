@@ -10,11 +10,15 @@
 
 mod file;
 mod forward;
+mod held;
+mod link;
 mod remote;
 mod scan;
 mod spool;
+mod target;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 use std::fmt;
 use std::io;
@@ -27,19 +31,27 @@ use std::time::Duration;
 
 use itg_core::units::format_duration_ns;
 use itg_record::{BlockBuf, LogInfo, Note, RECORD_LEN, Record};
+use itg_session::logs::Transport;
 
 pub use self::forward::{Forwarded, forward};
-pub(crate) use self::remote::{BLOCK_BIT, prove};
-pub use self::remote::{LOG_PORT, LogServerTarget, LogUrl};
-use self::remote::{NetEvent, Remote};
+pub(crate) use self::link::BLOCK_BIT;
+use self::link::NetEvent;
+use self::remote::Remote;
 pub(crate) use self::scan::{Found, scan};
 pub(crate) use self::spool::unhex;
+pub(crate) use self::target::prove;
+pub use self::target::{LOG_PORT, LogServerTarget, LogUrl};
+pub(crate) use self::throttle::Throttle;
 use crate::clock;
 
 /// Between two notes on the clocks: 1 s.
 const CLOCK_EVERY_NS: u64 = 1_000_000_000;
 /// Records of a block that fits an Ethernet frame as one datagram: (1500 − 28 − 64) / 40.
 const UDP_RECORDS: usize = 35;
+/// Blocks on their way from all producers to the writer.
+const QUEUE: usize = 16_384;
+/// Blocks of one producer, so that small ones do not fill the queue before the memory: 4096.
+const MOST_BLOCKS: usize = QUEUE / 4;
 /// Longest wait for an empty block; after it the block in hand is lost.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -58,7 +70,7 @@ pub enum OnFull {
 /// How a log is cut into blocks, and how much of it may be held in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct LogLimits {
-    /// Records in a block of a file or on TCP.
+    /// Records that a producer hands over at once, and of a block in a file or on TCP.
     pub block_records: usize,
     /// Records in a block on UDP, where a block is one datagram.
     pub datagram_records: usize,
@@ -69,6 +81,9 @@ pub struct LogLimits {
     /// Memory for the blocks of one producer, in bytes; two blocks at least. With
     /// [`OnFull::Grow`] it is taken when it is needed, else from the beginning.
     pub pool_bytes: usize,
+    /// For measurements: a log file takes no more bytes a second than this. Servers have a limit of
+    /// their own.
+    pub throttle_bytes_per_s: Option<u64>,
 }
 
 impl Default for LogLimits {
@@ -81,6 +96,7 @@ impl Default for LogLimits {
             flush_age_ns: 1_000_000_000,
             on_full: OnFull::Grow,
             pool_bytes: 64 << 20,
+            throttle_bytes_per_s: None,
         }
     }
 }
@@ -88,7 +104,7 @@ impl Default for LogLimits {
 impl LogLimits {
     /// Blocks of one producer, the one that is being filled included: at least 2.
     fn most_blocks(&self) -> usize {
-        (self.pool_bytes / (self.block_records * RECORD_LEN)).max(2)
+        (self.pool_bytes / (self.block_records * RECORD_LEN)).clamp(2, MOST_BLOCKS)
     }
 }
 
@@ -224,12 +240,23 @@ impl Log {
             LogTarget::File(_) => limits,
             LogTarget::Server(server) => server.limits(limits),
         };
-        info.block_records = u32::try_from(limits.block_records).unwrap_or(u32::MAX);
-        let (jobs, queue) = mpsc::sync_channel(16_384);
+        let stored = match target {
+            LogTarget::Server(server) if server.transport == Transport::Udp => {
+                limits.datagram_records
+            }
+            _ => limits.block_records,
+        };
+        info.block_records = u32::try_from(stored).unwrap_or(u32::MAX);
+        let (jobs, queue) = mpsc::sync_channel(QUEUE);
         let thread = thread::Builder::new().name("itg-log-writer".to_owned());
         let (place, thread) = match target {
             LogTarget::File(path) => {
-                let writer = file::Writer::create(path, info, &shared)?;
+                let writer = file::Writer::create(
+                    path,
+                    info,
+                    &shared,
+                    limits.throttle_bytes_per_s.map(Throttle::new),
+                )?;
                 let place = path.display().to_string();
                 (place, thread.spawn(move || writer.run(&queue))?)
             }

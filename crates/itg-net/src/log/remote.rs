@@ -5,188 +5,35 @@
 //! gets it back only then, so a block in flight is never written to.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::net::{Shutdown, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use itg_record::{BlockBuf, LogEnd, LogInfo, Note, RECORD_LEN, note_block};
-use itg_session::logs::{
-    self, LogCodecError, LogFate, LogMessage, LogProducer, LogProducerConfig, MAX_LOG_MESSAGE,
-    ProducerInput, ProducerOutput, ProducerTimeouts, Registration, Role, Transport,
+use itg_record::{
+    BLOCK_HEADER_LEN, BlockBuf, LogEnd, LogInfo, Note, RECORD_LEN, note_block, record_header,
 };
+use itg_session::logs::{self, LogFate, LogProducer, ProducerInput, ProducerOutput, Transport};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 
+use super::held::{Held, Lent, label};
+use super::link::{self, BLOCK_BIT, NET_TIMEOUT, NetEvent};
 use super::spool::{Done, Spool};
-use super::{CLOCK_EVERY_NS, Job, LogLimits, LogOutcome, Shared, fail, give};
-use crate::socket::{self, SocketError};
-use crate::{clock, host};
+use super::target::{producer_config, prove, registration};
+use super::{
+    CLOCK_EVERY_NS, Job, LogLimits, LogOutcome, LogServerTarget, Shared, UDP_RECORDS, fail, give,
+};
+use crate::clock;
+use crate::mmsg::{self, BATCH, Outgoing};
 
-/// Port of log servers.
-pub const LOG_PORT: u16 = 9003;
-/// The bit of a frame's length that says: a block, not a message.
-pub(crate) const BLOCK_BIT: u32 = 1 << 31;
-/// Bytes before the records of a block, and where its header has the log's number.
-const BLOCK_HEADER: usize = 64;
-const LOG_ID_AT: usize = 60;
-/// Room for notes: descriptions of flows.
-const NOTE_BYTES: usize = 32 << 10;
-/// How long connecting and a write may take.
-const NET_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a socket may take no datagram before one is given up, in milliseconds.
+const DATAGRAM_WAIT_MS: u16 = 200;
 /// How long the server may be away before blocks go to the spool: 1 s.
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// Flows that are counted for the account at the end.
 const COUNTED_FLOWS: usize = 65_536;
-
-/// A log server and how to use it.
-#[derive(Clone, Debug)]
-pub struct LogServerTarget {
-    /// How blocks travel.
-    pub transport: Transport,
-    /// Signalling address.
-    pub address: SocketAddr,
-    /// Name of the experiment at the server: one file for all logs of that name.
-    pub run: String,
-    /// Which side logs.
-    pub role: Role,
-    /// Secret that both sides share.
-    pub secret: Option<Vec<u8>>,
-    /// File for blocks while the server is away; without one they wait in memory.
-    pub spool: Option<PathBuf>,
-}
-
-/// The place of a log server: `tcp://HOST:PORT` or `udp://HOST:PORT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogUrl {
-    /// How blocks travel.
-    pub transport: Transport,
-    /// Signalling address.
-    pub address: SocketAddr,
-}
-
-impl FromStr for LogUrl {
-    type Err = SocketError;
-
-    fn from_str(text: &str) -> Result<Self, SocketError> {
-        let (transport, rest) = match text.split_once("://") {
-            Some(("tcp", rest)) => (Transport::Tcp, rest),
-            Some(("udp", rest)) => (Transport::Udp, rest),
-            _ => {
-                return Err(SocketError::new(
-                    format!("log server `{text}`"),
-                    "write tcp://HOST:PORT or udp://HOST:PORT",
-                ));
-            }
-        };
-        Ok(Self { transport, address: socket::resolve(rest, LOG_PORT)? })
-    }
-}
-
-impl fmt::Display for LogServerTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.transport {
-            Transport::Tcp => "tcp",
-            Transport::Udp => "udp",
-        };
-        write!(f, "{scheme}://{}, experiment {}", self.address, self.run)
-    }
-}
-
-impl LogServerTarget {
-    /// The limits of this log: over UDP a block is one datagram.
-    pub(super) fn limits(&self, limits: LogLimits) -> LogLimits {
-        match self.transport {
-            Transport::Tcp => limits,
-            Transport::Udp => LogLimits { block_records: limits.datagram_records, ..limits },
-        }
-    }
-}
-
-/// What the threads of a connection tell the writer; the number names the connection.
-pub(super) enum NetEvent {
-    Connected(u64, TcpStream),
-    Heard(u64, Result<LogMessage, LogCodecError>),
-    Lost(u64, String),
-}
-
-/// A block that the server may not have yet.
-enum Held {
-    Records(BlockBuf, SyncSender<BlockBuf>),
-    Note(Vec<u8>),
-}
-
-impl Held {
-    /// The whole block, labelled with the log's number.
-    fn bytes(&mut self, log_id: u32, block_no: u32) -> &[u8] {
-        match self {
-            Self::Records(block, _) => block.seal(log_id, block_no),
-            Self::Note(bytes) => {
-                label(bytes, log_id);
-                bytes
-            }
-        }
-    }
-
-    fn records(&self) -> u64 {
-        match self {
-            Self::Records(block, _) => block.len() as u64,
-            Self::Note(_) => 0,
-        }
-    }
-
-    fn release(self) {
-        if let Self::Records(block, give_back) = self {
-            give(block, &give_back);
-        }
-    }
-}
-
-/// Writes a log's number into the header of a block, which the checksum does not cover.
-fn label(block: &mut [u8], log_id: u32) {
-    block[LOG_ID_AT..LOG_ID_AT + 4].copy_from_slice(&log_id.to_le_bytes());
-}
-
-/// Who this producer is, under a key of its own.
-fn registration(target: &LogServerTarget, limits: LogLimits) -> Registration {
-    let block_bytes = (BLOCK_HEADER + limits.block_records * RECORD_LEN).max(NOTE_BYTES);
-    let mut key = [0; 16];
-    key[..8].copy_from_slice(&host::random_u64().to_le_bytes());
-    key[8..].copy_from_slice(&host::random_u64().to_le_bytes());
-    Registration {
-        key,
-        run: target.run.clone(),
-        host: host::name(),
-        program: concat!("itg ", env!("CARGO_PKG_VERSION")).to_owned(),
-        role: target.role,
-        flows: 0,
-        record_schema: itg_record::RECORD_SCHEMA,
-        transport: target.transport,
-        block_records: u32::try_from(limits.block_records).unwrap_or(u32::MAX),
-        block_bytes: u32::try_from(block_bytes).unwrap_or(u32::MAX),
-        clock_offset_ns: None,
-        uncertainty_ns: None,
-        next_block: 0,
-    }
-}
-
-/// How its machine behaves.
-pub(super) fn producer_config(
-    who: Registration,
-    memory_blocks: usize,
-    patience_ns: Option<u64>,
-) -> LogProducerConfig {
-    LogProducerConfig {
-        who,
-        max_unacked: 1024,
-        memory_blocks: u32::try_from(memory_blocks).unwrap_or(u32::MAX),
-        patience_ns,
-        timeouts: ProducerTimeouts::default(),
-    }
-}
 
 /// The writer of a remote log.
 pub(super) struct Remote {
@@ -204,6 +51,11 @@ pub(super) struct Remote {
     log_id: u32,
     ready: bool,
     inbox: VecDeque<ProducerInput>,
+    /// Datagrams that leave with the next system call.
+    batch: Vec<u32>,
+    /// The kernel cuts a message into datagrams, as far as is known.
+    cuts: bool,
+    datagram_records: usize,
     per_flow: BTreeMap<u32, u64>,
     /// What producers have handed over and left out; the latter is counted as lost already.
     done: Done,
@@ -220,9 +72,14 @@ impl Remote {
         let who = registration(target, limits);
         let spool = target.spool.as_deref().map(|path| Spool::create(path, &who)).transpose()?;
         let patience_ns = spool.is_some().then_some(PATIENCE_NS);
-        let config = producer_config(who, limits.most_blocks() - 1, patience_ns);
+        let cut = match target.transport {
+            Transport::Tcp => 1,
+            Transport::Udp => limits.block_records.div_ceil(limits.datagram_records),
+        };
+        let config = producer_config(who, (limits.most_blocks() - 1) * cut, patience_ns);
         let machine = LogProducer::new(config, clock::machine_ns());
-        Ok(Self::with(target.clone(), shared, machine, spool, events))
+        let remote = Self::with(target.clone(), shared, machine, spool, events);
+        Ok(Self { datagram_records: limits.datagram_records, ..remote })
     }
 
     /// The driver of this machine.
@@ -247,6 +104,9 @@ impl Remote {
             log_id: 0,
             ready: false,
             inbox: VecDeque::new(),
+            batch: Vec::with_capacity(BATCH),
+            cuts: true,
+            datagram_records: UDP_RECORDS,
             per_flow: BTreeMap::new(),
             done: Done::default(),
             fate: None,
@@ -320,21 +180,19 @@ impl Remote {
 
     fn job(&mut self, job: Job, closing: &mut bool) {
         match job {
-            Job::Records(mut block, give_back) => {
-                let block_no = self.machine.next_block();
-                let records = u32::try_from(block.len()).unwrap_or(u32::MAX);
-                self.done.records += u64::from(records);
-                let sealed = block.seal(0, block_no);
-                let bytes = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
-                // The flow is the first field of a record (see docs/formats.md).
-                for record in sealed[BLOCK_HEADER..].chunks_exact(RECORD_LEN) {
-                    let flow = record.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
-                    if self.per_flow.len() < COUNTED_FLOWS || self.per_flow.contains_key(&flow) {
-                        *self.per_flow.entry(flow).or_default() += 1;
+            Job::Records(block, give_back) => {
+                self.done.records += block.len() as u64;
+                self.count_flows(block.records());
+                match self.target.transport {
+                    Transport::Tcp => {
+                        let block_no = self.machine.next_block();
+                        let ready = ready(block_no, block.records().len());
+                        self.held.insert(block_no, Held::Records(block, give_back));
+                        self.inbox.push_back(ready);
                     }
+                    Transport::Udp => self.cut(block, give_back),
                 }
-                self.held.insert(block_no, Held::Records(block, give_back));
-                self.feed(ProducerInput::BlockReady { block_no, records, bytes });
+                self.work();
             }
             Job::LeftOut(records) => {
                 self.done.dropped_blocks += 1;
@@ -354,6 +212,43 @@ impl Remote {
                 let per_flow = self.per_flow.iter().map(|(&flow, &n)| (flow, n)).collect();
                 self.feed(ProducerInput::Close { per_flow });
             }
+        }
+    }
+
+    /// Makes datagrams of a producer's buffer.
+    fn cut(&mut self, block: BlockBuf, give_back: SyncSender<BlockBuf>) {
+        let lent = Arc::new(Lent { block: Some(block), give_back });
+        let mut at = 0;
+        for (block_no, records) in (self.machine.next_block()..)
+            .zip(lent.records().chunks(self.datagram_records * RECORD_LEN))
+        {
+            let head = record_header(records, self.log_id, block_no);
+            let end = at + records.len();
+            self.inbox.push_back(ready(block_no, records.len()));
+            let lent = Arc::clone(&lent);
+            self.held.insert(block_no, Held::Datagram { head, lent, at: at..end });
+            at = end;
+        }
+    }
+
+    fn count_flows(&mut self, records: &[u8]) {
+        let (mut flow, mut run) = (0, 0);
+        for record in records.chunks_exact(RECORD_LEN) {
+            // The flow is the first field of a record (see docs/formats.md).
+            let this = record.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+            if this != flow {
+                self.count(flow, run);
+                (flow, run) = (this, 0);
+            }
+            run += 1;
+        }
+        self.count(flow, run);
+    }
+
+    fn count(&mut self, flow: u32, records: u64) {
+        let room = self.per_flow.len() < COUNTED_FLOWS || self.per_flow.contains_key(&flow);
+        if records > 0 && room {
+            *self.per_flow.entry(flow).or_default() += records;
         }
     }
 
@@ -390,7 +285,7 @@ impl Remote {
         match prepared {
             Ok(reading) => {
                 let (connection, events) = (self.connection, self.events.clone());
-                self.spawn(move || read(reading, connection, &events));
+                self.spawn(move || link::read(reading, connection, &events));
                 self.stream = Some(stream);
                 self.feed(ProducerInput::Connected);
             }
@@ -406,6 +301,8 @@ impl Remote {
     fn hang_up(&mut self) {
         self.connection += 1;
         self.datagrams = None;
+        // The machine has them sent again.
+        self.batch.clear();
         if let Some(stream) = self.stream.take() {
             // Fails when the other side has hung up before.
             stream.shutdown(Shutdown::Both).unwrap_or_default();
@@ -423,12 +320,22 @@ impl Remote {
     /// Gives the machine an input, and does what it says, and so on.
     pub(super) fn feed(&mut self, input: ProducerInput) {
         self.inbox.push_back(input);
+        self.work();
+    }
+
+    fn work(&mut self) {
         let mut out = Vec::new();
-        while let Some(input) = self.inbox.pop_front() {
-            self.machine.handle(clock::machine_ns(), input, &mut out);
-            for output in out.drain(..) {
-                self.act(output);
+        loop {
+            while let Some(input) = self.inbox.pop_front() {
+                self.machine.handle(clock::machine_ns(), input, &mut out);
+                for output in out.drain(..) {
+                    self.act(output);
+                }
             }
+            if self.batch.is_empty() {
+                return;
+            }
+            self.send_batch();
         }
     }
 
@@ -438,13 +345,13 @@ impl Remote {
                 self.hang_up();
                 let (connection, events) = (self.connection, self.events.clone());
                 let address = self.target.address;
-                self.spawn(move || connect(address, connection, &events));
+                self.spawn(move || link::connect(address, connection, &events));
             }
             ProducerOutput::Disconnect => self.hang_up(),
             ProducerOutput::Send(message) => {
                 let sent = logs::encode(&message)
                     .map_err(|error| error.to_string())
-                    .and_then(|bytes| self.write(0, &bytes));
+                    .and_then(|bytes| self.write(0, [&bytes, &[]]));
                 self.check(sent);
             }
             ProducerOutput::Prove { text } => {
@@ -468,7 +375,15 @@ impl Remote {
                     tracing::debug!(%error, "announcing the data address");
                 }
             }
-            ProducerOutput::SendBlock { block_no } => self.send_block(block_no),
+            ProducerOutput::SendBlock { block_no } => match self.target.transport {
+                Transport::Tcp => self.send_block(block_no),
+                Transport::Udp => {
+                    self.batch.push(block_no);
+                    if self.batch.len() == BATCH {
+                        self.send_batch();
+                    }
+                }
+            },
             ProducerOutput::Unspool { block_no } => self.send_spooled(block_no),
             ProducerOutput::Release { up_to } => {
                 let kept = self.held.split_off(&up_to);
@@ -495,10 +410,56 @@ impl Remote {
 
     fn send_block(&mut self, block_no: u32) {
         let Some(mut held) = self.held.remove(&block_no) else { return };
-        let bytes = held.bytes(self.log_id, block_no);
-        let sent = self.transmit(block_no, bytes);
+        let sent = self.write(BLOCK_BIT, held.pieces(self.log_id, block_no));
         self.held.insert(block_no, held);
         self.check(sent);
+    }
+
+    /// Sends the datagrams of the batch, in ascending order, with as few system calls as possible.
+    fn send_batch(&mut self) {
+        let (first, last) = (self.batch.first().copied(), self.batch.last().copied());
+        self.batch.clear();
+        let (Some(first), Some(last), Some(socket)) = (first, last, &self.datagrams) else {
+            return;
+        };
+        let mut packets = [Outgoing { head: &[], body: &[] }; BATCH];
+        let mut count = 0;
+        let held = self.held.range_mut(first..=last);
+        for (packet, (block_no, held)) in packets.iter_mut().zip(held) {
+            let [head, body] = held.pieces(self.log_id, *block_no);
+            *packet = Outgoing { head, body };
+            count += 1;
+        }
+        let mut rest = &packets[..count];
+        let mut refused = false;
+        while !rest.is_empty() {
+            let alike = mmsg::alike(rest);
+            let sent = if self.cuts && alike > 1 {
+                mmsg::send_cut(socket.as_fd(), rest).map(|()| alike)
+            } else {
+                mmsg::send(socket.as_fd(), rest)
+            };
+            match sent {
+                Ok(sent) => rest = &rest[sent.max(1)..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && writable(socket) => {}
+                // Said of a datagram before; the next try is a new one.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused && !refused => {
+                    refused = true;
+                }
+                Err(error) if self.cuts && alike > 1 => {
+                    // The link, or a device on the way, wants each datagram by itself.
+                    tracing::debug!(%error, "blocks leave one by one");
+                    self.cuts = false;
+                }
+                Err(error) => {
+                    // As lost as a datagram on its way: the server's account shows it.
+                    tracing::debug!(%error, "a block was not sent");
+                    rest = &rest[1..];
+                }
+            }
+        }
+        self.inbox.push_back(ProducerInput::BlockSent { block_no: last });
     }
 
     fn send_spooled(&mut self, block_no: u32) {
@@ -520,7 +481,7 @@ impl Remote {
         }
     }
 
-    /// Sends a block on the connection or as a datagram.
+    /// Sends a block from the spool on the connection or as a datagram.
     fn transmit(&mut self, block_no: u32, bytes: &[u8]) -> Result<(), String> {
         match &self.datagrams {
             Some(socket) => {
@@ -531,20 +492,21 @@ impl Remote {
                 self.inbox.push_back(ProducerInput::BlockSent { block_no });
                 Ok(())
             }
-            None => self.write(BLOCK_BIT, bytes),
+            None => self.write(BLOCK_BIT, [bytes, &[]]),
         }
     }
 
-    fn write(&mut self, kind: u32, bytes: &[u8]) -> Result<(), String> {
+    fn write(&mut self, kind: u32, [first, second]: [&[u8]; 2]) -> Result<(), String> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
-        let head = (kind | u32::try_from(bytes.len()).unwrap_or(0)).to_le_bytes();
-        let mut slices = [IoSlice::new(&head), IoSlice::new(bytes)];
+        let len = first.len() + second.len();
+        let head = (kind | u32::try_from(len).unwrap_or(0)).to_le_bytes();
+        let mut slices = [IoSlice::new(&head), IoSlice::new(first), IoSlice::new(second)];
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
             match stream.write_vectored(rest) {
                 Ok(0) => return Err("it takes no more bytes".to_owned()),
                 Ok(count) => IoSlice::advance_slices(&mut rest, count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -562,10 +524,10 @@ impl Remote {
         let begin = self.spool.as_ref().is_some_and(Spool::is_empty);
         let before = begin.then(|| self.done_before(block_no));
         let Some(mut held) = self.held.remove(&block_no) else { return };
-        let bytes = held.bytes(self.log_id, block_no);
+        let bytes = held.pieces(self.log_id, block_no).concat();
         let put = self.spool.as_mut().map(|spool| {
             before.map_or(Ok(()), |before| spool.begin(before))?;
-            spool.put(block_no, bytes)
+            spool.put(block_no, &bytes)
         });
         if let Some(Err(error)) = put {
             fail(&self.shared, format!("block {block_no} was not written to the spool: {error}"));
@@ -635,57 +597,16 @@ impl Remote {
     }
 }
 
-/// The answer to a server's challenge: HMAC-SHA-256 (RFC 2104) under the shared secret.
-pub(crate) fn prove(secret: &[u8], text: &[u8]) -> [u8; 32] {
-    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
-    let mut proof = [0; 32];
-    proof.copy_from_slice(ring::hmac::sign(&key, text).as_ref());
-    proof
+/// What the machine is told of a block of this many bytes of records.
+fn ready(block_no: u32, records: usize) -> ProducerInput {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let (records, bytes) = (count(records / RECORD_LEN), count(BLOCK_HEADER_LEN + records));
+    ProducerInput::BlockReady { block_no, records, bytes }
 }
 
-fn connect(address: SocketAddr, connection: u64, events: &SyncSender<Job>) {
-    let event = match TcpStream::connect_timeout(&address, NET_TIMEOUT) {
-        Ok(stream) => NetEvent::Connected(connection, stream),
-        Err(error) => NetEvent::Lost(connection, format!("no log server at {address}: {error}")),
-    };
-    tell(events, event);
-}
-
-/// Tells the writer; it outlives its network threads.
-fn tell(events: &SyncSender<Job>, event: NetEvent) {
-    drop(events.send(Job::Heard(event)));
-}
-
-/// Reads what the server says until the connection ends.
-fn read(mut stream: TcpStream, connection: u64, events: &SyncSender<Job>) {
-    loop {
-        match read_frame(&mut stream) {
-            Ok(message) => {
-                let garbage = message.is_err();
-                tell(events, NetEvent::Heard(connection, message));
-                if garbage {
-                    return;
-                }
-            }
-            Err(error) => {
-                let why = match error.kind() {
-                    io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
-                    _ => error.to_string(),
-                };
-                return tell(events, NetEvent::Lost(connection, why));
-            }
-        }
-    }
-}
-
-fn read_frame(stream: &mut TcpStream) -> io::Result<Result<LogMessage, LogCodecError>> {
-    let mut head = [0; 4];
-    stream.read_exact(&mut head)?;
-    let len = u32::from_le_bytes(head) as usize;
-    if len > MAX_LOG_MESSAGE {
-        return Ok(Err(LogCodecError::TooLong));
-    }
-    let mut bytes = vec![0; len];
-    stream.read_exact(&mut bytes)?;
-    Ok(logs::decode(&bytes))
+/// Waits until a socket takes a datagram, but not for ever.
+fn writable(socket: &UdpSocket) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
+    // An interrupted wait is no reason to give a datagram up.
+    !matches!(nix::poll::poll(&mut fds, PollTimeout::from(DATAGRAM_WAIT_MS)), Ok(0))
 }

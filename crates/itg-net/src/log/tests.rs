@@ -156,7 +156,7 @@ fn l_5_what_was_left_out_of_a_file_is_a_gap_with_a_reason() {
     let path = dir.path().join("log");
     let (jobs, queue) = mpsc::sync_channel(16);
     let shared = Arc::new(Shared::default());
-    let writer = Writer::create(&path, info(), &shared).expect("writable");
+    let writer = Writer::create(&path, info(), &shared, None).expect("writable");
     let limits = LogLimits {
         on_full: OnFull::Drop,
         pool_bytes: 0,
@@ -220,6 +220,7 @@ fn records_after_a_failure_are_counted_as_lost() {
         records: 0,
         shared: Arc::clone(&shared),
         failed: false,
+        throttle: None,
     };
     let thread = thread::spawn(move || writer.run(&queue));
     let log = Log { jobs, thread, shared, limits: LogLimits::default(), place: String::new() };

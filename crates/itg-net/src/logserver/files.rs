@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Shared, Told};
 use crate::clock;
+use crate::log::Throttle;
 use crate::log::{Found, scan, unhex};
 
 /// How often a full disk is tried again: 300 ms.
@@ -66,8 +67,15 @@ impl Experiment {
         let text = std::fs::read_to_string(&index_path).map_err(|e| named(&index_path, &e))?;
         let logs = restored(&text, blocks);
         let (jobs, queue) = channel();
-        let mut writer =
-            Writer { file, path, good_bytes, index, index_path, shared: Arc::downgrade(shared) };
+        let mut writer = Writer {
+            file,
+            path,
+            good_bytes,
+            index,
+            index_path,
+            throttle: shared.options.throttle_bytes_per_s.map(Throttle::new),
+            shared: Arc::downgrade(shared),
+        };
         let thread = thread::Builder::new()
             .name("itg-log-store".to_owned())
             .spawn(move || writer.run(&queue))?;
@@ -139,6 +147,7 @@ struct Writer {
     index: File,
     index_path: PathBuf,
     shared: std::sync::Weak<Shared>,
+    throttle: Option<Throttle>,
 }
 
 impl Writer {
@@ -176,6 +185,9 @@ impl Writer {
     fn store(&mut self, batch: &mut Vec<Block>) {
         if batch.is_empty() {
             return;
+        }
+        if let Some(throttle) = &mut self.throttle {
+            throttle.wait(batch.iter().map(|block| block.bytes.len()).sum());
         }
         let done = self.retry(|writer| writer.append(batch));
         for Block { block_no, tell, .. } in batch.drain(..) {

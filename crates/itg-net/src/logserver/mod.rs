@@ -37,6 +37,8 @@ pub struct LogServerOptions {
     pub secret: Option<Vec<u8>>,
     /// Bounds on producers and memory.
     pub limits: LogLimits,
+    /// For measurements: the file of an experiment takes no more bytes a second than this.
+    pub throttle_bytes_per_s: Option<u64>,
 }
 
 /// What a log server has done.

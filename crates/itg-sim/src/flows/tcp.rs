@@ -365,7 +365,7 @@ mod tests {
         for k in 11..=30 {
             tcp.acknowledge(200 * MS, k * MSS);
         }
-        assert!((21 * MSS - 40..=21 * MSS).contains(&tcp.cwnd), "{}", tcp.cwnd);
+        assert!((21 * MSS - 80..=21 * MSS).contains(&tcp.cwnd), "{}", tcp.cwnd);
         assert_eq!((tcp.srtt, tcp.rto), (Some(100 * MS), SECOND));
     }
 
@@ -402,7 +402,10 @@ mod tests {
         tcp.write(0, u32::MAX, 0);
         tcp.cwnd = 1000 * MSS;
         flight(&mut tcp, 0);
-        (0..3).for_each(|_| drop(tcp.acknowledge(MS, 0)));
+        for duplicate in 1..=3 {
+            let again = tcp.acknowledge(MS, 0);
+            assert_eq!(again.is_some(), duplicate == 3);
+        }
         assert_eq!((tcp.cubic.w_max, tcp.ssthresh), (1000 * MSS, 700 * MSS));
         tcp.acknowledge(MS, tcp.sent);
         assert_eq!(tcp.cwnd, 700 * MSS);

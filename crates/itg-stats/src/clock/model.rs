@@ -15,7 +15,7 @@ pub struct ClockModel {
 }
 
 /// A clock was set, or the stamps look like it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Step {
     /// Not before this instant of the sender's clock as it was then, Unix time in nanoseconds.
     pub from_unix_ns: u64,

@@ -1,0 +1,63 @@
+//! A virtual link with an MTU of 1500 between two network namespaces; needs root and `ip`.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::programs::Place;
+
+/// The receiver's address.
+pub(crate) const RECEIVER: &str = "10.78.0.2";
+
+/// Two namespaces and the link between them; deleted when dropped.
+#[derive(Debug)]
+pub(crate) struct Link {
+    names: Vec<String>,
+}
+
+fn ip(words: &str) -> Result<()> {
+    let done = Command::new("ip").args(words.split_whitespace()).output();
+    let done = done.context("running ip (package iproute2)")?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status.success(), "`ip {words}`: {}", said.trim());
+    Ok(())
+}
+
+impl Link {
+    /// Makes both.
+    pub(crate) fn new() -> Result<Self> {
+        ensure!(nix::unistd::geteuid().is_root(), "only root may make network namespaces");
+        let mut link = Self { names: Vec::new() };
+        for end in ["a", "b"] {
+            let name = format!("itg-bench-{}-{end}", std::process::id());
+            ip(&format!("netns add {name}"))?;
+            link.names.push(name);
+        }
+        let [a, b] = [&link.names[0], &link.names[1]];
+        ip(&format!(
+            "-n {a} link add link0 mtu 1500 type veth peer name link0 mtu 1500 netns {b}"
+        ))?;
+        for (name, number) in [(a, 1), (b, 2)] {
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} address add 10.78.0.{number}/24 dev link0"))?;
+            ip(&format!("-n {name} link set link0 up"))?;
+        }
+        Ok(link)
+    }
+
+    /// The sender's place and the receiver's.
+    pub(crate) fn places(&self) -> (Place, Place) {
+        let place = |index: usize| Place::Namespace(self.names[index].clone());
+        (place(0), place(1))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for name in &self.names {
+            if let Err(error) = ip(&format!("netns delete {name}")) {
+                itg_cli::say(format_args!("itg-bench: {error:#}"));
+            }
+        }
+    }
+}

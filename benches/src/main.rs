@@ -1,0 +1,65 @@
+//! `itg-bench`: measures the programs as they are built, one command a question.
+//!
+//! Every command starts real programs (those that lie next to it) on this host, waits for each with a
+//! deadline, takes settings in alternating order and prints medians with 95 % intervals. What each
+//! command measures and how to read it: `docs/measurements.md`.
+
+mod child;
+mod log_cost;
+mod logging;
+mod machine;
+mod plot;
+mod programs;
+mod table;
+mod trials;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use itg_cli::finish;
+
+/// Measure the programs of ITG on this machine.
+///
+/// Uses itg-send, itg-recv, itg-log and itg-decode from the directory of this program: build them
+/// first, with `cargo build --release --workspace`. Compare numbers of one run only; other machines
+/// and other loads give others.
+///
+/// Exit codes: 0 done, whatever was found; 1 the measurement failed; 2 the request makes no sense.
+#[derive(Debug, Parser)]
+#[command(name = "itg-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The measurement procedure of the D-ITG paper: achieved rate and missing records by log buffer,
+    /// packet size and packet rate, with logs to a local file and to a log server over TCP and UDP
+    Logging(logging::LoggingArgs),
+    /// What logging costs: CPU time a packet with and without logs, records a second into a block,
+    /// into a file and through a log server
+    LogCost(log_cost::LogCostArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = itg_cli::parse::<Cli>();
+    finish("itg-bench", run(cli))
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    print(machine::describe());
+    match cli.command {
+        Command::Logging(args) => logging::run(&args)?,
+        Command::LogCost(args) => log_cost::run(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a line (or several) to stdout; a reader that has gone is no failure.
+fn print(text: impl std::fmt::Display) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).unwrap_or_default();
+}

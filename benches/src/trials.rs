@@ -1,0 +1,115 @@
+//! Trials: their order, their median and how sure it is. Pure.
+
+/// The order in which `count` settings take their turn in a round: each round starts with another
+/// one, and every second round goes backwards, so that drift of the machine meets all alike.
+pub(crate) fn order(count: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<_> = (0..count).map(|i| (i + round / 2) % count.max(1)).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// A median with its 95 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Estimate {
+    pub(crate) low: f64,
+    pub(crate) mid: f64,
+    pub(crate) high: f64,
+}
+
+impl Estimate {
+    /// The median of some values, and the order statistics that hold the true median between them
+    /// with a probability of at least 95 % (distribution-free). Fewer than 6 values cannot give
+    /// that: then it is their range.
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let Some(last) = sorted.len().checked_sub(1) else { return Self::default() };
+        let skip = skipped(sorted.len());
+        Self { low: sorted[skip], mid: middle(&sorted), high: sorted[last - skip] }
+    }
+
+    /// Another unit.
+    pub(crate) fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        Self { low: change(self.low), mid: change(self.mid), high: change(self.high) }
+    }
+}
+
+/// The middle of sorted values.
+fn middle(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        n if n.is_multiple_of(2) => f64::midpoint(sorted[half - 1], sorted[half]),
+        _ => sorted[half],
+    }
+}
+
+/// How many values at either end may be left out: the largest k with
+/// P(Binomial(n, 1/2) ≤ k − 1) ≤ 2.5 %, which is 0 for n < 6.
+fn skipped(n: usize) -> usize {
+    let mut term = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let mut below = 0.0;
+    let mut k = 0;
+    while k < n / 2 {
+        below += term;
+        if below > 0.025 {
+            break;
+        }
+        term *= (n - k) as f64 / (k + 1) as f64;
+        k += 1;
+    }
+    // The value of rank k (from 1) bounds the interval.
+    k.saturating_sub(1)
+}
+
+/// The ratio of pairs of trials, each pair taken in the same round.
+pub(crate) fn ratio(of: &[f64], to: &[f64]) -> Estimate {
+    let ratios: Vec<_> = of.iter().zip(to).map(|(of, to)| of / to).collect();
+    Estimate::of(&ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_has_one_turn_a_round_and_another_place_in_the_next() {
+        for (count, round, want) in [
+            (3, 0, vec![0, 1, 2]),
+            (3, 1, vec![2, 1, 0]),
+            (3, 2, vec![1, 2, 0]),
+            (3, 3, vec![0, 2, 1]),
+            (1, 5, vec![0]),
+            (0, 1, vec![]),
+        ] {
+            assert_eq!(order(count, round), want, "{count} settings, round {round}");
+        }
+    }
+
+    #[test]
+    fn medians_and_intervals() {
+        for (values, low, mid, high) in [
+            (vec![], 0.0, 0.0, 0.0),
+            (vec![4.0], 4.0, 4.0, 4.0),
+            (vec![4.0, 1.0], 1.0, 2.5, 4.0),
+            (vec![3.0, 1.0, 2.0, 5.0, 4.0], 1.0, 3.0, 5.0),
+            // Tables of the sign test: ranks 1 and 6 of 6, 2 and 9 of 10, 6 and 15 of 20.
+            ((1..=6).map(f64::from).collect(), 1.0, 3.5, 6.0),
+            ((1..=10).map(f64::from).collect(), 2.0, 5.5, 9.0),
+            ((1..=20).rev().map(f64::from).collect(), 6.0, 10.5, 15.0),
+            ((1..=50).map(f64::from).collect(), 18.0, 25.5, 33.0),
+        ] {
+            let got = Estimate::of(&values);
+            assert_eq!(got, Estimate { low, mid, high }, "values {values:?}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_compares_trials_of_the_same_round() {
+        // The machine became twice as slow in the second round; the ratio did not.
+        let got = ratio(&[11.0, 22.0, 11.0], &[10.0, 20.0, 10.0]);
+        assert!((got.low - 1.1).abs() < 1e-12 && (got.high - 1.1).abs() < 1e-12, "{got:?}");
+    }
+}

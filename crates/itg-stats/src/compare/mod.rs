@@ -1,0 +1,331 @@
+//! Two runs side by side: differences, how large they are, and how sure.
+//!
+//! Flows are joined by their number. For each and for the total: the figures of A and B, B − A,
+//! (B − A) / |A|, and an interval that covers the difference with 95 % confidence as far as the
+//! course within each run tells ([`bootstrap`]). For the delays as a whole two effect sizes, both of
+//! the histograms: the Kolmogorov–Smirnov distance, and Cliff's delta P(B > A) − P(B < A).
+//!
+//! Sources: Cliff, *Psychological Bulletin* 114 (1993) for delta; Romano et al. (2006) for its
+//! words, below 0.147 negligible, 0.33 small, 0.474 medium, else large.
+
+mod bootstrap;
+mod text;
+
+use serde::Serialize;
+
+use crate::compare::bootstrap::{Blocks, STATISTICS};
+use crate::plot::Curves;
+use crate::quantiles::Point;
+use crate::report::{BasisKind, Metrics, Report};
+
+/// Value of [`Comparison::schema`].
+pub const COMPARISON_SCHEMA: u32 = 1;
+
+/// How often to draw again, and from which seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Resampling {
+    /// Number of resamples of each run, at least 20 for an interval.
+    pub resamples: u32,
+    /// Seed of their choice.
+    pub seed: u64,
+}
+
+impl Default for Resampling {
+    fn default() -> Self {
+        Self { resamples: 500, seed: 1 }
+    }
+}
+
+/// Two runs side by side.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Version of this layout: [`COMPARISON_SCHEMA`].
+    pub schema: u32,
+    /// Name of the first run.
+    pub a: String,
+    /// Name of the second run.
+    pub b: String,
+    /// How the intervals were found.
+    pub resampling: Resampling,
+    /// All flows together.
+    pub total: Pairing,
+    /// Flows of both runs, by number.
+    pub flows: Vec<Pairing>,
+    /// Numbers of flows that only A has.
+    pub only_a: Vec<u32>,
+    /// Numbers of flows that only B has.
+    pub only_b: Vec<u32>,
+    /// What a reader should know.
+    pub notices: Vec<String>,
+}
+
+/// A flow of both runs, or the totals.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pairing {
+    /// Number of the flow; `None` for the total.
+    pub flow: Option<u32>,
+    /// The figures.
+    pub figures: Vec<Difference>,
+    /// The delays as a whole; `None` when one run knows none.
+    pub delay: Option<Effect>,
+}
+
+/// One figure of both runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Its name, as gates use it.
+    pub metric: &'static str,
+    /// Unit of the values: `ns`, `bit/s`, `packets/s`, `1`.
+    pub unit: &'static str,
+    /// In A.
+    pub a: Option<f64>,
+    /// In B.
+    pub b: Option<f64>,
+    /// B − A.
+    pub difference: Option<f64>,
+    /// (B − A) / |A|; `None` where A is 0.
+    pub relative: Option<f64>,
+    /// 95 % interval of B − A; `None` where it cannot be told.
+    pub interval: Option<[f64; 2]>,
+    /// Whether the interval leaves 0 out; `None` without an interval.
+    pub clear: Option<bool>,
+}
+
+/// How far two distributions are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Effect {
+    /// Largest distance of the two distribution functions, 0 to 1.
+    pub ks: f64,
+    /// Cliff's delta: P(B > A) − P(B < A), −1 to 1.
+    pub cliffs_delta: f64,
+    /// What its size is called: `negligible`, `small`, `medium`, `large`.
+    pub magnitude: &'static str,
+}
+
+/// Compares two reports that were made with plots of all flows.
+#[must_use]
+pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -> Comparison {
+    let ((a_name, a), (b_name, b)) = (a, b);
+    let mut notices = Vec::new();
+    let flows_a = flows(a);
+    let flows_b = flows(b);
+    for (name, report) in [(a_name, a), (b_name, b)] {
+        let relative = |m: &Metrics| m.delay_basis.is_some_and(|b| b.kind == BasisKind::Relative);
+        if relative(&report.total.metrics) {
+            notices.push(format!(
+                "{name}: delays are relative (two clocks), so that neither they nor their effect sizes \
+                 can be compared; jitter, loss and throughput can"
+            ));
+        }
+        if !report.damage.is_empty() {
+            notices.push(format!("{name}: a log is damaged: see its own report"));
+        }
+    }
+    let known = |report: &Report| report.plots.as_ref().map(|plots| plots.total.clone());
+    let total = pairing(
+        None,
+        (&a.total.metrics, known(a).as_ref()),
+        (&b.total.metrics, known(b).as_ref()),
+        resampling,
+    );
+    let mut pairs = Vec::new();
+    for (number, metrics, curves) in &flows_a {
+        if let Some(other) = flows_b.iter().find(|other| other.0 == *number) {
+            let own = (*metrics, *curves);
+            pairs.push(pairing(Some(*number), own, (other.1, other.2), resampling));
+        }
+    }
+    let missing = |own: &[Side<'_>], other: &[Side<'_>]| -> Vec<u32> {
+        let absent = own.iter().filter(|flow| !other.iter().any(|other| other.0 == flow.0));
+        absent.map(|flow| flow.0).collect()
+    };
+    Comparison {
+        schema: COMPARISON_SCHEMA,
+        a: a_name.to_owned(),
+        b: b_name.to_owned(),
+        resampling,
+        total,
+        flows: pairs,
+        only_a: missing(&flows_a, &flows_b),
+        only_b: missing(&flows_b, &flows_a),
+        notices,
+    }
+}
+
+impl Comparison {
+    /// As one JSON object over several lines.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self)
+            .unwrap_or_else(|error| unreachable!("comparison: {error}"))
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        text::render(self)
+    }
+}
+
+/// Number, figures and course of a flow.
+type Side<'a> = (u32, &'a Metrics, Option<&'a Curves>);
+
+/// The flows by number, at the side that the total counts; of several runs the first.
+fn flows(report: &Report) -> Vec<Side<'_>> {
+    let mut list: Vec<Side<'_>> = Vec::new();
+    for (place, flow) in report.flows.iter().enumerate() {
+        if list.last().is_some_and(|last| last.0 == flow.flow) {
+            continue;
+        }
+        let drawn = report.plots.iter().flat_map(|plots| &plots.flows);
+        let curves = drawn.into_iter().find(|drawn| drawn.place == place);
+        list.push((flow.flow, &flow.metrics, curves.map(|drawn| &drawn.curves)));
+    }
+    list
+}
+
+type Get = fn(&Metrics) -> Option<f64>;
+
+/// The figures that are compared: name, unit, whether two clocks spoil it. The first ones in the order
+/// of [`STATISTICS`].
+const FIGURES: [(&str, &str, bool, Get); 11] = [
+    ("bitrate", "bit/s", false, |m| Some(m.bitrate_bps)),
+    ("loss", "1", false, Metrics::loss_share),
+    ("delay.mean", "ns", true, |m| m.delay_ns.map(|d| d.mean)),
+    ("delay.p50", "ns", true, |m| m.delay_ns.map(|d| d.p50 as f64)),
+    ("delay.p90", "ns", true, |m| m.delay_ns.map(|d| d.p90 as f64)),
+    ("delay.p99", "ns", true, |m| m.delay_ns.map(|d| d.p99 as f64)),
+    ("jitter.mean", "ns", false, |m| m.jitter_ns.map(|j| j.mean)),
+    ("delay.p999", "ns", true, |m| m.delay_ns.map(|d| d.p999 as f64)),
+    ("delay.stddev", "ns", false, |m| m.delay_ns.map(|d| d.stddev)),
+    ("packet_rate", "packets/s", false, |m| Some(m.packet_rate_pps)),
+    ("lateness.p99", "ns", false, |m| m.lateness_ns.map(|l| l.p99 as f64)),
+];
+
+fn pairing(
+    flow: Option<u32>,
+    a: (&Metrics, Option<&Curves>),
+    b: (&Metrics, Option<&Curves>),
+    resampling: Resampling,
+) -> Pairing {
+    let ((a, a_curves), (b, b_curves)) = (a, b);
+    let absolute = |m: &Metrics| m.delay_basis.is_none_or(|b| b.kind == BasisKind::Absolute);
+    let clocks = absolute(a) && absolute(b);
+    let intervals = a_curves.zip(b_curves).map_or([None; STATISTICS], |(a, b)| {
+        bootstrap::intervals(&Blocks::of(a), &Blocks::of(b), resampling)
+    });
+    let figures = FIGURES
+        .iter()
+        .enumerate()
+        .map(|(place, &(metric, unit, needs_clock, get))| {
+            let (a, b) = (get(a), get(b));
+            let usable = clocks || !needs_clock;
+            let difference = a.zip(b).filter(|_| usable).map(|(a, b)| b - a);
+            let interval = intervals.get(place).copied().flatten();
+            let interval = interval.zip(difference).map(|(ends, d)| ends.map(|end| end + d));
+            Difference {
+                metric,
+                unit,
+                a,
+                b,
+                difference,
+                relative: difference
+                    .zip(a)
+                    .filter(|(_, a)| a.abs() > 0.0)
+                    .map(|(d, a)| d / a.abs()),
+                interval,
+                clear: interval.map(|[low, high]| low > 0.0 || high < 0.0),
+            }
+        })
+        .collect();
+    let delay = a_curves.zip(b_curves).filter(|_| clocks);
+    let delay = delay.and_then(|(a, b)| effect(&a.delay, &b.delay));
+    Pairing { flow, figures, delay }
+}
+
+/// The effect sizes of two samples; `None` when one is empty.
+#[must_use]
+pub fn effect(a: &[Point], b: &[Point]) -> Option<Effect> {
+    let total = |list: &[Point]| list.iter().map(|point| i128::from(point.count)).sum::<i128>();
+    let (all_a, all_b) = (total(a), total(b));
+    if all_a == 0 || all_b == 0 {
+        return None;
+    }
+    // Both distribution functions, step by step along all values, in whole numbers.
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let (mut below_a, mut below_b) = (0i128, 0i128);
+    let (mut apart, mut pairs) = (0i128, 0i128);
+    while let Some(next) = a.peek().into_iter().chain(b.peek()).map(|point| point.high).min() {
+        let mut here = [0i128; 2];
+        for (list, here) in [&mut a, &mut b].into_iter().zip(&mut here) {
+            while let Some(point) = list.next_if(|point| point.high == next) {
+                *here += i128::from(point.count);
+            }
+        }
+        // Those of B above this value of A, less those below it.
+        pairs += here[0] * ((all_b - below_b - here[1]) - below_b);
+        (below_a, below_b) = (below_a + here[0], below_b + here[1]);
+        apart = apart.max((below_a * all_b - below_b * all_a).abs());
+    }
+    let all = all_a as f64 * all_b as f64;
+    let (ks, delta) = (apart as f64 / all, pairs as f64 / all);
+    let magnitude = match delta.abs() {
+        d if d < 0.147 => "negligible",
+        d if d < 0.33 => "small",
+        d if d < 0.474 => "medium",
+        _ => "large",
+    };
+    Some(Effect { ks, cliffs_delta: delta, magnitude })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn points(values: &[i64]) -> Vec<Point> {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        sorted
+            .chunk_by(|a, b| a == b)
+            .map(|same| Point { low: same[0], high: same[0], count: same.len() as u64 })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn effects_agree_with_all_pairs(
+            a in prop::collection::vec(-20i64..20, 1..50),
+            b in prop::collection::vec(-20i64..20, 1..50),
+        ) {
+            let got = effect(&points(&a), &points(&b)).expect("values");
+            let pairs = (a.len() * b.len()) as f64;
+            let sum: i64 = a.iter().flat_map(|a| b.iter().map(move |b| (b - a).signum())).sum();
+            prop_assert!((got.cliffs_delta - sum as f64 / pairs).abs() < 1e-9);
+            let cdf = |list: &[i64], x: i64| {
+                list.iter().filter(|v| **v <= x).count() as f64 / list.len() as f64
+            };
+            let ks = (-21..21).map(|x| (cdf(&a, x) - cdf(&b, x)).abs()).fold(0.0, f64::max);
+            prop_assert!((got.ks - ks).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn effects_have_names_and_ends() {
+        for (a, b, ks, delta, magnitude) in [
+            (vec![1, 2, 3], vec![1, 2, 3], 0.0, 0.0, "negligible"),
+            (vec![1, 2], vec![3, 4], 1.0, 1.0, "large"),
+            (vec![3, 4], vec![1, 2], 1.0, -1.0, "large"),
+            (vec![1, 2, 3, 4], vec![1, 2, 3, 5], 0.25, 0.0625, "negligible"),
+            (vec![1, 3], vec![2, 2], 0.5, 0.0, "negligible"),
+            (vec![1, 2, 2], vec![2, 2, 3], 1.0 / 3.0, 5.0 / 9.0, "large"),
+        ] {
+            let got = effect(&points(&a), &points(&b)).expect("values");
+            assert!((got.ks - ks).abs() < 1e-12, "{a:?} {b:?} {got:?}");
+            assert!((got.cliffs_delta - delta).abs() < 1e-12, "{a:?} {b:?} {got:?}");
+            assert_eq!(got.magnitude, magnitude, "{a:?} {b:?}");
+        }
+        assert_eq!(effect(&[], &points(&[1])), None);
+    }
+}

@@ -1,0 +1,667 @@
+//! Gates: conditions under which a run counts as failed, such as `delay.p99 > 20ms`.
+//!
+//! ```text
+//! GATE  = [SCOPE "."] METRIC OP VALUE
+//! SCOPE = "total" | "flow" "." NUMBER          without one: any flow
+//! OP    = "<" | "<=" | ">" | ">=" | "==" | "!="
+//! ```
+//! A value has the unit of its metric: `20ms`, `0.1%`, `10Mbps`, `100pps`, `1500B`, `5`, `pass`. Of a
+//! flow with logs of both sides the entry that the total counts is judged. A gate is *failed* when the
+//! condition holds for the total, for that flow, or for at least one flow. It is *unknown* when it
+//! does not hold anywhere but somewhere the figure is not known, or when there is no flow: a run
+//! that measured nothing must not pass by that.
+
+use std::fmt;
+
+use itg_core::units::{
+    Rate, format_bit_rate, format_bytes, format_duration_ns, parse_bytes, parse_count,
+    parse_duration_ns,
+};
+
+use crate::fidelity::Verdict;
+use crate::report::{FlowReport, Metrics, Report};
+
+/// What a metric is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nanoseconds; written with a unit.
+    Time,
+    /// A share from 0 to 1; written as such or in percent.
+    Share,
+    /// Bits per second.
+    BitRate,
+    /// Packets per second.
+    PacketRate,
+    /// Bytes.
+    Size,
+    /// A whole number.
+    Count,
+    /// A plain number.
+    Number,
+    /// `pass`, `warn`, `fail` or `unknown`.
+    Verdict,
+}
+
+type Get = fn(&Metrics) -> Option<f64>;
+
+/// The metrics that gates know: name, kind, where it is in a report.
+#[rustfmt::skip]
+const METRICS: [(&str, Kind, Get); 37] = [
+    ("loss", Kind::Share, Metrics::loss_share),
+    ("lost", Kind::Count, |m| whole(m.lost)),
+    ("loss_bursts", Kind::Count, |m| whole(m.loss_bursts)),
+    ("loss_burst_mean", Kind::Number, |m| m.loss_burst_mean),
+    ("duplicated", Kind::Count, |m| whole(m.duplicated)),
+    ("reordered", Kind::Count, |m| whole(m.reordered)),
+    ("packets", Kind::Count, |m| whole(Some(m.packets))),
+    ("sent_packets", Kind::Count, |m| whole(m.sent_packets)),
+    ("skipped_packets", Kind::Count, |m| whole(m.skipped_packets)),
+    ("bytes", Kind::Size, |m| whole(Some(m.bytes))),
+    ("duration", Kind::Time, |m| whole(Some(m.duration_ns))),
+    ("bitrate", Kind::BitRate, |m| Some(m.bitrate_bps)),
+    ("goodput", Kind::BitRate, |m| m.goodput_bps),
+    ("packet_rate", Kind::PacketRate, |m| Some(m.packet_rate_pps)),
+    ("delay.min", Kind::Time, |m| m.delay_ns.map(|d| d.min as f64)),
+    ("delay.mean", Kind::Time, |m| m.delay_ns.map(|d| d.mean)),
+    ("delay.max", Kind::Time, |m| m.delay_ns.map(|d| d.max as f64)),
+    ("delay.stddev", Kind::Time, |m| m.delay_ns.map(|d| d.stddev)),
+    ("delay.p50", Kind::Time, |m| m.delay_ns.map(|d| d.p50 as f64)),
+    ("delay.p90", Kind::Time, |m| m.delay_ns.map(|d| d.p90 as f64)),
+    ("delay.p99", Kind::Time, |m| m.delay_ns.map(|d| d.p99 as f64)),
+    ("delay.p999", Kind::Time, |m| m.delay_ns.map(|d| d.p999 as f64)),
+    ("delay.uncertainty", Kind::Time, |m| whole(m.delay_basis.and_then(|b| b.uncertainty_ns))),
+    ("negative_delays", Kind::Count, |m| whole(Some(m.negative_delays))),
+    ("jitter.mean", Kind::Time, |m| m.jitter_ns.map(|j| j.mean)),
+    ("jitter.rfc3550", Kind::Time, |m| m.jitter_ns.and_then(|j| j.rfc3550)),
+    ("jitter.p99", Kind::Time, |m| m.jitter_ns.map(|j| j.p99 as f64)),
+    ("lateness.p50", Kind::Time, |m| m.lateness_ns.map(|l| l.p50 as f64)),
+    ("lateness.p99", Kind::Time, |m| m.lateness_ns.map(|l| l.p99 as f64)),
+    ("lateness.max", Kind::Time, |m| m.lateness_ns.map(|l| l.max as f64)),
+    ("idt_ks", Kind::Number, |m| m.fidelity.idt_ks),
+    ("size_ks", Kind::Number, |m| m.fidelity.size_ks),
+    ("rate_error", Kind::Share, |m| m.fidelity.rate_error.map(f64::abs)),
+    ("fidelity", Kind::Verdict, |m| Some(rank(m.fidelity.verdict))),
+    ("fidelity.idt_ks", Kind::Number, |m| m.fidelity.idt_ks),
+    ("fidelity.size_ks", Kind::Number, |m| m.fidelity.size_ks),
+    ("fidelity.rate_error", Kind::Share, |m| m.fidelity.rate_error.map(f64::abs)),
+];
+
+fn whole(count: Option<u64>) -> Option<f64> {
+    count.map(|count| count as f64)
+}
+
+fn rank(verdict: Verdict) -> f64 {
+    f64::from(verdict as u8)
+}
+
+const VERDICTS: [Verdict; 4] = [Verdict::Unknown, Verdict::Pass, Verdict::Warn, Verdict::Fail];
+
+/// The names of all metrics that gates know, with what they are measured in.
+pub fn metrics() -> impl Iterator<Item = (&'static str, Kind)> {
+    METRICS.iter().map(|&(name, kind, _)| (name, kind))
+}
+
+/// Text that is no gate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GateError {
+    /// No operator.
+    #[error(
+        "`{0}` is no gate: expected METRIC OP VALUE, such as `delay.p99 > 20ms` or `loss > 0.1%`"
+    )]
+    Shape(String),
+    /// A name that is no metric.
+    #[error("unknown metric `{name}`: gates know {known}")]
+    Metric {
+        /// As written.
+        name: String,
+        /// Those there are.
+        known: String,
+    },
+    /// A flow that is not named by a number.
+    #[error("`{0}` names no flow: expected flow.NUMBER.METRIC, such as flow.3.loss")]
+    Flow(String),
+    /// A value that does not fit the metric.
+    #[error("`{value}` does not fit {metric}: {reason}")]
+    Value {
+        /// The metric.
+        metric: &'static str,
+        /// As written.
+        value: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An order of verdicts.
+    #[error("{metric} has no order: compare with == or !=")]
+    Order {
+        /// The metric.
+        metric: &'static str,
+    },
+}
+
+/// What is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    AnyFlow,
+    Flow(u32),
+    Total,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+    Equal,
+    Differs,
+}
+
+impl Op {
+    /// Longer ones first.
+    const ALL: [(&'static str, Self); 6] = [
+        ("<=", Self::AtMost),
+        (">=", Self::AtLeast),
+        ("==", Self::Equal),
+        ("!=", Self::Differs),
+        ("<", Self::Less),
+        (">", Self::More),
+    ];
+
+    #[allow(clippy::float_cmp, reason = "a condition says exactly what it says")]
+    fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Self::Less => value < limit,
+            Self::AtMost => value <= limit,
+            Self::More => value > limit,
+            Self::AtLeast => value >= limit,
+            Self::Equal => value == limit,
+            Self::Differs => value != limit,
+        }
+    }
+}
+
+/// A condition for failure.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    text: String,
+    scope: Scope,
+    metric: &'static str,
+    kind: Kind,
+    get: Get,
+    op: Op,
+    limit: f64,
+}
+
+/// What a gate said about a report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The gate, as written.
+    pub gate: String,
+    /// Whether it judges the fidelity of the traffic, and not what the network did to it.
+    pub fidelity: bool,
+    /// What came out.
+    pub judgement: Judgement,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Judgement {
+    /// The condition holds nowhere; the figure that came closest, where there is one.
+    Passed {
+        /// "total: delay.p99 is 3ms".
+        closest: String,
+    },
+    /// The condition holds.
+    Failed {
+        /// "flow 3: delay.p99 is 23ms".
+        worst: String,
+        /// For how many flows; 1 for the total.
+        times: u64,
+        /// Of how many.
+        of: u64,
+    },
+    /// The figure is not known.
+    Unknown {
+        /// "flow 3: delay.p99 is not known".
+        reason: String,
+    },
+}
+
+impl Outcome {
+    /// Whether the condition is known to hold nowhere.
+    #[must_use]
+    pub const fn passed(&self) -> bool {
+        matches!(self.judgement, Judgement::Passed { .. })
+    }
+
+    /// Whether it passed, or could not be judged and that is allowed.
+    #[must_use]
+    pub const fn is_fine(&self, allow_unknown: bool) -> bool {
+        self.passed() || (allow_unknown && self.is_unknown())
+    }
+
+    /// Whether the figure was not known.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self.judgement, Judgement::Unknown { .. })
+    }
+
+    /// What was found, as a clause.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match &self.judgement {
+            Judgement::Passed { closest } => closest.clone(),
+            Judgement::Failed { worst, of: 1, .. } => worst.clone(),
+            Judgement::Failed { worst, times, of } => {
+                format!("{worst}; holds for {times} of {of} flows")
+            }
+            Judgement::Unknown { reason } => reason.clone(),
+        }
+    }
+}
+
+/// Exit code of a program whose run failed a gate.
+pub const GATE_FAILED: u8 = 99;
+/// Exit code when all gates that failed judge the fidelity.
+pub const FIDELITY_FAILED: u8 = 98;
+
+/// The exit code that gates ask for; `None` when none failed. One that cannot be judged failed, unless
+/// `allow_unknown`.
+#[must_use]
+pub fn exit_code(gates: &[Outcome], allow_unknown: bool) -> Option<u8> {
+    let mut failed = gates.iter().filter(|gate| !gate.is_fine(allow_unknown)).peekable();
+    failed.peek()?;
+    Some(if failed.all(|gate| gate.fidelity) { FIDELITY_FAILED } else { GATE_FAILED })
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.judgement {
+            Judgement::Passed { .. } => "passed",
+            Judgement::Failed { .. } => "FAILED",
+            Judgement::Unknown { .. } => "cannot be judged",
+        };
+        write!(f, "gate `{}` {word}: {}", self.gate, self.sentence())
+    }
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl PartialEq for Gate {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl std::str::FromStr for Gate {
+    type Err = GateError;
+
+    fn from_str(text: &str) -> Result<Self, GateError> {
+        Self::parse(text)
+    }
+}
+
+impl Gate {
+    /// Reads a gate.
+    ///
+    /// # Errors
+    /// [`GateError`] names what is wrong.
+    pub fn parse(text: &str) -> Result<Self, GateError> {
+        let text = text.trim();
+        let place = text.find(['<', '>', '=', '!']);
+        let (left, rest) =
+            place.map(|at| text.split_at(at)).ok_or_else(|| GateError::Shape(text.to_owned()))?;
+        let found = Op::ALL.iter().find(|(sign, _)| rest.starts_with(sign));
+        let &(sign, op) = found.ok_or_else(|| GateError::Shape(text.to_owned()))?;
+        let value = rest[sign.len()..].trim();
+        let (scope, name) = scope(left.trim())?;
+        let known = METRICS.iter().find(|(known, ..)| *known == name);
+        let &(metric, kind, get) = known.ok_or_else(|| GateError::Metric {
+            name: name.to_owned(),
+            known: METRICS.map(|(name, ..)| name).join(", "),
+        })?;
+        if kind == Kind::Verdict && !matches!(op, Op::Equal | Op::Differs) {
+            return Err(GateError::Order { metric });
+        }
+        let limit = kind.parse(value).map_err(|reason| GateError::Value {
+            metric,
+            value: value.to_owned(),
+            reason,
+        })?;
+        Ok(Self { text: text.to_owned(), scope, metric, kind, get, op, limit })
+    }
+
+    /// Judges a report.
+    #[must_use]
+    pub fn judge(&self, report: &Report) -> Outcome {
+        let subjects: Vec<(String, &Metrics)> = match self.scope {
+            Scope::Total => vec![("total".to_owned(), &report.total.metrics)],
+            Scope::AnyFlow => counted(report).map(named).collect(),
+            Scope::Flow(number) => {
+                counted(report).filter(|flow| flow.flow == number).map(named).collect()
+            }
+        };
+        Outcome {
+            gate: self.text.clone(),
+            fidelity: self.metric.starts_with("fidelity")
+                || self.metric.ends_with("_ks")
+                || self.metric == "rate_error",
+            judgement: self.over(&subjects),
+        }
+    }
+
+    fn over(&self, subjects: &[(String, &Metrics)]) -> Judgement {
+        let clause = |name: &str, value: f64| {
+            format!("{name}: {} is {}", self.metric, self.kind.text(value))
+        };
+        // The worst is the farthest on the wrong side, the closest the nearest to it.
+        let mut extreme: Option<(f64, &str)> = None;
+        let (mut times, mut unknown) = (0, None);
+        let mut any = false;
+        for (name, metrics) in subjects {
+            let Some(value) = (self.get)(metrics).filter(|value| value.is_finite()) else {
+                unknown = unknown.or(Some(name));
+                continue;
+            };
+            let holds = self.op.holds(value, self.limit);
+            times += u64::from(holds);
+            let farther = match self.op {
+                Op::Less | Op::AtMost => extreme.is_none_or(|(so_far, _)| value < so_far),
+                _ => extreme.is_none_or(|(so_far, _)| value > so_far),
+            };
+            // Once the condition holds somewhere, only such figures are of interest.
+            if (holds && !any) || (holds == any && farther) {
+                extreme = Some((value, name));
+            }
+            any |= holds;
+        }
+        match (extreme, unknown) {
+            (Some((value, name)), _) if any => {
+                Judgement::Failed { worst: clause(name, value), times, of: subjects.len() as u64 }
+            }
+            (_, Some(name)) => {
+                Judgement::Unknown { reason: format!("{name}: {} is not known", self.metric) }
+            }
+            (Some((value, name)), None) => Judgement::Passed { closest: clause(name, value) },
+            (None, None) => Judgement::Unknown { reason: "there is no such flow".to_owned() },
+        }
+    }
+}
+
+fn scope(name: &str) -> Result<(Scope, &str), GateError> {
+    if let Some(metric) = name.strip_prefix("total.") {
+        return Ok((Scope::Total, metric));
+    }
+    let Some(rest) = name.strip_prefix("flow.") else { return Ok((Scope::AnyFlow, name)) };
+    let parts = rest.split_once('.').and_then(|(number, metric)| {
+        number.parse().ok().filter(|_| !number.starts_with('+')).map(|number| (number, metric))
+    });
+    let (number, metric) = parts.ok_or_else(|| GateError::Flow(name.to_owned()))?;
+    Ok((Scope::Flow(number), metric))
+}
+
+fn named(flow: &FlowReport) -> (String, &Metrics) {
+    (format!("flow {}", flow.flow), &flow.metrics)
+}
+
+/// The entries that the total counts: the first of those of one flow and run.
+fn counted(report: &Report) -> impl Iterator<Item = &FlowReport> {
+    let mut before: Option<(u32, &str)> = None;
+    report.flows.iter().filter(move |flow| {
+        let key = (flow.flow, flow.run.as_str());
+        before.replace(key) != Some(key)
+    })
+}
+
+impl Kind {
+    fn parse(self, text: &str) -> Result<f64, String> {
+        let number = |text: &str| -> Result<f64, String> {
+            let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("no number in `{text}`"))
+        };
+        match self {
+            Self::Time => {
+                parse_duration_ns(text).map(|ns| ns as f64).map_err(|error| error.to_string())
+            }
+            Self::Share => match text.strip_suffix('%') {
+                Some(percent) => number(percent).map(|percent| percent / 100.0),
+                None => number(text),
+            },
+            Self::BitRate => match zero_or_rate(text)? {
+                None => Ok(0.0),
+                Some(Rate::Bits(rate)) => Ok(rate.0 as f64),
+                Some(Rate::Packets(_)) => {
+                    Err("expected bits per second, such as 10Mbps".to_owned())
+                }
+            },
+            Self::PacketRate => match zero_or_rate(text)? {
+                None => Ok(0.0),
+                Some(Rate::Packets(rate)) => Ok(rate),
+                Some(Rate::Bits(_)) => {
+                    Err("expected packets per second, such as 100pps".to_owned())
+                }
+            },
+            Self::Size => {
+                parse_bytes(text).map(|bytes| bytes.0 as f64).map_err(|error| error.to_string())
+            }
+            Self::Count => {
+                parse_count(text).map(|count| count as f64).map_err(|error| error.to_string())
+            }
+            Self::Number => number(text),
+            Self::Verdict => {
+                let verdict = VERDICTS.into_iter().find(|verdict| verdict.name() == text);
+                let found = verdict.map(rank);
+                found.ok_or_else(|| "expected pass, warn, fail or unknown".to_owned())
+            }
+        }
+    }
+
+    /// A value for people, with its unit.
+    #[must_use]
+    pub fn text(self, value: f64) -> String {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "conversions saturate; figures of reports are far from that"
+        )]
+        let magnitude = value.abs().round() as u64;
+        let sign = if value < 0.0 && magnitude > 0 { "-" } else { "" };
+        match self {
+            Self::Time => {
+                // To five digits.
+                let grain = 10u64.pow(magnitude.max(1).ilog10().saturating_sub(4));
+                let rounded = magnitude.saturating_add(grain / 2) / grain * grain;
+                format!("{sign}{}", format_duration_ns(rounded))
+            }
+            Self::Share => format!("{}%", shortened(100.0 * value)),
+            Self::BitRate => format_bit_rate(value),
+            Self::PacketRate => format!("{}pps", shortened(value)),
+            Self::Size => format_bytes(magnitude),
+            Self::Count => format!("{sign}{magnitude}"),
+            Self::Number => shortened(value),
+            Self::Verdict => {
+                let verdict = VERDICTS.into_iter().find(|verdict| rank(*verdict) >= value);
+                verdict.unwrap_or_default().name().to_owned()
+            }
+        }
+    }
+}
+
+fn zero_or_rate(text: &str) -> Result<Option<Rate>, String> {
+    if text == "0" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error: itg_core::units::UnitError| error.to_string())
+}
+
+/// At most six digits after the point.
+fn shortened(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delay::Delay;
+    use crate::fidelity::Fidelity;
+    use crate::report::{REPORT_SCHEMA, TotalReport};
+
+    fn flow(number: u32, side: &'static str, p99: Option<i64>, lost: u64) -> FlowReport {
+        let delay = |p99| Delay {
+            min: 1,
+            mean: 2.5,
+            max: 40_000_000,
+            stddev: 1.0,
+            p50: 2,
+            p90: 3,
+            p99,
+            p999: p99 + 1,
+        };
+        FlowReport {
+            flow: number,
+            proto: Some("udp"),
+            src: String::new(),
+            dst: String::new(),
+            side,
+            run: "c0ffee".to_owned(),
+            seed: None,
+            meter: Some("owd"),
+            profile: None,
+            metrics: Metrics {
+                packets: 1_000 - lost,
+                bitrate_bps: 5e6,
+                packet_rate_pps: 100.0,
+                lost: Some(lost),
+                sent_packets: Some(1_000),
+                delay_ns: p99.map(delay),
+                fidelity: Fidelity { verdict: Verdict::Pass, ..Fidelity::default() },
+                ..Metrics::default()
+            },
+            clock: None,
+            host_buffer_errors: None,
+            receive_buffer_bytes: None,
+            end: None,
+            notices: Vec::new(),
+        }
+    }
+
+    fn report(flows: Vec<FlowReport>) -> Report {
+        let metrics = flows.first().map(|flow| flow.metrics.clone()).unwrap_or_default();
+        Report {
+            schema: REPORT_SCHEMA,
+            manifest: serde_json::Map::new(),
+            total: TotalReport { flows: flows.len() as u64, metrics, unmatched: None },
+            flows,
+            groups: None,
+            intervals: None,
+            plots: None,
+            damage: Vec::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn gates_judge() {
+        let all = report(vec![
+            flow(1, "receiver", Some(20_000_000), 0),
+            flow(1, "sender", None, 999),
+            flow(2, "receiver", Some(23_500_000), 1),
+            flow(3, "receiver", None, 10),
+        ]);
+        for (gate, want) in [
+            ("delay.p99 > 20ms", "FAILED: flow 2: delay.p99 is 23.5ms; holds for 1 of 3 flows"),
+            ("delay.p99 >= 20ms", "FAILED: flow 2: delay.p99 is 23.5ms; holds for 2 of 3 flows"),
+            ("total.delay.p99>20ms", "passed: total: delay.p99 is 20ms"),
+            ("delay.p99 > 1s", "cannot be judged: flow 3: delay.p99 is not known"),
+            ("flow.2.delay.p99 > 1s", "passed: flow 2: delay.p99 is 23.5ms"),
+            ("flow.9.loss > 1%", "cannot be judged: there is no such flow"),
+            ("loss > 0.1%", "FAILED: flow 3: loss is 1%; holds for 1 of 3 flows"),
+            ("loss > 0.001", "FAILED: flow 3: loss is 1%; holds for 1 of 3 flows"),
+            ("lost > 10", "passed: flow 3: lost is 10"),
+            ("packets < 1k", "FAILED: flow 3: packets is 990; holds for 2 of 3 flows"),
+            ("total.bitrate < 4.9Mbps", "passed: total: bitrate is 5.00 Mbit/s"),
+            ("packet_rate != 100pps", "passed: flow 1: packet_rate is 100pps"),
+            ("fidelity != pass", "passed: flow 1: fidelity is pass"),
+            ("fidelity == pass", "FAILED: flow 1: fidelity is pass; holds for 3 of 3 flows"),
+            ("jitter.mean > 0", "cannot be judged: flow 1: jitter.mean is not known"),
+            ("duration == 0s", "FAILED: flow 1: duration is 0s; holds for 3 of 3 flows"),
+        ] {
+            let outcome = Gate::parse(gate).expect(gate).judge(&all);
+            let got = outcome.to_string();
+            let got = got.strip_prefix(&format!("gate `{gate}` ")).expect("its name").to_owned();
+            assert_eq!(got, want, "{gate}");
+            assert_eq!(outcome.fidelity, gate.starts_with("fidelity"), "{gate}");
+        }
+        let none = Gate::parse("loss > 1%").expect("a gate").judge(&report(Vec::new()));
+        assert!(none.is_unknown());
+    }
+
+    #[test]
+    fn gates_decide_the_exit_code() {
+        let outcome = |fidelity, judgement| Outcome { gate: String::new(), fidelity, judgement };
+        let passed = || Judgement::Passed { closest: String::new() };
+        let failed = || Judgement::Failed { worst: String::new(), times: 1, of: 1 };
+        let unknown = || Judgement::Unknown { reason: String::new() };
+        for (gates, allow, want) in [
+            (vec![], false, None),
+            (vec![outcome(false, passed()), outcome(true, passed())], false, None),
+            (vec![outcome(false, passed()), outcome(true, failed())], false, Some(98)),
+            (vec![outcome(false, failed()), outcome(true, failed())], false, Some(99)),
+            (vec![outcome(false, unknown())], false, Some(99)),
+            (vec![outcome(false, unknown())], true, None),
+            (vec![outcome(true, unknown()), outcome(false, failed())], true, Some(99)),
+        ] {
+            assert_eq!(exit_code(&gates, allow), want, "{gates:?} {allow}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, want) in [
+            (
+                "",
+                "`` is no gate: expected METRIC OP VALUE, such as `delay.p99 > 20ms` or `loss > 0.1%`",
+            ),
+            (
+                "loss",
+                "`loss` is no gate: expected METRIC OP VALUE, such as `delay.p99 > 20ms` or `loss > 0.1%`",
+            ),
+            (
+                "loss = 3",
+                "`loss = 3` is no gate: expected METRIC OP VALUE, such as `delay.p99 > 20ms` or `loss > 0.1%`",
+            ),
+            (
+                "flow.x.loss > 1",
+                "`flow.x.loss` names no flow: expected flow.NUMBER.METRIC, such as flow.3.loss",
+            ),
+            ("fidelity > pass", "fidelity has no order: compare with == or !="),
+            (
+                "fidelity != good",
+                "`good` does not fit fidelity: expected pass, warn, fail or unknown",
+            ),
+            (
+                "bitrate < 5pps",
+                "`5pps` does not fit bitrate: expected bits per second, such as 10Mbps",
+            ),
+            ("loss > nan", "`nan` does not fit loss: no number in `nan`"),
+        ] {
+            assert_eq!(
+                Gate::parse(text).map_err(|e| e.to_string()),
+                Err(want.to_owned()),
+                "{text}"
+            );
+        }
+        for (text, part) in [
+            ("delay.p98 > 1ms", "unknown metric `delay.p98`: gates know loss, lost"),
+            ("delay.p99 > 20", "`20` does not fit delay.p99"),
+        ] {
+            let error = Gate::parse(text).expect_err(text).to_string();
+            assert!(error.starts_with(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! What plots are drawn from: bounded, mergeable, and gathered in the one pass over the records.
+//!
+//! A [`Trace`] goes along with each flow: bins of time that double in width ([`bins`]), each with
+//! its packets, bytes, delays by size and loss. After the pass [`Plots`] holds the curves of the
+//! total and of the flows that look worst, shortened to what a page can show ([`curve`]).
+//! Distributions come from the histograms that the metrics are computed from.
+//!
+//! Memory: at most [`MOST_BINS`] bins a flow, fewer when there are many flows, [`BINS_IN_ALL`] in
+//! all (but at least [`LEAST_BINS`] each).
+
+pub mod bins;
+pub mod curve;
+pub mod trace;
+
+use itg_core::flow::FlowSpec;
+
+use crate::plot::bins::TimeBins;
+use crate::plot::curve::{absent, magnitudes, quantiles, thin};
+use crate::plot::trace::{Cell, Trace};
+use crate::quantiles::{Point, Quantiles};
+use crate::report::Metrics;
+use crate::sequence::Run;
+use crate::stats::{Facts, FlowStats};
+
+/// Most bins of time for each flow.
+pub const MOST_BINS: usize = 512;
+/// Fewest bins of time for each flow.
+pub const LEAST_BINS: usize = 32;
+/// Bins of all flows together.
+pub const BINS_IN_ALL: usize = 32_768;
+/// Cells of a loss raster.
+pub const RASTER_CELLS: u64 = 4_096;
+/// Most rows of the map of losses over flows.
+pub const LOSS_ROWS: usize = 64;
+/// Steps of asked-against-actual quantiles.
+pub const STEPS: u64 = 200;
+
+/// Bins for each of `flows` flows.
+#[must_use]
+pub fn bins_each(flows: usize) -> usize {
+    (BINS_IN_ALL / flows.max(1)).clamp(LEAST_BINS, MOST_BINS)
+}
+
+/// Everything to draw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plots {
+    /// All flows together, as the total counts them.
+    pub total: Curves,
+    /// The flows that are drawn one by one, in the order of the report.
+    pub flows: Vec<FlowPlots>,
+    /// Losses of the flows that lost most over the bins of the total; empty without loss.
+    pub losses: Vec<LossRow>,
+    /// How each flow of the report was asked for, where its description is known.
+    pub specs: Vec<Option<FlowSpec>>,
+}
+
+/// Course and distributions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curves {
+    /// The course over time. `window.lost` is exact here: a lost packet counts where the first one
+    /// with a larger number arrived, or in the last bin.
+    pub bins: TimeBins<Cell>,
+    /// What counts as 0 in the delay map, in nanoseconds.
+    pub origin_ns: i64,
+    /// Delays in nanoseconds, ascending.
+    pub delay: Vec<Point>,
+    /// Median and 99th percentile of the delays in nanoseconds, as in the report.
+    pub delay_marks: [i64; 2],
+    /// |Dᵢ − Dᵢ₋₁| in nanoseconds, ascending.
+    pub jitter: Vec<Point>,
+    /// Lateness in nanoseconds, ascending.
+    pub lateness: Vec<Point>,
+}
+
+/// One flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowPlots {
+    /// Its place in the list of flows of the report.
+    pub place: usize,
+    /// Course and distributions.
+    pub curves: Curves,
+    /// Which packets were lost; `None` where that is not known, or nothing was sent.
+    pub raster: Option<Raster>,
+    /// Gaps between packets, asked and actual, in nanoseconds.
+    pub gaps: Option<Pair>,
+    /// Sizes of packets, asked and actual, in bytes.
+    pub sizes: Option<Pair>,
+}
+
+/// Quantiles at equal shares from 0 to 1, at most [`STEPS`] + 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// As planned.
+    pub asked: Vec<i64>,
+    /// As sent.
+    pub actual: Vec<i64>,
+}
+
+/// Lost packets by sequence number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raster {
+    /// Sequence numbers in each cell; the first cell begins with number 0.
+    pub numbers: u64,
+    /// Lost packets in each cell, at most [`RASTER_CELLS`].
+    pub lost: Vec<u64>,
+    /// Numbers that the last cell stands for.
+    pub in_last: u64,
+}
+
+/// Losses of one flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossRow {
+    /// Its place in the list of flows of the report.
+    pub place: usize,
+    /// Lost and arrived packets in each bin of the total.
+    pub cells: Vec<(u64, u64)>,
+}
+
+/// A flow whose records have been added up.
+pub(crate) struct Subject<'a> {
+    pub(crate) place: usize,
+    pub(crate) stats: &'a FlowStats,
+    pub(crate) facts: Facts<'a>,
+    pub(crate) metrics: &'a Metrics,
+}
+
+impl Plots {
+    /// The plots of the flows that the total counts; `most` of them are drawn one by one, the worst
+    /// first to be chosen: by verdict, loss, and 99th percentile of the delay.
+    pub(crate) fn draw(
+        subjects: &[Subject<'_>],
+        most: usize,
+        specs: Vec<Option<FlowSpec>>,
+    ) -> Self {
+        let mut total = TimeBins::new(MOST_BINS);
+        let [mut delay, mut jitter, mut lateness] = [(); 3].map(|()| Quantiles::default());
+        let mut origin_ns = 0;
+        for subject in subjects {
+            if let Some(trace) = subject.stats.trace() {
+                total.merge(trace.bins());
+                origin_ns = trace.setup().origin_ns;
+            }
+            delay.merge(subject.stats.delay().values());
+            jitter.merge(subject.stats.delay().variation());
+            lateness.merge(subject.stats.departures(&subject.facts).lateness().quantiles());
+        }
+        total.cells_mut().for_each(|cell| cell.window.lost = 0);
+        let mut rows = Vec::new();
+        for subject in subjects {
+            let Some(trace) = subject.stats.trace() else { continue };
+            let row = loss_row(subject, trace, &total);
+            if row.iter().any(|&(lost, _)| lost > 0) {
+                for (sum, (more, _)) in total.cells_mut().zip(&row) {
+                    sum.window.lost = sum.window.lost.saturating_add(*more);
+                }
+                rows.push(LossRow { place: subject.place, cells: row });
+            }
+        }
+        let sum = |row: &LossRow| row.cells.iter().map(|cell| cell.0).sum::<u64>();
+        rows.sort_by_key(|row| std::cmp::Reverse(sum(row)));
+        rows.truncate(LOSS_ROWS);
+        rows.sort_by_key(|row| row.place);
+        let curves = Curves {
+            bins: total,
+            origin_ns,
+            delay: thin(&delay.points()),
+            delay_marks: delay.at([0.5, 0.99]),
+            jitter: thin(&magnitudes(&jitter.points())),
+            lateness: thin(&lateness.points()),
+        };
+        let mut worst: Vec<&Subject<'_>> = subjects.iter().collect();
+        worst.sort_by(|a, b| badness(b.metrics).total_cmp(&badness(a.metrics)));
+        worst.truncate(most);
+        worst.sort_by_key(|subject| subject.place);
+        let flows = worst.into_iter().filter_map(FlowPlots::of).collect();
+        Self { total: curves, flows, losses: rows, specs }
+    }
+}
+
+/// Worse verdicts weigh more than any loss, and loss more than any delay.
+fn badness(metrics: &Metrics) -> f64 {
+    let verdict = f64::from(metrics.fidelity.verdict as u8);
+    let loss = metrics.loss_share().unwrap_or(0.0).clamp(0.0, 1.0);
+    let delay = metrics.delay_ns.map_or(0.0, |delay| delay.p99.max(0) as f64);
+    verdict * 10.0 + loss * 5.0 + delay / (delay + 1e9)
+}
+
+impl FlowPlots {
+    fn of(subject: &Subject<'_>) -> Option<Self> {
+        let Subject { place, stats, ref facts, .. } = *subject;
+        let trace = stats.trace()?;
+        let departures = stats.departures(facts);
+        let (asked, actual) = departures.gaps();
+        let gaps = pair(&asked.points(), &actual.points());
+        let sender = facts.peer.and_then(FlowStats::trace);
+        let sized = [Some(trace), sender].into_iter().flatten();
+        let sizes = sized
+            .filter_map(|trace| {
+                let (asked, actual) = trace.sizes();
+                pair(&asked.points(), &actual.points())
+            })
+            .next_back();
+        let curves = Curves {
+            bins: counted(trace.bins(), stats, facts),
+            origin_ns: trace.setup().origin_ns,
+            delay: thin(&stats.delay().values().points()),
+            delay_marks: stats.delay().values().at([0.5, 0.99]),
+            jitter: thin(&magnitudes(&stats.delay().variation().points())),
+            lateness: thin(&departures.lateness().quantiles().points()),
+        };
+        Some(Self { place, curves, raster: Raster::of(stats, facts), gaps, sizes })
+    }
+}
+
+fn pair(asked: &[Point], actual: &[Point]) -> Option<Pair> {
+    let count = asked.iter().map(|point| point.count).sum::<u64>();
+    let steps = STEPS.min(count.saturating_sub(1)).max(1);
+    let pair = Pair { asked: quantiles(asked, steps), actual: quantiles(actual, steps) };
+    (!pair.asked.is_empty() && !pair.actual.is_empty()).then_some(pair)
+}
+
+/// The numbers that were sent, as far as that is known, and how many numbers they reach over.
+fn expected<'a>(
+    stats: &'a FlowStats,
+    facts: &Facts<'a>,
+) -> Option<(Box<dyn Iterator<Item = Run> + 'a>, u64)> {
+    if !stats.counts_arrivals() {
+        return None;
+    }
+    let own = Some(stats).filter(|own| own.sent_seqs().unique() > 0);
+    let sender = own.or_else(|| facts.peer.filter(|peer| peer.sent_seqs().unique() > 0));
+    if let Some(sender) = sender {
+        let end = sender.sent_seqs().max()?.saturating_add(1);
+        return Some((Box::new(sender.sent_seqs().runs()), end));
+    }
+    let seen = stats.arrived_seqs().max().map_or(0, |max| max.saturating_add(1));
+    let told = facts.sent_packets.map(|n| n.saturating_add(facts.skipped_packets.unwrap_or(0)));
+    let end = told.unwrap_or(seen).max(seen);
+    let last = end.checked_sub(1)?;
+    Some((Box::new(std::iter::once(Run { first: 0, last })), end))
+}
+
+fn lost_by_bin(bins: &TimeBins<Cell>, stats: &FlowStats, facts: &Facts<'_>) -> Vec<u64> {
+    let mut reached = 0;
+    let ends: Vec<u64> = bins
+        .cells()
+        .map(|cell| {
+            reached = reached.max(cell.seq_max.unwrap_or(0));
+            reached
+        })
+        .collect();
+    let mut lost = vec![0u64; ends.len()];
+    let Some((sent, _)) = expected(stats, facts) else { return lost };
+    let Some(last) = ends.len().checked_sub(1) else { return lost };
+    let mut bin = 0;
+    for hole in absent(sent, stats.arrived_seqs().runs()) {
+        let mut first = hole.first;
+        loop {
+            while bin < last && ends[bin] < first {
+                bin += 1;
+            }
+            let until = if bin == last { hole.last } else { hole.last.min(ends[bin]) };
+            lost[bin] = lost[bin].saturating_add(until - first + 1);
+            if until == hole.last {
+                break;
+            }
+            first = until + 1;
+        }
+    }
+    lost
+}
+
+/// The bins with their exact losses.
+fn counted(bins: &TimeBins<Cell>, stats: &FlowStats, facts: &Facts<'_>) -> TimeBins<Cell> {
+    let mut bins = bins.clone();
+    let lost = lost_by_bin(&bins, stats, facts);
+    for (cell, lost) in bins.cells_mut().zip(lost) {
+        cell.window.lost = lost;
+    }
+    bins
+}
+
+/// Lost and arrived packets of one flow in the bins of the total.
+fn loss_row(subject: &Subject<'_>, trace: &Trace, total: &TimeBins<Cell>) -> Vec<(u64, u64)> {
+    let mut row = vec![(0, 0); total.cells().len()];
+    let mut bins = trace.bins().clone();
+    bins.widen(total.bin_ns());
+    let (Some(own), Some(start)) = (bins.start_unix_ns(), total.start_unix_ns()) else {
+        return row;
+    };
+    let skip = usize::try_from(own.saturating_sub(start) / total.bin_ns()).unwrap_or(usize::MAX);
+    let lost = lost_by_bin(&bins, subject.stats, &subject.facts);
+    for (place, (cell, lost)) in row.iter_mut().skip(skip).zip(bins.cells().zip(lost)) {
+        *place = (lost, cell.window.packets);
+    }
+    row
+}
+
+impl Raster {
+    fn of(stats: &FlowStats, facts: &Facts<'_>) -> Option<Self> {
+        let (sent, end) = expected(stats, facts)?;
+        let numbers = end.div_ceil(RASTER_CELLS).max(1).checked_next_power_of_two()?;
+        let cells = usize::try_from(end.div_ceil(numbers)).ok()?;
+        let mut lost = vec![0u64; cells];
+        for hole in absent(sent, stats.arrived_seqs().runs()) {
+            let (first, last) = (hole.first / numbers, hole.last / numbers);
+            for cell in first..=last.min(cells as u64 - 1) {
+                let from = hole.first.max(cell * numbers);
+                let until = hole.last.min(cell * numbers + (numbers - 1));
+                // Below the number of cells, see above.
+                lost[usize::try_from(cell).unwrap_or(0)] += until - from + 1;
+            }
+        }
+        let in_last = end - (cells as u64 - 1) * numbers;
+        Some(Self { numbers, lost, in_last })
+    }
+}

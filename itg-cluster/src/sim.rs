@@ -1,0 +1,131 @@
+//! `itg-cluster run FILE --sim`: the whole experiment in virtual time, through the network that the
+//! file describes in `[network]`, ending in the ordinary report.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use itg_cli::{Loaded, WordArgs, announce, refuse, say};
+use itg_core::flow::Proto;
+use itg_process::{Params, TextPlace};
+use itg_sim::flows::{Network, RunInfo, SimFlow, Summary, simulate};
+
+use crate::run::{RECEIVER_LOG, SENDER_LOG};
+
+/// What is printed when the file has no `[network]`.
+const NO_NETWORK: &str = "--sim needs a simulated network in the experiment file, such as:\n\
+                          [network]\nkind = \"switch\"\nrate = \"100Mbps\"";
+
+/// The experiment, its network read and its hosts numbered.
+pub(crate) struct Simulation<'a> {
+    loaded: &'a Loaded,
+    network: Network,
+    hosts: Vec<String>,
+    /// Sender and receiver of each flow.
+    ends: Vec<(u32, u32)>,
+    /// What is modelled, in one line.
+    pub(crate) model: String,
+}
+
+impl<'a> Simulation<'a> {
+    /// Reads the network; what is wrong with it is a request that makes no sense.
+    pub(crate) fn new(loaded: &'a mut Loaded) -> Result<Self> {
+        // What the planner says to those who run without it.
+        loaded.plan.notices.retain(|notice| !notice.starts_with("[network]"));
+        let mut hosts: Vec<String> = Vec::new();
+        let mut number = |name: &str| {
+            let found = hosts.iter().position(|host| host == name);
+            let at = found.unwrap_or_else(|| {
+                hosts.push(name.to_owned());
+                hosts.len() - 1
+            });
+            u32::try_from(at).unwrap_or(u32::MAX)
+        };
+        let ends = loaded.plan.flows.iter().map(|planned| {
+            let from = number(&planned.from);
+            // A flow from a host to itself goes to a second host, so that there is a network.
+            let to = match planned.to == planned.from {
+                true => number(&format!("{} (receiver)", planned.to)),
+                false => number(&planned.to),
+            };
+            (from, to)
+        });
+        let ends: Vec<_> = ends.collect();
+        let Some(table) = &loaded.experiment.network else { return Err(refuse(NO_NETWORK)) };
+        let place = loaded.experiment.places.key("network");
+        let place = place.map(|at| TextPlace { line: at.line, column: at.column });
+        let mut params = Params::of_table(table, "[network]", &loaded.origin, place);
+        let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        let network = Network::read(&mut params, loaded.plan.seed, count).map_err(refuse)?;
+        let tcp = loaded.plan.flows.iter().any(|planned| planned.flow.spec().proto == Proto::Tcp);
+        let model = network.describe(tcp);
+        Ok(Self { loaded, network, hosts, ends, model })
+    }
+
+    /// The experiment.
+    pub(crate) const fn loaded(&self) -> &'a Loaded {
+        self.loaded
+    }
+
+    /// Runs it; the logs of both sides are in `out`.
+    pub(crate) fn run(self, out: &Path, words: WordArgs) -> Result<()> {
+        let plan = &self.loaded.plan;
+        if !words.quiet {
+            announce(plan);
+            say(format_args!("simulated: {}", self.model));
+        }
+        let flows: Vec<_> = plan
+            .flows
+            .iter()
+            .zip(&self.ends)
+            .map(|(planned, &(from, to))| {
+                let name = |host: u32| self.hosts[host as usize].as_str();
+                SimFlow { flow: &planned.flow, from, to, names: (name(from), name(to)) }
+            })
+            .collect();
+        let mut info = RunInfo {
+            program: "itg-cluster".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            run: plan.hash_text(),
+            ..RunInfo::default()
+        };
+        info.settings.insert("plan".to_owned(), plan.hash_text());
+        let mut sender = create(&out.join(SENDER_LOG))?;
+        let mut receiver = create(&out.join(RECEIVER_LOG))?;
+        let hosts = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+        let started = jiff::Timestamp::now();
+        let summary =
+            simulate(&flows, hosts, self.network, plan.seed, &info, &mut sender, &mut receiver)
+                .with_context(|| format!("logs in {}", out.display()))?;
+        let elapsed = jiff::Timestamp::now().duration_since(started).as_secs_f64();
+        if !words.quiet {
+            say(account(&summary, elapsed));
+        }
+        Ok(())
+    }
+}
+
+/// Speed and sums of a simulation, in words.
+#[expect(clippy::cast_precision_loss, reason = "for people, rounded")]
+fn account(summary: &Summary, elapsed_s: f64) -> String {
+    let seconds = summary.virtual_ns as f64 / 1e9;
+    let elapsed = elapsed_s.max(1e-6);
+    let dropped: u64 = summary.dropped.values().sum();
+    format!(
+        "simulated {seconds:.1} s in {elapsed:.2} s ({:.0} x real time), {} events ({:.2} M/s); {} \
+         packets sent, {} received, {dropped} dropped by the network, {} segments sent again; hash {:016x}",
+        seconds / elapsed,
+        summary.events,
+        summary.events as f64 / elapsed / 1e6,
+        summary.packets.0,
+        summary.packets.1,
+        summary.retransmissions,
+        summary.hash,
+    )
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    let file = File::create(path).with_context(|| format!("log {}", path.display()))?;
+    Ok(BufWriter::with_capacity(1 << 18, file))
+}

@@ -1,0 +1,114 @@
+//! `itg-decode compare A B`: two runs side by side.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use itg_stats::compare::{Resampling, compare};
+use itg_stats::{Analysis, Options, Report};
+
+use crate::html;
+use crate::map::Bytes;
+use crate::outputs::write;
+use crate::work::Work;
+
+/// Compare two runs, or a run and its simulation: flow by flow (joined by number) and in total.
+///
+/// Prints the difference of each figure, how large it is, and an interval of 95 % confidence (circular
+/// block bootstrap over time). Exit code 1 when a log is damaged or cannot be read.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The first run: a log file, or a directory with logs (*.itg).
+    pub(crate) a: PathBuf,
+    /// The second run.
+    pub(crate) b: PathBuf,
+    /// How to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Also write one HTML page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write to this file instead of stdout.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Resamples of the bootstrap, 20 to 100000.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(20..=100_000))]
+    resamples: u32,
+    /// Seed of the bootstrap.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Compares and prints; false when a log was damaged.
+pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<bool> {
+    let [(a, sound_a), (b, sound_b)] = [decode(&args.a)?, decode(&args.b)?];
+    let [a_name, b_name] = [&args.a, &args.b].map(|path| path.display().to_string());
+    let resampling = Resampling { resamples: args.resamples, seed: args.seed };
+    let comparison = compare((&a_name, &a), (&b_name, &b), resampling);
+    let text = match args.format {
+        Format::Text => comparison.to_text(),
+        Format::Json => comparison.to_json() + "\n",
+    };
+    match &args.output {
+        Some(path) => write(path, &text)?,
+        None => std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?,
+    }
+    if let Some(path) = &args.html {
+        let command = html::command(std::env::args());
+        write(path, &html::compare_page(&comparison, &a, &b, &command))?;
+    }
+    Ok(sound_a && sound_b)
+}
+
+/// The report of a run, and whether its logs are sound.
+fn decode(path: &Path) -> anyhow::Result<(Report, bool)> {
+    let files = logs(path)?;
+    let mut analysis = Analysis::new(Options { plots: Some(usize::MAX), ..Options::default() });
+    let work = Work::new(&files, 0, true);
+    for (name, bytes) in &files {
+        analysis.add_log_with(bytes, name, &work)?;
+    }
+    for note in analysis.not_closed() {
+        tracing::warn!("{note}");
+    }
+    for damage in analysis.damage() {
+        tracing::error!("{damage}");
+    }
+    let sound = analysis.damage().is_empty();
+    Ok((analysis.finish_with(&work), sound))
+}
+
+fn logs(path: &Path) -> anyhow::Result<Vec<(String, Bytes)>> {
+    let mut paths = Vec::new();
+    if path.is_dir() {
+        let entries =
+            fs::read_dir(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        for entry in entries {
+            let file = entry?.path();
+            if file.extension().is_some_and(|end| end == "itg") {
+                paths.push(file);
+            }
+        }
+        paths.sort();
+        if paths.is_empty() {
+            bail!("{}: a directory without logs (*.itg)", path.display());
+        }
+    } else {
+        paths.push(path.to_owned());
+    }
+    let open = |path: PathBuf| {
+        let bytes =
+            Bytes::open(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        Ok((path.display().to_string(), bytes))
+    };
+    paths.into_iter().map(open).collect()
+}

@@ -1,0 +1,162 @@
+//! The flows: a table of all, plots of the worst.
+
+use itg_stats::Report;
+use itg_stats::fidelity::Verdict;
+use itg_stats::plot::Plots;
+use itg_stats::report::FlowReport;
+use maud::{Markup, html};
+
+use crate::html::parts::{badge, rate, share, table, time};
+use crate::html::{FLOWS_OPEN, drawings};
+use crate::svg;
+use crate::svg::axis::count;
+
+/// Flows whose figures are folded away one by one, at most.
+const FOLDED: usize = 1_000;
+
+/// The sides that the total counts: of two entries of a flow the first.
+pub(super) fn counted(report: &Report) -> Vec<(usize, &FlowReport)> {
+    let mut before: Option<(u32, &str)> = None;
+    let mut list = Vec::new();
+    for (place, flow) in report.flows.iter().enumerate() {
+        let key = (flow.flow, flow.run.as_str());
+        if before != Some(key) {
+            list.push((place, flow));
+        }
+        before = Some(key);
+    }
+    list
+}
+
+/// "flow 3, udp, 10.0.0.1:4000 → 10.0.0.2:8999".
+pub(super) fn name(flow: &FlowReport) -> String {
+    let profile = flow.profile.as_ref().map_or_else(String::new, |p| format!(" {p},"));
+    let proto = flow.proto.unwrap_or("?");
+    format!("Flow {}:{profile} {proto}, {} → {}", flow.flow, flow.src, flow.dst)
+}
+
+/// A cell that sorts by its value.
+fn cell(value: Option<f64>, text: &str) -> Markup {
+    html! { td data-v=(value.map_or_else(String::new, |value| value.to_string())) { (text) } }
+}
+
+/// One line a flow.
+pub(super) fn overview(report: &Report) -> Markup {
+    let flows = counted(report);
+    let runs = flows.windows(2).any(|pair| pair[0].1.run != pair[1].1.run);
+    let tally = [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Verdict::Pass].map(|verdict| {
+        (verdict, flows.iter().filter(|f| f.1.metrics.fidelity.verdict == verdict).count())
+    });
+    html! {
+        section aria-label="Flows" {
+            h2 { "Flows" }
+            p.tally {
+                @for (verdict, n) in tally.into_iter().filter(|(_, n)| *n > 0) {
+                    (badge(verdict)) " " (n) " \u{2003}"
+                }
+            }
+            div.scroll tabindex="0" role="region" aria-label="Table of flows" {
+                table.sortable {
+                    thead {
+                        tr {
+                            th scope="col" { "Flow" }
+                            @if runs { th.t scope="col" { "Run" } }
+                            th.t scope="col" { "Verdict" }
+                            th.t scope="col" { "Proto" }
+                            th.t scope="col" { "From" }
+                            th.t scope="col" { "To" }
+                            th.t scope="col" { "Profile" }
+                            th scope="col" { "Packets" }
+                            th scope="col" { "Throughput" }
+                            th scope="col" { "Loss" }
+                            th scope="col" { "Delay p50" }
+                            th scope="col" { "Delay p99" }
+                            th scope="col" { "Jitter" }
+                            th scope="col" { "Lateness p99" }
+                        }
+                    }
+                    tbody {
+                        @for (_, flow) in &flows {
+                            @let m = &flow.metrics;
+                            tr {
+                                td { (flow.flow) }
+                                @if runs { td.t { (flow.run) } }
+                                td.t data-v=(m.fidelity.verdict as u8) { (badge(m.fidelity.verdict)) }
+                                td.t { (flow.proto.unwrap_or("?")) @if flow.meter == Some("rtt") { " rtt" } }
+                                td.t { (flow.src) }
+                                td.t { (flow.dst) }
+                                td.t { (flow.profile.as_deref().unwrap_or("")) }
+                                (cell(Some(m.packets as f64), &count(m.packets)))
+                                (cell(Some(m.bitrate_bps), &rate(m.bitrate_bps)))
+                                (cell(m.loss_share(), &share(m.loss_share())))
+                                (cell(m.delay_ns.map(|d| d.p50 as f64), &time(m.delay_ns.map(|d| d.p50 as f64))))
+                                (cell(m.delay_ns.map(|d| d.p99 as f64), &time(m.delay_ns.map(|d| d.p99 as f64))))
+                                (cell(m.jitter_ns.map(|j| j.mean), &time(m.jitter_ns.map(|j| j.mean))))
+                                (cell(m.lateness_ns.map(|l| l.p99 as f64), &time(m.lateness_ns.map(|l| l.p99 as f64))))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Plots of the flows that are drawn, figures of the others, folded.
+pub(super) fn details(report: &Report, plots: &Plots) -> Markup {
+    let flows = counted(report);
+    let open = flows.len() <= FLOWS_OPEN;
+    let others: Vec<_> = flows
+        .iter()
+        .filter(|(place, _)| !plots.flows.iter().any(|flow| flow.place == *place))
+        .collect();
+    html! {
+        section aria-label="Single flows" {
+            @if !plots.flows.is_empty() && flows.len() > 1 {
+                h2 {
+                    @if others.is_empty() { "Flow by flow" }
+                    @else { "The " (plots.flows.len()) " flows that look worst" }
+                }
+            }
+            @for drawn in &plots.flows {
+                @if let Some(flow) = report.flows.get(drawn.place) {
+                    @if flows.len() == 1 { (figures(flow)) } @else { details open[open] {
+                        summary { (badge(flow.metrics.fidelity.verdict)) " " (name(flow)) }
+                        (drawings(&svg::of_flow(drawn), &format!("flow{}", drawn.place)))
+                        (figures(flow))
+                    } }
+                }
+            }
+            @if !others.is_empty() {
+                details {
+                    summary { "The other " (others.len()) " flows in figures" }
+                    @for (_, flow) in others.iter().take(FOLDED) {
+                        details {
+                            summary { (badge(flow.metrics.fidelity.verdict)) " " (name(flow)) }
+                            (figures(flow))
+                        }
+                    }
+                    @if others.len() > FOLDED { p { "More are in the table only." } }
+                }
+            }
+        }
+    }
+}
+
+fn figures(flow: &FlowReport) -> Markup {
+    html! {
+        @if !flow.metrics.fidelity.reasons.is_empty() {
+            div class={ "notes " (flow.metrics.fidelity.verdict.name()) } {
+                ul { @for reason in &flow.metrics.fidelity.reasons { li { (reason) } } }
+            }
+        }
+        @if !flow.notices.is_empty() {
+            div.notes.plain { ul { @for notice in &flow.notices { li { (notice) } } } }
+        }
+        details {
+            summary { "All figures, as the " (flow.side) " saw them" }
+            (table(&flow.metrics))
+            @if let Some(end) = flow.end.as_ref().filter(|end| !end.is_empty()) { p.sub { "Ended: " (end) } }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Verdicts, figures, notices, and how to read them.
+
+use itg_stats::Report;
+use itg_stats::fidelity::{GAP_TOLERANCE_NS, PASS_LIMIT, RATE_LIMIT, Verdict, WARN_LIMIT};
+use itg_stats::gate::{Judgement, Outcome};
+use itg_stats::report::{BasisKind, DelayBasis, Metrics};
+use maud::{Markup, html};
+
+use crate::svg::axis::{Quantity, count};
+
+/// Reasons that are listed one by one.
+const REASONS: usize = 8;
+
+/// The word, with a sign for those who do not see its colour.
+pub(super) fn badge(verdict: Verdict) -> Markup {
+    html! { span class={ "badge " (verdict.name()) } { (sign(verdict)) " " (verdict.name()) } }
+}
+
+fn sign(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "✓",
+        Verdict::Warn => "▲",
+        Verdict::Fail => "✗",
+        Verdict::Unknown => "?",
+    }
+}
+
+/// Time in nanoseconds for people, or a dash.
+pub(super) fn time(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "–".to_owned(), |ns| Quantity::Time.text(ns))
+}
+
+pub(super) fn rate(bps: f64) -> String {
+    Quantity::Rate.text(bps)
+}
+
+/// A share in percent, or a dash.
+pub(super) fn share(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_owned(), |share| Quantity::Share.text(share))
+}
+
+/// A count, or a dash.
+pub(super) fn whole(value: Option<u64>) -> String {
+    value.map_or_else(|| "–".to_owned(), count)
+}
+
+/// Unix time in nanoseconds as a date, to the second, in UTC.
+pub(super) fn date(unix_ns: u64) -> String {
+    let (days, seconds) = (unix_ns / 86_400_000_000_000, unix_ns / 1_000_000_000 % 86_400);
+    // Days to civil date: Hinnant, chrono-compatible low-level date algorithms.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// What the run was: fidelity first, then the gates.
+pub(super) fn verdicts(report: &Report, gates: &[Outcome]) -> Markup {
+    let fidelity = &report.total.metrics.fidelity;
+    let sentence = match fidelity.verdict {
+        Verdict::Pass => "The traffic sent was the traffic asked for.",
+        Verdict::Warn => "The traffic sent differs visibly from the traffic asked for.",
+        Verdict::Fail => "The traffic sent was not the traffic asked for.",
+        Verdict::Unknown => "Whether the traffic sent was the traffic asked for is not known.",
+    };
+    let failed = gates.iter().filter(|gate| !gate.passed()).count();
+    html! {
+        section aria-label="Verdicts" {
+            div class={ "verdict " (fidelity.verdict.name()) } {
+                strong { (sign(fidelity.verdict)) " " (fidelity.verdict.name().to_uppercase()) }
+                span { (sentence) }
+                @if !fidelity.reasons.is_empty() {
+                    ul {
+                        @for reason in fidelity.reasons.iter().take(REASONS) { li { (reason) } }
+                        @if fidelity.reasons.len() > REASONS {
+                            li { "and " (fidelity.reasons.len() - REASONS) " more: see the flows" }
+                        }
+                    }
+                }
+            }
+            @if !gates.is_empty() {
+                div class={ "verdict " (if failed == 0 { "pass" } else { "fail" }) } {
+                    strong { (if failed == 0 { "✓ GATES" } else { "✗ GATES" }) }
+                    span {
+                        @if failed == 0 { @if gates.len() == 1 { "The condition for failure does not hold." } @else { "None of the " (gates.len()) " conditions for failure holds." } }
+                        @else { (failed) " of " (gates.len()) " conditions for failure hold." }
+                    }
+                    ul {
+                        @for gate in gates {
+                            li {
+                                code { (gate.gate) } ": "
+                                @match &gate.judgement {
+                                    Judgement::Passed { .. } => "does not hold",
+                                    Judgement::Failed { .. } => strong { "holds" },
+                                    Judgement::Unknown { .. } => strong { "cannot be judged" },
+                                }
+                                " – " (gate.sentence())
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What was wrong with the logs, where nobody overlooks it.
+pub(super) fn damage(report: &Report) -> Markup {
+    html! {
+        @if !report.damage.is_empty() {
+            div.notes.fail role="note" {
+                b { "Parts of the logs are damaged. What is good is in the figures; packets in the damaged parts count as lost." }
+                ul { @for damage in &report.damage { li { (damage) } } }
+            }
+        }
+    }
+}
+
+pub(super) fn notices(report: &Report) -> Markup {
+    let of_flows: Vec<(u32, &str, &String)> = report
+        .flows
+        .iter()
+        .flat_map(|flow| flow.notices.iter().map(|notice| (flow.flow, flow.side, notice)))
+        .collect();
+    html! {
+        @if !report.notices.is_empty() || !of_flows.is_empty() {
+            section aria-label="Notices" {
+                h2 { "Notices" }
+                div.notes.plain {
+                    ul {
+                        @for notice in &report.notices { li { (notice) } }
+                        @for (flow, side, notice) in of_flows.iter().take(40) {
+                            li { "Flow " (flow) ", " (side) ": " (notice) }
+                        }
+                        @if of_flows.len() > 40 { li { "and " (of_flows.len() - 40) " more at the flows" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The key figures of all flows.
+pub(super) fn figures(report: &Report) -> Markup {
+    let m = &report.total.metrics;
+    let delay = m.delay_ns;
+    let late = m.lateness_ns;
+    let kind = if report.flows.iter().any(|flow| flow.meter == Some("rtt")) {
+        "Round trip"
+    } else {
+        "Delay"
+    };
+    let median = format!("{kind}, median");
+    let figures: [(&str, String, String); 8] = [
+        ("Throughput", rate(m.bitrate_bps), format!("over {}", time(Some(m.duration_ns as f64)))),
+        ("Packets", count(m.packets), format!("of {} sent", whole(m.sent_packets))),
+        (
+            "Loss",
+            share(m.loss_share()),
+            match m.lost {
+                Some(lost) => format!("{} packets", count(lost)),
+                None => "not known".to_owned(),
+            },
+        ),
+        (&median, time(delay.map(|d| d.p50 as f64)), basis(m.delay_basis)),
+        (
+            "99th percentile",
+            time(delay.map(|d| d.p99 as f64)),
+            format!("largest {}", time(delay.map(|d| d.max as f64))),
+        ),
+        (
+            "Jitter, mean",
+            time(m.jitter_ns.map(|j| j.mean)),
+            format!("p99 {}", time(m.jitter_ns.map(|j| j.p99 as f64))),
+        ),
+        (
+            "Lateness, p99",
+            time(late.map(|l| l.p99 as f64)),
+            format!("largest {}", time(late.map(|l| l.max as f64))),
+        ),
+        ("Reordered", whole(m.reordered), format!("{} duplicated", whole(m.duplicated))),
+    ];
+    html! {
+        section aria-label="Key figures" {
+            div.figures {
+                @for (name, value, more) in &figures {
+                    div.figure { span { (name) } b { (value) } span { (more) } }
+                }
+            }
+        }
+    }
+}
+
+/// What a delay is worth.
+pub(super) fn basis(basis: Option<DelayBasis>) -> String {
+    match basis {
+        None => "not known".to_owned(),
+        Some(DelayBasis { kind: BasisKind::Absolute, uncertainty_ns }) => match uncertainty_ns {
+            Some(ns) => format!("absolute ± {}", Quantity::Time.text(ns as f64)),
+            None => "absolute".to_owned(),
+        },
+        Some(DelayBasis { kind: BasisKind::Relative, .. }) => "relative: two clocks".to_owned(),
+    }
+}
+
+/// All figures of one flow, as rows.
+pub(super) fn table(m: &Metrics) -> Markup {
+    let delay = m.delay_ns;
+    let jitter = m.jitter_ns;
+    let late = m.lateness_ns;
+    let ks = |ks: Option<f64>| ks.map_or_else(|| "–".to_owned(), |ks| format!("{ks:.4}"));
+    let rows: Vec<(&str, String)> = vec![
+        ("Packets", count(m.packets)),
+        ("Packets sent", whole(m.sent_packets)),
+        ("Packets left out by the sender", whole(m.skipped_packets)),
+        ("Bytes", count(m.bytes)),
+        ("Duration", time(Some(m.duration_ns as f64))),
+        ("Throughput", rate(m.bitrate_bps)),
+        ("Goodput, duplicates left out", m.goodput_bps.map_or_else(|| "–".to_owned(), rate)),
+        ("Packet rate", format!("{} packets/s", crate::svg::axis::digits(m.packet_rate_pps))),
+        ("Lost", format!("{} ({})", whole(m.lost), share(m.loss_share()))),
+        ("Loss bursts", whole(m.loss_bursts)),
+        (
+            "Packets lost in a burst, mean",
+            m.loss_burst_mean.map_or_else(|| "–".to_owned(), crate::svg::axis::digits),
+        ),
+        ("Duplicated", whole(m.duplicated)),
+        ("Reordered", whole(m.reordered)),
+        ("Delay, smallest", time(delay.map(|d| d.min as f64))),
+        ("Delay, mean", time(delay.map(|d| d.mean))),
+        ("Delay, standard deviation", time(delay.map(|d| d.stddev))),
+        ("Delay, median", time(delay.map(|d| d.p50 as f64))),
+        ("Delay, 90th percentile", time(delay.map(|d| d.p90 as f64))),
+        ("Delay, 99th percentile", time(delay.map(|d| d.p99 as f64))),
+        ("Delay, 99.9th percentile", time(delay.map(|d| d.p999 as f64))),
+        ("Delay, largest", time(delay.map(|d| d.max as f64))),
+        ("Delay is", basis(m.delay_basis)),
+        ("Jitter, mean", time(jitter.map(|j| j.mean))),
+        ("Jitter, RFC 3550", time(jitter.and_then(|j| j.rfc3550))),
+        ("Jitter, 99th percentile", time(jitter.map(|j| j.p99 as f64))),
+        ("Lateness, median", time(late.map(|l| l.p50 as f64))),
+        ("Lateness, 99th percentile", time(late.map(|l| l.p99 as f64))),
+        ("Lateness, largest", time(late.map(|l| l.max as f64))),
+        ("Gaps, distance to plan", ks(m.fidelity.idt_ks)),
+        ("Sizes, distance to plan", ks(m.fidelity.size_ks)),
+        ("Mean rate against plan", share(m.fidelity.rate_error)),
+    ];
+    html! {
+        div.scroll {
+            table {
+                tbody {
+                    @for (name, value) in rows.iter().filter(|(_, value)| value != "–") {
+                        tr { th.t scope="row" { (name) } td { (value) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The box that explains the rest.
+pub(super) fn how_to_read() -> Markup {
+    let tolerance = Quantity::Time.text(GAP_TOLERANCE_NS as f64);
+    html! {
+        section aria-label="How to read this" {
+            h2 { "How to read this" }
+            details open {
+                summary { "What the words and plots mean" }
+                dl.how {
+                    dt { "Verdict" }
+                    dd {
+                        "Fidelity: was the traffic sent the traffic asked for? Judged by the distance between asked and actual gaps and sizes \
+                         (0 the same, 1 nothing in common): up to " (PASS_LIMIT) " pass, up to " (WARN_LIMIT) " warn, above fail; a mean rate off by more than "
+                        (100.0 * RATE_LIMIT) " % fails. Gaps may differ by " (tolerance) ". It says nothing about the network."
+                    }
+                    dt { "Throughput" }
+                    dd { "Bits of the counted packets, ITG's header included and those of the protocols below excluded, by the time from the first to the last." }
+                    dt { "Loss" }
+                    dd { "Packets sent that never arrived. Packets that the sender left out are not lost but counted apart." }
+                    dt { "Delay" }
+                    dd {
+                        "Arrived minus sent; for round-trip flows the time until the reply came back. "
+                        i { "Absolute" } " delays can be read as they are, within the uncertainty given. "
+                        i { "Relative" } " ones come from two clocks that disagree: only their differences mean something."
+                    }
+                    dt { "Percentile" }
+                    dd { "p99 = 12 ms: of 100 packets, 99 took 12 ms or less." }
+                    dt { "Jitter" }
+                    dd { "The change of delay from one arrival to the next, without its sign." }
+                    dt { "Lateness" }
+                    dd { "How long after its planned time a packet left the sender. It is the generator's own error; large values make delay and gaps doubtful." }
+                    dt { "Tails" }
+                    dd { "On logarithmic scales: where the line crosses 10⁻³, one packet in a thousand was above the value below it." }
+                    dt { "Delay map" }
+                    dd { "Each column is a span of time, each row a range of delay; darker means more packets. Queues show as hills, pauses of a host as gaps with a spike behind." }
+                    dt { "Loss raster" }
+                    dd { "Packets in the order of their numbers, line by line from the bottom up. Single losses show as dots, bursts as bars, a periodic cause as a pattern." }
+                    dt { "Asked and actual" }
+                    dd { "Each dot is a quantile of the plan against the same quantile of what was sent. On the dashed line both are equal; dots beside it show where the generator was off." }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn dates_are_civil() {
+        for (seconds, want) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_800_000_000, "2027-01-15 08:00:00 UTC"),
+            (4_107_542_399, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds * 1_000_000_000), want, "{seconds}");
+        }
+    }
+}

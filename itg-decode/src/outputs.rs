@@ -1,0 +1,189 @@
+//! What is made of a report beside its text: a page, plots, gates, JUnit.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use itg_experiment::{Experiment, Manifest};
+use itg_stats::Report;
+use itg_stats::gate::{Gate, Judgement, Outcome, exit_code};
+use maud::html as markup;
+
+use crate::html::{self, Around};
+use crate::svg;
+
+/// Pages, plots and gates.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OutputArgs {
+    /// Also write the report as one HTML page that opens from disk, without network.
+    #[arg(long, value_name = "FILE", conflicts_with = "packets")]
+    pub(crate) html: Option<PathBuf>,
+    /// Also write the plots as SVG files into this directory, which is made when it is not there.
+    #[arg(long, value_name = "DIR", conflicts_with = "packets")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Fail with exit code 99 (98: fidelity only) when this holds for a flow, or with `total.` before it
+    /// for the total: `delay.p99 > 20ms`, `total.loss > 0.1%`, `fidelity != pass`; may be given several
+    /// times.
+    #[arg(long, value_name = "GATE", conflicts_with = "packets")]
+    pub(crate) fail_if: Vec<Gate>,
+    /// Also take the gates of this experiment file, `[gates]`.
+    #[arg(long, value_name = "FILE", conflicts_with = "packets")]
+    pub(crate) gates: Option<PathBuf>,
+    /// A gate whose figure is not known does not fail.
+    #[arg(long)]
+    pub(crate) allow_unknown: bool,
+    /// The manifest of the run (manifest.json of itg-cluster), for --html and --format json.
+    #[arg(long, value_name = "FILE", conflicts_with = "packets")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// Also write what the gates said as JUnit XML; without gates one test a flow: its fidelity.
+    #[arg(long, value_name = "FILE", conflicts_with = "packets")]
+    pub(crate) junit: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// How many flows to draw one by one; `None` when nothing is drawn.
+    pub(crate) fn plots(&self) -> Option<usize> {
+        (self.html.is_some() || self.svg.is_some()).then_some(html::FLOWS_DRAWN)
+    }
+
+    /// The gates of the command line and of the experiment file, and whether they may be unknown.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is no experiment, or has something in `fail_if` that is no gate.
+    pub(crate) fn all_gates(&self) -> anyhow::Result<(Vec<Gate>, bool)> {
+        let (mut gates, mut allow_unknown) = (self.fail_if.clone(), self.allow_unknown);
+        if let Some(path) = &self.gates {
+            let name = path.display().to_string();
+            let text =
+                fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
+            let entry = Experiment::parse(&text, &name)?.gates;
+            for text in &entry.fail_if {
+                gates.push(Gate::parse(text).with_context(|| format!("{name}: fail_if"))?);
+            }
+            allow_unknown |= entry.allow_unknown;
+        }
+        Ok((gates, allow_unknown))
+    }
+
+    /// Adds what the manifest of the run says.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no manifest.
+    pub(crate) fn add_manifest(&self, report: &mut Report) -> anyhow::Result<()> {
+        let Some(path) = &self.manifest else { return Ok(()) };
+        let name = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
+        let manifest = Manifest::parse(&text).with_context(|| format!("{name}"))?;
+        if let serde_json::Value::Object(facts) = serde_json::to_value(&manifest)? {
+            report.manifest.extend(facts);
+        }
+        Ok(())
+    }
+
+    /// Writes everything that was asked for; the exit code, where a gate decides it.
+    pub(crate) fn write(
+        &self,
+        report: &Report,
+        (gates, allow_unknown): (Vec<Gate>, bool),
+    ) -> anyhow::Result<Option<u8>> {
+        let gates: Vec<Outcome> = gates.iter().map(|gate| gate.judge(report)).collect();
+        for outcome in &gates {
+            if outcome.is_fine(allow_unknown) {
+                tracing::info!("{outcome}");
+            } else {
+                tracing::error!("{outcome}");
+            }
+        }
+        if let Some(plots) = &report.plots {
+            if let Some(path) = &self.html {
+                let command = html::command(std::env::args());
+                let page = html::page(report, &Around { plots, gates: &gates, command: &command });
+                write(path, &page)?;
+            }
+            if let Some(folder) = &self.svg {
+                drawings(report, plots, folder)?;
+            }
+        }
+        if let Some(path) = &self.junit {
+            write(path, &junit(report, &gates, allow_unknown))?;
+        }
+        Ok(exit_code(&gates, allow_unknown))
+    }
+}
+
+pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut file =
+        fs::File::create(path).with_context(|| format!("{}: cannot be written", path.display()))?;
+    file.write_all(text.as_bytes())
+        .with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+fn drawings(report: &Report, plots: &itg_stats::plot::Plots, folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
+    for chart in svg::of_total(report, plots) {
+        write(&folder.join(format!("total-{}.svg", chart.name)), &chart.file("all flows"))?;
+    }
+    for drawn in &plots.flows {
+        let Some(flow) = report.flows.get(drawn.place) else { continue };
+        let of = format!("flow {}", flow.flow);
+        for chart in svg::of_flow(drawn) {
+            // The place keeps flows of the same number apart.
+            let name = format!("flow{}-{}-{}.svg", flow.flow, drawn.place, chart.name);
+            write(&folder.join(name), &chart.file(&of))?;
+        }
+    }
+    Ok(())
+}
+
+/// The gates as test cases; without gates the fidelity of each flow.
+fn junit(report: &Report, gates: &[Outcome], allow_unknown: bool) -> String {
+    use itg_stats::fidelity::Verdict;
+    let seconds = format!("{:.6}", report.total.metrics.duration_ns as f64 / 1e9);
+    let cases: Vec<(String, Option<(&str, String)>)> = if gates.is_empty() {
+        let case = |flow: &itg_stats::report::FlowReport| {
+            let fidelity = &flow.metrics.fidelity;
+            let reasons = fidelity.reasons.join("; ");
+            let outcome = match fidelity.verdict {
+                Verdict::Fail => Some(("failure", reasons)),
+                Verdict::Unknown => Some(("skipped", "the fidelity is not known".to_owned())),
+                Verdict::Pass | Verdict::Warn => None,
+            };
+            (format!("flow {} ({}): fidelity", flow.flow, flow.side), outcome)
+        };
+        report.flows.iter().map(case).collect()
+    } else {
+        let case = |gate: &Outcome| {
+            let outcome = match &gate.judgement {
+                Judgement::Passed { .. } => None,
+                Judgement::Unknown { .. } if allow_unknown => Some(("skipped", gate.sentence())),
+                _ => Some(("failure", gate.sentence())),
+            };
+            (format!("not {}", gate.gate), outcome)
+        };
+        gates.iter().map(case).collect()
+    };
+    let count = |kind: &str| {
+        let of_kind = cases.iter().filter(|case| case.1.as_ref().is_some_and(|o| o.0 == kind));
+        of_kind.count()
+    };
+    let (failures, skipped) = (count("failure"), count("skipped"));
+    let xml = markup! {
+        testsuites tests=(cases.len()) failures=(failures) {
+            testsuite name="itg" tests=(cases.len()) failures=(failures) errors="0" skipped=(skipped) time=(seconds) {
+                @for (name, outcome) in &cases {
+                    testcase classname="itg" name=(name) time="0" {
+                        @match outcome {
+                            Some(("failure", why)) => failure message=(why) { (why) },
+                            Some((_, why)) => skipped message=(why) {},
+                            None => {}
+                        }
+                    }
+                }
+            }
+        }
+    };
+    let xml = svg::printable(&xml.into_string());
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{xml}\n")
+}

@@ -1,0 +1,232 @@
+//! Maps: delay over time, lost packets by number, losses of flows over time.
+
+use std::collections::BTreeMap;
+
+use itg_stats::Report;
+use itg_stats::plot::trace::row_range;
+use itg_stats::plot::{Curves, Plots, Raster};
+use maud::{Markup, html};
+
+use crate::svg::Chart;
+use crate::svg::axis::{Quantity, Scale, count};
+use crate::svg::course::Course;
+use crate::svg::frame::{Axis, Frame, HEIGHT, WIDTH, one};
+
+/// Shades of a map.
+const SHADES: usize = 8;
+/// Rows of a delay's octave that are drawn as one.
+const FOLD: i16 = 2;
+/// Cells in a line of the loss raster.
+const LINE: usize = 128;
+
+/// Which shade a share from 0 to 1 gets.
+fn shade(share: f64) -> usize {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 7")]
+    let shade = (share.clamp(0.0, 1.0) * (SHADES as f64 - 0.001)) as usize;
+    shade
+}
+
+/// The cells of each shade as one path.
+fn shaded(class: &str, paths: &[String; SHADES]) -> Markup {
+    html! {
+        @for (shade, d) in paths.iter().enumerate().filter(|(_, d)| !d.is_empty()) {
+            path class=(class) fill-opacity=(opacity(shade)) d=(d) {}
+        }
+    }
+}
+
+fn opacity(shade: usize) -> String {
+    format!("{:.2}", 0.13 + 0.87 * shade as f64 / (SHADES - 1) as f64)
+}
+
+/// What light and dark mean, at the right above a plot.
+fn scale_key(class: &str, low: &str, high: &str) -> Markup {
+    let right = WIDTH - 14.0;
+    let high_wide = 6.4 * high.chars().count() as f64;
+    let start = right - high_wide - 6.0 - 14.0 * SHADES as f64;
+    html! {
+        text class="label end" x=(one(start - 6.0)) y="14" { (low) }
+        @for shade in 0..SHADES {
+            rect class=(class) fill-opacity=(opacity(shade)) x=(one(start + 14.0 * shade as f64)) y="4" width="14" height="11" {}
+        }
+        text class="label" x=(one(right - high_wide)) y="14" { (high) }
+    }
+}
+
+pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
+    let course = Course::of(curves)?;
+    let mut cells: BTreeMap<(usize, i16), u64> = BTreeMap::new();
+    for (place, cell) in course.bins.cells().enumerate() {
+        for &(row, count) in &cell.rows {
+            let band = if row == 0 { 0 } else { row.signum() * ((row.abs() - 1) / FOLD + 1) };
+            *cells.entry((place, band)).or_default() += count;
+        }
+    }
+    let low = cells.keys().map(|key| key.1).min()?;
+    let high = cells.keys().map(|key| key.1).max()?;
+    let most = *cells.values().max()? as f64;
+    let edges = |band: i16| {
+        let row = |band: i16| band.signum() * ((band.abs() - 1) * FOLD + 1);
+        match band {
+            0 => row_range(0),
+            1.. => (row_range(row(band)).0, row_range(row(band + 1)).0),
+            _ => (row_range(row(band - 1)).1, row_range(row(band)).1),
+        }
+    };
+    // Delays of clocks that disagree lie on both sides of 0: their axis shows the rows as they are.
+    let mirrored = low < 0;
+    let (bottom, top) = (edges(low).0 as f64, edges(high).1 as f64);
+    let bottom = if low == 0 { 512.0 } else { bottom };
+    let label = match curves.origin_ns {
+        0 => "delay".to_owned(),
+        origin => format!("delay above {} (two clocks)", Quantity::Time.text(origin as f64)),
+    };
+    let y = if mirrored {
+        Axis::new(
+            Scale::linear(f64::from(low), f64::from(high) + 1.0),
+            Quantity::Count,
+            1.0,
+            "row of delay (logarithmic, around the first)",
+        )
+    } else {
+        Axis::new(Scale::log(bottom, top), Quantity::Time, top, &label)
+    };
+    let frame = Frame { x: course.axis(), y };
+    let mut paths: [String; SHADES] = Default::default();
+    for (&(place, band), &count) in &cells {
+        let share = (1.0 + count as f64).ln() / (1.0 + most).ln();
+        let (from, to) = edges(band);
+        let from = if band == 0 && !mirrored { bottom } else { from as f64 };
+        let span =
+            if mirrored { (f64::from(band), f64::from(band) + 1.0) } else { (from, to as f64) };
+        paths[shade(share)].push_str(&frame.cell(course.span(place), span));
+    }
+    let body = html! { (shaded("b1", &paths)) (scale_key("b1", "1", &format!("{} packets", Quantity::Count.text(most)))) };
+    Some(Chart {
+        name: "heat",
+        title: "Delay over time, as a map".to_owned(),
+        desc: format!(
+            "How many packets of {of} had which delay when, in {}; darker is more, on a logarithmic \
+             scale up to {} packets.",
+            course.bin(),
+            Quantity::Count.text(most)
+        ),
+        body: frame.draw(&[], &body),
+    })
+}
+
+pub(super) fn raster(raster: &Raster) -> Option<Chart> {
+    let lost: u64 = raster.lost.iter().sum();
+    if lost == 0 {
+        return None;
+    }
+    let lines = raster.lost.len().div_ceil(LINE);
+    let per_line = raster.numbers as f64 * LINE as f64;
+    let frame = Frame {
+        x: Axis::new(Scale::linear(0.0, per_line), Quantity::Count, per_line, "packet in its line"),
+        y: Axis::new(
+            Scale::linear(0.0, lines as f64 * per_line),
+            Quantity::Count,
+            lines as f64 * per_line,
+            "packet number",
+        ),
+    };
+    let cells = raster.lost.len();
+    let mut paths: [String; SHADES] = Default::default();
+    let mut calm = String::new();
+    for (place, &lost) in raster.lost.iter().enumerate() {
+        let (line, column) = ((place / LINE) as f64, (place % LINE) as f64);
+        let numbers = if place + 1 == cells { raster.in_last } else { raster.numbers };
+        if column < 0.5 {
+            let here = (cells - place).min(LINE) as f64 * raster.numbers as f64;
+            calm.push_str(&frame.cell((0.0, here), (line * per_line, (line + 1.0) * per_line)));
+        }
+        if lost > 0 {
+            let x = (column * raster.numbers as f64, (column + 1.0) * raster.numbers as f64);
+            let y = (line * per_line, (line + 1.0) * per_line);
+            let share = lost as f64 / numbers.max(1) as f64;
+            paths[shade(share)].push_str(&frame.cell(x, y));
+        }
+    }
+    let each = if raster.numbers == 1 {
+        "each cell is one packet".to_owned()
+    } else {
+        format!("each cell is {} packets", count(raster.numbers))
+    };
+    let body = html! {
+        path class="calm" d=(calm) {}
+        (shaded("b2", &paths))
+        (scale_key("b2", "0 %", "100 % lost"))
+    };
+    Some(Chart {
+        name: "raster",
+        title: "Loss raster".to_owned(),
+        desc: format!(
+            "Lost packets by number, in lines of {} from the bottom up; {each}; {} were lost.",
+            count(raster.numbers * LINE as u64),
+            count(lost)
+        ),
+        body: frame.draw(&[], &body),
+    })
+}
+
+/// Losses of flows: a row for each, from the top down in the order of the report.
+pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
+    let course_bins = &plots.total.bins;
+    let many = course_bins.cells().len();
+    let fold = many.div_ceil(170).max(1);
+    let length = many as f64 * course_bins.bin_ns() as f64;
+    let rows = plots.losses.len();
+    let frame = Frame {
+        x: Axis::new(Scale::linear(0.0, length), Quantity::Time, length, "time"),
+        y: Axis::new(Scale::linear(0.0, rows as f64), Quantity::Probability, 1.0, ""),
+    };
+    let mut paths: [String; SHADES] = Default::default();
+    let mut worst = 0.0f64;
+    for row in &plots.losses {
+        for cells in row.cells.chunks(fold) {
+            worst = worst.max(share_of(cells));
+        }
+    }
+    for (line, row) in plots.losses.iter().enumerate() {
+        let low = (rows - line - 1) as f64;
+        for (place, cells) in row.cells.chunks(fold).enumerate() {
+            let share = share_of(cells);
+            if share > 0.0 {
+                let bin = fold as f64 * course_bins.bin_ns() as f64;
+                let x = (place as f64 * bin, ((place + 1) as f64 * bin).min(length));
+                paths[shade(share / worst)].push_str(&frame.cell(x, (low + 0.06, low + 0.94)));
+            }
+        }
+    }
+    let every = rows.div_ceil(16);
+    let height = (HEIGHT - 70.0) / rows as f64;
+    let body = html! {
+        rect class="paper" x="0" y="20" width="65" height=(HEIGHT - 62.0) {}
+        text x="4" y="14" { "flow" }
+        @for (line, row) in plots.losses.iter().enumerate().filter(|(line, _)| line % every == 0) {
+            @let y = frame.py((rows - line) as f64 - 0.5) + 4.0;
+            @if let Some(flow) = report.flows.get(row.place) {
+                text class="end" x="60" y=(one(y)) { (flow.flow) }
+            }
+        }
+        @if height > 0.0 { (shaded("b2", &paths)) }
+        (scale_key("b2", "0 %", &format!("{} lost", Quantity::Share.text(worst))))
+    };
+    Some(Chart {
+        name: "flow-loss",
+        title: "Loss of flows over time".to_owned(),
+        desc: format!(
+            "The {rows} flows that lost most, one row each; darker is a larger share of packets lost, \
+             at most {}.",
+            Quantity::Share.text(worst)
+        ),
+        body: frame.draw(&[], &body),
+    })
+}
+
+fn share_of(cells: &[(u64, u64)]) -> f64 {
+    let lost: u64 = cells.iter().map(|cell| cell.0).sum();
+    let arrived: u64 = cells.iter().map(|cell| cell.1).sum();
+    lost as f64 / lost.saturating_add(arrived).max(1) as f64
+}

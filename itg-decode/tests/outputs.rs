@@ -1,0 +1,229 @@
+//! Pages, plots, gates, Parquet and comparisons, as people ask for them.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+
+#[path = "../../crates/itg-stats/tests/common/mod.rs"]
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use assert_cmd::cargo::cargo_bin;
+use common::run_of_two_flows;
+use tempfile::TempDir;
+
+struct Dir(TempDir);
+
+impl Dir {
+    fn new() -> Self {
+        let dir = Self(TempDir::new().unwrap());
+        let [sender, receiver] = run_of_two_flows();
+        fs::create_dir(dir.path("run")).unwrap();
+        fs::write(dir.path("run/send.itg"), sender).unwrap();
+        fs::write(dir.path("run/recv.itg"), receiver).unwrap();
+        dir
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// Exit code, stdout, stderr of `itg-decode` with both logs.
+    fn decode(&self, args: &[&str]) -> (i32, String, String) {
+        self.run(&[&["run/send.itg", "run/recv.itg"], args].concat())
+    }
+
+    fn run(&self, args: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(cargo_bin("itg-decode"));
+        let done = command.args(args).current_dir(self.0.path()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
+    }
+}
+
+#[test]
+fn the_page_is_whole_and_asks_for_nothing() {
+    let dir = Dir::new();
+    let (code, _, err) =
+        dir.decode(&["--html", "r.html", "--svg", "plots", "--fail-if", "loss > 90%"]);
+    assert_eq!(code, 0, "{err}");
+    let page = dir.read("r.html");
+    for part in [
+        "<!DOCTYPE html>",
+        "default-src 'none'",
+        "The traffic sent was",
+        "How to read this",
+        "Delay, cumulative",
+        "Loss raster",
+        "loss &gt; 90%",
+        "itg-decode run/send.itg run/recv.itg --html r.html",
+        "</html>",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    // Nothing is loaded: no address but the name space of SVG, and that only in files.
+    for part in ["http://", "https://", " src=", "@import", "url("] {
+        assert!(!page.contains(part), "{part}");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    let mut names: Vec<_> = fs::read_dir(dir.path("plots"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    for name in ["total-rate.svg", "total-heat.svg", "flow1-0-raster.svg", "flow2-2-gaps.svg"] {
+        assert!(names.iter().any(|file| file == name), "{name} is missing: {names:?}");
+    }
+    for name in &names {
+        let svg = dir.read(&format!("plots/{name}"));
+        assert!(
+            svg.starts_with("<?xml") && svg.contains("<title") && svg.contains("<desc"),
+            "{name}"
+        );
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
+    }
+}
+
+#[test]
+fn the_page_of_a_log_without_packets_says_so() {
+    let dir = Dir::new();
+    let (code, _, err) = dir.run(&["run/send.itg", "--flow", "77", "--html", "r.html"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(dir.read("r.html").contains("is not known"));
+}
+
+#[test]
+fn gates_decide_the_exit_code() {
+    let dir = Dir::new();
+    fs::write(
+        dir.path("x.toml"),
+        "schema = 1\nname = \"x\"\n[gates]\nfail_if = [\"loss > 0\"]\n[[flow]]\npackets = 1\n",
+    )
+    .unwrap();
+    for (args, code, part) in [
+        (vec!["--fail-if", "loss > 90%"], 0, "gate `loss > 90%` passed: flow"),
+        (vec!["--fail-if", "loss > 0"], 99, "gate `loss > 0` FAILED: flow"),
+        (
+            vec!["--fail-if", "total.lost >= 1", "--fail-if", "loss > 90%"],
+            99,
+            "FAILED: total: lost is",
+        ),
+        (vec!["--fail-if", "fidelity == pass"], 98, "fidelity is pass"),
+        (vec!["--fail-if", "flow.9.loss > 0"], 99, "cannot be judged: there is no such flow"),
+        (vec!["--fail-if", "flow.9.loss > 0", "--allow-unknown"], 0, "cannot be judged"),
+        (vec!["--gates", "x.toml"], 99, "gate `loss > 0` FAILED"),
+        (vec!["--fail-if", "los > 0"], 2, "unknown metric `los`"),
+        (vec!["--gates", "run/send.itg"], 2, "cannot be read"),
+        (vec!["--fail-if", "loss > 0", "--packets"], 2, "cannot be used with"),
+    ] {
+        let (got, _, err) = dir.decode(&args);
+        assert_eq!(got, code, "{args:?}: {err}");
+        assert!(err.contains(part), "{args:?}: {err}");
+    }
+    dir.decode(&["--fail-if", "loss > 0", "--fail-if", "delay.p50 < 0s", "--junit", "j.xml"]);
+    let junit = dir.read("j.xml");
+    for part in [
+        "<?xml",
+        "tests=\"2\" failures=\"1\"",
+        "<testcase classname=\"itg\" name=\"not loss &gt; 0\"",
+        "<failure message=\"flow",
+        "</testsuites>",
+    ] {
+        assert!(junit.contains(part), "{part} is missing in {junit}");
+    }
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_says_what_the_csv_says() {
+    use arrow::array::Array as _;
+    use arrow::util::display::{ArrayFormatter, FormatOptions};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    let dir = Dir::new();
+    for (args, left_out) in [
+        (vec!["--packets"], vec![]),
+        (vec!["--interval", "100ms"], vec!["interval_ns", "start_unix_ns"]),
+    ] {
+        let (code, csv, err) = dir.decode(&[&args[..], &["--format", "csv"]].concat());
+        assert_eq!(code, 0, "{err}");
+        let (code, _, err) =
+            dir.decode(&[&args[..], &["--format", "parquet", "-o", "t.parquet"]].concat());
+        assert_eq!(code, 0, "{err}");
+        let file = fs::File::open(dir.path("t.parquet")).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+        let mut lines = Vec::new();
+        for batch in reader {
+            let batch = batch.unwrap();
+            let schema = batch.schema();
+            let kept: Vec<usize> = (0..batch.num_columns())
+                .filter(|&at| !left_out.contains(&schema.field(at).name().as_str()))
+                .collect();
+            if lines.is_empty() {
+                let names: Vec<_> =
+                    kept.iter().map(|&at| schema.field(at).name().clone()).collect();
+                lines.push(names);
+            }
+            let options = FormatOptions::default();
+            for row in 0..batch.num_rows() {
+                let cell = |&at: &usize| {
+                    let column = batch.column(at);
+                    let text = ArrayFormatter::try_new(column, &options).unwrap();
+                    if column.is_null(row) { String::new() } else { text.value(row).to_string() }
+                };
+                lines.push(kept.iter().map(cell).collect());
+            }
+        }
+        let want: Vec<Vec<String>> =
+            csv.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect();
+        assert_eq!(lines.len(), want.len(), "{args:?}");
+        for (got, want) in lines.iter().zip(&want) {
+            for (got, want) in got.iter().zip(want) {
+                // Numbers may be written differently, 5 and 5.0.
+                let same =
+                    got == want
+                        || got.parse::<f64>().ok().zip(want.parse::<f64>().ok()).is_some_and(
+                            |(a, b)| (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs()),
+                        );
+                assert!(same, "{args:?}: {got} and {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn parquet_needs_a_file_and_something_to_hold() {
+    let dir = Dir::new();
+    for (args, part) in
+        [(vec!["--packets"], "--output"), (vec!["-o", "t.parquet"], "--packets or --interval")]
+    {
+        let (code, _, err) = dir.decode(&[&args[..], &["--format", "parquet"]].concat());
+        assert!(code == 2 && err.contains(part), "{code}: {err}");
+    }
+}
+
+#[test]
+fn a_run_compared_with_itself_does_not_differ() {
+    let dir = Dir::new();
+    let (code, out, err) =
+        dir.run(&["compare", "run", "run", "--format", "json", "--html", "c.html"]);
+    assert_eq!(code, 0, "{err}");
+    let comparison: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(comparison["flows"].as_array().unwrap().len(), 2);
+    for pairing in comparison["flows"].as_array().unwrap().iter().chain([&comparison["total"]]) {
+        for figure in pairing["figures"].as_array().unwrap() {
+            assert!(figure["difference"].as_f64().is_none_or(|d| d.abs() < 1e-12), "{figure}");
+            assert_ne!(figure["clear"], true, "{figure}");
+        }
+    }
+    assert_eq!(comparison["total"]["delay"]["cliffs_delta"].as_f64().map(f64::abs), Some(0.0));
+    assert!(dir.read("c.html").contains("NO CLEAR DIFFERENCE"));
+    let (code, text, _) = dir.run(&["compare", "run", "run/recv.itg"]);
+    assert!(code == 0 && text.contains("\nTotal\n") && text.contains("Cliff's delta"), "{text}");
+    let (code, _, err) = dir.run(&["compare", "run", "nothing"]);
+    assert!(code == 1 && err.contains("nothing: cannot be read"), "{code}: {err}");
+}
