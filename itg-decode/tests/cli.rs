@@ -305,7 +305,7 @@ fn what_is_no_log_gets_one_sentence() {
         (
             vec!["recv.itg", "--format", "xml"],
             2,
-            "[possible values: text, json, ndjson, csv, parquet, octave]",
+            "[possible values: text, json, ndjson, csv, parquet, octave, ditg]",
         ),
         (vec!["recv.itg", "--output", "no/such/dir"], 1, "no/such/dir: cannot be written"),
         (vec![], 2, "LOG"),

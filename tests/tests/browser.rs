@@ -83,7 +83,7 @@ fn the_report_opens_without_network_and_without_a_word_on_the_console() {
             &page,
             vec![
                 "The traffic sent",
-                "Flow by flow",
+                "The 8 flows that look worst",
                 "class=\"verdict",
                 "aria-label=\"Table of flows\"",
             ],

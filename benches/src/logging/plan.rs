@@ -36,7 +36,7 @@ impl Plan {
             buffers,
             link_sizes: sizes[3..].to_vec(),
             sizes,
-            fractions: vec![0.2, 0.4, 0.6, 0.8, 1.0, 1.2],
+            fractions: vec![0.2, 0.4, 0.6, 0.8, 1.0, 1.5],
             first_rates: vec![10_000, 15_000, 20_000, 25_000, 30_000, 50_000, 100_000, 200_000],
             quick,
         };
@@ -46,7 +46,7 @@ impl Plan {
                 seconds: 0.3,
                 buffers: vec![1, 10, 40, 160],
                 sizes: vec![256, 1024, 1472, 2048],
-                fractions: vec![0.4, 0.8, 1.2],
+                fractions: vec![0.4, 0.8, 1.5],
                 first_rates: vec![10_000, 30_000, 100_000],
                 link_sizes: vec![1024, 1472, 1536],
                 ..plan

@@ -169,7 +169,7 @@ impl Config {
     /// The layers of a process, from the lowest.
     ///
     /// # Errors
-    /// No [[process]] stands for this slot.
+    /// No `[[process]]` stands for this slot.
     pub fn layers_of(&self, slot: Slot) -> Result<&[LayerEntry], ConfigError> {
         let own = |entry: &&ProcessEntry| {
             entry.slots.is_some_and(|(first, last)| (first..=last).contains(&slot.0))

@@ -111,7 +111,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// A reader of a whole file some of whose record blocks have been checked before, by
-    /// [`Candidate::check`] on the same bytes: it does not check them again.
+    /// [`crate::Candidate::check`] on the same bytes: it does not check them again.
     pub fn with_checked(bytes: &'a [u8], checked: impl IntoIterator<Item = Checked>) -> Self {
         let mut checked: Vec<_> = checked.into_iter().map(|block| block.0).collect();
         checked.sort_unstable();

@@ -8,7 +8,7 @@ use itg_core::flow::{Flow, FlowSpec};
 use itg_core::seed::RunSeed;
 use itg_stats::fidelity::{Cause, Departed, Departures, Fidelity, Laws, Verdict};
 
-/// Planned and sent times in nanoseconds, and sizes in bytes.
+/// Planned, sent, and size of each packet.
 type Packets = Vec<(u64, u64, u32)>;
 
 /// Sends what `packets` says (planned, sent and size of each) and judges it by the laws of `spec`.
@@ -22,7 +22,7 @@ fn judge(spec: &FlowSpec, packets: impl Iterator<Item = (u64, u64, u32)>) -> Fid
 }
 
 /// The packets that a seed gives, sent on time.
-fn on_time(spec: &FlowSpec, seed: u64) -> Vec<(u64, u64, u32)> {
+fn on_time(spec: &FlowSpec, seed: u64) -> Packets {
     let flow = Flow::resolve(spec.clone(), RunSeed(seed)).unwrap();
     flow.schedule().map(|d| (d.due_ns, d.due_ns, d.size)).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! Flows are joined by their number. For each and for the total: the figures of A and B, B − A,
 //! (B − A) / |A|, and an interval that covers the difference with 95 % confidence as far as the
-//! course within each run tells ([`bootstrap`]). For the delays as a whole two effect sizes, both of
+//! course within each run tells (`bootstrap.rs`). For the delays as a whole two effect sizes, both of
 //! the histograms: the Kolmogorov–Smirnov distance, and Cliff's delta P(B > A) − P(B < A).
 //!
 //! Sources: Cliff, *Psychological Bulletin* 114 (1993) for delta; Romano et al. (2006) for its
