@@ -203,7 +203,7 @@ fn describe(found: &Findings) -> Result<String> {
     )?;
     writeln!(text, "wake-ups   level         p50         p99         max  processor")?;
     for wakes in &found.wake_ups {
-        let [p50, p99, max] = [wakes.p50_ns, wakes.p99_ns, wakes.max_ns].map(format_duration_ns);
+        let [p50, p99, max] = [wakes.p50_ns, wakes.p99_ns, wakes.max_ns].map(about);
         let cpu = 100.0 * wakes.cpu_share;
         writeln!(text, "           {:<8} {p50:>8} {p99:>11} {max:>11} {cpu:>8.1} %", wakes.level)?;
     }
