@@ -36,7 +36,7 @@ const FITS: u32 = 1472;
 /// The procedure, and how much of it.
 #[derive(Debug, Args)]
 pub(crate) struct LoggingArgs {
-    /// A look in less than 3 minutes: few values, short trials
+    /// A look: few values, short trials, some minutes
     #[arg(long, conflicts_with = "paper")]
     quick: bool,
     /// The paper's plan: 50 trials of 60 s (days)

@@ -80,7 +80,7 @@ pub struct PacingEntry {
     /// The level. Default: hybrid, or the cheapest that keeps `max_error_p99`.
     pub level: Option<PacingLevel>,
     /// Declared precision: 99 % of wake-ups are at most this late. Measured before the run, which is
-    /// refused where the host does not keep it; the report warns when packets were later.
+    /// refused where the host does not keep it.
     pub max_error_p99: Option<Time>,
     /// Real-time priority (SCHED_FIFO) and locked memory, where allowed. Default: false.
     pub realtime: Option<bool>,
