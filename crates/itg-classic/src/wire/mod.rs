@@ -16,7 +16,10 @@ pub use logs::{
     LOG_REQUEST_LEN, LogClient, LogClientOutput, LogRequest, LogServerInput, LogServerOutput,
     LogServerSession, UDP_RECORDS_MAX, block, log_file_name, to_file,
 };
-pub use manager::{REQUEST_MAX, reply_ended, reply_started, reply_text};
+pub use manager::{
+    Daemon, DaemonConfig, DaemonOutput, Manager, REQUEST_MAX, ReplyKind, reply_ended,
+    reply_refused, reply_started, reply_text,
+};
 pub use message::{
     FlowOffer, MessageError, NO_SERIAL, OfferProto, PATH_LEN, Passive, ReceiverMessage, RecvLog,
     Refusal, SenderMessage,

@@ -9,9 +9,9 @@ use itg_classic::send::{FlowArgs, HeaderKind, LogProto, LogSettings, parse_reque
 use itg_classic::wire::{
     LogClient, LogClientOutput, LogServerInput, LogServerOutput, LogServerSession, PORT_LOG,
     PORT_SIGNALLING, PacketHeader, ReceiverChannel, ReceiverConfig, ReceiverEnding, ReceiverInput,
-    ReceiverMessage, ReceiverOutput, RecvLog, Refusal, SenderChannel, SenderConfig, SenderEnding,
-    SenderInput, SenderMessage, SenderOutput, StreamPackets, block, header_len, reply_ended,
-    reply_started, reply_text, to_file,
+    ReceiverMessage, ReceiverOutput, RecvLog, Refusal, ReplyKind, SenderChannel, SenderConfig,
+    SenderEnding, SenderInput, SenderMessage, SenderOutput, StreamPackets, block, header_len,
+    reply_ended, reply_started, reply_text, to_file,
 };
 
 use capture::{conversations, read};
@@ -409,8 +409,8 @@ fn managers_are_answered_byte_for_byte() {
     let [request, started, ended] = datagrams.as_slice() else { panic!("three datagrams") };
     assert_eq!(&reply_started(request), started);
     assert_eq!(&reply_ended(request), ended);
-    assert_eq!(reply_text(started), Some((false, &request[..request.len() - 5])));
-    assert_eq!(reply_text(ended), Some((true, request.as_slice())));
+    assert_eq!(reply_text(started), Some((ReplyKind::Started, &request[..request.len() - 5])));
+    assert_eq!(reply_text(ended), Some((ReplyKind::Ended, request.as_slice())));
     assert_eq!(reply_text(b"short"), None);
     for len in 0..20 {
         let request = vec![b'x'; len];
