@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-session", &["itg-core", "itg-record"]),
     ("itg-experiment", &["itg-core", "itg-session"]),
     ("itg-process", &["itg-core"]),
+    ("itg-group", &["itg-core", "itg-process"]),
     // Simulated flows write the records that real ones write.
     ("itg-sim", &["itg-core", "itg-process", "itg-record"]),
     ("itg-classic", &["itg-core", "itg-record", "itg-stats", "itg-session"]),
@@ -34,6 +35,7 @@ const PURE: &[&str] = &[
     "itg-session",
     "itg-experiment",
     "itg-process",
+    "itg-group",
     "itg-sim",
     "itg-classic",
 ];

@@ -1,0 +1,18 @@
+//! Group communication: who is in, and what happens in which order, agreed by everybody, while hosts
+//! crash, stall, vanish and return.
+//!
+//! | module | what |
+//! |---|---|
+//! | `roster` | sets of members as runs of slots, and changes of them |
+//! | `member` | members, views, the order of succession |
+//! | `radix` | home positions and the tree of a view |
+//!
+//! Everything is a state machine: input and time in, actions out ([`itg_process::Machine`]).
+
+mod member;
+pub mod radix;
+mod roster;
+
+pub use member::{Member, RootPolicy, Rules, Shape, View, ViewChange, ViewError, ViewParts};
+pub use radix::Arity;
+pub use roster::{Changes, MAX_SLOTS, Roster, Run, Span};
