@@ -4,6 +4,7 @@
 //! are, which messages from above are its requests, and what its deliveries look like. [`Adapter`]
 //! makes a layer of both.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -53,6 +54,8 @@ pub enum Action<M: Machine + ?Sized> {
     CancelTimer(M::Timer),
     /// Say something to traces and checkers.
     Log(&'static str, [u64; 3]),
+    /// Count a situation that a sweep over many seeds wants to see at least once.
+    Sometimes(&'static str),
 }
 
 /// How a machine's types become messages and back.
@@ -74,6 +77,14 @@ pub trait Wiring<M: Machine>: Send {
     fn request(&self, message: Message) -> Result<M::Request, Message>;
     /// What goes up.
     fn delivery(&self, me: Slot, delivery: M::Delivery) -> Message;
+    /// The request that another layer or the driver makes by [`Layer::control`], if it is one.
+    fn control(&self, _what: &dyn Any) -> Option<M::Request> {
+        None
+    }
+    /// Hands a delivery over: up as a message, unless the wiring knows better.
+    fn hand_over(&self, delivery: M::Delivery, cx: &mut Ctx<'_>) {
+        cx.up(self.delivery(cx.me(), delivery));
+    }
 }
 
 /// A machine as a layer.
@@ -100,7 +111,7 @@ impl<M: Machine, W: Wiring<M>> Adapter<M, W> {
                     let (ty, body) = self.wiring.encode(&message);
                     cx.down(Message::new(dst, ty, body).on(self.wiring.net()));
                 }
-                Action::Deliver(delivery) => cx.up(self.wiring.delivery(cx.me(), delivery)),
+                Action::Deliver(delivery) => self.wiring.hand_over(delivery, cx),
                 Action::SetTimer(timer, at) => {
                     self.forget(timer, cx);
                     let id = cx.set_timer(at);
@@ -109,6 +120,7 @@ impl<M: Machine, W: Wiring<M>> Adapter<M, W> {
                 }
                 Action::CancelTimer(timer) => self.forget(timer, cx),
                 Action::Log(name, values) => cx.log(Level::Info, name, values),
+                Action::Sometimes(name) => cx.sometimes(name),
             }
         }
         self.out = out;
@@ -165,6 +177,12 @@ where
         if let Some(timer) = self.due.remove(&id) {
             self.timers.remove(&timer);
             self.step(Input::Timer(timer), cx);
+        }
+    }
+
+    fn control(&mut self, what: &dyn Any, cx: &mut Ctx<'_>) {
+        if let Some(request) = self.wiring.control(what) {
+            self.step(Input::Request(request), cx);
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Build<'a> {
     pub me: Slot,
     /// Number of processes.
     pub n: u32,
+    /// Which life of the slot it is, from 1.
+    pub incarnation: u64,
     /// The seed of the run.
     pub seed: RunSeed,
     /// Tables of the configuration that are for layers.
@@ -204,6 +206,7 @@ impl Stack<'_> {
             params: &mut params,
             me: self.place.slot,
             n: self.config.processes,
+            incarnation: self.place.incarnation,
             seed: self.place.seed,
             config: &self.config.application,
         };
