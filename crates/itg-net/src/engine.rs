@@ -10,11 +10,9 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
 
-use itg_core::flow::{Flow, Proto};
-use itg_core::header::{FRAME_LEN, PacketHeader};
-use itg_core::pacing::Pacer;
-use itg_core::payload::Content;
+use itg_core::flow::Proto;
 use itg_core::schedule::Departure;
 use itg_record::Record;
 use itg_session::FlowTotals;
@@ -22,12 +20,12 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::time::TimeSpec;
 
 use crate::clock::{self, UnixClock};
-use crate::icmp;
 use crate::live::FlowLive;
 use crate::log::Producer;
 use crate::mmsg::{self, BATCH, Outgoing};
 use crate::pacing::{Prepared, Waiter};
 use crate::socket::DataSocket;
+use crate::traffic::{HEAD_LEN, IcmpHead, Traffic};
 
 /// How long after its end a flow may still send what was due before: 100 ms.
 const END_GRACE_NS: u64 = 100_000_000;
@@ -39,15 +37,13 @@ const BATCHES_A_TURN: usize = 4;
 const NO_BUFFERS_NS: u64 = 1_000_000;
 /// Blocked sockets are looked at no more often than this: 20 µs.
 const POLL_EVERY_NS: u64 = 20_000;
-/// Longest header in front of a payload: ICMP (8) or the frame length (4), then ITG's 20.
-const HEAD_LEN: usize = 28;
 
 /// A flow ready to send.
 #[derive(Debug)]
 pub(crate) struct TxFlow {
-    pub(crate) flow: Flow,
-    pub(crate) handle: u32,
-    pub(crate) content: Arc<Content>,
+    pub(crate) traffic: Traffic,
+    /// When its first packet may leave, on CLOCK_MONOTONIC.
+    pub(crate) start_ns: u64,
     pub(crate) socket: DataSocket,
     pub(crate) log_index: u32,
     pub(crate) live: Arc<FlowLive>,
@@ -89,8 +85,6 @@ pub(crate) struct TxEnded {
 
 struct Running {
     tx: TxFlow,
-    pacer: Pacer,
-    start_ns: u64,
     /// When what is left is given up.
     give_up_ns: u64,
     /// Without gaps: as fast as the socket takes packets, until the time is over.
@@ -105,7 +99,6 @@ struct Running {
     bytes: u64,
     failed: u64,
     last_error: Option<io::Error>,
-    done: bool,
 }
 
 /// What a flow waits for after its turn.
@@ -117,7 +110,8 @@ enum Next {
 
 /// The sending thread's state.
 pub(crate) struct Engine<F: FnMut(TxEnded)> {
-    flows: Vec<Running>,
+    /// `None` where a flow has ended.
+    flows: Vec<Option<Running>>,
     due: BinaryHeap<Reverse<(u64, usize)>>,
     blocked: Vec<usize>,
     next_poll_ns: u64,
@@ -128,52 +122,29 @@ pub(crate) struct Engine<F: FnMut(TxEnded)> {
     log: Option<Producer>,
     stop: Arc<StopSignal>,
     stops_seen: u32,
+    /// Flows that join later; the thread ends when nobody can send any more.
+    joining: Option<Receiver<TxFlow>>,
+    /// Places of flows that have ended.
+    free: Vec<usize>,
+    next_join_ns: u64,
     on_end: F,
     identifier: u16,
 }
 
 impl<F: FnMut(TxEnded)> Engine<F> {
-    /// An engine whose flows count their start offsets from `epoch_ns` of CLOCK_MONOTONIC.
+    /// An engine with these flows, and those that come through `joining`.
     pub(crate) fn new(
         flows: Vec<TxFlow>,
-        epoch_ns: u64,
+        joining: Option<Receiver<TxFlow>>,
         pacing: Prepared,
         log: Option<Producer>,
         stop: Arc<StopSignal>,
         on_end: F,
     ) -> Self {
-        let flows: Vec<_> = flows
-            .into_iter()
-            .map(|tx| {
-                let start_ns = epoch_ns + tx.flow.spec().start_ns;
-                let length = tx.flow.spec().stop.duration_ns;
-                let unpaced = tx.flow.idt().mean() <= 0.0;
-                let grace_ns = if unpaced { 0 } else { END_GRACE_NS };
-                let give_up_ns = length.map_or(u64::MAX, |length| {
-                    start_ns.saturating_add(length).saturating_add(grace_ns)
-                });
-                Running {
-                    pacer: Pacer::new(&tx.flow),
-                    tx,
-                    start_ns,
-                    give_up_ns,
-                    unpaced,
-                    pending: Vec::with_capacity(BATCH),
-                    partial: 0,
-                    partial_stamp_ns: 0,
-                    packets: 0,
-                    bytes: 0,
-                    failed: 0,
-                    last_error: None,
-                    done: false,
-                }
-            })
-            .collect();
-        let due = flows.iter().enumerate().map(|(i, f)| Reverse((f.start_ns, i))).collect();
-        Self {
+        let mut engine = Self {
             blocked: Vec::with_capacity(flows.len()),
-            flows,
-            due,
+            flows: Vec::with_capacity(flows.len()),
+            due: BinaryHeap::with_capacity(flows.len()),
             next_poll_ns: 0,
             heads: Box::new([[0; HEAD_LEN]; BATCH]),
             unix: UnixClock::new(),
@@ -182,15 +153,62 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             log,
             stop,
             stops_seen: 0,
+            joining,
+            free: Vec::new(),
+            next_join_ns: 0,
             on_end,
             // The low half of the process number, as ping does.
             identifier: (std::process::id() & 0xFFFF) as u16,
+        };
+        flows.into_iter().for_each(|flow| engine.add(flow));
+        engine
+    }
+
+    fn add(&mut self, tx: TxFlow) {
+        let index = self.free.pop().unwrap_or(self.flows.len());
+        self.due.push(Reverse((tx.start_ns, index)));
+        let flow = Some(Running::new(tx));
+        match self.flows.get_mut(index) {
+            Some(place) => *place = flow,
+            None => self.flows.push(flow),
+        }
+        // Room for every flow to be blocked, or to end.
+        self.blocked.reserve(self.flows.len() - self.blocked.len());
+        self.free.reserve(self.flows.len() - self.free.len());
+    }
+
+    /// Takes in flows that have come; waits for the first one when there is nothing else to do.
+    fn join(&mut self, now_ns: u64) {
+        let Some(joining) = &self.joining else { return };
+        let idle = self.due.is_empty() && self.blocked.is_empty();
+        if !idle && now_ns < self.next_join_ns {
+            return;
+        }
+        self.next_join_ns = now_ns + STOP_CHECK_NS;
+        let came = if idle {
+            if let Some(log) = &mut self.log {
+                log.flush();
+            }
+            joining.recv().map_err(|_| TryRecvError::Disconnected)
+        } else {
+            joining.try_recv()
+        };
+        match came {
+            Ok(flow) => {
+                self.add(flow);
+                // Others may wait behind it, and it may have been told to stop already.
+                self.next_join_ns = 0;
+                self.stops_seen = self.stops_seen.wrapping_sub(1);
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => self.joining = None,
         }
     }
 
     /// Sends until every flow has ended or has been told to stop.
     pub(crate) fn run(&mut self) {
         let mut turn = self.pacing.enter();
+        self.join(clock::monotonic_ns());
         while !(self.due.is_empty() && self.blocked.is_empty()) {
             let stops = self.stop.raised.load(Ordering::Acquire);
             if stops != self.stops_seen {
@@ -211,6 +229,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 let next = self.turn(index, now);
                 self.place(index, next);
             }
+            self.join(now);
         }
         self.log = None;
     }
@@ -226,34 +245,36 @@ impl<F: FnMut(TxEnded)> Engine<F> {
     /// Ends the flows of the groups that have been told to stop.
     fn end_stopped(&mut self) {
         for index in 0..self.flows.len() {
-            let flow = &self.flows[index];
-            if !flow.done && self.stop.groups[flow.tx.group].load(Ordering::Acquire) {
+            let Some(flow) = &self.flows[index] else { continue };
+            if self.stop.groups[flow.tx.group].load(Ordering::Acquire) {
                 self.end(index, "interrupted".to_owned(), false);
             }
         }
         let flows = &self.flows;
-        self.due.retain(|Reverse((_, index))| !flows[*index].done);
-        self.blocked.retain(|index| !flows[*index].done);
+        self.due.retain(|Reverse((_, index))| flows[*index].is_some());
+        self.blocked.retain(|index| flows[*index].is_some());
     }
 
     fn end(&mut self, index: usize, reason: String, behind: bool) {
-        let flow = &mut self.flows[index];
-        flow.done = true;
+        let Some(flow) = self.flows[index].take() else { return };
+        self.free.push(index);
         flow.tx.live.end();
-        if flow.tx.flow.spec().proto == Proto::Tcp {
+        if flow.tx.traffic.proto() == Proto::Tcp {
             // Fails when the peer is gone, which the reason says already.
             drop(flow.tx.socket.socket.shutdown(std::net::Shutdown::Write));
         }
         let unsent = flow.pending.len() as u64;
         let totals = FlowTotals {
-            flow: flow.tx.flow.spec().id,
+            flow: flow.tx.traffic.id(),
             packets: flow.packets,
             bytes: flow.bytes,
-            skipped: flow.pacer.skipped() + if behind { unsent } else { 0 },
+            skipped: flow.tx.traffic.skipped() + if behind { unsent } else { 0 },
             failed: flow.failed,
-            next_seq: flow.pacer.next_seq() - if behind { 0 } else { unsent },
+            next_seq: flow.tx.traffic.next_seq() - if behind { 0 } else { unsent },
             reason,
         };
+        // Its socket is closed before anybody is told.
+        drop(flow);
         (self.on_end)(TxEnded { index, totals, behind });
     }
 
@@ -294,7 +315,8 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             // Places beyond the last watched flow repeat it and are not polled.
             let last = watched.len() - 1;
             let mut fds: [PollFd<'_>; MOST] = std::array::from_fn(|i| {
-                let socket = &flows[watched[i.min(last)]].tx.socket.socket;
+                let flow = flows[watched[i.min(last)]].as_ref();
+                let socket = &flow.expect("a flow that waits has not ended").tx.socket.socket;
                 PollFd::new(socket.as_fd(), PollFlags::POLLOUT)
             });
             let fds = &mut fds[..watched.len()];
@@ -313,8 +335,8 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         self.blocked.retain(|&index| {
             let position = place;
             place += 1;
-            let woken =
-                position >= first && ready[position - first] || now >= flows[index].give_up_ns;
+            let woken = position >= first && ready[position - first]
+                || flows[index].as_ref().is_none_or(|flow| now >= flow.give_up_ns);
             if woken {
                 due.push(Reverse((now, index)));
             }
@@ -324,11 +346,11 @@ impl<F: FnMut(TxEnded)> Engine<F> {
 
     /// Sends what a flow owes.
     fn turn(&mut self, index: usize, now_ns: u64) -> Next {
-        let flow = &mut self.flows[index];
+        let flow = self.flows[index].as_mut().expect("a flow that is due has not ended");
         let mut now_ns = now_ns;
         for _ in 0..BATCHES_A_TURN {
             while flow.pending.len() < BATCH
-                && let Some(departure) = flow.pacer.take(now_ns - flow.start_ns)
+                && let Some(departure) = flow.tx.traffic.take(now_ns - flow.tx.start_ns)
             {
                 flow.pending.push(departure);
             }
@@ -339,14 +361,14 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 if flow.unpaced {
                     return Next::Ended(flow.ending(), false);
                 }
-                let late_ms = (now_ns - flow.start_ns - flow.pending[0].due_ns) / 1_000_000;
+                let late_ms = (now_ns - flow.tx.start_ns - flow.pending[0].due_ns) / 1_000_000;
                 let reason = format!(
                     "time over with packets due {late_ms} ms ago: this host or the path is too slow"
                 );
                 return Next::Ended(reason, true);
             }
             let stamp_ns = self.unix.at(clock::monotonic_ns());
-            let sent = match flow.tx.flow.spec().proto {
+            let sent = match flow.tx.traffic.proto() {
                 Proto::Tcp => flow.send_stream(&mut self.heads, stamp_ns),
                 _ => flow.send_datagrams(&mut self.heads, stamp_ns, self.identifier),
             };
@@ -354,7 +376,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 Ok(count) => {
                     let short = count < flow.pending.len();
                     flow.account(count, stamp_ns, now_ns, self.log.as_mut());
-                    if short && flow.tx.flow.spec().proto == Proto::Tcp {
+                    if short && flow.tx.traffic.proto() == Proto::Tcp {
                         return Next::Writable;
                     }
                 }
@@ -370,8 +392,8 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         if !flow.pending.is_empty() {
             return Next::At(now_ns);
         }
-        match flow.pacer.next_ns() {
-            Some(next) => Next::At(flow.start_ns + next),
+        match flow.tx.traffic.next_ns() {
+            Some(next) => Next::At(flow.tx.start_ns + next),
             None => Next::Ended(flow.ending(), false),
         }
     }
@@ -386,6 +408,27 @@ enum Refused {
 }
 
 impl Running {
+    fn new(tx: TxFlow) -> Self {
+        let unpaced = tx.traffic.unpaced();
+        let grace_ns = if unpaced { 0 } else { END_GRACE_NS };
+        let give_up_ns = tx
+            .traffic
+            .duration_ns()
+            .map_or(u64::MAX, |length| tx.start_ns.saturating_add(length).saturating_add(grace_ns));
+        Self {
+            tx,
+            give_up_ns,
+            unpaced,
+            pending: Vec::with_capacity(BATCH),
+            partial: 0,
+            partial_stamp_ns: 0,
+            packets: 0,
+            bytes: 0,
+            failed: 0,
+            last_error: None,
+        }
+    }
+
     /// Sends pending packets as datagrams; returns how many the kernel took.
     fn send_datagrams(
         &self,
@@ -393,32 +436,21 @@ impl Running {
         stamp_ns: u64,
         identifier: u16,
     ) -> io::Result<usize> {
-        let id = self.tx.flow.spec().id;
-        let icmp = self.tx.flow.spec().proto == Proto::Icmp;
-        let v6 = self.tx.socket.remote.is_ipv6();
+        let Self { tx, pending, .. } = self;
+        let icmp = (tx.traffic.proto() == Proto::Icmp).then(|| IcmpHead {
+            v6: tx.socket.remote.is_ipv6(),
+            identifier,
+            checksum: tx.socket.raw_v4,
+        });
         let mut packets = [Outgoing { head: &[], body: &[] }; BATCH];
-        for ((packet, head), departure) in packets.iter_mut().zip(heads).zip(&self.pending) {
-            let (front, header) =
-                head.split_first_chunk_mut::<{ icmp::HEADER_LEN }>().expect("a head has 28 bytes");
-            let header = header.first_chunk_mut().expect("a head has 28 bytes");
-            let used = PacketHeader::write(
-                self.tx.handle,
-                departure.seq,
-                stamp_ns,
-                departure.size,
-                header,
-            );
-            let body = self.tx.content.of(id, departure.seq, departure.size as usize - used);
-            if icmp {
-                let over = self.tx.socket.raw_v4.then_some([&header[..used], body]);
-                // Only the low bits of the sequence number fit an echo header.
-                let sequence = (departure.seq & 0xFFFF) as u16;
-                icmp::write_request(front, v6, identifier, sequence, over);
-            }
-            let from = if icmp { 0 } else { icmp::HEADER_LEN };
-            *packet = Outgoing { head: &head[from..icmp::HEADER_LEN + used], body };
+        for ((packet, head), departure) in packets.iter_mut().zip(heads).zip(pending) {
+            let (head, body) = match icmp {
+                None => tx.traffic.datagram(departure, stamp_ns, head),
+                Some(icmp) => tx.traffic.message(departure, stamp_ns, icmp, head),
+            };
+            *packet = Outgoing { head, body };
         }
-        mmsg::send(self.tx.socket.socket.as_fd(), &packets[..self.pending.len()])
+        mmsg::send(self.tx.socket.socket.as_fd(), &packets[..pending.len()])
     }
 
     /// Writes pending packets into a stream; returns how many went in whole.
@@ -427,22 +459,14 @@ impl Running {
         heads: &mut [[u8; HEAD_LEN]; BATCH],
         stamp_ns: u64,
     ) -> io::Result<usize> {
-        const FRAME: usize = FRAME_LEN as usize;
-        let id = self.tx.flow.spec().id;
         let mut slices = [IoSlice::new(&[]); 2 * BATCH];
         for (i, (head, departure)) in heads.iter_mut().zip(&self.pending).enumerate() {
             let started = i == 0 && self.partial > 0;
             let stamp_ns = if started { self.partial_stamp_ns } else { stamp_ns };
-            let (frame, header) = head.split_at_mut(FRAME);
-            frame.copy_from_slice(&departure.size.to_le_bytes());
-            let header = header.first_chunk_mut().expect("a head has 28 bytes");
-            let inner = departure.size - FRAME_LEN;
-            let used =
-                FRAME + PacketHeader::write(self.tx.handle, departure.seq, stamp_ns, inner, header);
-            let body = self.tx.content.of(id, departure.seq, departure.size as usize - used);
+            let (head, body) = self.tx.traffic.framed(departure, stamp_ns, head);
             let skip = if started { self.partial } else { 0 };
-            slices[2 * i] = IoSlice::new(&head[skip.min(used)..used]);
-            slices[2 * i + 1] = IoSlice::new(&body[skip.saturating_sub(used)..]);
+            slices[2 * i] = IoSlice::new(&head[skip.min(head.len())..]);
+            slices[2 * i + 1] = IoSlice::new(&body[skip.saturating_sub(head.len())..]);
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let slices = &slices[..2 * self.pending.len()];
@@ -479,7 +503,7 @@ impl Running {
             }
         }
         if let Some(last) = count.checked_sub(1) {
-            let lateness_ns = (now_ns - self.start_ns).saturating_sub(self.pending[last].due_ns);
+            let lateness_ns = (now_ns - self.tx.start_ns).saturating_sub(self.pending[last].due_ns);
             self.tx.live.sent(count as u64, bytes, lateness_ns);
         }
         self.packets += count as u64;
@@ -489,7 +513,7 @@ impl Running {
 
     /// Decides about an error of the first pending packet.
     fn refuse(&mut self, error: io::Error) -> Refused {
-        let stream = self.tx.flow.spec().proto == Proto::Tcp;
+        let stream = self.tx.traffic.proto() == Proto::Tcp;
         match error.raw_os_error() {
             _ if error.kind() == ErrorKind::WouldBlock => return Refused::Writable,
             Some(libc::EINTR) => return Refused::Again,
@@ -505,7 +529,7 @@ impl Running {
             }
         }
         if self.last_error.is_none() {
-            let flow = self.tx.flow.spec().id;
+            let flow = self.tx.traffic.id();
             tracing::warn!(flow, to = %self.tx.socket.remote, %error, "a packet was refused");
         }
         self.last_error = Some(error);

@@ -40,6 +40,41 @@ fn checksum(pieces: &[&[u8]]) -> u16 {
     !u16::try_from(sum).expect("folded to 16 bits")
 }
 
+/// Bytes in front of a packet of D-ITG: with version 6 its data begins where identifier and sequence
+/// number would be.
+pub(crate) const fn classic_header_len(v6: bool) -> usize {
+    if v6 { 4 } else { HEADER_LEN }
+}
+
+/// Writes type, code and checksum (version 4; the kernel adds that of version 6) of D-ITG's message,
+/// whose first bytes are `front`, header and all, and whose rest is `body`.
+pub(crate) fn write_classic(front: &mut [u8], v6: bool, icmp_type: u8, body: &[u8]) {
+    front[..classic_header_len(v6)].fill(0);
+    front[0] = icmp_type;
+    if !v6 {
+        let sum = checksum(&[front, body]);
+        front[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// D-ITG's packet within what a raw socket delivers: any message but the replies of kernels, or only
+/// these.
+#[allow(dead_code, reason = "the programs of D-ITG follow")]
+pub(crate) fn classic_packet(message: &[u8], v6: bool, replies: bool) -> Option<Found<'_>> {
+    let reply = if v6 { icmp_type::ECHO_REPLY_V6 } else { icmp_type::ECHO_REPLY_V4 };
+    let (ip_len, ttl, tos) = if v6 {
+        (0, 0, 0)
+    } else {
+        (usize::from(*message.first()? & 0x0F) * 4, *message.get(8)?, *message.get(1)?)
+    };
+    let icmp = message.get(ip_len..)?;
+    if (*icmp.first()? == reply) != replies {
+        return None;
+    }
+    let len = classic_header_len(v6);
+    Some(Found { packet: icmp.get(len..)?, ttl, tos, overhead: ip_len + len })
+}
+
 /// ITG's packet within what a raw socket delivers: behind the IPv4 header (version 4 only) and the
 /// ICMP header. `None` when the message is cut short or of another type than asked for.
 pub(crate) fn packet(message: &[u8], with_ip_header: bool, wanted_type: u8) -> Option<Found<'_>> {

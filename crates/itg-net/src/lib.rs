@@ -3,6 +3,8 @@
 //! its reason.
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 
+#[allow(dead_code, reason = "the programs of D-ITG follow")]
+mod classic;
 pub mod clock;
 mod clock_probes;
 mod control;
@@ -24,8 +26,10 @@ mod sender;
 mod socket;
 
 mod sys;
+mod traffic;
 mod window;
 
+pub use classic::{ClassicContent, ClassicPlace, ClassicTarget};
 pub use live::{FlowLive, FlowReading};
 pub use log::{
     Forwarded, LOG_PORT, Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, OnFull,

@@ -31,6 +31,7 @@ use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use crate::pacing::{Level, PacingOptions, Prepared};
 use crate::rx::{Command, RxFlow, RxHandle};
 use crate::socket::{self, DataSocket};
+use crate::traffic::Traffic;
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
@@ -511,9 +512,8 @@ impl Run {
                 }));
             }
             flows.push(TxFlow {
-                flow: flow.flow.clone(),
-                handle: opened.handle,
-                content: Arc::clone(&flow.content),
+                traffic: Traffic::itg(flow.flow.clone(), opened.handle, Arc::clone(&flow.content)),
+                start_ns: epoch_ns + flow.flow.spec().start_ns,
                 socket,
                 log_index: log_index(place),
                 live: Arc::clone(&flow.live),
@@ -521,7 +521,7 @@ impl Run {
             });
         }
         let places: Vec<usize> =
-            flows.iter().map(|flow| self.place_of[&flow.flow.spec().id]).collect();
+            flows.iter().map(|flow| self.place_of[&flow.traffic.id()]).collect();
         let log = self.log.as_ref().map(Log::producer);
         let pacing = self.job.pacing.take();
         let pacing =
@@ -529,7 +529,7 @@ impl Run {
         let stop = Arc::clone(&self.stop_signal);
         let sent = self.sent.clone();
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
-            Engine::new(flows, epoch_ns, pacing, log, stop, |mut end| {
+            Engine::new(flows, None, pacing, log, stop, |mut end| {
                 end.index = places[end.index];
                 // The run outlives its sending thread.
                 drop(sent.send(end));

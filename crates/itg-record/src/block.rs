@@ -90,6 +90,11 @@ impl BlockBuf {
         &self.words.as_bytes()[HEADER_LEN..self.used]
     }
 
+    /// The records in it.
+    pub fn iter(&self) -> impl Iterator<Item = Record> + '_ {
+        self.records().as_chunks::<RECORD_LEN>().0.iter().map(Record::of)
+    }
+
     /// Whether there are no records in it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

@@ -199,6 +199,12 @@ impl Record {
         Self { kind: Kind::Echoed, ..received }
     }
 
+    /// The record that was put into these bytes.
+    pub(crate) fn of(bytes: &[u8; RECORD_LEN]) -> Self {
+        let raw: &RawRecord = zerocopy::transmute_ref!(bytes);
+        raw.record()
+    }
+
     /// The record as it lies in a block.
     #[inline]
     pub(crate) const fn raw(&self) -> RawRecord {

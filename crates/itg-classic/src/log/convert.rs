@@ -24,6 +24,10 @@ const BLOCK_RECORDS: usize = 4096;
 /// Records that are looked at to tell a log of D-ITG from something else.
 const LOOKED_AT: usize = 16;
 
+/// The notice of flows whose packets carry no numbers (`-p 2`).
+pub const UNNUMBERED: &str =
+    "packets carry no numbers: they are numbered as they come, loss is unseen";
+
 /// Whether `bytes` are a log of D-ITG, as far as that can be told: whole records at the start, with
 /// times of day, ports and addresses.
 #[must_use]
@@ -168,9 +172,7 @@ fn describe(key: &FlowKey, flow: &Flow, shared: bool) -> FlowInfo {
             .to_owned(),
     ];
     if !flow.numbered {
-        notices.push(
-            "packets carry no numbers: they are numbered as they come, loss is unseen".to_owned(),
-        );
+        notices.push(UNNUMBERED.to_owned());
     }
     // Laws that are not known: no plan is computed from them.
     let unknown = |unit| Law::Empirical { name: "D-ITG".to_owned(), unit, table: None };

@@ -8,7 +8,7 @@
 mod convert;
 mod text;
 
-pub use convert::{MIDNIGHT_NS, Packet, is_log, to_itg};
+pub use convert::{MIDNIGHT_NS, Packet, UNNUMBERED, is_log, to_itg};
 pub use text::{TextError, TextLog};
 
 /// Bytes of a record, in a file and in transit.

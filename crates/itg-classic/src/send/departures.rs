@@ -5,7 +5,7 @@
 //! the OFF period and the next ON period. Times are absolute, so that being late moves nothing; D-ITG
 //! waits anew after every packet and loses what it overslept.
 
-use super::flow::{FlowArgs, SIZE_MAX, Source};
+use super::flow::{FlowArgs, SIZE_MAX, Source, Transport};
 use super::law::Law;
 use super::spec::SpecError;
 use crate::random::{Generator, Sampler};
@@ -33,6 +33,9 @@ pub struct Departures {
     limit_ns: Option<u64>,
     packets_left: Option<u64>,
     bytes_left: Option<u64>,
+    /// Bytes in front of each packet that count towards the limit of bytes.
+    counted_head: u32,
+    taken: u64,
 }
 
 /// Draws for a gap without end before it is taken for a day: Poisson numbers that are 0 again and
@@ -62,10 +65,18 @@ impl Departures {
             limit_ns: flow.limit_ms().map(|ms| u64::from(ms) * 1_000_000),
             packets_left: flow.packets.map(u64::from),
             bytes_left: flow.kibibytes.map(|k| u64::from(k) * 1024),
+            counted_head: if matches!(flow.transport, Transport::Icmp { .. }) { 8 } else { 0 },
+            taken: 0,
         };
         departures.next.size = departures.draw_size();
         departures.on_ns = departures.draw_on();
         Ok(departures)
+    }
+
+    /// Packets taken so far.
+    #[must_use]
+    pub const fn taken(&self) -> u64 {
+        self.taken
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -125,7 +136,9 @@ impl Iterator for Departures {
             return None;
         }
         self.packets_left = self.packets_left.map(|left| left - 1);
-        self.bytes_left = self.bytes_left.map(|left| left.saturating_sub(u64::from(packet.size)));
+        let counted = u64::from(packet.size + self.counted_head);
+        self.bytes_left = self.bytes_left.map(|left| left.saturating_sub(counted));
+        self.taken += 1;
         self.advance();
         Some(packet)
     }

@@ -259,6 +259,16 @@ impl FlowArgs {
         self.min_size + if stream && header { 4 } else { 0 }
     }
 
+    /// Whether all gaps are 0 or less: packets leave as fast as they can.
+    #[must_use]
+    pub fn has_no_gaps(&self) -> bool {
+        match &self.idt {
+            Source::Law(Law::Constant(ms)) => *ms <= 0.0,
+            Source::Law(Law::Normal { mean, sd }) => *sd == 0.0 && *mean <= 0.0,
+            _ => false,
+        }
+    }
+
     /// Milliseconds after which the flow ends, if it ends by time.
     #[must_use]
     pub const fn limit_ms(&self) -> Option<u32> {

@@ -33,10 +33,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl PacketHeader {
-    /// Writes the header to the front of `packet`, whose length is the packet's. A packet too short
-    /// for it keeps as many of its bytes as fit.
-    pub fn write(&self, kind: HeaderKind, stream: bool, packet: &mut [u8]) {
-        let size = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+    /// Writes the header of a packet of `size` bytes to the front of `out`; returns its length. Where
+    /// `out` is too short, as many of its bytes as fit.
+    pub fn put(&self, kind: HeaderKind, stream: bool, size: u32, out: &mut [u8]) -> usize {
         let Self { flow, seq, seconds, micros } = *self;
         let words: &[u32] = match (kind, stream) {
             (HeaderKind::Standard, false) => &[flow, seq, seconds, micros],
@@ -45,9 +44,16 @@ impl PacketHeader {
             (HeaderKind::Short, true) => &[flow, seq, size],
             (HeaderKind::None, _) => &[],
         };
-        for (place, word) in packet.chunks_mut(4).zip(words) {
+        for (place, word) in out.chunks_mut(4).zip(words) {
             place.copy_from_slice(&word.to_be_bytes()[..place.len()]);
         }
+        out.len().min(4 * words.len())
+    }
+
+    /// Writes the header to the front of `packet`, whose length is the packet's.
+    pub fn write(&self, kind: HeaderKind, stream: bool, packet: &mut [u8]) {
+        let size = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        self.put(kind, stream, size, packet);
     }
 
     /// Reads the header of a datagram; `None` when it is too short, or has none.

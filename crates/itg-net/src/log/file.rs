@@ -11,6 +11,15 @@ use itg_record::{BlockBuf, LogBuilder, LogInfo, Note};
 use super::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, Throttle, fail, give};
 use crate::clock;
 
+/// What can be done about a file that takes no more.
+pub(crate) fn write_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => "; free some space or log to another disk",
+        Some(libc::EFBIG) => "; the file size limit is reached",
+        _ => "",
+    }
+}
+
 pub(super) struct Writer {
     pub(super) file: File,
     pub(super) path: PathBuf,
@@ -127,11 +136,7 @@ impl Writer {
             *good += bytes.len() as u64;
             return Ok(());
         };
-        let hint = match error.raw_os_error() {
-            Some(libc::ENOSPC) => "; free some space or log to another disk",
-            Some(libc::EFBIG) => "; the file size limit is reached",
-            _ => "",
-        };
+        let hint = write_hint(&error);
         let cut = file.set_len(*good).and_then(|()| file.seek(io::SeekFrom::Start(*good)));
         let kept = match cut {
             Ok(_) => "what was written before stays good",

@@ -15,7 +15,7 @@ pub(crate) const BLOCK_BIT: u32 = 1 << 31;
 pub(super) const NET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the threads of a connection tell the writer; the number names the connection.
-pub(super) enum NetEvent {
+pub(crate) enum NetEvent {
     Connected(u64, TcpStream),
     Heard(u64, Result<LogMessage, LogCodecError>),
     Lost(u64, String),

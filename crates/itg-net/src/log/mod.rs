@@ -33,6 +33,7 @@ use itg_core::units::format_duration_ns;
 use itg_record::{BlockBuf, LogInfo, Note, RECORD_LEN, Record};
 use itg_session::logs::Transport;
 
+pub(crate) use self::file::write_hint;
 pub use self::forward::{Forwarded, forward};
 pub(crate) use self::link::BLOCK_BIT;
 use self::link::NetEvent;
@@ -42,6 +43,7 @@ pub(crate) use self::spool::unhex;
 pub(crate) use self::target::prove;
 pub use self::target::{LOG_PORT, LogServerTarget, LogUrl};
 pub(crate) use self::throttle::Throttle;
+use crate::classic::{self, ClassicTarget};
 use crate::clock;
 
 /// Between two notes on the clocks: 1 s.
@@ -108,7 +110,8 @@ impl LogLimits {
     }
 }
 
-enum Job {
+/// What the writer is asked to do.
+pub(crate) enum Job {
     Records(BlockBuf, SyncSender<BlockBuf>),
     /// So many records were left out: they use up a block number.
     LeftOut(u32),
@@ -128,6 +131,8 @@ pub enum LogTarget {
     File(PathBuf),
     /// A log server.
     Server(Box<LogServerTarget>),
+    /// A log in D-ITG's form.
+    Classic(Box<ClassicTarget>),
 }
 
 /// What became of a log.
@@ -167,8 +172,9 @@ impl fmt::Display for LogOutcome {
     }
 }
 
+/// What all threads of a log count.
 #[derive(Debug, Default)]
-struct Shared {
+pub(crate) struct Shared {
     lost_records: AtomicU64,
     left_out_records: AtomicU64,
     stalls: AtomicU64,
@@ -185,7 +191,7 @@ impl Shared {
         self.lost_records.load(Ordering::Relaxed)
     }
 
-    fn lose(&self, records: u64) {
+    pub(crate) fn lose(&self, records: u64) {
         self.lost_records.fetch_add(records, Ordering::Relaxed);
     }
 
@@ -194,7 +200,7 @@ impl Shared {
     }
 
     /// What became of the log at `place`, with what its producers counted.
-    fn outcome(&self, place: String, records: u64) -> LogOutcome {
+    pub(crate) fn outcome(&self, place: String, records: u64) -> LogOutcome {
         LogOutcome {
             place,
             records,
@@ -206,14 +212,14 @@ impl Shared {
         }
     }
 
-    fn answer(&self, asked: &SyncSender<u64>) {
+    pub(crate) fn answer(&self, asked: &SyncSender<u64>) {
         // Who asked may have gone.
         asked.try_send(self.lost()).unwrap_or_default();
     }
 }
 
 /// Gives an empty block back; when its producer is gone nobody needs it.
-fn give(mut block: BlockBuf, to: &SyncSender<BlockBuf>) {
+pub(crate) fn give(mut block: BlockBuf, to: &SyncSender<BlockBuf>) {
     block.clear();
     drop(to.try_send(block));
 }
@@ -239,6 +245,9 @@ impl Log {
         let limits = match target {
             LogTarget::File(_) => limits,
             LogTarget::Server(server) => server.limits(limits),
+            LogTarget::Classic(classic) => {
+                LogLimits { block_records: classic.block_records(), ..limits }
+            }
         };
         let stored = match target {
             LogTarget::Server(server) if server.transport == Transport::Udp => {
@@ -259,6 +268,10 @@ impl Log {
                 )?;
                 let place = path.display().to_string();
                 (place, thread.spawn(move || writer.run(&queue))?)
+            }
+            LogTarget::Classic(classic) => {
+                let writer = classic::Writer::create(classic, &shared)?;
+                (classic.to_string(), thread.spawn(move || writer.run(&queue))?)
             }
             LogTarget::Server(server) => {
                 let (ready, registered) = mpsc::sync_channel(1);
@@ -471,7 +484,7 @@ impl Drop for Producer {
 }
 
 /// In words, that producers left records out, if they did.
-fn left_out(shared: &Shared) -> Option<String> {
+pub(crate) fn left_out(shared: &Shared) -> Option<String> {
     let records = shared.left_out();
     (records > 0).then(|| {
         format!(
@@ -480,7 +493,8 @@ fn left_out(shared: &Shared) -> Option<String> {
     })
 }
 
-fn fail(shared: &Shared, why: String) {
+/// Notes the first failure of a log.
+pub(crate) fn fail(shared: &Shared, why: String) {
     let mut error = shared.error.lock().unwrap_or_else(PoisonError::into_inner);
     if error.is_none() {
         tracing::error!("{why}");

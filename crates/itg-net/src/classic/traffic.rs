@@ -1,0 +1,193 @@
+//! The packets of a flow of D-ITG for the sending thread.
+
+use std::sync::Arc;
+
+use itg_classic::send::{Departures, FlowArgs, HeaderKind, SIZE_MAX, SpecError, Transport};
+use itg_classic::wire::{PacketHeader, header_len};
+use itg_core::flow::Proto;
+use itg_core::schedule::Departure;
+
+use super::time_of_day;
+
+/// Packets whose place in the content is remembered: more than wait in the sending thread.
+const PLACES: usize = 128;
+
+/// What the packets of a flow carry behind their header.
+#[derive(Clone, Debug)]
+pub struct ClassicContent {
+    /// At least as long as the largest packet; of a file, followed by so many zeros.
+    bytes: Arc<[u8]>,
+    /// Bytes of the file; 0 when every packet carries the same.
+    file_len: usize,
+}
+
+impl ClassicContent {
+    /// The same bytes in every packet. D-ITG draws values 0 to 254 from the seconds of the clock; these
+    /// are drawn from `seed`.
+    #[must_use]
+    pub fn random(seed: u64) -> Self {
+        // splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = state;
+            z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+            ((z ^ z >> 31) % 255) as u8
+        };
+        Self { bytes: (0..SIZE_MAX).map(|_| next()).collect(), file_len: 0 }
+    }
+
+    /// Consecutive pieces of a file; what does not fill a packet any more is followed by zeros, and the
+    /// next packet begins at the beginning.
+    #[must_use]
+    pub fn file(mut bytes: Vec<u8>) -> Self {
+        let file_len = bytes.len();
+        bytes.resize(file_len + SIZE_MAX as usize, 0);
+        Self { bytes: bytes.into(), file_len }
+    }
+}
+
+/// The state of a flow's packets.
+#[derive(Debug)]
+pub(crate) struct ClassicTraffic {
+    id: u32,
+    proto: Proto,
+    icmp_type: u8,
+    kind: HeaderKind,
+    duration_ns: Option<u64>,
+    keep_rate: bool,
+    unpaced: bool,
+    departures: Departures,
+    next: Option<Departure>,
+    /// Without a kept rate: how late the packets so far were together.
+    shift_ns: u64,
+    content: ClassicContent,
+    /// Where the next packet's piece of the file begins.
+    at: usize,
+    places: [usize; PLACES],
+}
+
+impl ClassicTraffic {
+    /// The packets of a flow, with the draws of `seed`.
+    pub(crate) fn new(
+        flow: &FlowArgs,
+        seed: f64,
+        content: ClassicContent,
+    ) -> Result<Self, SpecError> {
+        let departures = Departures::new(flow, seed)?;
+        let (proto, icmp_type) = match flow.transport {
+            Transport::Udp => (Proto::Udp, 0),
+            Transport::Tcp => (Proto::Tcp, 0),
+            Transport::Icmp { kind } => (Proto::Icmp, kind),
+            Transport::Sctp { .. } => (Proto::Sctp, 0),
+            Transport::Dccp => (Proto::Dccp, 0),
+        };
+        let mut traffic = Self {
+            id: flow.id,
+            proto,
+            icmp_type,
+            kind: flow.header,
+            duration_ns: flow.limit_ms().map(|ms| u64::from(ms) * 1_000_000),
+            keep_rate: flow.keep_rate,
+            unpaced: flow.has_no_gaps(),
+            departures,
+            next: None,
+            shift_ns: 0,
+            content,
+            at: 0,
+            places: [0; PLACES],
+        };
+        traffic.advance(0);
+        Ok(traffic)
+    }
+
+    fn advance(&mut self, seq: u64) {
+        let next = self.departures.next();
+        self.next = next.map(|packet| Departure { seq, due_ns: packet.due_ns, size: packet.size });
+    }
+
+    pub(crate) const fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) const fn proto(&self) -> Proto {
+        self.proto
+    }
+
+    pub(crate) const fn icmp_type(&self) -> u8 {
+        self.icmp_type
+    }
+
+    pub(crate) const fn duration_ns(&self) -> Option<u64> {
+        self.duration_ns
+    }
+
+    pub(crate) const fn unpaced(&self) -> bool {
+        self.unpaced
+    }
+
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.next.map(|next| next.due_ns + self.shift_ns)
+    }
+
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next.map_or_else(|| self.departures.taken(), |next| next.seq)
+    }
+
+    /// See [`crate::traffic::Traffic::take`].
+    pub(crate) fn take(&mut self, now_ns: u64) -> Option<Departure> {
+        let mut packet = self.next?;
+        packet.due_ns += self.shift_ns;
+        // A flow that makes up for nothing may come to its end before its last packets.
+        if packet.due_ns > 0 && self.duration_ns.is_some_and(|length| packet.due_ns >= length) {
+            self.next = None;
+            return None;
+        }
+        if packet.due_ns > now_ns {
+            return None;
+        }
+        if !self.keep_rate {
+            self.shift_ns += now_ns - packet.due_ns;
+        }
+        if self.content.file_len > 0 {
+            self.place(&packet);
+        }
+        self.advance(packet.seq + 1);
+        Some(packet)
+    }
+
+    /// Gives a packet its piece of the file.
+    fn place(&mut self, packet: &Departure) {
+        let wanted = packet.size as usize - self.header_len().min(packet.size as usize);
+        self.places[place_of(packet)] = self.at;
+        let left = self.content.file_len - self.at;
+        self.at = if wanted >= left { 0 } else { self.at + wanted };
+    }
+
+    fn header_len(&self) -> usize {
+        header_len(self.kind, self.proto == Proto::Tcp)
+    }
+
+    /// Writes the header of a packet that is sent at `stamp_ns` (Unix time); returns its length.
+    pub(crate) fn header(&self, packet: &Departure, stamp_ns: u64, out: &mut [u8]) -> usize {
+        let (seconds, micros) = time_of_day(stamp_ns);
+        #[expect(clippy::cast_possible_truncation, reason = "numbers wrap there")]
+        // They count from 1.
+        let seq = (packet.seq as u32).wrapping_add(1);
+        let header = PacketHeader { flow: self.id, seq, seconds, micros };
+        header.put(self.kind, self.proto == Proto::Tcp, packet.size, out)
+    }
+
+    /// What a packet carries behind a header of `used` bytes.
+    pub(crate) fn carried(&self, packet: &Departure, used: usize) -> &[u8] {
+        let len = (packet.size as usize).saturating_sub(used);
+        let at = if self.content.file_len > 0 { self.places[place_of(packet)] } else { 0 };
+        &self.content.bytes[at..at + len]
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "less than 128")]
+const fn place_of(packet: &Departure) -> usize {
+    (packet.seq % PLACES as u64) as usize
+}
