@@ -6,10 +6,17 @@
 //! | `roster` | sets of members as runs of slots, and changes of them |
 //! | `member` | members, views, the order of succession |
 //! | `radix` | home positions and the tree of a view |
+//! | `membership` | how views come about |
+//! | `model` | how long that should take |
+//! | `check` | what must hold, whatever happens |
 //!
 //! Everything is a state machine: input and time in, actions out ([`itg_process::Machine`]).
 
+pub mod check;
+mod codec;
 mod member;
+pub mod membership;
+pub mod model;
 pub mod radix;
 mod roster;
 

@@ -166,8 +166,19 @@ impl View {
     /// succession; under [`RootPolicy::Lowest`] it is the lowest slot.
     #[must_use]
     pub fn next(&self, change: &ViewChange, root: Option<Member>) -> Option<Self> {
-        let no = self.0.no + 1;
-        let roster = self.0.roster.with(&change.changes, no);
+        self.at_no(self.0.no + 1, &change.changes, change.shape, root)
+    }
+
+    /// As [`View::next`], with a number of its own above the present one.
+    #[must_use]
+    pub fn at_no(
+        &self,
+        no: u64,
+        changes: &Changes,
+        shape: Option<Shape>,
+        root: Option<Member>,
+    ) -> Option<Self> {
+        let roster = self.0.roster.with(changes, no);
         let stays = |member: &Member| roster.contains(*member);
         let root = match self.0.rules.root_policy {
             RootPolicy::Oldest => [root, Some(self.0.root)].into_iter().flatten().find(stays),
@@ -175,7 +186,7 @@ impl View {
         };
         let root = root.or_else(|| succession(&roster, self.0.rules.root_policy).next())?;
         let (rules, core) = (self.0.rules, core(&roster, self.0.rules));
-        let shape = change.shape.unwrap_or(self.0.shape);
+        let shape = shape.unwrap_or(self.0.shape);
         let lineage = self.0.lineage;
         Some(Content { lineage, no, roster, root, shape, rules, core, digest: 0 }.sealed())
     }

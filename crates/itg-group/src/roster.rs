@@ -239,6 +239,12 @@ impl Roster {
         Self { runs: joined }
     }
 
+    /// Those who entered before view `no`.
+    #[must_use]
+    pub fn before(&self, no: u64) -> Self {
+        Self { runs: self.runs.iter().copied().filter(|run| run.entered < no).collect() }
+    }
+
     /// Whether runs that came from outside are sound, sorted and disjoint.
     #[must_use]
     pub fn is_sound(&self) -> bool {

@@ -1,0 +1,164 @@
+//! Groups in virtual time, under the oracles of `itg_group::check`.
+#![allow(dead_code, reason = "not every test uses everything")]
+#![allow(unreachable_pub, reason = "a module of each test")]
+#![allow(clippy::print_stdout, reason = "what led to a failure")]
+
+use std::sync::{Arc, Mutex};
+
+use itg_core::seed::RunSeed;
+use itg_group::check::Views;
+use itg_group::{Member, Rules, View, membership};
+use itg_process::{Config, Event, Injected, MS, Registry, Slot};
+use itg_sim::{Checker, Exit, Fault, Observation, Seen, World};
+
+/// The oracle of views, as a checker of the simulator. It also demands agreement in the end.
+pub struct Watch(pub Arc<Mutex<Views>>);
+
+impl Checker for Watch {
+    fn name(&self) -> &'static str {
+        "views"
+    }
+
+    fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        let mut views = self.0.lock().expect("one thread");
+        match seen.what {
+            Seen::Event(event) => return views.see(seen.slot, event),
+            Seen::Started(incarnation) => views.started(seen.slot, incarnation),
+            Seen::Crashed | Seen::Stopped(_) => views.gone(seen.slot),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn converged(&self) -> bool {
+        self.0.lock().expect("one thread").agreed().is_ok()
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        self.0.lock().expect("one thread").agreed().map(drop)
+    }
+}
+
+/// Processes of one stack on one network.
+pub struct Group {
+    pub world: World,
+    pub views: Arc<Mutex<Views>>,
+    /// The layer that takes suspicions.
+    pub layer: &'static str,
+    pub seed: u64,
+}
+
+pub const FIXED: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
+
+/// Mode P: `n` processes, parameters of the layer, a network.
+pub fn paper(n: u32, params: &str, network: &str, seed: u64) -> Group {
+    let params = if params.is_empty() { String::new() } else { format!(", {params}") };
+    let layers = format!("{{ layer = \"membership-paper\"{params} }}");
+    group(n, &layers, network, seed, "membership-paper", &membership::layers(Registry::new()))
+}
+
+/// `n` processes of these layers.
+pub fn group(
+    n: u32,
+    layers: &str,
+    network: &str,
+    seed: u64,
+    layer: &'static str,
+    registry: &Registry,
+) -> Group {
+    let text = format!(
+        "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\nlayers = [{layers}]\n"
+    );
+    let config = Config::parse(&text, "test.toml").expect("well written");
+    let mut world = World::new(&config, registry, RunSeed(seed)).expect("known layers");
+    let find = |key: &str| {
+        let at = layers.split(&format!("{key} =")).nth(1)?;
+        at.trim_start().split([',', ' ', '}']).next()?.parse::<u32>().ok()
+    };
+    let usual = Rules::default();
+    let rules = Rules {
+        arity: find("arity").map_or(usual.arity, |a| a.try_into().expect("an arity")),
+        core: find("core").map_or(usual.core, |c| c.try_into().expect("small")),
+        root_policy: if layers.contains("\"lowest\"") {
+            itg_group::RootPolicy::Lowest
+        } else {
+            itg_group::RootPolicy::Oldest
+        },
+    };
+    let first = View::first(find("members").unwrap_or(n), rules);
+    let views = Arc::new(Mutex::new(Views::new(first)));
+    world.check(Watch(Arc::clone(&views)));
+    world.keep_events();
+    Group { world, views, layer, seed }
+}
+
+impl Group {
+    pub fn crash(&mut self, at: u64, slot: u32) {
+        self.world.fault_at(at, Fault::Crash(Slot(slot)));
+    }
+
+    pub fn recover(&mut self, at: u64, slot: u32) {
+        self.world.fault_at(at, Fault::Recover(Slot(slot)));
+    }
+
+    pub fn suspect(&mut self, at: u64, detector: u32, suspect: u32) {
+        let what = Injected::Suspect(Slot(suspect));
+        self.world.fault_at(at, Fault::Inject(Slot(detector), self.layer, what));
+    }
+
+    /// Runs to this time and demands that everything holds and all agree.
+    #[track_caller]
+    pub fn settle(&mut self, until: u64) -> View {
+        self.run(until);
+        let violation = self.world.finish().map(ToString::to_string);
+        if violation.is_some() {
+            let events = self.events();
+            for (at, slot, event) in &events[events.len().saturating_sub(80)..] {
+                println!("{at} process {slot}: {} {:?}", event.name, event.values);
+            }
+        }
+        assert_eq!(violation, None, "at {} ns, seed {}", self.world.now(), self.seed);
+        self.view()
+    }
+
+    #[track_caller]
+    pub fn run(&mut self, until: u64) {
+        let exit = self.world.run(until);
+        assert_ne!(exit, Exit::Violated, "{:?}", self.world.violation());
+    }
+
+    pub fn view(&self) -> View {
+        self.views.lock().expect("one thread").agreed().expect("agreement").clone()
+    }
+
+    pub fn changes(&self) -> u64 {
+        self.views.lock().expect("one thread").changes()
+    }
+
+    /// Runs up to the event of this number; whether there was one.
+    pub fn run_to_event(&mut self, number: u64, until: u64) -> bool {
+        self.world.run_while(until, |world| world.counts().events < number);
+        self.world.counts().events >= number
+    }
+
+    pub fn events(&mut self) -> Vec<(u64, Slot, Event)> {
+        self.world.take_events()
+    }
+
+    /// Times and values of the events of this name.
+    pub fn named(&mut self, name: &str) -> Vec<(u64, u32, [u64; 3])> {
+        let events = self.events();
+        let mine = events.iter().filter(|(_, _, event)| event.name == name);
+        mine.map(|(at, slot, event)| (*at, slot.0, event.values)).collect()
+    }
+}
+
+pub fn slots(view: &View) -> Vec<u32> {
+    view.slots().map(|slot| slot.0).collect()
+}
+
+pub const fn member(slot: u32, incarnation: u64) -> Member {
+    Member::new(Slot(slot), incarnation)
+}
+
+pub const MILLI: u64 = MS;
