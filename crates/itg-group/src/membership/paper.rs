@@ -285,11 +285,13 @@ impl Paper {
                     out.push(Action::CancelTimer(Timer::Join));
                     out.push(Action::Log("welcomed", [view.no(), self.me.incarnation, 0]));
                     Self::send(from, Say::Joined { no: view.no() }, out);
-                    self.take(now, view, out);
+                    self.whole(now, view, out);
                 }
             }
             Say::Down(down) if down.changes.added().all(|member| member != self.me) => {
                 // This process is a member and has not been told: it asks for the whole view.
+                out.push(Action::Sometimes("a view comes before the welcome"));
+                self.wanted = Some((from, down));
                 Self::send(from, Say::Pull, out);
             }
             Say::Excluded { member, .. } if member == self.me => self.excluded(out),
@@ -676,12 +678,17 @@ impl Paper {
         if !view.contains(self.me) {
             return self.excluded(out);
         }
-        match self.wanted.take() {
-            Some((from, down)) if down.digest == view.digest() => {
+        self.whole(now, view, out);
+    }
+
+    /// A view that came as a whole, as an attempt under way or to be installed at once.
+    fn whole(&mut self, now: Time, view: View, out: &mut Out) {
+        match self.wanted.take_if(|(_, down)| down.digest == view.digest()) {
+            Some((from, down)) => {
                 self.base = view.clone();
                 self.compute(now, from, Down { changes: Changes::default(), ..down }, view, out);
             }
-            _ => self.take(now, view, out),
+            None => self.take(now, view, out),
         }
     }
 

@@ -113,6 +113,8 @@ impl Group {
         let violation = self.world.finish().map(ToString::to_string);
         if violation.is_some() {
             let events = self.events();
+            let views = |event: &Event| event.name == "view";
+            let events: Vec<_> = events.iter().filter(|(_, _, event)| !views(event)).collect();
             for (at, slot, event) in &events[events.len().saturating_sub(80)..] {
                 println!("{at} process {slot}: {} {:?}", event.name, event.values);
             }
