@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Simulated flows write the records that real ones write.
     ("itg-sim", &["itg-core", "itg-process", "itg-record"]),
     ("itg-classic", &["itg-core", "itg-record", "itg-stats", "itg-session"]),
-    ("itg-net", &["itg-classic", "itg-core", "itg-record", "itg-session"]),
+    ("itg-net", &["itg-classic", "itg-core", "itg-process", "itg-record", "itg-session"]),
     ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session"]),
 ];
 /// Packages that build programs: they may import any crate, and nothing imports them.

@@ -19,6 +19,7 @@ mod logserver;
 pub mod mmsg;
 pub mod pacing;
 pub mod probe;
+pub mod processes;
 
 mod receiver;
 mod rx;

@@ -46,7 +46,7 @@ impl SocketError {
         Self { what: what.into(), why: why.into() }
     }
 
-    fn io(what: String, error: &io::Error) -> Self {
+    pub(crate) fn io(what: String, error: &io::Error) -> Self {
         let hint = match error.raw_os_error() {
             Some(libc::EADDRINUSE) => ": another program uses it; choose another port",
             Some(libc::EADDRNOTAVAIL) => ": no interface of this host has that address",

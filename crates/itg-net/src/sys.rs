@@ -98,6 +98,30 @@ pub(crate) fn set_fifo(on: bool) -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// Reads from a stream socket into the spare room of a buffer; 0 is the end of the stream.
+pub(crate) fn receive(
+    socket: &socket2::Socket,
+    into: &mut bytes::BytesMut,
+) -> std::io::Result<usize> {
+    let got = socket.recv(into.spare_capacity_mut())?;
+    let len = into.len() + got;
+    // SAFETY: the kernel has written the first `got` bytes of the spare room.
+    unsafe { into.set_len(len) };
+    Ok(got)
+}
+
+/// Reads a datagram into the spare room of a buffer; its sender.
+pub(crate) fn receive_from(
+    socket: &socket2::Socket,
+    into: &mut bytes::BytesMut,
+) -> std::io::Result<Option<std::net::SocketAddr>> {
+    let (got, source) = socket.recv_from(into.spare_capacity_mut())?;
+    let len = into.len() + got;
+    // SAFETY: the kernel has written the first `got` bytes of the spare room.
+    unsafe { into.set_len(len) };
+    Ok(source.as_socket())
+}
+
 /// Reads from a connection, with the kernel's stamp of the last bytes read (Unix nanoseconds) where it has
 /// one. The stamp is never earlier than those bytes: of joined segments the kernel keeps the last one's.
 pub(crate) fn read_stamped(

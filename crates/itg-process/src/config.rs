@@ -166,6 +166,14 @@ impl Config {
         })
     }
 
+    /// Makes all networks ones of this kind; parameters of the kinds that they were go.
+    pub fn set_networks(&mut self, kind: &str) {
+        for network in &mut self.networks {
+            network.params = Params::empty(format!("network `{}`", network.name));
+            kind.clone_into(&mut network.kind);
+        }
+    }
+
     /// The layers of a process, from the lowest.
     ///
     /// # Errors

@@ -59,10 +59,11 @@ pub struct Frame {
     pub view: u64,
 }
 
-/// Appends the frame of a message.
-pub fn encode(message: &Message, incarnation: u64, view: u64, out: &mut BytesMut) {
-    let start = out.len();
-    out.reserve(HEADER_LEN + message.body.len());
+/// What stands before the body of a message in its frame.
+#[must_use]
+pub fn head(message: &Message, incarnation: u64, view: u64) -> [u8; HEADER_LEN] {
+    let mut head = [0; HEADER_LEN];
+    let mut out = &mut head[..];
     let len = HEADER_LEN - PREFIX + message.body.len();
     out.put_u32_le(u32::try_from(len).unwrap_or(u32::MAX));
     out.put_u32_le(0);
@@ -73,9 +74,31 @@ pub fn encode(message: &Message, incarnation: u64, view: u64, out: &mut BytesMut
     out.put_u64_le(incarnation);
     out.put_u64_le(view);
     out.put_u32_le(message.ty);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&head[PREFIX..]), &message.body);
+    head[4..PREFIX].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+/// Appends the frame of a message.
+pub fn encode(message: &Message, incarnation: u64, view: u64, out: &mut BytesMut) {
+    out.reserve(HEADER_LEN + message.body.len());
+    out.put_slice(&head(message, incarnation, view));
     out.put_slice(&message.body);
-    let crc = crc32c::crc32c(&out[start + PREFIX..]);
-    out[start + 4..start + PREFIX].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// How many bytes the first frame of a stream takes; `None` before its length is there.
+///
+/// # Errors
+/// A length that no frame has.
+pub fn extent(bytes: &[u8], max_body: usize) -> Result<Option<usize>, FrameError> {
+    let Some(len) = bytes.first_chunk().map(|len| u32::from_le_bytes(*len)) else {
+        return Ok(None);
+    };
+    let rest = len as usize;
+    if rest < HEADER_LEN - PREFIX || rest > HEADER_LEN - PREFIX + max_body {
+        return Err(FrameError::Length(len));
+    }
+    Ok(Some(PREFIX + rest))
 }
 
 /// The first frame of a stream of bytes for process `me` and how many bytes it takes; `None` when
@@ -92,12 +115,8 @@ pub fn decode(
         let word: Option<&[u8; 4]> = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
         word.map(|word| u32::from_le_bytes(*word))
     };
-    let Some(len) = word(0) else { return Ok(None) };
-    let rest = len as usize;
-    if rest < HEADER_LEN - PREFIX || rest > HEADER_LEN - PREFIX + max_body {
-        return Err(FrameError::Length(len));
-    }
-    let (Some(want), Some(content)) = (word(4), bytes.get(PREFIX..PREFIX + rest)) else {
+    let Some(extent) = extent(bytes, max_body)? else { return Ok(None) };
+    let (Some(want), Some(content)) = (word(4), bytes.get(PREFIX..extent)) else {
         return Ok(None);
     };
     let got = crc32c::crc32c(content);
@@ -116,10 +135,10 @@ pub fn decode(
         dst: Dest::One(me),
         net: NetId(content[1]),
         ty: word(32).unwrap_or(0),
-        body: bytes.slice(HEADER_LEN..PREFIX + rest),
+        body: bytes.slice(HEADER_LEN..extent),
     };
     let frame = Frame { message, incarnation: wide(16), view: wide(24) };
-    Ok(Some((frame, PREFIX + rest)))
+    Ok(Some((frame, extent)))
 }
 
 #[cfg(test)]

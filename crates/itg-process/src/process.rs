@@ -165,6 +165,12 @@ impl Process {
         self.core.incarnation
     }
 
+    /// Number of its view; 0 before a membership layer sets one.
+    #[must_use]
+    pub const fn view_number(&self) -> u64 {
+        self.core.view_no
+    }
+
     /// What it has counted.
     #[must_use]
     pub const fn counters(&self) -> Counters {
@@ -284,6 +290,12 @@ impl Process {
     /// The next thing that the driver has to do, in order.
     pub fn poll(&mut self) -> Option<Output> {
         self.core.out.pop_front()
+    }
+
+    /// Whether [`Process::poll`] has something to hand out.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.core.out.is_empty()
     }
 
     /// Runs calls until none is left.

@@ -43,6 +43,8 @@ pub struct MasterOptions {
     pub graph: Vec<u8>,
     /// Incarnation of all processes.
     pub incarnation: u64,
+    /// The run: a number that no other run has.
+    pub run: u64,
     /// The master's own addresses.
     pub addresses: Vec<String>,
 }
@@ -60,6 +62,7 @@ impl MasterOptions {
             config: 0,
             graph: Vec::new(),
             incarnation: 1,
+            run: 0,
             addresses: Vec::new(),
         }
     }
@@ -313,6 +316,7 @@ impl Master {
                 incarnation: self.options.incarnation,
                 addresses: addresses.clone(),
                 config: self.options.config,
+                run: self.options.run,
             };
             out.push(MasterAction::Send(member.peer, config));
             let graph = Boot::Graph(self.options.graph.clone());

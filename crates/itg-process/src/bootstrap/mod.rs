@@ -18,13 +18,16 @@
 //! Every step has a time limit. What does not come names its host and its step; then everything is torn
 //! down, unless the policy does without that host.
 
+mod application;
 mod master;
 mod slave;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::message::SECOND;
 
+pub use application::Application;
 pub use master::{Master, MasterAction, MasterInput, MasterOptions, Members, Require};
 pub use slave::{Slave, SlaveAction, SlaveInput, SlaveOptions};
 
@@ -32,8 +35,10 @@ pub use slave::{Slave, SlaveAction, SlaveInput, SlaveOptions};
 pub const PROTOCOL: u16 = 1;
 /// Nanoseconds that a step may take unless the configuration says otherwise.
 pub const STEP_TIMEOUT: u64 = 10 * SECOND;
+/// Type of the frames that carry these messages.
+pub const BOOT: u32 = 1000;
 /// Largest message, in bytes.
-const MOST_BYTES: usize = 64 << 20;
+pub const MOST_BYTES: usize = 64 << 20;
 
 /// A step of the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -77,7 +82,7 @@ impl std::fmt::Display for Step {
 pub struct HostFacts {
     /// Name of the host.
     pub host: String,
-    /// Its address on each network, in the order of the configuration.
+    /// Where other processes reach it, one text for each kind of network.
     pub addresses: Vec<String>,
     /// Processor cores.
     pub cores: u32,
@@ -111,15 +116,21 @@ pub enum Boot {
         addresses: Vec<Vec<String>>,
         /// Hash of the resolved configuration.
         config: u64,
+        /// The run: tells processes of another one apart.
+        run: u64,
     },
     /// Step 3.
     Graph(Vec<u8>),
-    /// Step 4, between slaves: who connects.
+    /// Step 4, between two processes: who connects, and who answers.
     Mesh {
         /// Its slot.
         slot: u32,
         /// Its incarnation.
         incarnation: u64,
+        /// The network that the connection belongs to.
+        net: u8,
+        /// The run.
+        run: u64,
     },
     /// Step 5.
     Ready,
@@ -159,8 +170,7 @@ impl Boot {
     /// The bytes of a message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let config = bincode::config::standard().with_fixed_int_encoding();
-        bincode::serde::encode_to_vec(self, config).unwrap_or_default()
+        encode(self)
     }
 
     /// The message that these bytes are.
@@ -168,13 +178,21 @@ impl Boot {
     /// # Errors
     /// Bytes that are not exactly one message.
     pub fn decode(bytes: &[u8]) -> Result<Self, BootError> {
-        let error = |reason: String| BootError { bytes: bytes.len(), reason };
-        let config =
-            bincode::config::standard().with_fixed_int_encoding().with_limit::<MOST_BYTES>();
-        match bincode::serde::decode_from_slice(bytes, config) {
-            Ok((message, used)) if used == bytes.len() => Ok(message),
-            Ok((_, used)) => Err(error(format!("{} bytes too many", bytes.len() - used))),
-            Err(reason) => Err(error(reason.to_string())),
-        }
+        decode(bytes)
+    }
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    let config = bincode::config::standard().with_fixed_int_encoding();
+    bincode::serde::encode_to_vec(value, config).unwrap_or_default()
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BootError> {
+    let error = |reason: String| BootError { bytes: bytes.len(), reason };
+    let config = bincode::config::standard().with_fixed_int_encoding().with_limit::<MOST_BYTES>();
+    match bincode::serde::decode_from_slice(bytes, config) {
+        Ok((value, used)) if used == bytes.len() => Ok(value),
+        Ok((_, used)) => Err(error(format!("{} bytes too many", bytes.len() - used))),
+        Err(reason) => Err(error(reason.to_string())),
     }
 }

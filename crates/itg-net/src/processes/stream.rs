@@ -1,0 +1,204 @@
+//! Connections between processes: one thread each, which greets and then reads. Both sides may connect;
+//! both connections are read then, and each side writes to the one that it had first.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use itg_process::bootstrap::Boot;
+use itg_process::{SECOND, Slot};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::{SockAddr, Socket, Type};
+
+use crate::clock;
+use crate::processes::intake::{Intake, SLICE, is_pause, prepare, say};
+use crate::processes::peer::hang_up;
+use crate::processes::shared::{Identity, News, Shared, now};
+
+/// Nanoseconds for a connection to be made.
+const CONNECT: u64 = 3 * SECOND;
+/// Nanoseconds for a connection to say who it is.
+const GREETING: u64 = 5 * SECOND;
+/// Longest greeting, in bytes.
+const MOST_GREETING: usize = 256;
+/// Connections that may be silent about who they are at a time.
+pub(crate) const MOST_UNKNOWN: usize = 256;
+
+/// Connects to a process and reads what it says.
+pub(crate) fn dial(shared: &Arc<Shared>, net: u8, slot: u32) {
+    match reach(shared, net, slot) {
+        Ok((socket, incarnation, intake)) => read(shared, net, slot, incarnation, socket, intake),
+        Err(why) => {
+            tracing::debug!(slot, net, why, "not reached");
+            let Some(mut state) = shared.lock() else { return };
+            if let Some(news) = &state.news {
+                news.send(News::Unreachable { slot, why }).unwrap_or_default();
+            }
+            shared.give_up(&mut state, net, slot, now());
+            shared.carry_out(&mut state);
+        }
+    }
+}
+
+fn reach(shared: &Arc<Shared>, net: u8, slot: u32) -> Result<(Socket, u64, Intake), String> {
+    let (identity, address, max_body) = {
+        let state = shared.lock().ok_or("a layer has panicked")?;
+        let network = &state.nets[usize::from(net)];
+        let address = network.peers[slot as usize].address.clone();
+        (state.identity, address, network.wanted.max_body)
+    };
+    let (Some(Identity { me, incarnation, run, .. }), Some(address)) = (identity, address) else {
+        return Err("it has no address".to_owned());
+    };
+    let socket = connect(&address, CONNECT, || shared.is_closing())?;
+    prepare(&socket, !address.is_unix()).map_err(|error| error.to_string())?;
+    let greeting = Boot::Mesh { slot: me.0, incarnation, net, run };
+    say(&socket, &greeting).map_err(|error| error.to_string())?;
+    let mut intake = Intake::new(MOST_GREETING);
+    let deadline = clock::machine_ns() + GREETING;
+    match intake.hear(&socket, deadline, &shared.closing)? {
+        Boot::Mesh { slot: its, incarnation, net: its_net, run: its_run }
+            if (its, its_net, its_run) == (slot, net, run) =>
+        {
+            intake.limit(max_body);
+            Ok((socket, incarnation, intake))
+        }
+        Boot::Mesh { slot: its, .. } => Err(format!("slot {its} of another run answers there")),
+        other => Err(format!("it answers {other:?}").chars().take(200).collect()),
+    }
+}
+
+/// Connects within a time.
+///
+/// # Errors
+/// In words: refused, unreachable, or nobody answers.
+pub(crate) fn connect(
+    address: &SockAddr,
+    limit_ns: u64,
+    unwanted: impl Fn() -> bool,
+) -> Result<Socket, String> {
+    let socket = Socket::new(address.domain(), Type::STREAM, None).map_err(|e| e.to_string())?;
+    socket.set_nonblocking(true).map_err(|error| error.to_string())?;
+    let deadline = clock::machine_ns() + limit_ns;
+    match socket.connect(address) {
+        Ok(()) => return Ok(socket),
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+        // A Unix socket whose queue is full says so at once.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            return Err("it takes no more connections".to_owned());
+        }
+        Err(error) => return Err(error.to_string()),
+    }
+    let slice = PollTimeout::try_from(SLICE).unwrap_or(PollTimeout::MAX);
+    loop {
+        let mut waited = [PollFd::new(std::os::fd::AsFd::as_fd(&socket), PollFlags::POLLOUT)];
+        match poll(&mut waited, slice) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+            Ok(_) => break,
+            Err(error) => return Err(error.to_string()),
+        }
+        if unwanted() {
+            return Err("this process is closing".to_owned());
+        }
+        if clock::machine_ns() >= deadline {
+            let limit = itg_core::units::format_duration_ns(limit_ns);
+            return Err(format!("no answer within {limit}: check the address and the firewall"));
+        }
+    }
+    match socket.take_error() {
+        Ok(None) => Ok(socket),
+        Ok(Some(error)) | Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Reads a connection that somebody made to one of our doors.
+pub(crate) fn answer(shared: &Arc<Shared>, socket: Socket, tcp: bool) {
+    let greeted = prepare(&socket, tcp)
+        .map_err(|error| error.to_string())
+        .and_then(|()| greet(shared, &socket));
+    shared.unknown.fetch_sub(1, Ordering::Relaxed);
+    match greeted {
+        Ok((net, slot, incarnation, intake)) => {
+            read(shared, net, slot, incarnation, socket, intake);
+        }
+        Err(why) => tracing::debug!(why, "a connection of nobody who takes part"),
+    }
+}
+
+fn greet(shared: &Arc<Shared>, socket: &Socket) -> Result<(u8, u32, u64, Intake), String> {
+    let mut intake = Intake::new(MOST_GREETING);
+    let deadline = clock::machine_ns() + GREETING;
+    let Boot::Mesh { slot, incarnation, net, run } =
+        intake.hear(socket, deadline, &shared.closing)?
+    else {
+        return Err("it does not say who it is".to_owned());
+    };
+    let mut state = shared.lock().ok_or("a layer has panicked")?;
+    // Others may know who we are before we do.
+    let identity = loop {
+        match state.identity {
+            Some(identity) => break identity,
+            None if shared.is_closing() || clock::machine_ns() >= deadline => {
+                return Err("it came long before the start".to_owned());
+            }
+            None => state = shared.wait(state, SLICE).ok_or("a layer has panicked")?,
+        }
+    };
+    let Some(network) = state.nets.get_mut(usize::from(net)) else {
+        return Err(format!("there is no network {net}"));
+    };
+    if run != identity.run || slot >= identity.processes || Slot(slot) == identity.me {
+        network.counters.strangers += 1;
+        return Err(format!("slot {slot} of another run"));
+    }
+    intake.limit(network.wanted.max_body);
+    drop(state);
+    let Identity { me, incarnation: own, run, .. } = identity;
+    say(socket, &Boot::Mesh { slot: me.0, incarnation: own, net, run })
+        .map_err(|error| error.to_string())?;
+    Ok((net, slot, incarnation, intake))
+}
+
+/// Reads frames until the connection ends.
+fn read(
+    shared: &Arc<Shared>,
+    net: u8,
+    slot: u32,
+    incarnation: u64,
+    socket: Socket,
+    mut intake: Intake,
+) {
+    let socket = Arc::new(socket);
+    let Some(id) = shared.linked(net, slot, incarnation, &socket) else {
+        hang_up(&socket);
+        return;
+    };
+    let me = shared.lock().and_then(|state| state.identity).map_or(Slot(0), |own| own.me);
+    let mut frames = Vec::new();
+    let why = loop {
+        let whole = intake.all(me, &mut frames);
+        let good = frames.is_empty() || shared.deliver(net, slot, &mut frames);
+        if let Err(error) = whole {
+            if let Some(mut state) = shared.lock() {
+                state.nets[usize::from(net)].counters.damaged += 1;
+            }
+            break error.to_string();
+        }
+        if !good {
+            break "it speaks for somebody else".to_owned();
+        }
+        match intake.fill(&socket) {
+            Ok(0) => break "closed by the other side".to_owned(),
+            Ok(_) => {}
+            Err(error) if is_pause(&error) && !shared.is_closing() => {}
+            Err(error) => break error.to_string(),
+        }
+    };
+    tracing::debug!(slot, net, why, "a connection has ended");
+    hang_up(&socket);
+    shared.unlinked(net, slot, id);
+}
+
+/// How long a closing process waits for the others to close their connections, too.
+pub(crate) const LINGER: Duration = Duration::from_millis(300);
