@@ -1,5 +1,6 @@
 //! `itg-log`: stores the logs of many senders and receivers.
 
+mod classic;
 mod forward;
 mod seal;
 
@@ -8,12 +9,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use itg_classic::wire::PORT_LOG;
 use itg_cli::{Signals, WordArgs, finish, parse_throttle, read_secret, refuse, say};
 use itg_core::units::{format_bytes, parse_bytes};
 use itg_net::{LOG_PORT, LogServer, LogServerOptions};
 use itg_record::MAX_BLOCK_LEN;
 use itg_session::logs::{LogAccount, LogLimits, Role};
 use tokio::sync::mpsc;
+
+use crate::classic::{ClassicOptions, ClassicServer, Telling};
 
 /// Store the logs of many senders and receivers (their --log-server), one file an experiment.
 ///
@@ -48,6 +52,10 @@ struct ServeArgs {
     /// Where producers connect, and where UDP blocks come
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:9003")]
     listen: String,
+    /// Take the logs of D-ITG's programs too (ITGSend -L, ITGRecv -L): where they ask for one, by TCP.
+    /// Each gets a data port from 9003 to 10002, and a file of the name it asks for in --dir
+    #[arg(long, value_name = "ADDR[:PORT]", num_args = 0..=1, default_missing_value = "[::]:9001")]
+    classic: Option<String>,
     /// Directory for the files NAME.itg and NAME.index.jsonl; nothing is written elsewhere
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -144,6 +152,13 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
             format_bytes(limits.producer_bytes)
         ));
     }
+    let classic = cli.classic.as_ref().map(|at| itg_net::resolve(at, PORT_LOG).map_err(refuse));
+    let classic = classic.transpose()?.map(|listen| ClassicOptions {
+        listen,
+        dir: dir.clone(),
+        clients: limits.producers,
+        log_bytes: limits.log_bytes,
+    });
     let throttle_bytes_per_s = cli.log_throttle.as_deref().map(parse_throttle).transpose()?;
     let options =
         LogServerOptions { listen, dir: dir.clone(), secret, limits, throttle_bytes_per_s };
@@ -153,10 +168,11 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         let signals = Signals::watch()?;
         let (accounts, mut told) = mpsc::unbounded_channel();
         let server = LogServer::bind(options, accounts).map_err(refuse)?;
-        if !words.quiet {
+        let quiet = words.quiet;
+        let classic = classic.map(|options| start_classic(options, &signals, quiet)).transpose()?;
+        if !quiet {
             say(format_args!("waiting for producers on {}; end with Ctrl-C", server.address()?));
         }
-        let quiet = words.quiet;
         let telling = tokio::spawn(async move {
             while let Some(account) = told.recv().await {
                 if !quiet {
@@ -166,12 +182,49 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         });
         let outcome = server.serve(signals.stop.clone()).await;
         telling.await?;
+        if let Some(classic) = classic {
+            classic.await?;
+        }
         say(format_args!(
             "served {} connections, stored {} records in {} blocks",
             outcome.connections, outcome.records, outcome.blocks
         ));
         Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
     })
+}
+
+/// Serves D-ITG's programs beside ours; the task ends with the others.
+fn start_classic(
+    options: ClassicOptions,
+    signals: &Signals,
+    quiet: bool,
+) -> Result<tokio::task::JoinHandle<()>> {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = ClassicServer::bind(options, tell).map_err(|e| refuse(format!("{e:#}")))?;
+    if !quiet {
+        say(format_args!("waiting for D-ITG's programs on {}", server.address()?));
+    }
+    let stop = signals.stop.clone();
+    Ok(tokio::spawn(async move {
+        let serving = tokio::spawn(server.serve(stop));
+        while let Some(telling) = told.recv().await {
+            match telling {
+                Telling::Ended(account) if !quiet || account.trouble.is_some() => say(account),
+                Telling::Refused { peer, reason } => {
+                    say(format_args!("{peer} is refused: {reason}"))
+                }
+                Telling::Opened { peer, name, proto, port } if !quiet => {
+                    say(format_args!(
+                        "{name}: {peer} sends its records to port {port} ({proto:?})"
+                    ));
+                }
+                Telling::Opened { .. } | Telling::Ended(_) => {}
+            }
+        }
+        if serving.await.is_err() {
+            tracing::error!("the server for D-ITG's programs stopped on a bug");
+        }
+    }))
 }
 
 fn limit_in_words(bytes: u64) -> String {

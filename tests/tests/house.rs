@@ -126,8 +126,8 @@ fn everything_is_permissively_licensed_and_from_the_registry() {
     }
 }
 
-#[test]
-fn no_file_swallows_the_house() {
+/// Calls this with the path and the text of every file of code.
+fn for_each_file_of_code(mut look: impl FnMut(&Path, &str)) {
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable"))
@@ -139,9 +139,30 @@ fn no_file_swallows_the_house() {
                     folders.push(path);
                 }
             } else if name.ends_with(".rs") {
-                let lines = fs::read_to_string(&path).expect("readable").lines().count();
-                assert!(lines <= MOST_LINES, "{} has {lines} lines: split it", path.display());
+                look(&path, &fs::read_to_string(&path).expect("readable"));
             }
         }
     }
+}
+
+#[test]
+fn no_file_swallows_the_house() {
+    for_each_file_of_code(|path, text| {
+        let lines = text.lines().count();
+        assert!(lines <= MOST_LINES, "{} has {lines} lines: split it", path.display());
+    });
+}
+
+#[test]
+fn the_tests_that_the_table_of_bugs_names_are_there() {
+    let page = fs::read_to_string(root().join("docs/d-itg.md")).expect("readable");
+    let (_, table) = page.split_once("## D-ITG's bugs and our tests").expect("the table");
+    let tests = table.lines().filter(|line| line.starts_with("| ")).filter_map(|row| {
+        let last = row.trim_end_matches(" |").rsplit(" | ").next()?;
+        Some(last.split(", ").filter_map(|name| name.strip_prefix('`')?.strip_suffix('`')))
+    });
+    let mut missing: Vec<String> = tests.flatten().map(str::to_owned).collect();
+    assert!(missing.len() > 20, "the table has rows");
+    for_each_file_of_code(|_, text| missing.retain(|name| !text.contains(&format!("fn {name}("))));
+    assert!(missing.is_empty(), "docs/d-itg.md names tests that are not there: {missing:?}");
 }

@@ -27,9 +27,22 @@ Where this program differs from D-ITG's: docs/d-itg.md.
 pub const LOG_HELP: &str = "
 ITGLog - takes the logs of D-ITG's senders and receivers on TCP port 9001
 
-  -q N            records written at a time (50)
+  -q N            records a client sends at a time (50); any number is taken here
+  --log-dir DIR   directory of the logs (the one where it is started)
   -h, --help      this text
 
+Logs are written into that directory alone, under the last part of the name that a client asks for.
+Where this program differs from D-ITG's: docs/d-itg.md.
+";
+
+/// What `ITGManager -h` prints.
+pub const MANAGER_HELP: &str = "
+ITGManager - asks senders that wait as daemons (ITGSend -Q) for flows
+
+  ITGManager [HOST [OPTIONS OF ITGSend]]    host of the daemon (localhost)
+
+Lines on stdin that start with - are further requests, a line that starts with C ends. When stdin has
+ended, the program ends with the last flow; exit code 1 when a request was refused.
 Where this program differs from D-ITG's: docs/d-itg.md.
 ";
 
@@ -203,26 +216,42 @@ fn log_option(part: &str, server: &mut LogServer) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the arguments of ITGLog: the records written at a time, and notices.
+/// What ITGLog is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogArgs {
+    /// Records a client sends at a time (`-q`): D-ITG's server cuts larger datagrams.
+    pub buffer: u16,
+    /// Directory of the logs (`--log-dir`, which D-ITG does not have).
+    pub dir: Option<String>,
+    /// What we do otherwise than D-ITG, for stderr.
+    pub notices: Vec<String>,
+}
+
+/// Reads the arguments of ITGLog.
 ///
 /// # Errors
 /// [`RecvError::Help`], or an unknown option.
-pub fn parse_log(args: &[String]) -> Result<(u16, Vec<String>), RecvError> {
-    let mut notices = Vec::new();
-    match args.first().map(String::as_str) {
-        None => Ok((50, notices)),
-        Some(option) if option.starts_with("-h") || option.starts_with("--h") => {
-            Err(RecvError::Help)
-        }
-        Some(option) if option.starts_with("-q") => {
-            let text = args.get(1).map_or("", String::as_str);
-            Ok((buffer(text, &mut notices), notices))
-        }
-        Some(option) => {
-            let reason = format!("Unknow option : {option}");
-            Err(RecvError::Fatal(Fatal { function: "parserLog", reason }))
+pub fn parse_log(args: &[String]) -> Result<LogArgs, RecvError> {
+    let fatal = |reason: String| RecvError::Fatal(Fatal { function: "parserLog", reason });
+    let mut log = LogArgs { buffer: 50, dir: None, notices: Vec::new() };
+    let mut rest = args.iter();
+    while let Some(option) = rest.next() {
+        match option.as_str() {
+            "--log-dir" => {
+                let missing = || fatal("--log-dir names no directory".to_owned());
+                log.dir = Some(rest.next().ok_or_else(missing)?.clone());
+            }
+            help if help.starts_with("-h") || help.starts_with("--h") => {
+                return Err(RecvError::Help);
+            }
+            size if size.starts_with("-q") => {
+                let text = rest.next().map_or("", String::as_str);
+                log.buffer = buffer(text, &mut log.notices);
+            }
+            _ => return Err(fatal(format!("Unknow option : {option}"))),
         }
     }
+    Ok(log)
 }
 
 /// Reads the arguments of ITGManager: the host and the text of the request, if any.
@@ -304,9 +333,17 @@ mod tests {
 
     #[test]
     fn servers_and_managers() {
-        assert_eq!(parse_log(&[]), Ok((50, Vec::new())));
-        assert_eq!(parse_log(&words("-q 5 z")), Ok((5, Vec::new())));
-        assert_eq!(parse_log(&words("-q 0")).map(|(n, notices)| (n, notices.len())), Ok((50, 1)));
+        let log = |buffer, dir: Option<&str>| {
+            Ok(LogArgs { buffer, dir: dir.map(str::to_owned), notices: Vec::new() })
+        };
+        assert_eq!(parse_log(&[]), log(50, None));
+        assert_eq!(parse_log(&words("-q 5")), log(5, None));
+        assert_eq!(parse_log(&words("-qx 5 --log-dir d")), log(5, Some("d")));
+        assert_eq!(
+            parse_log(&words("-q 0")).map(|log| (log.buffer, log.notices.len())),
+            Ok((50, 1))
+        );
+        assert!(parse_log(&words("--log-dir")).is_err());
         assert_eq!(parse_log(&words("-h")), Err(RecvError::Help));
         assert!(parse_log(&words("foo")).is_err_and(|e| e.to_string().contains("option : foo")));
         assert_eq!(parse_manager(&[]), ("localhost".to_owned(), None));

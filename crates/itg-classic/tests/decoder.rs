@@ -212,6 +212,20 @@ fn midnight_and_shared_columns_are_pointed_out() {
 }
 
 #[test]
+fn d1_and_d5_a_thousand_flows_and_a_long_suffix() {
+    let record = LogRecord::parse(golden("edge-single.log").first_chunk().expect("a record"));
+    let log: Vec<u8> = (1..=1100).flat_map(|flow| LogRecord { flow, ..record }.emit()).collect();
+    let windows = run(&log, "-d 500 out").expect("decodes").file("out");
+    let columns = windows.split(|&b| b == b'\n').next().map(|line| line.split(|&b| b == b' '));
+    // Time, the flows, their sum.
+    assert_eq!(columns.map(Iterator::count), Some(1102));
+    let suffix = "a-suffix-of-more-than-nine-characters";
+    let split = run(&log, &format!("-s {suffix}")).expect("decodes");
+    assert_eq!(split.files.len(), 1100);
+    assert!(split.files.keys().all(|name| name.ends_with(&format!(".{suffix}.dat"))));
+}
+
+#[test]
 fn a_table_without_end_is_refused() {
     let refused = run(&golden("edge-midnight.log"), "-d 0.000001");
     assert!(matches!(refused, Err(DecError::TooManyWindows { .. })));

@@ -39,4 +39,5 @@ pub use log::{
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
 pub use receiver::{BindError, Receiver, ReceiverOptions, ReceiverOutcome};
 pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};
-pub use socket::{SocketError, resolve};
+pub use socket::{SocketError, enlarge, listen, plain, resolve};
+pub use sys::socket_drops;

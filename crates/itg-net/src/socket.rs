@@ -331,8 +331,24 @@ pub(crate) fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a TCP port; on `::` it serves IPv4 too.
+///
+/// # Errors
+/// The system's.
+pub fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    socket.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(socket.into())
+}
+
 /// Asks for a large buffer.
-pub(crate) fn enlarge(socket: &Socket, receive: bool) {
+pub fn enlarge(socket: &Socket, receive: bool) {
     ask_for_buffer(socket, receive, if receive { RECEIVE_BUFFER } else { SEND_BUFFER });
 }
 
@@ -360,7 +376,8 @@ pub(crate) fn peer_of(address: &SockAddr) -> Option<SocketAddr> {
 }
 
 /// An address without IPv4-in-IPv6 disguise.
-pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+#[must_use]
+pub fn plain(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
             Some(ip) => SocketAddr::new(IpAddr::V4(ip), v6.port()),

@@ -48,7 +48,7 @@ pub(crate) fn set_int(
 
 /// Datagrams that this socket dropped for want of buffer space since it was opened
 /// (`SO_MEMINFO`, the counter that `ss -m` shows as `d`).
-pub(crate) fn socket_drops(socket: &impl AsFd) -> Option<u64> {
+pub fn socket_drops(socket: &impl AsFd) -> Option<u64> {
     const SO_MEMINFO: i32 = 55;
     const DROPS: usize = 8; // SK_MEMINFO_DROPS
     let mut info = [0u32; DROPS + 1];

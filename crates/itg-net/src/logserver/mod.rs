@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use itg_session::logs::{LogAccount, LogBook, LogLimits, ServerInput, SessionId};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -24,7 +23,7 @@ use tokio::task::JoinSet;
 
 use self::connection::Connection;
 use self::files::Experiment;
-use crate::socket::SocketError;
+use crate::socket::{SocketError, listen};
 
 /// What a log server is asked to be.
 #[derive(Clone, Debug)]
@@ -199,19 +198,6 @@ impl LogServer {
             records: shared.records.load(Ordering::Relaxed),
         }
     }
-}
-
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        // `::` serves IPv4 too.
-        socket.set_only_v6(false)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(1024)?;
-    socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
 }
 
 impl Shared {

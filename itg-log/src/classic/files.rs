@@ -1,0 +1,154 @@
+//! The files of the logs: one directory, one file a name, shared by the clients that name it at the
+//! same time.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use itg_classic::log::{RECORD_LEN, is_log};
+use itg_classic::wire::log_file_name;
+
+/// Names of our own server's files, which share the directory.
+const OURS: [&str; 3] = [".itg", ".jsonl", ".sealing"];
+/// Bytes that tell whether a file is a log of D-ITG.
+const LOOKED_AT: usize = 16 * RECORD_LEN;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The logs of a server.
+#[derive(Debug)]
+pub(super) struct Files {
+    dir: PathBuf,
+    log_bytes: u64,
+    open: Mutex<BTreeMap<String, Arc<Shelf>>>,
+}
+
+/// A log that one or more clients write.
+#[derive(Debug)]
+struct Shelf {
+    /// The path that its first client sent.
+    path: Vec<u8>,
+    /// Clients that have not stopped.
+    writers: AtomicUsize,
+    log: Mutex<LogFile>,
+}
+
+#[derive(Debug)]
+struct LogFile {
+    file: File,
+    bytes: u64,
+    most_bytes: u64,
+}
+
+/// Why records are not in the file.
+#[derive(Debug)]
+pub(super) enum StoreError {
+    /// The disk is full: it may have room later.
+    Full(io::Error),
+    /// The log may not grow further, or the disk is broken.
+    Never(String),
+}
+
+/// A client's hold on a log.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) name: String,
+    shelf: Arc<Shelf>,
+    /// Something the user should know.
+    pub(super) notice: Option<String>,
+}
+
+impl Files {
+    pub(super) fn new(dir: PathBuf, log_bytes: u64) -> Self {
+        Self { dir, log_bytes, open: Mutex::default() }
+    }
+
+    /// Opens the log of this path: the file of its last part in our directory. As with D-ITG, the
+    /// file is emptied unless another client has it open. What is there and is no log is left alone.
+    /// `None`: the last records of clients that have stopped are still being taken, ask again.
+    pub(super) fn open(&self, path: &[u8]) -> Result<Option<Hold>, String> {
+        let shown = path.escape_ascii();
+        let name = log_file_name(path)
+            .filter(|name| !OURS.iter().any(|ending| name.ends_with(ending)))
+            .ok_or_else(|| format!("`{shown}` is no name for a log"))?;
+        let mut open = lock(&self.open);
+        // A log that nobody else holds has been closed by its last client.
+        open.retain(|_, shelf| Arc::strong_count(shelf) > 1);
+        if let Some(shelf) = open.get(name) {
+            if shelf.writers.load(Ordering::Relaxed) == 0 {
+                return Ok(None);
+            }
+            shelf.writers.fetch_add(1, Ordering::Relaxed);
+            let notice = (shelf.path != path).then(|| {
+                let before = shelf.path.escape_ascii();
+                format!("`{shown}` and `{before}` are both in the file {name}")
+            });
+            return Ok(Some(Hold { name: name.to_owned(), shelf: Arc::clone(shelf), notice }));
+        }
+        let file = create(&self.dir.join(name)).map_err(|error| format!("{name}: {error}"))?;
+        let log = Mutex::new(LogFile { file, bytes: 0, most_bytes: self.log_bytes });
+        let shelf = Arc::new(Shelf { path: path.to_owned(), writers: AtomicUsize::new(1), log });
+        open.insert(name.to_owned(), Arc::clone(&shelf));
+        Ok(Some(Hold { name: name.to_owned(), shelf, notice: None }))
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let other = |why: &str| io::Error::new(io::ErrorKind::AlreadyExists, why);
+    // Opening a pipe or a device may wait or do something.
+    if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+        return Err(other("there is something else of this name"));
+    }
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    let mut head = Vec::new();
+    (&mut file).take(LOOKED_AT as u64).read_to_end(&mut head)?;
+    if !head.is_empty() && !is_log(&head) {
+        return Err(other("there is a file of this name that is no log of D-ITG"));
+    }
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+impl Hold {
+    /// The client has stopped; what is on its way still comes.
+    pub(super) fn stopped(&self) {
+        self.shelf.writers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Appends whole records: all of them, or none.
+    pub(super) fn store(&self, records: &[u8]) -> Result<(), StoreError> {
+        let LogFile { file, bytes, most_bytes } = &mut *lock(&self.shelf.log);
+        let after = bytes.saturating_add(records.len() as u64);
+        if after > *most_bytes {
+            return Err(StoreError::Never(format!("the log may have {most_bytes} bytes at most")));
+        }
+        match file.write_all(records) {
+            Ok(()) => {
+                *bytes = after;
+                Ok(())
+            }
+            Err(error) => {
+                file.set_len(*bytes)
+                    .and_then(|()| file.seek(SeekFrom::Start(*bytes)))
+                    .map_err(|error| StoreError::Never(error.to_string()))?;
+                Err(match error.raw_os_error() {
+                    Some(libc::ENOSPC | libc::EDQUOT) => StoreError::Full(error),
+                    _ => StoreError::Never(error.to_string()),
+                })
+            }
+        }
+    }
+}

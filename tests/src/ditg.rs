@@ -1,0 +1,75 @@
+//! D-ITG's own programs, the other side of tests.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::host::{not_run, wait_for};
+use crate::program::Running;
+
+/// Where Debian's package installs D-ITG.
+const FOLDER: &str = "/usr/bin";
+
+/// The path of one of D-ITG's programs.
+#[must_use]
+pub fn real(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name)
+}
+
+/// Whether a test that needs root and D-ITG must be left out; says so loudly. Under CI (environment
+/// variable `CI`) it fails instead.
+#[must_use]
+pub fn not_run_without_d_itg() -> bool {
+    if not_run() {
+        return true;
+    }
+    if ["ITGSend", "ITGRecv", "ITGLog", "ITGDec"].iter().all(|name| real(name).is_file()) {
+        return false;
+    }
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "under CI this test must run, and it needs D-ITG: apt-get install d-itg"
+    );
+    let name = thread::current().name().unwrap_or("a test").to_owned();
+    // Past the test harness, which keeps to itself what passing tests print.
+    drop(writeln!(io::stderr(), "NOT RUN: needs D-ITG's programs (apt-get install d-itg): {name}"));
+    true
+}
+
+/// Waits until a program listens on this TCP port, of its own network namespace.
+#[track_caller]
+pub fn listens(running: &Running, port: u16) {
+    let what = format!("port {port} to be open");
+    wait_for(&what, Duration::from_secs(20), || has_socket(running.pid(), "tcp", port, Some("0A")));
+}
+
+/// Waits until this UDP port is open in the program's network namespace.
+#[track_caller]
+pub fn takes_datagrams(running: &Running, port: u16) {
+    let what = format!("UDP port {port} to be open");
+    wait_for(&what, Duration::from_secs(20), || has_socket(running.pid(), "udp", port, None));
+}
+
+fn has_socket(pid: u32, table: &str, port: u16, state: Option<&str>) -> bool {
+    let local = format!(":{port:04X}");
+    ["", "6"].iter().any(|version| {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}{version}"));
+        text.unwrap_or_default().lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let (address, state_is) = (words.next(), words.nth(1));
+            address.is_some_and(|address| address.ends_with(&local))
+                && (state.is_none() || state == state_is)
+        })
+    })
+}
+
+/// What `ITGDec` prints of a log, without its two lines of version.
+#[track_caller]
+#[must_use]
+pub fn itgdec(program: &Path, log: &Path) -> String {
+    let mut command = std::process::Command::new(program);
+    let done = Running::start(command.arg(log)).finish(Duration::from_secs(30)).exits(0);
+    done.out.lines().skip(2).map(|line| format!("{line}\n")).collect()
+}

@@ -1,0 +1,308 @@
+//! D-ITG's programs and ours with one another, live: every sender with every receiver, every place
+//! for logs, transport, address family and meter. Both logs hold every packet, and both decoders
+//! say the same of them. Each cell has two hosts of its own.
+#![allow(missing_docs, reason = "tests")]
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use itg_classic::log::records;
+use itg_tests::{
+    Namespace, Pair, Running, itgdec, json, listens, not_run_without_d_itg, program, real, temp_dir,
+};
+use nix::sys::signal::Signal;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Packets of a cell, at 100 a second.
+const PACKETS: u64 = 40;
+/// Cells at the same time: they wait most of the time.
+const TOGETHER: usize = 24;
+
+/// Whose program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Real,
+    Ours,
+}
+
+impl Who {
+    fn path(self, name: &str) -> PathBuf {
+        match self {
+            Self::Real => real(name),
+            Self::Ours => program(name),
+        }
+    }
+}
+
+/// Where both logs go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Logs {
+    Local,
+    /// To `ITGLog`, by `UDP` or `TCP`.
+    Itglog(Who, &'static str),
+    /// To `itg-log --classic`.
+    Native(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    sender: Who,
+    receiver: Who,
+    logs: Logs,
+    transport: &'static str,
+    six: bool,
+    round_trip: bool,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sender, receiver, logs, transport, six, round_trip } = self;
+        let family = if *six { "v6" } else { "v4" };
+        let meter = if *round_trip { "rttm" } else { "owdm" };
+        write!(
+            f,
+            "sender {sender:?}, receiver {receiver:?}, logs {logs:?}, {transport} {family} {meter}"
+        )
+    }
+}
+
+/// What a cell is known to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Works,
+    /// It cannot work: the bug's number.
+    Breaks(&'static str),
+    /// It works or breaks by chance: the bug's number.
+    Chance(&'static str),
+}
+
+/// Cells that D-ITG's own programs break, by the numbers of `docs/d-itg.md`. What stands here and
+/// works is an error too.
+fn known(cell: &Cell) -> Known {
+    let real_sender = cell.sender == Who::Real;
+    if real_sender && cell.transport == "ICMP" && cell.round_trip {
+        return Known::Breaks("S10");
+    }
+    if cell.receiver == Who::Real && cell.logs == Logs::Itglog(Who::Real, "TCP") {
+        return Known::Chance("R10");
+    }
+    Known::Works
+}
+
+fn cells(senders: &[Who], receivers: &[Who]) -> Vec<Cell> {
+    let places = [
+        Logs::Local,
+        Logs::Itglog(Who::Real, "UDP"),
+        Logs::Itglog(Who::Real, "TCP"),
+        Logs::Itglog(Who::Ours, "UDP"),
+        Logs::Itglog(Who::Ours, "TCP"),
+        Logs::Native("UDP"),
+        Logs::Native("TCP"),
+    ];
+    let mut cells = Vec::new();
+    for &sender in senders {
+        for &receiver in receivers {
+            for logs in places {
+                for transport in ["UDP", "TCP", "ICMP"] {
+                    for six in [false, true] {
+                        for round_trip in [false, true] {
+                            cells.push(Cell { sender, receiver, logs, transport, six, round_trip });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    cells
+}
+
+/// A program in a namespace and a folder.
+fn start(host: &Namespace, folder: &Path, program: &Path, args: &[&str]) -> Running {
+    Running::start(host.command(program).current_dir(folder).args(args))
+}
+
+fn end(running: Running) -> Result<(), String> {
+    running.signal(Signal::SIGINT);
+    let done = running.finish(LIMIT);
+    if done.signal.is_some() { Err(format!("{done}")) } else { Ok(()) }
+}
+
+/// Packets and bytes of a log.
+fn amount(log: &Path) -> Result<(u64, u64), String> {
+    let bytes = std::fs::read(log).map_err(|error| format!("{}: {error}", log.display()))?;
+    if bytes.len() % 144 != 0 {
+        return Err(format!("{}: part of a record", log.display()));
+    }
+    let all = records(&bytes);
+    Ok((all.len() as u64, all.map(|record| u64::from(record.size)).sum()))
+}
+
+/// The figures of both decoders are the same, to the microsecond that D-ITG prints.
+fn same_figures(summary: &str, flow: &serde_json::Value, side: &str) -> Result<(), String> {
+    for (label, key, unit) in [
+        ("Total packets", "/packets", 1.0),
+        ("Bytes received", "/bytes", 1.0),
+        ("Packets dropped", "/lost", 1.0),
+        ("Total time", "/duration_ns", 1e9),
+        ("Minimum delay", "/delay_ns/min", 1e9),
+        ("Maximum delay", "/delay_ns/max", 1e9),
+        ("Average delay", "/delay_ns/mean", 1e9),
+        ("Average jitter", "/jitter_ns/mean", 1e9),
+    ] {
+        // A sender's log says nothing of losses and delays.
+        let Some(ours) = flow.pointer(key).and_then(serde_json::Value::as_f64) else { continue };
+        let line = summary.lines().find(|line| line.starts_with(label));
+        let theirs = line.and_then(|line| line.split_once('=')).and_then(|(_, rest)| {
+            rest.split_whitespace().next().and_then(|number| number.parse::<f64>().ok())
+        });
+        if theirs.is_none_or(|theirs| (theirs - ours / unit).abs() > 1.01e-6) {
+            return Err(format!(
+                "itg-decode says of the {side}'s log {key} {ours}, ITGDec {line:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a cell; an error says what was not as it should be.
+fn run(cell: &Cell) -> Result<(), String> {
+    let folder = temp_dir();
+    let pair = Pair::new();
+    let place = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        path
+    };
+    let (at_sender, at_receiver, at_server) = (place("sender"), place("receiver"), place("server"));
+    let server = match cell.logs {
+        Logs::Local => None,
+        Logs::Itglog(who, _) => Some(start(&pair.receiver, &at_server, &who.path("ITGLog"), &[])),
+        Logs::Native(_) => {
+            let args = ["--classic", "--dir", ".", "--listen", "[::1]:0"];
+            Some(start(&pair.receiver, &at_server, &program("itg-log"), &args))
+        }
+    };
+    if let Some(server) = &server {
+        listens(server, 9001);
+    }
+    let log_here = cell.logs == Logs::Local;
+    let recv_args: &[&str] = if log_here { &["-l", "r.log"] } else { &[] };
+    let receiver = start(&pair.receiver, &at_receiver, &cell.receiver.path("ITGRecv"), recv_args);
+    listens(&receiver, 9000);
+    let packets = PACKETS.to_string();
+    let dest = if cell.six { "fd77::2" } else { "10.77.0.2" };
+    let mut args = vec!["-a", dest, "-C", "100", "-c", "200", "-z", &packets, "-T", cell.transport];
+    if cell.transport == "ICMP" && cell.six {
+        // An IPv6 echo; the default of 8 is IPv4's.
+        args.push("128");
+    }
+    if cell.round_trip {
+        args.extend(["-m", "rttm"]);
+    }
+    args.extend(["-l", "s.log"]);
+    if let Logs::Itglog(_, proto) | Logs::Native(proto) = cell.logs {
+        args.extend(["-L", "10.77.0.2", proto, "-X", "10.77.0.2", proto, "-x", "r.log"]);
+    }
+    let done = start(&pair.sender, &at_sender, &cell.sender.path("ITGSend"), &args).finish(LIMIT);
+    if done.code != Some(0) {
+        return Err(format!("{done}"));
+    }
+    end(receiver)?;
+    server.map_or(Ok(()), end)?;
+    let (sent, received) = if log_here {
+        (at_sender.join("s.log"), at_receiver.join("r.log"))
+    } else {
+        (at_server.join("s.log"), at_server.join("r.log"))
+    };
+    let want = (PACKETS, PACKETS * 200);
+    for (side, log) in [("sender", &sent), ("receiver", &received)] {
+        let got = amount(log)?;
+        if got != want {
+            return Err(format!("the {side}'s log has {got:?} packets and bytes, not {want:?}"));
+        }
+        let (theirs, ours) = (itgdec(&real("ITGDec"), log), itgdec(&program("ITGDec"), log));
+        if theirs != ours {
+            return Err(format!("the {side}'s log decodes to\n{theirs}and to\n{ours}"));
+        }
+        let dropped = theirs.lines().find(|line| line.starts_with("Packets dropped"));
+        if dropped.is_none_or(|line| !line.ends_with(" 0 (0.00 %)")) {
+            return Err(format!("the {side}'s log: {dropped:?}"));
+        }
+        same_figures(&theirs, &json(&[log])["flows"][0], side)?;
+    }
+    Ok(())
+}
+
+/// Runs cells, some at a time; what did not go as known.
+fn surprises(cells: &[Cell]) -> Vec<String> {
+    let (next, surprises) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..TOGETHER {
+            scope.spawn(|| {
+                while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let went = std::panic::catch_unwind(|| run(cell))
+                        .unwrap_or_else(|_| Err("a program hangs: see above".to_owned()));
+                    let surprise = match (known(cell), went) {
+                        (Known::Works, Err(why)) => format!("{cell}: {why}"),
+                        (Known::Breaks(bug), Ok(())) => {
+                            format!("{cell}: works, though {bug} says it cannot")
+                        }
+                        _ => continue,
+                    };
+                    surprises.lock().expect("no panic").push(surprise);
+                }
+            });
+        }
+    });
+    surprises.into_inner().expect("no panic")
+}
+
+#[test]
+fn every_cell_of_the_matrix_goes_as_known() {
+    if not_run_without_d_itg() {
+        return;
+    }
+    let cells = cells(&[Who::Real], &[Who::Real]);
+    let surprises = surprises(&cells);
+    let (count, all) = (surprises.len(), cells.len());
+    assert!(count == 0, "{count} of {all} cells:\n{}", surprises.join("\n"));
+}
+
+/// Runs one of the examples of ITGapi, or the manager, against a daemon.
+fn asks_a_daemon(daemon: Who, asks: &Path) {
+    let folder = temp_dir();
+    let pair = Pair::new();
+    let receiver = start(&pair.receiver, folder.path(), &real("ITGRecv"), &["-l", "r.log"]);
+    listens(&receiver, 9000);
+    let args = ["-Q", "-l", "s.log"];
+    let waiting = start(&pair.sender, folder.path(), &daemon.path("ITGSend"), &args);
+    itg_tests::takes_datagrams(&waiting, 8998);
+    let request = ["127.0.0.1", "-a", "10.77.0.2", "-C", "100", "-c", "100", "-z", "20"];
+    let mut command: Command = pair.sender.command(asks);
+    let done = Running::start(command.args(request)).finish(LIMIT).exits(0);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert!(lines.iter().any(|line| line.starts_with("1 ")), "{done}");
+    let last = lines.last().expect("an answer");
+    assert!(last.starts_with("2 ") && last.ends_with("-a 10.77.0.2 -C 100 -c 100 -z 20"), "{done}");
+    end(receiver).expect("the receiver ends");
+    end(waiting).expect("the daemon ends");
+    let want = (20, 2000);
+    assert_eq!(amount(&folder.path().join("r.log")), Ok(want), "{done}");
+    assert_eq!(amount(&folder.path().join("s.log")), Ok(want), "{done}");
+}
+
+#[test]
+fn t1_managers_in_rust_python_and_the_shell_drive_a_daemon() {
+    if not_run_without_d_itg() {
+        return;
+    }
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/itgapi");
+    let (python, shell) = (examples.join("itgapi.py"), examples.join("itgapi.sh"));
+    let rows = [("ITGManager", program("ITGManager")), ("itgapi.py", python), ("itgapi.sh", shell)];
+    itg_tests::in_parallel(&rows, |asks| asks_a_daemon(Who::Real, asks));
+}
