@@ -14,7 +14,7 @@ use itg_cli::{
     announce, draw_run, refuse, say, send_plan,
 };
 use itg_experiment::Manifest;
-use itg_net::{LogLimits, LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
+use itg_net::{ClassicReceiving, LogLimits, LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
 use itg_stats::gate::{Gate, exit_code};
 use itg_stats::{Analysis, Options, Report};
 use tokio::sync::watch;
@@ -188,6 +188,7 @@ async fn both_sides(
         secret: None,
         log_dir: None,
         once: false,
+        classic: ClassicReceiving::default(),
         program: "itg-cluster".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings: BTreeMap::new(),

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, refuse, say};
 use itg_core::units::parse_bytes;
-use itg_net::{BindError, Receiver, ReceiverOptions};
+use itg_net::{BindError, ClassicReceiving, Receiver, ReceiverOptions};
 use itg_session::logs::Role;
 
 /// Port of the signalling channel.
@@ -92,6 +92,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         allow_log_servers: cli.allow_log_servers,
         secret: cli.log.secret()?,
         once: cli.once,
+        classic: ClassicReceiving::default(),
         program: "itg-recv".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings,

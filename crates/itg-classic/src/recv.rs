@@ -18,6 +18,8 @@ ITGRecv - receives the traffic of D-ITG's senders
   -q N            records written at a time (50)
   -H HOST         passive mode: connect to this ITGSend
   -n N            passive mode over UDP: opening datagrams (1)
+  --log-dir DIR   where the logs that senders ask for (-x) are written: by their last name, in
+                  DIR (the current folder); no file but a log of D-ITG is replaced
   -h, --help      this text
 
 Where this program differs from D-ITG's: docs/d-itg.md.
@@ -67,6 +69,9 @@ pub struct RecvArgs {
     pub passive: Option<String>,
     /// Opening datagrams in passive mode (`-n`).
     pub opening: u32,
+    /// Folder for the logs that senders ask for (`--log-dir`, not D-ITG's); the current one when
+    /// `None`.
+    pub log_dir: Option<String>,
     /// What we do otherwise than D-ITG, for stderr.
     pub notices: Vec<String>,
 }
@@ -83,6 +88,7 @@ impl Default for RecvArgs {
             buffer: 50,
             passive: None,
             opening: 1,
+            log_dir: None,
             notices: Vec::new(),
         }
     }
@@ -144,6 +150,9 @@ pub fn parse_recv(args: &[String]) -> Result<RecvArgs, RecvError> {
         let missing = || usage(format!("Missing parameter : option {option}"));
         match option.as_bytes() {
             [b'-', b'h', ..] | [b'-', b'-', b'h', ..] => return Err(RecvError::Help),
+            [b'-', b'-', ..] if option == "--log-dir" => {
+                recv.log_dir = Some(value().ok_or_else(missing)?);
+            }
             [b'-', b'g', ..] if option == "-gui" => {}
             [b'-', b'S', b'i', ..] => {
                 let name = value().ok_or_else(|| fatal("main", "Invalid interface"))?;

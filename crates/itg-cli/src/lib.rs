@@ -20,5 +20,5 @@ pub use load::{LoadArgs, Loaded, draw_seed, load};
 pub use log_args::{LogArgs, parse_throttle, read_secret};
 pub use pacing_args::PacingArgs;
 pub use sending::{Sending, SendingResult, account, announce, draw_run, log_failure, send_plan};
-pub use signals::Signals;
+pub use signals::{Signals, stop_on_letter};
 pub use words::{WordArgs, say};

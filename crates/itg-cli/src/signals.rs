@@ -1,6 +1,6 @@
 //! SIGINT and SIGTERM: the first one drains and reports, the second one ends at once.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -52,4 +52,26 @@ impl Signals {
             code => Some(code),
         }
     }
+}
+
+/// A wish to end that the letter `C` on stdin gives too, as D-ITG's programs have it with `-gui`.
+#[must_use]
+pub fn stop_on_letter(stop: &watch::Receiver<Option<String>>) -> watch::Receiver<Option<String>> {
+    let (tell, told) = watch::channel(None);
+    let mut signals = stop.clone();
+    let tell = Arc::new(tell);
+    let letter = Arc::clone(&tell);
+    std::thread::spawn(move || {
+        let mut bytes = io::stdin().lock().bytes();
+        // The end of stdin is no letter.
+        if bytes.any(|byte| matches!(byte, Ok(b'C'))) {
+            drop(letter.send(Some("ended by the letter C".to_owned())));
+        }
+    });
+    tokio::spawn(async move {
+        if let Ok(reason) = signals.wait_for(Option::is_some).await {
+            drop(tell.send(reason.clone()));
+        }
+    });
+    told
 }

@@ -66,6 +66,11 @@ impl StopSignal {
         }
     }
 
+    /// A group whose flows have ended may be used by others.
+    pub(crate) fn lower(&self, group: usize) {
+        self.groups[group].store(false, Ordering::Release);
+    }
+
     /// Ends all flows of a group within 20 ms.
     pub(crate) fn raise(&self, group: usize) {
         self.groups[group].store(true, Ordering::Release);

@@ -59,7 +59,6 @@ pub(crate) fn write_classic(front: &mut [u8], v6: bool, icmp_type: u8, body: &[u
 
 /// D-ITG's packet within what a raw socket delivers: any message but the replies of kernels, or only
 /// these.
-#[allow(dead_code, reason = "the programs of D-ITG follow")]
 pub(crate) fn classic_packet(message: &[u8], v6: bool, replies: bool) -> Option<Found<'_>> {
     let reply = if v6 { icmp_type::ECHO_REPLY_V6 } else { icmp_type::ECHO_REPLY_V4 };
     let (ip_len, ttl, tos) = if v6 {

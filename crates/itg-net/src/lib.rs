@@ -3,7 +3,6 @@
 //! its reason.
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 
-#[allow(dead_code, reason = "the programs of D-ITG follow")]
 mod classic;
 pub mod clock;
 mod clock_probes;
@@ -30,14 +29,20 @@ mod sys;
 mod traffic;
 mod window;
 
-pub use classic::{ClassicContent, ClassicPlace, ClassicTarget};
+pub use classic::{
+    ClassicChannel, ClassicContent, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicPlace,
+    ClassicProgress, ClassicSender, ClassicSending, ClassicTarget, ClassicWay,
+};
 pub use live::{FlowLive, FlowReading};
 pub use log::{
     Forwarded, LOG_PORT, Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, OnFull,
     Producer, forward,
 };
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
-pub use receiver::{BindError, Receiver, ReceiverOptions, ReceiverOutcome};
+pub use receiver::{
+    BindError, ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome,
+    VisitError,
+};
 pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};
 pub use socket::{SocketError, enlarge, listen, plain, resolve};
 pub use sys::socket_drops;

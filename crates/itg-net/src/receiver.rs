@@ -1,6 +1,7 @@
 //! A receiver: answers senders on the signalling port, opens data sockets for their flows, and logs
 //! what arrives, for as long as it runs and for many senders at once.
 
+mod classic;
 mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,14 +23,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::ports::Sockets;
+pub use self::classic::{ClassicNews, ClassicReceiving, VisitError};
+use self::ports::{Asked, Sockets, Taken};
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
 use crate::control::{Channel, Heard, sleep_until};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
-use crate::rx::{Command, RxFlow, RxHandle};
+use crate::rx::{Command, Drain, RxFlow, RxHandle};
 use crate::socket::{SocketError, plain};
 use crate::sys;
 
@@ -61,6 +63,8 @@ pub struct ReceiverOptions {
     pub secret: Option<Vec<u8>>,
     /// End after the first sender has left.
     pub once: bool,
+    /// How senders of D-ITG are served.
+    pub classic: ClassicReceiving,
     /// Name of the program, for peers and logs.
     pub program: String,
     /// Its version.
@@ -99,6 +103,7 @@ struct Shared {
     next_log: AtomicUsize,
     /// Logs that are being written for senders who asked for them.
     own_logs: Mutex<BTreeSet<String>>,
+    classic_logs: Mutex<classic::ClassicLogs>,
     packets: AtomicU64,
 }
 
@@ -141,6 +146,11 @@ impl Receiver {
     /// # Errors
     /// A port that is taken, a log that cannot be written: named, with what can be done.
     pub fn bind(options: ReceiverOptions) -> Result<Self, BindError> {
+        let listeners = Self::listen(&options)?;
+        Self::with(options, listeners)
+    }
+
+    fn listen(options: &ReceiverOptions) -> Result<Vec<TcpListener>, SocketError> {
         let mut listeners = Vec::new();
         let mut addresses = vec![options.listen];
         if options.listen.ip().is_unspecified() {
@@ -152,7 +162,7 @@ impl Receiver {
             addresses.push(SocketAddr::new(other, options.listen.port()));
         }
         for address in addresses {
-            match listen(address) {
+            match listen(address, options.classic.signalling_interface.as_deref()) {
                 Ok(listener) => listeners.push(listener),
                 // A host without one of the IP versions serves the other.
                 Err(error)
@@ -172,8 +182,7 @@ impl Receiver {
                     return Err(SocketError::new(
                         format!("listening for senders on {address}"),
                         format!("{error}{hint}"),
-                    )
-                    .into());
+                    ));
                 }
             }
         }
@@ -181,9 +190,13 @@ impl Receiver {
             return Err(SocketError::new(
                 format!("listening for senders on {}", options.listen),
                 "no interface of this host has that address",
-            )
-            .into());
+            ));
         }
+        Ok(listeners)
+    }
+
+    /// Starts the receiving thread and the common log.
+    fn with(options: ReceiverOptions, listeners: Vec<TcpListener>) -> Result<Self, BindError> {
         let failed = |what: &str, error: &io::Error| SocketError::new(what, error.to_string());
         let rx = RxHandle::start("itg-receive").map_err(|e| failed("the receiving thread", &e))?;
         let mut log = None;
@@ -209,6 +222,7 @@ impl Receiver {
             log: Mutex::new(log),
             next_log: AtomicUsize::new(COMMON_LOG + 1),
             own_logs: Mutex::default(),
+            classic_logs: Mutex::default(),
             packets: AtomicU64::new(0),
         });
         Ok(Self { listeners, shared })
@@ -237,8 +251,8 @@ impl Receiver {
                     if sessions.len() >= MAX_SESSIONS {
                         sessions.spawn(turn_away(stream));
                     } else {
-                        let task = Session::new(Arc::clone(&self.shared), peer, stop.clone());
-                        sessions.spawn(task.run(stream));
+                        let shared = Arc::clone(&self.shared);
+                        sessions.spawn(serve_one(shared, stream, peer, stop.clone()));
                     }
                 }
                 Some(_) = sessions.join_next() => {
@@ -257,6 +271,11 @@ impl Receiver {
         accepting.shutdown().await;
         // Sessions see the stop themselves; each ends by its deadlines.
         while sessions.join_next().await.is_some() {}
+        Self { listeners: Vec::new(), shared: self.shared }.close(count).await
+    }
+
+    /// Closes the common log.
+    async fn close(self, count: u64) -> ReceiverOutcome {
         let shared = self.shared;
         let closed = tokio::task::spawn_blocking(move || {
             shared.rx.close_log(COMMON_LOG);
@@ -284,6 +303,20 @@ async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStream, Socket
     }
 }
 
+/// Serves a sender in its own protocol.
+async fn serve_one(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    stop: watch::Receiver<Option<String>>,
+) {
+    if shared.options.classic.only || classic::speaks(&stream).await {
+        classic::Session::new(shared, peer, stop, None).run(stream).await;
+    } else {
+        Session::new(shared, peer, stop).run(stream).await;
+    }
+}
+
 async fn turn_away(stream: TcpStream) {
     let mut channel = Channel::new(stream);
     let reason = format!("this receiver serves {MAX_SESSIONS} senders already: try later");
@@ -293,12 +326,17 @@ async fn turn_away(stream: TcpStream) {
     channel.close().await;
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr, interface: Option<&str>) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
+    if let Some(name) = interface
+        && let Err(error) = socket.bind_device(Some(name.as_bytes()))
+    {
+        tracing::warn!(%error, name, "signalling is not bound to the interface");
+    }
     socket.bind(&address.into())?;
     socket.listen(1024)?;
     socket.set_nonblocking(true)?;
@@ -364,7 +402,7 @@ enum SessionLog {
 /// What a flow of this session uses.
 struct Opened {
     slot: usize,
-    socket: (Proto, SocketAddr),
+    socket: Taken,
     live: Arc<FlowLive>,
     /// Datagrams that had found a full buffer in this host before.
     buffer_errors: Option<u64>,
@@ -496,7 +534,8 @@ impl Session {
                     let buffer_errors = sys::buffer_errors()
                         .zip(before)
                         .map(|(now, before)| now.saturating_sub(before));
-                    self.shared.rx.ask(Command::End { slot, totals, buffer_errors, done });
+                    let (totals, drain) = (Some(totals), Drain::USUAL);
+                    self.shared.rx.ask(Command::End { slot, totals, drain, buffer_errors, done });
                 }
             }
             ReceiverOutput::Abandon { reason } => self.abandon(&reason),
@@ -613,8 +652,9 @@ impl Session {
         let slot = lock(&self.shared.slots)
             .take()
             .ok_or("this receiver has as many flows as it can serve: try later")?;
-        let asked = (spec.proto, SocketAddr::new(ip, port));
-        let data = match self.shared.data_port(asked) {
+        let at = SocketAddr::new(ip, port);
+        let asked = Asked { proto: spec.proto, at, classic: false };
+        let data = match self.shared.data_port(asked, 0) {
             Ok(data) => data,
             Err(error) => {
                 lock(&self.shared.slots).free.push(slot);
@@ -655,10 +695,11 @@ impl Session {
             socket: Some(data.id),
             replies: None,
             receive_buffer: data.receive_buffer,
+            classic: None,
         })));
         // Only datagrams find full buffers.
         let buffer_errors = data.receive_buffer.and_then(|_| sys::buffer_errors());
-        self.flows.insert(flow, Opened { slot, socket: asked, live, buffer_errors });
+        self.flows.insert(flow, Opened { slot, socket: Taken::Shared(asked), live, buffer_errors });
         Ok(OpenedFlow { flow, handle, port: data.port })
     }
 

@@ -29,7 +29,7 @@ use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use crate::pacing::{Level, PacingOptions, Prepared};
-use crate::rx::{Command, RxFlow, RxHandle};
+use crate::rx::{Command, Drain, Port, RxFlow, RxHandle};
 use crate::socket::{self, DataSocket};
 use crate::traffic::Traffic;
 
@@ -455,15 +455,20 @@ impl Run {
             socket: None,
             replies: Some(log_index(place)),
             receive_buffer: None,
+            classic: None,
         })));
         let v6 = data.remote.is_ipv6();
         rx.ask(match spec.proto {
-            Proto::Tcp => Command::Stream { socket, owner: (place, opened.handle) },
+            Proto::Tcp => {
+                let owner = (place, opened.handle);
+                Command::Stream { socket, owner, classic: None }
+            }
             proto => {
                 if let Err(error) = socket::ask_for_stamps(&socket) {
                     tracing::debug!(%error, "no kernel stamps for replies");
                 }
-                Command::Datagrams { id: place, socket, proto, v6, owner: Some(place) }
+                let owner = Some(place);
+                Command::Datagrams(Port { id: place, proto, v6, owner, classic: false }, socket)
             }
         });
         Ok(())
@@ -575,8 +580,9 @@ impl Run {
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();
             let done = Box::new(move |counts| drop(replied.send(counts)));
-            let (slot, totals) = (place, totals.clone());
-            rx.ask(Command::End { slot, totals, buffer_errors: None, done });
+            let (slot, totals) = (place, Some(totals.clone()));
+            let drain = Drain::USUAL;
+            rx.ask(Command::End { slot, totals, drain, buffer_errors: None, done });
             self.awaited += 1;
         }
         tell(&self.peers[self.peer_of[place]], SenderInput::FlowEnded(totals));

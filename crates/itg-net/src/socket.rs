@@ -154,7 +154,7 @@ pub(crate) fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSoc
         .map_err(fail(format!("setting the time to live to {ttl}")))?;
     }
     if let Some(tos) = options.tos {
-        if v6 { socket.set_tclass_v6(u32::from(tos)) } else { socket.set_tos_v4(u32::from(tos)) }
+        set_class(&socket, v6, tos)
             .map_err(fail(format!("setting the traffic class to {tos:#04x}")))?;
     }
     if proto == Proto::Tcp {
@@ -254,6 +254,10 @@ fn new_socket(proto: Proto, peer: IpAddr) -> Result<(Socket, bool), String> {
     }
 }
 
+fn set_class(socket: &Socket, v6: bool, tos: u8) -> io::Result<()> {
+    if v6 { socket.set_tclass_v6(u32::from(tos)) } else { socket.set_tos_v4(u32::from(tos)) }
+}
+
 /// Lets a raw ICMP socket receive one type of message only.
 fn pass_only(socket: &Socket, v6: bool, icmp_type: u8) -> io::Result<()> {
     if v6 {
@@ -265,20 +269,44 @@ fn pass_only(socket: &Socket, v6: bool, icmp_type: u8) -> io::Result<()> {
     }
 }
 
-/// A receiver's socket for one protocol and port; `buffer` is the receive buffer to ask for, in bytes.
+/// Lets a raw ICMP socket receive everything but one type of message.
+fn pass_but(socket: &Socket, v6: bool, icmp_type: u8) -> io::Result<()> {
+    if v6 {
+        let mut blocked = [0; 8];
+        blocked[usize::from(icmp_type >> 5)] |= 1 << (icmp_type & 31);
+        sys::set_bytes(socket, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, &blocked)
+    } else {
+        sys::set_bytes(socket, SOL_RAW, ICMP_FILTER, &[1u32 << icmp_type])
+    }
+}
+
+/// What is asked of a receiver's socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReceiverWishes<'a> {
+    /// Receive buffer, in bytes.
+    pub(crate) buffer: Option<usize>,
+    /// Whether packets of D-ITG arrive: its ICMP messages may be of any type but a reply's.
+    pub(crate) classic: bool,
+    /// Interface to bind to; a refusal is a warning.
+    pub(crate) interface: Option<&'a str>,
+    /// Traffic class of what is sent back.
+    pub(crate) tos: u8,
+}
+
+/// A receiver's socket for one protocol and port.
 pub(crate) fn open_receiver(
     proto: Proto,
     at: SocketAddr,
-    buffer: Option<usize>,
+    wishes: ReceiverWishes<'_>,
 ) -> Result<Socket, SocketError> {
     let what = format!("receiving {proto} on {at}");
     let fail = |error: io::Error| SocketError::io(what.clone(), &error);
     let domain = Domain::for_address(at);
     let socket = if proto == Proto::Icmp {
-        let (protocol, echo) = if at.is_ipv4() {
-            (Protocol::ICMPV4, icmp_type::ECHO_V4)
+        let (protocol, echo, reply) = if at.is_ipv4() {
+            (Protocol::ICMPV4, icmp_type::ECHO_V4, icmp_type::ECHO_REPLY_V4)
         } else {
-            (Protocol::ICMPV6, icmp_type::ECHO_V6)
+            (Protocol::ICMPV6, icmp_type::ECHO_V6, icmp_type::ECHO_REPLY_V6)
         };
         let socket = Socket::new(domain, Type::RAW, Some(protocol)).map_err(|error| {
             SocketError::new(
@@ -286,7 +314,11 @@ pub(crate) fn open_receiver(
                 format!("{error}: a receiver of ICMP needs root or CAP_NET_RAW"),
             )
         })?;
-        pass_only(&socket, at.is_ipv6(), echo).map_err(fail)?;
+        if wishes.classic {
+            pass_but(&socket, at.is_ipv6(), reply).map_err(fail)?;
+        } else {
+            pass_only(&socket, at.is_ipv6(), echo).map_err(fail)?;
+        }
         socket
     } else {
         new_socket(proto, at.ip()).map_err(|why| SocketError::new(what.clone(), why))?.0
@@ -298,8 +330,18 @@ pub(crate) fn open_receiver(
     if matches!(proto, Proto::Tcp | Proto::Sctp | Proto::Dccp) {
         socket.set_reuse_address(true).map_err(fail)?;
     } else {
-        ask_for_buffer(&socket, true, buffer.unwrap_or(RECEIVE_BUFFER));
+        ask_for_buffer(&socket, true, wishes.buffer.unwrap_or(RECEIVE_BUFFER));
         ask_for_stamps(&socket).map_err(fail)?;
+    }
+    if let Some(name) = wishes.interface
+        && let Err(error) = socket.bind_device(Some(name.as_bytes()))
+    {
+        tracing::warn!(%error, name, "data is not bound to the interface");
+    }
+    if wishes.tos != 0
+        && let Err(error) = set_class(&socket, at.is_ipv6(), wishes.tos)
+    {
+        tracing::warn!(%error, "what is sent back has no traffic class");
     }
     let mut bind_to = at;
     if proto == Proto::Icmp {
@@ -309,6 +351,59 @@ pub(crate) fn open_receiver(
     if matches!(proto, Proto::Tcp | Proto::Sctp | Proto::Dccp) {
         socket.listen(1024).map_err(fail)?;
     }
+    socket.set_nonblocking(true).map_err(fail)?;
+    Ok(socket)
+}
+
+/// Where a socket towards a passive peer begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Towards<'a> {
+    pub(crate) local: Option<IpAddr>,
+    pub(crate) port: u16,
+    /// Interface to bind to; a refusal is a warning.
+    pub(crate) interface: Option<&'a str>,
+    pub(crate) tos: u8,
+}
+
+/// A receiver's socket that is connected to a sender, who waits for it: at most five seconds for TCP.
+pub(crate) fn open_towards(
+    proto: Proto,
+    remote: SocketAddr,
+    from: &Towards<'_>,
+) -> Result<Socket, SocketError> {
+    let what = format!("receiving {proto} from {remote}");
+    let fail = |error: io::Error| SocketError::io(what.clone(), &error);
+    if !matches!(proto, Proto::Udp | Proto::Tcp) {
+        return Err(SocketError::new(what, "only UDP and TCP have a passive mode"));
+    }
+    let (socket, _) =
+        new_socket(proto, remote.ip()).map_err(|why| SocketError::new(what.clone(), why))?;
+    if let Some(name) = from.interface
+        && let Err(error) = socket.bind_device(Some(name.as_bytes()))
+    {
+        tracing::warn!(%error, name, "data is not bound to the interface");
+    }
+    if from.tos != 0
+        && let Err(error) = set_class(&socket, remote.is_ipv6(), from.tos)
+    {
+        tracing::warn!(%error, "what is sent back has no traffic class");
+    }
+    socket.set_reuse_address(proto == Proto::Tcp).map_err(fail)?;
+    if proto == Proto::Udp {
+        ask_for_buffer(&socket, true, RECEIVE_BUFFER);
+        ask_for_stamps(&socket).map_err(fail)?;
+    }
+    let any: IpAddr = match remote {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let local = SocketAddr::new(from.local.unwrap_or(any), from.port);
+    socket.bind(&local.into()).map_err(fail)?;
+    match proto {
+        Proto::Udp => socket.connect(&remote.into()),
+        _ => socket.connect_timeout(&remote.into(), std::time::Duration::from_secs(5)),
+    }
+    .map_err(fail)?;
     socket.set_nonblocking(true).map_err(fail)?;
     Ok(socket)
 }

@@ -22,7 +22,6 @@ pub(crate) enum Traffic {
     /// ITG's.
     Itg(Box<ItgTraffic>),
     /// D-ITG's.
-    #[allow(dead_code, reason = "the programs of D-ITG follow")]
     Classic(Box<ClassicTraffic>),
 }
 

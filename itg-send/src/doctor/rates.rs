@@ -13,7 +13,9 @@ use itg_core::law::Law;
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
 use itg_net::pacing::{PacingOptions, Prepared};
-use itg_net::{FlowLive, LogLimits, LogTarget, Receiver, ReceiverOptions, SendFlow, SendJob};
+use itg_net::{
+    ClassicReceiving, FlowLive, LogLimits, LogTarget, Receiver, ReceiverOptions, SendFlow, SendJob,
+};
 use itg_stats::{Analysis, Options};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -54,6 +56,7 @@ pub(super) async fn trial(
         secret: None,
         log_dir: None,
         once: false,
+        classic: ClassicReceiving::default(),
         program: program().0,
         version: program().1,
         settings: BTreeMap::new(),

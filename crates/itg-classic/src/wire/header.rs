@@ -105,6 +105,12 @@ impl StreamPackets {
         Self { kind, head: [0; 20], filled: 0, missing: 0, packet }
     }
 
+    /// Whether the stream stands in the middle of a packet.
+    #[must_use]
+    pub const fn within_packet(&self) -> bool {
+        self.filled > 0 || self.missing > 0
+    }
+
     /// Takes the next bytes of the stream, which it consumes, up to the end of the next packet.
     /// `None` when it needs more.
     ///

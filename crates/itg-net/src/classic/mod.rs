@@ -4,11 +4,18 @@
 //! receiving thread and go through the same logging; what differs is their header, their schedule and
 //! the last step of the log.
 
+mod channel;
 mod log;
+mod passive;
+mod sender;
 mod traffic;
 
 pub(crate) use self::log::Writer;
 pub use self::log::{ClassicPlace, ClassicTarget};
+pub use self::sender::{
+    ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
+    ClassicSending, ClassicWay,
+};
 pub use self::traffic::ClassicContent;
 pub(crate) use self::traffic::ClassicTraffic;
 

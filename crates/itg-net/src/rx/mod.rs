@@ -5,6 +5,7 @@
 //! replies (one socket a flow). Other threads talk to it through a queue and an event descriptor.
 //! While much arrives it naps 100 µs between batches: the sender then does not pay for waking it.
 
+mod classic;
 mod stream;
 mod table;
 
@@ -16,6 +17,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use itg_classic::send::HeaderKind;
 use itg_core::flow::{Meter, Proto};
 use itg_record::FlowInfo;
 use itg_session::{FlowCounts, FlowTotals};
@@ -33,10 +35,20 @@ use crate::socket;
 use crate::sys;
 use crate::window::Window;
 
-/// A flow that has ended is counted when nothing has arrived for this long: 300 ms.
-const QUIET_NS: u64 = 300_000_000;
-/// … and at the latest after this long: 5 s.
-const DRAIN_LIMIT_NS: u64 = 5_000_000_000;
+/// When a flow whose end was told is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drain {
+    /// When nothing has arrived for this long …
+    pub(crate) quiet_ns: u64,
+    /// … and at the latest after this long.
+    pub(crate) limit_ns: u64,
+}
+
+impl Drain {
+    /// 300 ms of silence, 5 s.
+    pub(crate) const USUAL: Self = Self { quiet_ns: 300_000_000, limit_ns: 5_000_000_000 };
+}
+
 /// Nap between batches while much arrives: 100 µs.
 const NAP_NS: u64 = 100_000;
 /// Datagrams in one round from which on it naps.
@@ -80,16 +92,40 @@ pub(crate) struct RxFlow {
     pub(crate) replies: Option<u32>,
     /// Receive buffer of that socket, in bytes.
     pub(crate) receive_buffer: Option<u64>,
+    /// A flow of D-ITG.
+    pub(crate) classic: Option<ClassicRx>,
+}
+
+/// What there is to know about a flow of D-ITG, whose packets name it by number.
+pub(crate) struct ClassicRx {
+    /// The socket or listener where its packets arrive.
+    pub(crate) port: usize,
+    /// Header of its packets.
+    pub(crate) kind: HeaderKind,
+    /// Called when its data connection breaks.
+    pub(crate) broken: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// Where packets arrive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Port {
+    pub(crate) id: usize,
+    pub(crate) proto: Proto,
+    pub(crate) v6: bool,
+    /// Replies of the flow in this slot.
+    pub(crate) owner: Option<usize>,
+    /// Whether the packets are D-ITG's.
+    pub(crate) classic: bool,
 }
 
 /// What other threads ask of the receiving thread.
 pub(crate) enum Command {
     /// Read datagrams from this socket; the number names it in [`RxFlow::socket`].
-    Datagrams { id: usize, socket: Socket, proto: Proto, v6: bool, owner: Option<usize> },
+    Datagrams(Port, Socket),
     /// Accept connections; the number is for [`Command::CloseSocket`].
-    Listener { id: usize, socket: Socket, proto: Proto },
-    /// Read a stream of packets: replies of the flow in this slot.
-    Stream { socket: Socket, owner: (usize, u32) },
+    Listener(Port, Socket),
+    /// Read a stream of packets of the flow in this slot; of D-ITG with this header.
+    Stream { socket: Socket, owner: (usize, u32), classic: Option<HeaderKind> },
     /// Look for packets of this flow.
     Flow(Box<RxFlow>),
     /// The run of this slot has started: planned times count from this instant.
@@ -98,7 +134,8 @@ pub(crate) enum Command {
     /// datagrams found a full buffer in this host meanwhile.
     End {
         slot: usize,
-        totals: FlowTotals,
+        totals: Option<FlowTotals>,
+        drain: Drain,
         buffer_errors: Option<u64>,
         done: Box<dyn FnOnce(FlowCounts) + Send>,
     },
@@ -171,8 +208,8 @@ impl Drop for RxHandle {
 }
 
 enum Source {
-    Datagrams { id: usize, socket: Socket, proto: Proto, v6: bool, owner: Option<usize> },
-    Listener { id: usize, socket: Socket, proto: Proto },
+    Datagrams(Port, Socket),
+    Listener(Port, Socket),
     Stream(Box<Stream>),
 }
 
@@ -195,6 +232,7 @@ impl Rx {
             queue,
             table: Table {
                 flows: Vec::new(),
+                classic: classic::Places::default(),
                 logs: Vec::new(),
                 unix: UnixClock::new(),
                 foreign: 0,
@@ -279,10 +317,10 @@ impl Rx {
             let Some(flow) = &self.table.flows[slot] else { continue };
             let Some(ending) = &flow.ending else { continue };
             let quiet_since = flow.last_ns.max(ending.since_ns);
-            let over = flow.unique >= ending.totals.packets
+            let over = ending.totals.as_ref().is_some_and(|totals| flow.unique >= totals.packets)
                 || flow.stream_over
-                || now_ns.saturating_sub(quiet_since) >= QUIET_NS
-                || now_ns.saturating_sub(ending.since_ns) >= DRAIN_LIMIT_NS;
+                || now_ns.saturating_sub(quiet_since) >= ending.drain.quiet_ns
+                || now_ns.saturating_sub(ending.since_ns) >= ending.drain.limit_ns;
             if over {
                 self.finish(slot);
             }
@@ -304,16 +342,17 @@ impl Rx {
             foreign: self.table.foreign - flow.foreign_before,
             log_lost_records: 0,
         };
-        let reason = &ending.totals.reason;
+        let totals = ending.totals.as_ref();
+        let reason = totals.map_or("the sender has ended it", |totals| &totals.reason);
         let lost = HostLoss { socket_drops, buffer_errors: ending.buffer_errors };
-        self.table.retire(flow, Some(&ending.totals), lost, reason);
+        self.table.retire(flow, totals, lost, reason);
         (ending.done)(counts);
     }
 
     fn drops(&self, socket: Option<usize>) -> Option<u64> {
         let wanted = socket?;
         self.sources.iter().flatten().find_map(|source| match source {
-            Source::Datagrams { id, socket, .. } if *id == wanted => sys::socket_drops(socket),
+            Source::Datagrams(port, socket) if port.id == wanted => sys::socket_drops(socket),
             _ => None,
         })
     }
@@ -325,21 +364,20 @@ impl Rx {
         while let Ok(command) = self.queue.try_recv() {
             match command {
                 Command::Quit => return false,
-                Command::Datagrams { id, socket, proto, v6, owner } => {
-                    self.add(Source::Datagrams { id, socket, proto, v6, owner });
-                }
-                Command::Listener { id, socket, proto } => {
-                    self.add(Source::Listener { id, socket, proto });
-                }
-                Command::Stream { socket, owner } => {
-                    self.add(Source::Stream(Box::new(Stream::new(socket, None, Some(owner)))));
+                Command::Datagrams(port, socket) => self.add(Source::Datagrams(port, socket)),
+                Command::Listener(port, socket) => self.add(Source::Listener(port, socket)),
+                Command::Stream { socket, owner, classic } => {
+                    let stream = Stream::new(socket, None, Some(owner), classic);
+                    self.table.connections += 1;
+                    self.add(Source::Stream(Box::new(stream)));
                 }
                 Command::Flow(rx) => self.open(*rx),
                 Command::Start { slot, epoch_unix_ns } => self.table.start(slot, epoch_unix_ns),
-                Command::End { slot, totals, buffer_errors, done } => {
+                Command::End { slot, totals, drain, buffer_errors, done } => {
                     if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::as_mut) {
                         let since_ns = clock::monotonic_ns();
-                        flow.ending = Some(Ending { totals, since_ns, buffer_errors, done });
+                        let ending = Ending { totals, drain, since_ns, buffer_errors, done };
+                        flow.ending = Some(ending);
                         self.table.draining += 1;
                     }
                 }
@@ -352,7 +390,7 @@ impl Rx {
                 }
                 Command::CloseSocket { id } => {
                     let place = self.sources.iter().position(|source| {
-                        matches!(source, Some(Source::Datagrams { id: this, .. } | Source::Listener { id: this, .. }) if *this == id)
+                        matches!(source, Some(Source::Datagrams(port, _) | Source::Listener(port, _)) if port.id == id)
                     });
                     if let Some(place) = place {
                         self.remove(place);
@@ -389,6 +427,7 @@ impl Rx {
             self.table.flows.resize_with(slot + 1, || None);
         }
         let drops_before = self.drops(rx.socket).unwrap_or(0);
+        self.table.classic.open(&rx);
         self.table.flows[slot] = Some(Flow {
             rx,
             window: Window::new(),
@@ -400,6 +439,8 @@ impl Rx {
             drops_before,
             foreign_before: self.table.foreign,
             stream_over: false,
+            source: None,
+            connected: false,
             ending: None,
         });
     }
@@ -434,13 +475,12 @@ impl Rx {
     fn serve(&mut self, place: usize) -> usize {
         let Some(source) = self.sources.get_mut(place).and_then(Option::as_mut) else { return 0 };
         match source {
-            Source::Datagrams { socket, proto, v6, owner, .. } => {
-                let (proto, v6, owner) = (*proto, *v6, *owner);
+            Source::Datagrams(port, socket) => {
                 let batch = match &mut self.full {
-                    Some(full) if self.table.round_trips > 0 && owner.is_none() => full,
+                    Some(full) if self.table.round_trips > 0 && port.owner.is_none() => full,
                     _ => &mut self.short,
                 };
-                match self.table.datagrams(socket, batch, proto, v6, owner) {
+                match self.table.datagrams(socket, batch, *port) {
                     Served::Some(count) => count,
                     Served::Over => {
                         self.remove(place);
@@ -448,12 +488,12 @@ impl Rx {
                     }
                 }
             }
-            Source::Listener { socket, proto, .. } => {
-                let proto = *proto;
+            Source::Listener(port, socket) => {
+                let port = *port;
                 let accepted = socket.accept();
                 match accepted {
                     Ok((socket, address)) => {
-                        self.accepted(socket, socket::peer_of(&address), proto)
+                        self.accepted(socket, socket::peer_of(&address), port);
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => tracing::warn!(%error, "a data connection was not accepted"),
@@ -469,6 +509,13 @@ impl Rx {
                     Err(why) => {
                         if let Some(why) = why {
                             tracing::warn!("{why}");
+                            let owner = stream.owner;
+                            if let Some(flow) = owner.and_then(|owner| self.table.owned(owner))
+                                && let Some(classic) = &mut flow.rx.classic
+                                && let Some(broken) = classic.broken.take()
+                            {
+                                broken();
+                            }
                         }
                         self.remove(place);
                     }
@@ -487,7 +534,7 @@ impl Rx {
         }
     }
 
-    fn accepted(&mut self, socket: Socket, from: Option<SocketAddr>, proto: Proto) {
+    fn accepted(&mut self, socket: Socket, from: Option<SocketAddr>, port: Port) {
         if self.table.connections >= MAX_CONNECTIONS {
             tracing::warn!(?from, "too many data connections: refused");
             return;
@@ -496,15 +543,23 @@ impl Rx {
             tracing::warn!(%error, "a data connection cannot be used");
             return;
         }
-        if proto == Proto::Tcp {
+        if port.proto == Proto::Tcp {
             if let Err(error) = socket.set_tcp_nodelay(true) {
                 tracing::debug!(%error, "TCP_NODELAY");
             }
+            let mut stream = Stream::new(socket, from, None, None);
+            if port.classic {
+                let Some((owner, kind)) = self.table.claim(port.id, from) else {
+                    tracing::warn!(?from, "a data connection of no flow that is known here");
+                    return;
+                };
+                stream = stream.classic(owner, kind);
+            }
             self.table.connections += 1;
-            self.add(Source::Stream(Box::new(Stream::new(socket, from, None))));
+            self.add(Source::Stream(Box::new(stream)));
         } else {
             let v6 = from.is_some_and(|a| a.is_ipv6());
-            self.add(Source::Datagrams { id: usize::MAX, socket, proto, v6, owner: None });
+            self.add(Source::Datagrams(Port { id: usize::MAX, v6, ..port }, socket));
         }
     }
 }
@@ -512,7 +567,7 @@ impl Rx {
 impl Source {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Datagrams { socket, .. } | Self::Listener { socket, .. } => socket.as_fd(),
+            Self::Datagrams(_, socket) | Self::Listener(_, socket) => socket.as_fd(),
             Self::Stream(stream) => stream.socket.as_fd(),
         }
     }

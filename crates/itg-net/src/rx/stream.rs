@@ -3,6 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 
+use itg_classic::send::HeaderKind;
+use itg_classic::wire::StreamPackets;
 use itg_core::flow::{Meter, Proto};
 use socket2::Socket;
 
@@ -13,13 +15,28 @@ use crate::frames::Frames;
 pub(super) struct Stream {
     pub(super) socket: Socket,
     pub(super) from: Option<SocketAddr>,
-    pub(super) frames: Frames,
+    pub(super) framing: Framing,
     /// Slot and handle of the flow that the stream belongs to, once known.
     pub(super) owner: Option<(usize, u32)>,
     pub(super) opened_ns: u64,
     /// Bytes to send back before more is read.
     pub(super) echo: Vec<u8>,
     pub(super) echoed: usize,
+}
+
+/// How packets are found in the stream.
+pub(super) enum Framing {
+    Itg(Frames),
+    Classic(StreamPackets),
+}
+
+impl Framing {
+    const fn within_packet(&self) -> bool {
+        match self {
+            Self::Itg(frames) => frames.within_packet(),
+            Self::Classic(packets) => packets.within_packet(),
+        }
+    }
 }
 
 pub(super) enum Flowing {
@@ -33,17 +50,20 @@ impl Stream {
         socket: Socket,
         from: Option<SocketAddr>,
         owner: Option<(usize, u32)>,
+        classic: Option<HeaderKind>,
     ) -> Self {
         let opened_ns = clock::monotonic_ns();
-        Self {
-            socket,
-            from,
-            frames: Frames::default(),
-            owner,
-            opened_ns,
-            echo: Vec::new(),
-            echoed: 0,
-        }
+        let framing = classic.map_or_else(
+            || Framing::Itg(Frames::default()),
+            |kind| Framing::Classic(StreamPackets::new(kind)),
+        );
+        Self { socket, from, framing, owner, opened_ns, echo: Vec::new(), echoed: 0 }
+    }
+
+    /// A stream of packets of D-ITG with these headers.
+    pub(super) fn classic(self, owner: (usize, u32), kind: HeaderKind) -> Self {
+        let framing = Framing::Classic(StreamPackets::new(kind));
+        Self { owner: Some(owner), framing, ..self }
     }
 
     /// Moves what can be moved; an error ends the stream, silently when it just ended.
@@ -57,7 +77,7 @@ impl Stream {
             return Ok(Flowing::Same);
         }
         let got = match (&self.socket).read(buffer) {
-            Ok(0) if self.frames.within_packet() => {
+            Ok(0) if self.framing.within_packet() => {
                 return Err(Some(format!("{} ended within a packet", self.name())));
             }
             Ok(0) => return Err(None),
@@ -74,17 +94,41 @@ impl Stream {
         let (from, owner) = (self.from, &mut self.owner);
         let mut stranger = false;
         let mut send_back = false;
-        let result = self.frames.take(&buffer[..got], |size, header| {
-            let (ttl, tos) = (0, 0);
-            let arrival = Arrival { size, arrived_ns: None, read_ns, ttl, tos, from };
-            match table.find(&header, Proto::Tcp, owner.map(|(slot, _)| slot)) {
-                Some(slot) => {
-                    *owner = Some((slot, header.handle));
-                    send_back |= table.arrived(slot, &header, &arrival, now_ns);
+        let (ttl, tos) = (0, 0);
+        let result = match &mut self.framing {
+            Framing::Itg(frames) => frames
+                .take(&buffer[..got], |size, header| {
+                    let arrival = Arrival { size, arrived_ns: None, read_ns, ttl, tos, from };
+                    match table.find(&header, Proto::Tcp, owner.map(|(slot, _)| slot)) {
+                        Some(slot) => {
+                            *owner = Some((slot, header.handle));
+                            send_back |= table.arrived(slot, &header, &arrival, now_ns);
+                        }
+                        None => stranger = true,
+                    }
+                })
+                .map_err(|error| error.to_string()),
+            Framing::Classic(packets) => {
+                let mut bytes = &buffer[..got];
+                loop {
+                    match packets.next(&mut bytes) {
+                        Ok(None) => break Ok(()),
+                        Ok(Some(packet)) => {
+                            let size = packet.size;
+                            let arrival =
+                                Arrival { size, arrived_ns: None, read_ns, ttl, tos, from };
+                            match table.classic_stream(packet, owner, &arrival) {
+                                Some((slot, header)) => {
+                                    send_back |= table.arrived(slot, &header, &arrival, now_ns);
+                                }
+                                None => stranger = true,
+                            }
+                        }
+                        Err(error) => break Err(error.to_string()),
+                    }
                 }
-                None => stranger = true,
             }
-        });
+        };
         result.map_err(|error| Some(format!("{}: {error}", self.name())))?;
         if stranger {
             table.foreign += 1;

@@ -10,7 +10,8 @@ use itg_record::{FlowEnd, FlowInfo, Note, Record, flag};
 use itg_session::{FlowCounts, FlowTotals};
 use socket2::Socket;
 
-use super::RxFlow;
+use super::classic::Places;
+use super::{Drain, Port, RxFlow};
 use crate::clock::{self, UnixClock};
 use crate::icmp;
 use crate::log::Producer;
@@ -29,11 +30,16 @@ pub(super) struct Flow {
     pub(super) drops_before: u64,
     pub(super) foreign_before: u64,
     pub(super) stream_over: bool,
+    /// Where its packets come from, of D-ITG's flows: learned from the first one.
+    pub(super) source: Option<SocketAddr>,
+    /// Whether a data connection has been taken for it.
+    pub(super) connected: bool,
     pub(super) ending: Option<Ending>,
 }
 
 pub(super) struct Ending {
-    pub(super) totals: FlowTotals,
+    pub(super) totals: Option<FlowTotals>,
+    pub(super) drain: Drain,
     pub(super) since_ns: u64,
     pub(super) buffer_errors: Option<u64>,
     pub(super) done: Box<dyn FnOnce(FlowCounts) + Send>,
@@ -66,6 +72,7 @@ pub(super) struct Arrival {
 /// What a packet may change.
 pub(super) struct Table {
     pub(super) flows: Vec<Option<Flow>>,
+    pub(super) classic: Places,
     pub(super) logs: Vec<Option<LogSlot>>,
     pub(super) unix: UnixClock,
     pub(super) foreign: u64,
@@ -85,10 +92,9 @@ impl Table {
         &mut self,
         socket: &Socket,
         batch: &mut RecvBatch,
-        proto: Proto,
-        v6: bool,
-        owner: Option<usize>,
+        port: Port,
     ) -> Served {
+        let Port { proto, v6, owner, .. } = port;
         let count = match batch.recv(socket.as_fd()) {
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Served::Some(0),
@@ -117,7 +123,12 @@ impl Table {
                 };
                 // A ping socket delivers the message without the IP header.
                 let with_ip = !v6 && socket.r#type().is_ok_and(|t| t == socket2::Type::RAW);
-                let Some(found) = icmp::packet(bytes, with_ip, wanted) else { continue };
+                let found = if port.classic {
+                    icmp::classic_packet(bytes, v6, owner.is_some())
+                } else {
+                    icmp::packet(bytes, with_ip, wanted)
+                };
+                let Some(found) = found else { continue };
                 bytes = found.packet;
                 len = len.saturating_sub(found.overhead);
                 if with_ip {
@@ -132,13 +143,17 @@ impl Table {
                 tos,
                 from: datagram.source.map(plain),
             };
-            let header = PacketHeader::parse(bytes);
-            let Some(slot) = header.and_then(|h| self.find(&h, proto, owner)) else {
+            let found = if port.classic {
+                self.classic_packet(bytes, port, &arrival)
+            } else {
+                PacketHeader::parse(bytes)
+                    .and_then(|header| Some((self.find(&header, proto, owner)?, header)))
+            };
+            let Some((slot, header)) = found else {
                 // Raw ICMP sockets see everybody's echoes.
                 self.foreign += u64::from(proto != Proto::Icmp);
                 continue;
             };
-            let header = header.expect("a header was found");
             // The address family of the answer is the question's: the same socket sends it.
             if self.arrived(slot, &header, &arrival, now_ns)
                 && proto != Proto::Icmp
@@ -209,7 +224,11 @@ impl Table {
         }
         flow.rx.meter == Meter::Rtt
             && flow.rx.replies.is_none()
-            && arrival.from.is_none_or(|from| from.ip() == flow.rx.peer)
+            && match &flow.rx.classic {
+                None => arrival.from.is_none_or(|from| from.ip() == flow.rx.peer),
+                // Signalling may take another way; packets go back to where the first one came from.
+                Some(_) => arrival.from == flow.source,
+            }
     }
 
     pub(super) fn start(&mut self, slot: usize, epoch_unix_ns: u64) {
@@ -229,6 +248,7 @@ impl Table {
         reason: &str,
     ) {
         self.round_trips -= usize::from(flow.rx.meter == Meter::Rtt || flow.rx.replies.is_some());
+        self.classic.close(&flow.rx);
         flow.rx.live.end();
         if let Some(info) = &mut flow.rx.introduction
             && let Some(log) =

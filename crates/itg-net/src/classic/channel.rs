@@ -1,0 +1,376 @@
+//! One signalling channel of a sender of D-ITG.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use itg_classic::send::Transport;
+use itg_classic::wire::{
+    FlowResult, PORT_DATA, PORT_PASSIVE, Refusal, SenderChannel, SenderConfig, SenderEnding,
+    SenderInput, SenderOutput,
+};
+use itg_session::{FlowCounts, FlowTotals};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::passive::{self, Waiting};
+use super::sender::{
+    ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
+    ClassicWay, GiveUp, Launched,
+};
+use crate::clock;
+use crate::control::sleep_until;
+use crate::socket::{self, DataSocket, SocketError};
+
+/// How long a receiver may take to answer, as with D-ITG: 100 s.
+const ANSWER_NS: u64 = 100_000_000_000;
+/// How long it may take to accept a connection or a message.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What other threads tell a channel.
+#[derive(Debug)]
+pub(super) enum Mail {
+    /// A flow has been sent; the flag says that packets were left out because the time was over.
+    Sent(FlowTotals, bool),
+    /// Its replies have been gathered.
+    Replied(FlowCounts),
+    /// Passive mode: the receiver of a flow has shown itself, or not.
+    Met(u32, Result<DataSocket, SocketError>),
+}
+
+/// A channel while it runs.
+struct Channel<'a> {
+    sender: &'a ClassicSender,
+    flows: BTreeMap<u32, &'a ClassicFlow>,
+    launched: BTreeMap<u32, Launched>,
+    waiting: BTreeMap<u32, Waiting>,
+    outcomes: BTreeMap<u32, ClassicOutcome>,
+    mail: mpsc::UnboundedSender<Mail>,
+    give_up: GiveUp,
+    interrupted: bool,
+    peer: SocketAddr,
+    since_ns: u64,
+}
+
+impl ClassicSender {
+    /// Runs the flows of one channel, until all are over or a while after `stop` holds a reason.
+    pub async fn run(
+        &self,
+        channel: &ClassicChannel,
+        mut stop: watch::Receiver<Option<String>>,
+    ) -> ClassicEnding {
+        let meeting = meet(&channel.way);
+        let met = tokio::select! {
+            met = meeting => met,
+            _ = stop.wait_for(Option::is_some) => Err("interrupted".to_owned()),
+        };
+        let (mail, arriving) = mpsc::unbounded_channel();
+        let mut running = Channel {
+            sender: self,
+            flows: channel.flows.iter().map(|flow| (flow.args.id, flow)).collect(),
+            launched: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            mail,
+            give_up: GiveUp::default(),
+            interrupted: false,
+            peer: SocketAddr::from(([0, 0, 0, 0], 0)),
+            since_ns: channel.since_ns.unwrap_or_else(clock::monotonic_ns),
+        };
+        let ending = match met {
+            Ok((stream, peer)) => {
+                running.peer = peer;
+                Ok(running.drive(stream, channel, arriving, stop).await)
+            }
+            Err(why) => Err(why),
+        };
+        running.give_up.now();
+        ClassicEnding { ending, flows: running.outcomes.into_values().collect() }
+    }
+}
+
+/// Connects to a receiver, or waits for one.
+async fn meet(way: &ClassicWay) -> Result<(TcpStream, SocketAddr), String> {
+    let (stream, peer) = match way {
+        ClassicWay::Connect { to, from, interface } => {
+            let connecting = async {
+                let socket = if to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+                if let Some(name) = interface {
+                    socket.bind_device(Some(name.as_bytes()))?;
+                }
+                if let Some(from) = from {
+                    socket.set_reuseaddr(true)?;
+                    socket.bind(*from)?;
+                }
+                socket.connect(*to).await
+            };
+            let stream = match timeout(PATIENCE, connecting).await {
+                Ok(connected) => connected.map_err(|error| error.to_string()),
+                Err(_) => Err("no answer within 5 s".to_owned()),
+            };
+            let hint = "start ITGRecv or itg-recv there, or check address and port";
+            (stream.map_err(|why| format!("no receiver at {to}: {why}; {hint}"))?, *to)
+        }
+        ClassicWay::Await(at) => {
+            let fail = |error: io::Error| format!("waiting for a receiver on {at}: {error}");
+            let listener = listen(*at).map_err(fail)?;
+            let (stream, peer) = listener.accept().await.map_err(fail)?;
+            (stream, socket::plain(peer))
+        }
+    };
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY on a signalling connection");
+    }
+    Ok((stream, peer))
+}
+
+/// Listens for the receiver of passive mode; an unspecified IPv6 address stands for all addresses.
+fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+    if at.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&at.into())?;
+    socket.listen(16)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Waits for the wish to end; never when that was seen before.
+async fn stopped(stop: &mut watch::Receiver<Option<String>>, seen: bool) {
+    if seen {
+        std::future::pending::<()>().await;
+    }
+    // An error is the end of the program too.
+    drop(stop.wait_for(Option::is_some).await);
+}
+
+impl Channel<'_> {
+    async fn drive(
+        &mut self,
+        mut stream: TcpStream,
+        channel: &ClassicChannel,
+        mut arriving: mpsc::UnboundedReceiver<Mail>,
+        mut stop: watch::Receiver<Option<String>>,
+    ) -> SenderEnding {
+        let offers = channel.flows.iter().map(|flow| {
+            let dest = flow.dest.unwrap_or(self.peer).ip();
+            flow.args.offer(dest, flow.source)
+        });
+        let config = SenderConfig {
+            log: channel.log.clone(),
+            offers: offers.collect(),
+            answer_ns: ANSWER_NS,
+        };
+        let mut machine = SenderChannel::new(config);
+        let (mut out, mut buffer) = (Vec::new(), [0; 4096]);
+        machine.handle(clock::machine_ns(), SenderInput::Connected, &mut out);
+        loop {
+            let mut at = 0;
+            // What is done may have an answer that asks for more.
+            while at < out.len() {
+                let output = std::mem::replace(&mut out[at], SenderOutput::Send(Vec::new()));
+                at += 1;
+                match output {
+                    SenderOutput::Send(bytes) => {
+                        let sent = timeout(PATIENCE, stream.write_all(&bytes)).await;
+                        if !matches!(sent, Ok(Ok(()))) {
+                            machine.handle(clock::machine_ns(), SenderInput::Lost, &mut out);
+                        }
+                    }
+                    SenderOutput::Close(ending) => {
+                        self.end_all();
+                        // Fails when the receiver has closed already.
+                        stream.shutdown().await.unwrap_or_default();
+                        return ending;
+                    }
+                    other => {
+                        if let Some(answer) = self.act(other) {
+                            machine.handle(clock::machine_ns(), answer, &mut out);
+                        }
+                    }
+                }
+            }
+            out.clear();
+            let input = tokio::select! {
+                biased;
+                read = stream.read(&mut buffer) => match read {
+                    Ok(count @ 1..) => SenderInput::Bytes(&buffer[..count]),
+                    Ok(_) | Err(_) => SenderInput::Lost,
+                },
+                Some(mail) = arriving.recv() => match self.open_mail(mail) {
+                    Some(input) => input,
+                    None => continue,
+                },
+                () = sleep_until(machine.deadline()) => SenderInput::Timer,
+                () = stopped(&mut stop, self.interrupted) => {
+                    self.interrupt();
+                    continue;
+                }
+            };
+            machine.handle(clock::machine_ns(), input, &mut out);
+        }
+    }
+
+    /// Ends the flows early; they end in order.
+    fn interrupt(&mut self) {
+        self.interrupted = true;
+        self.give_up.now();
+        for flow in self.launched.values() {
+            self.sender.shared.stop.raise(flow.place);
+        }
+    }
+
+    fn end_all(&mut self) {
+        for flow in std::mem::take(&mut self.launched).into_values() {
+            self.sender.shared.stop.raise(flow.place);
+            self.sender.shared.leave(&flow);
+        }
+    }
+
+    fn act(&mut self, output: SenderOutput) -> Option<SenderInput<'static>> {
+        match output {
+            SenderOutput::Send(_) | SenderOutput::Close(_) => None,
+            SenderOutput::Open(flow) => Some(match self.open(flow) {
+                Ok(()) => SenderInput::Ready(flow),
+                Err(why) => self.failed(flow, why),
+            }),
+            SenderOutput::Start { flow, port } => match self.waiting.remove(&flow) {
+                Some(waiting) => {
+                    let (mail, give_up) = (self.mail.clone(), self.give_up.clone());
+                    tokio::task::spawn_blocking(move || {
+                        // A channel that has ended needs no socket.
+                        drop(mail.send(Mail::Met(flow, waiting.meet(&give_up))));
+                    });
+                    None
+                }
+                None => self.start(flow, port).err().map(|why| self.failed(flow, why)),
+            },
+            SenderOutput::Finished { flow, result } => {
+                self.finished(flow, result);
+                None
+            }
+        }
+    }
+
+    fn failed(&mut self, flow: u32, why: String) -> SenderInput<'static> {
+        self.tell(ClassicProgress::Notice(flow, why.clone()));
+        self.outcome(flow).why = Some(why);
+        SenderInput::Failed(flow)
+    }
+
+    fn tell(&self, progress: ClassicProgress) {
+        // Who listens may have gone.
+        drop(self.sender.shared.progress.send(progress));
+    }
+
+    fn outcome(&mut self, flow: u32) -> &mut ClassicOutcome {
+        self.outcomes.entry(flow).or_insert_with(|| ClassicOutcome {
+            flow,
+            result: FlowResult::Failed,
+            totals: None,
+            replies: None,
+            why: None,
+        })
+    }
+
+    /// Opens the data socket of a flow that its receiver awaits, and sends.
+    fn start(&mut self, id: u32, port: u16) -> Result<(), String> {
+        let flow = *self.flows.get(&id).ok_or("no such flow")?;
+        let mut target = flow.dest.ok_or("a flow in passive mode has no destination")?;
+        let offered = flow.args.dest_port.unwrap_or(PORT_DATA);
+        target.set_port(if port == 0 { offered } else { port });
+        let data = tokio::task::block_in_place(|| socket::open_sender(&flow.spec, target));
+        self.launch(flow, data.map_err(|error| error.to_string())?)
+    }
+
+    fn launch(&mut self, flow: &ClassicFlow, data: DataSocket) -> Result<(), String> {
+        let launched = self.sender.launch(flow, data, self.since_ns, self.mail.clone())?;
+        if self.interrupted {
+            self.sender.shared.stop.raise(launched.place);
+        }
+        self.launched.insert(flow.args.id, launched);
+        Ok(())
+    }
+
+    /// Passive mode: opens the data socket of a flow, to which its receiver will come.
+    fn open(&mut self, id: u32) -> Result<(), String> {
+        let flow = *self.flows.get(&id).ok_or("no such flow")?;
+        if !matches!(flow.args.transport, Transport::Udp | Transport::Tcp) {
+            return Err("passive mode carries UDP and TCP only".to_owned());
+        }
+        let port = flow.args.source_port.unwrap_or(PORT_PASSIVE);
+        let waiting = passive::open(&flow.spec, flow.source, port);
+        self.waiting.insert(id, waiting.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn open_mail(&mut self, mail: Mail) -> Option<SenderInput<'static>> {
+        match mail {
+            Mail::Met(id, met) => {
+                let flow = *self.flows.get(&id)?;
+                let launched =
+                    met.map_err(|error| error.to_string()).and_then(|data| self.launch(flow, data));
+                launched.err().map(|why| self.failed(id, why))
+            }
+            Mail::Sent(totals, behind) => {
+                let id = totals.flow;
+                if behind {
+                    let words = totals.reason.clone();
+                    self.tell(ClassicProgress::Notice(id, words));
+                }
+                self.outcome(id).totals = Some(totals.clone());
+                let launched = self.launched.get(&id)?;
+                if launched.round_trip {
+                    let mail = self.mail.clone();
+                    self.sender.shared.gather(launched, totals, self.interrupted, mail);
+                    return None;
+                }
+                self.sent(id)
+            }
+            Mail::Replied(counts) => {
+                let id = counts.flow;
+                self.outcome(id).replies = Some(counts);
+                self.sent(id)
+            }
+        }
+    }
+
+    /// The data socket of a flow is closed.
+    fn sent(&mut self, id: u32) -> Option<SenderInput<'static>> {
+        let launched = self.launched.remove(&id)?;
+        self.sender.shared.leave(&launched);
+        Some(SenderInput::Ended(id))
+    }
+
+    fn finished(&mut self, id: u32, result: FlowResult) {
+        if let Some(launched) = self.launched.remove(&id) {
+            self.sender.shared.stop.raise(launched.place);
+            self.sender.shared.leave(&launched);
+        }
+        self.outcome(id).result = result;
+        let notice = match result {
+            FlowResult::Done | FlowResult::Failed => None,
+            FlowResult::Refused(Refusal::Bind) => {
+                Some("the receiver cannot open a socket for this flow")
+            }
+            FlowResult::Refused(Refusal::Rights) => {
+                Some("the receiver may not receive ICMP: it needs root")
+            }
+            FlowResult::Refused(Refusal::Data) => {
+                Some("the receiver says that the data connection broke")
+            }
+            FlowResult::Unanswered => Some("the receiver does not answer the end of this flow"),
+        };
+        if let Some(notice) = notice {
+            self.tell(ClassicProgress::Notice(id, notice.to_owned()));
+            self.outcome(id).why.get_or_insert_with(|| notice.to_owned());
+        }
+        self.tell(ClassicProgress::Finished(id));
+    }
+}
