@@ -30,7 +30,7 @@ pub(super) fn open(
     source: Option<IpAddr>,
     port: u16,
 ) -> Result<Waiting, SocketError> {
-    let at = SocketAddr::new(source.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), port);
+    let at = SocketAddr::new(source.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)), port);
     let what = format!("flow {}: waiting for its receiver on {at}", spec.id);
     let fail = |error: io::Error| SocketError::new(what.clone(), error.to_string());
     let tcp = spec.proto == Proto::Tcp;
