@@ -267,7 +267,7 @@ fn every_cell_of_the_matrix_goes_as_known() {
     if not_run_without_d_itg() {
         return;
     }
-    let cells = cells(&[Who::Real], &[Who::Real]);
+    let cells = cells(&[Who::Real, Who::Ours], &[Who::Real, Who::Ours]);
     let surprises = surprises(&cells);
     let (count, all) = (surprises.len(), cells.len());
     assert!(count == 0, "{count} of {all} cells:\n{}", surprises.join("\n"));
@@ -302,7 +302,11 @@ fn t1_managers_in_rust_python_and_the_shell_drive_a_daemon() {
         return;
     }
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/itgapi");
-    let (python, shell) = (examples.join("itgapi.py"), examples.join("itgapi.sh"));
-    let rows = [("ITGManager", program("ITGManager")), ("itgapi.py", python), ("itgapi.sh", shell)];
-    itg_tests::in_parallel(&rows, |asks| asks_a_daemon(Who::Real, asks));
+    let asks = [program("ITGManager"), examples.join("itgapi.py"), examples.join("itgapi.sh")];
+    let both = |asks: &PathBuf| [(Who::Real, asks.clone()), (Who::Ours, asks.clone())];
+    let rows: Vec<_> = asks.iter().flat_map(both).collect();
+    let names: Vec<String> =
+        rows.iter().map(|(who, asks)| format!("{who:?}, {}", asks.display())).collect();
+    let rows: Vec<_> = names.iter().map(String::as_str).zip(rows).collect();
+    itg_tests::in_parallel(&rows, |(who, asks)| asks_a_daemon(*who, asks));
 }

@@ -88,14 +88,15 @@ impl Stamp {
         self.hour <= 24 && self.minute <= 59 && !bad
     }
 
-    /// Seconds since midnight and microseconds, as they travel to a log server: truncated.
+    /// Seconds since midnight and microseconds, as they travel to a log server: rounded. D-ITG
+    /// truncates, which costs a microsecond every second time.
     #[must_use]
     pub fn to_day(&self) -> (u32, u32) {
         let second = if self.second.is_finite() { self.second.clamp(0.0, 60.0) } else { 0.0 };
         let whole = self.hour.wrapping_mul(3600).wrapping_add(self.minute.wrapping_mul(60));
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 60")]
-        let (seconds, micros) = (second as u32, (second.fract() * 1_000_000.0) as u32);
-        (whole.wrapping_add(seconds), micros)
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 60e6")]
+        let micros = (second * 1e6).round() as u32;
+        (whole.wrapping_add(micros / 1_000_000), micros % 1_000_000)
     }
 }
 
@@ -186,8 +187,7 @@ impl LogRecord {
         }
     }
 
-    /// The record as it travels to a log server. Microseconds are truncated from the seconds, so
-    /// that they may be 1 µs low, as D-ITG's are.
+    /// The record as it travels to a log server.
     #[must_use]
     pub fn emit_transit(&self) -> [u8; RECORD_LEN] {
         let mut bytes = [0; RECORD_LEN];
@@ -253,10 +253,16 @@ mod tests {
     }
 
     #[test]
-    fn transit_keeps_everything_but_a_microsecond() {
+    fn m6_transit_keeps_the_microsecond() {
+        for micros in [0, 1, 9, 123_457, 378_428, 999_999] {
+            for seconds in [0, 59, 86_399] {
+                let stamp = Stamp::from_day(seconds, micros);
+                assert_eq!(stamp.to_day(), (seconds, micros), "{stamp:?}");
+            }
+        }
         let record = sample();
         let back = LogRecord::parse_transit(&record.emit_transit());
-        assert!((back.tx.seconds() - record.tx.seconds()).abs() < 1.1e-6);
+        assert!((back.tx.seconds() - record.tx.seconds()).abs() < 1e-9);
         assert_eq!(LogRecord { tx: record.tx, rx: record.rx, ..back }, record);
         assert_eq!(&record.emit_transit()[16..20], &(7 * 3600 + 40 * 60 + 48_u32).to_be_bytes());
     }

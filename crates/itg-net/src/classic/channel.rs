@@ -10,6 +10,7 @@ use itg_classic::wire::{
     FlowResult, PORT_DATA, PORT_PASSIVE, Refusal, SenderChannel, SenderConfig, SenderEnding,
     SenderInput, SenderOutput,
 };
+use itg_core::flow::Proto;
 use itg_session::{FlowCounts, FlowTotals};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,6 +32,10 @@ const ANSWER_NS: u64 = 100_000_000_000;
 /// How long it may take to accept a connection or a message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the last packets of a flow have to be read before the receiver is told of its end: D-ITG's
+/// logs nothing that it reads later.
+const SETTLE: Duration = Duration::from_millis(100);
+
 /// What other threads tell a channel.
 #[derive(Debug)]
 pub(super) enum Mail {
@@ -38,6 +43,8 @@ pub(super) enum Mail {
     Sent(FlowTotals, bool),
     /// Its replies have been gathered.
     Replied(FlowCounts),
+    /// What was on its way has had its time.
+    Settled(u32),
     /// Passive mode: the receiver of a flow has shown itself, or not.
     Met(u32, Result<DataSocket, SocketError>),
 }
@@ -329,23 +336,31 @@ impl Channel<'_> {
                 if launched.round_trip {
                     let mail = self.mail.clone();
                     self.sender.shared.gather(launched, totals, self.interrupted, mail);
-                    return None;
+                } else {
+                    self.sent(id);
                 }
-                self.sent(id)
+                None
             }
             Mail::Replied(counts) => {
                 let id = counts.flow;
                 self.outcome(id).replies = Some(counts);
-                self.sent(id)
+                self.sent(id);
+                None
             }
+            Mail::Settled(id) => Some(SenderInput::Ended(id)),
         }
     }
 
     /// The data socket of a flow is closed.
-    fn sent(&mut self, id: u32) -> Option<SenderInput<'static>> {
-        let launched = self.launched.remove(&id)?;
+    fn sent(&mut self, id: u32) {
+        let Some(launched) = self.launched.remove(&id) else { return };
         self.sender.shared.leave(&launched);
-        Some(SenderInput::Ended(id))
+        let mail = self.mail.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(SETTLE).await;
+            // The channel may have ended.
+            drop(mail.send(Mail::Settled(id)));
+        });
     }
 
     fn finished(&mut self, id: u32, result: FlowResult) {
@@ -357,19 +372,23 @@ impl Channel<'_> {
         let notice = match result {
             FlowResult::Done | FlowResult::Failed => None,
             FlowResult::Refused(Refusal::Bind) => {
-                Some("the receiver cannot open a socket for this flow")
+                let transport = self.flows.get(&id).map(|flow| flow.spec.proto);
+                let transport = transport.map_or("", Proto::name).to_ascii_uppercase();
+                Some(format!("the receiver cannot open its {transport} socket for this flow"))
             }
             FlowResult::Refused(Refusal::Rights) => {
-                Some("the receiver may not receive ICMP: it needs root")
+                Some("the receiver may not receive ICMP: it needs root".to_owned())
             }
             FlowResult::Refused(Refusal::Data) => {
-                Some("the receiver says that the data connection broke")
+                Some("the receiver says that the data connection broke".to_owned())
             }
-            FlowResult::Unanswered => Some("the receiver does not answer the end of this flow"),
+            FlowResult::Unanswered => {
+                Some("the receiver does not answer the end of this flow".to_owned())
+            }
         };
         if let Some(notice) = notice {
-            self.tell(ClassicProgress::Notice(id, notice.to_owned()));
-            self.outcome(id).why.get_or_insert_with(|| notice.to_owned());
+            self.tell(ClassicProgress::Notice(id, notice.clone()));
+            self.outcome(id).why.get_or_insert(notice);
         }
         self.tell(ClassicProgress::Finished(id));
     }
