@@ -4,47 +4,57 @@
 
 use itg_arena::{HEADER_LEN, Header, seal_flat};
 use itg_record::{
-    COLUMNS_SCHEMA, Item, LogReader, RECORD_LEN, RECORD_SCHEMA, Record, compact, expand,
+    COLUMNS_SCHEMA, Item, LogReader, RECORD_LEN, RECORD_SCHEMA, RUN_COLUMNS_SCHEMA, RUN_SCHEMA, Record,
+    compact, expand,
 };
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&[choice, low, high], data)) = bytes.split_first_chunk() else { return };
+    let (columns, plain) = if choice & 0x80 == 0 {
+        (COLUMNS_SCHEMA, RECORD_SCHEMA)
+    } else {
+        (RUN_COLUMNS_SCHEMA, RUN_SCHEMA)
+    };
+    let schemas = (columns, plain);
     match choice % 4 {
-        0 => records(data),
+        0 => records(plain, data),
         // Packed columns, of the length that the input says.
-        1 => body(u16::from(choice / 4) * 16, u32::from_le_bytes([low, high, 0, 0]), data),
-        _ => body(u16::from_le_bytes([low, high % 8]), data.len() as u32, data),
+        1 => {
+            let objects = u16::from(choice % 0x80 / 4) * 16;
+            body(schemas, objects, u32::from_le_bytes([low, high, 0, 0]), data);
+        }
+        _ => body(schemas, u16::from_le_bytes([low, high % 8]), data.len() as u32, data),
     }
 });
 
 /// Bytes as the columns of a block.
-fn body(objects: u16, columns: u32, data: &[u8]) {
+fn body((schema, plain_schema): (u64, u64), objects: u16, columns: u32, data: &[u8]) {
     let mut block = vec![0; HEADER_LEN];
     for word in [0, columns, data.len() as u32] {
         block.extend_from_slice(&word.to_le_bytes());
     }
     block.extend_from_slice(data);
     block.resize(block.len().next_multiple_of(8), 0);
-    seal_flat(&mut block, COLUMNS_SCHEMA, objects.into(), 7);
+    seal_flat(&mut block, schema, objects.into(), 7);
     // The reader tells which checksum the records have: put right, it lets them through.
     if let Some(Item::Damage(damage)) = LogReader::new(&block).next()
         && let Some((_, crc)) = damage.reason.rsplit_once("they have 0x")
     {
         let crc = u32::from_str_radix(crc, 16).expect("hexadecimal");
         block[HEADER_LEN..HEADER_LEN + 4].copy_from_slice(&crc.to_le_bytes());
-        seal_flat(&mut block, COLUMNS_SCHEMA, objects.into(), 7);
+        seal_flat(&mut block, schema, objects.into(), 7);
     }
     if let Some(found) = read(&block) {
         let plain = whole(expand(&block));
-        assert_eq!(Header::parse(&plain).expect("a block").schema, RECORD_SCHEMA);
+        assert_eq!(Header::parse(&plain).expect("a block").schema, plain_schema);
         assert_eq!(read(&plain), Some(found));
         round_trip(&plain);
     }
 }
 
 /// Bytes as the records of a block, their kinds put right.
-fn records(data: &[u8]) {
+fn records(schema: u64, data: &[u8]) {
     let mut block = vec![0; HEADER_LEN];
     for record in data.chunks_exact(RECORD_LEN) {
         let start = block.len();
@@ -52,7 +62,7 @@ fn records(data: &[u8]) {
         let kind = &mut block[start + 36];
         *kind = *kind & 0xf0 | (*kind & 0x0f) % 3 + 1;
     }
-    seal_flat(&mut block, RECORD_SCHEMA, (data.len() / RECORD_LEN) as u32, 7);
+    seal_flat(&mut block, schema, (data.len() / RECORD_LEN) as u32, 7);
     round_trip(&block);
 }
 

@@ -33,10 +33,12 @@ fn account(bytes: &[u8]) {
             Item::Damage(damage) => (damage.offset, damage.len),
             Item::Note { offset, .. } => (offset, header_at(bytes, offset).total_len),
             Item::Records { offset, records, .. } => {
-                assert_eq!(records.raw().len(), records.len() * RECORD_LEN);
-                let header = header_at(bytes, offset);
-                assert_eq!(records.len(), header.objects as usize);
-                assert_eq!(records.count(), header.objects as usize);
+                let (header, packed) = (header_at(bytes, offset), records.packed());
+                assert_eq!(records.raw().len(), packed.len() * RECORD_LEN);
+                assert_eq!(packed.len(), header.objects as usize);
+                assert!(records.len() == packed.len() || packed.has_runs());
+                let packets = records.len();
+                assert_eq!(records.count(), packets);
                 (offset, header.total_len)
             }
         };

@@ -179,6 +179,8 @@ async fn both_sides(
 ) -> Result<(SendingResult, ReceiverOutcome)> {
     let signals = Signals::watch()?;
     let receiver = Receiver::bind(ReceiverOptions {
+        shards: 1,
+        busy_poll_us: None,
         receive_buffer: None,
         listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
         data_port: 0,

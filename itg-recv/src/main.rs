@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, refuse, say};
-use itg_core::units::parse_bytes;
+use itg_core::units::{parse_bytes, parse_duration_ns};
 use itg_net::{BindError, ClassicReceiving, Receiver, ReceiverOptions};
 use itg_session::logs::Role;
 
@@ -36,6 +36,14 @@ struct Cli {
     /// (net.core.rmem_max) only root gets it
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = buffer)]
     receive_buffer: u32,
+    /// Receiving threads, 1 to 64: each flow of UDP belongs to one of them; worth it where there are more
+    /// processors than the senders' packets keep busy
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    shards: u8,
+    /// Let the kernel look for packets at the network card for up to this long before it sleeps
+    /// (SO_BUSY_POLL), as 50us; costs processor time
+    #[arg(long, value_name = "T", value_parser = busy_poll)]
+    busy_poll: Option<u32>,
     #[command(flatten)]
     log: LogArgs,
     /// Directory for logs that senders ask for with --recv-log; without it they are refused
@@ -60,6 +68,15 @@ fn buffer(text: &str) -> Result<u32, String> {
     }
 }
 
+/// A time for the kernel, in whole microseconds.
+fn busy_poll(text: &str) -> Result<u32, String> {
+    let ns = parse_duration_ns(text).map_err(|error| error.to_string())?;
+    match u32::try_from(ns / 1_000) {
+        Ok(us @ 1..=10_000) => Ok(us),
+        _ => Err(format!("{text} of busy polling: expected 1us to 10ms")),
+    }
+}
+
 fn main() -> ExitCode {
     let cli = itg_cli::parse::<Cli>();
     cli.words.start();
@@ -72,6 +89,10 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     settings.insert("listen".to_owned(), listen.to_string());
     settings.insert("data-port".to_owned(), cli.data_port.to_string());
     settings.insert("receive-buffer".to_owned(), cli.receive_buffer.to_string());
+    settings.insert("shards".to_owned(), cli.shards.to_string());
+    if let Some(us) = cli.busy_poll {
+        settings.insert("busy-poll".to_owned(), format!("{us}us"));
+    }
     settings.insert("once".to_owned(), cli.once.to_string());
     let log_dir =
         cli.log_dir.as_ref().map_or_else(|| "none".to_owned(), |d| d.display().to_string());
@@ -85,6 +106,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let options = ReceiverOptions {
         listen,
         data_port: cli.data_port,
+        shards: usize::from(cli.shards),
+        busy_poll_us: cli.busy_poll,
         receive_buffer: usize::try_from(cli.receive_buffer).ok(),
         log: cli.log.target(&run, Role::Receiver)?,
         log_limits: cli.log.limits()?,

@@ -81,6 +81,16 @@ pub(crate) struct FlowArgs {
     /// At most this many packets back to back to catch up
     #[arg(long, value_name = "N")]
     max_burst: Option<u32>,
+    /// Burst mode (UDP): N packets at a time, 2 to 64, leave when the first of them is due, with one pass
+    /// through the network stack; far more packets a second, and marked as bursts everywhere
+    #[arg(long, value_name = "N", conflicts_with_all = ["on_off", "max_burst"])]
+    burst: Option<u32>,
+    /// Congestion control of TCP, by the kernel's name: cubic, reno, bbr, … [default: the system's]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Let the kernel send TCP no faster than this, as 10Mbps
+    #[arg(long, value_name = "RATE")]
+    pacing_rate: Option<FlowRate>,
 }
 
 impl FlowArgs {
@@ -110,6 +120,9 @@ impl FlowArgs {
             payload: self.payload,
             late: self.late,
             max_burst: self.max_burst,
+            burst: self.burst,
+            congestion: self.congestion,
+            pacing_rate: self.pacing_rate,
             ..FlowEntry::default()
         }
     }

@@ -204,8 +204,16 @@ pub struct SocketOptions {
     /// Whether TCP gathers small writes (Nagle's algorithm); off unless asked for.
     #[serde(default)]
     pub nagle: bool,
+    /// Congestion control of TCP by the kernel's name, as `cubic` (`TCP_CONGESTION`).
+    #[serde(default)]
+    pub congestion: Option<String>,
+    /// Most bits a second that the kernel lets TCP send (`SO_MAX_PACING_RATE`).
+    #[serde(default)]
+    pub pacing_rate: Option<u64>,
 }
 
+/// Most packets of a burst: what the kernel takes with one pass through its network stack.
+pub const MAX_BURST: u32 = 64;
 /// Most ON periods within a mean gap.
 const MAX_PERIODS_A_GAP: f64 = 1e5;
 
@@ -238,6 +246,10 @@ pub struct FlowSpec {
     pub late: Late,
     /// At most this many packets leave back to back to catch up; the rest waits for its turn.
     pub max_burst: Option<u32>,
+    /// Burst mode: so many packets at a time leave when the first of them is due, with one pass through
+    /// the network stack where the kernel can (UDP only, 2 to [`MAX_BURST`]).
+    #[serde(default)]
+    pub burst: Option<u32>,
     /// Socket options.
     pub socket: SocketOptions,
 }
@@ -259,9 +271,36 @@ impl FlowSpec {
             payload: Payload::Random,
             late: Late::Keep,
             max_burst: None,
+            burst: None,
             socket: SocketOptions::default(),
         }
     }
+}
+
+/// What contradicts burst mode.
+fn check_burst(spec: &FlowSpec) -> Result<(), String> {
+    let burst = spec.burst.unwrap_or(0);
+    if !(2..=MAX_BURST).contains(&burst) {
+        return Err(format!("a burst of {burst} packets: expected 2 to {MAX_BURST}"));
+    }
+    if spec.proto != Proto::Udp {
+        return Err(format!("burst mode is for UDP: {} packets leave one by one", spec.proto));
+    }
+    if spec.meter == Meter::Rtt {
+        return Err("burst mode measures one way: leave out `burst` or use meter owd".to_owned());
+    }
+    if spec.on_off.is_some() {
+        return Err(
+            "a burst would reach across pauses: leave out `burst` or ON/OFF periods".to_owned()
+        );
+    }
+    if spec.max_burst.is_some() {
+        return Err(
+            "`max_burst` limits packets that catch up one by one: leave it out with `burst`"
+                .to_owned(),
+        );
+    }
+    Ok(())
 }
 
 /// A flow that can be run: its laws fit its protocol, its streams derive from the run seed.
@@ -314,6 +353,22 @@ impl Flow {
         }
         if spec.socket.ttl == Some(0) {
             return Err(setting("a time to live of 0 never leaves the host: use 1 to 255"));
+        }
+        if spec.burst.is_some() {
+            check_burst(&spec).map_err(|reason| setting(&reason))?;
+        }
+        if spec.proto != Proto::Tcp {
+            if spec.socket.congestion.is_some() {
+                return Err(setting("`congestion` is about TCP: leave it out or use proto tcp"));
+            }
+            if spec.socket.pacing_rate.is_some() {
+                return Err(setting(
+                    "`pacing_rate` is about TCP; other protocols are paced by `idt` or `rate`",
+                ));
+            }
+        }
+        if spec.socket.pacing_rate.is_some_and(|bits| bits < 8) {
+            return Err(setting("a pacing rate below 8 bps would never send: leave it out"));
         }
         if matches!(&spec.payload, Payload::Pattern(bytes) if bytes.is_empty()) {
             return Err(setting("the payload pattern is empty"));

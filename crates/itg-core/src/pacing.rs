@@ -50,6 +50,13 @@ impl Pacer {
         self.schedule.peek().map(|next| next.due_ns.max(self.not_before_ns))
     }
 
+    /// When the next packet is due, whatever held it up, in nanoseconds from the flow's start; `None`
+    /// when the flow has ended.
+    #[must_use]
+    pub fn due_ns(&self) -> Option<u64> {
+        self.schedule.peek().map(|next| next.due_ns)
+    }
+
     /// Sequence number after the last packet taken or skipped.
     #[must_use]
     pub const fn next_seq(&self) -> u64 {

@@ -5,6 +5,9 @@
 //! stands still while the flow is OFF: the first packet of a burst follows the last one of the
 //! burst before after the rest of its gap plus the whole pause.
 //!
+//! In burst mode packets are due *N* at a time, when the first of them would be by itself; which packets a
+//! flow has, and their sizes, does not change.
+//!
 //! Gap, size and period *k* are random access (see [`crate::seed`]); due times are their running sum.
 //! [`Checkpoint`]s make that sum cheap to reach: with one each [`CHECKPOINT_EVERY`] packets, any
 //! packet is found by summing at most that many gaps (some milliseconds), see [`Checkpoints`].
@@ -42,6 +45,8 @@ pub struct Checkpoint {
     pub on_end_ns: u64,
     /// Sum of the pauses so far, in nanoseconds.
     pub paused_ns: u64,
+    /// In burst mode: when the burst in force is due, in nanoseconds from the flow's start.
+    pub together_ns: u64,
 }
 
 /// The departures of one flow, in order; ends when the first limit of the flow is reached.
@@ -53,6 +58,8 @@ pub struct Schedule {
     size_stream: Stream,
     periods: Option<Periods>,
     stop: Stop,
+    /// Packets that are due together; 1 but in burst mode.
+    burst: u64,
     at: Checkpoint,
     next: Option<Departure>,
 }
@@ -82,8 +89,15 @@ impl Schedule {
                 off_stream: stream(Purpose::Off),
             }
         });
-        let start =
-            Checkpoint { seq: 0, active_ns: 0, bytes: 0, burst: 0, on_end_ns, paused_ns: 0 };
+        let start = Checkpoint {
+            seq: 0,
+            active_ns: 0,
+            bytes: 0,
+            burst: 0,
+            on_end_ns,
+            paused_ns: 0,
+            together_ns: 0,
+        };
         let mut schedule = Self {
             idt: flow.idt().clone(),
             idt_stream: stream(Purpose::Idt),
@@ -91,6 +105,7 @@ impl Schedule {
             size_stream: stream(Purpose::Size),
             periods,
             stop: flow.spec().stop,
+            burst: u64::from(flow.spec().burst.unwrap_or(1)),
             at: start,
             next: None,
         };
@@ -155,6 +170,10 @@ impl Schedule {
             return None;
         }
         let size = u32::try_from(size).unwrap_or(u32::MAX);
+        if at.seq.is_multiple_of(self.burst) {
+            at.together_ns = due_ns;
+        }
+        let due_ns = if self.burst > 1 { at.together_ns } else { due_ns };
         Some(Departure { seq: at.seq, due_ns, size })
     }
 }
@@ -306,6 +325,30 @@ mod tests {
             let mut other = flow.schedule();
             other.restore(schedule.checkpoint());
             prop_assert_eq!(schedule.take(100).collect::<Vec<_>>(), other.take(100).collect::<Vec<_>>());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_burst_is_due_with_its_first_packet(
+            seed: u64, burst in 2u32..=64, duration_ns in 1u64..300_000_000, at in 0usize..400,
+        ) {
+            let limit = |spec: &mut FlowSpec| spec.stop.duration_ns = Some(duration_ns);
+            let alone: Vec<_> = flow(seed, limit).schedule().take(1000).collect();
+            let together = flow(seed, |spec| {
+                limit(spec);
+                spec.burst = Some(burst);
+            });
+            let want: Vec<_> = alone
+                .chunks(usize::try_from(burst).expect("small"))
+                .flat_map(|group| group.iter().map(|p| Departure { due_ns: group[0].due_ns, ..*p }))
+                .collect();
+            prop_assert_eq!(together.schedule().take(1000).collect::<Vec<_>>(), want);
+            let mut schedule = together.schedule();
+            schedule.nth(at);
+            let mut other = together.schedule();
+            other.restore(schedule.checkpoint());
+            prop_assert_eq!(schedule.take(200).collect::<Vec<_>>(), other.take(200).collect::<Vec<_>>());
         }
     }
 

@@ -167,6 +167,13 @@ pub struct FlowEntry {
     /// At most this many packets leave back to back to catch up.
     #[schemars(range(min = 1))]
     pub max_burst: Option<u32>,
+    /// Burst mode (UDP): so many packets at a time leave when the first of them is due.
+    #[schemars(range(min = 2, max = 64))]
+    pub burst: Option<u32>,
+    /// Congestion control of TCP, by the kernel's name. Default: the system's.
+    pub congestion: Option<String>,
+    /// The kernel sends TCP no faster than this rate of bits, as `10Mbps`.
+    pub pacing_rate: Option<FlowRate>,
     /// Where its keys stand in the file.
     #[serde(skip)]
     pub places: Places,

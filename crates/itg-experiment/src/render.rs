@@ -2,7 +2,7 @@
 
 use itg_core::flow::{Late, Meter, Payload};
 use itg_core::law::Unit;
-use itg_core::units::{format_bit_rate, format_bytes, format_duration_ns};
+use itg_core::units::{BitRate, format_bit_rate, format_bytes, format_duration_ns};
 use serde_json::{Value, json};
 
 use crate::estimate::{Estimate, Method};
@@ -290,6 +290,9 @@ pub(crate) fn flow_settings(planned: &PlannedFlow) -> String {
     if let Some(burst) = spec.max_burst {
         add(format!("max_burst {burst}"));
     }
+    if let Some(burst) = spec.burst {
+        add(format!("burst {burst}"));
+    }
     let socket = &spec.socket;
     let options = [
         ("source", socket.source.clone()),
@@ -300,6 +303,8 @@ pub(crate) fn flow_settings(planned: &PlannedFlow) -> String {
         ("dscp", socket.tos.map(|tos| (tos >> 2).to_string())),
         ("ecn", socket.tos.map(|tos| (tos & 3).to_string())),
         ("nagle", socket.nagle.then(|| "true".to_owned())),
+        ("congestion", socket.congestion.clone()),
+        ("pacing_rate", socket.pacing_rate.map(|rate| BitRate(rate).to_string())),
     ];
     for (key, value) in options {
         if let Some(value) = value {

@@ -229,6 +229,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
         spec.payload = entry.payload.clone().map(|payload| payload.0).unwrap_or_default();
         spec.late = entry.late.map(|late| late.0).unwrap_or_default();
         spec.max_burst = entry.max_burst;
+        spec.burst = entry.burst;
         self.apply_socket(entry, &mut spec);
         spec
     }
@@ -396,6 +397,17 @@ impl<'e, 'i> Resolver<'e, 'i> {
                 self.problem(entry.places.key("source"), text);
             }
         }
+        let pacing_rate = match entry.pacing_rate.map(|rate| rate.0) {
+            Some(Rate::Bits(bits)) => Some(bits.0),
+            Some(Rate::Packets(_)) => {
+                let text = format!(
+                    "flow {id}: the kernel paces TCP by bits: give `pacing_rate` as \"10Mbps\""
+                );
+                self.problem(entry.places.key("pacing_rate"), text);
+                None
+            }
+            None => None,
+        };
         let tos = |dscp: u8, ecn: u8| dscp << 2 | ecn;
         spec.socket = SocketOptions {
             source: entry.source.clone(),
@@ -408,6 +420,8 @@ impl<'e, 'i> Resolver<'e, 'i> {
                 (dscp, ecn) => Some(tos(dscp.map_or(0, |d| d.0), ecn.map_or(0, |e| e.0))),
             },
             nagle: entry.nagle.unwrap_or(false),
+            congestion: entry.congestion.clone(),
+            pacing_rate,
         };
     }
 }

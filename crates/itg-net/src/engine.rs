@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -22,10 +22,11 @@ use nix::sys::time::TimeSpec;
 use crate::clock::{self, UnixClock};
 use crate::live::FlowLive;
 use crate::log::Producer;
-use crate::mmsg::{self, BATCH, Outgoing};
+use crate::mmsg::{BATCH, Outgoing};
 use crate::pacing::{Prepared, Waiter};
 use crate::socket::DataSocket;
 use crate::traffic::{HEAD_LEN, IcmpHead, Traffic};
+use crate::wire::{Segments, Sockets, Wire};
 
 /// How long after its end a flow may still send what was due before: 100 ms.
 const END_GRACE_NS: u64 = 100_000_000;
@@ -106,6 +107,34 @@ struct Running {
     last_error: Option<io::Error>,
 }
 
+/// How the datagrams of each kind of flow leave.
+struct Ways {
+    /// UDP, each packet at its own time.
+    exact: Box<dyn Wire>,
+    /// UDP in bursts.
+    bursts: Segments,
+    /// All other protocols.
+    others: Sockets,
+}
+
+impl Ways {
+    fn of(&mut self, traffic: &Traffic) -> &mut dyn Wire {
+        match traffic.proto() {
+            Proto::Udp if traffic.burst() => &mut self.bursts,
+            Proto::Udp => &mut *self.exact,
+            _ => &mut self.others,
+        }
+    }
+
+    fn watched<'a>(&'a self, flow: &'a TxFlow) -> BorrowedFd<'a> {
+        if flow.traffic.proto() == Proto::Udp && !flow.traffic.burst() {
+            self.exact.watched(&flow.socket)
+        } else {
+            flow.socket.socket.as_fd()
+        }
+    }
+}
+
 /// What a flow waits for after its turn.
 enum Next {
     At(u64),
@@ -121,6 +150,7 @@ pub(crate) struct Engine<F: FnMut(TxEnded)> {
     blocked: Vec<usize>,
     next_poll_ns: u64,
     heads: Box<[[u8; HEAD_LEN]; BATCH]>,
+    ways: Ways,
     unix: UnixClock,
     pacing: Prepared,
     waiter: Waiter,
@@ -137,10 +167,12 @@ pub(crate) struct Engine<F: FnMut(TxEnded)> {
 }
 
 impl<F: FnMut(TxEnded)> Engine<F> {
-    /// An engine with these flows, and those that come through `joining`.
+    /// An engine with these flows, and those that come through `joining`; `exact` is how UDP packets
+    /// leave that do not leave in bursts.
     pub(crate) fn new(
         flows: Vec<TxFlow>,
         joining: Option<Receiver<TxFlow>>,
+        exact: Box<dyn Wire>,
         pacing: Prepared,
         log: Option<Producer>,
         stop: Arc<StopSignal>,
@@ -152,6 +184,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             due: BinaryHeap::with_capacity(flows.len()),
             next_poll_ns: 0,
             heads: Box::new([[0; HEAD_LEN]; BATCH]),
+            ways: Ways { exact, bursts: Segments::default(), others: Sockets },
             unix: UnixClock::new(),
             waiter: Waiter::new(pacing.level()),
             pacing,
@@ -314,15 +347,15 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         const MOST: usize = 256;
         let first = self.blocked.len().saturating_sub(MOST);
         let watched = &self.blocked[first..];
-        let flows = &self.flows;
+        let (flows, ways) = (&self.flows, &self.ways);
         let mut ready = [false; MOST];
         {
             // Places beyond the last watched flow repeat it and are not polled.
             let last = watched.len() - 1;
             let mut fds: [PollFd<'_>; MOST] = std::array::from_fn(|i| {
                 let flow = flows[watched[i.min(last)]].as_ref();
-                let socket = &flow.expect("a flow that waits has not ended").tx.socket.socket;
-                PollFd::new(socket.as_fd(), PollFlags::POLLOUT)
+                let flow = &flow.expect("a flow that waits has not ended").tx;
+                PollFd::new(ways.watched(flow), PollFlags::POLLOUT)
             });
             let fds = &mut fds[..watched.len()];
             let nanos = i64::try_from(timeout_ns).unwrap_or(i64::MAX);
@@ -354,17 +387,13 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let flow = self.flows[index].as_mut().expect("a flow that is due has not ended");
         let mut now_ns = now_ns;
         for _ in 0..BATCHES_A_TURN {
-            while flow.pending.len() < BATCH
-                && let Some(departure) = flow.tx.traffic.take(now_ns - flow.tx.start_ns)
-            {
-                flow.pending.push(departure);
-            }
+            flow.gather(now_ns, self.pacing.tolerance_ns());
             if flow.pending.is_empty() {
                 break;
             }
             if now_ns >= flow.give_up_ns {
                 if flow.unpaced {
-                    return Next::Ended(flow.ending(), false);
+                    return Next::Ended(flow.ending(self.ways.of(&flow.tx.traffic)), false);
                 }
                 let late_ms = (now_ns - flow.tx.start_ns - flow.pending[0].due_ns) / 1_000_000;
                 let reason = format!(
@@ -375,7 +404,10 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             let stamp_ns = self.unix.at(clock::monotonic_ns());
             let sent = match flow.tx.traffic.proto() {
                 Proto::Tcp => flow.send_stream(&mut self.heads, stamp_ns),
-                _ => flow.send_datagrams(&mut self.heads, stamp_ns, self.identifier),
+                _ => {
+                    let wire = self.ways.of(&flow.tx.traffic);
+                    flow.send_datagrams(wire, &mut self.heads, stamp_ns, self.identifier)
+                }
             };
             match sent {
                 Ok(count) => {
@@ -399,7 +431,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         }
         match flow.tx.traffic.next_ns() {
             Some(next) => Next::At(flow.tx.start_ns + next),
-            None => Next::Ended(flow.ending(), false),
+            None => Next::Ended(flow.ending(self.ways.of(&flow.tx.traffic)), false),
         }
     }
 }
@@ -434,9 +466,26 @@ impl Running {
         }
     }
 
+    /// Takes packets that are due, as many as may share a time: a batch joins none that are due farther
+    /// apart than the tolerance, however late they all are. Bursts are due together.
+    fn gather(&mut self, now_ns: u64, tolerance_ns: u64) {
+        while self.pending.len() < BATCH {
+            let first = self.pending.first().map(|departure| departure.due_ns);
+            let due = self.tx.traffic.due_ns();
+            if due.zip(first).is_some_and(|(due, first)| due.saturating_sub(first) > tolerance_ns) {
+                return;
+            }
+            match self.tx.traffic.take(now_ns - self.tx.start_ns) {
+                Some(departure) => self.pending.push(departure),
+                None => return,
+            }
+        }
+    }
+
     /// Sends pending packets as datagrams; returns how many the kernel took.
     fn send_datagrams(
         &self,
+        wire: &mut dyn Wire,
         heads: &mut [[u8; HEAD_LEN]; BATCH],
         stamp_ns: u64,
         identifier: u16,
@@ -455,7 +504,7 @@ impl Running {
             };
             *packet = Outgoing { head, body };
         }
-        mmsg::send(self.tx.socket.socket.as_fd(), &packets[..pending.len()])
+        wire.send(&tx.socket, &packets[..pending.len()])
     }
 
     /// Writes pending packets into a stream; returns how many went in whole.
@@ -492,23 +541,23 @@ impl Running {
     }
 
     /// Logs and counts the first `count` pending packets as sent.
-    fn account(
-        &mut self,
-        count: usize,
-        stamp_ns: u64,
-        now_ns: u64,
-        mut log: Option<&mut Producer>,
-    ) {
-        let mut bytes = 0;
-        for departure in &self.pending[..count] {
-            bytes += u64::from(departure.size);
-            if let Some(log) = log.as_deref_mut() {
-                let Departure { seq, size, due_ns } = *departure;
-                log.push(&Record::sent(self.tx.log_index, seq, size, due_ns, stamp_ns), now_ns);
+    fn account(&mut self, count: usize, stamp_ns: u64, now_ns: u64, log: Option<&mut Producer>) {
+        let sent = &self.pending[..count];
+        let bytes = sent.iter().map(|departure| u64::from(departure.size)).sum();
+        if let Some(log) = log {
+            // In burst mode, packets that differ in their number alone share a record.
+            let burst = self.tx.traffic.burst();
+            let together = |a: &Departure, b: &Departure| {
+                burst && a.seq + 1 == b.seq && (a.due_ns, a.size) == (b.due_ns, b.size)
+            };
+            for run in sent.chunk_by(together) {
+                let Departure { seq, size, due_ns } = run[0];
+                let record = Record::sent(self.tx.log_index, seq, size, due_ns, stamp_ns);
+                log.push_run(&record, run.len(), now_ns);
             }
         }
         if let Some(last) = count.checked_sub(1) {
-            let lateness_ns = (now_ns - self.tx.start_ns).saturating_sub(self.pending[last].due_ns);
+            let lateness_ns = (now_ns - self.tx.start_ns).saturating_sub(sent[last].due_ns);
             self.tx.live.sent(count as u64, bytes, lateness_ns);
         }
         self.packets += count as u64;
@@ -542,10 +591,15 @@ impl Running {
     }
 
     /// Why a flow whose schedule is at its end has ended.
-    fn ending(&self) -> String {
-        match &self.last_error {
-            Some(error) => format!("end of the schedule; the last refusal said: {error}"),
-            None => "end of the schedule".to_owned(),
+    fn ending(&self, wire: &dyn Wire) -> String {
+        let mut text = "end of the schedule".to_owned();
+        if let Some(remark) = wire.remark() {
+            text += "; ";
+            text += remark;
         }
+        if let Some(error) = &self.last_error {
+            text += &format!("; the last refusal said: {error}");
+        }
+        text
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use itg_record::{LogInfo, Side};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rand::TryRng;
 use rand::rngs::SysRng;
 
@@ -24,6 +25,16 @@ pub fn os() -> String {
             format!("{} {} {}", word(u.sysname()), word(u.release()), word(u.machine()))
         },
     )
+}
+
+/// Lets this process open as many files as it may without asking: each flow has a socket of its own.
+pub(crate) fn raise_open_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
+    });
+    if let Err(error) = raised {
+        tracing::debug!(%error, "the limit on open files stays as it is");
+    }
 }
 
 /// Identifier of this boot of this kernel: two programs that see the same one share their clocks.

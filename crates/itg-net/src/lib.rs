@@ -26,8 +26,10 @@ mod sender;
 mod socket;
 
 mod sys;
+mod tcp_watch;
 mod traffic;
 mod window;
+mod wire;
 
 pub use classic::{
     ClassicChannel, ClassicContent, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicPlace,

@@ -61,8 +61,8 @@ impl FlowLive {
         self.lateness_max_ns.fetch_max(lateness_ns, Ordering::Relaxed);
     }
 
-    pub(crate) fn received(&self, bytes: u64) {
-        self.received_packets.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn received(&self, packets: u64, bytes: u64) {
+        self.received_packets.fetch_add(packets, Ordering::Relaxed);
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

@@ -79,40 +79,70 @@ pub fn alike(packets: &[Outgoing<'_>]) -> usize {
     (same + usize::from(shorter)).min(most)
 }
 
-/// Sends datagrams that are [`alike`] of one connected UDP socket with one pass through the network
-/// stack (UDP_SEGMENT), without waiting.
+/// As [`send`], of a connected UDP socket: datagrams that are [`alike`] leave as one message, which the
+/// kernel cuts at the end of its network stack (UDP_SEGMENT). Returns how many datagrams it took.
 ///
 /// # Errors
-/// The kernel's; all or none are taken. Where the system cannot do it, or datagrams do not fit the
-/// link, [`send`] may.
-pub fn send_cut(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<()> {
-    let packets = &packets[..alike(packets)];
+/// The kernel's about the first message, when none was taken. Where the system cannot cut, or datagrams
+/// do not fit the link, [`send`] may.
+pub fn send_cut(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+    let packets = &packets[..packets.len().min(BATCH)];
     let mut iovs = [iov(&[]); 2 * BATCH];
     for (pair, packet) in iovs.chunks_exact_mut(2).zip(packets) {
         pair.copy_from_slice(&[iov(packet.head), iov(packet.body)]);
     }
-    let segment = packets.first().map_or(0, |first| first.head.len() + first.body.len()) as u16;
-    let mut control = Control([0; CONTROL_LEN]);
-    let mut message = empty_msghdr();
-    message.msg_iov = iovs.as_mut_ptr();
-    message.msg_iovlen = 2 * packets.len();
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: arithmetic on a constant.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as usize;
-    // SAFETY: `control` is aligned as a cmsghdr, longer than one with two bytes behind it, and alive; the
-    // first header of a message lies at its beginning.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_UDP;
-        (*header).cmsg_type = libc::UDP_SEGMENT;
-        (*header).cmsg_len = libc::CMSG_LEN(2) as usize;
-        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(segment);
+    let mut controls = [SegmentSize::NONE; BATCH];
+    let mut headers = [const { mem::MaybeUninit::<mmsghdr>::uninit() }; BATCH];
+    // Datagrams up to the end of each message.
+    let mut ends = [0; BATCH];
+    let (mut messages, mut at) = (0, 0);
+    while at < packets.len() {
+        let count = alike(&packets[at..]).max(1);
+        let mut header = empty_msghdr();
+        header.msg_iov = iovs[2 * at..].as_mut_ptr();
+        header.msg_iovlen = 2 * count;
+        if count > 1 {
+            let control = &mut controls[messages];
+            control.size = (packets[at].head.len() + packets[at].body.len()) as u16;
+            header.msg_control = ptr::from_mut(control).cast();
+            header.msg_controllen = size_of::<SegmentSize>();
+        }
+        headers[messages].write(mmsghdr { msg_hdr: header, msg_len: 0 });
+        at += count;
+        ends[messages] = at;
+        messages += 1;
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: all pointers of `message` lead to locals and the caller's slices, which outlive the call.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // SAFETY: the first `messages` headers were written above; their pointers lead to `iovs`, `controls`
+    // and the caller's slices, all alive during the call, which only reads them.
+    let sent = unsafe {
+        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), messages as u32, flags)
+    };
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok(sent.checked_sub(1).map_or(0, |last| ends[last]))
 }
+
+/// The control message that says where to cut, as the kernel wants it: a `cmsghdr` and 16 bits.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct SegmentSize {
+    len: usize,
+    level: i32,
+    kind: i32,
+    size: u16,
+}
+
+impl SegmentSize {
+    const NONE: Self = Self {
+        // Without the filling behind the two bytes.
+        len: size_of::<cmsghdr>() + 2,
+        level: libc::SOL_UDP,
+        kind: libc::UDP_SEGMENT,
+        size: 0,
+    };
+}
+
+const _: () = assert!(size_of::<SegmentSize>() == size_of::<cmsghdr>() + 8);
 
 /// One received datagram.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +159,9 @@ pub struct Datagram<'a> {
     pub ttl: u8,
     /// Traffic class byte as received; 0 if not told.
     pub tos: u8,
+    /// When the kernel has joined datagrams of one size (`UDP_GRO`): that size in bytes, the
+    /// last one may be shorter; 0 for a datagram by itself.
+    pub segment: usize,
 }
 
 #[repr(C, align(8))]
@@ -233,6 +266,7 @@ impl RecvBatch {
             arrived_ns: None,
             ttl: 0,
             tos: 0,
+            segment: 0,
         };
         let used = header.msg_hdr.msg_controllen.min(CONTROL_LEN);
         read_control(&self.controls[i].0[..used], &mut datagram);
@@ -267,6 +301,9 @@ fn read_control(mut control: &[u8], datagram: &mut Datagram<'_>) {
             }
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 datagram.tos = byte as u8;
+            }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                datagram.segment = int(data).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             }
             _ => {}
         }
@@ -331,13 +368,33 @@ mod tests {
         let packets: Vec<_> =
             bodies.iter().map(|body| Outgoing { head: b"head", body: body.as_slice() }).collect();
         assert_eq!(alike(&packets), 20);
-        send_cut(from.as_fd(), &packets).expect("sent");
+        assert_eq!(send_cut(from.as_fd(), &packets).expect("sent"), 20);
         let mut batch = RecvBatch::new(64, 1500);
         assert_eq!(batch.recv(to.as_fd()).expect("arrived"), 20);
         for (i, body) in bodies.iter().enumerate() {
             let want = [b"head", body.as_slice()].concat();
             assert_eq!(batch.get(i).bytes[..batch.get(i).len], want, "datagram {i}");
         }
+    }
+
+    #[test]
+    fn messages_that_are_cut_arrive_joined_with_the_size_of_their_parts() {
+        let to = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        crate::socket::join(&to).expect("UDP_GRO");
+        crate::socket::ask_for_stamps(&to).expect("stamps");
+        let from = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        from.connect(to.local_addr().expect("bound")).expect("loopback");
+        let body = [7; 1400];
+        // Three messages: 10 of 100 bytes and a shorter one, one of 1000, 2 of 1200.
+        let lens = [&[100; 10][..], &[60, 1000, 1200, 1200]].concat();
+        let packets: Vec<_> =
+            lens.iter().map(|&len| Outgoing { head: b"head", body: &body[..len - 4] }).collect();
+        assert_eq!(send_cut(from.as_fd(), &packets).expect("sent"), 14);
+        let mut batch = RecvBatch::new(8, 65_536);
+        assert_eq!(batch.recv(to.as_fd()).expect("arrived"), 3);
+        let got: Vec<_> = (0..3).map(|i| (batch.get(i).len, batch.get(i).segment)).collect();
+        assert_eq!(got, [(1060, 100), (1000, 0), (2400, 1200)]);
+        assert!((0..3).all(|i| batch.get(i).arrived_ns.is_some() && batch.get(i).ttl == 64));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod classic;
 mod ports;
+mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,13 +26,14 @@ use tokio::task::JoinSet;
 
 pub use self::classic::{ClassicNews, ClassicReceiving, VisitError};
 use self::ports::{Asked, Sockets, Taken};
+use self::shards::Shards;
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
 use crate::control::{Channel, Heard, sleep_until};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
-use crate::rx::{Command, Drain, RxFlow, RxHandle};
+use crate::rx::{Command, Drain, RxFlow};
 use crate::socket::{SocketError, plain};
 use crate::sys;
 
@@ -51,6 +53,11 @@ pub struct ReceiverOptions {
     pub data_port: u16,
     /// Receive buffer to ask for at each data socket of UDP and ICMP, in bytes; `None` stands for 8 MiB.
     pub receive_buffer: Option<usize>,
+    /// Receiving threads, 1 to 64: flows of UDP are spread over them.
+    pub shards: usize,
+    /// How long the kernel may look for packets at the network card instead of sleeping, in microseconds
+    /// (`SO_BUSY_POLL`).
+    pub busy_poll_us: Option<u32>,
     /// Log of all flows.
     pub log: Option<LogTarget>,
     /// How logs are cut into blocks, and how much of each may be held in memory.
@@ -95,7 +102,7 @@ pub struct Receiver {
 struct Shared {
     options: ReceiverOptions,
     boot_id: String,
-    rx: RxHandle,
+    rx: Shards,
     sockets: Mutex<Sockets>,
     slots: Mutex<Slots>,
     /// The common log is given back at the end.
@@ -146,6 +153,7 @@ impl Receiver {
     /// # Errors
     /// A port that is taken, a log that cannot be written: named, with what can be done.
     pub fn bind(options: ReceiverOptions) -> Result<Self, BindError> {
+        host::raise_open_files();
         let listeners = Self::listen(&options)?;
         Self::with(options, listeners)
     }
@@ -198,12 +206,12 @@ impl Receiver {
     /// Starts the receiving thread and the common log.
     fn with(options: ReceiverOptions, listeners: Vec<TcpListener>) -> Result<Self, BindError> {
         let failed = |what: &str, error: &io::Error| SocketError::new(what, error.to_string());
-        let rx = RxHandle::start("itg-receive").map_err(|e| failed("the receiving thread", &e))?;
+        let rx = Shards::start(options.shards).map_err(|e| failed("the receiving thread", &e))?;
         let mut log = None;
         if let Some(target) = &options.log {
             let info = log_info(&options);
             let created = Log::create(target, info, options.log_limits).map_err(BindError::Log)?;
-            rx.ask(Command::Log { id: COMMON_LOG, producer: created.producer() });
+            rx.log(COMMON_LOG, &created);
             log = Some(created);
         }
         if let Some(dir) = options.log_dir.as_ref().filter(|dir| !dir.is_dir()) {
@@ -521,7 +529,8 @@ impl Session {
             }
             ReceiverOutput::Start { epoch_unix_ns } => {
                 for opened in self.flows.values() {
-                    self.shared.rx.ask(Command::Start { slot: opened.slot, epoch_unix_ns });
+                    let slot = opened.slot;
+                    self.shared.thread_of(opened).ask(Command::Start { slot, epoch_unix_ns });
                 }
             }
             ReceiverOutput::End { totals } => {
@@ -535,7 +544,8 @@ impl Session {
                         .zip(before)
                         .map(|(now, before)| now.saturating_sub(before));
                     let (totals, drain) = (Some(totals), Drain::USUAL);
-                    self.shared.rx.ask(Command::End { slot, totals, drain, buffer_errors, done });
+                    let thread = self.shared.thread_of(opened);
+                    thread.ask(Command::End { slot, totals, drain, buffer_errors, done });
                 }
             }
             ReceiverOutput::Abandon { reason } => self.abandon(&reason),
@@ -624,7 +634,7 @@ impl Session {
             Err(why) => SessionLog::Impossible(why),
             Ok(log) => {
                 let id = self.shared.next_log.fetch_add(1, Ordering::Relaxed);
-                self.shared.rx.ask(Command::Log { id, producer: log.producer() });
+                self.shared.rx.log(id, &log);
                 SessionLog::Own(id, log)
             }
         }
@@ -647,13 +657,16 @@ impl Session {
         };
         let port = match spec.proto {
             Proto::Icmp => 0,
+            // Flows in burst mode have a port of their own, whichever is free.
+            _ if spec.burst.is_some() => spec.socket.dest_port.unwrap_or(0),
             _ => spec.socket.dest_port.unwrap_or(self.shared.options.data_port),
         };
         let slot = lock(&self.shared.slots)
             .take()
             .ok_or("this receiver has as many flows as it can serve: try later")?;
         let at = SocketAddr::new(ip, port);
-        let asked = Asked { proto: spec.proto, at, classic: false };
+        let joined = spec.burst.is_some();
+        let asked = Asked { proto: spec.proto, at, classic: false, joined };
         let data = match self.shared.data_port(asked, 0) {
             Ok(data) => data,
             Err(error) => {
@@ -682,7 +695,7 @@ impl Session {
             })
         });
         let live = Arc::new(FlowLive::default());
-        self.shared.rx.ask(Command::Flow(Box::new(RxFlow {
+        self.shared.rx.of(asked.spreads(), slot).ask(Command::Flow(Box::new(RxFlow {
             slot,
             handle,
             flow,
@@ -716,13 +729,14 @@ impl Session {
         for opened in std::mem::take(&mut self.flows).into_values() {
             let shared = Arc::downgrade(&self.shared);
             let slot = opened.slot;
+            let thread = self.shared.thread_of(&opened);
             // The slot is free only when the receiving thread has forgotten the flow.
             let done = Box::new(move || {
                 if let Some(shared) = shared.upgrade() {
                     shared.give_back(&opened);
                 }
             });
-            self.shared.rx.ask(Command::Abandon { slot, reason: reason.to_owned(), done });
+            thread.ask(Command::Abandon { slot, reason: reason.to_owned(), done });
         }
     }
 

@@ -20,6 +20,7 @@ use itg_session::{
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
@@ -31,7 +32,9 @@ use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use crate::pacing::{Level, PacingOptions, Prepared};
 use crate::rx::{Command, Drain, Port, RxFlow, RxHandle};
 use crate::socket::{self, DataSocket};
+use crate::tcp_watch::{self, TcpWatch};
 use crate::traffic::Traffic;
+use crate::wire::Sockets;
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
@@ -150,6 +153,7 @@ pub async fn send(
     job: SendJob,
     stop: watch::Receiver<Option<String>>,
 ) -> std::io::Result<SendOutcome> {
+    host::raise_open_files();
     let mut log = None;
     if let Some(target) = job.log.clone() {
         let info = host::log_info(
@@ -195,6 +199,7 @@ struct Run {
     engine: Option<JoinHandle<()>>,
     epoch: Option<(u64, u64)>,
     stop_signal: Arc<StopSignal>,
+    tcp: TcpWatch,
     replies: Option<RxHandle>,
     replied: mpsc::UnboundedSender<FlowCounts>,
     answers: Option<mpsc::UnboundedReceiver<FlowCounts>>,
@@ -278,6 +283,7 @@ impl Run {
             ended: Some(ended),
             engine: None,
             epoch: None,
+            tcp: TcpWatch::default(),
             replies: None,
             replied,
             answers: Some(answers),
@@ -294,6 +300,8 @@ impl Run {
         let mut ended = self.ended.take().expect("driven once");
         let mut answers = self.answers.take().expect("driven once");
         let mut stopping = false;
+        let mut looks = tokio::time::interval(clock::ns(tcp_watch::EVERY_NS));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         while self.awaited > 0 || self.peers.iter().any(|peer| peer.stage != Stage::Over) {
             tokio::select! {
                 Some((peer, report)) = reported.recv() => self.on_report(peer, report)?,
@@ -302,6 +310,11 @@ impl Run {
                     self.awaited -= 1;
                     let place = self.place_of[&counts.flow];
                     self.outcome.flows[place].replies = Some(counts);
+                }
+                _ = looks.tick(), if !self.tcp.is_empty() => {
+                    if let Some(notes) = &mut self.notes {
+                        self.tcp.look(notes);
+                    }
                 }
                 reason = stop.wait_for(Option::is_some), if !stopping => {
                     stopping = true;
@@ -434,7 +447,7 @@ impl Run {
         if self.replies.is_none() {
             let rx = RxHandle::start("itg-replies")?;
             if let Some(log) = &self.log {
-                rx.ask(Command::Log { id: 0, producer: log.producer() });
+                rx.ask(Command::Log { id: 0, producer: log.producer(), indices: Arc::default() });
             }
             self.replies = Some(rx);
         }
@@ -468,7 +481,8 @@ impl Run {
                     tracing::debug!(%error, "no kernel stamps for replies");
                 }
                 let owner = Some(place);
-                Command::Datagrams(Port { id: place, proto, v6, owner, classic: false }, socket)
+                let (classic, joined) = (false, false);
+                Command::Datagrams(Port { id: place, proto, v6, owner, classic, joined }, socket)
             }
         });
         Ok(())
@@ -515,6 +529,9 @@ impl Run {
                     receiver_boot_id: self.peers[peer].boot_id.clone(),
                     notices: flow.flow.notices().collect(),
                 }));
+                if flow.flow.spec().proto == Proto::Tcp {
+                    self.tcp.add(log_index(place), &socket.socket);
+                }
             }
             flows.push(TxFlow {
                 traffic: Traffic::itg(flow.flow.clone(), opened.handle, Arc::clone(&flow.content)),
@@ -534,7 +551,8 @@ impl Run {
         let stop = Arc::clone(&self.stop_signal);
         let sent = self.sent.clone();
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
-            Engine::new(flows, None, pacing, log, stop, |mut end| {
+            let exact = Box::new(Sockets);
+            Engine::new(flows, None, exact, pacing, log, stop, |mut end| {
                 end.index = places[end.index];
                 // The run outlives its sending thread.
                 drop(sent.send(end));
@@ -563,6 +581,7 @@ impl Run {
             }
         }
         if let Some(notes) = &mut self.notes {
+            self.tcp.end(log_index(place), notes);
             notes.note(Note::FlowEnd(FlowEnd {
                 index: log_index(place),
                 sent_packets: Some(totals.packets),

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAdd
 use std::os::fd::{AsFd, AsRawFd};
 
 use itg_core::flow::{FlowSpec, Proto};
+use itg_core::units::BitRate;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::sys;
@@ -31,6 +32,9 @@ pub(crate) mod icmp_type {
     pub(crate) const ECHO_REPLY_V6: u8 = 129;
 }
 
+/// What to do when each flow's socket is one file too many.
+const TOO_MANY_FILES: &str = ": each flow has a socket of its own; raise the limit on open files (ulimit -Hn), or send fewer flows";
+
 /// A socket that cannot be had, in words for the user.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
@@ -52,6 +56,7 @@ impl SocketError {
             Some(libc::EADDRNOTAVAIL) => ": no interface of this host has that address",
             Some(libc::EACCES | libc::EPERM) => ": this needs root or a capability",
             Some(libc::ENODEV) => ": there is no such interface",
+            Some(libc::EMFILE) => TOO_MANY_FILES,
             _ => "",
         };
         Self { what, why: format!("{error}{hint}") }
@@ -159,6 +164,18 @@ pub(crate) fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSoc
     }
     if proto == Proto::Tcp {
         socket.set_tcp_nodelay(!options.nagle).map_err(fail("setting TCP_NODELAY".to_owned()))?;
+        if let Some(name) = &options.congestion {
+            socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
+                SocketError::new(
+                    what(&format!("congestion control `{name}`")),
+                    format!("{error}: this kernel lets this user choose {}", congestion_controls()),
+                )
+            })?;
+        }
+        if let Some(bits) = options.pacing_rate {
+            sys::set_u64(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bits / 8)
+                .map_err(fail(format!("setting a pacing rate of {}", BitRate(bits))))?;
+        }
     } else {
         enlarge(&socket, false);
     }
@@ -200,6 +217,17 @@ pub(crate) fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSoc
     Ok(DataSocket { socket, local, remote, raw_v4 })
 }
 
+/// The names of the congestion controls that may be chosen, in words.
+fn congestion_controls() -> String {
+    // Root may choose any that is loaded.
+    let list = if nix::unistd::geteuid().is_root() { "available" } else { "allowed" };
+    let path = format!("/proc/sys/net/ipv4/tcp_{list}_congestion_control");
+    match std::fs::read_to_string(&path) {
+        Ok(names) => names.split_whitespace().collect::<Vec<_>>().join(", "),
+        Err(error) => format!("those of {path} ({error})"),
+    }
+}
+
 /// The socket of a protocol, and whether it is a raw IPv4 one.
 fn new_socket(proto: Proto, peer: IpAddr) -> Result<(Socket, bool), String> {
     let domain = if peer.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
@@ -216,6 +244,7 @@ fn new_socket(proto: Proto, peer: IpAddr) -> Result<(Socket, bool), String> {
                         }
                     )
                 }
+                Some(libc::EMFILE) => format!("{error}{TOO_MANY_FILES}"),
                 _ => error.to_string(),
             }
         })
@@ -291,6 +320,8 @@ pub(crate) struct ReceiverWishes<'a> {
     pub(crate) interface: Option<&'a str>,
     /// Traffic class of what is sent back.
     pub(crate) tos: u8,
+    /// Whether the port may be opened several times (see [`spread`]).
+    pub(crate) shared: bool,
 }
 
 /// A receiver's socket for one protocol and port.
@@ -342,6 +373,9 @@ pub(crate) fn open_receiver(
         && let Err(error) = set_class(&socket, at.is_ipv6(), wishes.tos)
     {
         tracing::warn!(%error, "what is sent back has no traffic class");
+    }
+    if wishes.shared {
+        socket.set_reuse_port(true).map_err(fail)?;
     }
     let mut bind_to = at;
     if proto == Proto::Icmp {
@@ -442,6 +476,31 @@ pub fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     tokio::net::TcpListener::from_std(socket.into())
 }
 
+/// Lets the kernel hand over datagrams of one flow joined, as it got them from its network stack
+/// (UDP_GRO): those of a burst. They share a stamp.
+pub(crate) fn join(socket: &impl AsFd) -> io::Result<()> {
+    sys::set_int(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
+}
+
+/// Lets the kernel look for packets at the network card for so many microseconds before it sleeps.
+pub(crate) fn busy_poll(socket: &impl AsFd, us: u32) -> io::Result<()> {
+    sys::set_int(
+        socket,
+        libc::SOL_SOCKET,
+        libc::SO_BUSY_POLL,
+        i32::try_from(us).unwrap_or(i32::MAX),
+    )
+}
+
+/// Spreads the packets of a port that `count` sockets share over them, in the order in which they were
+/// opened: after the first byte of the packet, the low byte of the number of its flow.
+pub(crate) fn spread(socket: &Socket, count: usize) -> io::Result<()> {
+    let count = u32::try_from(count).map_err(io::Error::other)?;
+    // Classic BPF: A = byte 0 of the payload; A = A mod count; return A.
+    let step = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+    sys::choose_socket(socket, &mut [step(0x30, 0), step(0x94, count), step(0x16, 0)])
+}
+
 /// Asks for a large buffer.
 pub fn enlarge(socket: &Socket, receive: bool) {
     ask_for_buffer(socket, receive, if receive { RECEIVE_BUFFER } else { SEND_BUFFER });
@@ -512,6 +571,27 @@ mod tests {
             let got = resolve(text, 9000).map(|a| a.to_string()).map_err(|e| e.to_string());
             assert_eq!(got, want.map(str::to_owned).map_err(str::to_owned), "input {text:?}");
         }
+    }
+
+    #[test]
+    fn options_of_tcp_are_set_and_what_the_kernel_has_not_is_named() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let target = listener.local_addr().expect("bound");
+        let mut spec = FlowSpec::new(3);
+        spec.proto = Proto::Tcp;
+        spec.socket.congestion = Some("reno".to_owned());
+        spec.socket.pacing_rate = Some(8_000_000);
+        let data = open_sender(&spec, target).expect("every kernel has reno");
+        let name = data.socket.tcp_congestion().expect("a name");
+        assert!(name.starts_with(b"reno"), "{name:?}");
+        assert_eq!(
+            sys::tcp_info(&data.socket).map(|info| info.max_pacing_rate_bps),
+            Some(8_000_000)
+        );
+        spec.socket.congestion = Some("nosuch".to_owned());
+        let error = open_sender(&spec, target).expect_err("no such control").to_string();
+        let start = "flow 3: congestion control `nosuch`: ";
+        assert!(error.starts_with(start) && error.contains("reno"), "{error}");
     }
 
     #[test]

@@ -86,6 +86,104 @@ pub(crate) fn set_bytes(
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// Sets a socket option of 64 bits.
+pub(crate) fn set_u64(
+    socket: &impl AsFd,
+    level: i32,
+    option: i32,
+    value: u64,
+) -> std::io::Result<()> {
+    // SAFETY: the pointer leads to a u64 and the length says so.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<u64>() as u32,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Has a classic BPF program choose among the sockets that share a port (SO_ATTACH_REUSEPORT_CBPF).
+pub(crate) fn choose_socket(
+    socket: &impl AsFd,
+    program: &mut [libc::sock_filter],
+) -> std::io::Result<()> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the pointers lead to `program` and its steps, which outlive the call; the kernel copies them.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of_val(&program) as u32,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// What the kernel says of a TCP connection (`TCP_INFO`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TcpInfo {
+    pub(crate) mss: u32,
+    pub(crate) rtt_us: u32,
+    pub(crate) rtt_var_us: u32,
+    pub(crate) min_rtt_us: u32,
+    /// Slow-start threshold in segments.
+    pub(crate) ssthresh: u32,
+    /// Congestion window in segments.
+    pub(crate) cwnd: u32,
+    /// Segments on their way.
+    pub(crate) unacked: u32,
+    /// Segments sent again since the connection was opened.
+    pub(crate) retransmitted: u32,
+    pub(crate) acked_bytes: u64,
+    pub(crate) max_pacing_rate_bps: u64,
+    pub(crate) delivery_rate_bps: u64,
+}
+
+/// Asks for [`TcpInfo`]; `None` when the socket is no TCP connection or the kernel is older than 4.9.
+pub(crate) fn tcp_info(socket: &impl AsFd) -> Option<TcpInfo> {
+    // The words of `struct tcp_info` (linux/tcp.h) up to `tcpi_delivery_rate`.
+    let mut words = [0u32; 42];
+    let mut len = size_of_val(&words) as u32;
+    // SAFETY: `words` is as long as `len` says; the kernel writes at most that much.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            words.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 || len as usize != size_of_val(&words) {
+        return None;
+    }
+    let long = |at: usize| {
+        let (low, high) = (words[at].to_ne_bytes(), words[at + 1].to_ne_bytes());
+        let [a, b, c, d] = low;
+        let [e, f, g, h] = high;
+        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    };
+    Some(TcpInfo {
+        mss: words[4],
+        unacked: words[6],
+        rtt_us: words[17],
+        rtt_var_us: words[18],
+        ssthresh: words[19],
+        cwnd: words[20],
+        retransmitted: words[25],
+        max_pacing_rate_bps: long(28).saturating_mul(8),
+        acked_bytes: long(30),
+        min_rtt_us: words[37],
+        delivery_rate_bps: long(40).saturating_mul(8),
+    })
+}
+
 /// Gives the calling thread real-time priority (SCHED_FIFO, the lowest of its levels), or takes it
 /// away.
 pub(crate) fn set_fifo(on: bool) -> std::io::Result<()> {

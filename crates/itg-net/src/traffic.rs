@@ -97,6 +97,19 @@ impl Traffic {
         }
     }
 
+    /// When the next packet is due, whatever holds it up; `None` at the end.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        match self {
+            Self::Itg(itg) => itg.pacer.due_ns(),
+            Self::Classic(classic) => classic.next_ns(),
+        }
+    }
+
+    /// Whether packets leave in bursts.
+    pub(crate) fn burst(&self) -> bool {
+        matches!(self, Self::Itg(itg) if itg.flow.spec().burst.is_some())
+    }
+
     /// Number of the packet after the last one taken or skipped.
     pub(crate) fn next_seq(&self) -> u64 {
         match self {

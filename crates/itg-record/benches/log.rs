@@ -4,6 +4,12 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use itg_core::flow::{Flow, FlowSpec};
+use itg_core::header::PacketHeader;
+use itg_core::law::Law;
+use itg_core::pacing::Pacer;
+use itg_core::schedule::Departure;
+use itg_core::seed::RunSeed;
 use itg_record::{BlockBuf, Item, LogBuilder, LogReader, Record, compact};
 
 const BLOCK_RECORDS: usize = 1600;
@@ -100,5 +106,56 @@ fn columns(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, append, read, columns);
+/// What a sender does for a packet beside the system call: its time and size from the plan, its header,
+/// its record.
+fn packet(c: &mut Criterion) {
+    let mut group = c.benchmark_group("packet");
+    group.throughput(Throughput::Elements(u64::from(RECORDS)));
+    for (name, idt, burst) in [
+        ("paced and logged, constant gaps", Law::Constant(1_000.0), None),
+        ("paced and logged, exponential gaps", Law::Exp { mean: 1_000.0 }, None),
+        ("paced and logged, bursts of 64", Law::Constant(1_000.0), Some(64)),
+    ] {
+        let mut spec = FlowSpec::new(1);
+        (spec.idt, spec.burst) = (idt, burst);
+        let flow = Flow::resolve(spec, RunSeed(1)).expect("a flow that can be run");
+        group.bench_function(name, |b| {
+            b.iter_batched_ref(
+                || (LogBuilder::new(1), BlockBuf::new(BLOCK_RECORDS), Pacer::new(&flow)),
+                |(builder, buf, pacer)| {
+                    let mut head = [0; 20];
+                    let mut batch = Vec::with_capacity(64);
+                    let mut left = RECORDS as usize;
+                    while left > 0 {
+                        let now = pacer.next_ns().expect("endless") + 63_000;
+                        batch.clear();
+                        while batch.len() < left.min(64)
+                            && let Some(packet) = pacer.take(now)
+                        {
+                            PacketHeader::write(7, packet.seq, now, packet.size, &mut head);
+                            black_box(&head);
+                            batch.push(packet);
+                        }
+                        left -= batch.len();
+                        let together = |a: &Departure, b: &Departure| {
+                            burst.is_some() && (a.due_ns, a.size) == (b.due_ns, b.size)
+                        };
+                        for run in batch.chunk_by(together) {
+                            let Departure { seq, size, due_ns } = run[0];
+                            buf.push_run(&Record::sent(1, seq, size, due_ns, now), run.len());
+                            if buf.is_full() {
+                                black_box(builder.seal(buf));
+                                buf.clear();
+                            }
+                        }
+                    }
+                },
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, packet, append, read, columns);
 criterion_main!(benches);

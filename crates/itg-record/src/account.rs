@@ -97,7 +97,7 @@ impl Account {
             return None;
         };
         let &(offset, count) = self.contents.get(&block.crc)?;
-        if count != records.len() {
+        if count != records.packed().len() {
             return None;
         }
         let before = Block::check(&file[usize::try_from(offset).ok()?..]).ok()?;
@@ -121,10 +121,11 @@ impl Account {
         }
         self.enter_number(block, offset);
         if let Body::Records(records) = &block.body
-            && records.len() > 0
+            && !records.packed().is_empty()
         {
-            self.records += records.len() as u64;
-            self.contents.entry(block.crc).or_insert_with(|| (offset, records.len()));
+            let rows = records.packed().len();
+            self.records += rows as u64;
+            self.contents.entry(block.crc).or_insert((offset, rows));
         }
         if let Some(Note::End(end)) = note {
             self.end = Some(*end);

@@ -7,8 +7,8 @@
 use itg_arena::{ClusterError, Flat, HEADER_LEN, Header, flat_header, schema_hash, seal_flat};
 use zerocopy::IntoBytes;
 
-use crate::columns::{COLUMNS_SCHEMA, ColumnsError, may_hold};
-use crate::record::{RECORD_LEN, Record};
+use crate::columns::{COLUMNS_SCHEMA, ColumnsError, RUN_COLUMNS_SCHEMA, may_hold};
+use crate::record::{MAX_RUN, RECORD_LEN, RawRecord, Record};
 use crate::records::Records;
 
 /// Largest block in bytes, its header included: 16 MiB.
@@ -18,6 +18,11 @@ pub const MAX_BLOCK_RECORDS: usize = (MAX_BLOCK_LEN - HEADER_LEN) / RECORD_LEN;
 /// Schema of a record block: objects are records of 40 bytes.
 pub const RECORD_SCHEMA: u64 = schema_hash(
     "itg.record.1 flow:u32 size:u32 seq:u64 a:u64 b:u64 delta:u32 flags:u16 ttl:u8 tos:u8",
+);
+/// Schema of a record block some of whose records stand for several packets: bits 7 to 12 of `flags`
+/// are how many, less one. Their numbers follow each other from `seq` on, all else they have in common.
+pub const RUN_SCHEMA: u64 = schema_hash(
+    "itg.record.2 flow:u32 size:u32 seq:u64 a:u64 b:u64 delta:u32 flags:u16 ttl:u8 tos:u8 run:flags[7..13]",
 );
 /// Schema of a note block: one object, a JSON document padded with spaces to a multiple of 8 bytes.
 pub const NOTE_SCHEMA: u64 = schema_hash("itg.note.1 json:utf8");
@@ -41,6 +46,8 @@ pub struct BlockBuf {
     words: Box<[u64]>,
     /// Bytes in use, header space included.
     used: usize,
+    /// Whether a record stands for several packets.
+    runs: bool,
 }
 
 impl BlockBuf {
@@ -55,7 +62,7 @@ impl BlockBuf {
             "a block of {capacity} records: use 1 to {MAX_BLOCK_RECORDS}"
         );
         let words = vec![0; (HEADER_LEN + capacity * RECORD_LEN) / 8].into_boxed_slice();
-        Self { words, used: HEADER_LEN }
+        Self { words, used: HEADER_LEN, runs: false }
     }
 
     /// Appends a record.
@@ -64,11 +71,23 @@ impl BlockBuf {
     /// If the buffer is full: the caller seals and replaces it before.
     #[inline]
     pub fn push(&mut self, record: &Record) {
+        self.push_run(record, 1);
+    }
+
+    /// Appends one record for `packets` packets whose numbers follow each other from the record's on and
+    /// that have everything else in common.
+    ///
+    /// # Panics
+    /// As [`BlockBuf::push`]; if `packets` is 0 or more than [`MAX_RUN`].
+    #[inline]
+    pub fn push_run(&mut self, record: &Record, packets: usize) {
+        assert!((1..=MAX_RUN).contains(&packets), "a run of {packets}: use 1 to {MAX_RUN}");
+        self.runs |= packets > 1;
         let end = self.used + RECORD_LEN;
         let Some(slot) = self.words.as_mut_bytes().get_mut(self.used..end) else {
             panic!("push into a full block: seal it first");
         };
-        slot.copy_from_slice(record.raw().as_bytes());
+        slot.copy_from_slice(record.raw_run(packets).as_bytes());
         self.used = end;
     }
 
@@ -92,7 +111,10 @@ impl BlockBuf {
 
     /// The records in it.
     pub fn iter(&self) -> impl Iterator<Item = Record> + '_ {
-        self.records().as_chunks::<RECORD_LEN>().0.iter().map(Record::of)
+        self.records().as_chunks::<RECORD_LEN>().0.iter().flat_map(|bytes| {
+            let row: &RawRecord = zerocopy::transmute_ref!(bytes);
+            (0..row.packets()).map(|k| row.packet(k))
+        })
     }
 
     /// Whether there are no records in it.
@@ -111,6 +133,7 @@ impl BlockBuf {
     /// Forgets all records.
     pub const fn clear(&mut self) {
         self.used = HEADER_LEN;
+        self.runs = false;
     }
 
     /// Writes the header over the header space and returns the block, ready to be written to a file
@@ -118,8 +141,9 @@ impl BlockBuf {
     #[allow(clippy::cast_possible_truncation, reason = "at most MAX_BLOCK_RECORDS, see new")]
     pub fn seal(&mut self, log_id: u32, block_no: u32) -> &[u8] {
         let objects = self.len() as u32;
+        let schema = if self.runs { RUN_SCHEMA } else { RECORD_SCHEMA };
         let block = &mut self.words.as_mut_bytes()[..self.used];
-        seal_flat(block, RECORD_SCHEMA, objects, tag(log_id, block_no));
+        seal_flat(block, schema, objects, tag(log_id, block_no));
         block
     }
 }
@@ -138,7 +162,17 @@ pub fn record_header(records: &[u8], log_id: u32, block_no: u32) -> [u8; BLOCK_H
     assert!(records.len().is_multiple_of(RECORD_LEN), "{} bytes: no records", records.len());
     assert!(count <= MAX_BLOCK_RECORDS, "a block of {count} records");
     let objects = u32::try_from(count).expect("just looked at");
-    flat_header(records, RECORD_SCHEMA, objects, tag(log_id, block_no))
+    let runs = records.as_chunks::<RECORD_LEN>().0.iter().any(|bytes| {
+        let row: &RawRecord = zerocopy::transmute_ref!(bytes);
+        row.packets() > 1
+    });
+    let schema = if runs { RUN_SCHEMA } else { RECORD_SCHEMA };
+    flat_header(records, schema, objects, tag(log_id, block_no))
+}
+
+/// Whether a block of this schema holds records as they are.
+pub(crate) const fn is_plain(schema: u64) -> bool {
+    matches!(schema, RECORD_SCHEMA | RUN_SCHEMA)
 }
 
 /// A checked block, by what it holds.
@@ -219,14 +253,16 @@ impl<'a> Block<'a> {
         let header = Header::parse(bytes)?;
         let (objects, body) = (header.objects, header.total_len - HEADER_LEN as u64);
         match header.schema {
-            RECORD_SCHEMA if u64::from(objects) * RECORD_LEN as u64 != body => {
+            RECORD_SCHEMA | RUN_SCHEMA if u64::from(objects) * RECORD_LEN as u64 != body => {
                 return Err(BlockError::Count { objects, body });
             }
-            COLUMNS_SCHEMA if !may_hold(objects, header.total_len) => {
+            schema @ (COLUMNS_SCHEMA | RUN_COLUMNS_SCHEMA)
+                if !may_hold(schema, objects, header.total_len) =>
+            {
                 return Err(ColumnsError::Count { objects, len: header.total_len }.into());
             }
             NOTE_SCHEMA if objects != 1 => return Err(BlockError::NoteCount { objects }),
-            RECORD_SCHEMA | COLUMNS_SCHEMA | NOTE_SCHEMA => {}
+            RECORD_SCHEMA | RUN_SCHEMA | COLUMNS_SCHEMA | RUN_COLUMNS_SCHEMA | NOTE_SCHEMA => {}
             got => return Err(BlockError::Schema { got }),
         }
         let (flat, len) = Flat::check(bytes, MAX_BLOCK_LEN)?;
@@ -235,9 +271,11 @@ impl<'a> Block<'a> {
         }
         let (body, crc) = match header.schema {
             NOTE_SCHEMA => (Body::Note(flat.body()), header.crc),
-            RECORD_SCHEMA => (Body::Records(Records::plain(flat.body())?), header.crc),
-            _ => {
-                let (records, crc) = Records::columns(flat.body(), objects)?;
+            RECORD_SCHEMA => (Body::Records(Records::plain(flat.body(), false)?), header.crc),
+            RUN_SCHEMA => (Body::Records(Records::plain(flat.body(), true)?), header.crc),
+            schema => {
+                let runs = schema == RUN_COLUMNS_SCHEMA;
+                let (records, crc) = Records::columns(flat.body(), objects, runs)?;
                 (Body::Records(records), crc)
             }
         };
@@ -248,11 +286,12 @@ impl<'a> Block<'a> {
     /// The record block at the start of `bytes`, whose checksum and kinds are known to be right;
     /// `None` when its header says something else.
     pub(crate) fn trusted(bytes: &'a [u8]) -> Option<Self> {
-        let header = Header::parse(bytes).ok().filter(|header| header.schema == RECORD_SCHEMA)?;
+        let header = Header::parse(bytes).ok().filter(|header| is_plain(header.schema))?;
         let len = usize::try_from(header.total_len).ok()?;
         let body = bytes.get(HEADER_LEN..len)?;
         let fits = u64::from(header.objects) * RECORD_LEN as u64 == body.len() as u64;
-        let body = fits.then(|| Records::trusted(body))??;
+        let runs = header.schema == RUN_SCHEMA;
+        let body = fits.then(|| Records::trusted(body, runs))??;
         let (log_id, block_no) = split_tag(header.tag);
         let (schema, crc) = (header.schema, header.crc);
         Some(Self { schema, log_id, block_no, crc, len, body: Body::Records(body) })

@@ -26,6 +26,19 @@ use crate::record::RawRecord;
 pub const COLUMNS_SCHEMA: u64 = schema_hash(
     "itg.columns.1 crc:u32 columns:u32 stored:u32 rows:flags,flow,size,seq,a,b,delta,ttl,tos",
 );
+/// Schema of a column block made of a record block of version 2: records that stand for several packets.
+pub const RUN_COLUMNS_SCHEMA: u64 = schema_hash(
+    "itg.columns.2 crc:u32 columns:u32 stored:u32 rows:flags,flow,size,seq,a,b,delta,ttl,tos run:flags[7..13]",
+);
+/// Whether a block of this schema holds columns.
+pub(crate) const fn is_columns(schema: u64) -> bool {
+    matches!(schema, COLUMNS_SCHEMA | RUN_COLUMNS_SCHEMA)
+}
+/// Most records for each byte of a column block of this schema: where a record may stand for many
+/// packets, one.
+const fn records_per_byte(schema: u64) -> usize {
+    if schema == RUN_COLUMNS_SCHEMA { 1 } else { MAX_RECORDS_PER_BYTE }
+}
 /// Largest number of records for each byte of a column block, header included. The writer pads with
 /// zeros; the reader refuses more, so that a small file cannot keep it busy for long.
 pub const MAX_RECORDS_PER_BYTE: usize = 8;
@@ -356,10 +369,10 @@ fn put_column(x: &[u64], relative: Option<&[u64]>, streams: Option<&Streams>, ou
     put_row(&row, out);
 }
 
-/// The column block of records with this checksum and tag; `None` when it would not be shorter than
+/// The column block, of this schema, of records with this checksum and tag; `None` when it would not be shorter than
 /// the record block.
 #[allow(clippy::cast_possible_truncation, reason = "lengths below MAX_BLOCK_LEN")]
-pub(crate) fn encode(records: &[RawRecord], crc: u32, tag: u64) -> Option<Vec<u8>> {
+pub(crate) fn encode(records: &[RawRecord], schema: u64, crc: u32, tag: u64) -> Option<Vec<u8>> {
     let plain_len = HEADER_LEN + size_of_val(records);
     let [flags, flow, rest @ ..] = Column::ALL
         .map(|column| records.iter().map(|record| column.value(record)).collect::<Vec<_>>());
@@ -380,7 +393,7 @@ pub(crate) fn encode(records: &[RawRecord], crc: u32, tag: u64) -> Option<Vec<u8
     // Worth the time to unpack when an eighth is saved.
     let stored = if packed.len() < columns.len() / 8 * 7 { &packed } else { &columns };
     let len = HEADER_LEN + PREFIX + stored.len();
-    let len = len.max(records.len() / MAX_RECORDS_PER_BYTE + 1).next_multiple_of(8);
+    let len = len.max(records.len() / records_per_byte(schema) + 1).next_multiple_of(8);
     if len >= plain_len {
         return None;
     }
@@ -390,13 +403,13 @@ pub(crate) fn encode(records: &[RawRecord], crc: u32, tag: u64) -> Option<Vec<u8
     block.extend_from_slice(&(stored.len() as u32).to_le_bytes());
     block.extend_from_slice(stored);
     block.resize(len, 0);
-    seal_flat(&mut block, COLUMNS_SCHEMA, records.len() as u32, tag);
+    seal_flat(&mut block, schema, records.len() as u32, tag);
     Some(block)
 }
 
 /// Whether a column block of `len` bytes may say that it has so many records.
-pub(crate) const fn may_hold(objects: u32, len: u64) -> bool {
-    let most = len.saturating_mul(MAX_RECORDS_PER_BYTE as u64);
+pub(crate) const fn may_hold(schema: u64, objects: u32, len: u64) -> bool {
+    let most = len.saturating_mul(records_per_byte(schema) as u64);
     objects as u64 <= most && objects as usize <= MAX_BLOCK_RECORDS
 }
 

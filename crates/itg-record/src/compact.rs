@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use itg_arena::{HEADER_LEN, seal_flat};
 use zerocopy::IntoBytes;
 
-use crate::block::{Block, Body, RECORD_SCHEMA, tag};
-use crate::columns::{COLUMNS_SCHEMA, encode};
+use crate::block::{Block, Body, RECORD_SCHEMA, RUN_SCHEMA, tag};
+use crate::columns::{COLUMNS_SCHEMA, RUN_COLUMNS_SCHEMA, encode};
 use crate::scan::{Piece, Scan};
 
 /// A log that is rewritten: an iterator over its bytes, piece by piece, in order. Pieces that have
@@ -61,13 +61,15 @@ fn rewrite(block: &Block<'_>, to_columns: bool) -> Option<Vec<u8>> {
     let Body::Records(records) = &block.body else { return None };
     let tag = tag(block.log_id, block.block_no);
     match block.schema {
-        RECORD_SCHEMA if to_columns => encode(records.rest(), block.crc, tag),
-        COLUMNS_SCHEMA if !to_columns => {
+        RECORD_SCHEMA if to_columns => encode(records.rest(), COLUMNS_SCHEMA, block.crc, tag),
+        RUN_SCHEMA if to_columns => encode(records.rest(), RUN_COLUMNS_SCHEMA, block.crc, tag),
+        schema @ (COLUMNS_SCHEMA | RUN_COLUMNS_SCHEMA) if !to_columns => {
+            let plain_schema = if schema == COLUMNS_SCHEMA { RECORD_SCHEMA } else { RUN_SCHEMA };
             let records = records.rest();
             let mut plain = vec![0; HEADER_LEN];
             plain.extend_from_slice(records.as_bytes());
             let objects = u32::try_from(records.len()).expect("at most MAX_BLOCK_RECORDS");
-            seal_flat(&mut plain, RECORD_SCHEMA, objects, tag);
+            seal_flat(&mut plain, plain_schema, objects, tag);
             Some(plain)
         }
         _ => None,
@@ -83,7 +85,7 @@ impl<'a> Iterator for Rewrite<'a> {
             Piece::Gap(gap) => Cow::Borrowed(&bytes[gap.start..gap.end]),
             Piece::Block(start, block) => {
                 if let Body::Records(records) = &block.body {
-                    self.records += records.len() as u64;
+                    self.records += records.packed().len() as u64;
                 }
                 match rewrite(&block, self.to_columns) {
                     Some(rewritten) => Cow::Owned(rewritten),

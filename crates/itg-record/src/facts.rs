@@ -3,7 +3,7 @@
 use itg_arena::Header;
 
 use crate::block::{Block, BlockError, Body};
-use crate::columns::COLUMNS_SCHEMA;
+use crate::columns::is_columns;
 
 /// What a checked block says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl BlockFacts {
     /// # Errors
     /// [`BlockError::Packed`]; as [`BlockFacts::check`].
     pub fn check_plain(bytes: &[u8]) -> Result<Self, BlockError> {
-        if Header::parse(bytes)?.schema == COLUMNS_SCHEMA {
+        if is_columns(Header::parse(bytes)?.schema) {
             return Err(BlockError::Packed);
         }
         Self::check(bytes)
@@ -39,7 +39,7 @@ impl BlockFacts {
         let block = Block::check(bytes)?;
         let records = match &block.body {
             Body::Note(_) => 0,
-            Body::Records(records) => u32::try_from(records.len()).unwrap_or(u32::MAX),
+            Body::Records(records) => u32::try_from(records.packed().len()).unwrap_or(u32::MAX),
         };
         Ok(Self { log_id: block.log_id, block_no: block.block_no, records, len: block.len })
     }

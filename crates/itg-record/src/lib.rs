@@ -1,6 +1,6 @@
 //! What a log says about packets, and how it is laid out in bytes.
 //!
-//! A [`Record`] of 40 bytes per packet and side is written in place into a [`BlockBuf`]; a full
+//! A [`Record`] of 40 bytes per packet and side (in burst mode per run of packets that shared their times) is written in place into a [`BlockBuf`]; a full
 //! buffer is sealed and leaves as a *block*, a flat cluster of `itg-arena`. A log file is a sequence
 //! of blocks and nothing else: record blocks, and [`Note`] blocks that describe the log, its flows and
 //! its clocks in JSON. [`LogBuilder`] numbers the blocks, [`LogReader`] finds them again, and accounts
@@ -27,14 +27,16 @@ mod survey;
 
 pub use block::{
     BLOCK_HEADER_LEN, BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA,
-    RECORD_SCHEMA, record_header,
+    RECORD_SCHEMA, RUN_SCHEMA, record_header,
 };
 pub use build::{LogBuilder, note_block};
-pub use columns::{COLUMNS_SCHEMA, ColumnsError, MAX_RECORDS_PER_BYTE};
+pub use columns::{COLUMNS_SCHEMA, ColumnsError, MAX_RECORDS_PER_BYTE, RUN_COLUMNS_SCHEMA};
 pub use compact::{Rewrite, compact, expand};
 pub use facts::BlockFacts;
-pub use note::{ClockPair, ClockProbe, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side};
+pub use note::{
+    ClockPair, ClockProbe, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side, TcpSample,
+};
 pub use read::{Cause, Damage, Item, LogReader};
-pub use record::{Kind, RECORD_LEN, Record, flag};
+pub use record::{Kind, MAX_RUN, RECORD_LEN, Record, flag};
 pub use records::{PackedRecords, Records};
 pub use survey::{Candidate, Checked, Survey};

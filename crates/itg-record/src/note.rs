@@ -26,6 +26,8 @@ pub enum Note {
     Clock(ClockPair),
     /// A two-way probe of the clocks of sender and receiver.
     Probe(ClockProbe),
+    /// What the kernel says of a flow's TCP connection, some times a second.
+    Tcp(TcpSample),
     /// The log is complete: the last block.
     End(LogEnd),
 }
@@ -165,6 +167,33 @@ pub struct ClockProbe {
     pub replied_monotonic_ns: u64,
     /// The answer arrived, Unix time of the sender.
     pub arrived_unix_ns: u64,
+}
+
+/// What the sender's kernel says of a flow's TCP connection at one instant (`TCP_INFO`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpSample {
+    /// Value of `Record::flow` in this log.
+    pub index: u32,
+    /// When, Unix time in nanoseconds.
+    pub unix_ns: u64,
+    /// Smoothed round-trip time in nanoseconds.
+    pub rtt_ns: u64,
+    /// Its mean deviation in nanoseconds.
+    pub rtt_var_ns: u64,
+    /// Smallest round-trip time that was seen, in nanoseconds.
+    pub min_rtt_ns: u64,
+    /// Congestion window in bytes.
+    pub cwnd_bytes: u64,
+    /// Slow-start threshold in bytes; `None` before the first loss.
+    pub ssthresh_bytes: Option<u64>,
+    /// Bytes on their way, in whole segments.
+    pub in_flight_bytes: u64,
+    /// Bytes that the receiver's kernel has acknowledged since the connection was opened.
+    pub acked_bytes: u64,
+    /// Segments sent again since the connection was opened.
+    pub retransmitted: u64,
+    /// Rate at which data arrived last, as the kernel estimates it, in bits per second.
+    pub delivery_rate_bps: u64,
 }
 
 /// The totals of a complete log.

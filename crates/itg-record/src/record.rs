@@ -24,6 +24,12 @@ pub mod flag {
 
 /// Bits of the flags that hold the kind.
 const KIND_MASK: u16 = 0x0f;
+/// Bits of the flags that hold the number of packets of a run, less one. In record blocks of version 1
+/// they mean nothing.
+const RUN_MASK: u16 = 0x1f80;
+const RUN_SHIFT: u32 = RUN_MASK.trailing_zeros();
+/// Most packets that one record stands for.
+pub const MAX_RUN: usize = (RUN_MASK >> RUN_SHIFT) as usize + 1;
 
 /// Which event a record tells of, and with it the meaning of its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,6 +90,24 @@ impl RawRecord {
         if Kind::from_flags(flags).is_none() { Some(flags & KIND_MASK) } else { None }
     }
 
+    /// How many packets it stands for, in a block of version 2.
+    #[inline]
+    pub(crate) const fn packets(&self) -> usize {
+        ((self.flags.get() & RUN_MASK) >> RUN_SHIFT) as usize + 1
+    }
+
+    /// Packet `k` of those it stands for, from 0.
+    #[inline]
+    pub(crate) const fn packet(&self, k: usize) -> Record {
+        let first = self.record();
+        Record {
+            // A hostile log may count beyond the last number.
+            seq: first.seq.wrapping_add(k as u64),
+            flags: first.flags & !RUN_MASK,
+            ..first
+        }
+    }
+
     /// The record, which must have a kind.
     #[inline]
     pub(crate) const fn record(&self) -> Record {
@@ -128,7 +152,8 @@ pub struct Record {
     pub b: u64,
     /// Nanoseconds between arrival and reading; `u32::MAX` when longer (then flagged).
     pub delta: u32,
-    /// Bits of [`flag`]; the lowest four are the kind's place and not written from here.
+    /// Bits of [`flag`]; the places of the kind (`0x000f`) and of the length of a run (`0x1f80`) are not
+    /// written from here.
     pub flags: u16,
     /// IPv4 time to live or IPv6 hop limit of the packet as it arrived; 0 when not known.
     pub ttl: u8,
@@ -199,10 +224,13 @@ impl Record {
         Self { kind: Kind::Echoed, ..received }
     }
 
-    /// The record that was put into these bytes.
-    pub(crate) fn of(bytes: &[u8; RECORD_LEN]) -> Self {
-        let raw: &RawRecord = zerocopy::transmute_ref!(bytes);
-        raw.record()
+    /// As [`Record::raw`], for `packets` packets: from 1 to [`MAX_RUN`].
+    #[inline]
+    pub(crate) fn raw_run(&self, packets: usize) -> RawRecord {
+        let mut raw = self.raw();
+        let more = u16::try_from(packets - 1).expect("compared with MAX_RUN before");
+        raw.flags = U16::new(raw.flags.get() | more << RUN_SHIFT);
+        raw
     }
 
     /// The record as it lies in a block.
@@ -215,7 +243,7 @@ impl Record {
             a: U64::new(self.a),
             b: U64::new(self.b),
             delta: U32::new(self.delta),
-            flags: U16::new(self.flags & !KIND_MASK | self.kind as u16),
+            flags: U16::new(self.flags & !(KIND_MASK | RUN_MASK) | self.kind as u16),
             ttl: self.ttl,
             tos: self.tos,
         }
@@ -272,9 +300,11 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_never_overwritten_by_flags() {
+    fn kind_and_run_are_never_overwritten_by_flags() {
         let record = Record { flags: 0xffff, ..Record::sent(1, 2, 3, 4, 5) };
         let back = record.raw().record();
-        assert_eq!((back.kind, back.flags), (Kind::Sent, 0xfff0));
+        assert_eq!((back.kind, back.flags, record.raw().packets()), (Kind::Sent, 0xe070, 1));
+        let run = record.raw_run(MAX_RUN);
+        assert_eq!((run.packets(), run.packet(63).seq, run.packet(63).flags), (64, 65, 0xe070));
     }
 }

@@ -11,19 +11,26 @@ use crate::block::BlockError;
 use crate::columns::{ColumnsError, crc_of, decode, stored_crc};
 use crate::record::{RawRecord, Record};
 
-/// The records of a checked block, in the order in which they were written.
+/// The records of a checked block, packet by packet in the order in which they were written. A record
+/// that stands for several packets comes once for each.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     raw: Cow<'a, [RawRecord]>,
-    /// Records taken so far.
+    /// Records of which all packets have been taken.
     taken: usize,
+    /// Packets taken of the next one.
+    of_run: usize,
     packed: PackedRecords<'a>,
 }
 
 /// The records of a checked block as they lie in the file: a few words, whatever their number. The
 /// way to keep the records of a whole log at hand without holding them in memory.
 #[derive(Clone, Copy, Debug)]
-pub struct PackedRecords<'a>(Packed<'a>);
+pub struct PackedRecords<'a> {
+    packed: Packed<'a>,
+    /// Whether a record may stand for several packets.
+    runs: bool,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Packed<'a> {
@@ -33,20 +40,24 @@ enum Packed<'a> {
 
 impl<'a> Records<'a> {
     /// Checks the body of a record block, whose length is a multiple of a record's.
-    pub(crate) fn plain(body: &'a [u8]) -> Result<Self, BlockError> {
+    pub(crate) fn plain(body: &'a [u8], runs: bool) -> Result<Self, BlockError> {
         let raw = <[RawRecord]>::ref_from_bytes(body).expect("the length was compared before");
         check_kinds(raw)?;
-        Ok(PackedRecords(Packed::Plain(raw)).records())
+        Ok(PackedRecords { packed: Packed::Plain(raw), runs }.records())
     }
 
     /// The records of a body whose kinds are known to be right.
-    pub(crate) fn trusted(body: &'a [u8]) -> Option<Self> {
+    pub(crate) fn trusted(body: &'a [u8], runs: bool) -> Option<Self> {
         let raw = <[RawRecord]>::ref_from_bytes(body).ok()?;
-        Some(PackedRecords(Packed::Plain(raw)).records())
+        Some(PackedRecords { packed: Packed::Plain(raw), runs }.records())
     }
 
     /// Decodes and checks the body of a column block of `objects` records; returns their checksum too.
-    pub(crate) fn columns(body: &'a [u8], objects: u32) -> Result<(Self, u32), BlockError> {
+    pub(crate) fn columns(
+        body: &'a [u8],
+        objects: u32,
+        runs: bool,
+    ) -> Result<(Self, u32), BlockError> {
         let count = objects as usize;
         let raw = decode(body, count)?;
         let (stored, computed) = (stored_crc(body)?, crc_of(&raw));
@@ -54,11 +65,11 @@ impl<'a> Records<'a> {
             return Err(ColumnsError::Crc { stored, computed }.into());
         }
         check_kinds(&raw)?;
-        let packed = PackedRecords(Packed::Columns { body, count });
-        Ok((Self { raw: Cow::Owned(raw), taken: 0, packed }, computed))
+        let packed = PackedRecords { packed: Packed::Columns { body, count }, runs };
+        Ok((Self { raw: Cow::Owned(raw), taken: 0, of_run: 0, packed }, computed))
     }
 
-    /// The bytes of the records that have not been taken yet, as they are in a record block.
+    /// The bytes of the records whose packets have not all been taken yet, as they are in a record block.
     #[must_use]
     pub fn raw(&self) -> &[u8] {
         self.rest().as_bytes()
@@ -70,9 +81,21 @@ impl<'a> Records<'a> {
         self.packed
     }
 
-    /// The records that have not been taken yet.
+    /// The records whose packets have not all been taken yet.
     pub(crate) fn rest(&self) -> &[RawRecord] {
         &self.raw[self.taken..]
+    }
+
+    /// The next packet of records that may stand for several.
+    fn next_of_run(&mut self) -> Option<Record> {
+        let row = self.raw.get(self.taken)?;
+        let record = row.packet(self.of_run);
+        self.of_run += 1;
+        if self.of_run == row.packets() {
+            self.of_run = 0;
+            self.taken += 1;
+        }
+        Some(record)
     }
 }
 
@@ -84,28 +107,28 @@ impl<'a> PackedRecords<'a> {
     /// memory of this program.
     #[must_use]
     pub fn records(&self) -> Records<'a> {
-        let raw = match self.0 {
+        let raw = match self.packed {
             Packed::Plain(raw) => Cow::Borrowed(raw),
             Packed::Columns { body, count } => {
                 Cow::Owned(decode(body, count).expect("decoded before, when the block was checked"))
             }
         };
-        Records { raw, taken: 0, packed: *self }
+        Records { raw, taken: 0, of_run: 0, packed: *self }
     }
 
     /// Where the records lie in the file: the body of their block.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
-        match self.0 {
+        match self.packed {
             Packed::Plain(raw) => raw.as_bytes(),
             Packed::Columns { body, .. } => body,
         }
     }
 
-    /// Number of records.
+    /// Number of records. Of packets there may be more: see [`PackedRecords::has_runs`].
     #[must_use]
     pub const fn len(&self) -> usize {
-        match self.0 {
+        match self.packed {
             Packed::Plain(raw) => raw.len(),
             Packed::Columns { count, .. } => count,
         }
@@ -115,6 +138,12 @@ impl<'a> PackedRecords<'a> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a record may stand for several packets, as in burst mode.
+    #[must_use]
+    pub const fn has_runs(&self) -> bool {
+        self.runs
     }
 }
 
@@ -132,20 +161,34 @@ impl Iterator for Records<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Record> {
+        if self.packed.runs {
+            return self.next_of_run();
+        }
         let record = self.raw.get(self.taken)?.record();
         self.taken += 1;
         Some(record)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let len = self.rest().len();
-        (len, Some(len))
+        let rows = self.rest();
+        let packets = match self.packed.runs {
+            false => rows.len(),
+            true => rows.iter().map(RawRecord::packets).sum::<usize>() - self.of_run,
+        };
+        (packets, Some(packets))
     }
 
     /// All at once, without asking for each record where it lies.
     #[inline]
-    fn fold<B, F: FnMut(B, Record) -> B>(self, init: B, f: F) -> B {
-        self.rest().iter().map(RawRecord::record).fold(init, f)
+    fn fold<B, F: FnMut(B, Record) -> B>(self, init: B, mut f: F) -> B {
+        if !self.packed.runs {
+            return self.rest().iter().map(RawRecord::record).fold(init, f);
+        }
+        let mut from = self.of_run;
+        self.rest().iter().fold(init, |so_far, row| {
+            (std::mem::take(&mut from)..row.packets())
+                .fold(so_far, |so_far, k| f(so_far, row.packet(k)))
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use itg_arena::{
 };
 
 use crate::block::{Block, BlockError, split_tag};
-use crate::columns::COLUMNS_SCHEMA;
+use crate::columns::{COLUMNS_SCHEMA, RUN_COLUMNS_SCHEMA};
 use crate::record::RECORD_LEN;
 
 /// How many bytes of false blocks the search may check for each byte of the file.
@@ -136,9 +136,10 @@ impl<'a> Scan<'a> {
         };
         if body_was_read && let Ok(header) = Header::parse(&self.bytes[at..]) {
             let decoded = match (header.schema, error) {
-                (COLUMNS_SCHEMA, BlockError::Columns(_) | BlockError::Kind { .. }) => {
-                    u64::from(header.objects) * RECORD_LEN as u64
-                }
+                (
+                    COLUMNS_SCHEMA | RUN_COLUMNS_SCHEMA,
+                    BlockError::Columns(_) | BlockError::Kind { .. },
+                ) => u64::from(header.objects) * RECORD_LEN as u64,
                 _ => 0,
             };
             self.patience = self.patience.saturating_sub(header.total_len + decoded);

@@ -7,7 +7,7 @@
 
 use itg_arena::{HEADER_LEN, Header};
 
-use crate::block::{Block, Body, MAX_BLOCK_LEN, RECORD_SCHEMA};
+use crate::block::{Block, Body, MAX_BLOCK_LEN, is_plain};
 
 /// The record blocks of a log, by their headers.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl Iterator for Survey<'_> {
                 return None;
             }
             self.pos += len;
-            if header.schema == RECORD_SCHEMA {
+            if is_plain(header.schema) {
                 return Some(Candidate { start, len });
             }
         }

@@ -272,7 +272,7 @@ fn any_records() -> impl Strategy<Value = Vec<Record>> {
         a,
         b,
         delta: delta as u32,
-        flags: flags & 0xfff0,
+        flags: flags & 0xe070,
         ttl: tos / 3,
         tos,
     });

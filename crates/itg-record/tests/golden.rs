@@ -7,6 +7,8 @@ use itg_arena::Header;
 use itg_record::{COLUMNS_SCHEMA, NOTE_SCHEMA, RECORD_SCHEMA, expand};
 
 const GOLDEN: &[u8] = include_bytes!("golden/small-log.bin");
+/// The same before flows had a burst, a congestion control and a pacing rate.
+const BEFORE_BURSTS: &[u8] = include_bytes!("golden/small-log-before-bursts.bin");
 /// The log of `the_column_blocks_read_as_what_was_written`, compacted by the first version.
 const COLUMNS: &[u8] = include_bytes!("golden/columns-log.bin");
 
@@ -38,6 +40,11 @@ fn the_small_log_reads_as_what_was_written() {
     assert_eq!(contents.notes.len(), 5);
     let records: Vec<_> = contents.records.into_iter().map(|(_, record)| record).collect();
     assert_eq!(records, common::sample_records());
+}
+
+#[test]
+fn a_small_log_without_the_newer_members_reads_the_same() {
+    assert_eq!(common::read(BEFORE_BURSTS), common::read(GOLDEN));
 }
 
 /// Column blocks are pinned as they are read. A writer may choose other methods for the same records.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use itg_core::flow::Meter;
 use itg_core::units::format_duration_ns;
-use itg_record::{FlowEnd, FlowInfo, Kind, Record, Side};
+use itg_record::{FlowEnd, FlowInfo, Kind, Record, Side, TcpSample};
 use serde_json::Map;
 
 use crate::clocks::{Clocks, one_clock};
@@ -29,6 +29,7 @@ use crate::report::{
 };
 use crate::series::{Grid, IntervalRow, Series};
 use crate::stats::{Facts, FlowStats, Lane, PLAN_PACKETS, Setup};
+use crate::tcp;
 use crate::total::Totals;
 
 /// Rows of a series beyond which only windows that hold packets are listed.
@@ -63,6 +64,7 @@ pub struct Analysis<'a> {
 struct Object {
     info: Option<FlowInfo>,
     end: Option<FlowEnd>,
+    tcp: Vec<TcpSample>,
     stats: FlowStats,
     notices: Vec<String>,
     /// Where its records are: number of the log and index of the flow in it.
@@ -351,6 +353,11 @@ impl<'a> Analysis<'a> {
                     objects.list[place].end = Some(end.clone());
                 }
             }
+            for (&index, samples) in &log.tcp {
+                if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
+                    objects.list[place].tcp.clone_from(samples);
+                }
+            }
         }
         objects
     }
@@ -449,7 +456,7 @@ impl Object {
             }
         }
         let stats = FlowStats::new(setup(log, index, side, basis, Lane::Arrivals));
-        Self { info, end: None, stats, notices, sources: Vec::new(), whole: false }
+        Self { info, end: None, tcp: Vec::new(), stats, notices, sources: Vec::new(), whole: false }
     }
 
     fn meter(&self) -> Meter {
@@ -567,6 +574,7 @@ fn report(key: &Key, object: &Object, facts: &Facts<'_>, clocks: &Clocks) -> Flo
         receive_buffer_bytes: counted.and_then(|end| end.receive_buffer),
         end: object.end.as_ref().map(|end| end.reason.clone()),
         notices: notices(object, clock.as_ref()),
+        tcp: tcp::report(&object.tcp),
         clock,
     }
 }

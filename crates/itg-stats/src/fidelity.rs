@@ -20,6 +20,9 @@
 //! interval, and autocorrelation at small lags (see [`crate::law_test`], [`crate::autocorrelation`]).
 //! Each is judged by how far it lies beyond what chance explains.
 //!
+//! In burst mode (see `itg_core::schedule`) packets are planned several at a time, and what was sent is set
+//! against that plan; the law of gaps is not what such packets have, and is not compared. The verdict says so.
+//!
 //! The verdict is *fail* when a distance exceeds [`WARN_LIMIT`], when the time from the first
 //! packet to the last is off by more than [`RATE_LIMIT`] of the planned one (plus τ), which is the
 //! mean packet rate, or when more than [`SKIPPED_LIMIT`] of the packets were left out; *warn* when
@@ -67,9 +70,10 @@ pub struct Laws(Arc<LawPair>);
 
 #[derive(Debug)]
 struct LawPair {
-    /// Of gaps; `None` where pauses make other gaps than the law.
+    /// Of gaps; `None` where pauses or bursts make other gaps than the law.
     idt: Option<Resolved>,
     size: Resolved,
+    burst: Option<u32>,
 }
 
 impl Laws {
@@ -79,8 +83,9 @@ impl Laws {
     /// A description that cannot be run, such as an empirical law whose table is not in the log.
     pub fn new(spec: &FlowSpec, seed: u64) -> Result<Self, FlowError> {
         let flow = Flow::resolve(spec.clone(), RunSeed(seed))?;
-        let idt = flow.on_off().is_none().then(|| flow.idt().clone());
-        Ok(Self(Arc::new(LawPair { idt, size: flow.size().clone() })))
+        let alone = flow.on_off().is_none() && spec.burst.is_none();
+        let idt = alone.then(|| flow.idt().clone());
+        Ok(Self(Arc::new(LawPair { idt, size: flow.size().clone(), burst: spec.burst })))
     }
 }
 
@@ -131,6 +136,9 @@ impl Verdict {
 pub struct Fidelity {
     /// The verdict.
     pub verdict: Verdict,
+    /// Burst mode: so many packets at a time were due together. The gaps that were asked for are then those
+    /// between bursts, and 0 within them.
+    pub burst: Option<u32>,
     /// Distance between asked and actual gaps, 0 to 1.
     pub idt_ks: Option<f64>,
     /// Distance between asked and actual sizes, 0 to 1.
@@ -295,8 +303,9 @@ impl Departures {
     /// The verdict, given the share of packets that the sender left out and the laws of the flow.
     #[must_use]
     pub fn judge(&self, skipped_share: f64, laws: Option<&Laws>) -> Fidelity {
+        let burst = laws.and_then(|Laws(laws)| laws.burst);
         if self.planned.count() == 0 {
-            return Fidelity::default();
+            return Fidelity { burst, ..Fidelity::default() };
         }
         let planned = self.planned.points();
         let sent = self.sent.points();
@@ -321,7 +330,7 @@ impl Departures {
             judge.causes.push(Cause::LateSender);
         }
         let mut fidelity =
-            Fidelity { idt_ks: Some(idt_ks), size_ks, rate_error, ..Fidelity::default() };
+            Fidelity { burst, idt_ks: Some(idt_ks), size_ks, rate_error, ..Fidelity::default() };
         if let Some(Laws(laws)) = laws {
             let before = judge.verdict;
             if let Some(law) = &laws.idt {
@@ -645,6 +654,21 @@ mod tests {
             assert_eq!(got.verdict, verdict, "{name}: {got:?}");
             assert_eq!(got.reasons, reasons, "{name}");
         }
+    }
+
+    #[test]
+    fn bursts_are_set_against_their_plan_and_marked() {
+        let spec = FlowSpec { burst: Some(4), ..FlowSpec::new(1) };
+        let laws = Laws::new(&spec, 7).expect("a flow that can be run");
+        let burst = |k: u64| k / 4 * 4_000_000;
+        let all =
+            departures(&(0..1000).map(|k| (k, burst(k), burst(k) + 9_000)).collect::<Vec<_>>());
+        let got = all.judge(0.0, Some(&laws));
+        assert_eq!((got.verdict, got.burst, got.idt_law_ks), (Verdict::Pass, Some(4), None));
+        // The same packets of a flow that was not asked to burst.
+        let plain = Laws::new(&FlowSpec::new(1), 7).expect("a flow that can be run");
+        assert_eq!(each_ms(1000, burst).judge(0.0, Some(&plain)).verdict, Verdict::Fail);
+        assert_eq!(departures(&[(0, 0, 0)]).judge(0.0, Some(&laws)).burst, Some(4));
     }
 
     #[test]

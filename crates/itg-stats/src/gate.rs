@@ -545,6 +545,7 @@ mod tests {
             clock: None,
             host_buffer_errors: None,
             receive_buffer_bytes: None,
+            tcp: None,
             end: None,
             notices: Vec::new(),
         }

@@ -33,6 +33,7 @@ pub mod report;
 pub mod sequence;
 pub mod series;
 pub mod stats;
+pub mod tcp;
 pub mod text;
 mod total;
 

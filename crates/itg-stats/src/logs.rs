@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use itg_core::flow::Meter;
 use itg_record::{
     Candidate, Cause, Checked, ClockPair, ClockProbe, FlowEnd, FlowInfo, Item, Kind, LogEnd,
-    LogInfo, LogReader, Note, PackedRecords, Record, Side, Survey,
+    LogInfo, LogReader, Note, PackedRecords, Record, Side, Survey, TcpSample,
 };
 use serde_json::{Value, json};
 
@@ -54,6 +54,8 @@ pub(crate) struct Log<'a> {
     pub(crate) ends: BTreeMap<u32, FlowEnd>,
     pub(crate) clock: Option<ClockPair>,
     pub(crate) probes: Vec<ClockProbe>,
+    /// What the kernel said of TCP connections, by the index of their flow.
+    pub(crate) tcp: BTreeMap<u32, Vec<TcpSample>>,
     pub(crate) end: Option<LogEnd>,
     /// In the order of the numbers of their blocks.
     pub(crate) blocks: Vec<PackedRecords<'a>>,
@@ -201,6 +203,7 @@ impl Log<'_> {
             }
             Note::Clock(clock) => self.clock = Some(clock),
             Note::Probe(probe) => self.probes.push(probe),
+            Note::Tcp(sample) => self.tcp.entry(sample.index).or_default().push(sample),
             Note::End(end) => self.end = Some(end),
         }
     }

@@ -17,6 +17,7 @@ use crate::plot::Plots;
 use crate::sequence::Loss;
 use crate::series::IntervalRow;
 use crate::stats::{LossBasis, Volume};
+use crate::tcp::TcpReport;
 
 /// Value of [`Report::schema`].
 pub const REPORT_SCHEMA: u32 = 1;
@@ -85,6 +86,9 @@ pub struct FlowReport {
     /// Receive buffer of the flow's socket in bytes of kernel memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_buffer_bytes: Option<u64>,
+    /// What the kernel said of the flow's TCP connection, in the sender's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<TcpReport>,
     /// Why the flow ended, as its log says.
     pub end: Option<String>,
     /// What a reader of the figures should know, one sentence each.

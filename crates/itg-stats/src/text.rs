@@ -199,7 +199,9 @@ impl Page {
 
     fn fidelity(&mut self, m: &Metrics) {
         let f = &m.fidelity;
-        self.value("Fidelity", f.verdict.name(), "");
+        let mode =
+            f.burst.map_or_else(String::new, |n| format!("(burst mode, {n} packets at a time)"));
+        self.value("Fidelity", f.verdict.name(), &mode);
         let distance = |ks: Option<f64>| ks.map_or_else(|| "-".to_owned(), |ks| format!("{ks:.6}"));
         self.value("Gaps, distance to plan", &distance(f.idt_ks), "(0 to 1)");
         self.value("Sizes, distance to plan", &distance(f.size_ks), "(0 to 1)");

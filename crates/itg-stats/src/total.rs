@@ -107,6 +107,7 @@ impl Totals {
             (a, b) => a.or(b),
         };
         worst.verdict = worst.verdict.max(own.verdict);
+        worst.burst = worst.burst.max(own.burst);
         worst.idt_ks = larger(worst.idt_ks, own.idt_ks);
         worst.size_ks = larger(worst.size_ks, own.size_ks);
         if own.rate_error.map(f64::abs) > worst.rate_error.map(f64::abs) {

@@ -248,6 +248,10 @@ pub(super) fn table(m: &Metrics) -> Markup {
         ("Lateness, median", time(late.map(|l| l.p50 as f64))),
         ("Lateness, 99th percentile", time(late.map(|l| l.p99 as f64))),
         ("Lateness, largest", time(late.map(|l| l.max as f64))),
+        (
+            "Burst mode",
+            m.fidelity.burst.map_or_else(|| "–".to_owned(), |n| format!("{n} packets at a time")),
+        ),
         ("Gaps, distance to plan", ks(m.fidelity.idt_ks)),
         ("Sizes, distance to plan", ks(m.fidelity.size_ks)),
         ("Mean rate against plan", share(m.fidelity.rate_error)),

@@ -281,7 +281,12 @@ fn write_flow(
         Payload::File(name) => text("payload", &format!("file:{name}"))?,
     }
     let socket = &spec.socket;
-    for (key, value) in [("source", &socket.source), ("interface", &socket.interface)] {
+    let texts = [
+        ("source", &socket.source),
+        ("interface", &socket.interface),
+        ("congestion", &socket.congestion),
+    ];
+    for (key, value) in texts {
         if let Some(value) = value {
             text(key, value)?;
         }
@@ -290,10 +295,11 @@ fn write_flow(
         let laws = [&periods.on, &periods.off].map(|law| toml_text(&law.display(Unit::Time)));
         writeln!(out, "on_off = [{}, {}]", laws[0], laws[1])?;
     }
-    let numbers: [(&str, Option<u64>); 8] = [
+    let numbers: [(&str, Option<u64>); 9] = [
         ("packets", spec.stop.packets),
         ("bytes", spec.stop.bytes),
         ("max_burst", spec.max_burst.map(u64::from)),
+        ("burst", spec.burst.map(u64::from)),
         ("source_port", socket.source_port.map(u64::from)),
         ("dest_port", socket.dest_port.map(u64::from)),
         ("ttl", socket.ttl.map(u64::from)),
@@ -307,6 +313,9 @@ fn write_flow(
     }
     if socket.nagle {
         writeln!(out, "nagle = true")?;
+    }
+    if let Some(rate) = socket.pacing_rate {
+        writeln!(out, "pacing_rate = \"{rate}bps\"")?;
     }
     Ok(())
 }
@@ -335,6 +344,7 @@ mod tests {
             clock: None,
             host_buffer_errors: None,
             receive_buffer_bytes: None,
+            tcp: None,
             end: None,
             notices: Vec::new(),
         }

@@ -61,6 +61,8 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
     let options = ReceiverOptions {
         listen,
         data_port: itg_classic::wire::PORT_DATA,
+        shards: 1,
+        busy_poll_us: None,
         receive_buffer: None,
         log: log(asked)?,
         log_limits: LogLimits::default(),

@@ -47,6 +47,8 @@ pub(super) async fn trial(
     let logs = [dir.join("sender.itg"), dir.join("receiver.itg")];
     let program = || ("itg-send doctor".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     let receiver = Receiver::bind(ReceiverOptions {
+        shards: 1,
+        busy_poll_us: None,
         receive_buffer: None,
         log_limits: LogLimits::default(),
         listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),

@@ -117,6 +117,7 @@ impl FlowArgs {
                 ttl: Some(self.ttl).filter(|&ttl| ttl > 0),
                 tos: Some(self.tos).filter(|&tos| tos > 0),
                 nagle: !self.nodelay,
+                ..SocketOptions::default()
             },
             ..FlowSpec::new(self.id)
         })

@@ -26,6 +26,7 @@ use crate::pacing::Prepared;
 use crate::rx::{ClassicRx, Command, Drain, Port, RxFlow, RxHandle};
 use crate::socket::{self, DataSocket};
 use crate::traffic::Traffic;
+use crate::wire::Sockets;
 
 /// How long replies are waited for after the last one: 15 s, as D-ITG does.
 const REPLIES: Drain = Drain { quiet_ns: 15_000_000_000, limit_ns: 600_000_000_000 };
@@ -210,7 +211,8 @@ impl ClassicSender {
         let producer = log.as_ref().map(Log::producer);
         let (pacing, told) = (sending.pacing, Arc::clone(&shared));
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
-            Engine::new(Vec::new(), Some(joined), pacing, producer, stop, |end: TxEnded| {
+            let exact = Box::new(Sockets);
+            Engine::new(Vec::new(), Some(joined), exact, pacing, producer, stop, |end: TxEnded| {
                 told.post(end.totals.flow, Mail::Sent(end.totals, end.behind));
             })
             .run();
@@ -336,7 +338,7 @@ impl Shared {
         if replies.is_none() {
             let rx = RxHandle::start("itg-replies")?;
             if let Some(producer) = lock(&self.reply_log).take() {
-                rx.ask(Command::Log { id: LOG, producer });
+                rx.ask(Command::Log { id: LOG, producer, indices: Arc::default() });
             }
             *replies = Some(rx);
         }
@@ -367,7 +369,7 @@ impl Shared {
             }
             let v6 = data.remote.is_ipv6();
             Command::Datagrams(
-                Port { id: place, proto, v6, owner: Some(place), classic: true },
+                Port { id: place, proto, v6, owner: Some(place), classic: true, joined: false },
                 socket,
             )
         });

@@ -378,10 +378,16 @@ pub struct Producer {
 impl Producer {
     /// Adds a record. `now_ns` is any clock that only goes forward; it decides the block's age.
     pub fn push(&mut self, record: &Record, now_ns: u64) {
+        self.push_run(record, 1, now_ns);
+    }
+
+    /// Adds one record for `packets` packets, 1 to [`itg_record::MAX_RUN`], whose numbers follow each
+    /// other from the record's on and that have everything else in common.
+    pub fn push_run(&mut self, record: &Record, packets: usize, now_ns: u64) {
         if self.block.is_empty() {
             self.opened_ns = now_ns;
         }
-        self.block.push(record);
+        self.block.push_run(record, packets);
         if self.block.is_full() {
             self.flush();
         }

@@ -435,7 +435,7 @@ impl Remote {
         while !rest.is_empty() {
             let alike = mmsg::alike(rest);
             let sent = if self.cuts && alike > 1 {
-                mmsg::send_cut(socket.as_fd(), rest).map(|()| alike)
+                mmsg::send_cut(socket.as_fd(), rest)
             } else {
                 mmsg::send(socket.as_fd(), rest)
             };

@@ -17,6 +17,9 @@ use crate::{clock, sys};
 /// Where the kernel takes the largest wake-up latency that may be (Documentation/power/pm_qos).
 const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 
+/// How far apart packets of one batch may be due when no precision is declared: 20 µs.
+const TOLERANCE_NS: u64 = 20_000;
+
 /// What became of a wish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
@@ -78,6 +81,13 @@ impl Prepared {
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level
+    }
+
+    /// Packets that are due at most this far apart may leave with one system call, in nanoseconds: the
+    /// declared precision, or 20 µs.
+    #[must_use]
+    pub fn tolerance_ns(&self) -> u64 {
+        self.options.max_error_p99_ns.unwrap_or(TOLERANCE_NS)
     }
 
     /// In words, for settings.

@@ -296,7 +296,7 @@ impl Session {
                     return Some(ReceiverInput::FlowEnded);
                 };
                 let told = self.told.clone();
-                self.shared.rx.ask(Command::End {
+                self.shared.rx.first().ask(Command::End {
                     slot: opened.slot,
                     totals: None,
                     drain: Drain::USUAL,
@@ -339,7 +339,7 @@ impl Session {
             }
         });
         let reason = "the sender has gone".to_owned();
-        self.shared.rx.ask(Command::Abandon { slot, reason, done });
+        self.shared.rx.first().ask(Command::Abandon { slot, reason, done });
     }
 
     /// Opens the data socket of a flow; the port, or why not.
@@ -364,7 +364,7 @@ impl Session {
         };
         let slot = lock(&self.shared.slots).take();
         let slot = slot.ok_or_else(|| refuse(&"as many flows as can be served"))?;
-        let asked = Asked { proto, at, classic: true };
+        let asked = Asked { proto, at, classic: true, joined: false };
         let data = match self.shared.data_port(asked, offer.tos) {
             Ok(data) => data,
             Err(error) => {
@@ -415,11 +415,14 @@ impl Session {
             .ok_or_else(|| SocketError::new("a further flow", "as many flows as can be served"))?;
         let id = self.shared.own_port();
         let (opened, handle) = self.flow(offer, slot, id, local, None);
-        self.shared.rx.ask(if proto == Proto::Tcp {
+        self.shared.rx.first().ask(if proto == Proto::Tcp {
             Command::Stream { socket: data, owner: (slot, handle), classic: Some(offer.header) }
         } else {
             let v6 = remote.is_ipv6();
-            Command::Datagrams(Port { id, proto, v6, owner: None, classic: true }, data)
+            Command::Datagrams(
+                Port { id, proto, v6, owner: None, classic: true, joined: false },
+                data,
+            )
         });
         self.flows.insert(offer.flow, (opened, proto, local.port()));
         self.news(ClassicNews::Listening { proto, port: local.port() });
@@ -442,7 +445,7 @@ impl Session {
         let log = self.log.id();
         let (told, flow) = (self.told.clone(), offer.flow);
         let spec = described(offer);
-        self.shared.rx.ask(Command::Flow(Box::new(RxFlow {
+        self.shared.rx.first().ask(Command::Flow(Box::new(RxFlow {
             slot,
             handle,
             flow,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use itg_core::flow::Proto;
 
 use super::{Opened, Shared, lock};
-use crate::rx::{Command, Port};
+use crate::rx::{Command, Port, RxHandle};
 use crate::socket::{self, ReceiverWishes, SocketError};
 
 /// Data sockets at the same time.
@@ -27,13 +27,30 @@ pub(super) enum Taken {
     Own(usize),
 }
 
-/// Which data socket a flow asks for.
+impl Taken {
+    /// Whether its packets are spread over the receiving threads.
+    pub(super) fn spreads(&self) -> bool {
+        matches!(self, Self::Shared(asked) if asked.spreads())
+    }
+}
+
+/// What flows that share a socket have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Asked {
     pub(super) proto: Proto,
     pub(super) at: SocketAddr,
     /// Whether its packets are D-ITG's.
     pub(super) classic: bool,
+    /// Whether its packets leave in bursts: the kernel may hand them over joined and with one stamp.
+    pub(super) joined: bool,
+}
+
+impl Asked {
+    /// Whether its packets are spread over the receiving threads: those of D-ITG do not begin with a number
+    /// that says where they belong.
+    pub(super) fn spreads(&self) -> bool {
+        self.proto == Proto::Udp && !self.classic
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +63,11 @@ pub(super) struct DataPort {
 }
 
 impl Shared {
+    /// The receiving thread that a flow belongs to.
+    pub(super) fn thread_of(&self, opened: &Opened) -> &RxHandle {
+        self.rx.of(opened.socket.spreads(), opened.slot)
+    }
+
     /// The data socket for a protocol and address, opened if need be.
     pub(super) fn data_port(&self, asked: Asked, tos: u8) -> Result<DataPort, SocketError> {
         let mut sockets = lock(&self.sockets);
@@ -53,40 +75,74 @@ impl Shared {
             data.flows += 1;
             return Ok(*data);
         }
-        let Asked { proto, at, classic } = asked;
+        let Asked { proto, at, classic, joined } = asked;
+        if at.port() != 0 && sockets.open.contains_key(&Asked { joined: !joined, ..asked }) {
+            let (there, these) =
+                if joined { ("one by one", "in bursts") } else { ("in bursts", "one by one") };
+            return Err(SocketError::new(
+                format!("receiving {proto} on {at}"),
+                format!(
+                    "flows whose packets leave {there} use that port; give those whose packets leave \
+                     {these} another --dest-port"
+                ),
+            ));
+        }
         if sockets.open.len() >= MAX_SOCKETS {
             return Err(SocketError::new(
                 format!("receiving {proto} on {at}"),
                 format!("{MAX_SOCKETS} data sockets are open already: let flows share ports"),
             ));
         }
+        let threads = self.rx.reading(asked.spreads());
+        let options = &self.options;
         let wishes = ReceiverWishes {
-            buffer: self.options.receive_buffer,
+            buffer: options.receive_buffer,
             classic,
-            interface: self.options.classic.interface.as_deref().filter(|_| classic),
+            interface: options.classic.interface.as_deref().filter(|_| classic),
             tos,
+            shared: threads.len() > 1,
         };
-        let socket = socket::open_receiver(proto, at, wishes)?;
+        let first = socket::open_receiver(proto, at, wishes)?;
         let port = match proto {
             Proto::Icmp => 0,
             _ => {
-                let bound = socket.local_addr().ok().and_then(|address| address.as_socket());
+                let bound = first.local_addr().ok().and_then(|address| address.as_socket());
                 bound.map_or_else(|| at.port(), |address| address.port())
             }
         };
-        let receive_buffer = match proto {
-            Proto::Udp | Proto::Icmp => {
-                socket.recv_buffer_size().ok().and_then(|bytes| u64::try_from(bytes).ok())
-            }
-            Proto::Tcp | Proto::Sctp | Proto::Dccp => None,
-        };
+        let mut opened = vec![first];
+        while opened.len() < threads.len() {
+            let same = SocketAddr::new(at.ip(), port);
+            opened.push(socket::open_receiver(proto, same, wishes)?);
+        }
+        if wishes.shared {
+            socket::spread(&opened[0], opened.len()).map_err(|error| {
+                SocketError::new(
+                    format!("spreading the packets on {at} over threads"),
+                    error.to_string(),
+                )
+            })?;
+        }
+        let datagrams = matches!(proto, Proto::Udp | Proto::Icmp);
+        let granted = opened[0].recv_buffer_size().ok().and_then(|bytes| u64::try_from(bytes).ok());
+        let receive_buffer = granted.filter(|_| datagrams);
         let id = sockets.next_id;
         sockets.next_id += 1;
-        let place = Port { id, proto, v6: at.is_ipv6(), owner: None, classic };
-        self.rx.ask(match proto {
-            Proto::Udp | Proto::Icmp => Command::Datagrams(place, socket),
-            Proto::Tcp | Proto::Sctp | Proto::Dccp => Command::Listener(place, socket),
-        });
+        let place = Port { id, proto, v6: at.is_ipv6(), owner: None, classic, joined };
+        for (thread, socket) in threads.iter().zip(opened) {
+            if joined && let Err(error) = socket::join(&socket) {
+                tracing::warn!(%error, "the kernel does not join packets of bursts: they arrive one by one");
+            }
+            if let Some(us) = options.busy_poll_us.filter(|_| datagrams)
+                && let Err(error) = socket::busy_poll(&socket, us)
+            {
+                tracing::warn!(%error, us, "no busy polling");
+            }
+            thread.ask(match datagrams {
+                true => Command::Datagrams(place, socket),
+                false => Command::Listener(place, socket),
+            });
+        }
         let data = DataPort { id, port, flows: 1, receive_buffer };
         sockets.open.insert(asked, data);
         Ok(data)
@@ -110,11 +166,13 @@ impl Shared {
                         if data.flows == 0 {
                             let id = data.id;
                             sockets.open.remove(asked);
-                            self.rx.ask(Command::CloseSocket { id });
+                            for thread in self.rx.reading(asked.spreads()) {
+                                thread.ask(Command::CloseSocket { id });
+                            }
                         }
                     }
                 }
-                Taken::Own(id) => self.rx.ask(Command::CloseSocket { id: *id }),
+                Taken::Own(id) => self.rx.first().ask(Command::CloseSocket { id: *id }),
             }
         }
         lock(&self.slots).free.push(opened.slot);

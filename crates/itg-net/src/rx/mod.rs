@@ -13,6 +13,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -51,12 +52,14 @@ impl Drain {
 
 /// Nap between batches while much arrives: 100 µs.
 const NAP_NS: u64 = 100_000;
-/// Datagrams in one round from which on it naps.
+/// Batches that are read of one socket before others get their turn.
+const BATCHES_A_ROUND: usize = 16;
+/// Packets in one round from which on it naps.
 const BUSY: usize = 32;
 /// Bytes of a datagram that are read when none is to be sent back: IPv4 header with options (60),
 /// ICMP header (8), ITG's header (20).
 const SHORT_BUFFER: usize = 88;
-/// The largest datagram.
+/// The largest datagram, or joined ones.
 const FULL_BUFFER: usize = 65_536;
 /// Datagrams in a batch of full buffers.
 const FULL_BATCH: usize = 32;
@@ -116,6 +119,8 @@ pub(crate) struct Port {
     pub(crate) owner: Option<usize>,
     /// Whether the packets are D-ITG's.
     pub(crate) classic: bool,
+    /// Whether the kernel may hand over several as one ([`socket::join`]).
+    pub(crate) joined: bool,
 }
 
 /// What other threads ask of the receiving thread.
@@ -143,8 +148,8 @@ pub(crate) enum Command {
     Abandon { slot: usize, reason: String, done: Box<dyn FnOnce() + Send> },
     /// Stop reading this socket.
     CloseSocket { id: usize },
-    /// Use this log under this number.
-    Log { id: usize, producer: Producer },
+    /// Use this log under this number; threads that share it number its flows together.
+    Log { id: usize, producer: Producer, indices: Arc<AtomicU32> },
     /// Give up a log; `done` when its last block has been handed over.
     CloseLog { id: usize, done: Box<dyn FnOnce() + Send> },
     /// End the thread.
@@ -364,7 +369,12 @@ impl Rx {
         while let Ok(command) = self.queue.try_recv() {
             match command {
                 Command::Quit => return false,
-                Command::Datagrams(port, socket) => self.add(Source::Datagrams(port, socket)),
+                Command::Datagrams(port, socket) => {
+                    if port.joined {
+                        self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
+                    }
+                    self.add(Source::Datagrams(port, socket));
+                }
                 Command::Listener(port, socket) => self.add(Source::Listener(port, socket)),
                 Command::Stream { socket, owner, classic } => {
                     let stream = Stream::new(socket, None, Some(owner), classic);
@@ -396,12 +406,12 @@ impl Rx {
                         self.remove(place);
                     }
                 }
-                Command::Log { id, producer } => {
+                Command::Log { id, producer, indices } => {
                     let logs = &mut self.table.logs;
                     if logs.len() <= id {
                         logs.resize_with(id + 1, || None);
                     }
-                    logs[id] = Some(LogSlot { producer, next_index: 1 });
+                    logs[id] = Some(LogSlot { producer, indices });
                 }
                 Command::CloseLog { id, done } => {
                     if let Some(log) = self.table.logs.get_mut(id) {
@@ -471,22 +481,33 @@ impl Rx {
         }
     }
 
-    /// Reads what has arrived at one source; returns the number of datagrams.
+    /// Reads what has arrived at one source; returns the number of packets.
     fn serve(&mut self, place: usize) -> usize {
         let Some(source) = self.sources.get_mut(place).and_then(Option::as_mut) else { return 0 };
         match source {
             Source::Datagrams(port, socket) => {
+                let port = *port;
+                let whole = port.joined || self.table.round_trips > 0 && port.owner.is_none();
                 let batch = match &mut self.full {
-                    Some(full) if self.table.round_trips > 0 && port.owner.is_none() => full,
+                    Some(full) if whole => full,
                     _ => &mut self.short,
                 };
-                match self.table.datagrams(socket, batch, *port) {
-                    Served::Some(count) => count,
-                    Served::Over => {
-                        self.remove(place);
-                        0
+                let mut total = 0;
+                for _ in 0..BATCHES_A_ROUND {
+                    match self.table.datagrams(socket, batch, port) {
+                        Served::Some { datagrams, packets } => {
+                            total += packets;
+                            if datagrams < batch.capacity() {
+                                break;
+                            }
+                        }
+                        Served::Over => {
+                            self.remove(place);
+                            break;
+                        }
                     }
                 }
+                total
             }
             Source::Listener(port, socket) => {
                 let port = *port;

@@ -102,7 +102,7 @@ impl Stream {
                     match table.find(&header, Proto::Tcp, owner.map(|(slot, _)| slot)) {
                         Some(slot) => {
                             *owner = Some((slot, header.handle));
-                            send_back |= table.arrived(slot, &header, &arrival, now_ns);
+                            send_back |= table.arrived(slot, &header, &arrival, 1, now_ns);
                         }
                         None => stranger = true,
                     }
@@ -119,7 +119,7 @@ impl Stream {
                                 Arrival { size, arrived_ns: None, read_ns, ttl, tos, from };
                             match table.classic_stream(packet, owner, &arrival) {
                                 Some((slot, header)) => {
-                                    send_back |= table.arrived(slot, &header, &arrival, now_ns);
+                                    send_back |= table.arrived(slot, &header, &arrival, 1, now_ns);
                                 }
                                 None => stranger = true,
                             }

@@ -3,10 +3,12 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketHeader;
-use itg_record::{FlowEnd, FlowInfo, Note, Record, flag};
+use itg_record::{FlowEnd, FlowInfo, MAX_RUN, Note, Record, flag};
 use itg_session::{FlowCounts, FlowTotals};
 use socket2::Socket;
 
@@ -47,7 +49,8 @@ pub(super) struct Ending {
 
 pub(super) struct LogSlot {
     pub(super) producer: Producer,
-    pub(super) next_index: u32,
+    /// The next index of a flow in the log.
+    pub(super) indices: Arc<AtomicU32>,
 }
 
 /// Packets of a flow's time that were lost within this host.
@@ -82,8 +85,37 @@ pub(super) struct Table {
 }
 
 pub(super) enum Served {
-    Some(usize),
+    Some { datagrams: usize, packets: usize },
     Over,
+}
+
+impl Served {
+    const NOTHING: Self = Self::Some { datagrams: 0, packets: 0 };
+}
+
+/// Packets of one flow with successive numbers that have everything else in common.
+struct Run {
+    header: PacketHeader,
+    size: usize,
+    packets: usize,
+}
+
+/// The packets at the start of joined datagrams of `segment` bytes each, the last one possibly shorter,
+/// and the bytes they take; `None` when the first is no packet.
+fn run_of(joined: &[u8], segment: usize) -> (Option<Run>, usize) {
+    let mut parts = joined.chunks(segment);
+    let Some(first) = parts.next() else { return (None, joined.len()) };
+    let Some(header) = PacketHeader::parse(first) else { return (None, first.len()) };
+    let follows = |packets: usize, part: &[u8]| {
+        let seq = header.seq.wrapping_add(packets as u64);
+        part.len() == first.len()
+            && PacketHeader::parse(part) == Some(PacketHeader { seq, ..header })
+    };
+    let mut packets = 1;
+    while packets < MAX_RUN && parts.next().is_some_and(|part| follows(packets, part)) {
+        packets += 1;
+    }
+    (Some(Run { header, size: first.len(), packets }), packets * first.len())
 }
 
 impl Table {
@@ -97,16 +129,17 @@ impl Table {
         let Port { proto, v6, owner, .. } = port;
         let count = match batch.recv(socket.as_fd()) {
             Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Served::Some(0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Served::NOTHING,
             // What a reply socket hears of unreachable peers; the sender counts it already.
             Err(error) if matches!(proto, Proto::Udp | Proto::Icmp) => {
                 tracing::debug!(%error, "reading packets");
-                return Served::Some(0);
+                return Served::NOTHING;
             }
             Err(_) => return Served::Over,
         };
         let now_ns = clock::monotonic_ns();
         let read_ns = self.unix.at(now_ns);
+        let mut packets = 0;
         for i in 0..count {
             let datagram = batch.get(i);
             if datagram.len == 0 && matches!(proto, Proto::Sctp | Proto::Dccp) {
@@ -135,35 +168,46 @@ impl Table {
                     (ttl, tos) = (found.ttl, found.tos);
                 }
             }
-            let arrival = Arrival {
-                size: u32::try_from(len).unwrap_or(u32::MAX),
-                arrived_ns: datagram.arrived_ns,
-                read_ns,
-                ttl,
-                tos,
-                from: datagram.source.map(plain),
-            };
-            let found = if port.classic {
-                self.classic_packet(bytes, port, &arrival)
-            } else {
-                PacketHeader::parse(bytes)
-                    .and_then(|header| Some((self.find(&header, proto, owner)?, header)))
-            };
-            let Some((slot, header)) = found else {
-                // Raw ICMP sockets see everybody's echoes.
-                self.foreign += u64::from(proto != Proto::Icmp);
-                continue;
-            };
-            // The address family of the answer is the question's: the same socket sends it.
-            if self.arrived(slot, &header, &arrival, now_ns)
-                && proto != Proto::Icmp
-                && let Some(from) = datagram.source
-                && let Err(error) = socket.send_to(bytes, &from.into())
-            {
-                tracing::debug!(%error, "a packet was not sent back");
+            let (arrived_ns, from) = (datagram.arrived_ns, datagram.source.map(plain));
+            let mut arrival = Arrival { size: 0, arrived_ns, read_ns, ttl, tos, from };
+            let mut rest = bytes;
+            self.foreign += u64::from(bytes.is_empty());
+            while !rest.is_empty() {
+                let (run, taken) = match datagram.segment {
+                    0 => (None, rest.len()),
+                    segment => run_of(rest, segment),
+                };
+                // Only the first bytes of a packet may be here.
+                let size = run.as_ref().map_or(len, |run| run.size);
+                arrival.size = u32::try_from(size).unwrap_or(u32::MAX);
+                let count = run.as_ref().map_or(1, |run| run.packets);
+                let found = if port.classic {
+                    self.classic_packet(rest, port, &arrival)
+                } else {
+                    let header = match run {
+                        Some(run) => Some(run.header),
+                        None => PacketHeader::parse(&rest[..taken]),
+                    };
+                    header.and_then(|header| Some((self.find(&header, proto, owner)?, header)))
+                };
+                rest = &rest[taken..];
+                let Some((slot, header)) = found else {
+                    // Raw ICMP sockets see everybody's echoes.
+                    self.foreign += u64::from(proto != Proto::Icmp);
+                    continue;
+                };
+                packets += count;
+                // The address family of the answer is the question's: the same socket sends it.
+                if self.arrived(slot, &header, &arrival, count, now_ns)
+                    && proto != Proto::Icmp
+                    && let Some(from) = datagram.source
+                    && let Err(error) = socket.send_to(bytes, &from.into())
+                {
+                    tracing::debug!(%error, "a packet was not sent back");
+                }
             }
         }
-        Served::Some(count)
+        Served::Some { datagrams: count, packets }
     }
 
     /// The flow of a slot, if it is still the one with this handle.
@@ -183,20 +227,25 @@ impl Table {
         (flow.rx.handle == header.handle && flow.rx.proto == proto).then_some(slot)
     }
 
-    /// Counts and logs a packet; whether it must be sent back.
+    /// Counts and logs packets: the one with this header and those behind it in its run, `packets` in
+    /// all. Whether it must be sent back.
     pub(super) fn arrived(
         &mut self,
         slot: usize,
         header: &PacketHeader,
         arrival: &Arrival,
+        packets: usize,
         now_ns: u64,
     ) -> bool {
         let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut) else { return false };
-        flow.packets += 1;
-        flow.bytes += u64::from(arrival.size);
-        flow.unique += u64::from(flow.window.note(header.seq));
+        let bytes = packets as u64 * u64::from(arrival.size);
+        flow.packets += packets as u64;
+        flow.bytes += bytes;
+        for k in 0..packets as u64 {
+            flow.unique += u64::from(flow.window.note(header.seq.wrapping_add(k)));
+        }
         flow.last_ns = now_ns;
-        flow.rx.live.received(u64::from(arrival.size));
+        flow.rx.live.received(packets as u64, bytes);
         let stamp = arrival.arrived_ns.unwrap_or(arrival.read_ns);
         // The two stamps are from clocks read at different places; the read cannot come first.
         let read_ns = arrival.read_ns.max(stamp);
@@ -220,7 +269,7 @@ impl Table {
             if arrival.arrived_ns.is_none() {
                 record.flags |= flag::USER_STAMP;
             }
-            log.producer.push(&record, now_ns);
+            log.producer.push_run(&record, packets, now_ns);
         }
         flow.rx.meter == Meter::Rtt
             && flow.rx.replies.is_none()
@@ -276,8 +325,7 @@ impl Table {
 
 /// Describes a flow in the log, before its first record.
 fn introduce(log: &mut LogSlot, info: &mut FlowInfo, from: Option<SocketAddr>) {
-    info.index = log.next_index;
-    log.next_index += 1;
+    info.index = log.indices.fetch_add(1, Ordering::Relaxed);
     if let Some(from) = from {
         info.src = from.to_string();
     }

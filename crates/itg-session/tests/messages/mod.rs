@@ -46,14 +46,15 @@ pub fn examples() -> Vec<(Message, &'static str)> {
             Message::Open { flows: vec![FlowSpec::new(7), every_field()] },
             "03000000 0200000000000000 \
              07000000 00000000 00 0d00000000000000 'constant(1ms)' 0d00000000000000 \
-             'constant(512)' 00 0000000000000000 00 00 00 00000000 00000000 00000000 00 \
-             00 00 00 00 00 00 00 \
+             'constant(512)' 00 0000000000000000 00 00 00 00000000 00000000 00000000 00 00 \
+             00 00 00 00 00 00 00 00 00 \
              08000000 01000000 01 0200000000000000 'p1' 0900000000000000 'exp(10ms)' \
              1100000000000000 'uniform(500, 600)' 01 0c00000000000000 'constant(1s)' \
              0c00000000000000 'constant(2s)' 0500000000000000 01 0600000000000000 01 \
              0700000000000000 01 0800000000000000 01000000 01000000 0200000000000000 dead \
-             01000000 01 09000000 01 0900000000000000 '127.0.0.1' 01 2823 01 2723 01 \
-             0200000000000000 'lo' 01 40 01 b8 01",
+             01000000 01 09000000 01 0a000000 01 0900000000000000 '127.0.0.1' 01 2823 01 2723 01 \
+             0200000000000000 'lo' 01 40 01 b8 01 01 0300000000000000 'bbr' \
+             01 0b00000000000000",
         ),
         (
             Message::Opened {
@@ -163,6 +164,7 @@ fn every_field() -> FlowSpec {
         payload: Payload::Pattern(vec![0xde, 0xad]),
         late: Late::Drop,
         max_burst: Some(9),
+        burst: Some(10),
         socket: SocketOptions {
             source: Some("127.0.0.1".to_owned()),
             source_port: Some(9000),
@@ -171,6 +173,8 @@ fn every_field() -> FlowSpec {
             ttl: Some(64),
             tos: Some(0xb8),
             nagle: true,
+            congestion: Some("bbr".to_owned()),
+            pacing_rate: Some(11),
         },
     }
 }
@@ -224,10 +228,27 @@ fn any_socket() -> impl Strategy<Value = SocketOptions> {
         any::<(Option<u16>, Option<u16>)>(),
         option(any_text().boxed()),
         any::<(Option<u8>, Option<u8>, bool)>(),
+        (option(any_text().boxed()), any::<Option<u64>>()),
     )
-        .prop_map(|(source, (source_port, dest_port), interface, (ttl, tos, nagle))| {
-            SocketOptions { source, source_port, dest_port, interface, ttl, tos, nagle }
-        })
+        .prop_map(
+            |(
+                source,
+                (source_port, dest_port),
+                interface,
+                (ttl, tos, nagle),
+                (congestion, pacing_rate),
+            )| SocketOptions {
+                source,
+                source_port,
+                dest_port,
+                interface,
+                ttl,
+                tos,
+                nagle,
+                congestion,
+                pacing_rate,
+            },
+        )
 }
 
 /// Any flow whose number is below `ids`.
@@ -238,14 +259,14 @@ pub fn any_flow(ids: u32) -> impl Strategy<Value = FlowSpec> {
         (0..ids, prop::sample::select(&Proto::ALL[..]), prop::option::of(any_text())),
         (any_law(Unit::Time), any_law(Unit::Size), prop::option::of(periods)),
         any::<(u64, Option<u64>, Option<u64>, Option<u64>)>(),
-        (any_payload(), any::<(bool, bool, Option<u32>)>(), any_socket()),
+        (any_payload(), any::<(bool, bool, Option<u32>, Option<u32>)>(), any_socket()),
     )
         .prop_map(
             |(
                 (id, proto, profile),
                 (idt, size, on_off),
                 (start_ns, duration_ns, packets, bytes),
-                (payload, (rtt, drop, max_burst), socket),
+                (payload, (rtt, drop, max_burst, burst), socket),
             )| FlowSpec {
                 id,
                 proto,
@@ -259,6 +280,7 @@ pub fn any_flow(ids: u32) -> impl Strategy<Value = FlowSpec> {
                 payload,
                 late: if drop { Late::Drop } else { Late::Keep },
                 max_burst,
+                burst,
                 socket,
             },
         )

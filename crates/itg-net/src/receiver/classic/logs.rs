@@ -15,7 +15,6 @@ use super::super::{COMMON_LOG, lock, log_info};
 use super::{ClassicNews, Log, Session, Shared};
 use crate::classic::{ClassicPlace, ClassicTarget};
 use crate::log::LogTarget;
-use crate::rx::Command;
 
 /// Records written at a time unless told otherwise.
 const BUFFER: u16 = 50;
@@ -145,7 +144,7 @@ fn open(shared: &Shared, name: String, target: ClassicTarget) -> Result<usize, S
     let log = Log::create(&target, log_info(&shared.options), shared.options.log_limits)
         .map_err(|error| error.to_string())?;
     let id = shared.next_log.fetch_add(1, Ordering::Relaxed);
-    shared.rx.ask(Command::Log { id, producer: log.producer() });
+    shared.rx.log(id, &log);
     let mut logs = files.unwrap_or_else(|| lock(&shared.classic_logs));
     logs.0.insert(name, SharedLog { id, log, users: 1 });
     Ok(id)

@@ -1,0 +1,77 @@
+//! What puts datagrams on the wire: the seam between the sending thread, which decides what leaves
+//! when, and the ways out of this host.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::mmsg::{self, Outgoing};
+use crate::socket::DataSocket;
+
+/// A way out of this host, for the datagrams of many flows. Only the sending thread uses it.
+pub(crate) trait Wire: fmt::Debug + Send {
+    /// Puts datagrams of one flow on the wire, in order and without waiting, and returns how many it
+    /// took: at least one.
+    ///
+    /// # Errors
+    /// Why the first one was not taken, as the kernel says it of `send`: `WouldBlock` when there is no
+    /// room, see [`Wire::watched`].
+    fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize>;
+
+    /// What becomes writable when there is room again.
+    fn watched<'a>(&'a self, flow: &'a DataSocket) -> BorrowedFd<'a> {
+        flow.socket.as_fd()
+    }
+
+    /// Why packets do not leave as the flow asked for, when they do not.
+    fn remark(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Each flow's own socket, many datagrams with one system call.
+#[derive(Debug)]
+pub(crate) struct Sockets;
+
+impl Wire for Sockets {
+    fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+        mmsg::send(flow.socket.as_fd(), packets)
+    }
+}
+
+/// Each flow's own socket, datagrams of equal size with one pass through the network stack, until the
+/// kernel refuses to: for bursts.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    refused: Option<String>,
+}
+
+impl Wire for Segments {
+    fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+        let socket = flow.socket.as_fd();
+        if self.refused.is_none() && mmsg::alike(packets) > 1 {
+            match mmsg::send_cut(socket, packets) {
+                // What the kernel, or a device on the way, says when it cannot cut messages.
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE)
+                    ) =>
+                {
+                    let to = flow.remote;
+                    tracing::warn!(%error, %to, "bursts are not cut by the kernel: packet by packet");
+                    self.refused = Some(format!("the kernel does not cut bursts here ({error})"));
+                }
+                done => return done,
+            }
+        }
+        match &self.refused {
+            Some(_) => mmsg::send(socket, packets),
+            None => mmsg::send_cut(socket, packets),
+        }
+    }
+
+    fn remark(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+}

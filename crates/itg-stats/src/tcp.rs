@@ -1,0 +1,97 @@
+//! What the sender's kernel said of a flow's TCP connection while it ran.
+
+use itg_record::TcpSample;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Most points of a series; of longer ones, every second, third … point is kept, and the last.
+const MOST_POINTS: usize = 1000;
+
+/// A TCP connection, as its sender's kernel saw it (`TCP_INFO`).
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct TcpReport {
+    /// Segments sent again.
+    pub retransmitted: u64,
+    /// Smallest round-trip time, in nanoseconds.
+    pub min_rtt_ns: u64,
+    /// The course of it.
+    pub series: Vec<TcpPoint>,
+}
+
+/// A TCP connection at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct TcpPoint {
+    /// When: Unix time of the sender in nanoseconds.
+    pub unix_ns: u64,
+    /// Smoothed round-trip time in nanoseconds.
+    pub rtt_ns: u64,
+    /// Its mean deviation in nanoseconds.
+    pub rtt_var_ns: u64,
+    /// Congestion window in bytes.
+    pub cwnd_bytes: u64,
+    /// Slow-start threshold in bytes; `null` before the first loss.
+    pub ssthresh_bytes: Option<u64>,
+    /// Bytes on their way.
+    pub in_flight_bytes: u64,
+    /// Bytes acknowledged so far.
+    pub acked_bytes: u64,
+    /// Segments sent again so far.
+    pub retransmitted: u64,
+    /// Rate at which data arrived last, in bits per second.
+    pub delivery_rate_bps: u64,
+}
+
+/// The report on samples in the order of their time; `None` without any.
+pub(crate) fn report(samples: &[TcpSample]) -> Option<TcpReport> {
+    let last = samples.last()?;
+    let step = samples.len().div_ceil(MOST_POINTS);
+    let point = |sample: &TcpSample| TcpPoint {
+        unix_ns: sample.unix_ns,
+        rtt_ns: sample.rtt_ns,
+        rtt_var_ns: sample.rtt_var_ns,
+        cwnd_bytes: sample.cwnd_bytes,
+        ssthresh_bytes: sample.ssthresh_bytes,
+        in_flight_bytes: sample.in_flight_bytes,
+        acked_bytes: sample.acked_bytes,
+        retransmitted: sample.retransmitted,
+        delivery_rate_bps: sample.delivery_rate_bps,
+    };
+    // Counted from the end, so that the last one is among them.
+    let mut series: Vec<_> = samples.iter().rev().step_by(step).map(point).collect();
+    series.reverse();
+    Some(TcpReport { retransmitted: last.retransmitted, min_rtt_ns: last.min_rtt_ns, series })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(k: u64) -> TcpSample {
+        TcpSample {
+            index: 1,
+            unix_ns: k,
+            rtt_ns: 40,
+            rtt_var_ns: 5,
+            min_rtt_ns: 30 - k.min(20),
+            cwnd_bytes: 10,
+            ssthresh_bytes: None,
+            in_flight_bytes: 3,
+            acked_bytes: 100 * k,
+            retransmitted: k / 100,
+            delivery_rate_bps: 7,
+        }
+    }
+
+    #[test]
+    fn long_series_are_thinned_out_and_keep_their_end() {
+        assert_eq!(report(&[]), None);
+        for (count, points) in [(1, 1), (1000, 1000), (1001, 501), (2500, 834)] {
+            let samples: Vec<_> = (0..count).map(sample).collect();
+            let report = report(&samples).expect("samples");
+            assert_eq!(report.series.len(), points, "{count} samples");
+            assert_eq!(report.series.last().map(|p| p.unix_ns), Some(count - 1), "{count} samples");
+            assert!(report.series.is_sorted_by_key(|point| point.unix_ns));
+            assert_eq!(report.retransmitted, (count - 1) / 100);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The packet engine under test: bursts, batches, too much to send, connections watched.
+#![allow(missing_docs, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use itg_tests::{Receiver, accounts, decode, json, packets, send, temp_dir};
+use nix::sys::signal::Signal;
+
+#[test]
+fn every_packet_of_a_burst_is_accounted_for_with_one_record_a_burst() {
+    const PACKETS: u64 = 20_000;
+    const BURST: u64 = 25;
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let receiver = Receiver::start(&["--log", &theirs]);
+    // A quarter of the bursts ends with a shorter packet: those are records of their own.
+    let count = PACKETS.to_string();
+    let burst = BURST.to_string();
+    let done = send(&[
+        &receiver.at(),
+        "--burst",
+        &burst,
+        "--idt",
+        "exp(20us)",
+        "--size",
+        "300",
+        "--packets",
+        &count,
+        "--seed",
+        "7",
+        "--log",
+        &ours,
+    ])
+    .exits(0);
+    drop(receiver.stop());
+    let account = accounts(&done.out).remove(0);
+    assert!(account.agreed && account.sent == PACKETS, "{}", account.line);
+
+    let all = packets(&[&ours, &theirs]);
+    assert!(all.iter().map(|packet| packet.seq).eq(0..PACKETS), "each number once, in both logs");
+    let mut stamps = BTreeSet::new();
+    for burst in all.chunks(usize::try_from(BURST).expect("small")) {
+        let planned: BTreeSet<_> = burst.iter().map(|packet| packet.planned).collect();
+        let sent: BTreeSet<_> = burst.iter().map(|packet| packet.sent).collect();
+        assert_eq!((planned.len(), sent.len()), (1, 1), "due and sent together: {burst:?}");
+        stamps.extend(burst.iter().map(|packet| packet.arrived.expect("arrived")));
+    }
+    // Loopback hands bursts over as they left.
+    assert_eq!(stamps.len() as u64, PACKETS / BURST);
+    for path in [&ours, &theirs] {
+        let len = fs::metadata(path).expect("a log").len();
+        assert!(len < 40 * PACKETS / BURST + 20_000, "{path} takes {len} bytes");
+    }
+
+    let report = json(&[&ours, &theirs]);
+    for flow in report["flows"].as_array().expect("a list") {
+        assert_eq!(flow["fidelity"]["burst"], BURST, "{flow}");
+        assert_eq!((&flow["packets"], &flow["lost"]), (&PACKETS.into(), &0.into()), "{flow}");
+    }
+    let text = decode(&[&ours, &theirs]).exits(0).out;
+    assert!(text.contains("(burst mode, 25 packets at a time)"), "{text}");
+    assert!(done.err.contains("burst 25"), "{done}");
+}
+
+#[test]
+fn packets_in_bursts_and_one_by_one_share_no_port() {
+    let receiver = Receiver::start::<&str>(&[]);
+    let at = receiver.at();
+    // A port that was free a moment ago.
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = port.expect("loopback").port().to_string();
+    let plain = ["--dest-port", &port, "--rate", "100pps", "--duration", "3s"];
+    let running = itg_tests::sender(&[&[at.as_str()], &plain[..]].concat());
+    thread::sleep(Duration::from_millis(1500));
+    let done = send(&[&at, "--dest-port", &port, "--burst", "8", "--packets", "8"]).exits(3);
+    let words = "flows whose packets leave one by one use that port; give those whose packets leave \
+                 in bursts another --dest-port";
+    assert!(done.err.contains(words), "{done}");
+    drop(running.finish(Duration::from_secs(20)).exits(0));
+}
+
+#[test]
+fn a_batch_joins_no_packets_that_are_due_farther_apart_than_the_tolerance() {
+    // Stopped for a while, the sender has ten thousand packets to catch up with.
+    let dir = temp_dir();
+    let log = dir.path().join("send.itg");
+    let receiver = Receiver::start(&["-v"]);
+    let path = log.to_str().expect("UTF-8");
+    let args = ["--idt", "exp(20us)", "--size", "100", "--packets", "40000", "--log", path];
+    let running = receiver.begin(&args);
+    thread::sleep(Duration::from_millis(400));
+    running.signal(Signal::SIGSTOP);
+    thread::sleep(Duration::from_millis(200));
+    running.signal(Signal::SIGCONT);
+    drop(running.finish(Duration::from_secs(30)).exits(0));
+    let mut batches: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for packet in packets(&[&log]) {
+        let (planned, sent) = packet.planned.zip(packet.sent).expect("both known");
+        batches.entry(sent).or_default().push(planned);
+    }
+    let apart = |batch: &Vec<u64>| batch.last().zip(batch.first()).map_or(0, |(a, b)| a - b);
+    let worst = batches.values().map(apart).max().expect("packets");
+    assert!(worst <= 20_000, "packets {worst} ns apart left together");
+    assert!(batches.values().any(|batch| batch.len() > 1), "nothing was joined");
+}
+
+#[test]
+fn more_than_the_host_can_send_ends_with_the_truth() {
+    let dir = temp_dir();
+    let log = dir.path().join("send.itg");
+    let path = log.to_str().expect("UTF-8");
+    let receiver = Receiver::start::<&str>(&[]);
+    let args = ["--rate", "20Mpps", "--size", "64", "--duration", "400ms", "--log", path];
+    let done = send(&[&[receiver.at().as_str()], &args[..]].concat()).exits(0);
+    let account = accounts(&done.out).remove(0);
+    assert!(account.line.contains("this host or the path is too slow"), "{}", account.line);
+    let report = json(&[&log]);
+    let flow = &report["flows"][0];
+    let number = |key: &str| flow[key].as_u64().unwrap_or_else(|| panic!("{key} of {flow}"));
+    // Every packet of the plan was sent or is told to be left out.
+    assert_eq!(number("packets") + number("skipped_packets"), 8_000_000, "{flow}");
+    assert_eq!(flow["fidelity"]["verdict"], "fail", "{flow}");
+    assert!(flow["fidelity"]["causes"].to_string().contains("late_sender"), "{flow}");
+    drop(decode(&[path, "--fail-if", "fidelity != pass"]).exits(98));
+    drop(decode(&[path, "--fail-if", "skipped_packets > 0"]).exits(99));
+}
+
+#[test]
+fn a_tcp_flow_has_its_congestion_control_its_pace_and_its_course_in_the_log() {
+    let dir = temp_dir();
+    let log = dir.path().join("send.itg");
+    let path = log.to_str().expect("UTF-8");
+    let receiver = Receiver::start::<&str>(&[]);
+    let at = receiver.at();
+    let args = [at.as_str(), "--proto", "tcp", "--idt", "constant(0s)", "--size", "16Ki"];
+    let paced =
+        ["--congestion", "reno", "--pacing-rate", "80Mbps", "--duration", "1s", "--log", path];
+    drop(send(&[&args[..], &paced].concat()).exits(0));
+    let report = json(&[&log]);
+    let flow = &report["flows"][0];
+    let rate = flow["bitrate_bps"].as_f64().expect("a rate");
+    assert!((40e6..120e6).contains(&rate), "{rate} bit/s");
+    let series = flow["tcp"]["series"].as_array().expect("a series");
+    assert!(series.len() >= 3, "{flow}");
+    let last = series.last().expect("just counted");
+    let acked = last["acked_bytes"].as_u64().expect("a count");
+    let sent = flow["bytes"].as_u64().expect("a count");
+    assert!(acked > 0 && acked <= sent + 1, "{acked} of {sent} bytes acknowledged");
+    assert!(last["cwnd_bytes"].as_u64() > Some(0) && last["rtt_ns"].as_u64() > Some(0), "{last}");
+    let refused =
+        send(&[&args[..], &["--congestion", "nosuch", "--packets", "1"]].concat()).exits(3);
+    let words = format!("{}{}", refused.out, refused.err);
+    assert!(words.contains("congestion control `nosuch`"), "{refused}");
+    drop(send(&[&at, "--congestion", "reno", "--packets", "1"]).exits(2).says("is about TCP"));
+}
+
+#[test]
+fn flows_are_spread_over_receiving_threads_and_counted_as_ever() {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let receiver = Receiver::start(&["--shards", "3", "--log", &theirs]);
+    for (burst, proto) in [(None, "udp"), (Some("8"), "udp"), (None, "tcp")] {
+        let mut args = vec!["--proto", proto, "--flows", "7", "--packets", "300", "--log", &ours];
+        args.extend(["--idt", "exp(500us)"]);
+        args.extend(burst.iter().flat_map(|n| ["--burst", n]));
+        let at = receiver.at();
+        let done = send(&[&[at.as_str()], &args[..]].concat()).exits(0);
+        let accounts = accounts(&done.out);
+        assert_eq!(accounts.len(), 7, "{done}");
+        assert!(accounts.iter().all(|account| account.agreed), "{done}");
+    }
+    drop(receiver.stop());
+    let report = json(&[&theirs]);
+    let flows = report["flows"].as_array().expect("a list");
+    assert_eq!(flows.len(), 21, "{report}");
+    for flow in flows {
+        assert_eq!((&flow["packets"], &flow["lost"]), (&300.into(), &0.into()), "{flow}");
+    }
+    assert_eq!(report["damage"], serde_json::json!([]));
+}
