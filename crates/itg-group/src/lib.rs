@@ -7,11 +7,13 @@
 //! | `member` | members, views, the order of succession |
 //! | `radix` | home positions and the tree of a view |
 //! | `membership` | how views come about |
+//! | `cast` | atomic broadcast: the ordered log and its classical relatives |
 //! | `model` | how long that should take |
 //! | `check` | what must hold, whatever happens |
 //!
 //! Everything is a state machine: input and time in, actions out ([`itg_process::Machine`]).
 
+pub mod cast;
 pub mod check;
 mod codec;
 mod member;

@@ -1,0 +1,206 @@
+//! Messages by origin: which are waiting to be ordered, and which have been delivered.
+//!
+//! One ring for each origin, from its first message that has not been delivered: lookups take constant
+//! time, and what has been delivered is forgotten as soon as nothing before it is missing. A ring is no
+//! longer than the window of its origin.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use itg_process::Time;
+
+use super::entry::{Entry, Id};
+use crate::member::Member;
+
+/// A message of an origin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// It has not come.
+    Missing,
+    /// It waits, since then.
+    Waiting(Entry, Time),
+    /// It has been delivered; something before it has not.
+    Delivered,
+}
+
+#[derive(Clone, Debug, Default, Hash)]
+struct Origin {
+    /// All before it have been delivered.
+    next: u64,
+    places: VecDeque<Place>,
+}
+
+/// What has been delivered of an origin: everything before a number, and these beyond it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Seen {
+    pub(crate) origin: Member,
+    pub(crate) next: u64,
+    pub(crate) beyond: Vec<u64>,
+}
+
+/// What becomes of an identifier that is delivered.
+#[derive(Debug)]
+pub(crate) enum Fate {
+    /// It is new; this is what was waiting under it.
+    Fresh(Option<Entry>),
+    /// It has been delivered before, or is beyond the window.
+    Void,
+}
+
+/// Messages by origin.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Backlog {
+    origins: BTreeMap<Member, Origin>,
+    waiting: usize,
+    window: u64,
+}
+
+impl Backlog {
+    pub(crate) const fn new(window: u64) -> Self {
+        Self { origins: BTreeMap::new(), waiting: 0, window }
+    }
+
+    /// Messages that wait, of all origins.
+    pub(crate) const fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether one more message of this number fits into the window of its origin.
+    pub(crate) fn has_room(&self, id: Id) -> bool {
+        let next = self.origins.get(&id.origin).map_or(0, |origin| origin.next);
+        id.seq < next.saturating_add(self.window)
+    }
+
+    fn place(&self, id: Id) -> Option<&Place> {
+        let origin = self.origins.get(&id.origin)?;
+        let at = id.seq.checked_sub(origin.next)?;
+        origin.places.get(usize::try_from(at).ok()?)
+    }
+
+    /// The entry that waits under this name.
+    pub(crate) fn get(&self, id: Id) -> Option<&Entry> {
+        match self.place(id)? {
+            Place::Waiting(entry, _) => Some(entry),
+            Place::Missing | Place::Delivered => None,
+        }
+    }
+
+    /// Whether a message has been delivered.
+    pub(crate) fn is_delivered(&self, id: Id) -> bool {
+        let next = self.origins.get(&id.origin).map_or(0, |origin| origin.next);
+        id.seq < next || matches!(self.place(id), Some(Place::Delivered))
+    }
+
+    /// A place for a number within the window.
+    fn open(&mut self, id: Id) -> Option<&mut Place> {
+        let window = self.window;
+        let origin = self.origins.entry(id.origin).or_default();
+        let at = id.seq.checked_sub(origin.next).filter(|at| *at < window)?;
+        let at = usize::try_from(at).ok()?;
+        if origin.places.len() <= at {
+            origin.places.resize(at + 1, Place::Missing);
+        }
+        origin.places.get_mut(at)
+    }
+
+    /// Lets an entry wait; whether it is new and within the window.
+    pub(crate) fn put(&mut self, entry: Entry, now: Time) -> bool {
+        match self.open(entry.id) {
+            Some(place @ Place::Missing) => {
+                *place = Place::Waiting(entry, now);
+                self.waiting += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that a message is delivered.
+    pub(crate) fn deliver(&mut self, id: Id) -> Fate {
+        let Some(place) = self.open(id) else { return Fate::Void };
+        let found = match std::mem::replace(place, Place::Delivered) {
+            Place::Delivered => return Fate::Void,
+            Place::Missing => None,
+            Place::Waiting(entry, _) => {
+                self.waiting -= 1;
+                Some(entry)
+            }
+        };
+        if let Some(origin) = self.origins.get_mut(&id.origin) {
+            while matches!(origin.places.front(), Some(Place::Delivered)) {
+                origin.places.pop_front();
+                origin.next += 1;
+            }
+        }
+        Fate::Fresh(found)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&Entry, Time)> {
+        self.origins.values().flat_map(|origin| &origin.places).filter_map(|place| match place {
+            Place::Waiting(entry, since) => Some((entry, *since)),
+            Place::Missing | Place::Delivered => None,
+        })
+    }
+
+    /// Since when the message has waited that has waited longest, of this origin or of all.
+    pub(crate) fn oldest(&self, origin: Option<Member>) -> Option<Time> {
+        let of = |(entry, since): (&Entry, Time)| {
+            origin.is_none_or(|origin| origin == entry.id.origin).then_some(since)
+        };
+        self.entries().filter_map(of).min()
+    }
+
+    /// What waits, by Lamport time and name, as far as these limits go; one entry fits always.
+    pub(crate) fn batch(&self, most: usize, most_bytes: usize, of: Option<Member>) -> Vec<&Entry> {
+        let of = |entry: &&Entry| of.is_none_or(|origin| origin == entry.id.origin);
+        let mut found: Vec<_> = self.entries().map(|(entry, _)| entry).filter(of).collect();
+        if found.len() > most {
+            found.select_nth_unstable_by_key(most, |entry| entry.key());
+            found.truncate(most);
+        }
+        found.sort_unstable_by_key(|entry| entry.key());
+        let mut bytes = 0_usize;
+        let fits = found.iter().take_while(|entry| {
+            bytes = bytes.saturating_add(entry.len());
+            bytes <= most_bytes
+        });
+        let fits = fits.count().max(1);
+        found.truncate(fits);
+        found
+    }
+
+    /// Forgets all origins but those that stay.
+    pub(crate) fn retain(&mut self, stays: impl Fn(Member) -> bool) {
+        self.origins.retain(|origin, _| stays(*origin));
+        self.waiting = self.entries().count();
+    }
+
+    /// What has been delivered, by origin.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        let seen = |(&member, origin): (&Member, &Origin)| {
+            let delivered = (origin.next..).zip(&origin.places);
+            let beyond = delivered.filter(|(_, place)| **place == Place::Delivered);
+            let beyond = beyond.map(|(seq, _)| seq).collect();
+            Seen { origin: member, next: origin.next, beyond }
+        };
+        self.origins.iter().map(seen).collect()
+    }
+
+    /// Takes over what has been delivered elsewhere; what waits here and has not goes on waiting.
+    pub(crate) fn install(&mut self, seen: &[Seen]) {
+        let old = std::mem::take(&mut self.origins);
+        self.waiting = 0;
+        for seen in seen {
+            self.origins.entry(seen.origin).or_default().next = seen.next;
+            for &seq in &seen.beyond {
+                if let Some(place) = self.open(Id { origin: seen.origin, seq }) {
+                    *place = Place::Delivered;
+                }
+            }
+        }
+        for place in old.into_values().flat_map(|origin| origin.places) {
+            if let Place::Waiting(entry, since) = place {
+                self.put(entry, since);
+            }
+        }
+    }
+}

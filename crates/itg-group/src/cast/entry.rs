@@ -1,0 +1,260 @@
+//! What is ordered: entries, the values that instances decide, and the bytes of both.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_process::Slot;
+
+use crate::codec::{read, write};
+use crate::member::{Member, ViewChange};
+
+/// Longest payload of one message: 4 MiB.
+pub const MOST_PAYLOAD: usize = 4 << 20;
+/// Bytes of a view change, of what goes with it, and of the parts of a snapshot.
+pub(crate) const MOST_PART: usize = 12 << 20;
+/// Entries of one value or message.
+const MOST_ENTRIES: usize = 1 << 16;
+/// Shortest entry on a wire: identifier, Lamport time, kind, length.
+const LEAST_ENTRY: usize = 20 + 8 + 1 + 4;
+
+/// Name of a message: who cast it, and its number there, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    /// Who cast it.
+    pub origin: Member,
+    /// Its number among the messages of that incarnation.
+    pub seq: u64,
+}
+
+/// What an entry says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A message.
+    Message(Bytes),
+    /// A message of so many bytes that travels by itself: who votes for the entry holds it.
+    Held(u32),
+    /// A change of the view, and what goes with it.
+    Change(Arc<ViewChange>, Bytes),
+}
+
+impl Hash for Body {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Message(payload) => (0, payload).hash(state),
+            Self::Held(len) => (1, len).hash(state),
+            Self::Change(change, with) => (2, change.base, with).hash(state),
+        }
+    }
+}
+
+/// Something to be ordered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// Its name.
+    pub id: Id,
+    /// Lamport time of its cast: the order within a batch.
+    pub lamport: u64,
+    /// Its content.
+    pub body: Body,
+}
+
+impl Entry {
+    /// Bytes of its content.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.body {
+            Body::Message(payload) | Body::Change(_, payload) => payload.len(),
+            Body::Held(len) => *len as usize,
+        }
+    }
+
+    /// Whether its content is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) const fn key(&self) -> (u64, Id) {
+        (self.lamport, self.id)
+    }
+}
+
+/// What an instance decides: entries in their order, and who put them together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Value {
+    /// Who put it together: the coordinator from whom the next instance starts.
+    pub author: Member,
+    /// The entries.
+    pub entries: Vec<Entry>,
+}
+
+/// Writes numbers, members, entries.
+pub(crate) trait Put {
+    fn member(&mut self, member: Member);
+    fn id(&mut self, id: Id);
+    fn blob(&mut self, bytes: &[u8]);
+    fn entry(&mut self, entry: &Entry);
+    fn entries(&mut self, entries: &[Entry]);
+    fn value(&mut self, value: &Value);
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+impl Put for BytesMut {
+    fn member(&mut self, member: Member) {
+        self.put_u32_le(member.slot.0);
+        self.put_u64_le(member.incarnation);
+    }
+
+    fn id(&mut self, id: Id) {
+        self.member(id.origin);
+        self.put_u64_le(id.seq);
+    }
+
+    fn blob(&mut self, bytes: &[u8]) {
+        self.put_u32_le(count(bytes.len()));
+        self.put_slice(bytes);
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        self.id(entry.id);
+        self.put_u64_le(entry.lamport);
+        match &entry.body {
+            Body::Message(payload) => {
+                self.put_u8(0);
+                self.blob(payload);
+            }
+            Body::Held(len) => {
+                self.put_u8(1);
+                self.put_u32_le(*len);
+            }
+            Body::Change(change, with) => {
+                self.put_u8(2);
+                self.blob(&write(&**change));
+                self.blob(with);
+            }
+        }
+    }
+
+    fn entries(&mut self, entries: &[Entry]) {
+        self.put_u32_le(count(entries.len()));
+        for entry in entries {
+            self.entry(entry);
+        }
+    }
+
+    fn value(&mut self, value: &Value) {
+        self.member(value.author);
+        self.entries(&value.entries);
+    }
+}
+
+/// Reads the same from bytes that may be anything; payloads share the buffer.
+#[derive(Debug)]
+pub(crate) struct Take {
+    left: Bytes,
+}
+
+impl Take {
+    pub(crate) const fn new(bytes: Bytes) -> Self {
+        Self { left: bytes }
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let found = *self.left.first_chunk::<N>()?;
+        self.left = self.left.slice(N..);
+        Some(found)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn flag(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn member(&mut self) -> Option<Member> {
+        Some(Member::new(Slot(self.u32()?), self.u64()?))
+    }
+
+    pub(crate) fn id(&mut self) -> Option<Id> {
+        Some(Id { origin: self.member()?, seq: self.u64()? })
+    }
+
+    pub(crate) fn blob(&mut self, most: usize) -> Option<Bytes> {
+        let len = self.u32()? as usize;
+        if len > most || len > self.left.len() {
+            return None;
+        }
+        Some(self.left.split_to(len))
+    }
+
+    fn entry(&mut self) -> Option<Entry> {
+        let (id, lamport) = (self.id()?, self.u64()?);
+        let body = match self.u8()? {
+            0 => Body::Message(self.blob(MOST_PAYLOAD)?),
+            1 => {
+                let len = self.u32()?;
+                (len as usize <= MOST_PAYLOAD).then_some(Body::Held(len))?
+            }
+            2 => {
+                let change: ViewChange = read(&self.blob(MOST_PART)?)?;
+                let sound = change.changes.is_sound();
+                Body::Change(Arc::new(sound.then_some(change)?), self.blob(MOST_PART)?)
+            }
+            _ => return None,
+        };
+        Some(Entry { id, lamport, body })
+    }
+
+    /// As many things as the bytes say there are, when there can be as many in what is left.
+    pub(crate) fn list<T>(
+        &mut self,
+        least: usize,
+        one: impl Fn(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let len = self.u32()? as usize;
+        if len > MOST_ENTRIES || len > self.left.len() / least {
+            return None;
+        }
+        let mut list = Vec::with_capacity(len);
+        for _ in 0..len {
+            list.push(one(self)?);
+        }
+        Some(list)
+    }
+
+    pub(crate) fn entries(&mut self) -> Option<Vec<Entry>> {
+        self.list(LEAST_ENTRY, Self::entry)
+    }
+
+    pub(crate) fn value(&mut self) -> Option<Arc<Value>> {
+        Some(Arc::new(Value { author: self.member()?, entries: self.entries()? }))
+    }
+
+    /// What is left.
+    pub(crate) fn rest(self) -> Bytes {
+        self.left
+    }
+
+    /// The end: bytes that are left over are wrong.
+    pub(crate) fn end<T>(self, found: T) -> Option<T> {
+        self.left.is_empty().then_some(found)
+    }
+}

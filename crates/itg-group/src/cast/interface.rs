@@ -1,0 +1,227 @@
+//! What all broadcasts are asked for and tell: one interface, whatever the algorithm below.
+//!
+//! Within a stack of layers these are messages of the types 900 to 919, which no network carries.
+//!
+//! | type | way | what | body |
+//! |---|---|---|---|
+//! | 900 | down | cast | the message |
+//! | 901 | down | change the view | length u32 of the change, change, what goes with it |
+//! | 902 | down | join by way of a process | slot u32 |
+//! | 903 | down | state at a checkpoint | position u64, state |
+//! | 910 | up | ordered message | position u64, origin u32, incarnation u64, number u64, message |
+//! | 911 | up | view | position u64, length u32 of the view, view, what went with the change |
+//! | 912 | up | checkpoint | position u64 |
+//! | 913 | up | install | position u64, length u32 of the view, view, state |
+//! | 914 | up | busy | the message |
+//! | 915 | up | excluded | number of the view u64 |
+
+use std::any::Any;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_process::{Injected, Message, Slot};
+
+use super::entry::{Id, MOST_PART, Put as _, Take};
+use crate::codec::{read, write};
+use crate::member::{Member, View, ViewChange, ViewParts};
+
+/// What the user of a broadcast asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Order this message.
+    Cast(Bytes),
+    /// Order this view change and what goes with it.
+    Change(ViewChange, Bytes),
+    /// The failure detector suspects this process.
+    Suspect(Slot),
+    /// It does not any more.
+    Trust(Slot),
+    /// A process without a view: ask this one for the state.
+    Join(Slot),
+    /// The state of the user at the position of [`Tell::Checkpoint`].
+    State(u64, Bytes),
+}
+
+/// What a broadcast tells its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tell {
+    /// The next entry is this message.
+    Message {
+        /// Its position in the order, from 0; the same at all members.
+        position: u64,
+        /// Its name.
+        id: Id,
+        /// Its content.
+        payload: Bytes,
+    },
+    /// The next entry is a view change: this view is in force behind it.
+    View {
+        /// Its position in the order.
+        position: u64,
+        /// The view.
+        view: View,
+        /// What went with the change.
+        with: Bytes,
+    },
+    /// Somebody needs the state of the user before this position: answer with [`Ask::State`].
+    Checkpoint {
+        /// The position.
+        position: u64,
+    },
+    /// The state of the user is to be this one; the next entry has this position.
+    Install {
+        /// The position.
+        position: u64,
+        /// The view in force.
+        view: View,
+        /// The state.
+        state: Bytes,
+    },
+    /// The window is full, or the message too long: it is not cast.
+    Busy(Bytes),
+    /// This process is not in the view of this number: its part is over.
+    Excluded {
+        /// Number of the view.
+        view: u64,
+    },
+}
+
+/// Type of a message to be cast.
+pub const CAST: u32 = 900;
+const CHANGE: u32 = 901;
+const JOIN: u32 = 902;
+const STATE: u32 = 903;
+const ORDERED: u32 = 910;
+const VIEW: u32 = 911;
+const CHECKPOINT: u32 = 912;
+const INSTALL: u32 = 913;
+const BUSY: u32 = 914;
+const EXCLUDED: u32 = 915;
+
+/// A member as one number, for traces and checkers.
+#[must_use]
+pub fn code(member: Member) -> u64 {
+    u64::from(member.slot.0) << 32 | (member.incarnation & 0xffff_ffff)
+}
+
+impl Ask {
+    /// As a message of a stack; suspicions are calls, not messages.
+    #[must_use]
+    pub fn message(self) -> Option<Message> {
+        let mut out = BytesMut::new();
+        let (ty, body) = match self {
+            Self::Cast(payload) => (CAST, payload),
+            Self::Change(change, with) => {
+                out.blob(&write(&change));
+                out.put_slice(&with);
+                (CHANGE, out.freeze())
+            }
+            Self::Join(slot) => {
+                out.put_u32_le(slot.0);
+                (JOIN, out.freeze())
+            }
+            Self::State(position, state) => {
+                out.put_u64_le(position);
+                out.put_slice(&state);
+                (STATE, out.freeze())
+            }
+            Self::Suspect(_) | Self::Trust(_) => return None,
+        };
+        Some(Message::new(Slot(0), ty, body))
+    }
+
+    /// The request that a message from above is.
+    ///
+    /// # Errors
+    /// The message, when it is none.
+    pub fn from_message(message: Message) -> Result<Self, Message> {
+        let mut take = Take::new(message.body.clone());
+        let found = match message.ty {
+            CAST => return Ok(Self::Cast(message.body)),
+            CHANGE => take.blob(MOST_PART).and_then(|change| {
+                let change: ViewChange = read(&change)?;
+                Some(Self::Change(change, take.rest()))
+            }),
+            JOIN => take.u32().map(|slot| Self::Join(Slot(slot))),
+            STATE => take.u64().map(|position| Self::State(position, take.rest())),
+            _ => None,
+        };
+        found.ok_or(message)
+    }
+
+    /// The request that a call of a failure detector or of a simulation is.
+    #[must_use]
+    pub fn from_control(what: &dyn Any) -> Option<Self> {
+        match what.downcast_ref::<Injected>()? {
+            Injected::Suspect(slot) => Some(Self::Suspect(*slot)),
+            Injected::Trust(slot) => Some(Self::Trust(*slot)),
+            _ => None,
+        }
+    }
+}
+
+impl Tell {
+    /// As a message to the layer above.
+    #[must_use]
+    pub fn message(self, me: Slot) -> Message {
+        let mut out = BytesMut::new();
+        let ty = match self {
+            Self::Message { position, id, payload } => {
+                out.reserve(28 + payload.len());
+                out.put_u64_le(position);
+                out.id(id);
+                out.put_slice(&payload);
+                ORDERED
+            }
+            Self::View { position, view, with } => {
+                out.put_u64_le(position);
+                out.blob(&write(&view.parts()));
+                out.put_slice(&with);
+                VIEW
+            }
+            Self::Checkpoint { position } => {
+                out.put_u64_le(position);
+                CHECKPOINT
+            }
+            Self::Install { position, view, state } => {
+                out.put_u64_le(position);
+                out.blob(&write(&view.parts()));
+                out.put_slice(&state);
+                INSTALL
+            }
+            Self::Busy(payload) => return Message { src: me, ..Message::new(me, BUSY, payload) },
+            Self::Excluded { view } => {
+                out.put_u64_le(view);
+                EXCLUDED
+            }
+        };
+        Message { src: me, ..Message::new(me, ty, out.freeze()) }
+    }
+
+    /// What a message from the layer below tells.
+    #[must_use]
+    pub fn from_message(message: &Message) -> Option<Self> {
+        let mut take = Take::new(message.body.clone());
+        let view = |take: &mut Take| {
+            let parts: ViewParts = read(&take.blob(MOST_PART)?)?;
+            View::try_from(parts).ok()
+        };
+        Some(match message.ty {
+            ORDERED => {
+                let (position, id) = (take.u64()?, take.id()?);
+                Self::Message { position, id, payload: take.rest() }
+            }
+            VIEW => {
+                let (position, view) = (take.u64()?, view(&mut take)?);
+                Self::View { position, view, with: take.rest() }
+            }
+            CHECKPOINT => Self::Checkpoint { position: take.u64()? },
+            INSTALL => {
+                let (position, view) = (take.u64()?, view(&mut take)?);
+                Self::Install { position, view, state: take.rest() }
+            }
+            BUSY => Self::Busy(take.rest()),
+            EXCLUDED => Self::Excluded { view: take.u64()? },
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! What the members of a log say to each other, and its bytes.
+//!
+//! | type | message | fields behind the sender (slot u32, incarnation u64) |
+//! |---|---|---|
+//! | 1410 | `Data` | entries |
+//! | 1411 | `Est` | instance u64, round u32, time u32, value |
+//! | 1412 | `Prop` | instance, round, round in which the instance before was decided (u8, u32), value |
+//! | 1413 | `Ack` | instance, round, whether it is said again u8 |
+//! | 1414 | `Nack` | instance, round |
+//! | 1415 | `Abort` | instance, round |
+//! | 1416 | `Done` | instance, round: what was proposed there is decided |
+//! | 1417 | `Dec` | first instance, number of values u32, values |
+//! | 1418 | `Pull` | first instance that is missing |
+//! | 1419 | `Want` | instance, identifiers |
+//! | 1420 | `Status` | next instance, smallest of the subtree, smallest of all |
+//! | 1421 | `Snapshot` | instance, position, author (u8, member), view, delivered numbers, state |
+//! | 1422 | `Gone` | number of a view without the receiver |
+//!
+//! An entry is: origin (slot u32, incarnation u64), number u64, Lamport time u64, kind u8 (0 message, 1
+//! held, 2 view change), length u32 and bytes. Little-endian.
+
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+use crate::cast::backlog::Seen;
+use crate::cast::entry::{Entry, Id, MOST_PART, Put as _, Take, Value};
+use crate::codec::{read, write};
+use crate::member::{Member, View, ViewParts};
+
+/// A message of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Say {
+    /// Who says it, in which life.
+    pub from: Member,
+    /// What.
+    pub what: What,
+}
+
+/// What members of a log say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// These messages are to be ordered.
+    Data(Vec<Entry>),
+    /// Phase 1: what a member holds, for the coordinator of this round.
+    Est {
+        /// The instance.
+        k: u64,
+        /// The round.
+        r: u32,
+        /// One more than the round in which it was adopted; 0 for an own one.
+        ts: u32,
+        /// The estimate.
+        value: Arc<Value>,
+    },
+    /// Phase 2: the proposal of a round.
+    Prop {
+        /// The instance.
+        k: u64,
+        /// The round.
+        r: u32,
+        /// The instance before was decided with what the sender proposed in this round.
+        before: Option<u32>,
+        /// The proposal.
+        value: Arc<Value>,
+    },
+    /// Phase 3: adopted.
+    Ack {
+        /// The instance.
+        k: u64,
+        /// The round.
+        r: u32,
+        /// Whether it has been said before.
+        again: bool,
+    },
+    /// Phase 3: the coordinator is suspected.
+    Nack {
+        /// The instance.
+        k: u64,
+        /// The round.
+        r: u32,
+    },
+    /// The coordinator of this round has been suspected: those who wait may go on.
+    Abort {
+        /// The instance.
+        k: u64,
+        /// The round.
+        r: u32,
+    },
+    /// Decided: what the sender proposed in this round.
+    Done {
+        /// The instance.
+        k: u64,
+        /// The round.
+        r: u32,
+    },
+    /// Decided: these values, from instance `k` on.
+    Dec {
+        /// The first instance.
+        k: u64,
+        /// The values of it and the next ones.
+        values: Vec<Arc<Value>>,
+    },
+    /// Tell me the decisions from here on; [`super::JOINING`] asks for a snapshot.
+    Pull {
+        /// The first instance that is missing.
+        k: u64,
+    },
+    /// Tell me these messages, which somebody has proposed by name.
+    Want {
+        /// The instance that needs them.
+        k: u64,
+        /// Their names.
+        ids: Vec<Id>,
+    },
+    /// How far members are.
+    Status {
+        /// The sender's next instance.
+        k: u64,
+        /// The smallest one of its subtree.
+        low: u64,
+        /// The smallest one of all members that it knows of.
+        stable: u64,
+    },
+    /// The state before an instance.
+    Snapshot(Box<Snapshot>),
+    /// The sender's view of this number is without the receiver.
+    Gone {
+        /// Number of the view.
+        view: u64,
+    },
+}
+
+/// The state of a log before an instance, and that of its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub(crate) k: u64,
+    pub(crate) position: u64,
+    pub(crate) author: Option<Member>,
+    pub(crate) view: View,
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) state: Bytes,
+}
+
+impl std::hash::Hash for Snapshot {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.k, self.position, self.author, self.view.digest(), &self.seen).hash(state);
+        self.state.hash(state);
+    }
+}
+
+/// Type of the first kind of message.
+pub(crate) const FIRST: u32 = 1410;
+/// Type of the last one.
+pub(crate) const LAST: u32 = 1422;
+/// Decisions in one message.
+const MOST_VALUES: usize = 1024;
+
+impl Say {
+    /// Type and bytes.
+    #[must_use]
+    pub fn encode(&self) -> (u32, Bytes) {
+        let mut out = BytesMut::with_capacity(64);
+        out.member(self.from);
+        let instance = |out: &mut BytesMut, k: u64, r: u32| {
+            out.put_u64_le(k);
+            out.put_u32_le(r);
+        };
+        let kind = match &self.what {
+            What::Data(entries) => {
+                out.entries(entries);
+                0
+            }
+            What::Est { k, r, ts, value } => {
+                instance(&mut out, *k, *r);
+                out.put_u32_le(*ts);
+                out.value(value);
+                1
+            }
+            What::Prop { k, r, before, value } => {
+                instance(&mut out, *k, *r);
+                out.put_u8(before.is_some().into());
+                out.put_u32_le(before.unwrap_or(0));
+                out.value(value);
+                2
+            }
+            What::Ack { k, r, again } => {
+                instance(&mut out, *k, *r);
+                out.put_u8((*again).into());
+                3
+            }
+            What::Nack { k, r } => {
+                instance(&mut out, *k, *r);
+                4
+            }
+            What::Abort { k, r } => {
+                instance(&mut out, *k, *r);
+                5
+            }
+            What::Done { k, r } => {
+                instance(&mut out, *k, *r);
+                6
+            }
+            What::Dec { k, values } => {
+                out.put_u64_le(*k);
+                out.put_u32_le(u32::try_from(values.len()).unwrap_or(u32::MAX));
+                values.iter().for_each(|value| out.value(value));
+                7
+            }
+            What::Pull { k } => {
+                out.put_u64_le(*k);
+                8
+            }
+            What::Want { k, ids } => {
+                out.put_u64_le(*k);
+                out.put_u32_le(u32::try_from(ids.len()).unwrap_or(u32::MAX));
+                ids.iter().for_each(|id| out.id(*id));
+                9
+            }
+            What::Status { k, low, stable } => {
+                [k, low, stable].into_iter().for_each(|number| out.put_u64_le(*number));
+                10
+            }
+            What::Snapshot(snapshot) => {
+                snapshot.put(&mut out);
+                11
+            }
+            What::Gone { view } => {
+                out.put_u64_le(*view);
+                12
+            }
+        };
+        (FIRST + kind, out.freeze())
+    }
+
+    /// The message that these bytes of this type are.
+    #[must_use]
+    pub fn decode(ty: u32, body: &Bytes) -> Option<Self> {
+        let mut take = Take::new(body.clone());
+        let from = take.member()?;
+        let what = match ty.checked_sub(FIRST)? {
+            0 => What::Data(take.entries()?),
+            1 => {
+                What::Est { k: take.u64()?, r: take.u32()?, ts: take.u32()?, value: take.value()? }
+            }
+            2 => {
+                let (k, r) = (take.u64()?, take.u32()?);
+                let (is_some, before) = (take.flag()?, take.u32()?);
+                What::Prop { k, r, before: is_some.then_some(before), value: take.value()? }
+            }
+            3 => What::Ack { k: take.u64()?, r: take.u32()?, again: take.flag()? },
+            4 => What::Nack { k: take.u64()?, r: take.u32()? },
+            5 => What::Abort { k: take.u64()?, r: take.u32()? },
+            6 => What::Done { k: take.u64()?, r: take.u32()? },
+            7 => What::Dec { k: take.u64()?, values: take.list(16, Take::value)? },
+            8 => What::Pull { k: take.u64()? },
+            9 => What::Want { k: take.u64()?, ids: take.list(20, Take::id)? },
+            10 => What::Status { k: take.u64()?, low: take.u64()?, stable: take.u64()? },
+            11 => What::Snapshot(Box::new(Snapshot::take(&mut take)?)),
+            12 => What::Gone { view: take.u64()? },
+            _ => return None,
+        };
+        let few = !matches!(&what, What::Dec { values, .. } if values.len() > MOST_VALUES);
+        take.end(few.then_some(Self { from, what })?)
+    }
+}
+
+impl Snapshot {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u64_le(self.k);
+        out.put_u64_le(self.position);
+        out.put_u8(self.author.is_some().into());
+        out.member(self.author.unwrap_or_default());
+        out.blob(&write(&self.view.parts()));
+        out.put_u32_le(u32::try_from(self.seen.len()).unwrap_or(u32::MAX));
+        for seen in &self.seen {
+            out.member(seen.origin);
+            out.put_u64_le(seen.next);
+            out.put_u32_le(u32::try_from(seen.beyond.len()).unwrap_or(u32::MAX));
+            seen.beyond.iter().for_each(|seq| out.put_u64_le(*seq));
+        }
+        out.blob(&self.state);
+    }
+
+    fn take(take: &mut Take) -> Option<Self> {
+        let (k, position) = (take.u64()?, take.u64()?);
+        let (is_some, author) = (take.flag()?, take.member()?);
+        let parts: ViewParts = read(&take.blob(MOST_PART)?)?;
+        let view = View::try_from(parts).ok()?;
+        let seen = take.list(24, |take| {
+            let (origin, next) = (take.member()?, take.u64()?);
+            Some(Seen { origin, next, beyond: take.list(8, Take::u64)? })
+        })?;
+        let state = take.blob(MOST_PART)?;
+        Some(Self { k, position, author: is_some.then_some(author), view, seen, state })
+    }
+}

@@ -1,0 +1,595 @@
+//! The ordered log: consensus on batches, instance after instance, views as entries. The default
+//! atomic broadcast, and the place where view changes are decided.
+//!
+//! Assumes that a majority of the core of each view lives, crashes without lies, and that what is sent
+//! often enough arrives; links may lose, repeat and reorder. Safe under any delay and any suspicion. In
+//! a good run 4 (n − 1) messages and 4 steps for a message alone (3 and 3 when the coordinator casts
+//! it); under load the last three phases are shared by a batch, and the decision travels with the next
+//! proposal.
+//!
+//! Source: Chandra, Toueg, *Unreliable failure detectors for reliable distributed systems*, JACM 43(2),
+//! 1996 (rotating coordinator, majority, estimates with times). Ours: batches, the author of the last
+//! decision as first coordinator, early abort, decisions pulled by who misses them, views as entries.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod` | casting, delivering, views |
+//! | `round` | the rounds of the instance in progress |
+//! | `keep` | decisions that are kept: for who is behind, snapshots, collection |
+//! | `message` | messages and their bytes |
+
+mod keep;
+mod message;
+mod round;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
+
+use self::keep::Keep;
+use self::round::Instance;
+use super::backlog::{Backlog, Fate};
+use super::entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
+use super::interface::{Ask, Tell, code};
+use super::mutant::{Mutant, Planted};
+use crate::member::{Member, View, ViewChange};
+
+pub(crate) use message::{FIRST, LAST};
+pub use message::{Say, Snapshot, What};
+
+/// The instance that a process pulls that has no view yet: it wants a snapshot.
+pub const JOINING: u64 = u64::MAX;
+
+/// Settings of a log; all members have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Nanoseconds without progress after which a member says again what may have been lost, and after
+    /// as many more changes the coordinator. Doubles with each round of an instance.
+    pub rotate: u64,
+    /// Nanoseconds between two exchanges of how far members are.
+    pub status: u64,
+    /// Most messages of a batch.
+    pub batch_msgs: usize,
+    /// Most bytes of a batch.
+    pub batch_bytes: usize,
+    /// Longest payload that travels in the proposal; longer ones are voted for by name.
+    pub inline_max: usize,
+    /// Messages of one origin that may wait to be ordered.
+    pub window: u64,
+    /// Most decisions that are kept for members that are behind.
+    pub retain: usize,
+    /// Most bytes of them.
+    pub retain_bytes: usize,
+    /// Whether every cast and delivery is told to traces and checkers.
+    pub trace: bool,
+    /// A planted fault, in tests.
+    pub planted: Planted,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rotate: 150 * MS,
+            status: 50 * MS,
+            batch_msgs: 1024,
+            batch_bytes: 64 << 10,
+            inline_max: 4 << 10,
+            window: 1024,
+            retain: 4096,
+            retain_bytes: 64 << 20,
+            trace: false,
+            planted: Planted::default(),
+        }
+    }
+}
+
+/// The timers of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// The round in progress takes long.
+    Round,
+    /// Say how far one is.
+    Status,
+}
+
+pub(crate) type Out<M> = Vec<Action<M>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Life {
+    /// Without a view; the process to ask for one.
+    Joining(Option<Slot>),
+    Member,
+    Gone,
+}
+
+/// A member of an ordered log.
+#[derive(Clone, Debug)]
+pub struct Log {
+    me: Member,
+    settings: Settings,
+    life: Life,
+    view: View,
+    /// The core of the instance in progress, in the order of succession.
+    core: Arc<[Member]>,
+    /// Slots of the core without this process.
+    peers: Arc<[Slot]>,
+    /// Children in the tree that are learners.
+    learners: Arc<[Slot]>,
+    /// The instance in progress, from 0.
+    k: u64,
+    /// Entries delivered.
+    position: u64,
+    /// Who put the last decision together, and its place in the core: the first coordinator.
+    author: Option<Member>,
+    base: usize,
+    clock: u64,
+    next_seq: u64,
+    backlog: Backlog,
+    /// Cast here and not yet told to others.
+    outbox: Vec<Entry>,
+    /// Own messages that wait, those in the outbox included.
+    own: usize,
+    instance: Instance,
+    /// A proposal for the next instance, which came before the decision of this one.
+    ahead: Option<(u64, Member, u32, Arc<Value>)>,
+    suspected: BTreeSet<Slot>,
+    /// Decided here in this round, and not yet told: instance and round.
+    announce: Option<(u64, u32)>,
+    keep: Keep,
+    /// Messages to oneself.
+    local: VecDeque<What>,
+}
+
+impl Hash for Log {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.me, self.life, self.view.digest(), self.k, self.position, self.base).hash(state);
+        (self.clock, self.next_seq, &self.backlog, &self.outbox, self.own).hash(state);
+        (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
+        (&self.keep, &self.local, &self.core).hash(state);
+    }
+}
+
+impl Log {
+    /// A member of this view from the beginning.
+    #[must_use]
+    pub fn new(me: Member, view: View, settings: Settings) -> Self {
+        let life = if view.contains(me) { Life::Member } else { Life::Joining(None) };
+        let none: Arc<[Slot]> = Arc::from([]);
+        let mut log = Self {
+            me,
+            settings,
+            life,
+            core: view.core().into(),
+            view,
+            peers: Arc::clone(&none),
+            learners: none,
+            k: 0,
+            position: 0,
+            author: None,
+            base: 0,
+            clock: 0,
+            next_seq: 0,
+            backlog: Backlog::new(settings.window),
+            outbox: Vec::new(),
+            own: 0,
+            instance: Instance::default(),
+            ahead: None,
+            suspected: BTreeSet::new(),
+            announce: None,
+            keep: Keep::default(),
+            local: VecDeque::new(),
+        };
+        log.take_places();
+        log
+    }
+
+    /// Who this is.
+    #[must_use]
+    pub const fn me(&self) -> Member {
+        self.me
+    }
+
+    /// The view in force.
+    #[must_use]
+    pub const fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Entries delivered.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The instance in progress, from 0.
+    #[must_use]
+    pub const fn instance(&self) -> u64 {
+        self.k
+    }
+
+    /// Decisions kept for members that are behind.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.keep.len()
+    }
+
+    /// Whether this process takes part: it is neither joining nor excluded.
+    #[must_use]
+    pub const fn is_member(&self) -> bool {
+        matches!(self.life, Life::Member)
+    }
+
+    /// The coordinator of the first round of the instance in progress.
+    #[must_use]
+    pub fn leader(&self) -> Member {
+        self.coordinator(0)
+    }
+
+    fn is_core(&self) -> bool {
+        self.core.contains(&self.me)
+    }
+
+    /// Core, tree and first coordinator of the view in force.
+    fn take_places(&mut self) {
+        self.core = self.view.core().into();
+        let slots = self.core.iter().map(|member| member.slot);
+        self.peers = slots.filter(|slot| *slot != self.me.slot).collect();
+        let children = self.view.tree().children(self.me.slot);
+        let is_core = |slot: &Slot| self.core.iter().any(|member| member.slot == *slot);
+        self.learners = children.into_iter().filter(|slot| !is_core(slot)).collect();
+        self.find_base();
+    }
+
+    /// The first coordinator follows from the last decision alone: who announced it does not matter.
+    fn find_base(&mut self) {
+        let of = |author| self.core.iter().position(|member| *member == author);
+        self.base = self.author.and_then(of).unwrap_or(0);
+    }
+
+    fn tell(&mut self, to: Slot, what: What, out: &mut Out<Self>) {
+        if to == self.me.slot {
+            self.local.push_back(what);
+        } else {
+            out.push(Action::Send(Dest::One(to), Say { from: self.me, what }));
+        }
+    }
+
+    fn tell_peers(&self, what: What, out: &mut Out<Self>) {
+        if !self.peers.is_empty() {
+            let to = Dest::Many(Arc::clone(&self.peers));
+            out.push(Action::Send(to, Say { from: self.me, what }));
+        }
+    }
+
+    fn tell_core(&mut self, what: What, out: &mut Out<Self>) {
+        if self.is_core() {
+            self.local.push_back(what.clone());
+        }
+        self.tell_peers(what, out);
+    }
+
+    fn cast(&mut self, body: Body, now: Time, out: &mut Out<Self>) {
+        let id = Id { origin: self.me, seq: self.next_seq };
+        let entry = Entry { id, lamport: self.clock + 1, body };
+        if entry.len() > MOST_PAYLOAD || !self.backlog.has_room(id) {
+            if let Body::Message(payload) | Body::Change(_, payload) = entry.body {
+                out.push(Action::Deliver(Tell::Busy(payload)));
+            }
+            return;
+        }
+        if self.settings.trace && matches!(entry.body, Body::Message(_)) {
+            out.push(Action::Log("cast", [code(self.me), id.seq, 0]));
+        }
+        self.clock += 1;
+        self.next_seq += 1;
+        self.own += 1;
+        self.outbox.push(entry.clone());
+        self.backlog.put(entry, now);
+    }
+
+    /// Tells others what was cast here: at once when nothing of it is under way, else in bulk.
+    fn flush(&mut self, out: &mut Out<Self>) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        let full = self.outbox.len() >= self.settings.batch_msgs
+            || self.outbox.iter().map(Entry::len).sum::<usize>() >= self.settings.batch_bytes;
+        if self.own > self.outbox.len() && !full {
+            return;
+        }
+        let mut entries = std::mem::take(&mut self.outbox);
+        // What was proposed here in the meantime has been told.
+        entries.retain(|entry| !self.backlog.is_delivered(entry.id) && !self.proposes(entry.id));
+        if !entries.is_empty() {
+            self.tell_peers(What::Data(entries), out);
+        }
+    }
+
+    fn data(&mut self, entries: Vec<Entry>, now: Time) {
+        for entry in entries {
+            self.clock = self.clock.max(entry.lamport);
+            let held = matches!(entry.body, Body::Held(_));
+            if self.view.contains(entry.id.origin) && !held {
+                self.backlog.put(entry, now);
+            }
+        }
+    }
+
+    fn message(&mut self, now: Time, from: Member, what: What, out: &mut Out<Self>) {
+        match what {
+            What::Data(entries) => {
+                self.data(entries, now);
+                self.complete_late(now, out);
+            }
+            What::Est { k, .. }
+            | What::Prop { k, .. }
+            | What::Ack { k, .. }
+            | What::Nack { k, .. }
+            | What::Abort { k, .. }
+            | What::Done { k, .. } => self.of_instance(now, from, k, what, out),
+            What::Dec { k, values } => self.decisions(now, from, k, values, out),
+            What::Pull { k } => self.pulled(from, k, out),
+            What::Want { k, ids } => self.wanted(from, k, &ids, out),
+            What::Status { k, low, stable } => self.status(from, k, low, stable, out),
+            What::Snapshot(snapshot) => self.install(now, *snapshot, out),
+            What::Gone { view } => {
+                // A view that is not installed here yet: whoever was in it would be in this one.
+                if view > self.view.no() {
+                    self.leave(view, out);
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, view: u64, out: &mut Out<Self>) {
+        self.life = Life::Gone;
+        out.push(Action::Log("excluded", [view, code(self.me), 0]));
+        out.push(Action::Deliver(Tell::Excluded { view }));
+        out.push(Action::CancelTimer(Timer::Round));
+        out.push(Action::CancelTimer(Timer::Status));
+    }
+
+    /// Delivers what is decided, and goes on with the instance behind that.
+    fn deliver(&mut self, now: Time, out: &mut Out<Self>) {
+        let before = self.k;
+        while let Some(value) = self.keep.decision(self.k) {
+            let no = self.view.no();
+            self.apply(&value, out);
+            if self.life == Life::Gone {
+                return;
+            }
+            self.author = Some(value.author);
+            if value.entries.len() > 1 {
+                out.push(Action::Sometimes("a batch of several"));
+            }
+            if self.settings.trace {
+                out.push(Action::Log("decided", [self.k, self.position, code(value.author)]));
+            }
+            self.k += 1;
+            self.instance = Instance::default();
+            if self.view.no() == no {
+                self.find_base();
+            } else {
+                self.view_changed();
+            }
+            if !self.learners.is_empty() {
+                let to = Dest::Many(Arc::clone(&self.learners));
+                let what = What::Dec { k: self.k - 1, values: vec![value] };
+                out.push(Action::Send(to, Say { from: self.me, what }));
+            }
+        }
+        if self.k > before {
+            out.push(Action::CancelTimer(Timer::Round));
+            self.trim(out);
+            self.checkpoint(out);
+            if let Some((k, from, r, value)) = self.ahead.take_if(|ahead| ahead.0 <= self.k)
+                && k == self.k
+            {
+                self.proposal(now, from, r, value, out);
+            }
+        }
+    }
+
+    /// One decided batch, entry by entry. Whose sender is not in the view, or what has been delivered,
+    /// is void: at every member, because it follows from the log.
+    fn apply(&mut self, value: &Value, out: &mut Out<Self>) {
+        for entry in &value.entries {
+            let id = entry.id;
+            if !self.view.contains(id.origin) {
+                continue;
+            }
+            let Fate::Fresh(waiting) = self.backlog.deliver(id) else { continue };
+            self.own -= usize::from(id.origin == self.me && waiting.is_some());
+            let body = match (&entry.body, waiting) {
+                (Body::Held(_), Some(entry)) => entry.body,
+                (body, _) => body.clone(),
+            };
+            match body {
+                Body::Message(payload) => {
+                    let position = self.position;
+                    if self.settings.trace {
+                        let sent = [code(id.origin), id.seq, position];
+                        out.push(Action::Log("deliver", sent));
+                    }
+                    out.push(Action::Deliver(Tell::Message { position, id, payload }));
+                    self.position += 1;
+                }
+                Body::Change(change, with) => self.change(&change, value.author, with, out),
+                // Nobody votes for what he does not hold, so somebody has it.
+                Body::Held(_) => {
+                    out.push(Action::Log("lost payload", [code(id.origin), id.seq, 0]))
+                }
+            }
+            if self.life == Life::Gone {
+                return;
+            }
+        }
+    }
+
+    /// A view change in its turn: void unless it changes the view in force.
+    fn change(&mut self, change: &ViewChange, author: Member, with: Bytes, out: &mut Out<Self>) {
+        let fits = change.base == self.view.no() || self.settings.planted.is(Mutant::NoBaseCheck);
+        let next = if fits { self.view.next(change, Some(author)) } else { None };
+        let Some(view) = next else {
+            out.push(Action::Log("void change", [change.base, self.view.no(), self.position]));
+            return;
+        };
+        if !view.contains(self.me) {
+            return self.leave(view.no(), out);
+        }
+        self.view = view;
+        let (no, digest) = (self.view.no(), self.view.digest());
+        out.push(Action::Log("view", [no, digest, self.position]));
+        let (position, view) = (self.position, self.view.clone());
+        out.push(Action::Deliver(Tell::View { position, view, with }));
+        self.position += 1;
+    }
+
+    /// Behind a decision that contained view changes.
+    fn view_changed(&mut self) {
+        let view = self.view.clone();
+        self.backlog.retain(|origin| view.contains(origin));
+        self.outbox.retain(|entry| view.contains(entry.id.origin));
+        self.suspected.retain(|slot| view.at(*slot).is_some());
+        self.keep.view_changed(&view);
+        self.take_places();
+    }
+
+    /// Who speaks: a member of the view, or somebody to be told that he is none.
+    fn knows(&mut self, from: Member, what: &What, out: &mut Out<Self>) -> bool {
+        if self.view.contains(from) {
+            // Whoever speaks is alive.
+            self.suspected.remove(&from.slot);
+            return true;
+        }
+        if self.settings.planted.is(Mutant::IncarnationIgnored) {
+            return true;
+        }
+        let instance = what.instance();
+        if instance.is_some_and(|k| k > self.k && k != JOINING) {
+            // He may be of a later view.
+            self.behind(from, instance.unwrap_or(self.k), out);
+        } else if !matches!(what, What::Pull { k: JOINING } | What::Gone { .. }) {
+            let view = self.view.no();
+            self.tell(from.slot, What::Gone { view }, out);
+        }
+        matches!(what, What::Gone { .. } | What::Dec { .. } | What::Snapshot(_))
+    }
+
+    fn input(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
+        match input {
+            Input::Start => {
+                out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)))
+            }
+            Input::Request(Ask::Cast(payload)) => self.cast(Body::Message(payload), now, out),
+            Input::Request(Ask::Change(change, with)) => {
+                self.cast(Body::Change(Arc::new(change), with), now, out);
+            }
+            Input::Request(Ask::Suspect(slot)) => self.suspect(now, slot, out),
+            Input::Request(Ask::Trust(slot)) => {
+                self.suspected.remove(&slot);
+            }
+            Input::Request(Ask::Join(_)) => {}
+            Input::Request(Ask::State(position, state)) => self.state(position, state, out),
+            Input::Message(_, say) => {
+                if self.knows(say.from, &say.what, out) {
+                    self.message(now, say.from, say.what, out);
+                }
+            }
+            Input::Timer(Timer::Round) => self.slow(now, out),
+            Input::Timer(Timer::Status) => self.tell_status(now, out),
+        }
+    }
+
+    /// A process without a view asks for a snapshot until it gets one.
+    fn join(&mut self, now: Time, contact: Option<Slot>, input: Input<Self>, out: &mut Out<Self>) {
+        match input {
+            Input::Request(Ask::Join(slot)) => {
+                self.life = Life::Joining(Some(slot));
+                self.tell(slot, What::Pull { k: JOINING }, out);
+                out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
+            }
+            Input::Timer(Timer::Status) => {
+                if let Some(slot) = contact {
+                    self.tell(slot, What::Pull { k: JOINING }, out);
+                }
+                out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
+            }
+            Input::Message(_, Say { what: What::Snapshot(snapshot), .. }) => {
+                if snapshot.view.contains(self.me) {
+                    self.life = Life::Member;
+                    self.install(now, *snapshot, out);
+                }
+            }
+            Input::Request(Ask::Cast(payload) | Ask::Change(_, payload)) => {
+                out.push(Action::Deliver(Tell::Busy(payload)));
+            }
+            Input::Start | Input::Request(_) | Input::Timer(_) | Input::Message(..) => {}
+        }
+    }
+}
+
+impl What {
+    /// The instance that it is about.
+    const fn instance(&self) -> Option<u64> {
+        match self {
+            Self::Est { k, .. }
+            | Self::Prop { k, .. }
+            | Self::Ack { k, .. }
+            | Self::Nack { k, .. }
+            | Self::Abort { k, .. }
+            | Self::Done { k, .. }
+            | Self::Dec { k, .. }
+            | Self::Pull { k }
+            | Self::Want { k, .. }
+            | Self::Status { k, .. } => Some(*k),
+            Self::Data(_) | Self::Snapshot(_) | Self::Gone { .. } => None,
+        }
+    }
+}
+
+impl What {
+    /// The round that it is about.
+    const fn round(&self) -> Option<u32> {
+        match self {
+            Self::Est { r, .. }
+            | Self::Prop { r, .. }
+            | Self::Ack { r, .. }
+            | Self::Nack { r, .. }
+            | Self::Abort { r, .. }
+            | Self::Done { r, .. } => Some(*r),
+            _ => None,
+        }
+    }
+}
+
+impl Machine for Log {
+    type Request = Ask;
+    type Delivery = Tell;
+    type Message = Say;
+    type Timer = Timer;
+
+    fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
+        match self.life {
+            Life::Gone => return,
+            Life::Joining(contact) => self.join(now, contact, input, out),
+            Life::Member => self.input(now, input, out),
+        }
+        loop {
+            if self.life != Life::Member {
+                self.local.clear();
+                return;
+            }
+            match self.local.pop_front() {
+                Some(what) => self.message(now, self.me, what, out),
+                None if self.start(now, out) => {}
+                None => break,
+            }
+        }
+        self.announce(out);
+        self.flush(out);
+    }
+}

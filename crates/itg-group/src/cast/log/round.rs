@@ -1,0 +1,499 @@
+//! The rounds of one instance: estimates, proposal, votes, decision.
+//!
+//! Rules that carry safety: an estimate is adopted before it is acknowledged; nobody acknowledges a
+//! round lower than one that he entered; who proposes in a round above 0 takes the value with the
+//! greatest time of a majority; one proposal in a round; the majority is that of the core of the
+//! instance; the first coordinator follows from the decided value's author.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use itg_process::{Action, Slot, Time};
+
+use super::{Log, Out, Timer, What};
+use crate::cast::entry::{Body, Entry, Id, Value};
+use crate::cast::mutant::Mutant;
+use crate::member::Member;
+
+/// Rounds that a coordinator keeps behind its own.
+const MOST_ROUNDS: usize = 64;
+/// Bytes of large payloads that one batch names.
+const MOST_HELD: usize = 8 << 20;
+/// Rounds ahead that are believed.
+const MOST_AHEAD: u32 = 1 << 20;
+/// How often the patience doubles.
+const MOST_DOUBLINGS: u32 = 4;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Wait,
+    Acked,
+}
+
+/// What a coordinator knows of a round.
+#[derive(Clone, Debug, Default, Hash)]
+struct Round {
+    estimates: BTreeMap<Member, (u32, Arc<Value>)>,
+    proposed: Option<Arc<Value>>,
+    acks: BTreeSet<Member>,
+    aborted: bool,
+}
+
+/// The instance in progress.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Instance {
+    r: u32,
+    /// The estimate, and one more than the round of its adoption; none stands for one's own batch.
+    estimate: Option<Arc<Value>>,
+    ts: u32,
+    phase: Phase,
+    rounds: BTreeMap<u32, Round>,
+    /// A proposal of the present round that names payloads which are missing.
+    late: Option<Arc<Value>>,
+    /// Whether everything has been said again in this round.
+    nudged: bool,
+}
+
+impl Log {
+    pub(crate) fn coordinator(&self, r: u32) -> Member {
+        let at = (self.base + r as usize) % self.core.len().max(1);
+        self.core.get(at).copied().unwrap_or(self.me)
+    }
+
+    fn majority(&self) -> usize {
+        match self.settings.planted.is(Mutant::HalfIsMajority) {
+            true => (self.core.len() / 2).max(1),
+            false => self.core.len() / 2 + 1,
+        }
+    }
+
+    /// What waits here, as a value.
+    fn own_batch(&self) -> Arc<Value> {
+        let settings = &self.settings;
+        let mut held = 0;
+        let (most, bytes) = (settings.batch_msgs, settings.batch_bytes);
+        let name = |entry: &Entry| match &entry.body {
+            Body::Message(payload) if payload.len() > settings.inline_max => {
+                let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+                Entry { body: Body::Held(len), ..*entry }
+            }
+            _ => entry.clone(),
+        };
+        // Large payloads count for the batch with what they take on the wire: their names.
+        let mut inline = 0;
+        let fits = |entry: &&Entry| {
+            if entry.len() > settings.inline_max {
+                held += entry.len();
+            } else {
+                inline += entry.len();
+            }
+            held <= MOST_HELD && inline <= bytes
+        };
+        let waiting = self.backlog.batch(most, usize::MAX, None);
+        let entries = waiting.into_iter().take_while(fits).map(name).collect();
+        Arc::new(Value { author: self.me, entries })
+    }
+
+    /// Whether an entry is in what this process proposes.
+    pub(super) fn proposes(&self, id: Id) -> bool {
+        let round = self.instance.rounds.get(&self.instance.r);
+        let proposed = round.and_then(|round| round.proposed.as_ref());
+        proposed.is_some_and(|value| {
+            value.entries.iter().any(|e| e.id == id && !matches!(e.body, Body::Held(_)))
+        })
+    }
+
+    /// Begins an instance when something waits to be ordered; whether it did.
+    pub(super) fn start(&mut self, now: Time, out: &mut Out<Self>) -> bool {
+        let idle = self.instance.phase == Phase::Idle;
+        if !idle || self.backlog.waiting() == 0 || !self.is_core() {
+            return false;
+        }
+        self.enter(0, now, out);
+        true
+    }
+
+    fn arm(&mut self, now: Time, out: &mut Out<Self>) {
+        let patience = self.settings.rotate << self.instance.r.min(MOST_DOUBLINGS);
+        out.push(Action::SetTimer(Timer::Round, now.after(patience)));
+    }
+
+    /// Enters a round; goes on to the next one while the coordinator is suspected.
+    fn enter(&mut self, r: u32, now: Time, out: &mut Out<Self>) {
+        let k = self.k;
+        let (mut r, mut tried) = (r, 0);
+        loop {
+            self.instance.r = r;
+            self.instance.phase = Phase::Wait;
+            self.instance.nudged = false;
+            self.instance.late = None;
+            let c = self.coordinator(r);
+            if r == 0 {
+                if c == self.me {
+                    let value = self.own_batch();
+                    self.propose(0, value, out);
+                }
+            } else {
+                let (value, ts) = self.estimate();
+                self.tell(c.slot, What::Est { k, r, ts, value }, out);
+            }
+            tried += 1;
+            if !self.suspected.contains(&c.slot) || c == self.me || tried > self.core.len() {
+                break;
+            }
+            self.tell(c.slot, What::Nack { k, r }, out);
+            r += 1;
+        }
+        self.arm(now, out);
+    }
+
+    fn estimate(&self) -> (Arc<Value>, u32) {
+        match &self.instance.estimate {
+            Some(value) => (Arc::clone(value), self.instance.ts),
+            None => (self.own_batch(), 0),
+        }
+    }
+
+    fn propose(&mut self, r: u32, value: Arc<Value>, out: &mut Out<Self>) {
+        self.instance.rounds.entry(r).or_default().proposed = Some(Arc::clone(&value));
+        let told = self.announce.filter(|(k, _)| k + 1 == self.k);
+        if told.is_some() {
+            out.push(Action::Sometimes("a decision told with the next proposal"));
+            self.announce = None;
+        }
+        let before = told.map(|(_, r)| r);
+        self.tell_core(What::Prop { k: self.k, r, before, value }, out);
+    }
+
+    /// A message about an instance.
+    pub(super) fn of_instance(
+        &mut self,
+        now: Time,
+        from: Member,
+        k: u64,
+        what: What,
+        out: &mut Out<Self>,
+    ) {
+        if k < self.k {
+            // Late votes for what was told to everybody need no answer.
+            let silent = matches!(what, What::Ack { again: false, .. } | What::Done { .. })
+                || matches!(what, What::Abort { .. })
+                || from == self.me;
+            if !silent {
+                self.pulled(from, k, out);
+            }
+            return;
+        }
+        if k > self.k {
+            if let What::Prop { k, r, before, value } = what
+                && k == self.k + 1
+            {
+                self.ahead = Some((k, from, r, value));
+                if before.is_some_and(|r| self.decided_in(now, from, r, out)) {
+                    return;
+                }
+            }
+            return self.behind(from, k, out);
+        }
+        let ignored = self.settings.planted.is(Mutant::IncarnationIgnored);
+        if !self.core.contains(&from) && !ignored {
+            return;
+        }
+        if what.round().is_some_and(|r| r > self.instance.r.saturating_add(MOST_AHEAD)) {
+            return;
+        }
+        match what {
+            What::Est { r, ts, value, .. } => self.estimated(now, from, r, ts, value, out),
+            What::Prop { r, value, .. } => self.proposal(now, from, r, value, out),
+            What::Ack { r, .. } => self.acknowledged(now, from, r, out),
+            What::Nack { r, .. } => self.refused(r, out),
+            What::Abort { r, .. } if r >= self.instance.r && self.is_core() => {
+                self.enter(r + 1, now, out);
+            }
+            What::Done { r, .. } if !self.decided_in(now, from, r, out) => {
+                self.behind(from, self.k + 1, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// EST at the coordinator of the round.
+    fn estimated(
+        &mut self,
+        now: Time,
+        from: Member,
+        r: u32,
+        ts: u32,
+        value: Arc<Value>,
+        out: &mut Out<Self>,
+    ) {
+        let k = self.k;
+        if self.coordinator(r) != self.me || r == 0 {
+            return;
+        }
+        if r < self.instance.r {
+            // He has fallen behind.
+            let r = self.instance.r - 1;
+            return self.tell(from.slot, What::Abort { k, r }, out);
+        }
+        if r > self.instance.r {
+            // Who is in a lower round follows, so that a round gathers a majority.
+            self.tell_peers(What::Abort { k, r: r - 1 }, out);
+            self.enter(r, now, out);
+        }
+        let majority = self.majority();
+        let round = self.instance.rounds.entry(r).or_default();
+        round.estimates.insert(from, (ts, value));
+        let twice = self.settings.planted.is(Mutant::SecondProposal);
+        if round.estimates.len() >= majority && (round.proposed.is_none() || twice) {
+            // The greatest time binds; among own batches the fullest does most.
+            let best = |(ts, value): &&(u32, Arc<Value>)| (*ts, value.entries.len());
+            let any = self.settings.planted.is(Mutant::AnyEstimate);
+            let found = match any || (twice && round.proposed.is_some()) {
+                true => round.estimates.values().min_by_key(best),
+                false => round.estimates.values().max_by_key(best),
+            };
+            let Some((ts, value)) = found else { return };
+            if *ts > 0 {
+                out.push(Action::Sometimes("an estimate that was adopted before"));
+            }
+            let value = Arc::clone(value);
+            self.propose(r, value, out);
+        }
+        while self.instance.rounds.len() > MOST_ROUNDS {
+            self.instance.rounds.pop_first();
+        }
+    }
+
+    /// PROP: adopt, then acknowledge.
+    pub(super) fn proposal(
+        &mut self,
+        now: Time,
+        from: Member,
+        r: u32,
+        value: Arc<Value>,
+        out: &mut Out<Self>,
+    ) {
+        let k = self.k;
+        let planted = self.settings.planted;
+        let ignored = planted.is(Mutant::IncarnationIgnored);
+        let lower = r < self.instance.r && !planted.is(Mutant::AckLowerRound);
+        let coordinator = self.coordinator(r);
+        if (from != coordinator && !(ignored && from.slot == coordinator.slot)) || !self.is_core() {
+            return;
+        }
+        if lower {
+            let r = self.instance.r - 1;
+            return self.tell(from.slot, What::Abort { k, r }, out);
+        }
+        if r == self.instance.r && self.instance.ts == r + 1 {
+            return self.tell(from.slot, What::Ack { k, r, again: true }, out);
+        }
+        if planted.is(Mutant::CoreTooEarly) {
+            self.change_core_early(&value);
+        }
+        if self.instance.phase == Phase::Idle || r > self.instance.r {
+            self.instance.r = r;
+            self.instance.nudged = false;
+            self.arm(now, out);
+        }
+        self.instance.phase = Phase::Wait;
+        let missing = self.missing(&value);
+        if !missing.is_empty() && !planted.is(Mutant::NotHeld) {
+            self.instance.late = Some(value);
+            out.push(Action::Sometimes("a payload was missing"));
+            return self.tell_peers(What::Want { k, ids: missing }, out);
+        }
+        self.adopt(now, r, value, out);
+    }
+
+    fn adopt(&mut self, now: Time, r: u32, value: Arc<Value>, out: &mut Out<Self>) {
+        let k = self.k;
+        self.instance.r = self.instance.r.max(r);
+        self.instance.late = None;
+        self.instance.phase = Phase::Acked;
+        if !self.settings.planted.is(Mutant::AckWithoutAdopting) {
+            self.instance.estimate = Some(value);
+            self.instance.ts = r + 1;
+        }
+        let c = self.coordinator(r);
+        self.tell(c.slot, What::Ack { k, r, again: false }, out);
+        if self.suspected.contains(&c.slot) && c != self.me {
+            self.enter(r + 1, now, out);
+        }
+    }
+
+    /// The names in a value whose payloads are not here.
+    fn missing(&self, value: &Value) -> Vec<Id> {
+        let held = |entry: &&Entry| matches!(entry.body, Body::Held(_));
+        let named = value.entries.iter().filter(held).map(|entry| entry.id);
+        let here = |id: &Id| self.backlog.get(*id).is_some() || self.backlog.is_delivered(*id);
+        named.filter(|id| !here(id)).collect()
+    }
+
+    /// A proposal waited for payloads: perhaps they are here now.
+    pub(super) fn complete_late(&mut self, now: Time, out: &mut Out<Self>) {
+        if let Some(value) = self.instance.late.take() {
+            if self.missing(&value).is_empty() {
+                self.adopt(now, self.instance.r, value, out);
+            } else {
+                self.instance.late = Some(value);
+            }
+        }
+    }
+
+    fn acknowledged(&mut self, now: Time, from: Member, r: u32, out: &mut Out<Self>) {
+        let majority = self.majority();
+        let Some(round) = self.instance.rounds.get_mut(&r) else { return };
+        let Some(value) = round.proposed.clone() else { return };
+        round.acks.insert(from);
+        if r < self.instance.r && round.acks.len() >= majority {
+            out.push(Action::Sometimes("decided in a round that was left"));
+        }
+        if round.acks.len() >= majority {
+            self.announce = Some((self.k, r));
+            self.decide(now, self.me, value, out);
+        }
+    }
+
+    /// NACK at the coordinator: frees those who wait or have acknowledged.
+    fn refused(&mut self, r: u32, out: &mut Out<Self>) {
+        if self.coordinator(r) != self.me || r < self.instance.r {
+            return;
+        }
+        let round = self.instance.rounds.entry(r).or_default();
+        if !round.aborted {
+            round.aborted = true;
+            self.tell_core(What::Abort { k: self.k, r }, out);
+        }
+        while self.instance.rounds.len() > MOST_ROUNDS {
+            self.instance.rounds.pop_first();
+        }
+    }
+
+    /// `from` says that what it proposed in this round is decided; whether that is known here.
+    fn decided_in(&mut self, now: Time, from: Member, r: u32, out: &mut Out<Self>) -> bool {
+        let known = self.instance.ts == r + 1 && self.coordinator(r) == from;
+        if let (true, Some(value)) = (known, self.instance.estimate.clone()) {
+            self.decide(now, from, value, out);
+            return true;
+        }
+        false
+    }
+
+    /// The value of the instance in progress is decided, as this member announces.
+    fn decide(&mut self, now: Time, announcer: Member, value: Arc<Value>, out: &mut Out<Self>) {
+        let resolved = self.resolve(value);
+        self.keep.decide(self.k, resolved);
+        self.deliver(now, out);
+        self.mistake_announcer(announcer);
+    }
+
+    /// A value with its payloads in it, as far as they are here: others may ask for them later.
+    fn resolve(&self, value: Arc<Value>) -> Arc<Value> {
+        if !value.entries.iter().any(|entry| matches!(entry.body, Body::Held(_))) {
+            return value;
+        }
+        let full = |entry: &Entry| self.backlog.get(entry.id).unwrap_or(entry).clone();
+        Arc::new(Value { author: value.author, entries: value.entries.iter().map(full).collect() })
+    }
+
+    /// Tells the core what was decided here, when no proposal has told it.
+    pub(super) fn announce(&mut self, out: &mut Out<Self>) {
+        if let Some((k, r)) = self.announce.take() {
+            self.tell_peers(What::Done { k, r }, out);
+        }
+    }
+
+    /// The failure detector suspects a process.
+    pub(super) fn suspect(&mut self, now: Time, slot: Slot, out: &mut Out<Self>) {
+        if slot == self.me.slot || self.view.at(slot).is_none() {
+            return;
+        }
+        self.suspected.insert(slot);
+        let waits = self.instance.phase != Phase::Idle && self.is_core();
+        if waits && self.coordinator(self.instance.r).slot == slot {
+            self.rotate(now, out);
+        }
+    }
+
+    fn rotate(&mut self, now: Time, out: &mut Out<Self>) {
+        let (k, r) = (self.k, self.instance.r);
+        if self.instance.phase == Phase::Wait {
+            let c = self.coordinator(r);
+            self.tell(c.slot, What::Nack { k, r }, out);
+        }
+        self.enter(r + 1, now, out);
+    }
+
+    /// The round takes long: say again what may have been lost; the second time, the coordinator is
+    /// taken for dead.
+    pub(super) fn slow(&mut self, now: Time, out: &mut Out<Self>) {
+        let (k, r) = (self.k, self.instance.r);
+        if self.instance.phase == Phase::Idle || !self.is_core() {
+            return;
+        }
+        let c = self.coordinator(r);
+        if self.instance.nudged && c != self.me {
+            return self.rotate(now, out);
+        }
+        self.instance.nudged = true;
+        match self.instance.phase {
+            Phase::Acked => self.tell(c.slot, What::Ack { k, r, again: true }, out),
+            // The others may have missed that this round is the one to be in.
+            Phase::Wait if r > 0 && c == self.me => {
+                self.tell_peers(What::Abort { k, r: r - 1 }, out);
+            }
+            Phase::Wait if r > 0 => {
+                let (value, ts) = self.estimate();
+                self.tell(c.slot, What::Est { k, r, ts, value }, out);
+            }
+            Phase::Wait | Phase::Idle => {}
+        }
+        if self.instance.phase == Phase::Wait {
+            // The coordinator may not know that there is something to order.
+            let entries = self.backlog.batch(self.settings.batch_msgs, MOST_HELD, None);
+            let entries: Vec<Entry> = entries.into_iter().cloned().collect();
+            if !entries.is_empty() {
+                self.tell_peers(What::Data(entries), out);
+            }
+            if let Some(value) = &self.instance.late {
+                let ids = self.missing(value);
+                self.tell_peers(What::Want { k, ids }, out);
+            }
+        }
+        if let Some(round) = self.instance.rounds.get(&r)
+            && let Some(value) = round.proposed.clone()
+        {
+            let silent = |member: &&Member| !round.acks.contains(member);
+            let silent: Vec<Slot> = self.core.iter().filter(silent).map(|m| m.slot).collect();
+            for slot in silent {
+                let value = Arc::clone(&value);
+                self.tell(slot, What::Prop { k, r, before: None, value }, out);
+            }
+        }
+        self.arm(now, out);
+    }
+
+    /// Fault 6: view changes count from their proposal on.
+    fn change_core_early(&mut self, value: &Value) {
+        for entry in &value.entries {
+            if let Body::Change(change, _) = &entry.body
+                && let Some(view) = self.view.next(change, Some(value.author))
+            {
+                self.core = view.core().into();
+            }
+        }
+    }
+
+    /// Fault 26: the next coordinator is who announced.
+    fn mistake_announcer(&mut self, announcer: Member) {
+        if self.settings.planted.is(Mutant::Announcer)
+            && let Some(at) = self.core.iter().position(|member| *member == announcer)
+        {
+            self.base = at;
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Atomic broadcast: everybody delivers the same messages in the same order, while hosts crash, stall,
+//! vanish and return.
+//!
+//! | module | what |
+//! |---|---|
+//! | `interface` | what all broadcasts are asked for and tell |
+//! | `entry` | messages, batches, and their bytes |
+//! | `backlog` | what waits to be ordered, and what has been delivered |
+//! | `log` | the ordered log: consensus on batches, views as entries; the default |
+//! | `thesis` | fixed sequencer, Skeen, Chandra–Toueg in their failure-free forms |
+//! | `layers` | all of them as layers, by name |
+//! | `mutant` | planted faults, for tests |
+
+mod backlog;
+mod entry;
+mod interface;
+mod layers;
+pub mod log;
+mod mutant;
+pub mod thesis;
+
+pub use entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
+pub use interface::{Ask, CAST, Tell, code};
+pub use layers::{LogWiring, ThesisWiring, layers};
+pub use mutant::{Mutant, Planted};
+pub use thesis::Algorithm;

@@ -1,0 +1,95 @@
+//! Faults that are planted so that tests can show that they would be seen.
+//!
+//! They exist under the feature `mutants` alone, which nothing but this crate's own tests turns on.
+
+/// A planted fault; the numbers are those of the table in `docs/group.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mutant {
+    /// 1: half of the core is taken for a majority.
+    HalfIsMajority,
+    /// 2: a proposal is acknowledged without being adopted.
+    AckWithoutAdopting,
+    /// 3: a coordinator takes any estimate instead of the one with the greatest time.
+    AnyEstimate,
+    /// 4: a proposal of a lower round is acknowledged after a higher one was entered.
+    AckLowerRound,
+    /// 5: a coordinator proposes twice in one round.
+    SecondProposal,
+    /// 6: the core changes when a view change is proposed, not behind its position.
+    CoreTooEarly,
+    /// 7: a view change applies to whatever view there is.
+    NoBaseCheck,
+    /// 8: a process that has come back is taken for the one that it was.
+    IncarnationIgnored,
+    /// 9: who has sent FLUSH goes on acknowledging.
+    NoFence,
+    /// 10: Skeen's clock does not follow final numbers.
+    NoMaxRule,
+    /// 11: Skeen does not break ties.
+    NoTieBreak,
+    /// 12: delivery before the order is stable.
+    BeforeStable,
+    /// 13: votes for identifiers of messages that are not held.
+    NotHeld,
+    /// 16: a client's retry is taken for a new request.
+    RetryTwice,
+    /// 20: a snapshot has no table of clients.
+    SnapshotWithoutClients,
+    /// 21: one member does not count for what may be collected.
+    GcIgnoresOne,
+    /// 26: the next coordinator is who announced a decision, not its author.
+    Announcer,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::HalfIsMajority,
+        Self::AckWithoutAdopting,
+        Self::AnyEstimate,
+        Self::AckLowerRound,
+        Self::SecondProposal,
+        Self::CoreTooEarly,
+        Self::NoBaseCheck,
+        Self::IncarnationIgnored,
+        Self::NoFence,
+        Self::NoMaxRule,
+        Self::NoTieBreak,
+        Self::BeforeStable,
+        Self::NotHeld,
+        Self::RetryTwice,
+        Self::SnapshotWithoutClients,
+        Self::GcIgnoresOne,
+        Self::Announcer,
+    ];
+}
+
+/// Which fault a machine has: none without the feature.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    #[cfg(feature = "mutants")]
+    mutant: Option<Mutant>,
+}
+
+impl Planted {
+    /// A machine with this fault.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub const fn new(mutant: Mutant) -> Self {
+        Self { mutant: Some(mutant) }
+    }
+
+    /// Whether the machine has this fault.
+    #[must_use]
+    #[allow(unused_variables, reason = "without the feature there is nothing to compare with")]
+    pub(crate) fn is(self, mutant: Mutant) -> bool {
+        #[cfg(feature = "mutants")]
+        {
+            self.mutant == Some(mutant)
+        }
+        #[cfg(not(feature = "mutants"))]
+        {
+            false
+        }
+    }
+}
