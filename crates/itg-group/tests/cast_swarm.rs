@@ -58,7 +58,7 @@ fn run(seed: u64, mutant: Option<Mutant>, tail: bool) -> Found {
     let network = format!("kind = \"random\"\nmean = \"{mean}ms\"");
     let layers = format!(
         "{{ layer = \"log\", trace = true, rotate = \"{rotate}ms\", retain = {retain}, inline_max = \
-         {inline}, batch_msgs = 50 }}, {{ layer = \"chat\", until = \"2s\", pause = \"{pause}ms\", \
+         {inline}, batch_msgs = 50 }}, \"rejoin\", {{ layer = \"chat\", until = \"2s\", pause = \"{pause}ms\", \
          longest = {longest} }}"
     );
     let planted = mutant.map_or_else(Planted::default, Planted::new);

@@ -8,6 +8,7 @@
 //! | `backlog` | what waits to be ordered, and what has been delivered |
 //! | `log` | the ordered log: consensus on batches, views as entries; the default |
 //! | `thesis` | fixed sequencer, Skeen, Chandra–Toueg in their failure-free forms |
+//! | `service` | clients outside the group, each command applied once |
 //! | `layers` | all of them as layers, by name |
 //! | `mutant` | planted faults, for tests |
 
@@ -17,6 +18,7 @@ mod interface;
 mod layers;
 pub mod log;
 mod mutant;
+pub mod service;
 pub mod thesis;
 
 pub use entry::{Body, Entry, Id, MOST_PAYLOAD, Value};

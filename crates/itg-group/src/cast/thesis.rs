@@ -225,7 +225,7 @@ impl Thesis {
         Slot(u32::try_from(at).unwrap_or(0))
     }
 
-    fn to_all(&mut self, word: Word, out: &mut Out) {
+    fn tell_all(&mut self, word: Word, out: &mut Out) {
         if !self.others.is_empty() {
             out.push(Action::Send(Dest::Many(Arc::clone(&self.others)), word.clone()));
         }
@@ -234,7 +234,7 @@ impl Thesis {
         }
     }
 
-    fn to_one(&mut self, to: Slot, word: Word, out: &mut Out) {
+    fn tell_one(&mut self, to: Slot, word: Word, out: &mut Out) {
         if to == self.me.slot {
             self.word(to, word, out);
         } else {
@@ -251,7 +251,7 @@ impl Thesis {
         self.own += u64::from(self.is_member());
         self.clock += 1;
         out.push(Action::Log("cast", [code(self.me), id.seq, 0]));
-        self.to_all(Word::Data(id, payload), out);
+        self.tell_all(Word::Data(id, payload), out);
     }
 
     fn word(&mut self, src: Slot, word: Word, out: &mut Out) {
@@ -264,12 +264,12 @@ impl Thesis {
                 match algorithm {
                     Algorithm::Sequencer if self.me.slot == LEADER => {
                         self.last += 1;
-                        self.to_all(Word::Order(id, self.last), out);
+                        self.tell_all(Word::Order(id, self.last), out);
                     }
                     Algorithm::Skeen => {
                         self.clock += 1;
                         self.pending.insert(id, self.clock);
-                        self.to_one(self.collector(id), Word::Stamp(id, self.clock), out);
+                        self.tell_one(self.collector(id), Word::Stamp(id, self.clock), out);
                     }
                     Algorithm::ChandraToueg if !self.named.contains(&id) => {
                         self.fresh.insert(id);
@@ -283,7 +283,7 @@ impl Thesis {
                 *stamps = (stamps.0 + 1, stamps.1.max(ts));
                 if stamps.0 == self.members {
                     let (_, number) = self.stamps.remove(&id).unwrap_or_default();
-                    self.to_all(Word::Order(id, number), out);
+                    self.tell_all(Word::Order(id, number), out);
                 }
             }
             (Algorithm::Skeen, Word::Order(id, number)) => {
@@ -297,7 +297,7 @@ impl Thesis {
                 self.order.insert((number, id), ());
             }
             (Algorithm::ChandraToueg, Word::Propose(k, _)) => {
-                self.to_one(src, Word::Ack(k), out);
+                self.tell_one(src, Word::Ack(k), out);
             }
             (Algorithm::ChandraToueg, Word::Ack(k)) if k == self.last => {
                 let majority = self.members / 2 + 1;
@@ -306,7 +306,7 @@ impl Thesis {
                 if *votes >= majority
                     && let Some((batch, _)) = self.proposal.take()
                 {
-                    self.to_all(Word::Decide(k, batch), out);
+                    self.tell_all(Word::Decide(k, batch), out);
                 }
             }
             (Algorithm::ChandraToueg, Word::Decide(k, batch)) => {
@@ -334,7 +334,7 @@ impl Thesis {
         });
         self.last += 1;
         self.proposal = Some((batch.clone(), 0));
-        self.to_all(Word::Propose(self.last, batch), out);
+        self.tell_all(Word::Propose(self.last, batch), out);
     }
 
     fn deliver_what_is_ready(&mut self, out: &mut Out) {

@@ -1,10 +1,10 @@
-//! A user of a broadcast: casts at random, keeps a running hash of what is delivered as its state, and
-//! brings processes that have come back into the group.
+//! Users of a broadcast: `rejoin` brings processes that have come back into the group; `chat`, above it,
+//! casts at random and keeps a running hash of what is delivered as its state.
 
 use bytes::Bytes;
 use itg_core::streams::{below, fnv1a};
 use itg_group::cast::{Ask, Tell};
-use itg_group::{Changes, Member, View, ViewChange};
+use itg_group::{Changes, Member, Rules, View, ViewChange};
 use itg_process::{
     Build, ConfigError, Ctx, Dest, Layer, Level, MS, Message, Registry, SECOND, Slot, Time, TimerId,
 };
@@ -12,74 +12,47 @@ use itg_process::{
 /// A process that has come back wants to be let in: its incarnation.
 const LET_ME_IN: u32 = 100;
 
-pub struct Chat {
-    me: Member,
-    n: u32,
-    /// Until when it casts; the mean pause between two casts; longest message.
-    until: u64,
-    pause: u64,
-    longest: u64,
-    state: u64,
-    position: u64,
-    view: Option<View>,
-    /// Processes that are removed at a time, by the first member of the view.
-    waits: bool,
-    tries: u32,
-    busy: u64,
-}
-
 fn ask(ask: Ask, cx: &mut Ctx<'_>) {
     if let Some(message) = ask.message() {
         cx.down(message);
     }
 }
 
-impl Chat {
-    fn pause(&mut self, cx: &mut Ctx<'_>) {
-        let pause = below(cx.rng(), 2 * self.pause + 1);
-        cx.set_timer_after(pause.max(1000));
-    }
+struct Rejoin {
+    me: Member,
+    members: u32,
+    view: View,
+    tries: u32,
+}
 
-    fn say_state(&self, cx: &mut Ctx<'_>) {
-        cx.log(Level::Info, "state", [self.position, self.state, 0]);
-    }
-
-    fn let_in(&mut self, member: Member, cx: &mut Ctx<'_>) {
-        let Some(view) = &self.view else { return };
-        let old = view.at(member.slot);
-        if !view.contains(self.me) || old.is_some_and(|old| old.incarnation >= member.incarnation) {
-            return;
+impl Rejoin {
+    fn let_in(&self, member: Member, cx: &mut Ctx<'_>) {
+        let old = self.view.at(member.slot);
+        let known = old.is_some_and(|old| old.incarnation >= member.incarnation);
+        if self.view.contains(self.me) && !known {
+            let changes = Changes::new(old, [member]);
+            let change = ViewChange { base: self.view.no(), changes, shape: None };
+            ask(Ask::Change(change, Bytes::new()), cx);
         }
-        let changes = Changes::new(old, [member]);
-        ask(Ask::Change(ViewChange { base: view.no(), changes, shape: None }, Bytes::new()), cx);
-    }
-
-    fn take(&mut self, payload: &[u8]) {
-        self.state = fnv1a(&[&self.state.to_le_bytes()[..], payload].concat());
-        self.position += 1;
     }
 }
 
-impl Layer for Chat {
+impl Layer for Rejoin {
     fn on_start(&mut self, cx: &mut Ctx<'_>) {
-        self.waits = !self.view.as_ref().is_some_and(|view| view.contains(self.me));
-        let start = below(cx.rng(), 20 * MS);
-        cx.set_timer_after(start);
+        if !self.view.contains(self.me) {
+            cx.set_timer_after(MS);
+        }
     }
 
     fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
-        if self.waits {
+        if !self.view.contains(self.me) {
             let body = self.me.incarnation.to_le_bytes().to_vec();
             cx.down(Message::new(Dest::AllButMe, LET_ME_IN, body));
-            let contact = Slot((self.me.slot.0 + 1 + self.tries % (self.n - 1)) % self.n);
+            let me = self.me.slot.0;
+            let contact = Slot((me + 1 + self.tries % (self.members - 1)) % self.members);
             self.tries += 1;
             ask(Ask::Join(contact), cx);
             cx.set_timer_after(300 * MS);
-        } else if cx.now() < Time(self.until) {
-            let len = below(cx.rng(), self.longest + 1);
-            let fill = u8::try_from(below(cx.rng(), 256)).expect("a byte");
-            ask(Ask::Cast(vec![fill; usize::try_from(len).expect("short")].into()), cx);
-            self.pause(cx);
         }
     }
 
@@ -91,56 +64,97 @@ impl Layer for Chat {
             }
             return;
         }
+        if let Some(Tell::View { view, .. } | Tell::Install { view, .. }) =
+            Tell::from_message(&message)
+        {
+            self.view = view;
+        }
+        cx.up(message);
+    }
+}
+
+struct Chat {
+    /// Until when it casts; the mean pause between two casts; longest message.
+    until: u64,
+    pause: u64,
+    longest: u64,
+    state: u64,
+    position: u64,
+}
+
+impl Chat {
+    fn pause(&self, cx: &mut Ctx<'_>) {
+        let pause = below(cx.rng(), 2 * self.pause + 1);
+        cx.set_timer_after(pause.max(1000));
+    }
+
+    fn take(&mut self, payload: &[u8]) {
+        self.state = fnv1a(&[&self.state.to_le_bytes()[..], payload].concat());
+        self.position += 1;
+    }
+}
+
+impl Layer for Chat {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        let start = below(cx.rng(), 20 * MS);
+        cx.set_timer_after(start);
+    }
+
+    fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
+        if cx.now() < Time(self.until) {
+            let len = below(cx.rng(), self.longest + 1);
+            let fill = u8::try_from(below(cx.rng(), 256)).expect("a byte");
+            ask(Ask::Cast(vec![fill; usize::try_from(len).expect("short")].into()), cx);
+            self.pause(cx);
+        }
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
         match Tell::from_message(&message) {
             Some(Tell::Message { position, payload, .. }) => {
                 assert_eq!(position, self.position, "deliveries come in order");
                 self.take(&payload);
             }
-            Some(Tell::View { view, with, .. }) => {
-                self.take(&with);
-                self.view = Some(view);
-            }
+            Some(Tell::View { with, .. }) => self.take(&with),
             Some(Tell::Checkpoint { position }) => {
                 assert_eq!(position, self.position, "a checkpoint is of the present");
-                self.say_state(cx);
+                cx.log(Level::Info, "state", [self.position, self.state, 0]);
                 ask(Ask::State(position, self.state.to_le_bytes().to_vec().into()), cx);
             }
-            Some(Tell::Install { position, view, state }) => {
+            Some(Tell::Install { position, state, .. }) => {
                 cx.sometimes("snapshot used");
                 self.position = position;
                 self.state = u64::from_le_bytes(*state.first_chunk().expect("a number"));
-                self.say_state(cx);
-                self.view = Some(view);
-                if self.waits {
-                    self.waits = false;
-                    self.pause(cx);
-                }
+                cx.log(Level::Info, "state", [self.position, self.state, 0]);
             }
-            Some(Tell::Busy(_)) => self.busy += 1,
-            Some(Tell::Excluded { .. }) => self.view = None,
-            None => {}
+            Some(Tell::Busy(_)) => cx.sometimes("window full"),
+            Some(Tell::Excluded { .. }) | None => {}
         }
     }
 }
 
-fn make(build: &mut Build<'_>) -> Result<Box<dyn Layer>, ConfigError> {
-    let members = u32::try_from(build.params.number("members", build.n.into())?).expect("small");
+fn members(build: &mut Build<'_>) -> Result<u32, ConfigError> {
+    let members = build.params.number("members", build.n.into())?;
+    Ok(u32::try_from(members).expect("small"))
+}
+
+fn rejoin(build: &mut Build<'_>) -> Result<Box<dyn Layer>, ConfigError> {
+    let members = members(build)?;
     let me = Member::new(build.me, build.incarnation);
+    let view = View::first(members, Rules::default());
+    Ok(Box::new(Rejoin { me, members, view, tries: 0 }))
+}
+
+fn chat(build: &mut Build<'_>) -> Result<Box<dyn Layer>, ConfigError> {
     Ok(Box::new(Chat {
-        me,
-        n: build.n,
         until: build.params.time_ns("until", SECOND)?,
         pause: build.params.time_ns("pause", 20 * MS)?,
         longest: build.params.number("longest", 100)?,
         state: 0,
         position: 0,
-        view: Some(View::first(members, itg_group::Rules::default())),
-        waits: false,
-        tries: 0,
-        busy: 0,
     }))
 }
 
 pub fn layers(registry: Registry) -> Registry {
-    registry.with("chat", make)
+    registry.with("rejoin", rejoin).with("chat", chat)
 }

@@ -15,7 +15,12 @@ pub fn world(n: u32, network: &str, layers: &str, planted: Planted, seed: u64) -
     let text = format!(
         "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\nlayers = [{layers}]"
     );
-    let registry = chat::layers(cast::layers(Registry::new(), planted));
+    let registry = registry(planted);
     let config = Config::parse(&text, "test.toml").expect("well written");
     World::new(&config, &registry, RunSeed(seed)).expect("known layers and networks")
+}
+
+/// The broadcasts and their users.
+pub fn registry(planted: Planted) -> Registry {
+    chat::layers(cast::layers(Registry::new(), planted))
 }

@@ -37,14 +37,18 @@ pub struct Order {
     /// Instances decided by slot, and position and author of each.
     decided: BTreeMap<u32, u64>,
     values: BTreeMap<u64, (u64, u64)>,
-    /// Processes of the first view; 0 stands for all.
-    pub members: u32,
-    /// All processes stay: what is collected must have been delivered by all.
-    pub fixed: bool,
+    members: u32,
+    fixed: bool,
     healed: bool,
 }
 
 impl Order {
+    /// Of a group whose first view has so many processes (0 stands for all). In a `fixed` group all
+    /// stay: what is collected must have been delivered by everybody.
+    pub fn of(members: u32, fixed: bool) -> Self {
+        Self { members, fixed, ..Self::default() }
+    }
+
     fn delivered(&mut self, slot: u32, position: u64, at: At) -> Result<(), String> {
         let place = self.places.entry(slot).or_default();
         if position != place.next {

@@ -1,0 +1,300 @@
+//! The ordered log: costs, fail-over, crashes at every event, collection, snapshots, learners.
+
+mod casts;
+
+use casts::order::Order;
+use casts::world;
+use itg_group::cast::{Ask, Mutant, Planted};
+use itg_group::{Changes, Member, ViewChange};
+use itg_process::{Injected, MS, SECOND, Slot};
+use itg_sim::{Exit, Fault, World};
+
+const UNIT: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
+
+fn log(params: &str) -> String {
+    format!("{{ layer = \"log\", trace = true{params} }}")
+}
+
+fn ask(world: &mut World, at: u32, ask: Ask) {
+    let message = ask.message().expect("a message");
+    world.with(Slot(at), |process, now| process.send(now, message));
+}
+
+fn cast(world: &mut World, at: u32, text: &str) {
+    ask(world, at, Ask::Cast(text.to_owned().into()));
+}
+
+/// Time and process of each delivery.
+fn deliveries(world: &mut World) -> Vec<(u64, u32)> {
+    let events = world.take_events().into_iter();
+    events.filter(|(.., event)| event.name == "deliver").map(|(at, slot, _)| (at, slot.0)).collect()
+}
+
+fn good(world: &mut World) {
+    assert_eq!(world.finish().map(ToString::to_string), None);
+}
+
+#[test]
+fn b_1_the_log_costs_four_messages_a_member_in_a_good_run() {
+    for n in 2..=7_u32 {
+        for sender in 0..n {
+            // Far from the exchange of how far members are.
+            let params = ", status = \"10s\"";
+            let mut world = world(n, UNIT, &log(params), Planted::default(), 1);
+            world.keep_events();
+            world.run(MS);
+            cast(&mut world, sender, "one");
+            world.run(SECOND);
+            let unicasts: u64 = world.networks().map(|(_, _, usage)| usage.frames).sum();
+            // The coordinator's own message travels in its proposal.
+            let phases = if sender == 0 { 3 } else { 4 };
+            assert_eq!(unicasts, phases * u64::from(n - 1), "n {n}, sender {sender}");
+            for (at, slot) in deliveries(&mut world) {
+                let coordinator = if sender == 0 { 2 } else { 3 };
+                let want = if slot == 0 { coordinator } else { coordinator + 1 };
+                assert_eq!(at - MS, want * MS, "n {n}, sender {sender}, process {slot}");
+            }
+            good(&mut world);
+        }
+    }
+}
+
+/// A run in which three messages are cast and `crashed` dies behind event `at`; whether `at` was
+/// before the end, and events.
+fn crash_at(n: u32, crashed: u32, at: u64, seed: u64) -> (bool, u64) {
+    let chat = "{ layer = \"chat\", until = \"0s\" }";
+    let layers = format!("{}, {chat}", log(", rotate = \"20ms\", status = \"20ms\""));
+    let mut world =
+        world(n, "kind = \"random\"\nmean = \"1ms\"", &layers, Planted::default(), seed);
+    world.check(Order::default());
+    for sender in [0, 1, n - 1] {
+        cast(&mut world, sender, "m");
+    }
+    let mut left = at;
+    let exit = world.run_while(100 * MS, |_| {
+        left = left.saturating_sub(1);
+        left > 0
+    });
+    assert_ne!(exit, Exit::Violated, "{:?}", world.violation());
+    let reached = world.now() < 100 * MS;
+    world.fault_at(world.now(), Fault::Crash(Slot(crashed)));
+    let all: Vec<_> = (0..n).filter(|slot| *slot != crashed).map(Slot).collect();
+    world.run(world.now() + MS);
+    world.heal(&all);
+    let from = world.now();
+    while !world.converged() && world.now() < from + 20 * SECOND {
+        world.run(world.now() + 20 * MS);
+    }
+    let found = world.finish().map(ToString::to_string);
+    assert_eq!(found, None, "n {n}, process {crashed} crashes behind event {at}, seed {seed}");
+    (reached, world.counts().events)
+}
+
+fn b_4(n: u32, seeds: u64) {
+    let (mut runs, mut events) = (0, 0);
+    for seed in 0..seeds {
+        // The coordinator, the next one, and a member that casts.
+        for crashed in [0, 1, n - 1] {
+            for at in 1.. {
+                let (reached, count) = crash_at(n, crashed, at, seed);
+                runs += 1;
+                events += count;
+                if !reached {
+                    break;
+                }
+            }
+        }
+    }
+    println!("B-4: {n} processes, {seeds} schedules: {runs} crash points, {events} events");
+}
+
+#[test]
+fn b_4_crash_at_every_event_of_three() {
+    b_4(3, 3);
+}
+
+#[test]
+fn b_4_crash_at_every_event_of_five() {
+    b_4(5, 1);
+}
+
+#[test]
+#[ignore = "some minutes: run it in release"]
+fn b_4_crash_at_every_event_in_full() {
+    b_4(3, 50);
+    b_4(5, 20);
+}
+
+#[test]
+fn b_9_the_next_delivery_after_a_crash_of_the_coordinator() {
+    // Casts every 5 ms; the coordinator crashes; a detector suspects it after T_rotate.
+    const ROTATE: u64 = 30 * MS;
+    for n in [3, 5, 7] {
+        let mut world = world(n, UNIT, &log(", rotate = \"10s\""), Planted::default(), 1);
+        world.keep_events();
+        world.check(Order::default());
+        for _ in 0..10 {
+            cast(&mut world, 1, "x");
+            world.run(world.now() + 5 * MS);
+        }
+        deliveries(&mut world);
+        let crash = world.now();
+        world.fault_at(crash, Fault::Crash(Slot(0)));
+        for slot in 1..n {
+            let suspect = Fault::Inject(Slot(slot), "log", Injected::Suspect(Slot(0)));
+            world.fault_at(crash + ROTATE, suspect);
+        }
+        let mut delays = Vec::new();
+        world.run(crash + 1);
+        for _ in 0..20 {
+            let from = world.now();
+            cast(&mut world, 2, "y");
+            world.run(from + 50 * MS);
+            let (at, _) = *deliveries(&mut world).first().expect("a delivery");
+            delays.push(at - from);
+        }
+        assert!(delays[0] <= ROTATE + 4 * MS, "n {n}: {delays:?}");
+        // The coordinator that took over stays: nobody pays from the third instance on.
+        assert!(delays[2..].iter().all(|delay| *delay <= 4 * MS), "n {n}: {delays:?}");
+        good(&mut world);
+    }
+}
+
+#[test]
+fn b_10_a_view_change_among_a_thousand_messages() {
+    let mut world = world(5, UNIT, &log(", window = 2000"), Planted::default(), 1);
+    world.keep_events();
+    world.check(Order::default());
+    for k in 0..1000 {
+        cast(&mut world, k % 4, "in flight");
+        if k == 500 {
+            world.fault_at(world.now(), Fault::Crash(Slot(4)));
+            let changes = Changes::removal([Member::new(Slot(4), 1)]);
+            let change = ViewChange { base: 1, changes, shape: None };
+            ask(&mut world, 1, Ask::Change(change, "cut".into()));
+        }
+    }
+    world.run(SECOND);
+    world.heal(&[]);
+    world.run(2 * SECOND);
+    good(&mut world);
+    let events = world.take_events();
+    let views: Vec<_> = events.iter().filter(|(.., event)| event.name == "view").collect();
+    assert_eq!(views.len(), 4, "everybody alive installs it");
+    assert!(views.iter().all(|(at, _, event)| *at < 200 * MS && event.values[0] == 2), "{views:?}");
+    let delivered = events.iter().filter(|(.., event)| event.name == "deliver").count();
+    assert_eq!(delivered, 4000);
+}
+
+#[test]
+fn b_11_without_a_majority_nothing_goes_on_and_nothing_breaks() {
+    for n in [4, 5] {
+        let mut world = world(n, UNIT, &log(""), Planted::default(), 1);
+        world.keep_events();
+        world.check(Order::default());
+        // Half and more are gone for ten seconds: stopped, not dead.
+        for slot in 0..n.div_ceil(2) {
+            world.fault_at(MS, Fault::Pause(Slot(slot), 10 * SECOND));
+        }
+        world.run(2 * MS);
+        cast(&mut world, n - 1, "wait");
+        world.run(10 * SECOND);
+        assert_eq!(deliveries(&mut world), [], "n {n}: a minority decides nothing");
+        world.heal(&[]);
+        world.run(20 * SECOND);
+        assert_eq!(deliveries(&mut world).len(), n as usize);
+        good(&mut world);
+    }
+}
+
+/// Many messages; a member stops for a while and comes back. Decisions kept at most, messages.
+fn b_12(messages: u64, instances_missed: u64) -> usize {
+    let chat = "{ layer = \"chat\", until = \"0s\" }";
+    let layers = format!("{}, {chat}", log(", trace = false, retain = 100, window = 4000"));
+    let layers = layers.replace("trace = true, ", "");
+    let mut world = world(3, "kind = \"fixed\"\ndelay = \"10us\"", &layers, Planted::default(), 1);
+    world.keep_events();
+    let mut most = 0;
+    world.fault_at(SECOND / 10, Fault::Partition(vec![0, 0, 1]));
+    let mut cast_ = 0;
+    let mut stopped = true;
+    while cast_ < messages {
+        for _ in 0..1000.min(messages - cast_) {
+            cast(&mut world, 0, "0123456789");
+            cast_ += 1;
+        }
+        world.run(world.now() + MS);
+        if stopped && world.now() > SECOND / 10 + instances_missed * MS {
+            world.fault_at(world.now(), Fault::Partition(Vec::new()));
+            stopped = false;
+        }
+        most = most.max(world.take_events().len());
+    }
+    world.fault_at(world.now(), Fault::Partition(Vec::new()));
+    world.keep_events();
+    world.run(world.now() + 5 * SECOND);
+    let snapshots = world.counts().sometimes.get("snapshot used").copied().unwrap_or(0);
+    assert!(snapshots > 0, "the member comes back by a snapshot");
+    most
+}
+
+#[test]
+fn b_12_memory_is_bounded_and_a_stopped_member_returns_by_snapshot() {
+    b_12(200_000, 60);
+}
+
+#[test]
+#[ignore = "10 million messages: run it in release"]
+fn b_12_in_full() {
+    b_12(10_000_000, 9000);
+}
+
+#[test]
+fn b_17_learners_follow_along_the_tree() {
+    let n = 1005;
+    let mut world = world(n, UNIT, &log(", status = \"1s\""), Planted::default(), 1);
+    world.keep_events();
+    world.check(Order::default());
+    // The last one is a learner: what it casts goes to the core.
+    for sender in [0, 3, n - 1] {
+        cast(&mut world, sender, "to all");
+    }
+    world.run(SECOND / 2);
+    let delivered = deliveries(&mut world);
+    assert_eq!(delivered.len(), 3 * n as usize);
+    let core = |slot: u32| slot < 5;
+    // Height of a 4-ary tree of 1005: levels of 1, 4, 16, 64, 256, 1024.
+    let height = 6;
+    let core_at: Vec<u64> = delivered.iter().filter(|(_, s)| core(*s)).map(|(at, _)| *at).collect();
+    let (first, last) = (core_at.iter().min().expect("some"), core_at.iter().max().expect("some"));
+    for (at, slot) in delivered.iter().filter(|(_, slot)| !core(*slot)) {
+        assert!(at > first, "learner {slot} is ahead of the core");
+        assert!(*at <= last + height * MS, "learner {slot} delivers at {at}, the core by {last}");
+    }
+    good(&mut world);
+}
+
+#[test]
+fn what_all_have_is_collected_and_nothing_else() {
+    let run = |planted| {
+        let chat = "{ layer = \"chat\", until = \"2s\", pause = \"5ms\" }";
+        let layers = format!("{}, {chat}", log(", status = \"10ms\", rotate = \"50ms\""));
+        let mut world = world(5, "kind = \"random\"\nmean = \"1ms\"", &layers, planted, 3);
+        world.check(Order::of(0, true));
+        // One after the other is cut off for a while.
+        for k in 0..5_u32 {
+            let at = u64::from(k) * 300 * MS;
+            let apart = (0..5).map(|slot| u8::from(slot == k)).collect();
+            world.fault_at(at, Fault::Partition(apart));
+            world.fault_at(at + 200 * MS, Fault::Partition(Vec::new()));
+        }
+        world.run(2 * SECOND);
+        world.heal(&[]);
+        world.run(5 * SECOND);
+        let kept = world.finish().map(ToString::to_string);
+        kept
+    };
+    assert_eq!(run(Planted::default()), None);
+    let found = run(Planted::new(Mutant::GcIgnoresOne)).expect("a decision too few");
+    assert!(found.contains("is collected"), "{found}");
+}
