@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::{BufMut as _, BytesMut};
 use itg_process::Time;
 
-use super::entry::{Entry, Id};
+use super::entry::{Entry, Id, Put as _, Take};
 use crate::member::Member;
 
 /// A message of an origin.
@@ -35,6 +36,20 @@ pub(crate) struct Seen {
     pub(crate) origin: Member,
     pub(crate) next: u64,
     pub(crate) beyond: Vec<u64>,
+}
+
+impl Seen {
+    pub(crate) fn put(&self, out: &mut BytesMut) {
+        out.member(self.origin);
+        out.put_u64_le(self.next);
+        out.put_u32_le(u32::try_from(self.beyond.len()).unwrap_or(u32::MAX));
+        self.beyond.iter().for_each(|seq| out.put_u64_le(*seq));
+    }
+
+    pub(crate) fn take(take: &mut Take) -> Option<Self> {
+        let (origin, next) = (take.member()?, take.u64()?);
+        Some(Self { origin, next, beyond: take.list(8, Take::u64)? })
+    }
 }
 
 /// What becomes of an identifier that is delivered.

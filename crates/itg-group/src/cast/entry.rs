@@ -27,6 +27,11 @@ pub struct Id {
     pub seq: u64,
 }
 
+impl Id {
+    /// Before all others.
+    pub(crate) const FIRST: Self = Self { origin: Member::new(Slot(0), 0), seq: 0 };
+}
+
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {

@@ -10,6 +10,7 @@ use super::interface::{Ask, Tell};
 use super::log::{FIRST, LAST, Log, Say, Settings};
 use super::mutant::Planted;
 use super::thesis::{self, Algorithm, Thesis, Word};
+use super::uniform::{self, Fast, Uniform};
 use crate::member::{Member, Rules, View};
 
 /// The log's messages on a wire.
@@ -68,6 +69,36 @@ impl Wiring<Thesis> for ThesisWiring {
     }
 }
 
+/// The uniform forms' messages on a wire, and those of the log below them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UniformWiring;
+
+impl Wiring<Uniform> for UniformWiring {
+    fn types(&self) -> &[RangeInclusive<u32>] {
+        &[FIRST..=LAST, uniform::FIRST..=uniform::LAST]
+    }
+
+    fn encode(&self, say: &uniform::Say) -> (u32, Bytes) {
+        say.encode()
+    }
+
+    fn decode(&self, ty: u32, body: &Bytes) -> Option<uniform::Say> {
+        uniform::Say::decode(ty, body)
+    }
+
+    fn request(&self, message: Message) -> Result<Ask, Message> {
+        Ask::from_message(message)
+    }
+
+    fn control(&self, what: &dyn Any) -> Option<Ask> {
+        Ask::from_control(what)
+    }
+
+    fn delivery(&self, me: Slot, tell: Tell) -> Message {
+        tell.message(me)
+    }
+}
+
 fn size(params: &mut Params, key: &'static str, usual: usize) -> Result<usize, ConfigError> {
     Ok(usize::try_from(params.number(key, usual as u64)?).unwrap_or(usize::MAX))
 }
@@ -103,7 +134,8 @@ fn place(build: &mut Build<'_>) -> Result<(Member, View), ConfigError> {
 ///
 /// `log` is the ordered log; its parameters are those of [`Settings`] and `members`, the number of
 /// processes in the first view. `sequencer`, `skeen` and `chandra-toueg` are the failure-free forms,
-/// with `members` and `window`.
+/// with `members` and `window`; `uniform-sequencer` and `uniform-skeen` survive crashes, and have
+/// the parameters of the log.
 #[must_use]
 pub fn layers(registry: Registry, planted: Planted) -> Registry {
     let thesis = move |algorithm| {
@@ -119,6 +151,13 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
         let settings = settings(build, planted)?;
         Ok(Box::new(Adapter::new(Log::new(me, view, settings), LogWiring)) as Box<dyn Layer>)
     });
+    for (name, fast) in [("uniform-sequencer", Fast::Sequencer), ("uniform-skeen", Fast::Skeen)] {
+        registry = registry.with(name, move |build| {
+            let (me, view) = place(build)?;
+            let machine = Uniform::new(fast, me, view, settings(build, planted)?);
+            Ok(Box::new(Adapter::new(machine, UniformWiring)))
+        });
+    }
     for algorithm in Algorithm::ALL {
         registry = registry.with(algorithm.name(), thesis(algorithm));
     }

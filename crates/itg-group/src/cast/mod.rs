@@ -8,6 +8,7 @@
 //! | `backlog` | what waits to be ordered, and what has been delivered |
 //! | `log` | the ordered log: consensus on batches, views as entries; the default |
 //! | `thesis` | fixed sequencer, Skeen, Chandra–Toueg in their failure-free forms |
+//! | `uniform` | sequencer and Skeen that survive crashes, by cuts that the log decides |
 //! | `service` | clients outside the group, each command applied once |
 //! | `layers` | all of them as layers, by name |
 //! | `mutant` | planted faults, for tests |
@@ -20,9 +21,10 @@ pub mod log;
 mod mutant;
 pub mod service;
 pub mod thesis;
+pub mod uniform;
 
 pub use entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
 pub use interface::{Ask, CAST, Tell, code};
-pub use layers::{LogWiring, ThesisWiring, layers};
+pub use layers::{LogWiring, ThesisWiring, UniformWiring, layers};
 pub use mutant::{Mutant, Planted};
 pub use thesis::Algorithm;

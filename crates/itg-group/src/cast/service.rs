@@ -329,7 +329,7 @@ impl Layer for Client {
         if message.ty != ANSWER {
             return cx.up(message);
         }
-        let mut take = Take::new(message.body.clone());
+        let mut take = Take::new(message.body);
         let (Some(seq), Some(position)) = (take.u64(), take.u64()) else {
             return cx.log(Level::Warning, "malformed answer", [0; 3]);
         };

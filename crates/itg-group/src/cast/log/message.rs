@@ -273,12 +273,7 @@ impl Snapshot {
         out.member(self.author.unwrap_or_default());
         out.blob(&write(&self.view.parts()));
         out.put_u32_le(u32::try_from(self.seen.len()).unwrap_or(u32::MAX));
-        for seen in &self.seen {
-            out.member(seen.origin);
-            out.put_u64_le(seen.next);
-            out.put_u32_le(u32::try_from(seen.beyond.len()).unwrap_or(u32::MAX));
-            seen.beyond.iter().for_each(|seq| out.put_u64_le(*seq));
-        }
+        self.seen.iter().for_each(|seen| seen.put(out));
         out.blob(&self.state);
     }
 
@@ -287,10 +282,7 @@ impl Snapshot {
         let (is_some, author) = (take.flag()?, take.member()?);
         let parts: ViewParts = read(&take.blob(MOST_PART)?)?;
         let view = View::try_from(parts).ok()?;
-        let seen = take.list(24, |take| {
-            let (origin, next) = (take.member()?, take.u64()?);
-            Some(Seen { origin, next, beyond: take.list(8, Take::u64)? })
-        })?;
+        let seen = take.list(24, Seen::take)?;
         let state = take.blob(MOST_PART)?;
         Some(Self { k, position, author: is_some.then_some(author), view, seen, state })
     }

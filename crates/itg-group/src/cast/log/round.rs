@@ -352,7 +352,9 @@ impl Log {
         if r < self.instance.r && round.acks.len() >= majority {
             out.push(Action::Sometimes("decided in a round that was left"));
         }
-        if round.acks.len() >= majority {
+        let decided = round.acks.len() >= majority;
+        // What is decided is told to others: its payloads must be here first.
+        if decided && self.missing(&value).is_empty() {
             self.announce = Some((self.k, r));
             self.decide(now, self.me, value, out);
         }

@@ -1,0 +1,243 @@
+//! From one epoch to the next: suspicion, flush, cut, view; and what joiners get.
+
+use std::collections::BTreeMap;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_process::{Action, Input, Time};
+
+use super::message::{put_named, take_named};
+use super::{Flush, Named, Out, Uniform, What};
+use crate::cast::backlog::Seen;
+use crate::cast::entry::{Id, MOST_PART, Put as _, Take};
+use crate::cast::interface::{Ask, Tell, code};
+use crate::member::{Member, View, ViewChange};
+use crate::roster::Changes;
+
+/// A view change that waits for what the core holds.
+#[derive(Debug)]
+pub(super) struct Collecting {
+    since: Time,
+    change: ViewChange,
+    with: Bytes,
+    flushes: BTreeMap<Member, Flush>,
+    submitted: bool,
+}
+
+/// A checkpoint that waits for the state of the user.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// Position of the log, and of this broadcast.
+    log: u64,
+    position: u64,
+    done: u64,
+    seen: Vec<Seen>,
+}
+
+impl Uniform {
+    /// The first in succession whom nobody here suspects changes the view when somebody is suspected;
+    /// and whoever is fenced for long asks for the next epoch.
+    pub(super) fn change_if_wanted(&mut self, now: Time, out: &mut Out) {
+        let patience = 4 * self.settings.rotate;
+        if self.collecting.as_ref().is_some_and(|c| now.since(c.since) < patience) {
+            return;
+        }
+        let suspects: Vec<Member> = self.suspected.iter().copied().collect();
+        let first = self.view.succession().find(|member| !suspects.contains(member));
+        let rank = self.view.succession().position(|member| member == self.me).unwrap_or(0) as u64;
+        let long = |since: Time| now.since(since) >= (2 + rank) * patience;
+        let wanted = !suspects.is_empty() && first == Some(self.me);
+        if !wanted && !self.fenced.is_some_and(long) && self.collecting.is_none() {
+            return;
+        }
+        let (change, with) = match self.collecting.take() {
+            // What was wanted and has not come about.
+            Some(old) if suspects.is_empty() => (old.change, old.with),
+            _ => {
+                let changes = Changes::removal(suspects);
+                (ViewChange { base: self.view.no(), changes, shape: None }, Bytes::new())
+            }
+        };
+        self.start_collecting(now, change, with, out);
+    }
+
+    pub(super) fn start_collecting(
+        &mut self,
+        now: Time,
+        change: ViewChange,
+        with: Bytes,
+        out: &mut Out,
+    ) {
+        let (flushes, submitted) = (BTreeMap::new(), false);
+        self.collecting = Some(Collecting { since: now, change, with, flushes, submitted });
+        self.tell_all(What::Collect, out);
+    }
+
+    /// Somebody changes the view: this member tells what it holds and acknowledges nothing more.
+    pub(super) fn collect(&mut self, now: Time, from: Member, out: &mut Out) {
+        if !self.is_core() {
+            return;
+        }
+        self.fenced.get_or_insert(now);
+        let waiting = self.backlog.batch(usize::MAX, usize::MAX, None);
+        let waiting = waiting.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
+        let waiting = waiting.into_iter().filter_map(|id| Some((id, self.payload(id)?))).collect();
+        let flush = Flush {
+            first: self.first,
+            delivered: self.history.iter().cloned().collect(),
+            orders: self.orders.numbers(),
+            waiting,
+        };
+        self.tell(from.slot, What::Flush(flush), out);
+    }
+
+    pub(super) fn flushed(&mut self, now: Time, from: Member, flush: Flush, out: &mut Out) {
+        let majority = self.view.majority();
+        let in_core = self.view.core().contains(&from);
+        let Some(collecting) = self.collecting.as_mut().filter(|c| in_core && !c.submitted) else {
+            return;
+        };
+        collecting.flushes.insert(from, flush);
+        if collecting.flushes.len() < majority {
+            return;
+        }
+        collecting.submitted = true;
+        let (first, list) = cut(self.fast, collecting.flushes.values());
+        let mut bytes = BytesMut::new();
+        bytes.put_u64_le(first);
+        put_named(&mut bytes, &list);
+        bytes.blob(&collecting.with);
+        let change = Ask::Change(collecting.change.clone(), bytes.freeze());
+        self.with_log(now, Input::Request(change), out);
+    }
+
+    /// What the log tells.
+    pub(super) fn from_log(&mut self, now: Time, tell: Tell, out: &mut Out) {
+        match tell {
+            Tell::View { view, with, .. } => self.next_epoch(now, view, with, out),
+            Tell::Checkpoint { position } => {
+                let (log, done, seen) = (position, self.done(), self.backlog.seen());
+                self.begun = Some(Begun { log, position: self.position, done, seen });
+                out.push(Action::Deliver(Tell::Checkpoint { position: self.position }));
+            }
+            Tell::Install { view, state, .. } => {
+                if self.install(view, state, out).is_none() {
+                    out.push(Action::Log("a snapshot that cannot be read", [0; 3]));
+                }
+            }
+            Tell::Excluded { view } => {
+                self.gone = true;
+                out.push(Action::Log("excluded", [view, code(self.me), 0]));
+                out.push(Action::Deliver(Tell::Excluded { view }));
+                out.push(Action::CancelTimer(super::Timer::Tick));
+            }
+            // A change that found no room is wanted again with the next tick.
+            Tell::Busy(_) | Tell::Message { .. } => {}
+        }
+    }
+
+    /// The cut is delivered in the old epoch, then the new one begins.
+    fn next_epoch(&mut self, now: Time, view: View, with: Bytes, out: &mut Out) {
+        let mut take = Take::new(with);
+        let parts = take.u64().zip(take_named(&mut take));
+        let with = take.blob(MOST_PART).unwrap_or_default();
+        if let Some((first, list)) = parts {
+            self.fill(first, list, out);
+        }
+        self.backlog.retain(|origin| view.contains(origin));
+        self.view = view.clone();
+        self.begin_epoch();
+        let position = self.position;
+        self.position += 1;
+        out.push(Action::Log("view", [view.no(), view.digest(), position]));
+        out.push(Action::Deliver(Tell::View { position, view, with }));
+        self.own_bytes = 0;
+        for (id, payload) in self.own_waiting() {
+            self.own_bytes += payload.len();
+            self.tell_all(What::Data(id, payload), out);
+        }
+        self.change_if_wanted(now, out);
+    }
+
+    /// The state of the user at a checkpoint.
+    pub(super) fn state(&mut self, now: Time, position: u64, state: &Bytes, out: &mut Out) {
+        let Some(begun) = self.begun.take_if(|begun| begun.position == position) else { return };
+        let mut bytes = BytesMut::new();
+        bytes.put_u64_le(begun.position);
+        bytes.put_u64_le(begun.done);
+        bytes.put_u32_le(u32::try_from(begun.seen.len()).unwrap_or(u32::MAX));
+        for seen in &begun.seen {
+            seen.put(&mut bytes);
+        }
+        bytes.put_slice(state);
+        let ask = Ask::State(begun.log, bytes.freeze());
+        self.with_log(now, Input::Request(ask), out);
+    }
+
+    fn install(&mut self, view: View, state: Bytes, out: &mut Out) -> Option<()> {
+        let mut take = Take::new(state);
+        let (position, done) = (take.u64()?, take.u64()?);
+        let seen = take.list(24, Seen::take)?;
+        let state = take.rest();
+        self.view = view.clone();
+        self.backlog.install(&seen);
+        self.backlog.retain(|origin| view.contains(origin));
+        self.begin_epoch();
+        (self.first, self.position) = (done, position);
+        out.push(Action::Log("install", [position, view.no(), 0]));
+        out.push(Action::Deliver(Tell::Install { position, view, state }));
+        Some(())
+    }
+}
+
+/// What an epoch ends with: from the first message that somebody of a majority keeps, everything that
+/// was or may have been delivered, then what waits.
+fn cut<'a>(
+    fast: super::Fast,
+    flushes: impl Iterator<Item = &'a Flush> + Clone,
+) -> (u64, Vec<Named>) {
+    // The longest of the delivered sequences: of two one is a prefix of the other.
+    let end = |flush: &&Flush| flush.first + flush.delivered.len() as u64;
+    let Some(longest) = flushes.clone().max_by_key(end) else { return (0, Vec::new()) };
+    let mut first = longest.first;
+    let mut list = longest.delivered.clone();
+    for flush in flushes.clone().filter(|flush| flush.first < longest.first) {
+        // Somebody keeps earlier ones, which others may lack.
+        if flush.first < first {
+            let missing = usize::try_from(first - flush.first).unwrap_or(usize::MAX);
+            let earlier = flush.delivered.iter().take(missing).cloned();
+            list = earlier.chain(list).collect();
+            first = flush.first;
+        }
+    }
+    let delivered: std::collections::BTreeSet<Id> = list.iter().map(|(id, _)| *id).collect();
+    let mut payloads: BTreeMap<Id, &Bytes> = BTreeMap::new();
+    let mut numbers: BTreeMap<Id, u64> = BTreeMap::new();
+    for flush in flushes {
+        payloads.extend(flush.waiting.iter().map(|(id, payload)| (*id, payload)));
+        numbers.extend(flush.orders.iter().copied());
+    }
+    payloads.retain(|id, _| !delivered.contains(id));
+    let mut ordered: Vec<(u64, Id)> = numbers.into_iter().map(|(id, n)| (n, id)).collect();
+    ordered.sort_unstable();
+    let mut next = first + list.len() as u64;
+    for (number, id) in ordered {
+        if delivered.contains(&id) {
+            continue;
+        }
+        next += 1;
+        if fast == super::Fast::Sequencer && number != next {
+            // Behind a gap nothing is stable: it waits like the rest.
+            break;
+        }
+        // Whose message nobody of a majority has was not acknowledged by one.
+        let Some(payload) = payloads.remove(&id) else {
+            if fast == super::Fast::Sequencer {
+                break;
+            }
+            continue;
+        };
+        list.push((id, payload.clone()));
+    }
+    list.extend(payloads.into_iter().map(|(id, payload)| (id, payload.clone())));
+    (first, list)
+}

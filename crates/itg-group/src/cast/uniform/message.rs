@@ -1,0 +1,197 @@
+//! What the members of a uniform broadcast say to each other, and its bytes.
+//!
+//! | type | message | fields behind the sender and the epoch (u64) |
+//! |---|---|---|
+//! | 1430 | `Data` | name, message |
+//! | 1431 | `Order` | name, number: Sequencer's number, Skeen's final number |
+//! | 1432 | `Held` | number: all orders up to it are held, with their messages (Sequencer) |
+//! | 1433 | `Stable` | number: a majority holds all orders up to it (Sequencer) |
+//! | 1434 | `Stamp` | name, timestamp (Skeen) |
+//! | 1435 | `HeldOne` | name: its final number is held, with its message (Skeen) |
+//! | 1436 | `StableOne` | name: a majority holds its final number (Skeen) |
+//! | 1437 | `Collect` | – : the receiver is asked for what it holds |
+//! | 1438 | `Flush` | number of the first message kept, messages delivered from there, orders, messages that wait |
+//! | 1439 | `Progress` | messages delivered in the epoch |
+//! | 1440 | `Fill` | number of the first, messages |
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+use crate::cast::entry::{Id, MOST_PAYLOAD, Put as _, Take};
+use crate::cast::log;
+use crate::member::Member;
+
+/// A message with its name.
+pub type Named = (Id, Bytes);
+
+/// A message of a uniform broadcast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Say {
+    /// Of the log that decides views and cuts.
+    Log(log::Say),
+    /// Of an epoch: the number of the view.
+    Fast {
+        /// Who says it.
+        from: Member,
+        /// In which epoch.
+        epoch: u64,
+        /// What.
+        what: What,
+    },
+}
+
+/// What is said within an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A message.
+    Data(Id, Bytes),
+    /// Its number.
+    Order(Id, u64),
+    /// All orders up to here are held.
+    Held(u64),
+    /// A majority holds all orders up to here.
+    Stable(u64),
+    /// A timestamp for the collector.
+    Stamp(Id, u64),
+    /// The final number of this message is held.
+    HeldOne(Id),
+    /// A majority holds it.
+    StableOne(Id),
+    /// Tell me what you hold, and acknowledge nothing more.
+    Collect,
+    /// What a member holds.
+    Flush(Flush),
+    /// Messages delivered in this epoch.
+    Progress(u64),
+    /// Messages that everybody may deliver, from this number of the epoch on.
+    Fill(u64, Vec<Named>),
+}
+
+/// What a member holds of an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flush {
+    /// Messages delivered, from this number of the epoch on.
+    pub first: u64,
+    /// They.
+    pub delivered: Vec<Named>,
+    /// Numbers that are known of messages not delivered.
+    pub orders: Vec<(Id, u64)>,
+    /// Messages that wait.
+    pub waiting: Vec<Named>,
+}
+
+/// Type of the first kind of message, and of the last.
+pub(crate) const FIRST: u32 = 1430;
+pub(crate) const LAST: u32 = 1440;
+const LEAST_NAMED: usize = 24;
+
+/// Writes messages with their names.
+pub(crate) fn put_named(out: &mut BytesMut, list: &[Named]) {
+    out.put_u32_le(u32::try_from(list.len()).unwrap_or(u32::MAX));
+    for (id, payload) in list {
+        out.id(*id);
+        out.blob(payload);
+    }
+}
+
+/// Reads them.
+pub(crate) fn take_named(take: &mut Take) -> Option<Vec<Named>> {
+    take.list(LEAST_NAMED, |take| Some((take.id()?, take.blob(MOST_PAYLOAD)?)))
+}
+
+impl Say {
+    /// Type and bytes.
+    #[must_use]
+    pub fn encode(&self) -> (u32, Bytes) {
+        let (from, epoch, what) = match self {
+            Self::Log(say) => return say.encode(),
+            Self::Fast { from, epoch, what } => (from, epoch, what),
+        };
+        let mut out = BytesMut::with_capacity(64);
+        out.member(*from);
+        out.put_u64_le(*epoch);
+        let numbered = |out: &mut BytesMut, id: &Id, number: &u64| {
+            out.id(*id);
+            out.put_u64_le(*number);
+        };
+        let kind = match what {
+            What::Data(id, payload) => {
+                out.id(*id);
+                out.blob(payload);
+                0
+            }
+            What::Order(id, number) => {
+                numbered(&mut out, id, number);
+                1
+            }
+            What::Held(number) => {
+                out.put_u64_le(*number);
+                2
+            }
+            What::Stable(number) => {
+                out.put_u64_le(*number);
+                3
+            }
+            What::Stamp(id, ts) => {
+                numbered(&mut out, id, ts);
+                4
+            }
+            What::HeldOne(id) => {
+                out.id(*id);
+                5
+            }
+            What::StableOne(id) => {
+                out.id(*id);
+                6
+            }
+            What::Collect => 7,
+            What::Flush(flush) => {
+                out.put_u64_le(flush.first);
+                put_named(&mut out, &flush.delivered);
+                out.put_u32_le(u32::try_from(flush.orders.len()).unwrap_or(u32::MAX));
+                flush.orders.iter().for_each(|(id, number)| numbered(&mut out, id, number));
+                put_named(&mut out, &flush.waiting);
+                8
+            }
+            What::Progress(number) => {
+                out.put_u64_le(*number);
+                9
+            }
+            What::Fill(first, list) => {
+                out.put_u64_le(*first);
+                put_named(&mut out, list);
+                10
+            }
+        };
+        (FIRST + kind, out.freeze())
+    }
+
+    /// The message that these bytes of this type are.
+    #[must_use]
+    pub fn decode(ty: u32, body: &Bytes) -> Option<Self> {
+        if (log::FIRST..=log::LAST).contains(&ty) {
+            return log::Say::decode(ty, body).map(Self::Log);
+        }
+        let mut take = Take::new(body.clone());
+        let (from, epoch) = (take.member()?, take.u64()?);
+        let what = match ty.checked_sub(FIRST)? {
+            0 => What::Data(take.id()?, take.blob(MOST_PAYLOAD)?),
+            1 => What::Order(take.id()?, take.u64()?),
+            2 => What::Held(take.u64()?),
+            3 => What::Stable(take.u64()?),
+            4 => What::Stamp(take.id()?, take.u64()?),
+            5 => What::HeldOne(take.id()?),
+            6 => What::StableOne(take.id()?),
+            7 => What::Collect,
+            8 => What::Flush(Flush {
+                first: take.u64()?,
+                delivered: take_named(&mut take)?,
+                orders: take.list(28, |take| Some((take.id()?, take.u64()?)))?,
+                waiting: take_named(&mut take)?,
+            }),
+            9 => What::Progress(take.u64()?),
+            10 => What::Fill(take.u64()?, take_named(&mut take)?),
+            _ => return None,
+        };
+        take.end(Self::Fast { from, epoch, what })
+    }
+}

@@ -1,0 +1,391 @@
+//! Sequencer and Skeen made uniform and crash-tolerant: an order counts when a majority of the core
+//! holds it, and when somebody is suspected the group agrees on a cut and goes on in the next view.
+//!
+//! Within a view, which is an epoch, the algorithms run as in their failure-free forms; messages of
+//! other epochs are dropped. In isolation a message costs 4 (n − 1) with a sequencer, the price of
+//! consensus, and 5 (n − 1) in Skeen's algorithm.
+//!
+//! *Cut.* Who changes the view asks the core what it holds, waits for a majority, puts together what has
+//! been delivered, what may have been, and what waits, and submits it with the view change to the
+//! ordered log, which decides one cut for each epoch. Who has been asked acknowledges nothing more in
+//! that epoch (the fence): without it an order could become stable that the cut does not know. Every
+//! order ever delivered is in the cut because a majority held it. Messages whose number nobody knows
+//! come behind all others, in the order of their names.
+//!
+//! Assumes the links and crashes of the log, and a failure detector that tells of every crash; who is
+//! suspected wrongly is excluded and may come back as another incarnation. Source: section 4.8 of the
+//! design; the fence is that of view-synchronous flushing (Birman, Schiper, Stephenson, 1991).
+
+mod cut;
+mod message;
+mod order;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use itg_process::{Action, Dest, Input, Machine, Slot, Time};
+
+use self::cut::{Begun, Collecting};
+use self::order::Orders;
+use super::backlog::{Backlog, Fate};
+use super::entry::{Body, Entry, Id};
+use super::interface::{Ask, Tell, code};
+use super::log::{self, Log, Settings};
+use crate::member::{Member, View};
+
+pub(crate) use message::{FIRST, LAST};
+pub use message::{Flush, Named, Say, What};
+
+/// Own messages that wait: this many bytes, and no message is longer.
+const WINDOW_BYTES: usize = 128 << 10;
+/// Messages delivered that some member may lack: beyond these bytes nothing is cast.
+const HISTORY_BYTES: usize = 1 << 20;
+/// Messages that are said again at a time, and bytes that fill a gap at a time.
+const AGAIN: usize = 64;
+const FILL_BYTES: usize = 64 << 10;
+
+/// Which algorithm runs within a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fast {
+    /// The root of the view numbers the messages.
+    Sequencer,
+    /// The sender takes the greatest of all members' timestamps.
+    Skeen,
+}
+
+/// The timers of a uniform broadcast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Of the log.
+    Log(log::Timer),
+    /// Say again what may have been lost.
+    Tick,
+}
+
+type Out = Vec<Action<Uniform>>;
+
+/// A member of a uniform broadcast.
+#[derive(Debug)]
+pub struct Uniform {
+    fast: Fast,
+    me: Member,
+    settings: Settings,
+    log: Log,
+    view: View,
+    others: Arc<[Slot]>,
+    next_seq: u64,
+    backlog: Backlog,
+    own_bytes: usize,
+    /// Entries told, over all epochs.
+    position: u64,
+    /// Messages of this epoch that some member may lack, and the number of the first one.
+    history: VecDeque<Named>,
+    first: u64,
+    history_bytes: usize,
+    orders: Orders,
+    /// How far the members are in this epoch.
+    progress: BTreeMap<Slot, u64>,
+    fenced: Option<Time>,
+    collecting: Option<Collecting>,
+    suspected: BTreeSet<Member>,
+    begun: Option<Begun>,
+    gone: bool,
+    local: VecDeque<What>,
+}
+
+impl Uniform {
+    /// A member of this view from the beginning, or a process that will join.
+    #[must_use]
+    pub fn new(fast: Fast, me: Member, view: View, settings: Settings) -> Self {
+        let mut uniform = Self {
+            fast,
+            me,
+            settings,
+            log: Log::new(me, view.clone(), Settings { trace: false, ..settings }),
+            view,
+            others: Arc::from([]),
+            next_seq: 0,
+            backlog: Backlog::new(settings.window),
+            own_bytes: 0,
+            position: 0,
+            history: VecDeque::new(),
+            first: 0,
+            history_bytes: 0,
+            orders: Orders::default(),
+            progress: BTreeMap::new(),
+            fenced: None,
+            collecting: None,
+            suspected: BTreeSet::new(),
+            begun: None,
+            gone: false,
+            local: VecDeque::new(),
+        };
+        uniform.begin_epoch();
+        uniform
+    }
+
+    /// Messages delivered in this epoch.
+    fn done(&self) -> u64 {
+        self.first + self.history.len() as u64
+    }
+
+    fn leader(&self) -> Slot {
+        self.view.root().slot
+    }
+
+    fn is_core(&self) -> bool {
+        self.view.core().contains(&self.me)
+    }
+
+    fn begin_epoch(&mut self) {
+        let slots = self.view.slots().filter(|slot| *slot != self.me.slot);
+        self.others = slots.collect();
+        self.history.clear();
+        self.history_bytes = 0;
+        self.first = 0;
+        self.orders = Orders::default();
+        self.progress.clear();
+        self.fenced = None;
+        self.collecting = None;
+        self.suspected.retain(|member| self.view.contains(*member));
+    }
+
+    fn fast(&self, what: What) -> Say {
+        Say::Fast { from: self.me, epoch: self.view.no(), what }
+    }
+
+    fn tell(&mut self, to: Slot, what: What, out: &mut Out) {
+        if to == self.me.slot {
+            self.local.push_back(what);
+        } else {
+            out.push(Action::Send(Dest::One(to), self.fast(what)));
+        }
+    }
+
+    fn tell_others(&self, what: What, out: &mut Out) {
+        if !self.others.is_empty() {
+            out.push(Action::Send(Dest::Many(Arc::clone(&self.others)), self.fast(what)));
+        }
+    }
+
+    fn tell_all(&mut self, what: What, out: &mut Out) {
+        self.tell_others(what.clone(), out);
+        self.local.push_back(what);
+    }
+
+    fn cast(&mut self, payload: Bytes, now: Time, out: &mut Out) {
+        let id = Id { origin: self.me, seq: self.next_seq };
+        let bytes = self.own_bytes + payload.len();
+        let full = bytes > WINDOW_BYTES || self.history_bytes > HISTORY_BYTES;
+        if full || !self.backlog.has_room(id) || !self.view.contains(self.me) {
+            return out.push(Action::Deliver(Tell::Busy(payload)));
+        }
+        self.next_seq += 1;
+        self.own_bytes = bytes;
+        if self.settings.trace {
+            out.push(Action::Log("cast", [code(self.me), id.seq, 0]));
+        }
+        self.take_in(id, payload.clone(), now);
+        self.tell_all(What::Data(id, payload), out);
+    }
+
+    /// Lets a message wait to be ordered.
+    fn take_in(&mut self, id: Id, payload: Bytes, now: Time) {
+        let entry = Entry { id, lamport: 0, body: Body::Message(payload) };
+        self.backlog.put(entry, now);
+    }
+
+    fn payload(&self, id: Id) -> Option<Bytes> {
+        match &self.backlog.get(id)?.body {
+            Body::Message(payload) => Some(payload.clone()),
+            Body::Held(_) | Body::Change(..) => None,
+        }
+    }
+
+    /// The next message of the epoch.
+    fn deliver(&mut self, id: Id, payload: Bytes, out: &mut Out) {
+        self.orders.forget(id);
+        self.history_bytes += payload.len() + 64;
+        self.history.push_back((id, payload.clone()));
+        let Fate::Fresh(waiting) = self.backlog.deliver(id) else { return };
+        if id.origin == self.me && waiting.is_some() {
+            self.own_bytes = self.own_bytes.saturating_sub(payload.len());
+        }
+        let position = self.position;
+        self.position += 1;
+        if self.settings.trace {
+            out.push(Action::Log("deliver", [code(id.origin), id.seq, position]));
+        }
+        out.push(Action::Deliver(Tell::Message { position, id, payload }));
+    }
+
+    /// Messages of the epoch from this number on, which everybody may deliver.
+    fn fill(&mut self, first: u64, list: Vec<Named>, out: &mut Out) {
+        for (number, (id, payload)) in (first..).zip(list) {
+            if number == self.done() {
+                self.deliver(id, payload, out);
+            }
+        }
+    }
+
+    fn heard(&mut self, now: Time, from: Member, what: What, out: &mut Out) {
+        match what {
+            What::Data(id, payload) => {
+                if !self.view.contains(id.origin) || self.backlog.is_delivered(id) {
+                    return;
+                }
+                self.take_in(id, payload, now);
+                self.data(id, out);
+            }
+            What::Order(id, number) => self.order(id, number, out),
+            What::Held(number) => self.held(from, number, out),
+            What::Stable(number) => self.orders.stable = self.orders.stable.max(number),
+            What::Stamp(id, ts) => self.stamp(from, id, ts, out),
+            What::HeldOne(id) => self.held_one(from, id, out),
+            What::StableOne(id) => self.orders.stable_one(id),
+            What::Collect => self.collect(now, from, out),
+            What::Flush(flush) => self.flushed(now, from, flush, out),
+            What::Progress(number) => {
+                let known = self.progress.entry(from.slot).or_insert(0);
+                *known = (*known).max(number);
+            }
+            What::Fill(first, list) => self.fill(first, list, out),
+        }
+        self.deliver_what_is_ready(out);
+    }
+
+    /// Says again what may have been lost, and who is how far.
+    fn tick(&mut self, now: Time, out: &mut Out) {
+        out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
+        if !self.view.contains(self.me) || self.gone {
+            return;
+        }
+        let done = self.done();
+        self.tell_others(What::Progress(done), out);
+        self.progress.insert(self.me.slot, done);
+        let of = |slot: Slot| self.progress.get(&slot).copied().unwrap_or(0);
+        let least = self.view.slots().map(of).min().unwrap_or(0);
+        while self.first < least {
+            self.first += 1;
+            if let Some((_, payload)) = self.history.pop_front() {
+                self.history_bytes -= payload.len() + 64;
+            }
+        }
+        let late = |since: Time| now.since(since) >= self.settings.rotate;
+        if self.backlog.oldest(Some(self.me)).is_some_and(late) {
+            for (id, payload) in self.own_waiting() {
+                self.tell_all(What::Data(id, payload), out);
+            }
+        }
+        self.say_again(out);
+        self.fill_gaps(out);
+        self.change_if_wanted(now, out);
+    }
+
+    fn own_waiting(&self) -> Vec<Named> {
+        let own = self.backlog.batch(AGAIN, FILL_BYTES, Some(self.me));
+        own.into_iter().filter_map(|entry| Some((entry.id, self.payload(entry.id)?))).collect()
+    }
+
+    /// The leader fills the gaps of the others, and the next in succession those of the leader.
+    fn fill_gaps(&mut self, out: &mut Out) {
+        let (done, leader) = (self.done(), self.leader());
+        let leads = leader == self.me.slot;
+        let next = self.view.succession().find(|member| member.slot != leader);
+        if !leads && next != Some(self.me) {
+            return;
+        }
+        let behind: Vec<(Slot, u64)> = self
+            .others
+            .iter()
+            .filter(|slot| leads || **slot == leader)
+            .map(|slot| (*slot, self.progress.get(slot).copied().unwrap_or(0)))
+            .filter(|(_, number)| *number < done && *number >= self.first)
+            .collect();
+        for (slot, number) in behind {
+            let skip = usize::try_from(number - self.first).unwrap_or(usize::MAX);
+            let mut bytes = 0;
+            let fits = |named: &&Named| {
+                bytes += named.1.len();
+                bytes <= FILL_BYTES || bytes == named.1.len()
+            };
+            let list = self.history.iter().skip(skip).take(AGAIN).take_while(fits).cloned();
+            let what = What::Fill(number, list.collect());
+            self.tell(slot, what, out);
+        }
+    }
+
+    /// Hands something to the log, and takes what it says.
+    fn with_log(&mut self, now: Time, input: Input<Log>, out: &mut Out) {
+        let mut inner = Vec::new();
+        self.log.handle(now, input, &mut inner);
+        for action in inner {
+            match action {
+                Action::Send(dst, say) => out.push(Action::Send(dst, Say::Log(say))),
+                Action::Deliver(tell) => self.from_log(now, tell, out),
+                Action::SetTimer(timer, at) => out.push(Action::SetTimer(Timer::Log(timer), at)),
+                Action::CancelTimer(timer) => out.push(Action::CancelTimer(Timer::Log(timer))),
+                Action::Sometimes(name) => out.push(Action::Sometimes(name)),
+                // What the log says of itself is not what this broadcast does.
+                Action::Log(..) => {}
+            }
+        }
+    }
+
+    fn request(&mut self, now: Time, ask: Ask, out: &mut Out) {
+        match ask {
+            Ask::Cast(payload) => self.cast(payload, now, out),
+            Ask::Change(change, with) => {
+                if change.base == self.view.no() && self.collecting.is_none() {
+                    self.start_collecting(now, change, with, out);
+                }
+            }
+            Ask::Suspect(slot) => {
+                if let Some(member) = self.view.at(slot).filter(|member| *member != self.me) {
+                    self.suspected.insert(member);
+                    self.with_log(now, Input::Request(Ask::Suspect(slot)), out);
+                    self.change_if_wanted(now, out);
+                }
+            }
+            Ask::Trust(slot) => {
+                self.suspected.retain(|member| member.slot != slot);
+                self.with_log(now, Input::Request(Ask::Trust(slot)), out);
+            }
+            Ask::Join(slot) => self.with_log(now, Input::Request(Ask::Join(slot)), out),
+            Ask::State(position, state) => self.state(now, position, &state, out),
+        }
+    }
+}
+
+impl Machine for Uniform {
+    type Request = Ask;
+    type Delivery = Tell;
+    type Message = Say;
+    type Timer = Timer;
+
+    fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
+        if self.gone {
+            return;
+        }
+        match input {
+            Input::Start => {
+                self.with_log(now, Input::Start, out);
+                out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
+            }
+            Input::Request(ask) => self.request(now, ask, out),
+            Input::Message(src, Say::Log(say)) => self.with_log(now, Input::Message(src, say), out),
+            Input::Message(_, Say::Fast { from, epoch, what }) => {
+                let fits = epoch == self.view.no() && self.view.contains(from);
+                if fits && self.view.contains(self.me) {
+                    self.heard(now, from, what, out);
+                }
+            }
+            Input::Timer(Timer::Log(timer)) => self.with_log(now, Input::Timer(timer), out),
+            Input::Timer(Timer::Tick) => self.tick(now, out),
+        }
+        while let Some(what) = self.local.pop_front() {
+            self.heard(now, self.me, what, out);
+        }
+    }
+}

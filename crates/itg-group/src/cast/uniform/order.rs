@@ -1,0 +1,235 @@
+//! Numbers of messages within an epoch: given, held, stable, delivered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use itg_process::{Action, Slot};
+
+use super::{AGAIN, Fast, Out, Uniform, What};
+use crate::cast::entry::Id;
+use crate::cast::mutant::Mutant;
+use crate::member::Member;
+
+/// What is known of the order of an epoch.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    /// Known numbers of messages that are not delivered, both ways.
+    numbers: BTreeMap<Id, u64>,
+    order: BTreeSet<(u64, Id)>,
+    /// Sequencer: the last number given; all orders up to here are held; who holds how many.
+    last: u64,
+    held: u64,
+    holders: BTreeMap<Member, u64>,
+    /// A majority of the core holds all orders up to here.
+    pub(super) stable: u64,
+    /// Skeen: the clock; own timestamps of messages without a number; stamps collected; who holds a
+    /// number; numbers that a majority holds.
+    clock: u64,
+    pending: BTreeMap<Id, u64>,
+    stamps: BTreeMap<Id, BTreeMap<Member, u64>>,
+    holding: BTreeMap<Id, BTreeSet<Member>>,
+    stable_ones: BTreeSet<Id>,
+}
+
+impl Orders {
+    pub(super) fn forget(&mut self, id: Id) {
+        if let Some(number) = self.numbers.remove(&id) {
+            self.order.remove(&(number, id));
+        }
+        self.pending.remove(&id);
+        self.stamps.remove(&id);
+        self.holding.remove(&id);
+        self.stable_ones.remove(&id);
+    }
+
+    pub(super) fn stable_one(&mut self, id: Id) {
+        if self.numbers.contains_key(&id) {
+            self.stable_ones.insert(id);
+        }
+    }
+
+    /// The numbers that are known.
+    pub(super) fn numbers(&self) -> Vec<(Id, u64)> {
+        self.numbers.iter().map(|(id, number)| (*id, *number)).collect()
+    }
+}
+
+impl Uniform {
+    /// A message has come, perhaps again.
+    pub(super) fn data(&mut self, id: Id, out: &mut Out) {
+        match self.fast {
+            Fast::Sequencer => {
+                if self.leader() == self.me.slot && !self.orders.numbers.contains_key(&id) {
+                    self.orders.last += 1;
+                    let number = self.orders.last;
+                    self.tell_all(What::Order(id, number), out);
+                    self.orders.numbers.insert(id, number);
+                    self.orders.order.insert((number, id));
+                }
+                self.hold(out);
+            }
+            Fast::Skeen => {
+                if self.orders.numbers.contains_key(&id) {
+                    return self.hold_one(id, out);
+                }
+                let orders = &mut self.orders;
+                let fresh = orders.clock + 1;
+                let ts = *orders.pending.entry(id).or_insert(fresh);
+                orders.clock = orders.clock.max(ts);
+                self.tell(id.origin.slot, What::Stamp(id, ts), out);
+            }
+        }
+    }
+
+    /// A number has come, perhaps again.
+    pub(super) fn order(&mut self, id: Id, number: u64, out: &mut Out) {
+        if self.backlog.is_delivered(id) || !self.view.contains(id.origin) {
+            return;
+        }
+        self.orders.pending.remove(&id);
+        self.orders.numbers.insert(id, number);
+        self.orders.order.insert((number, id));
+        match self.fast {
+            Fast::Sequencer => self.hold(out),
+            Fast::Skeen => {
+                if !self.settings.planted.is(Mutant::NoMaxRule) {
+                    self.orders.clock = self.orders.clock.max(number);
+                }
+                self.hold_one(id, out);
+            }
+        }
+    }
+
+    fn fence(&self) -> bool {
+        self.fenced.is_some() && !self.settings.planted.is(Mutant::NoFence)
+    }
+
+    /// Sequencer: acknowledges all orders that are held without a gap, with their messages.
+    fn hold(&mut self, out: &mut Out) {
+        let before = self.orders.held;
+        self.orders.held = before.max(self.done());
+        loop {
+            let next = self.orders.held + 1;
+            let found = self.orders.order.range((next, Id::FIRST)..).next().copied();
+            match found {
+                Some((number, id)) if number == next && self.backlog.get(id).is_some() => {
+                    self.orders.held = next;
+                }
+                _ => break,
+            }
+        }
+        if self.orders.held > before && self.is_core() && !self.fence() {
+            let (leader, held) = (self.leader(), self.orders.held);
+            self.tell(leader, What::Held(held), out);
+        }
+    }
+
+    /// Skeen: acknowledges a final number whose message is here.
+    fn hold_one(&mut self, id: Id, out: &mut Out) {
+        if self.is_core() && !self.fence() && self.backlog.get(id).is_some() {
+            self.tell(id.origin.slot, What::HeldOne(id), out);
+        }
+    }
+
+    /// Sequencer: a member holds all orders up to a number.
+    pub(super) fn held(&mut self, from: Member, number: u64, out: &mut Out) {
+        if self.leader() != self.me.slot || !self.view.core().contains(&from) {
+            return;
+        }
+        let known = self.orders.holders.entry(from).or_insert(0);
+        *known = (*known).max(number);
+        let mut held: Vec<u64> = self.orders.holders.values().copied().collect();
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        if let Some(&stable) = held.get(self.view.majority() - 1)
+            && stable > self.orders.stable
+        {
+            self.tell_all(What::Stable(stable), out);
+            self.orders.stable = stable;
+        }
+    }
+
+    /// Skeen: a timestamp at the collector.
+    pub(super) fn stamp(&mut self, from: Member, id: Id, ts: u64, out: &mut Out) {
+        if id.origin != self.me || self.backlog.get(id).is_none() {
+            return;
+        }
+        if let Some(&number) = self.orders.numbers.get(&id) {
+            return self.tell(from.slot, What::Order(id, number), out);
+        }
+        let stamps = self.orders.stamps.entry(id).or_default();
+        stamps.insert(from, ts);
+        if stamps.len() == self.view.len() as usize {
+            let number = stamps.values().copied().max().unwrap_or(0);
+            self.orders.stamps.remove(&id);
+            self.tell_all(What::Order(id, number), out);
+        }
+    }
+
+    /// Skeen: a member holds a final number.
+    pub(super) fn held_one(&mut self, from: Member, id: Id, out: &mut Out) {
+        let known = self.orders.numbers.contains_key(&id);
+        if id.origin != self.me || !known || !self.view.core().contains(&from) {
+            return;
+        }
+        let holding = self.orders.holding.entry(id).or_default();
+        holding.insert(from);
+        if holding.len() >= self.view.majority() && !self.orders.stable_ones.contains(&id) {
+            self.orders.stable_ones.insert(id);
+            self.tell_others(What::StableOne(id), out);
+        }
+    }
+
+    pub(super) fn deliver_what_is_ready(&mut self, out: &mut Out) {
+        let early = self.settings.planted.is(Mutant::BeforeStable);
+        while let Some(&(number, id)) = self.orders.order.first() {
+            let ready = match self.fast {
+                Fast::Sequencer => {
+                    number == self.done() + 1 && (number <= self.orders.stable || early)
+                }
+                Fast::Skeen => {
+                    let before = |(other, ts): (&Id, &u64)| (*ts, *other) < (number, id);
+                    let stable = self.orders.stable_ones.contains(&id) || early;
+                    stable && !self.orders.pending.iter().any(before)
+                }
+            };
+            let Some(payload) = self.payload(id).filter(|_| ready) else { return };
+            self.deliver(id, payload, out);
+        }
+    }
+
+    /// What may have been lost within the epoch.
+    pub(super) fn say_again(&mut self, out: &mut Out) {
+        match self.fast {
+            Fast::Sequencer => {
+                if self.leader() == self.me.slot {
+                    let open: Vec<_> = self.orders.order.iter().take(AGAIN).copied().collect();
+                    for (number, id) in open {
+                        self.tell_others(What::Order(id, number), out);
+                        if let Some(payload) = self.payload(id) {
+                            self.tell_others(What::Data(id, payload), out);
+                        }
+                    }
+                } else if self.orders.held > self.done() && self.is_core() && !self.fence() {
+                    let (leader, held): (Slot, u64) = (self.leader(), self.orders.held);
+                    self.tell(leader, What::Held(held), out);
+                }
+                if self.leader() == self.me.slot && self.orders.stable > 0 {
+                    self.tell_others(What::Stable(self.orders.stable), out);
+                }
+            }
+            Fast::Skeen => {
+                let own = |(id, _): &(&Id, &u64)| id.origin == self.me;
+                let open = self.orders.numbers.iter().filter(own).take(AGAIN);
+                let open: Vec<_> = open.map(|(id, number)| (*id, *number)).collect();
+                for (id, number) in open {
+                    self.tell_others(What::Order(id, number), out);
+                    if self.orders.stable_ones.contains(&id) {
+                        self.tell_others(What::StableOne(id), out);
+                    }
+                }
+            }
+        }
+        if self.orders.order.len() > AGAIN {
+            out.push(Action::Sometimes("many orders are open"));
+        }
+    }
+}
