@@ -111,7 +111,7 @@ impl Uniform {
     }
 
     /// What the log tells.
-    pub(super) fn from_log(&mut self, now: Time, tell: Tell, out: &mut Out) {
+    pub(super) fn told_by_log(&mut self, now: Time, tell: Tell, out: &mut Out) {
         match tell {
             Tell::View { view, with, .. } => self.next_epoch(now, view, with, out),
             Tell::Checkpoint { position } => {

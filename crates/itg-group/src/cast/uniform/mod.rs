@@ -323,7 +323,7 @@ impl Uniform {
         for action in inner {
             match action {
                 Action::Send(dst, say) => out.push(Action::Send(dst, Say::Log(say))),
-                Action::Deliver(tell) => self.from_log(now, tell, out),
+                Action::Deliver(tell) => self.told_by_log(now, tell, out),
                 Action::SetTimer(timer, at) => out.push(Action::SetTimer(Timer::Log(timer), at)),
                 Action::CancelTimer(timer) => out.push(Action::CancelTimer(Timer::Log(timer))),
                 Action::Sometimes(name) => out.push(Action::Sometimes(name)),
