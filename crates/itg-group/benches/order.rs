@@ -74,7 +74,7 @@ impl Group {
             }
             for at in 0..n {
                 // Collects what everybody has.
-                if cast % (64 * burst) == 0 {
+                if cast.is_multiple_of(64 * burst) {
                     self.input(at, Input::Timer(itg_group::cast::log::Timer::Status));
                 }
             }

@@ -4,6 +4,7 @@
 //! one crash, suspicions of anybody by anybody. Timers do not fire: what they would do is suspect and
 //! say again. Messages to the dead are dropped, and states that have been seen are not entered again.
 
+#![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 #![allow(clippy::disallowed_types, reason = "states that were seen: looked up, never iterated")]
 
 use std::collections::HashSet;

@@ -24,7 +24,7 @@ const SAFETY: u64 = 2 * SECOND;
 const LIVENESS: u64 = 90 * SECOND;
 
 /// Seeds of the smoke sweep.
-const SMOKE: u64 = 100;
+const SMOKE: u64 = 60;
 /// Situations that a sweep must have seen.
 const SOMETIMES: [&str; 6] = [
     "snapshot used",
@@ -232,7 +232,7 @@ fn main() -> ExitCode {
         one(seed, algorithm.unwrap_or(ALGORITHMS[0]), mutant, has("--tail"))
     } else if let Some(seeds) = number("--seeds") {
         let from = number("--from").unwrap_or(0);
-        let algorithms = algorithm.map_or(ALGORITHMS.to_vec(), |one| vec![one]);
+        let algorithms = algorithm.map_or_else(|| ALGORITHMS.to_vec(), |one| vec![one]);
         let swept: Vec<bool> = algorithms.into_iter().map(|one| sweep(from, seeds, one)).collect();
         swept.into_iter().all(|well| well)
     } else if has("--mutants") {
@@ -242,7 +242,7 @@ fn main() -> ExitCode {
         let found: Vec<bool> = hunted.map(|(mutant, home)| hunt(mutant, home, most)).collect();
         found.into_iter().all(|found| found)
     } else {
-        let swept = [(ALGORITHMS[0], SMOKE), (ALGORITHMS[1], 30), (ALGORITHMS[2], 30)];
+        let swept = [(ALGORITHMS[0], SMOKE), (ALGORITHMS[1], 15)];
         let swept = swept.map(|(algorithm, seeds)| sweep(0, seeds, algorithm));
         let found = SURE.map(|(mutant, most)| hunt(mutant, home(mutant).unwrap_or("log"), most));
         swept.into_iter().chain(found).all(|well| well)

@@ -247,6 +247,10 @@ impl Log {
     pub(super) fn tell_status(&mut self, now: Time, out: &mut Out<Self>) {
         out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
         self.keep.asked_for = None;
+        if self.settings.trace {
+            let kept = [self.keep.len() as u64, self.backlog.waiting() as u64, self.k];
+            out.push(Action::Log("kept", kept));
+        }
         let tree = self.view.tree();
         let mut children = tree.children(self.me.slot);
         let parent = tree.parent(self.me.slot);

@@ -86,6 +86,8 @@ pub struct Uniform {
     orders: Orders,
     /// How far the members are in this epoch.
     progress: BTreeMap<Slot, u64>,
+    /// The same at the last tick.
+    before: BTreeMap<Slot, u64>,
     fenced: Option<Time>,
     collecting: Option<Collecting>,
     suspected: BTreeSet<Member>,
@@ -114,6 +116,7 @@ impl Uniform {
             history_bytes: 0,
             orders: Orders::default(),
             progress: BTreeMap::new(),
+            before: BTreeMap::new(),
             fenced: None,
             collecting: None,
             suspected: BTreeSet::new(),
@@ -146,6 +149,7 @@ impl Uniform {
         self.first = 0;
         self.orders = Orders::default();
         self.progress.clear();
+        self.before.clear();
         self.fenced = None;
         self.collecting = None;
         self.suspected.retain(|member| self.view.contains(*member));
@@ -288,21 +292,15 @@ impl Uniform {
         own.into_iter().filter_map(|entry| Some((entry.id, self.payload(entry.id)?))).collect()
     }
 
-    /// The leader fills the gaps of the others, and the next in succession those of the leader.
+    /// Sends what they miss to those who are behind and have not moved since the last time.
     fn fill_gaps(&mut self, out: &mut Out) {
-        let (done, leader) = (self.done(), self.leader());
-        let leads = leader == self.me.slot;
-        let next = self.view.succession().find(|member| member.slot != leader);
-        if !leads && next != Some(self.me) {
-            return;
-        }
-        let behind: Vec<(Slot, u64)> = self
-            .others
-            .iter()
-            .filter(|slot| leads || **slot == leader)
-            .map(|slot| (*slot, self.progress.get(slot).copied().unwrap_or(0)))
-            .filter(|(_, number)| *number < done && *number >= self.first)
-            .collect();
+        let done = self.done();
+        let stalled = |(slot, number): (&Slot, &u64)| {
+            let same = self.before.get(slot) == Some(number);
+            (same && *number < done && *number >= self.first).then_some((*slot, *number))
+        };
+        let behind: Vec<(Slot, u64)> = self.progress.iter().filter_map(stalled).collect();
+        self.before.clone_from(&self.progress);
         for (slot, number) in behind {
             let skip = usize::try_from(number - self.first).unwrap_or(usize::MAX);
             let mut bytes = 0;
