@@ -10,6 +10,7 @@ mod logging;
 mod machine;
 mod plot;
 mod programs;
+mod runtime;
 mod table;
 mod trials;
 
@@ -41,6 +42,12 @@ enum Command {
     /// What logging costs: CPU time a packet with and without logs, records a second into a block,
     /// into a file and through a log server
     LogCost(log_cost::LogCostArgs),
+    /// What the runtime of layers costs: transactions and bytes a second beside plain sockets (Neko's
+    /// Table 1), events a second and acceleration of the simulator
+    Runtime(runtime::RuntimeArgs),
+    /// One side of a trial of `runtime`
+    #[command(hide = true)]
+    RuntimePeer(runtime::PeerArgs),
 }
 
 fn main() -> ExitCode {
@@ -49,10 +56,16 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
+    if let Command::RuntimePeer(args) = &cli.command {
+        runtime::peer(args)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     print(machine::describe());
     match cli.command {
         Command::Logging(args) => logging::run(&args)?,
         Command::LogCost(args) => log_cost::run(&args)?,
+        Command::Runtime(args) => runtime::run(&args)?,
+        Command::RuntimePeer(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

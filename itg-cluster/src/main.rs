@@ -2,7 +2,9 @@
 //!
 //! Data goes to stdout, words to stderr.
 
+mod diff;
 mod plan;
+mod process;
 mod run;
 mod sim;
 mod simulate;
@@ -34,6 +36,11 @@ enum Command {
     Run(run::RunArgs),
     /// Run processes made of layers on simulated networks, in virtual time
     Simulate(simulate::SimulateArgs),
+    /// Compare two runs of an experiment, such as a real one and its simulation: what was planned for each
+    /// packet, and what was measured
+    Diff(diff::DiffArgs),
+    /// Run processes made of layers on real networks, one on each host
+    Process(process::ProcessArgs),
     /// Show what an experiment file will send and log, and which wishes cannot be met
     Plan(plan::PlanArgs),
 }
@@ -44,6 +51,8 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args, cli.words),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Process(args) => process::run(&args, cli.words),
         Command::Plan(args) => plan::run(&args),
     };
     itg_cli::finish("itg-cluster", done)

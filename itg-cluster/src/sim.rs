@@ -53,11 +53,20 @@ impl<'a> Simulation<'a> {
         });
         let ends: Vec<_> = ends.collect();
         let Some(table) = &loaded.experiment.network else { return Err(refuse(NO_NETWORK)) };
+        // The log server may have a host of its own.
+        if let Some(server) = table.get("log_server").and_then(|name| name.as_str()) {
+            number(server);
+        }
         let place = loaded.experiment.places.key("network");
         let place = place.map(|at| TextPlace { line: at.line, column: at.column });
         let mut params = Params::of_table(table, "[network]", &loaded.origin, place);
         let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-        let network = Network::read(&mut params, loaded.plan.seed, count).map_err(refuse)?;
+        let number = |name: &str| {
+            let at = hosts.iter().position(|host| host == name);
+            at.and_then(|at| u32::try_from(at).ok())
+        };
+        let network =
+            Network::read(&mut params, loaded.plan.seed, count, number).map_err(refuse)?;
         let tcp = loaded.plan.flows.iter().any(|planned| planned.flow.spec().proto == Proto::Tcp);
         let model = network.describe(tcp);
         Ok(Self { loaded, network, hosts, ends, model })
@@ -112,9 +121,16 @@ fn account(summary: &Summary, elapsed_s: f64) -> String {
     let seconds = summary.virtual_ns as f64 / 1e9;
     let elapsed = elapsed_s.max(1e-6);
     let dropped: u64 = summary.dropped.values().sum();
+    let logs = match summary.logs.blocks {
+        0 => String::new(),
+        blocks => format!(
+            "; {} of {blocks} log blocks stored, {} bytes waited at most",
+            summary.logs.stored, summary.logs.waiting_most
+        ),
+    };
     format!(
         "simulated {seconds:.1} s in {elapsed:.2} s ({:.0} x real time), {} events ({:.2} M/s); {} \
-         packets sent, {} received, {dropped} dropped by the network, {} segments sent again; hash {:016x}",
+         packets sent, {} received, {dropped} dropped by the network, {} segments sent again{logs}; hash {:016x}",
         seconds / elapsed,
         summary.events,
         summary.events as f64 / elapsed / 1e6,

@@ -23,6 +23,9 @@ pub(crate) struct SimulateArgs {
     /// Seed of all random streams [default: the file's, or drawn and printed]
     #[arg(long, value_name = "N")]
     seed: Option<Seed>,
+    /// Kind of all networks instead of those of the file, with its default parameters
+    #[arg(long, value_name = "KIND")]
+    network: Option<String>,
     /// End of the run in virtual time, such as 60s
     #[arg(long, value_name = "T", default_value = "60s")]
     until: Time,
@@ -42,7 +45,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let origin = args.file.display().to_string();
     let text = fs::read_to_string(&args.file)
         .map_err(|error| refuse(format!("cannot read configuration `{origin}`: {error}")))?;
-    let config = Config::parse(&text, &origin).map_err(refuse)?;
+    let mut config = Config::parse(&text, &origin).map_err(refuse)?;
+    if let Some(kind) = &args.network {
+        config.set_networks(kind);
+    }
     let seed = args.seed.map(|seed| seed.0).or(config.seed).unwrap_or_else(itg_cli::draw_seed);
     let registry = farm::layers(Registry::new());
     let mut world = World::new(&config, &registry, seed).map_err(refuse)?;
@@ -54,9 +60,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
         say(format_args!("network {}: {model}", network.name));
     }
     let faults = if args.faults { " --faults" } else { "" };
+    let network =
+        args.network.as_ref().map_or_else(String::new, |kind| format!(" --network {kind}"));
     let until = args.until.0;
     let replay = format!(
-        "itg-cluster simulate {origin} --seed {seed} --until {}{faults}",
+        "itg-cluster simulate {origin} --seed {seed} --until {}{network}{faults}",
         format_duration_ns(until)
     );
     say(format_args!("replay: {replay}"));

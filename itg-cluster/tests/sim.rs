@@ -75,3 +75,59 @@ fn processes_are_simulated_and_replayed() {
     let (code, _, err) = run(&["simulate", "/does/not/exist.toml"]);
     assert!(code == Some(2) && err.contains("/does/not/exist.toml"), "{err}");
 }
+
+#[test]
+fn n_1_one_file_runs_on_real_networks_and_simulated_ones() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("farm.toml");
+    let text = fs::read_to_string(profile("farm.toml")).expect("a profile");
+    fs::write(&file, text.replace("tasks = 1000", "tasks = 100")).expect("written");
+    let file = file.display().to_string();
+    let complete = |words: &[&str]| {
+        let (code, text, err) = run(words);
+        assert_eq!(code, Some(0), "{words:?}: {err}");
+        let line = text.lines().find_map(|line| line.split_once(" farm complete "));
+        line.unwrap_or_else(|| panic!("{words:?}: {text}")).1.to_owned()
+    };
+    let simulated = complete(&["simulate", &file, "--events"]);
+    assert_eq!(complete(&["simulate", &file, "--network", "steps", "--events"]), simulated);
+    for network in ["tcp", "unix", "udp"] {
+        let real = complete(&["process", &file, "--local", "--network", network, "--events"]);
+        assert_eq!(real, simulated, "{network}");
+    }
+    let (code, _, err) = run(&["process", &file, "--local"]);
+    assert!(code == Some(2) && err.contains("`random` is no kind of real network"), "{err}");
+    let (code, _, err) = run(&["process", "--join", "127.0.0.1:1", "--patience", "1s"]);
+    assert!(code == Some(3) && err.contains("master 127.0.0.1:1"), "{err}");
+}
+
+#[test]
+fn a_run_and_its_simulation_plan_the_same_packets() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let file = path("x.toml");
+    let text = "schema = 1\nname = \"x\"\nseed = 9\nduration = \"700ms\"\n[[flow]]\nidt = \
+                \"exp(2ms)\"\nsize = \"uniform(100,900)\"\n[[flow]]\nproto = \"tcp\"\nidt = \"5ms\"\nsize = \
+                \"1KB\"\n[[flow]]\nidt = \"pareto(1.5,1ms)\"\nsize = \"200\"\nstart = \"100ms\"\n[network]\nkind = \
+                \"switch\"\n";
+    fs::write(&file, text).expect("written");
+    for (world, out) in [("--local", "real"), ("--sim", "sim")] {
+        let (code, _, err) = run(&["run", &file, world, "--out", &path(out)]);
+        assert_eq!(code, Some(0), "{err}");
+    }
+    let (code, text, err) = run(&["diff", &path("real"), &path("sim")]);
+    assert_eq!(code, Some(0), "{text}{err}");
+    let same = text.strip_prefix("planned schedules are identical: ").expect(&text);
+    let same: u64 = same.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!(same > 400, "{text}");
+    let (_, json, _) = run(&["diff", &path("real"), &path("sim"), "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["planned"]["same_packets"], same);
+    // Another seed plans other packets.
+    let (code, _, err) = run(&["run", &file, "--sim", "--seed", "10", "--out", &path("other")]);
+    assert_eq!(code, Some(0), "{err}");
+    let (code, text, _) = run(&["diff", &path("real"), &path("other")]);
+    assert!(code == Some(1) && text.starts_with("planned schedules differ: flow "), "{text}");
+    let (code, _, err) = run(&["diff", &path("real"), &path("nowhere")]);
+    assert!(code == Some(2) && err.contains("expected the directory of a run"), "{err}");
+}

@@ -6,7 +6,7 @@ use itg_core::law::Law;
 use itg_core::seed::RunSeed;
 use itg_process::{MS, Params, SECOND};
 use itg_record::{Item, Kind, LogReader, Note, Record};
-use itg_sim::flows::{Network, RunInfo, SimFlow, Summary, simulate};
+use itg_sim::flows::{LogTransfer, Network, RunInfo, SimFlow, Summary, simulate};
 
 fn flow(id: u32, set: impl FnOnce(&mut FlowSpec)) -> Flow {
     let mut spec = FlowSpec::new(id);
@@ -19,7 +19,8 @@ fn flow(id: u32, set: impl FnOnce(&mut FlowSpec)) -> Flow {
 fn run(flows: &[Flow], network: &str) -> (Summary, Vec<u8>, Vec<u8>) {
     let table: toml::Table = network.parse().expect("TOML");
     let mut params = Params::of_table(&table, "[network]", "", None);
-    let network = Network::read(&mut params, RunSeed(42), 2).expect("a network");
+    let network = Network::read(&mut params, RunSeed(42), 3, |name| (name == "logs").then_some(2))
+        .expect("a network");
     let flows: Vec<_> = (0..)
         .zip(flows)
         .map(|(k, flow)| {
@@ -29,7 +30,7 @@ fn run(flows: &[Flow], network: &str) -> (Summary, Vec<u8>, Vec<u8>) {
         .collect();
     let (mut sender, mut receiver) = (Vec::new(), Vec::new());
     let info = RunInfo { program: "test".to_owned(), ..RunInfo::default() };
-    let summary = simulate(&flows, 2, network, RunSeed(42), &info, &mut sender, &mut receiver)
+    let summary = simulate(&flows, 3, network, RunSeed(42), &info, &mut sender, &mut receiver)
         .expect("a vector takes everything");
     (summary, sender, receiver)
 }
@@ -196,4 +197,41 @@ fn the_decoder_reads_simulated_logs() {
     for flow in report.flows.iter().filter(|flow| flow.side == "receiver") {
         assert_eq!(flow.metrics.packets, 2000, "flow {}", flow.flow);
     }
+}
+
+#[test]
+fn logs_travel_to_a_log_server_when_asked_for() {
+    // 4000 records on either side, 40 bytes each: 160 kB and headers beside 3.2 Mbit/s of traffic.
+    let flows = [flow(1, |spec| {
+        spec.idt = Law::parse("500us", itg_core::law::Unit::Time).expect("a law");
+        spec.size = Law::parse("200", itg_core::law::Unit::Size).expect("a law");
+    })];
+    let network = "kind = \"ethernet\"\nrate = \"10Mbps\"";
+    let (without, sender, _) = run(&flows, network);
+    assert_eq!(without.logs, LogTransfer::default());
+    let (with, logged, _) = run(&flows, &format!("{network}\nlog_server = \"logs\""));
+    let [records, _] = [sender, logged].map(|log| {
+        let records = read(&log).0;
+        assert_eq!(records.len(), 4000, "the schedule is the same");
+        records
+    });
+    let bytes = 2 * records.len() as u64 * 40;
+    let LogTransfer { blocks, stored, bytes: moved, waiting_most } = with.logs;
+    assert_eq!((blocks, stored), (8, 8), "three full blocks and the rest, from either side");
+    assert_eq!(moved, bytes + blocks * 96);
+    assert!(waiting_most >= 1024 * 40, "a whole block waits: {waiting_most}");
+    // The bus carries it: each byte at least once, with headers.
+    let more = with.usage.busy_ns - without.usage.busy_ns;
+    assert!(more >= moved * 8 * 100, "{more} ns more for {moved} bytes at 10 Mbit/s");
+    // The host of the log server keeps its log at home.
+    let table: toml::Table = format!("{network}\nlog_server = \"x\"").parse().expect("TOML");
+    let params = Params::of_table(&table, "[network]", "", None);
+    let read = |number: Option<u32>| {
+        let mut params = params.clone();
+        Network::read(&mut params, RunSeed(1), 2, |_| number).map(|network| network.describe(false))
+    };
+    let text = read(Some(1)).expect("a network");
+    assert!(text.ends_with("; logs travel to x over TCP, CUBIC (RFC 9438)"), "{text}");
+    let error = read(None).expect_err("nobody").to_string();
+    assert_eq!(error, "[network]: log_server: `x` is no node of the experiment");
 }

@@ -7,19 +7,15 @@ use itg_process::frame;
 use itg_process::{NetId, Slot};
 use socket2::Socket;
 
-use crate::processes::intake::{SLICE, is_pause};
+use crate::processes::intake::is_pause;
 use crate::processes::shared::Shared;
 use crate::sys;
 
 /// Longest datagram, in bytes.
 const LONGEST: usize = 65_536;
 
-/// Reads datagrams until the process closes.
+/// Reads datagrams until the process closes, which shuts the socket down and so ends a read.
 pub(crate) fn read(shared: &Arc<Shared>, socket: &Socket) {
-    if let Err(error) = socket.set_read_timeout(Some(SLICE)) {
-        tracing::warn!(%error, "datagrams are not read");
-        return;
-    }
     let me = shared.lock().and_then(|state| state.identity).map_or(Slot(0), |own| own.me);
     let mut buffer = BytesMut::new();
     let mut frames = Vec::with_capacity(1);

@@ -8,6 +8,8 @@ use itg_process::frame::HEADER_LEN;
 
 /// Frames that one system call takes at most.
 const FRAMES_A_CALL: usize = 64;
+/// A frame up to this length that goes alone is copied together: one piece is less work for the kernel.
+pub(crate) const TOGETHER: usize = 512;
 
 /// One frame, not copied together.
 #[derive(Debug)]
@@ -83,7 +85,19 @@ impl Outbox {
         &mut self,
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<Flushed> {
+        let mut together = [0; TOGETHER];
         while !self.pieces.is_empty() {
+            if let (0, 1, Some(bytes)) = (self.gone, self.pieces.len(), self.alone(&mut together)) {
+                match write(&[IoSlice::new(bytes)]) {
+                    Ok(written) if written == bytes.len() => {
+                        self.written(written);
+                        return Ok(Flushed::All);
+                    }
+                    // Whatever else happens happens again below.
+                    Ok(written) => self.written(written),
+                    Err(_) => {}
+                }
+            }
             let mut slices = [IoSlice::new(&[]); 2 * FRAMES_A_CALL];
             let mut skip = self.gone;
             let mut used = 0;
@@ -108,6 +122,12 @@ impl Outbox {
         Ok(Flushed::All)
     }
 
+    /// The first frame in one piece, when it is short.
+    fn alone<'a>(&self, into: &'a mut [u8; TOGETHER]) -> Option<&'a [u8]> {
+        let piece = self.pieces.front()?;
+        joined(&piece.head, &piece.body, into)
+    }
+
     fn written(&mut self, count: usize) {
         self.gone += count;
         while let Some(first) = self.pieces.front()
@@ -118,6 +138,19 @@ impl Outbox {
             self.pieces.pop_front();
         }
     }
+}
+
+/// A frame in one piece, when it is short.
+pub(crate) fn joined<'a>(
+    head: &[u8; HEADER_LEN],
+    body: &[u8],
+    into: &'a mut [u8; TOGETHER],
+) -> Option<&'a [u8]> {
+    let len = HEADER_LEN + body.len();
+    let bytes = into.get_mut(..len)?;
+    bytes[..HEADER_LEN].copy_from_slice(head);
+    bytes[HEADER_LEN..].copy_from_slice(body);
+    Some(bytes)
 }
 
 #[cfg(test)]

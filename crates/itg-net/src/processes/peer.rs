@@ -154,8 +154,10 @@ impl Peer {
             }
             let Some(line) = self.lines.first() else { return Written::NoLine };
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            let write =
-                |slices: &[IoSlice<'_>]| line.socket.send_vectored_with_flags(slices, flags);
+            let write = |slices: &[IoSlice<'_>]| match slices {
+                [one] => line.socket.send_with_flags(one, flags),
+                many => line.socket.send_vectored_with_flags(many, flags),
+            };
             match self.outbox.flush(write) {
                 Ok(Flushed::All) => {}
                 Ok(Flushed::Blocked) => {

@@ -4,6 +4,7 @@
 //! reply leaves on the thread that the request came on. One lock holds it all: layers run one at a time.
 
 use std::collections::BTreeMap;
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -21,6 +22,7 @@ use socket2::Socket;
 use crate::clock;
 use crate::processes::doors::{Address, Doors};
 use crate::processes::kinds::{Kind, Wanted};
+use crate::processes::outbox::{TOGETHER, joined};
 use crate::processes::peer::{Line, Peer, Written, hang_up};
 use crate::processes::stream;
 
@@ -490,9 +492,16 @@ impl Net {
                 self.counters.lost += 1;
                 return true;
             }
-            let parts = [std::io::IoSlice::new(head), std::io::IoSlice::new(&message.body)];
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            match socket.send_to_vectored_with_flags(&parts, address, flags) {
+            let mut together = [0; TOGETHER];
+            let sent = match joined(head, &message.body, &mut together) {
+                Some(bytes) => socket.send_to_with_flags(bytes, address, flags),
+                None => {
+                    let parts = [IoSlice::new(head), IoSlice::new(&message.body)];
+                    socket.send_to_vectored_with_flags(&parts, address, flags)
+                }
+            };
+            match sent {
                 Ok(_) => self.counters.sent += 1,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
                 Err(error) => {

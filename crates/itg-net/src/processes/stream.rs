@@ -169,6 +169,10 @@ fn read(
     socket: Socket,
     mut intake: Intake,
 ) {
+    // What ends the process hangs up, which ends a read; the kernel ends it when the host has gone.
+    if let Err(error) = socket.set_read_timeout(None) {
+        tracing::debug!(%error, "a connection keeps its read time-out");
+    }
     let socket = Arc::new(socket);
     let Some(id) = shared.linked(net, slot, incarnation, &socket) else {
         hang_up(&socket);

@@ -7,6 +7,7 @@
 
 mod log;
 mod tcp;
+mod uplink;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -28,6 +29,8 @@ use crate::networks;
 use log::{Head, Log};
 use tcp::Connection;
 pub use tcp::Window;
+pub use uplink::LogTransfer;
+use uplink::Uplink;
 
 /// Unix time at which virtual time begins: 2000-01-01 00:00 UTC, in nanoseconds.
 pub const EPOCH_UNIX_NS: u64 = 946_684_800 * SECOND;
@@ -60,15 +63,23 @@ pub struct Network {
     lateness: u64,
     /// Largest clock offset in nanoseconds and largest drift in millionths.
     clock_error: (u64, u64),
+    /// Name and number of the host that logs travel to.
+    log_server: Option<(String, u32)>,
 }
 
 impl Network {
     /// Reads a table such as `kind = "ethernet"`, `rate = "100Mbps"`: the parameters of the network and
-    /// `tcp` (`cubic` or `reno`), `lateness`, `clock_offset`, `clock_drift_ppm`.
+    /// `tcp` (`cubic` or `reno`), `lateness`, `clock_offset`, `clock_drift_ppm`, `log_server` (the name of a
+    /// host, which `number` knows).
     ///
     /// # Errors
     /// Unknown kinds and keys with the nearest name, wrong values.
-    pub fn read(params: &mut Params, seed: RunSeed, hosts: u32) -> Result<Self, ConfigError> {
+    pub fn read(
+        params: &mut Params,
+        seed: RunSeed,
+        hosts: u32,
+        number: impl Fn(&str) -> Option<u32>,
+    ) -> Result<Self, ConfigError> {
         let kind = params.text("kind")?;
         let kind = kind.ok_or_else(|| params.error("missing key `kind`"))?;
         let window = match params.text("tcp")?.as_deref() {
@@ -85,8 +96,18 @@ impl Network {
             return Err(params.error_at("clock_drift_ppm", "expected 0 to 1000"));
         }
         let clock_error = (params.time_ns("clock_offset", 0)?, drift);
+        let log_server = match params.text("log_server")? {
+            None => None,
+            Some(name) => match number(&name).filter(|host| *host < hosts) {
+                Some(host) => Some((name, host)),
+                None => {
+                    let text = format!("`{name}` is no node of the experiment");
+                    return Err(params.error_at("log_server", text));
+                }
+            },
+        };
         let model = networks::network(&kind, params, seed, "traffic", hosts)?;
-        Ok(Self { model, window, lateness, clock_error })
+        Ok(Self { model, window, lateness, clock_error, log_server })
     }
 
     /// What is modelled, in one line.
@@ -103,6 +124,9 @@ impl Network {
         if offset > 0 || drift > 0 {
             let offset = format_duration_ns(offset);
             text += &format!("; clocks within ±{offset} and ±{drift} ppm");
+        }
+        if let Some((name, _)) = &self.log_server {
+            text += &format!("; logs travel to {name} over TCP, {}", self.window.name());
         }
         text
     }
@@ -136,6 +160,8 @@ pub struct Summary {
     pub dropped: BTreeMap<Drop, u64>,
     /// Segments that TCP sent again.
     pub retransmissions: u64,
+    /// Logs on their way to a log server.
+    pub logs: LogTransfer,
     /// Hash of all arrivals.
     pub hash: u64,
 }
@@ -205,6 +231,10 @@ struct Run<'a> {
     events: u64,
     dropped: BTreeMap<Drop, u64>,
     complete: Vec<tcp::Written>,
+    /// Ways to the log server: of the sender and of the receiver of host *k* at 2 *k* and 2 *k* + 1. Their
+    /// connections have the numbers behind those of the flows.
+    uplinks: Vec<Option<Uplink>>,
+    logs: LogTransfer,
     /// Flows that have not ended.
     open: usize,
 }
@@ -293,6 +323,12 @@ pub fn simulate(
             received: (0, 0),
         });
     }
+    let mut uplinks = Vec::new();
+    if let Some((_, server)) = network.log_server {
+        let ways = (0..2 * hosts)
+            .map(|k| (k / 2 != server).then(|| Uplink::new(k / 2, server, network.window)));
+        uplinks.extend(ways);
+    }
     let mut run = Run {
         now: 0,
         agenda,
@@ -309,6 +345,8 @@ pub fn simulate(
         events: 0,
         dropped: BTreeMap::new(),
         complete: Vec::new(),
+        uplinks,
+        logs: LogTransfer::default(),
         open: flows.len(),
     };
     run.run()?;
@@ -318,7 +356,14 @@ pub fn simulate(
 impl Run<'_> {
     fn run(&mut self) -> io::Result<()> {
         let mut last_end = 0;
-        while let Some((at, todo)) = self.agenda.pop() {
+        loop {
+            let Some((at, todo)) = self.agenda.pop() else {
+                // The last blocks leave when nothing else is left to happen.
+                if self.close_logs() {
+                    continue;
+                }
+                break;
+            };
             if self.open > 0 {
                 last_end = at;
             } else if at > last_end + LINGER {
@@ -367,6 +412,7 @@ impl Run<'_> {
             flow.sent = (flow.sent.0 + 1, flow.sent.1 + u64::from(size));
             let sent_ns = self.unix(from);
             self.sender.record(&Record::sent(index, packet.seq, size, packet.due_ns, sent_ns))?;
+            self.logged(from, Side::Sender);
             let flow = &mut self.flows[at];
             if let Some(tcp) = &mut flow.tcp {
                 tcp.0.write(packet.seq, size, sent_ns);
@@ -421,10 +467,57 @@ impl Run<'_> {
         self.sender.note(&note)
     }
 
+    /// The TCP connection of a flow, forth or back, or of a way to the log server.
+    fn connection(&mut self, at: usize, back: bool) -> Option<&mut Connection> {
+        let flows = self.flows.len();
+        match self.flows.get_mut(at) {
+            Some(flow) => {
+                let tcp = flow.tcp.as_mut()?;
+                Some(if back { &mut tcp.1 } else { &mut tcp.0 })
+            }
+            None => {
+                let uplink = self.uplinks.get_mut(at - flows)?;
+                uplink.as_mut().map(|uplink| &mut uplink.tcp)
+            }
+        }
+    }
+
+    /// A program of a host has logged a record.
+    fn logged(&mut self, host: u32, side: Side) {
+        let way = 2 * host as usize + usize::from(side == Side::Receiver);
+        let (now, logs) = (self.now, &mut self.logs);
+        if let Some(Some(uplink)) = self.uplinks.get_mut(way)
+            && uplink.record(now, logs)
+        {
+            self.pump(self.flows.len() + way, false);
+        }
+    }
+
+    /// Sends the blocks that are being filled; whether there were any.
+    fn close_logs(&mut self) -> bool {
+        let mut any = false;
+        for way in 0..self.uplinks.len() {
+            let (now, logs) = (self.now, &mut self.logs);
+            if let Some(uplink) = &mut self.uplinks[way]
+                && uplink.close(now, logs)
+            {
+                any = true;
+                self.pump(self.flows.len() + way, false);
+            }
+        }
+        any
+    }
+
     /// Hands something to the network, forth or back.
     fn send(&mut self, at: usize, bytes: u64, back: bool, cargo: Cargo) {
-        let spec = self.flows[at].spec;
-        let (src, to) = if back { (spec.to, spec.from) } else { (spec.from, spec.to) };
+        let (from, to) = match self.flows.get(at) {
+            Some(flow) => (flow.spec.from, flow.spec.to),
+            None => match self.uplinks.get(at - self.flows.len()) {
+                Some(Some(uplink)) => (uplink.from, uplink.to),
+                _ => return,
+            },
+        };
+        let (src, to) = if back { (to, from) } else { (from, to) };
         let place = match self.free.pop() {
             Some(place) => {
                 self.cargo[place] = Some((cargo, 1));
@@ -497,8 +590,7 @@ impl Run<'_> {
             }
             Cargo::Segment { flow, from, length, back } => {
                 let mut complete = std::mem::take(&mut self.complete);
-                let Some(tcp) = &mut self.flows[flow].tcp else { return Ok(()) };
-                let connection = if back { &mut tcp.1 } else { &mut tcp.0 };
+                let Some(connection) = self.connection(flow, back) else { return Ok(()) };
                 let ack = connection.segment(from, length, &mut complete);
                 for frame in complete.drain(..) {
                     self.frame(flow, frame, back)?;
@@ -514,6 +606,10 @@ impl Run<'_> {
     /// A packet of a TCP flow is complete at its receiver, or back at its sender.
     fn frame(&mut self, flow: usize, frame: tcp::Written, back: bool) -> io::Result<()> {
         let tcp::Written { seq, size, sent_ns, .. } = frame;
+        if flow >= self.flows.len() {
+            self.logs.stored += 1;
+            return Ok(());
+        }
         if back {
             return self.echoed(flow, seq, size, sent_ns);
         }
@@ -529,27 +625,27 @@ impl Run<'_> {
 
     fn acknowledged(&mut self, flow: usize, ack: u64, back: bool) -> io::Result<()> {
         let now = self.now;
-        let Some(tcp) = &mut self.flows[flow].tcp else { return Ok(()) };
-        let connection = if back { &mut tcp.1 } else { &mut tcp.0 };
+        let Some(connection) = self.connection(flow, back) else { return Ok(()) };
         if let Some((from, length)) = connection.acknowledge(now, ack) {
             let cargo = Cargo::Segment { flow, from, length, back };
             self.send(flow, length + tcp::HEADERS, back, cargo);
         }
         self.arm(flow, back);
         self.pump(flow, back);
-        let sending = &self.flows[flow];
-        if !back && !sending.ended && sending.blocked.is_some() {
-            return self.depart(flow);
+        match self.flows.get(flow) {
+            Some(sending) if !back && !sending.ended && sending.blocked.is_some() => {
+                self.depart(flow)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Sends what the window lets go.
     fn pump(&mut self, flow: usize, back: bool) {
         loop {
-            let Some(tcp) = &mut self.flows[flow].tcp else { return };
-            let connection = if back { &mut tcp.1 } else { &mut tcp.0 };
-            let Some((from, length)) = connection.poll(self.now) else { return };
+            let now = self.now;
+            let Some(connection) = self.connection(flow, back) else { return };
+            let Some((from, length)) = connection.poll(now) else { return };
             self.arm(flow, back);
             let cargo = Cargo::Segment { flow, from, length, back };
             self.send(flow, length + tcp::HEADERS, back, cargo);
@@ -558,8 +654,7 @@ impl Run<'_> {
 
     /// Enters the timer of a connection, unless the agenda has an earlier entry of it.
     fn arm(&mut self, flow: usize, back: bool) {
-        let Some(tcp) = &mut self.flows[flow].tcp else { return };
-        let connection = if back { &mut tcp.1 } else { &mut tcp.0 };
+        let Some(connection) = self.connection(flow, back) else { return };
         if let Some(at) = connection.timer
             && connection.entered.is_none_or(|entered| at < entered)
         {
@@ -570,8 +665,7 @@ impl Run<'_> {
 
     fn timer(&mut self, flow: usize, back: bool) {
         let now = self.now;
-        let Some(tcp) = &mut self.flows[flow].tcp else { return };
-        let connection = if back { &mut tcp.1 } else { &mut tcp.0 };
+        let Some(connection) = self.connection(flow, back) else { return };
         // An entry that was replaced by an earlier one is stale.
         if connection.entered != Some(now) {
             return;
@@ -603,7 +697,10 @@ impl Run<'_> {
         };
         let record =
             Record::received(sending.index, seq, size, sent_ns, now_unix, now_unix, ttl, tos);
-        self.receiver.record(&record)
+        let host = sending.spec.to;
+        self.receiver.record(&record)?;
+        self.logged(host, Side::Receiver);
+        Ok(())
     }
 
     fn echoed(&mut self, flow: usize, seq: u64, size: u32, sent_ns: u64) -> io::Result<()> {
@@ -611,7 +708,11 @@ impl Run<'_> {
         let now_unix = self.unix(sending.spec.from);
         let index = sending.index;
         self.hash.word(self.now ^ 1 << 63 ^ (flow as u64) << 48);
-        self.sender.record(&Record::echoed(index, seq, size, sent_ns, now_unix, now_unix, 64, 0))
+        let host = sending.spec.from;
+        self.sender
+            .record(&Record::echoed(index, seq, size, sent_ns, now_unix, now_unix, 64, 0))?;
+        self.logged(host, Side::Sender);
+        Ok(())
     }
 
     fn finish(mut self) -> io::Result<Summary> {
@@ -648,6 +749,7 @@ impl Run<'_> {
             usage,
             dropped: self.dropped,
             retransmissions,
+            logs: self.logs,
             hash: self.hash.value(),
         })
     }

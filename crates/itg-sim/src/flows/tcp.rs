@@ -128,6 +128,11 @@ impl Connection {
         self.written - self.una + bytes <= BUFFER || self.written == self.una
     }
 
+    /// Bytes that are written and not acknowledged.
+    pub(super) const fn waiting(&self) -> u64 {
+        self.written - self.una
+    }
+
     /// Whether everything written has been acknowledged.
     pub(super) const fn is_done(&self) -> bool {
         self.una == self.written

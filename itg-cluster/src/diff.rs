@@ -1,0 +1,214 @@
+//! `itg-cluster diff REAL SIM`: two runs of one experiment, packet by packet as planned and figure by
+//! figure as measured.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use itg_cli::{Failure, refuse};
+use itg_record::{Item, Kind, LogReader, Note};
+use itg_stats::compare::{Resampling, compare};
+use itg_stats::{Analysis, Options, Report};
+
+use crate::print;
+use crate::run::{RECEIVER_LOG, SENDER_LOG};
+
+/// Arguments of `diff`.
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// Directory of a run
+    real: PathBuf,
+    /// Directory of another one, such as its simulation
+    sim: PathBuf,
+    /// Form of the answer
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+/// Form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Tables
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// Compares; exit code 1 when one run planned another packet than the other.
+pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode> {
+    let [real, sim] = [&args.real, &args.sim].map(|dir| Logs::read(dir));
+    let (real, sim) = (real?, sim?);
+    let planned = Planned::of(&real.schedule()?, &sim.schedule()?);
+    let [a, b] = [&args.real, &args.sim].map(|dir| dir.display().to_string());
+    let comparison = compare((&a, &real.report()?), (&b, &sim.report()?), Resampling::default());
+    match args.format {
+        Format::Text => print(&format!("{planned}\n{}", comparison.to_text()))?,
+        Format::Json => {
+            let mut json: serde_json::Value = serde_json::from_str(&comparison.to_json())?;
+            json["planned"] = planned.to_json();
+            print(&(serde_json::to_string_pretty(&json)? + "\n"))?;
+        }
+    }
+    match &planned.differs {
+        None => Ok(ExitCode::SUCCESS),
+        Some(_) => Err(Failure::new(1, planned).into()),
+    }
+}
+
+/// The logs of a run.
+struct Logs(Vec<(String, Vec<u8>)>);
+
+impl Logs {
+    fn read(dir: &Path) -> Result<Self> {
+        let read = |name| {
+            let path = dir.join(name);
+            let bytes = fs::read(&path).map_err(|error| {
+                refuse(format!("{}: {error}: expected the directory of a run", path.display()))
+            })?;
+            Ok((path.display().to_string(), bytes))
+        };
+        [SENDER_LOG, RECEIVER_LOG].into_iter().map(read).collect::<Result<_>>().map(Self)
+    }
+
+    fn report(&self) -> Result<Report> {
+        let options = Options { plots: Some(usize::MAX), ..Options::default() };
+        let mut analysis = Analysis::new(options);
+        for (name, bytes) in &self.0 {
+            analysis.add_log(bytes, name)?;
+        }
+        Ok(analysis.finish())
+    }
+
+    /// What was planned for each packet that was sent.
+    fn schedule(&self) -> Result<Schedule> {
+        let (name, bytes) = self.0.first().context("the sender's log")?;
+        let mut numbers = BTreeMap::new();
+        let mut packets = Vec::new();
+        for item in LogReader::new(bytes) {
+            match item {
+                Item::Note { note: Note::Flow(flow), .. } => {
+                    numbers.insert(flow.index, flow.flow);
+                }
+                Item::Records { records, .. } => {
+                    for record in records.into_iter().filter(|record| record.kind == Kind::Sent) {
+                        let flow = numbers.get(&record.flow).copied().unwrap_or(record.flow);
+                        packets.push((flow, record.seq, record.size, record.a));
+                    }
+                }
+                Item::Note { .. } => {}
+                Item::Damage(_) => {
+                    let text = format!("{name} is damaged: `itg-decode {name}` says where");
+                    return Err(Failure::new(1, text).into());
+                }
+            }
+        }
+        packets.sort_unstable();
+        Ok(packets)
+    }
+}
+
+/// Flow, number, size in bytes, planned time in nanoseconds of each packet, in this order.
+type Schedule = Vec<(u32, u64, u32, u64)>;
+
+/// How two schedules compare.
+#[derive(Debug, PartialEq, Eq)]
+struct Planned {
+    /// Packets that both sent, with one size and one planned time.
+    same: u64,
+    /// Packets that only the first or only the second run sent: late at the end, or interrupted.
+    alone: (u64, u64),
+    /// The first packet that is planned differently.
+    differs: Option<String>,
+}
+
+impl Planned {
+    fn of(a: &Schedule, b: &Schedule) -> Self {
+        let mut planned = Self { same: 0, alone: (0, 0), differs: None };
+        let (mut rest, mut other) = (a.as_slice(), b.as_slice());
+        loop {
+            match (rest, other) {
+                ([], _) | (_, []) => {
+                    planned.alone.0 += rest.len() as u64;
+                    planned.alone.1 += other.len() as u64;
+                    return planned;
+                }
+                ([x, xs @ ..], [y, ys @ ..]) => match (x.0, x.1).cmp(&(y.0, y.1)) {
+                    std::cmp::Ordering::Less => {
+                        planned.alone.0 += 1;
+                        rest = xs;
+                    }
+                    std::cmp::Ordering::Greater => {
+                        planned.alone.1 += 1;
+                        other = ys;
+                    }
+                    std::cmp::Ordering::Equal => {
+                        (rest, other) = (xs, ys);
+                        if x == y {
+                            planned.same += 1;
+                        } else if planned.differs.is_none() {
+                            let (flow, seq, size, at) = x;
+                            planned.differs = Some(format!(
+                                "flow {flow} packet {seq}: {size} bytes at {at} ns, and {} bytes at {} \
+                                 ns",
+                                y.2, y.3
+                            ));
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "same_packets": self.same,
+            "only_first_packets": self.alone.0,
+            "only_second_packets": self.alone.1,
+            "first_difference": self.differs,
+        })
+    }
+}
+
+impl std::fmt::Display for Planned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.differs {
+            None => write!(f, "planned schedules are identical: {} packets", self.same)?,
+            Some(text) => write!(f, "planned schedules differ: {text}")?,
+        }
+        if self.alone != (0, 0) {
+            let (first, second) = self.alone;
+            write!(f, "; sent only in the first run {first}, only in the second {second}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_are_compared_packet_by_packet() {
+        let a = vec![(1, 0, 100, 0), (1, 1, 200, 50), (2, 0, 10, 7)];
+        let longer = [a.clone(), vec![(2, 1, 10, 9)]].concat();
+        let other = vec![(1, 0, 100, 0), (1, 1, 201, 50), (2, 0, 10, 8)];
+        for (b, want) in [
+            (&a, "planned schedules are identical: 3 packets"),
+            (
+                &longer,
+                "planned schedules are identical: 3 packets; sent only in the first run 0, only in the \
+                 second 1",
+            ),
+            (
+                &other,
+                "planned schedules differ: flow 1 packet 1: 200 bytes at 50 ns, and 201 bytes at 50 ns",
+            ),
+        ] {
+            assert_eq!(Planned::of(&a, b).to_string(), want);
+        }
+        assert_eq!(Planned::of(&longer, &a).alone, (1, 0));
+    }
+}
