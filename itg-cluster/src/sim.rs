@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use itg_cli::{Loaded, WordArgs, announce, refuse, say};
 use itg_core::flow::Proto;
-use itg_process::{Params, TextPlace};
+use itg_process::Params;
 use itg_sim::flows::{Network, RunInfo, SimFlow, Summary, simulate};
 
 use crate::run::{RECEIVER_LOG, SENDER_LOG};
@@ -58,7 +58,6 @@ impl<'a> Simulation<'a> {
             number(server);
         }
         let place = loaded.experiment.places.key("network");
-        let place = place.map(|at| TextPlace { line: at.line, column: at.column });
         let mut params = Params::of_table(table, "[network]", &loaded.origin, place);
         let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
         let number = |name: &str| {

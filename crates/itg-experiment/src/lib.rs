@@ -38,9 +38,10 @@ mod warnings;
 
 pub use estimate::{Estimate, FlowEstimate, LOG_BYTES_PER_RECORD, Method, Total, WALK_LIMIT};
 pub use experiment::{Experiment, FlowEntry, GatesEntry, LogEntry, NodeEntry, PacingEntry, SCHEMA};
+pub use itg_process::{ConfigError as Problem, TextPlace as Place};
 pub use manifest::{MANIFEST_SCHEMA, Manifest, ManifestError};
 pub use plan::{LOCAL, MAX_FLOWS, Plan, PlanInputs, PlannedFlow};
-pub use problem::{ExperimentError, Place, Places, PlanError, Problem};
+pub use problem::{ExperimentError, Places, PlanError};
 pub use values::{
     ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
     ProtoName, Seed, SizeLaw, Time, TimeLaw, ValueError,

@@ -10,8 +10,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::experiment::{Experiment, SCHEMA};
-use crate::problem::{ExperimentError, Place, Places, Problem, suggestion};
+use crate::problem::{ExperimentError, Places};
 use crate::schema;
+use crate::{Place, Problem};
 
 /// More problems than this are not looked for: the file is probably something else.
 const MAX_PROBLEMS: usize = 50;
@@ -39,7 +40,7 @@ pub(crate) fn experiment(text: &str, origin: &str) -> Result<Experiment, Experim
         .into_iter()
         .map(|unknown| {
             let known = unknown.known.iter().map(String::as_str);
-            let hint = suggestion(&unknown.key, known);
+            let hint = itg_process::suggestion(&unknown.key, known);
             let text_of = format!("unknown key `{}`{}: {hint}", unknown.key, unknown.in_table);
             problem(Some(unknown.at), text_of)
         })

@@ -13,8 +13,9 @@ use itg_core::units::{Rate, format_duration_ns};
 
 use crate::experiment::{Experiment, FlowEntry};
 use crate::plan::{LOCAL, MAX_FLOWS, PlanInputs, PlannedFlow};
-use crate::problem::{Place, PlanError, Problem, suggestion};
+use crate::problem::PlanError;
 use crate::render;
+use crate::{Place, Problem};
 
 /// What comes out of all entries.
 pub(crate) struct Resolution {
@@ -170,7 +171,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
             _ if nodes.is_empty() => {}
             Some(name) if nodes.contains_key(name) => {}
             Some(name) => {
-                let hint = suggestion(name, nodes.keys().map(String::as_str));
+                let hint = itg_process::suggestion(name, nodes.keys().map(String::as_str));
                 let text = format!("flow {id}: {key}: `{name}` is not in [nodes]: {hint}");
                 self.problem(entry.places.key(key), text);
             }

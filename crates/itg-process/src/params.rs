@@ -300,3 +300,29 @@ pub(crate) fn plain(value: &Spanned<DeValue<'_>>) -> toml::Value {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters_from_one() {
+        let text = "a\nbéd\n";
+        for (byte, line, column) in [(0, 1, 1), (2, 2, 1), (5, 2, 3), (7, 3, 1), (99, 3, 1)] {
+            assert_eq!(Place::of(text, byte), Place { line, column }, "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn near_words_are_suggested_and_far_ones_listed() {
+        let known = ["idt", "size", "duration", "start"];
+        for (got, want) in [
+            ("idd", "did you mean `idt`?"),
+            ("IDT", "did you mean `idt`?"),
+            ("durration", "did you mean `duration`?"),
+            ("colour", "expected one of `idt`, `size`, `duration`, `start`"),
+        ] {
+            assert_eq!(suggestion(got, known), want, "input {got:?}");
+        }
+    }
+}
