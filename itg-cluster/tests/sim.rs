@@ -108,7 +108,7 @@ fn a_run_and_its_simulation_plan_the_same_packets() {
     let file = path("x.toml");
     let text = "schema = 1\nname = \"x\"\nseed = 9\nduration = \"700ms\"\n[[flow]]\nidt = \
                 \"exp(2ms)\"\nsize = \"uniform(100,900)\"\n[[flow]]\nproto = \"tcp\"\nidt = \"5ms\"\nsize = \
-                \"1KB\"\n[[flow]]\nidt = \"pareto(1.5,1ms)\"\nsize = \"200\"\nstart = \"100ms\"\n[network]\nkind = \
+                \"1kB\"\n[[flow]]\nidt = \"pareto(1.5,1ms)\"\nsize = \"200\"\nstart = \"100ms\"\n[network]\nkind = \
                 \"switch\"\n";
     fs::write(&file, text).expect("written");
     for (world, out) in [("--local", "real"), ("--sim", "sim")] {

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use itg_core::flow::Flow;
 use itg_core::seed::RunSeed;
 
+use crate::Problem;
 use crate::canonical;
 use crate::estimate::{self, Estimate};
 use crate::experiment::Experiment;
-use crate::problem::{PlanError, Problem};
+use crate::problem::PlanError;
 use crate::render;
 use crate::resolve::Resolver;
 

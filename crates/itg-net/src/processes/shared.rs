@@ -387,6 +387,10 @@ impl Shared {
         socket: &Arc<Socket>,
     ) -> Option<u64> {
         let mut state = self.lock()?;
+        // Whoever closes hangs up the lines that it finds: none comes after that.
+        if self.is_closing() {
+            return None;
+        }
         let id = state.next_line;
         state.next_line += 1;
         let network = state.nets.get_mut(usize::from(net))?;
