@@ -141,25 +141,29 @@ fn icmp_over_loopback() {
     );
 }
 
+/// `itg-send` as the user nobody, who may not open raw sockets nor have real-time priority; `dir` is where
+/// it may write.
+fn nobody_sends(dir: &tempfile::TempDir) -> std::process::Command {
+    let copy = dir.path().join("itg-send");
+    std::fs::copy(itg_tests::program("itg-send"), &copy).expect("a copy that nobody may run");
+    for (path, mode) in [(dir.path(), 0o777), (copy.as_path(), 0o755)] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, mode).expect("ours");
+    }
+    let mut command = std::process::Command::new(&copy);
+    std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+    std::os::unix::process::CommandExt::gid(&mut command, 65_534);
+    command
+}
+
 #[test]
 fn icmp_without_the_right_says_so() {
     if not_run() {
         return;
     }
-    // As the user nobody, who may not open raw sockets.
     let receiver = Receiver::start::<&str>(&[]);
     let dir = temp_dir();
-    let copy = dir.path().join("itg-send");
-    std::fs::copy(itg_tests::program("itg-send"), &copy).expect("a copy that nobody may run");
-    let open = |path: &std::path::Path| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(path, mode).expect("ours");
-    };
-    open(dir.path());
-    open(&copy);
-    let mut command = std::process::Command::new(&copy);
-    std::os::unix::process::CommandExt::uid(&mut command, 65_534);
-    std::os::unix::process::CommandExt::gid(&mut command, 65_534);
+    let mut command = nobody_sends(&dir);
     command.args([&receiver.at(), "--proto", "icmp", "--packets", "3"]);
     let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(20));
     let words = format!("{}{}", done.out, done.err);
@@ -167,5 +171,30 @@ fn icmp_without_the_right_says_so() {
         // Where net.ipv4.ping_group_range lets everybody ping, it works.
         let done = done.exits(3);
         assert!(words.contains("ICMP needs root, CAP_NET_RAW"), "{done}");
+    }
+}
+
+#[test]
+fn an_ordinary_user_gets_the_next_best_pacing_and_is_told() {
+    if not_run() {
+        return;
+    }
+    let receiver = Receiver::start::<&str>(&[]);
+    let dir = temp_dir();
+    let log = dir.path().join("send.itg");
+    let path = log.to_str().expect("UTF-8");
+    for (level, burst) in [("sleep", None), ("hybrid", None), ("spin", None), ("hybrid", Some("4"))]
+    {
+        let mut command = nobody_sends(&dir);
+        command.args([&receiver.at(), "--packets", "200", "--log", path, "--realtime"]);
+        command.args(["--pacing", level, "--cpu", "0"]);
+        command.args(burst.iter().flat_map(|n| ["--burst", n]));
+        let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(20)).exits(0);
+        assert!(done.err.contains("no real-time priority"), "{done}");
+        assert!(done.err.contains("processors may sleep deeply"), "{done}");
+        assert!(accounts(&done.out)[0].agreed, "{done}");
+        let settings = &json(&[&log])["manifest"].to_string();
+        let granted = format!("{level}, quick wake-ups: refused");
+        assert!(settings.contains(&granted) && settings.contains("processor: 0"), "{settings}");
     }
 }

@@ -88,7 +88,7 @@ pub async fn send_plan(
         settings.insert("pacing_measured_p99_ns".to_owned(), errors.p99_ns.to_string());
     }
     for refusal in pacing.refusals() {
-        tracing::info!("{refusal}");
+        tracing::warn!("{refusal}");
     }
     tracing::debug!("pacing: {}", pacing.describe());
     let progress = sending.progress.then(|| Progress::start(&flows, &names));
