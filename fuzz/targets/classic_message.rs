@@ -5,10 +5,10 @@
 
 use itg_classic::send::{HeaderKind, LogProto, LogSettings, parse_request, parse_script};
 use itg_classic::wire::{
-    LogClient, LogServerInput, LogServerSession, ReceiverChannel, ReceiverConfig, ReceiverInput,
-    ReceiverMessage, ReceiverOutput, Refusal, SenderChannel, SenderConfig, SenderInput,
-    SenderMessage, SenderOutput, StreamPackets, log_file_name, reply_ended, reply_started,
-    reply_text,
+    Daemon, DaemonConfig, DaemonOutput, LogClient, LogServerInput, LogServerSession, Manager,
+    ReceiverChannel, ReceiverConfig, ReceiverInput, ReceiverMessage, ReceiverOutput, Refusal,
+    SenderChannel, SenderConfig, SenderInput, SenderMessage, SenderOutput, StreamPackets,
+    log_file_name, reply_ended, reply_started, reply_text,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -17,14 +17,12 @@ fuzz_target!(|bytes: &[u8]| {
     let passive = how & 1 == 1;
     messages(bytes, passive);
     let mut offers = Vec::new();
-    let mut receiver = ReceiverChannel::new(
-        ReceiverConfig { passive, flows_max: 4, silence_ns: 1_000 },
-        0,
-    );
+    let mut receiver =
+        ReceiverChannel::new(ReceiverConfig { passive, flows_max: 4, silence_ns: 1_000 }, 0);
     let (mut server, mut out) = (LogServerSession::default(), Vec::new());
     let mut client = LogClient::new(LogProto::Tcp, b"log".to_vec());
-    let mut streams = [HeaderKind::Standard, HeaderKind::Short, HeaderKind::None]
-        .map(StreamPackets::new);
+    let mut streams =
+        [HeaderKind::Standard, HeaderKind::Short, HeaderKind::None].map(StreamPackets::new);
     server.handle(LogServerInput::Connected, &mut out);
     let cut = usize::from(how >> 1) + 1;
     for (number, piece) in bytes.chunks(cut).enumerate() {
@@ -61,6 +59,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = log_file_name(bytes);
     let _ = reply_text(bytes);
+    managers(bytes);
     let _ = (reply_started(bytes), reply_ended(bytes));
     if let Ok(text) = std::str::from_utf8(bytes) {
         let mut logs = LogSettings::default();
@@ -111,4 +110,26 @@ fn serve(
         at += 1;
     }
     receiver.handle(now, ReceiverInput::Timer, &mut out);
+}
+
+/// A request is answered, and refused or run; an answer is taken.
+fn managers(bytes: &[u8]) {
+    let config = DaemonConfig { flows_max: 1, files: false };
+    let mut daemon = Daemon::new(config, LogSettings::default());
+    let mut manager = Manager::default();
+    let _ = manager.reply(bytes);
+    for _ in 0..2 {
+        manager.sent(bytes);
+        let mut out = Vec::new();
+        daemon.request("a manager", bytes, &mut out);
+        for output in out {
+            if let DaemonOutput::Send { bytes, .. } = output {
+                let _ = manager.reply(&bytes);
+            }
+        }
+    }
+    assert!(daemon.running() <= 1);
+    let mut out = Vec::new();
+    daemon.ended(1, None, &mut out);
+    assert!(daemon.running() == 0 && out.len() <= 1);
 }

@@ -41,3 +41,23 @@ fn requests_that_make_no_sense_end_with_2_and_say_why() {
         assert!(!err.contains("panicked"), "{args:?}: {err}");
     }
 }
+
+#[test]
+fn itgmanager_says_why_it_cannot_ask() {
+    let long = "x".repeat(2000);
+    for (args, words) in [
+        (&["-h"][..], "ITGManager [HOST [OPTIONS OF ITGSend]]"),
+        // Nobody answers at an address for documentation (RFC 5737).
+        (&["192.0.2.1", "-z", "5"], "192.0.2.1:8998"),
+        (&["no.such.host.invalid", "-z", "5"], "the daemon's host `no.such.host.invalid`"),
+        (&["127.0.0.1", &long], "more than the 1457 it may have"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ITGManager"));
+        let command = command.args(args).stdin(std::process::Stdio::null());
+        let Output { status, stdout, stderr } = command.output().expect("it starts");
+        let said = [stdout, stderr].map(|bytes| String::from_utf8(bytes).expect("UTF-8"));
+        assert_eq!(status.code(), Some(1), "{args:?}: {said:?}");
+        assert!(said[0].starts_with("ITGManager version 2.8.1 "), "{said:?}");
+        assert!(said.iter().any(|text| text.contains(words)), "no {words:?} in {said:?}");
+    }
+}

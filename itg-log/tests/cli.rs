@@ -25,6 +25,7 @@ fn requests_that_make_no_sense_end_with_2_and_a_sentence() {
         (&[], "--dir DIR"),
         (&["--dir", "/tmp", "--listen", "127.0.0.1:x"], "`x` is not a port"),
         (&["--dir", "/tmp", "--memory", "lots"], "lots"),
+        (&["--dir", "/tmp", "--classic", "127.0.0.1:x"], "`x` is not a port"),
         (&["--dir", "/tmp", "--secret-file", "/nonexistent"], "secret file /nonexistent"),
     ] {
         let done = run(args);
@@ -32,5 +33,23 @@ fn requests_that_make_no_sense_end_with_2_and_a_sentence() {
         assert_eq!(done.status.code(), Some(2), "{args:?}: {err}");
         assert!(err.contains(words), "no {words:?} in {err}");
         assert!(done.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn itglog_takes_d_itgs_command_line() {
+    for (args, words) in [
+        (&["-h"][..], "--log-dir DIR"),
+        (&["-Z"], "Unknow option : -Z"),
+        (&["--log-dir"], "--log-dir names no directory"),
+        (&["--log-dir", "/nonexistent"], "--log-dir /nonexistent: there is no such directory"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ITGLog"));
+        let done = command.args(args).output().expect("it starts");
+        let (out, err) = (&done.stdout, String::from_utf8_lossy(&done.stderr));
+        let out = String::from_utf8_lossy(out);
+        assert_eq!(done.status.code(), Some(1), "{args:?}: {err}");
+        assert!(out.starts_with("ITGLog version 2.8.1 "), "{out}");
+        assert!(out.contains(words) || err.contains(words), "no {words:?} in {out}{err}");
     }
 }

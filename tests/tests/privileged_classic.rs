@@ -310,3 +310,34 @@ fn t1_managers_in_rust_python_and_the_shell_drive_a_daemon() {
     let rows: Vec<_> = names.iter().map(String::as_str).zip(rows).collect();
     itg_tests::in_parallel(&rows, |(who, asks)| asks_a_daemon(*who, asks));
 }
+
+/// Our receiver keeps its log at our server by its own `-L`; D-ITG's sender.
+fn logs_at_our_server(host: &str, proto: &str) {
+    let folder = temp_dir();
+    let pair = Pair::new();
+    let server = start(&pair.sender, folder.path(), &program("ITGLog"), &["-q", "1"]);
+    listens(&server, 9001);
+    let (host, proto) = (format!("a:{host}"), format!("P:{proto}"));
+    let args = ["-L", &host, &proto, "-l", "own.log"];
+    let receiver = start(&pair.receiver, folder.path(), &program("ITGRecv"), &args);
+    listens(&receiver, 9000);
+    let flow = ["-a", "10.77.0.2", "-C", "100", "-c", "200", "-z", "40"];
+    let done = start(&pair.sender, folder.path(), &real("ITGSend"), &flow).finish(LIMIT).exits(0);
+    end(receiver).expect("the receiver ends");
+    end(server).expect("the server ends");
+    assert_eq!(amount(&folder.path().join("own.log")), Ok((40, 8000)), "{done}");
+}
+
+#[test]
+fn r11_a_receiver_keeps_its_log_at_a_server_of_either_family() {
+    if not_run_without_d_itg() {
+        return;
+    }
+    let rows = [
+        ("UDP", ("10.77.0.1", "UDP")),
+        ("TCP", ("10.77.0.1", "TCP")),
+        ("UDP, IPv6", ("fd77::1", "UDP")),
+        ("TCP, IPv6", ("fd77::1", "TCP")),
+    ];
+    itg_tests::in_parallel(&rows, |(host, proto)| logs_at_our_server(host, proto));
+}
