@@ -162,16 +162,18 @@ impl ReceiverChannel {
                 self.owed = Owed::Nothing;
                 self.flow_opened(offer, opened, out);
             }
-            (ReceiverInput::FlowEnded(flow), _) => {
-                if self.ending.remove(&flow) {
-                    send(ReceiverMessage::Ended(flow), out);
-                }
-            }
+            (ReceiverInput::FlowEnded(flow), _) => self.flow_ended(flow, out),
             (ReceiverInput::DataLost(flow), _) => self.data_lost(flow, out),
             // An answer to something that was given up meanwhile.
             _ => {}
         }
         self.serve(out);
+    }
+
+    fn flow_ended(&mut self, flow: u32, out: &mut Vec<ReceiverOutput>) {
+        if self.ending.remove(&flow) {
+            send(ReceiverMessage::Ended(flow), out);
+        }
     }
 
     fn data_lost(&mut self, flow: u32, out: &mut Vec<ReceiverOutput>) {
