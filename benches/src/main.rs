@@ -5,6 +5,7 @@
 //! command measures and how to read it: `docs/measurements.md`.
 
 mod child;
+mod classic;
 mod log_cost;
 mod logging;
 mod machine;
@@ -48,6 +49,8 @@ enum Command {
     /// One side of a trial of `runtime`
     #[command(hide = true)]
     RuntimePeer(runtime::PeerArgs),
+    /// Our ITGSend and ITGRecv beside D-ITG's: mean rate, gaps, CPU, and the largest rate without loss
+    Classic(classic::ClassicArgs),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +69,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::LogCost(args) => log_cost::run(&args)?,
         Command::Runtime(args) => runtime::run(&args)?,
         Command::RuntimePeer(_) => {}
+        Command::Classic(args) => classic::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

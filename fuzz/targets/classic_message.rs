@@ -101,8 +101,8 @@ fn serve(
                 let answer = if offer.flow % 5 == 0 { Err(Refusal::Bind) } else { Ok(offer.port) };
                 receiver.handle(now, ReceiverInput::FlowOpened(answer), &mut out);
             }
-            ReceiverOutput::EndFlow(_) => {
-                receiver.handle(now, ReceiverInput::FlowEnded, &mut out);
+            ReceiverOutput::EndFlow(flow) => {
+                receiver.handle(now, ReceiverInput::FlowEnded(flow), &mut out);
             }
             ReceiverOutput::Close(_) => assert_eq!(at, out.len() - 1, "something after the end"),
             _ => {}

@@ -3,7 +3,7 @@
 //! Messages are served in order; while the driver opens or ends something, the following ones wait.
 //! Whatever a sender says ends at most its own channel.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::message::{FlowOffer, MessageError, ReceiverMessage, RecvLog, Refusal, SenderMessage};
 
@@ -34,7 +34,7 @@ pub enum ReceiverInput<'a> {
     /// The answer to [`ReceiverOutput::OpenFlow`]: the data port, or why not.
     FlowOpened(Result<u16, Refusal>),
     /// The answer to [`ReceiverOutput::EndFlow`]: what was on its way is counted and logged.
-    FlowEnded,
+    FlowEnded(u32),
     /// The data connection of a flow broke.
     DataLost(u32),
     /// The channel was closed or broke.
@@ -84,7 +84,6 @@ enum Owed {
     Nothing,
     Log { server: bool },
     Flow(FlowOffer),
-    End(u32),
 }
 
 /// The receiver's side of one channel.
@@ -96,6 +95,8 @@ pub struct ReceiverChannel {
     owed: Owed,
     log: bool,
     flows: BTreeMap<u32, FlowOffer>,
+    /// Flows whose end is not answered yet: they end at their own pace.
+    ending: BTreeSet<u32>,
     /// Flows opened so far: the places of passive mode.
     opened: u32,
     pending: VecDeque<u8>,
@@ -114,6 +115,7 @@ impl ReceiverChannel {
             owed: Owed::Nothing,
             log: false,
             flows: BTreeMap::new(),
+            ending: BTreeSet::new(),
             opened: 0,
             pending: VecDeque::new(),
             heard_ns: now_ns,
@@ -160,15 +162,18 @@ impl ReceiverChannel {
                 self.owed = Owed::Nothing;
                 self.flow_opened(offer, opened, out);
             }
-            (ReceiverInput::FlowEnded, Owed::End(flow)) => {
-                self.owed = Owed::Nothing;
-                send(ReceiverMessage::Ended(flow), out);
-            }
+            (ReceiverInput::FlowEnded(flow), _) => self.flow_ended(flow, out),
             (ReceiverInput::DataLost(flow), _) => self.data_lost(flow, out),
             // An answer to something that was given up meanwhile.
             _ => {}
         }
         self.serve(out);
+    }
+
+    fn flow_ended(&mut self, flow: u32, out: &mut Vec<ReceiverOutput>) {
+        if self.ending.remove(&flow) {
+            send(ReceiverMessage::Ended(flow), out);
+        }
     }
 
     fn data_lost(&mut self, flow: u32, out: &mut Vec<ReceiverOutput>) {
@@ -238,7 +243,8 @@ impl ReceiverChannel {
             }
             SenderMessage::Offer(offer) => {
                 let flow = offer.flow;
-                if self.flows.contains_key(&flow) || self.flows.len() >= self.config.flows_max {
+                let known = self.flows.contains_key(&flow) || self.ending.contains(&flow);
+                if known || self.flows.len() + self.ending.len() >= self.config.flows_max {
                     return send(ReceiverMessage::Refuse { flow, why: Refusal::Bind }, out);
                 }
                 self.owed = Owed::Flow(offer);
@@ -251,9 +257,11 @@ impl ReceiverChannel {
             }
             SenderMessage::Ended(flow) => match self.flows.remove(&flow) {
                 Some(_) => {
-                    self.owed = Owed::End(flow);
+                    self.ending.insert(flow);
                     out.push(ReceiverOutput::EndFlow(flow));
                 }
+                // It is being ended.
+                None if self.ending.contains(&flow) => {}
                 // A flow that was given up here: the sender need not wait.
                 None => send(ReceiverMessage::Ended(flow), out),
             },
@@ -287,7 +295,8 @@ impl ReceiverChannel {
         if let Owed::Flow(offer) = self.owed {
             out.push(ReceiverOutput::DropFlow(offer.flow));
         }
-        for flow in std::mem::take(&mut self.flows).into_keys() {
+        let flows = std::mem::take(&mut self.flows).into_keys();
+        for flow in flows.chain(std::mem::take(&mut self.ending)) {
             out.push(ReceiverOutput::DropFlow(flow));
         }
         if self.log || matches!(self.owed, Owed::Log { .. }) {

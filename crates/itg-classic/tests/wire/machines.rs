@@ -73,7 +73,7 @@ fn run(
                     again.push(ReceiverInput::FlowOpened(Err(Refusal::Rights)));
                 }
                 ReceiverOutput::OpenFlow(_) => again.push(ReceiverInput::FlowOpened(Ok(9))),
-                ReceiverOutput::EndFlow(_) => again.push(ReceiverInput::FlowEnded),
+                ReceiverOutput::EndFlow(flow) => again.push(ReceiverInput::FlowEnded(flow)),
                 ReceiverOutput::Close(ending) => closed_r = Some(ending),
                 _ => {}
             }
@@ -320,7 +320,7 @@ proptest! {
             s.handle(0, SenderInput::Bytes(piece), &mut out_s);
             r.handle(0, ReceiverInput::Bytes(piece), &mut out_r);
             r.handle(0, ReceiverInput::FlowOpened(Ok(1)), &mut out_r);
-            r.handle(0, ReceiverInput::FlowEnded, &mut out_r);
+            r.handle(0, ReceiverInput::FlowEnded(1), &mut out_r);
             r.handle(0, ReceiverInput::LogOpened(true), &mut out_r);
             client.bytes(piece, &mut client_out);
             server.handle(LogServerInput::Bytes(piece), &mut server_out);

@@ -138,8 +138,8 @@ fn our_receiver_answers_as_the_real_one() {
                         let answer = answers.next().expect("an answer in the capture");
                         channel.handle(0, ReceiverInput::FlowOpened(answer), &mut out);
                     }
-                    ReceiverOutput::EndFlow(_) => {
-                        channel.handle(0, ReceiverInput::FlowEnded, &mut out);
+                    ReceiverOutput::EndFlow(flow) => {
+                        channel.handle(0, ReceiverInput::FlowEnded(flow), &mut out);
                     }
                     ReceiverOutput::Connect(_) => connected += 1,
                     ReceiverOutput::CloseLog => logs -= 1,

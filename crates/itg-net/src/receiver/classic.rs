@@ -293,7 +293,7 @@ impl Session {
             }
             ReceiverOutput::EndFlow(flow) => {
                 let Some((opened, ..)) = self.flows.get(&flow) else {
-                    return Some(ReceiverInput::FlowEnded);
+                    return Some(ReceiverInput::FlowEnded(flow));
                 };
                 let told = self.told.clone();
                 self.shared.rx.first().ask(Command::End {
@@ -326,7 +326,7 @@ impl Session {
             self.news(ClassicNews::Finished { proto, port });
         }
         self.settle_log().await;
-        ReceiverInput::FlowEnded
+        ReceiverInput::FlowEnded(counts.flow)
     }
 
     fn abandon(&self, opened: Opened) {

@@ -1,0 +1,325 @@
+//! Our ITGSend and ITGRecv beside D-ITG's, in one table.
+//!
+//! Rate and gaps are judged by an observer that is neither: it plays D-ITG's receiver and takes the
+//! kernel's stamp of every packet. Loss and CPU are those of the pairs, both sides logging.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use itg_classic::log::RECORD_LEN;
+use itg_net::mmsg::{BATCH, RecvBatch};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::child::Running;
+use crate::print;
+use crate::programs::{Programs, READY};
+use crate::table::{Lines, with_interval};
+use crate::trials::{Estimate, order};
+
+/// Where Debian's package installs D-ITG.
+const THEIRS: &str = "/usr/bin";
+/// Size of the packets in bytes.
+const SIZE: &str = "64";
+/// Receive buffer of the observer in bytes.
+const BUFFER: usize = 8 << 20;
+
+/// Options of `classic`.
+#[derive(Debug, Args)]
+pub(crate) struct ClassicArgs {
+    /// Packet rates to ask for with -C
+    #[arg(long, value_delimiter = ',', default_value = "100,1000,10000,100000")]
+    rates: Vec<u32>,
+    /// Packet rates at which the pairs are tried for loss
+    #[arg(long, value_delimiter = ',', default_value = "10000,20000,50000,100000,200000,400000")]
+    flat_out: Vec<u32>,
+    /// Length of a trial in seconds
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Trials of each setting
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+}
+
+/// Whose programs.
+struct Side {
+    name: &'static str,
+    dir: PathBuf,
+}
+
+impl Side {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+pub(crate) fn run(args: &ClassicArgs) -> Result<()> {
+    let ours = Programs::find()?.path("ITGSend");
+    let ours = ours.parent().context("the directory of this program")?.to_owned();
+    let sides =
+        [Side { name: "D-ITG", dir: PathBuf::from(THEIRS) }, Side { name: "ITG", dir: ours }];
+    for side in &sides {
+        for name in ["ITGSend", "ITGRecv"] {
+            let path = side.path(name);
+            ensure!(
+                path.is_file(),
+                "{} is not there: apt-get install d-itg, and cargo build --release --workspace",
+                path.display()
+            );
+        }
+    }
+    rates(args, &sides)?;
+    flat_out(args, &sides)
+}
+
+/// What the observer saw of a run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Mean rate against the one asked for.
+    rate_error: f64,
+    /// Median and 99th percentile of the gaps' errors, in microseconds.
+    gap_p50_us: f64,
+    gap_p99_us: f64,
+    /// CPU of the sender per wall time.
+    cpu: f64,
+}
+
+fn rates(args: &ClassicArgs, sides: &[Side]) -> Result<()> {
+    let mut lines = Lines::new([
+        "sender, -C",
+        "mean rate error %",
+        "gap error p50 µs",
+        "gap error p99 µs",
+        "CPU % of a processor",
+    ]);
+    for &rate in &args.rates {
+        let mut seen = vec![Vec::new(); sides.len()];
+        for round in 0..args.runs {
+            for place in order(sides.len(), round) {
+                seen[place].push(observed(&sides[place], rate, args.seconds)?);
+            }
+        }
+        for (side, seen) in sides.iter().zip(&seen) {
+            let of = |value: fn(&Seen) -> f64, digits| {
+                let values: Vec<_> = seen.iter().map(value).collect();
+                with_interval(Estimate::of(&values), digits)
+            };
+            lines.row([
+                format!("{} {rate}", side.name),
+                of(|seen| 100.0 * seen.rate_error, 3),
+                of(|seen| seen.gap_p50_us, 1),
+                of(|seen| seen.gap_p99_us, 1),
+                of(|seen| 100.0 * seen.cpu, 1),
+            ]);
+        }
+    }
+    print(format_args!(
+        "\nUDP, {SIZE} bytes, {} s, {} runs each in turn; an observer's kernel stamps\n\n{lines}",
+        args.seconds, args.runs
+    ));
+    Ok(())
+}
+
+/// Lets a sender send to the observer.
+fn observed(side: &Side, rate: u32, seconds: u32) -> Result<Seen> {
+    let signalling = TcpListener::bind("127.0.0.1:0")?;
+    let data = UdpSocket::bind("127.0.0.1:0")?;
+    setsockopt(&data, sockopt::ReceiveTimestampns, &true)?;
+    // Beyond the system's limit only root gets it.
+    if setsockopt(&data, sockopt::RcvBufForce, &BUFFER).is_err() {
+        setsockopt(&data, sockopt::RcvBuf, &BUFFER)?;
+    }
+    let port = signalling.local_addr()?.port().to_string();
+    let data_port = data.local_addr()?.port();
+    let limit = READY + Duration::from_secs(u64::from(seconds));
+    let talking = thread::spawn(move || -> Result<()> {
+        let (mut talk, _) = signalling.accept()?;
+        talk.set_read_timeout(Some(limit))?;
+        talk.read_exact(&mut [0; 1])?;
+        talk.write_all(&[2])?;
+        talk.read_exact(&mut [0; 27])?;
+        let [high, low] = data_port.to_be_bytes();
+        talk.write_all(&[5, 0, 0, 0, 1, high, low])?;
+        talk.read_exact(&mut [0; 5])?;
+        talk.write_all(&[6, 0, 0, 0, 1])?;
+        talk.read_exact(&mut [0; 1])?;
+        talk.write_all(&[7])?;
+        Ok(())
+    });
+    let (time, rate_text) = ((seconds * 1000).to_string(), rate.to_string());
+    let mut command = Command::new(side.path("ITGSend"));
+    command.args(["-a", "127.0.0.1", "-Sdp", &port, "-t", &time, "-C", &rate_text, "-c", SIZE]);
+    let started = Instant::now();
+    let sending = Running::start(&mut command, &[])?;
+    let mut stamps = Vec::with_capacity((rate * seconds) as usize + 16);
+    let mut batch = RecvBatch::new(BATCH, 32);
+    loop {
+        match batch.recv(data.as_fd()) {
+            Ok(count) => stamps.extend((0..count).filter_map(|i| batch.get(i).arrived_ns)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if talking.is_finished() {
+                    break;
+                }
+                thread::sleep(Duration::from_micros(200));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        ensure!(started.elapsed() < limit, "`{}` does not end", side.path("ITGSend").display());
+    }
+    talking.join().map_err(|_| anyhow::anyhow!("the observer stopped on a bug"))??;
+    let done = sending.finish(READY)?.exits(&[0])?;
+    Ok(Seen { cpu: done.cpu.as_secs_f64() / f64::from(seconds), ..judge(&stamps, rate) })
+}
+
+/// Rate and gaps of stamps in nanoseconds.
+fn judge(stamps: &[u64], rate: u32) -> Seen {
+    let wanted = 1e9 / f64::from(rate);
+    let [first, .., last] = stamps else {
+        return Seen { rate_error: -1.0, ..Seen::default() };
+    };
+    let mut errors: Vec<f64> = stamps
+        .windows(2)
+        .map(|pair| (pair[1].saturating_sub(pair[0]) as f64 - wanted).abs() / 1e3)
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    let at = |share: usize| errors[(errors.len() - 1) * share / 100];
+    let span = last.saturating_sub(*first).max(1) as f64;
+    Seen {
+        rate_error: errors.len() as f64 * wanted / span - 1.0,
+        gap_p50_us: at(50),
+        gap_p99_us: at(99),
+        cpu: 0.0,
+    }
+}
+
+/// What a pair did of a run.
+#[derive(Clone, Copy, Debug)]
+struct Carried {
+    sent: u64,
+    received: u64,
+    cpu_sender: f64,
+    cpu_receiver: f64,
+}
+
+fn flat_out(args: &ClassicArgs, sides: &[Side]) -> Result<()> {
+    let mut lines = Lines::new([
+        "pair, -C",
+        "sent a second",
+        "records missing %",
+        "CPU of the sender %",
+        "CPU of the receiver %",
+    ]);
+    let mut best = vec![0.0_f64; sides.len()];
+    for &rate in &args.flat_out {
+        let mut carried = vec![Vec::new(); sides.len()];
+        for round in 0..args.runs {
+            for place in order(sides.len(), round) {
+                carried[place].push(pair(&sides[place], rate, args.seconds)?);
+            }
+        }
+        let seconds = f64::from(args.seconds);
+        for (place, runs) in carried.iter().enumerate() {
+            let of = |value: &dyn Fn(&Carried) -> f64| {
+                Estimate::of(&runs.iter().map(value).collect::<Vec<_>>())
+            };
+            let a_second = of(&|run| run.sent as f64 / seconds);
+            let missing =
+                |run: &Carried| 100.0 * (1.0 - run.received as f64 / run.sent.max(1) as f64);
+            if runs.iter().all(|run| run.received == run.sent) {
+                best[place] = best[place].max(a_second.mid);
+            }
+            lines.row([
+                format!("{} {rate}", sides[place].name),
+                with_interval(a_second, 0),
+                with_interval(of(&missing), 3),
+                with_interval(of(&|run| 100.0 * run.cpu_sender), 1),
+                with_interval(of(&|run| 100.0 * run.cpu_receiver), 1),
+            ]);
+        }
+    }
+    print(format_args!("\nthe pairs, both sides logging\n\n{lines}\n"));
+    for (side, best) in sides.iter().zip(&best) {
+        print(format_args!("{}: {best:.0} packets a second without loss in every run", side.name));
+    }
+    if let [theirs, ours] = best[..]
+        && theirs > 0.0
+    {
+        print(format_args!("ratio: {:.2}", ours / theirs));
+    }
+    Ok(())
+}
+
+/// One run of a pair.
+fn pair(side: &Side, rate: u32, seconds: u32) -> Result<Carried> {
+    let dir = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
+    let port = TcpListener::bind("[::]:0")?.local_addr()?.port();
+    let data = UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let port_text = port.to_string();
+    let mut command = Command::new(side.path("ITGRecv"));
+    command.current_dir(dir.path()).args(["-Sp", &port_text, "-l", "r"]);
+    let receiving = Running::start(&mut command, &[])?;
+    wait_for_port(port)?;
+    let (time, rate_text) = ((seconds * 1000).to_string(), rate.to_string());
+    let mut command = Command::new(side.path("ITGSend"));
+    command.current_dir(dir.path());
+    command.args(["-a", "127.0.0.1", "-Sdp", &port_text, "-rp", &data, "-t", &time]);
+    command.args(["-C", &rate_text, "-c", SIZE, "-l", "s"]);
+    let limit = READY + Duration::from_secs(u64::from(seconds));
+    let sent = Running::start(&mut command, &[])?.finish(limit)?.exits(&[0])?;
+    let received = receiving.stop(Signal::SIGINT, READY)?.exits(&[0])?;
+    let records = |name: &str| -> Result<u64> {
+        Ok(std::fs::metadata(dir.path().join(name))?.len() / RECORD_LEN as u64)
+    };
+    Ok(Carried {
+        sent: records("s")?,
+        received: records("r")?,
+        cpu_sender: sent.cpu.as_secs_f64() / f64::from(seconds),
+        cpu_receiver: received.cpu.as_secs_f64() / f64::from(seconds),
+    })
+}
+
+/// Logs go to memory where there is such a place: the disk is not what is measured.
+fn memory() -> PathBuf {
+    let shared = Path::new("/dev/shm");
+    if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
+}
+
+/// Waits until somebody listens, without saying anything to D-ITG's receiver, which would count it.
+fn wait_for_port(port: u16) -> Result<()> {
+    let wanted = format!(":{port:04X} ");
+    let deadline = Instant::now() + READY;
+    loop {
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            let text = std::fs::read_to_string(table).unwrap_or_default();
+            if text.lines().any(|line| line.contains(&wanted) && line.contains(" 0A ")) {
+                return Ok(());
+            }
+        }
+        ensure!(Instant::now() < deadline, "no receiver on port {port}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_judged_by_what_was_asked_for() {
+        let even: Vec<u64> = (0..101).map(|i| i * 1_000_000).collect();
+        let seen = judge(&even, 1000);
+        assert!(seen.rate_error.abs() < 1e-9 && seen.gap_p99_us < 1e-9, "{seen:?}");
+        let slow: Vec<u64> = (0..101).map(|i| i * 1_100_000).collect();
+        let seen = judge(&slow, 1000);
+        assert!((seen.rate_error + 1.0 / 11.0).abs() < 1e-9, "{seen:?}");
+        assert!((seen.gap_p50_us - 100.0).abs() < 1e-9, "{seen:?}");
+        assert!(judge(&[5], 1000).rate_error < -0.9);
+    }
+}
