@@ -5,9 +5,11 @@
 //! command measures and how to read it: `docs/measurements.md`.
 
 mod child;
+mod decode;
 mod log_cost;
 mod logging;
 mod machine;
+mod made_logs;
 mod plot;
 mod programs;
 mod table;
@@ -41,6 +43,11 @@ enum Command {
     /// What logging costs: CPU time a packet with and without logs, records a second into a block,
     /// into a file and through a log server
     LogCost(log_cost::LogCostArgs),
+    /// How fast logs are decoded, beside ITGDec: records a second, peak memory, packets, page
+    Decode(decode::DecodeArgs),
+    /// Runs one command and tells its time and memory; for the measurements themselves
+    #[command(hide = true)]
+    Measured(decode::MeasuredArgs),
 }
 
 fn main() -> ExitCode {
@@ -49,12 +56,21 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
-    print(machine::describe());
+    if !matches!(cli.command, Command::Measured(_)) {
+        print(machine::describe());
+    }
     match cli.command {
         Command::Logging(args) => logging::run(&args)?,
         Command::LogCost(args) => log_cost::run(&args)?,
+        Command::Decode(args) => decode::run(&args)?,
+        Command::Measured(args) => decode::measured(&args)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line about a bar.
+fn verdict(good: bool, what: &str) -> String {
+    format!("{}  {what}", if good { "HOLDS  " } else { "DIFFERS" })
 }
 
 /// Writes a line (or several) to stdout; a reader that has gone is no failure.
