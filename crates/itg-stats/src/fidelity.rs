@@ -722,12 +722,18 @@ mod tests {
         let burst = |k: u64| k / 4 * 4_000_000;
         let all =
             departures(&(0..1000).map(|k| (k, burst(k), burst(k) + 9_000)).collect::<Vec<_>>());
-        let got = all.judge(0.0, Some(&laws));
+        let got = all.judge(&Asked { laws: Some(&laws), ..Asked::default() });
         assert_eq!((got.verdict, got.burst, got.idt_law_ks), (Verdict::Pass, Some(4), None));
         // The same packets of a flow that was not asked to burst.
         let plain = Laws::new(&FlowSpec::new(1), 7).expect("a flow that can be run");
-        assert_eq!(each_ms(1000, burst).judge(0.0, Some(&plain)).verdict, Verdict::Fail);
-        assert_eq!(departures(&[(0, 0, 0)]).judge(0.0, Some(&laws)).burst, Some(4));
+        assert_eq!(
+            each_ms(1000, burst).judge(&Asked { laws: Some(&plain), ..Asked::default() }).verdict,
+            Verdict::Fail
+        );
+        assert_eq!(
+            departures(&[(0, 0, 0)]).judge(&Asked { laws: Some(&laws), ..Asked::default() }).burst,
+            Some(4)
+        );
     }
 
     #[test]
