@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, watch};
 
 use crate::child::Running;
 use crate::machine::cpus;
-use crate::print;
 use crate::programs::{Place, Programs, clear};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
+use crate::{print, verdict};
 
 /// The bar of remote logging: CPU time a packet, as a multiple of that without logging.
 const REMOTE_BAR: f64 = 1.05;
@@ -168,10 +168,6 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
     }
     print("");
     Ok(())
-}
-
-fn verdict(good: bool, what: &str) -> String {
-    format!("{}  {what}", if good { "HOLDS  " } else { "DIFFERS" })
 }
 
 /// Records a second into a block, into a file and through a log server.

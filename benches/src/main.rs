@@ -6,9 +6,11 @@
 
 mod child;
 mod classic;
+mod decode;
 mod log_cost;
 mod logging;
 mod machine;
+mod made_logs;
 mod plot;
 mod programs;
 mod runtime;
@@ -51,6 +53,11 @@ enum Command {
     RuntimePeer(runtime::PeerArgs),
     /// Our ITGSend and ITGRecv beside D-ITG's: mean rate, gaps, CPU, and the largest rate without loss
     Classic(classic::ClassicArgs),
+    /// How fast logs are decoded, beside ITGDec: records a second, peak memory, packets, page
+    Decode(decode::DecodeArgs),
+    /// Runs one command and tells its time and memory; for the measurements themselves
+    #[command(hide = true)]
+    Measured(decode::MeasuredArgs),
 }
 
 fn main() -> ExitCode {
@@ -59,19 +66,31 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
-    if let Command::RuntimePeer(args) = &cli.command {
-        runtime::peer(args)?;
-        return Ok(ExitCode::SUCCESS);
+    match &cli.command {
+        Command::RuntimePeer(args) => {
+            runtime::peer(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Measured(args) => {
+            decode::measured(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => print(machine::describe()),
     }
-    print(machine::describe());
     match cli.command {
         Command::Logging(args) => logging::run(&args)?,
         Command::LogCost(args) => log_cost::run(&args)?,
         Command::Runtime(args) => runtime::run(&args)?,
-        Command::RuntimePeer(_) => {}
         Command::Classic(args) => classic::run(&args)?,
+        Command::Decode(args) => decode::run(&args)?,
+        Command::RuntimePeer(_) | Command::Measured(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line about a bar.
+fn verdict(good: bool, what: &str) -> String {
+    format!("{}  {what}", if good { "HOLDS  " } else { "DIFFERS" })
 }
 
 /// Writes a line (or several) to stdout; a reader that has gone is no failure.

@@ -14,6 +14,12 @@ use crate::child::{Done, Running};
 /// How long a program may take to be ready or to end, on a busy machine.
 pub(crate) const READY: Duration = Duration::from_secs(20);
 
+/// Whether a program of others is installed.
+pub(crate) fn installed(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).any(|dir| dir.join(program).is_file())
+}
+
 /// Where a program runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Place {
@@ -45,10 +51,16 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
+    /// All that measurements of traffic need.
     pub(crate) fn find() -> Result<Self> {
+        Self::with(&["itg-send", "itg-recv", "itg-log", "itg-decode"])
+    }
+
+    /// Those of these names.
+    pub(crate) fn with(names: &[&str]) -> Result<Self> {
         let own = std::env::current_exe().context("the path of this program")?;
         let dir = own.parent().context("the directory of this program")?.to_owned();
-        for name in ["itg-send", "itg-recv", "itg-log", "itg-decode"] {
+        for name in names {
             ensure!(
                 dir.join(name).is_file(),
                 "{} is not there: build the programs with `cargo build --release --workspace`",

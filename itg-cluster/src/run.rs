@@ -10,12 +10,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_cli::{
-    Failure, LoadArgs, Loaded, PacingArgs, Sending, SendingResult, Signals, WordArgs, account,
-    announce, draw_run, refuse, say, send_plan,
+    Failure, Gates, LoadArgs, Loaded, PacingArgs, Sending, SendingResult, Signals, WordArgs,
+    account, announce, draw_run, refuse, say, send_plan,
 };
 use itg_experiment::Manifest;
 use itg_net::{ClassicReceiving, LogLimits, LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
-use itg_stats::gate::{Gate, exit_code};
+use itg_report::{Around, FLOWS_DRAWN};
 use itg_stats::{Analysis, Options, Report};
 use tokio::sync::watch;
 
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     }
     let started = jiff::Timestamp::now();
     let out = directory(args, &loaded, started);
-    let judges = Judges::of(&loaded)?;
+    let gates = gates(&loaded)?;
     prepare(&out)?;
     if !words.quiet {
         announce(&loaded.plan);
@@ -81,12 +81,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     manifest = manifest.setting("exit_code", sent.code.to_string());
     write(&out.join(MANIFEST), &manifest.to_json())?;
     let report = decode(&out, &manifest)?;
-    let text = itg_stats::text::render(&report);
-    write(&out.join("report.txt"), &text)?;
-    write(&out.join("report.json"), &(report.to_json() + "\n"))?;
-    crate::print(&text)?;
-
-    let gate = judges.judge(&report, words);
+    let gate = conclude(&out, &report, &itg_stats::text::render(&report), &gates, words)?;
     for (_, error) in &sent.outcome.failures {
         say(format_args!("itg-cluster: {error}"));
     }
@@ -105,32 +100,30 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
 }
 
 /// The gates of an experiment.
-struct Judges {
-    gates: Vec<Gate>,
-    allow_unknown: bool,
+fn gates(loaded: &Loaded) -> Result<Gates> {
+    let mut gates = Gates::default();
+    gates.add(&loaded.experiment, &loaded.origin)?;
+    Ok(gates)
 }
 
-impl Judges {
-    fn of(loaded: &Loaded) -> Result<Self> {
-        let entry = &loaded.experiment.gates;
-        let parse = |text: &String| {
-            let place = &loaded.origin;
-            Gate::parse(text).map_err(|error| refuse(format!("{place}: gates.fail_if: {error}")))
-        };
-        let gates = entry.fail_if.iter().map(parse).collect::<Result<_>>()?;
-        Ok(Self { gates, allow_unknown: entry.allow_unknown })
+/// Writes the report in all its forms, `text` being the one that is printed; what the gates make of it.
+fn conclude(
+    out: &Path,
+    report: &Report,
+    text: &str,
+    gates: &Gates,
+    words: WordArgs,
+) -> Result<Option<u8>> {
+    write(&out.join("report.txt"), text)?;
+    write(&out.join("report.json"), &(report.to_json() + "\n"))?;
+    crate::print(text)?;
+    let judged = gates.judge(report, "itg-cluster", words.quiet);
+    if let Some(plots) = &report.plots {
+        let command = itg_report::command(std::env::args());
+        let around = Around { plots, gates: &judged.outcomes, command: &command };
+        write(&out.join("report.html"), &itg_report::page(report, &around))?;
     }
-
-    /// Says what each gate found; the exit code when one holds.
-    fn judge(&self, report: &Report, words: WordArgs) -> Option<u8> {
-        let outcomes: Vec<_> = self.gates.iter().map(|gate| gate.judge(report)).collect();
-        for outcome in &outcomes {
-            if !outcome.is_fine(self.allow_unknown) || !words.quiet {
-                say(format_args!("itg-cluster: {outcome}"));
-            }
-        }
-        exit_code(&outcomes, self.allow_unknown)
-    }
+    Ok(judged.code)
 }
 
 /// The directory of a run.
@@ -145,7 +138,7 @@ fn directory(args: &RunArgs, loaded: &Loaded, started: jiff::Timestamp) -> PathB
 fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<ExitCode> {
     let started = jiff::Timestamp::now();
     let out = directory(args, loaded, started);
-    let judges = Judges::of(loaded)?;
+    let gates = gates(loaded)?;
     let simulation = Simulation::new(loaded)?;
     let loaded = simulation.loaded();
     prepare(&out)?;
@@ -160,10 +153,7 @@ fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<Exi
     simulation.run(&out, words)?;
     let report = decode(&out, &manifest)?;
     let text = format!("Simulated: {model}\n{}", itg_stats::text::render(&report));
-    write(&out.join("report.txt"), &text)?;
-    write(&out.join("report.json"), &(report.to_json() + "\n"))?;
-    crate::print(&text)?;
-    let gate = judges.judge(&report, words);
+    let gate = conclude(&out, &report, &text, &gates, words)?;
     if !words.quiet {
         say(format_args!("logs, report and manifest are in {}", out.display()));
     }
@@ -228,7 +218,7 @@ fn decode(out: &Path, manifest: &Manifest) -> Result<Report> {
         let bytes = fs::read(&path).with_context(|| format!("log {}", path.display()))?;
         logs.push((path.display().to_string(), bytes));
     }
-    let mut analysis = Analysis::new(Options::default());
+    let mut analysis = Analysis::new(Options { plots: Some(FLOWS_DRAWN), ..Options::default() });
     for (name, bytes) in &logs {
         analysis.add_log(bytes, name)?;
     }

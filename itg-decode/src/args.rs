@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use itg_cli::WordArgs;
 use itg_core::units::{format_duration_ns, parse_duration_ns};
 use itg_stats::filter::Filter;
 use itg_stats::report::GroupBy;
@@ -67,12 +68,8 @@ pub(crate) struct Args {
     pub(crate) threads: usize,
     #[command(flatten)]
     pub(crate) outputs: OutputArgs,
-    /// Say nothing on stderr but errors and damage.
-    #[arg(long, short, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-    /// Say more on stderr.
-    #[arg(long, short)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) words: WordArgs,
 }
 
 /// What else than decoding.

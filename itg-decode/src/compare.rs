@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use itg_stats::compare::{Resampling, compare};
 use itg_stats::{Analysis, Options, Report};
 
-use crate::html;
+use crate::complain;
 use crate::map::Bytes;
 use crate::outputs::write;
 use crate::work::Work;
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<bool> {
         None => std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?,
     }
     if let Some(path) = &args.html {
-        let command = html::command(std::env::args());
-        write(path, &html::compare_page(&comparison, &a, &b, &command))?;
+        let command = itg_report::command(std::env::args());
+        write(path, &itg_report::compare_page(&comparison, &a, &b, &command))?;
     }
     Ok(sound_a && sound_b)
 }
@@ -77,12 +77,8 @@ fn decode(path: &Path) -> anyhow::Result<(Report, bool)> {
     for (name, bytes) in &files {
         analysis.add_log_with(bytes, name, &work)?;
     }
-    for note in analysis.not_closed() {
-        tracing::warn!("{note}");
-    }
-    for damage in analysis.damage() {
-        tracing::error!("{damage}");
-    }
+    analysis.not_closed().iter().for_each(complain);
+    analysis.damage().iter().for_each(complain);
     let sound = analysis.damage().is_empty();
     Ok((analysis.finish_with(&work), sound))
 }

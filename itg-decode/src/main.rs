@@ -5,75 +5,61 @@ mod args;
 mod columns;
 mod compare;
 mod ditg;
-mod html;
+mod flow_table;
 mod map;
 mod outputs;
 mod packets;
 mod print;
-mod svg;
 mod work;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
+use itg_cli::{Gates, finish, refuse, say};
 use itg_stats::Analysis;
-use itg_stats::gate::Gate;
 
 use crate::args::{Args, Command, Format};
 use crate::map::Bytes;
 use crate::work::Work;
 
+/// Name of the program, before its words.
+const PROGRAM: &str = "itg-decode";
+
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let level = match (args.quiet, args.verbose) {
-        (true, _) => tracing::Level::ERROR,
-        (_, true) => tracing::Level::DEBUG,
-        _ => tracing::Level::INFO,
-    };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .without_time()
-        .with_target(false)
-        .with_ansi(false)
-        .init();
-    let done = if let Some(Command::Compare(args)) = &args.command {
-        compare::run(args).map(|sound| u8::from(!sound))
-    } else {
-        tracing::info!("itg-decode {} {args}", env!("CARGO_PKG_VERSION"));
-        match check(&args) {
-            Ok(gates) => run(&args, gates),
-            Err(error) => {
-                tracing::error!("{error:#}");
-                Ok(2)
-            }
-        }
+    let args = itg_cli::parse::<Args>();
+    args.words.start();
+    let done = match &args.command {
+        Some(Command::Compare(compare)) => compare::run(compare).map(|sound| u8::from(!sound)),
+        None => run(&args),
     };
     match done {
-        Ok(code) => ExitCode::from(code),
         // Whoever reads has seen enough (`| head`).
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
+        done => finish(PROGRAM, done.map(ExitCode::from)),
     }
 }
 
+/// What went wrong, which is always said.
+fn complain(what: impl Display) {
+    say(format_args!("{PROGRAM}: {what}"));
+}
+
 /// What the command line cannot say by itself.
-fn check(args: &Args) -> anyhow::Result<(Vec<Gate>, bool)> {
+fn check(args: &Args) -> anyhow::Result<Gates> {
     if args.format == Format::Parquet {
         if cfg!(not(feature = "parquet")) {
-            anyhow::bail!("this program was built without Parquet (feature `parquet`)");
+            return Err(refuse("this program was built without Parquet (feature `parquet`)"));
         }
         if args.output.is_none() {
-            anyhow::bail!("--format parquet writes no stream: name a file with --output");
+            return Err(refuse("--format parquet writes no stream: name a file with --output"));
         }
         if !args.packets && args.interval.is_none() {
-            anyhow::bail!("--format parquet holds packets or windows: add --packets or --interval");
+            return Err(refuse(
+                "--format parquet holds packets or windows: add --packets or --interval",
+            ));
         }
     }
     args.outputs.all_gates()
@@ -81,26 +67,36 @@ fn check(args: &Args) -> anyhow::Result<(Vec<Gate>, bool)> {
 
 /// Decodes and prints; the exit code: 1 when a log was damaged or could not be read, or what a gate
 /// says.
-fn run(args: &Args, gates: (Vec<Gate>, bool)) -> anyhow::Result<u8> {
+fn run(args: &Args) -> anyhow::Result<u8> {
+    let quiet = args.words.quiet;
+    if !quiet {
+        say(format_args!("{PROGRAM} {} {args}", env!("CARGO_PKG_VERSION")));
+    }
+    let gates = check(args)?;
+    let note = |what: &dyn Display| {
+        if !quiet {
+            say(format_args!("{PROGRAM}: note: {what}"));
+        }
+    };
     let mut sound = true;
     let mut files = Vec::new();
     for path in &args.logs {
         match Bytes::open(path) {
             Ok(bytes) => files.push((path.display().to_string(), ditg::understood(bytes))),
             Err(error) => {
-                tracing::error!("{}: cannot be read: {error}", path.display());
+                complain(format_args!("{}: cannot be read: {error}", path.display()));
                 sound = false;
             }
         }
     }
-    let work = Work::new(&files, args.threads, args.quiet);
+    let work = Work::new(&files, args.threads, quiet);
     let mut analysis = Analysis::new(args.options());
     let mut taken = 0;
     for (name, bytes) in &files {
         match analysis.add_log_with(bytes, name, &work) {
             Ok(()) => taken += 1,
             Err(error) => {
-                tracing::error!("{error}");
+                complain(error);
                 sound = false;
             }
         }
@@ -108,11 +104,11 @@ fn run(args: &Args, gates: (Vec<Gate>, bool)) -> anyhow::Result<u8> {
     if taken == 0 {
         return Ok(1);
     }
-    for note in analysis.not_closed() {
-        tracing::warn!("{note}");
+    for what in analysis.not_closed() {
+        note(what);
     }
     for damage in analysis.damage() {
-        tracing::error!("{damage}");
+        complain(damage);
         sound = false;
     }
     let mut out = output(args)?;
@@ -125,17 +121,14 @@ fn run(args: &Args, gates: (Vec<Gate>, bool)) -> anyhow::Result<u8> {
     } else if args.packets {
         let runs = analysis.runs().len();
         if runs > 1 {
-            tracing::warn!("the logs hold {runs} runs: flow numbers repeat, run after run");
+            note(&format_args!("the logs hold {runs} runs: flow numbers repeat, run after run"));
         }
         match &args.output {
             #[cfg(feature = "parquet")]
             Some(path) if args.format == Format::Parquet => {
                 columns::packets(&analysis, &work, path)?;
             }
-            _ => {
-                let lines = packets::print(&analysis, args.format, &work, &mut out)?;
-                tracing::debug!("{lines} lines");
-            }
+            _ => packets::print(&analysis, args.format, &work, &mut out)?,
         }
         work.finish();
     } else {
@@ -143,14 +136,14 @@ fn run(args: &Args, gates: (Vec<Gate>, bool)) -> anyhow::Result<u8> {
         work.finish();
         args.outputs.add_manifest(&mut report)?;
         if report.flows.is_empty() {
-            tracing::warn!("no flow to show: the logs hold none, or --flow names none of theirs");
+            note(&"no flow to show: the logs hold none, or --flow and --filter leave none");
         }
         match &args.output {
             #[cfg(feature = "parquet")]
             Some(path) if args.format == Format::Parquet => columns::windows(&report, path)?,
             _ => print::report(&report, args.format, &mut out)?,
         }
-        gate = args.outputs.write(&report, gates)?;
+        gate = args.outputs.write(&report, &gates, quiet)?;
     }
     out.flush()?;
     Ok(gate.unwrap_or_else(|| u8::from(!sound)))

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use itg_cli::{Gates, refuse};
 use itg_experiment::{Experiment, Manifest};
+use itg_report::Around;
 use itg_stats::Report;
-use itg_stats::gate::{Gate, Judgement, Outcome, exit_code};
+use itg_stats::gate::{Gate, Judgement, Outcome};
 use maud::html as markup;
 
-use crate::html::{self, Around};
-use crate::svg;
+use crate::PROGRAM;
 
 /// Pages, plots and gates.
 #[derive(Debug, Default, Args)]
@@ -45,26 +46,22 @@ pub(crate) struct OutputArgs {
 impl OutputArgs {
     /// How many flows to draw one by one; `None` when nothing is drawn.
     pub(crate) fn plots(&self) -> Option<usize> {
-        (self.html.is_some() || self.svg.is_some()).then_some(html::FLOWS_DRAWN)
+        (self.html.is_some() || self.svg.is_some()).then_some(itg_report::FLOWS_DRAWN)
     }
 
     /// The gates of the command line and of the experiment file, and whether they may be unknown.
     ///
     /// # Errors
     /// A file that cannot be read, is no experiment, or has something in `fail_if` that is no gate.
-    pub(crate) fn all_gates(&self) -> anyhow::Result<(Vec<Gate>, bool)> {
-        let (mut gates, mut allow_unknown) = (self.fail_if.clone(), self.allow_unknown);
+    pub(crate) fn all_gates(&self) -> anyhow::Result<Gates> {
+        let mut gates = Gates { list: self.fail_if.clone(), allow_unknown: self.allow_unknown };
         if let Some(path) = &self.gates {
             let name = path.display().to_string();
-            let text =
-                fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
-            let entry = Experiment::parse(&text, &name)?.gates;
-            for text in &entry.fail_if {
-                gates.push(Gate::parse(text).with_context(|| format!("{name}: fail_if"))?);
-            }
-            allow_unknown |= entry.allow_unknown;
+            let text = fs::read_to_string(path)
+                .map_err(|error| refuse(format!("{name}: cannot be read: {error}")))?;
+            gates.add(&Experiment::parse(&text, &name).map_err(refuse)?, &name)?;
         }
-        Ok((gates, allow_unknown))
+        Ok(gates)
     }
 
     /// Adds what the manifest of the run says.
@@ -86,20 +83,15 @@ impl OutputArgs {
     pub(crate) fn write(
         &self,
         report: &Report,
-        (gates, allow_unknown): (Vec<Gate>, bool),
+        gates: &Gates,
+        quiet: bool,
     ) -> anyhow::Result<Option<u8>> {
-        let gates: Vec<Outcome> = gates.iter().map(|gate| gate.judge(report)).collect();
-        for outcome in &gates {
-            if outcome.is_fine(allow_unknown) {
-                tracing::info!("{outcome}");
-            } else {
-                tracing::error!("{outcome}");
-            }
-        }
+        let judged = gates.judge(report, PROGRAM, quiet);
         if let Some(plots) = &report.plots {
             if let Some(path) = &self.html {
-                let command = html::command(std::env::args());
-                let page = html::page(report, &Around { plots, gates: &gates, command: &command });
+                let command = itg_report::command(std::env::args());
+                let around = Around { plots, gates: &judged.outcomes, command: &command };
+                let page = itg_report::page(report, &around);
                 write(path, &page)?;
             }
             if let Some(folder) = &self.svg {
@@ -107,9 +99,9 @@ impl OutputArgs {
             }
         }
         if let Some(path) = &self.junit {
-            write(path, &junit(report, &gates, allow_unknown))?;
+            write(path, &junit(report, &judged.outcomes, gates.allow_unknown))?;
         }
-        Ok(exit_code(&gates, allow_unknown))
+        Ok(judged.code)
     }
 }
 
@@ -122,13 +114,13 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 
 fn drawings(report: &Report, plots: &itg_stats::plot::Plots, folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
-    for chart in svg::of_total(report, plots) {
+    for chart in itg_report::of_total(report, plots) {
         write(&folder.join(format!("total-{}.svg", chart.name)), &chart.file("all flows"))?;
     }
     for drawn in &plots.flows {
         let Some(flow) = report.flows.get(drawn.place) else { continue };
         let of = format!("flow {}", flow.flow);
-        for chart in svg::of_flow(drawn) {
+        for chart in itg_report::of_flow(drawn) {
             // The place keeps flows of the same number apart.
             let name = format!("flow{}-{}-{}.svg", flow.flow, drawn.place, chart.name);
             write(&folder.join(name), &chart.file(&of))?;
@@ -184,6 +176,6 @@ fn junit(report: &Report, gates: &[Outcome], allow_unknown: bool) -> String {
             }
         }
     };
-    let xml = svg::printable(&xml.into_string());
+    let xml = itg_report::printable(&xml.into_string());
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{xml}\n")
 }

@@ -18,7 +18,7 @@ pub(crate) fn print(
     format: Format,
     work: &Work<'_>,
     out: &mut dyn Write,
-) -> anyhow::Result<u64> {
+) -> anyhow::Result<()> {
     match format {
         Format::Csv => out.write_all(HEAD.as_bytes())?,
         Format::Text => writeln!(
@@ -40,13 +40,13 @@ pub(crate) fn print(
                 _ => json(line, format == Format::Json, &mut text),
             }
         }
-        (lines.len() as u64, text)
+        text
     };
-    let mut count = 0;
-    analysis.packets_in_order(work, &make, |(lines, text): (u64, Vec<u8>)| {
+    let mut first = true;
+    analysis.packets_in_order(work, &make, |text: Vec<u8>| {
         // Objects of an array stand behind commas; the first one does not.
-        let skip = usize::from(format == Format::Json && count == 0 && !text.is_empty());
-        count += lines;
+        let skip = usize::from(format == Format::Json && first && !text.is_empty());
+        first &= text.is_empty();
         out.write_all(&text[skip..])
     })?;
     match format {
@@ -54,7 +54,7 @@ pub(crate) fn print(
         Format::Octave => out.write_all(b"];\n")?,
         _ => {}
     }
-    Ok(count)
+    Ok(())
 }
 
 const OCTAVE_HEAD: &str = "% One row a packet; NaN where no log knows. Times but planned_ns are Unix time.\n\

@@ -2,12 +2,13 @@
 
 use std::io::Write;
 
-use itg_stats::report::{FlowReport, Metrics, Report};
+use itg_stats::report::{FlowReport, Report};
 use itg_stats::series::IntervalRow;
 use itg_stats::text;
 use serde::Serialize;
 
 use crate::args::Format;
+use crate::flow_table::{self, cell};
 
 /// Prints the report.
 pub(crate) fn report(report: &Report, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -16,7 +17,7 @@ pub(crate) fn report(report: &Report, format: Format, out: &mut dyn Write) -> an
         Format::Json => writeln!(out, "{}", report.to_json())?,
         Format::Ndjson => ndjson(report, out)?,
         Format::Csv if report.intervals.is_some() => interval_csv(report, out)?,
-        Format::Csv => flow_csv(report, out)?,
+        Format::Csv => flow_table::csv(report, out)?,
         Format::Octave => octave(report, out)?,
         // Packets, see `ditg`; columns are written to their file by `columns`.
         Format::Ditg | Format::Parquet => {}
@@ -91,107 +92,6 @@ pub(crate) fn window_lines(report: &Report) -> impl Iterator<Item = WindowLine<'
     })
 }
 
-/// A figure, or nothing where it is not known.
-fn cell<T: ToString>(value: Option<T>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
-}
-
-fn flow_csv(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(FLOW_COLUMNS)?;
-    for flow in &report.flows {
-        csv.write_record(flow_cells(flow))?;
-    }
-    Ok(csv.flush()?)
-}
-
-/// Columns of `--format csv`: the keys of the JSON, nested ones joined by `_`.
-const FLOW_COLUMNS: [&str; 38] = [
-    "flow",
-    "run",
-    "proto",
-    "src",
-    "dst",
-    "side",
-    "meter",
-    "profile",
-    "packets",
-    "bytes",
-    "duration_ns",
-    "bitrate_bps",
-    "packet_rate_pps",
-    "sent_packets",
-    "skipped_packets",
-    "lost",
-    "duplicated",
-    "reordered",
-    "loss_bursts",
-    "loss_burst_mean",
-    "delay_min_ns",
-    "delay_mean_ns",
-    "delay_max_ns",
-    "delay_stddev_ns",
-    "delay_p50_ns",
-    "delay_p90_ns",
-    "delay_p99_ns",
-    "delay_p999_ns",
-    "delay_uncertainty_ns",
-    "jitter_mean_ns",
-    "jitter_rfc3550_ns",
-    "jitter_p99_ns",
-    "lateness_p50_ns",
-    "lateness_p99_ns",
-    "lateness_max_ns",
-    "fidelity",
-    "idt_ks",
-    "size_ks",
-];
-
-fn flow_cells(flow: &FlowReport) -> [String; 38] {
-    let FlowReport { run, src, dst, side, metrics: m, .. } = flow;
-    let Metrics { delay_ns: delay, jitter_ns: jitter, lateness_ns: late, fidelity, .. } = m;
-    [
-        flow.flow.to_string(),
-        run.clone(),
-        cell(flow.proto),
-        src.clone(),
-        dst.clone(),
-        (*side).to_owned(),
-        cell(flow.meter),
-        cell(flow.profile.as_ref()),
-        m.packets.to_string(),
-        m.bytes.to_string(),
-        m.duration_ns.to_string(),
-        m.bitrate_bps.to_string(),
-        m.packet_rate_pps.to_string(),
-        cell(m.sent_packets),
-        cell(m.skipped_packets),
-        cell(m.lost),
-        cell(m.duplicated),
-        cell(m.reordered),
-        cell(m.loss_bursts),
-        cell(m.loss_burst_mean),
-        cell(delay.map(|d| d.min)),
-        cell(delay.map(|d| d.mean)),
-        cell(delay.map(|d| d.max)),
-        cell(delay.map(|d| d.stddev)),
-        cell(delay.map(|d| d.p50)),
-        cell(delay.map(|d| d.p90)),
-        cell(delay.map(|d| d.p99)),
-        cell(delay.map(|d| d.p999)),
-        cell(m.delay_basis.and_then(|basis| basis.uncertainty_ns)),
-        cell(jitter.map(|j| j.mean)),
-        cell(jitter.and_then(|j| j.rfc3550)),
-        cell(jitter.map(|j| j.p99)),
-        cell(late.map(|l| l.p50)),
-        cell(late.map(|l| l.p99)),
-        cell(late.map(|l| l.max)),
-        fidelity.verdict.name().to_owned(),
-        cell(fidelity.idt_ks),
-        cell(fidelity.size_ks),
-    ]
-}
-
 fn interval_csv(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record([
@@ -235,21 +135,13 @@ fn quoted(text: &str) -> String {
 /// course: what ITGDec's `-d`, `-j`, `-b` and `-p` files hold, one matrix for all.
 fn octave(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "% itg-decode: one row a flow and side; NaN where a figure is not known.")?;
-    let numbers: Vec<usize> = (0..FLOW_COLUMNS.len())
-        .filter(|&at| {
-            !["run", "proto", "src", "dst", "side", "meter", "profile", "fidelity"]
-                .contains(&FLOW_COLUMNS[at])
-        })
-        .collect();
-    let names: Vec<_> = numbers.iter().map(|&at| quoted(FLOW_COLUMNS[at])).collect();
+    let names: Vec<_> = flow_table::number_names().map(quoted).collect();
     writeln!(out, "flow_columns = {{{}}};", names.join(", "))?;
     writeln!(out, "flows = [")?;
     for flow in &report.flows {
-        let cells = flow_cells(flow);
-        let row: Vec<_> = numbers
-            .iter()
-            .map(|&at| if cells[at].is_empty() { "NaN" } else { cells[at].as_str() })
-            .collect();
+        let cells = flow_table::number_cells(flow);
+        let row: Vec<_> =
+            cells.map(|cell| if cell.is_empty() { "NaN".to_owned() } else { cell }).collect();
         writeln!(out, "{}", row.join(" "))?;
     }
     writeln!(out, "];")?;

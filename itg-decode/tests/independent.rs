@@ -7,6 +7,7 @@
 mod common;
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -88,7 +89,13 @@ fn decode(dir: &Path, args: &[&str], out: &str) {
 fn figures_are_those_of_an_independent_program() {
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|done| done.status.success()) {
-        assert!(std::env::var_os("CI").is_none(), "python3 must be there in CI");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "under CI this test must run, and it needs python3"
+        );
+        // Past the capture of the test harness, so that it shows though the test passes.
+        let words = "\nLEFT OUT: the figures are not compared with the independent program: install python3\n";
+        std::io::stderr().write_all(words.as_bytes()).unwrap();
         return;
     }
     let ms = 1_000_000;

@@ -6,18 +6,21 @@ mod flow_args;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use flow_args::FlowArgs;
 use itg_cli::{
-    LoadArgs, LogArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
+    Gates, LoadArgs, LogArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
     draw_seed, finish, load, refuse, say, send_plan,
 };
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
 use itg_net::pacing::PacingOptions;
 use itg_session::logs::Role;
+use itg_stats::gate::{Judgement, Outcome};
+use itg_stats::{Analysis, Options};
 
 /// Port of the signalling channel of receivers.
 const CONTROL_PORT: u16 = 9000;
@@ -36,7 +39,8 @@ const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 /// empirical(FILE), trunc(LAW,lo,hi).
 ///
 /// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense, 3 the receiver is not
-/// reachable or refused, 4 the receiver vanished (what was measured is kept), 130 and 143 ended by
+/// reachable or refused, 4 the receiver vanished (what was measured is kept), 98 and 99 a gate of the
+/// experiment file failed by the log of this side (98: only such on the fidelity), 130 and 143 ended by
 /// SIGINT and SIGTERM (after the summary).
 #[derive(Debug, Parser)]
 #[command(name = "itg-send", version, args_conflicts_with_subcommands = true)]
@@ -112,6 +116,9 @@ struct Request {
     node: Option<String>,
     pacing: PacingOptions,
     logs: SendLogArgs,
+    /// Those of the experiment file, and its name.
+    gates: Gates,
+    origin: String,
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
@@ -131,6 +138,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         let mut settings = BTreeMap::new();
         settings.insert("plan".to_owned(), request.plan.hash_text());
         settings.extend(request.logs.own.settings());
+        let file = request.logs.own.file().map(Path::to_owned);
         let run = draw_run();
         let sending = Sending {
             plan: &request.plan,
@@ -167,8 +175,36 @@ fn run(cli: Cli) -> Result<ExitCode> {
                 say(format_args!("itg-send: {error} ({lost} records lost)"));
             }
         }
-        Ok(ExitCode::from(result.code))
+        // A run that failed by itself says so first.
+        if result.code != 0 {
+            return Ok(ExitCode::from(result.code));
+        }
+        let gate = judge(&request.gates, &request.origin, file.as_deref(), words)?;
+        Ok(ExitCode::from(gate.unwrap_or(0)))
     })
+}
+
+/// Judges the gates by the log of this side. One that needs the receiver's log does not fail here, but is
+/// named.
+fn judge(gates: &Gates, origin: &str, log: Option<&Path>, words: WordArgs) -> Result<Option<u8>> {
+    let Some(log) = log.filter(|_| !gates.list.is_empty()) else { return Ok(None) };
+    let name = log.display().to_string();
+    let bytes = fs::read(log).with_context(|| format!("log {name}"))?;
+    let mut analysis = Analysis::new(Options::default());
+    analysis.add_log(&bytes, &name)?;
+    let lenient = Gates { allow_unknown: true, ..gates.clone() };
+    let judged = lenient.judge(&analysis.finish(), "itg-send", words.quiet);
+    let unknown = |outcome: &&Outcome| matches!(outcome.judgement, Judgement::Unknown { .. });
+    let open: Vec<String> =
+        judged.outcomes.iter().filter(unknown).map(|outcome| outcome.gate.to_string()).collect();
+    if !open.is_empty() {
+        say(format_args!(
+            "itg-send: the log of this side does not tell about `{}`: judge with both logs, \
+             `itg-decode {name} RECEIVER-LOG --gates {origin}`",
+            open.join("`, `")
+        ));
+    }
+    Ok(judged.code)
 }
 
 fn print(text: &str) -> Result<()> {
@@ -200,16 +236,20 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let plan = Plan::resolve(&experiment, PlanInputs::new(seed, &mut files)).map_err(refuse)?;
     let receivers = plan.flows.iter().map(|flow| (flow.to.clone(), receiver)).collect();
     let pacing = args.pacing.options(&PacingEntry::default());
-    Ok(Request { plan, receivers, node: None, pacing, logs: args.logs })
+    let (gates, origin) = (Gates::default(), String::new());
+    Ok(Request { plan, receivers, node: None, pacing, logs: args.logs, gates, origin })
 }
 
 fn from_file(args: RunArgs) -> Result<Request> {
     let loaded = load(&args.load)?;
     loaded.plan.check_ends().map_err(refuse)?;
-    if !loaded.experiment.gates.fail_if.is_empty() {
+    let mut gates = Gates::default();
+    gates.add(&loaded.experiment, &loaded.origin)?;
+    if !gates.list.is_empty() && args.logs.own.file().is_none() {
         let file = &loaded.origin;
         say(format_args!(
-            "itg-send: the gates of {file} need the logs of both sides: `itg-decode LOG… --gates {file}`"
+            "itg-send: the gates of {file} are not judged without a log: add --log FILE, or later \
+             `itg-decode LOG… --gates {file}`"
         ));
     }
     let nodes = &loaded.experiment.nodes;
@@ -225,7 +265,8 @@ fn from_file(args: RunArgs) -> Result<Request> {
         receivers.insert(flow.to.clone(), receiver);
     }
     let pacing = args.pacing.options(&loaded.experiment.pacing);
-    Ok(Request { plan: loaded.plan, receivers, node: args.node, pacing, logs: args.logs })
+    let (plan, origin) = (loaded.plan, loaded.origin);
+    Ok(Request { plan, receivers, node: args.node, pacing, logs: args.logs, gates, origin })
 }
 
 #[cfg(test)]

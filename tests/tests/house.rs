@@ -21,7 +21,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-sim", &["itg-core", "itg-process", "itg-record"]),
     ("itg-classic", &["itg-core", "itg-record", "itg-stats", "itg-session"]),
     ("itg-net", &["itg-classic", "itg-core", "itg-process", "itg-record", "itg-session"]),
-    ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session"]),
+    ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session", "itg-stats"]),
+    ("itg-report", &["itg-core", "itg-stats"]),
 ];
 /// Packages that build programs: they may import any crate, and nothing imports them.
 const PROGRAMS: &[&str] =
@@ -38,6 +39,7 @@ const PURE: &[&str] = &[
     "itg-group",
     "itg-sim",
     "itg-classic",
+    "itg-report",
 ];
 const IMPURE: &[&str] =
     &["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];

@@ -30,7 +30,7 @@ pub(crate) struct Verdict {
 
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}  {}", if self.holds { "HOLDS  " } else { "DIFFERS" }, self.what)
+        f.write_str(&crate::verdict(self.holds, &self.what))
     }
 }
 

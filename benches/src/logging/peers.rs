@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::trial::Trial;
 use crate::child::Running;
 use crate::print;
-use crate::programs::READY;
+use crate::programs::{READY, installed};
 use crate::trials::{Estimate, order};
 
 /// Ports of others' programs; ITGLog cannot be told another one.
@@ -70,11 +70,6 @@ impl Wish<'_> {
     fn limit(&self) -> Duration {
         Duration::from_secs_f64(self.seconds) + READY
     }
-}
-
-fn installed(program: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&paths).any(|dir| dir.join(program).is_file())
 }
 
 /// Waits until somebody listens on a TCP port, without touching it.

@@ -1,24 +1,40 @@
 //! What the programs of ITG share: loading experiments, sending plans, progress on terminals,
 //! signals, words on stderr, exit codes.
 //!
+//! What touches the network is behind the feature `net`, so that a program that only reads files does
+//! not build it.
+//!
 //! The programs stay thin: they parse their command line, call this crate and the ones below, and
 //! choose an exit code.
 
 mod failure;
+mod gates;
 mod generate;
-mod load;
-mod log_args;
-mod pacing_args;
-mod progress;
-mod sending;
-mod signals;
 mod words;
 
+#[cfg(feature = "net")]
+mod load;
+#[cfg(feature = "net")]
+mod log_args;
+#[cfg(feature = "net")]
+mod pacing_args;
+#[cfg(feature = "net")]
+mod progress;
+#[cfg(feature = "net")]
+mod sending;
+#[cfg(feature = "net")]
+mod signals;
+
 pub use failure::{Failure, finish, refuse};
+pub use gates::{Gates, Judged};
 pub use generate::parse;
-pub use load::{LoadArgs, Loaded, draw_seed, load};
-pub use log_args::{LogArgs, parse_throttle, read_secret};
-pub use pacing_args::PacingArgs;
-pub use sending::{Sending, SendingResult, account, announce, draw_run, log_failure, send_plan};
-pub use signals::{Signals, stop_on_letter};
 pub use words::{WordArgs, say};
+
+#[cfg(feature = "net")]
+pub use {
+    load::{LoadArgs, Loaded, draw_seed, load},
+    log_args::{LogArgs, parse_throttle, read_secret},
+    pacing_args::PacingArgs,
+    sending::{Sending, SendingResult, account, announce, draw_run, log_failure, send_plan},
+    signals::{Signals, stop_on_letter},
+};

@@ -98,6 +98,12 @@ impl LogArgs {
         self.log_server.as_ref().is_some_and(|url| url.starts_with("udp:"))
     }
 
+    /// The file, when the log goes to one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.log.as_deref()
+    }
+
     /// How the log is cut into blocks, and what may be held in memory.
     ///
     /// # Errors

@@ -28,6 +28,8 @@ use crate::socket::DataSocket;
 use crate::traffic::{HEAD_LEN, IcmpHead, Traffic};
 use crate::wire::{Segments, Sockets, Wire};
 
+/// Why a flow ended that was told to stop, before more is known.
+pub(crate) const INTERRUPTED: &str = "interrupted";
 /// How long after its end a flow may still send what was due before: 100 ms.
 const END_GRACE_NS: u64 = 100_000_000;
 /// Longest wait before the thread looks whether it should stop: 20 ms.
@@ -285,7 +287,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         for index in 0..self.flows.len() {
             let Some(flow) = &self.flows[index] else { continue };
             if self.stop.groups[flow.tx.group].load(Ordering::Acquire) {
-                self.end(index, "interrupted".to_owned(), false);
+                self.end(index, INTERRUPTED.to_owned(), false);
             }
         }
         let flows = &self.flows;

@@ -25,7 +25,7 @@ use tokio::time::MissedTickBehavior;
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
 use crate::control::{Channel, Heard, sleep_until};
-use crate::engine::{Engine, StopSignal, TxEnded, TxFlow};
+use crate::engine::{Engine, INTERRUPTED, StopSignal, TxEnded, TxFlow};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
@@ -134,6 +134,8 @@ struct Peer {
     boot_id: String,
     /// From `Welcome` on.
     probes: Option<ProbeNotes>,
+    /// Why its session failed.
+    failure: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,7 +249,7 @@ impl Run {
                     .collect();
                 tasks.spawn(converse(index, address, config, lives, told, reports.clone()));
                 let (stage, boot_id) = (Stage::Agreeing, String::new());
-                Peer { address, inputs, stage, boot_id, probes: None }
+                Peer { address, inputs, stage, boot_id, probes: None, failure: None }
             })
             .collect();
         let outcome = SendOutcome {
@@ -382,6 +384,7 @@ impl Run {
                 self.outcome.remote_logs.push((self.peers[index].address, summary));
             }
             SenderOutput::Failed(error) => {
+                self.peers[index].failure = Some(error.to_string());
                 self.outcome.failures.push((self.peers[index].address, error));
                 self.over(index)?;
             }
@@ -567,6 +570,11 @@ impl Run {
     async fn on_end(&mut self, end: TxEnded) {
         let place = end.index;
         let mut totals = end.totals;
+        if totals.reason == INTERRUPTED
+            && let Some(why) = &self.peers[self.peer_of[place]].failure
+        {
+            totals.reason.clone_from(why);
+        }
         let flow = self.job.flows[place].flow.clone();
         if end.behind {
             let (next_seq, schedule) = (totals.next_seq, flow.schedule());
@@ -627,6 +635,11 @@ fn tell(peer: &Peer, input: SenderInput) {
     drop(peer.inputs.send(input));
 }
 
+/// A session that is served so much later than it was due has been kept from running: 2 s.
+const STOOD_STILL_NS: u64 = 2_000_000_000;
+/// What goes wrong within this time behind that is its consequence: 10 s.
+const BLAMED_NS: u64 = 10_000_000_000;
+
 /// Drives one session over its signalling connection.
 async fn converse(
     index: usize,
@@ -651,6 +664,8 @@ async fn converse(
     let mut out = Vec::new();
     // The receiver gets the stamps of each probe with the next one, for its own log.
     let mut probed = None;
+    // Until when, and for how long.
+    let mut stood_still: Option<(u64, u64)> = None;
     loop {
         match &input {
             SenderInput::Message(Message::Welcome { boot_id, .. }) => {
@@ -665,7 +680,16 @@ async fn converse(
             }
             _ => {}
         }
+        if let (SenderInput::Lost(why), Some((until_ns, ns))) = (&mut input, stood_still)
+            && clock::machine_ns() < until_ns + BLAMED_NS
+        {
+            let seconds = ns / 1_000_000_000;
+            *why = format!(
+                "this program stood still for {seconds} s (stopped, or its host asleep), and then: {why}"
+            );
+        }
         machine.handle(clock::machine_ns(), input, &mut out);
+        let due_ns = machine.deadline();
         let mut lost = None;
         for output in out.drain(..) {
             match output {
@@ -711,6 +735,11 @@ async fn converse(
                 () = sleep_until(machine.deadline()) => SenderInput::Timer,
             },
         };
+        // The session is due several times a second: who comes seconds late has not been running.
+        let late_ns = due_ns.map_or(0, |due| clock::machine_ns().saturating_sub(due));
+        if late_ns >= STOOD_STILL_NS {
+            stood_still = Some((clock::machine_ns(), late_ns));
+        }
         if matches!(input, SenderInput::Lost(_)) {
             channel = None;
         }

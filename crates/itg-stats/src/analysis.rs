@@ -494,6 +494,7 @@ fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Set
         clock: None,
         plan_packets: basis.plan_packets,
         trace: None,
+        declared_p99_ns: log.declared_p99_ns().filter(|_| side == Side::Sender),
     }
 }
 

@@ -55,6 +55,39 @@ impl Autocorrelation {
         self.remember(value);
     }
 
+    /// Takes the next values: the same as one by one, and sooner where they are small.
+    pub fn add_all(&mut self, values: &[i64]) {
+        /// Products of values below this, so many of them, fit in 64 bits.
+        const SMALL: u64 = 1 << 27;
+        const MANY: usize = 512;
+        for values in values.chunks(MANY) {
+            let whole = self.head_closed && self.recent.len == LAGS && values.len() >= LAGS;
+            let mut all = values.iter().chain(&self.recent.values);
+            if !whole || all.any(|value| value.unsigned_abs() > SMALL) {
+                values.iter().for_each(|&value| self.add(value));
+                continue;
+            }
+            let [mut before, mut second, mut third] = self.recent.values;
+            let (mut sum, mut squares, mut products) = (0, 0, [0; LAGS]);
+            for &value in values {
+                sum += value;
+                squares += value * value;
+                products[0] += value * before;
+                products[1] += value * second;
+                products[2] += value * third;
+                (before, second, third) = (value, before, second);
+            }
+            self.recent.values = [before, second, third];
+            self.count += values.len() as u64;
+            self.sum += i128::from(sum);
+            self.squares += i128::from(squares);
+            for (lag, product) in products.into_iter().enumerate() {
+                self.pairs[lag] += values.len() as u64;
+                self.products[lag] += i128::from(product);
+            }
+        }
+    }
+
     /// The sequence is interrupted here.
     pub fn interrupt(&mut self) {
         self.recent.len = 0;
@@ -187,6 +220,24 @@ mod tests {
                     (got, want) => prop_assert_eq!(got.is_some(), want.is_some()),
                 }
             }
+        }
+
+        #[test]
+        fn some_values_at_once_are_the_same_as_one_by_one(
+            before in list(),
+            values in prop::collection::vec(-200_000_000i64..200_000_000, 0..1_200),
+            small: bool,
+        ) {
+            let values: Vec<_> = values.iter().map(|v| if small { v / 1_000 } else { *v }).collect();
+            let (mut singly, mut at_once) = (all(&before), all(&before));
+            values.iter().for_each(|&value| singly.add(value));
+            let (now, later) = values.split_at(values.len() / 3);
+            at_once.add_all(now);
+            at_once.add_all(later);
+            prop_assert_eq!(at_once.pairs, singly.pairs);
+            prop_assert_eq!(at_once.products, singly.products);
+            prop_assert_eq!((at_once.sum, at_once.squares), (singly.sum, singly.squares));
+            prop_assert_eq!(at_once.recent.values, singly.recent.values);
         }
 
         #[test]

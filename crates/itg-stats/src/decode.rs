@@ -7,6 +7,8 @@
 //! has none (a duplicate or a late packet from far away), its parts do not fit and it is added up once
 //! more, record by record.
 //!
+//! Parts are more than threads, so that no thread waits long for another one at the end.
+//!
 //! A log of many flows is not cut, since each part of each flow has histograms; its flows are dealt
 //! out instead. Either way memory holds flows × threads at most, and not packets.
 
@@ -24,6 +26,12 @@ use crate::stats::{FlowStats, Lane, Setup};
 const WORTHWHILE: u64 = 1 << 15;
 /// Logs of more flows than this are dealt out by flow.
 const FEW_FLOWS: usize = 16;
+/// Records that are taken out of a block at once.
+const SOME: usize = 256;
+/// Parts for each thread, as far as the flows are few.
+const PARTS_EACH: usize = 4;
+/// Parts of flows of a log, each with histograms.
+const PARTS_OF_FLOWS: usize = 32;
 /// Blocks that a task looks through for the earliest packet.
 const LOOK_BLOCKS: usize = 32;
 
@@ -140,8 +148,10 @@ impl Pass<'_, '_> {
     fn cut(&self, number: usize) -> Vec<Piece> {
         let log = &self.logs[number];
         let records = log.record_count();
-        let threads = self.executor.threads() as u64;
-        let parts = threads.min(records / WORTHWHILE).max(1);
+        let threads = self.executor.threads();
+        let few = (PARTS_OF_FLOWS / log.flows.len().max(1)).clamp(threads, PARTS_EACH * threads);
+        let parts = if threads > 1 { few as u64 } else { 1 };
+        let parts = parts.min(records / WORTHWHILE).max(1);
         let piece = |blocks, from, to, share| Piece {
             log: number,
             lane: Lane::Arrivals,
@@ -151,7 +161,7 @@ impl Pass<'_, '_> {
             share,
         };
         if parts > 1 && log.flows.len() > FEW_FLOWS {
-            let shares = u32::try_from(parts).unwrap_or(1);
+            let shares = u32::try_from(threads).unwrap_or(1);
             let blocks = 0..log.blocks.len();
             return (0..shares)
                 .map(|share| piece(blocks.clone(), None, None, (share, shares)))
@@ -177,19 +187,26 @@ impl Pass<'_, '_> {
         let log = &self.logs[piece.log];
         let mut flows = Flows { list: Vec::new(), places: Vec::new(), far: BTreeMap::new() };
         let (share, shares) = piece.share;
+        let mine = |index: u32| shares <= 1 || index % shares == share;
         let open = |index: u32| {
-            let mine = shares <= 1 || index % shares == share;
-            if mine { (self.setup)(piece.log, index, piece.lane) } else { None }
+            if mine(index) { (self.setup)(piece.log, index, piece.lane) } else { None }
         };
-        for at in piece.blocks.clone() {
-            let block = &log.blocks[at];
-            self.executor.coming(block.bytes());
-            match &piece.from {
-                Some(cut) if at == piece.blocks.start => flows.add_part(block, cut, true, open),
-                _ => flows.add(block.records(), open),
+        for (blocks, bytes) in log.stretches(piece.blocks.clone()) {
+            self.executor.coming(bytes);
+            for at in blocks {
+                match &piece.from {
+                    Some(cut) if at == piece.blocks.start => {
+                        flows.add_part(&log.blocks[at], cut, true, open);
+                    }
+                    _ => flows.add(log.blocks[at].records(), open),
+                }
             }
-            self.executor.leaving(block.bytes());
-            self.executor.passed(block.bytes());
+            self.executor.leaving(bytes);
+            self.executor.passed(bytes);
+            let described = || log.flows.keys().copied().filter(|&index| mine(index));
+            if piece.lane == Lane::Plan && flows.plans_are_done(described()) {
+                break;
+            }
         }
         if let Some(cut) = &piece.to {
             flows.add_part(&log.blocks[piece.blocks.end], cut, false, open);
@@ -212,15 +229,33 @@ const NEAR: u32 = 1 << 16;
 
 impl Flows {
     fn add(&mut self, records: impl Iterator<Item = Record>, open: impl Fn(u32) -> Option<Setup>) {
-        let mut current = (u32::MAX, usize::MAX);
+        let mut some: Vec<Record> = Vec::with_capacity(SOME);
         records.for_each(|record| {
-            if record.flow != current.0 || current.1 == usize::MAX {
-                current = (record.flow, self.place(record.flow, &open));
-            }
-            if let (_, Some(stats)) = &mut self.list[current.1] {
-                stats.add(&record);
+            some.push(record);
+            if some.len() == SOME {
+                self.take(&some, &open);
+                some.clear();
             }
         });
+        self.take(&some, &open);
+    }
+
+    /// Takes some records; those of the same flow that follow each other together.
+    fn take(&mut self, some: &[Record], open: &impl Fn(u32) -> Option<Setup>) {
+        for run in some.chunk_by(|a, b| a.flow == b.flow) {
+            let place = self.place(run[0].flow, open);
+            if let (_, Some(stats)) = &mut self.list[place] {
+                stats.add_all(run);
+            }
+        }
+    }
+
+    /// Whether the plans of these flows have been computed again as far as they will be.
+    fn plans_are_done(&self, mut flows: impl Iterator<Item = u32>) -> bool {
+        flows.all(|index| {
+            let found = self.find(index).map(|place| &self.list[place].1);
+            found.is_some_and(|stats| stats.as_ref().is_none_or(FlowStats::plan_is_done))
+        })
     }
 
     /// Adds the records of a block that lie before (`after` = false) or behind its cut.
@@ -244,15 +279,18 @@ impl Flows {
 
     #[inline]
     fn place(&mut self, index: u32, open: &impl Fn(u32) -> Option<Setup>) -> usize {
-        let near = usize::try_from(index).ok().filter(|_| index < NEAR);
-        let known = near.map_or_else(
-            || self.far.get(&index).copied(),
-            |at| match self.places.get(at) {
-                None | Some(0) => None,
-                Some(&place) => usize::try_from(place - 1).ok(),
-            },
-        );
-        known.unwrap_or_else(|| self.open(index, open(index)))
+        self.find(index).unwrap_or_else(|| self.open(index, open(index)))
+    }
+
+    #[inline]
+    fn find(&self, index: u32) -> Option<usize> {
+        match usize::try_from(index) {
+            Ok(at) if index < NEAR => {
+                let place = self.places.get(at).filter(|&&place| place > 0)?;
+                usize::try_from(place - 1).ok()
+            }
+            _ => self.far.get(&index).copied(),
+        }
     }
 
     #[cold]

@@ -26,7 +26,7 @@
 //! The verdict is *fail* when a distance exceeds [`WARN_LIMIT`], when the time from the first
 //! packet to the last is off by more than [`RATE_LIMIT`] of the planned one (plus τ), which is the
 //! mean packet rate, or when more than [`SKIPPED_LIMIT`] of the packets were left out; *warn* when
-//! a distance exceeds [`PASS_LIMIT`]; the same limits hold for distances to the law less their band, and
+//! a distance exceeds [`PASS_LIMIT`] or the 99th percentile of lateness what the sender declared; the same limits hold for distances to the law less their band, and
 //! [`RATE_LIMIT`] for the mean beyond its interval; successive gaps that are correlated by more than
 //! [`CORRELATION_LIMIT`] beyond chance fail too; *unknown* when there is no gap to compare. Sources:
 //! Kolmogorov 1933 and Smirnov 1939 for the distance; Lévy's metric for the tolerance; the limits
@@ -39,6 +39,7 @@ use std::sync::Arc;
 use itg_core::flow::{Flow, FlowError, FlowSpec};
 use itg_core::law::{Law, Resolved};
 use itg_core::seed::RunSeed;
+use itg_core::units::format_duration_ns;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -181,6 +182,17 @@ pub struct Departed {
     pub sent_ns: u64,
 }
 
+/// What departures are judged by, beside their plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// Share of the packets that the sender left out.
+    pub skipped_share: f64,
+    /// The laws of the flow, where they are known.
+    pub laws: Option<&'a Laws>,
+    /// How late 99 % of the packets may be as the sender declared, in nanoseconds.
+    pub late_p99_ns: Option<u64>,
+}
+
 /// Planned against actual departures of one flow.
 #[derive(Clone, Debug, Default)]
 pub struct Departures {
@@ -209,6 +221,37 @@ impl Departures {
         }
         self.follow(packet);
         self.span(packet);
+    }
+
+    /// Takes packets of consecutive numbers: the same as one by one, and sooner.
+    pub(crate) fn add_in_order(&mut self, packets: &[Departed], epoch_unix_ns: Option<u64>) {
+        /// Packets taken at once.
+        const RUN: usize = 128;
+        let (mut planned, mut sent) = ([0; RUN], [0; RUN]);
+        for packets in packets.chunks(RUN) {
+            let (first, last) = (packets[0], packets[packets.len() - 1]);
+            if let Some(epoch) = epoch_unix_ns {
+                let lateness = &mut planned[..packets.len()];
+                for (late, packet) in lateness.iter_mut().zip(packets) {
+                    let due = epoch.saturating_add(packet.planned_ns);
+                    *late = signed_difference(packet.sent_ns, due);
+                }
+                self.lateness.add_all(lateness);
+            }
+            self.follow(first);
+            for (at, pair) in packets.windows(2).enumerate() {
+                planned[at] = signed_difference(pair[1].planned_ns, pair[0].planned_ns);
+                sent[at] = signed_difference(pair[1].sent_ns, pair[0].sent_ns);
+            }
+            let gaps = packets.len() - 1;
+            self.planned.add_all(&planned[..gaps]);
+            self.sent.add_all(&sent[..gaps]);
+            self.gaps.add_all(&sent[..gaps]);
+            self.gap_moments.add_all(&sent[..gaps]);
+            self.before = Some(last);
+            self.span(first);
+            self.span(last);
+        }
     }
 
     /// Takes the size a packet had, in bytes.
@@ -300,9 +343,10 @@ impl Departures {
         (&self.planned, &self.sent)
     }
 
-    /// The verdict, given the share of packets that the sender left out and the laws of the flow.
+    /// The verdict.
     #[must_use]
-    pub fn judge(&self, skipped_share: f64, laws: Option<&Laws>) -> Fidelity {
+    pub fn judge(&self, asked: &Asked<'_>) -> Fidelity {
+        let Asked { skipped_share, laws, late_p99_ns } = *asked;
         let burst = laws.and_then(|Laws(laws)| laws.burst);
         if self.planned.count() == 0 {
             return Fidelity { burst, ..Fidelity::default() };
@@ -344,6 +388,16 @@ impl Departures {
                 || laws.size.notice().is_some();
             if judge.verdict > Verdict::Pass && truncated {
                 judge.causes.push(Cause::TruncatedLaw);
+            }
+        }
+        if let Some(most) = late_p99_ns.filter(|&most| late > 0 && late.unsigned_abs() > most) {
+            judge.warn(format!(
+                "99 % of the packets left up to {} late, {} was declared",
+                format_duration_ns(late.unsigned_abs()),
+                format_duration_ns(most)
+            ));
+            if !judge.causes.contains(&Cause::LateSender) {
+                judge.causes.push(Cause::LateSender);
             }
         }
         judge.causes.sort_unstable();
@@ -463,6 +517,11 @@ impl Default for Judge {
 }
 
 impl Judge {
+    fn warn(&mut self, reason: String) {
+        self.verdict = self.verdict.max(Verdict::Warn);
+        self.reasons.push(reason);
+    }
+
     fn fail(&mut self, reason: String) {
         self.verdict = Verdict::Fail;
         self.reasons.push(reason);
@@ -591,7 +650,7 @@ mod tests {
             let mut parts = departures(&packets[..cut]);
             parts.append(&departures(&packets[cut..]));
             let whole = departures(&packets);
-            prop_assert_eq!(parts.judge(0.0, None), whole.judge(0.0, None));
+            prop_assert_eq!(parts.judge(&Asked::default()), whole.judge(&Asked::default()));
             prop_assert_eq!(
                 parts.lateness().quantiles().at([0.5, 1.0]),
                 whole.lateness().quantiles().at([0.5, 1.0])
@@ -650,7 +709,7 @@ mod tests {
             ),
         ];
         for (name, departures, skipped, verdict, reasons) in table {
-            let got = departures.judge(skipped, None);
+            let got = departures.judge(&Asked { skipped_share: skipped, ..Asked::default() });
             assert_eq!(got.verdict, verdict, "{name}: {got:?}");
             assert_eq!(got.reasons, reasons, "{name}");
         }
@@ -663,25 +722,52 @@ mod tests {
         let burst = |k: u64| k / 4 * 4_000_000;
         let all =
             departures(&(0..1000).map(|k| (k, burst(k), burst(k) + 9_000)).collect::<Vec<_>>());
-        let got = all.judge(0.0, Some(&laws));
+        let got = all.judge(&Asked { laws: Some(&laws), ..Asked::default() });
         assert_eq!((got.verdict, got.burst, got.idt_law_ks), (Verdict::Pass, Some(4), None));
         // The same packets of a flow that was not asked to burst.
         let plain = Laws::new(&FlowSpec::new(1), 7).expect("a flow that can be run");
-        assert_eq!(each_ms(1000, burst).judge(0.0, Some(&plain)).verdict, Verdict::Fail);
-        assert_eq!(departures(&[(0, 0, 0)]).judge(0.0, Some(&laws)).burst, Some(4));
+        assert_eq!(
+            each_ms(1000, burst).judge(&Asked { laws: Some(&plain), ..Asked::default() }).verdict,
+            Verdict::Fail
+        );
+        assert_eq!(
+            departures(&[(0, 0, 0)]).judge(&Asked { laws: Some(&laws), ..Asked::default() }).burst,
+            Some(4)
+        );
     }
 
     #[test]
     fn gaps_across_missing_numbers_are_not_compared() {
         let all = departures(&[(0, 0, 0), (1, 10, 10), (5, 50, 9_000_000), (6, 60, 9_000_010)]);
         assert_eq!((all.planned.count(), all.sent.count()), (2, 2));
-        assert_eq!(all.judge(0.0, None).idt_ks, Some(0.0));
+        assert_eq!(all.judge(&Asked::default()).idt_ks, Some(0.0));
     }
 
     #[test]
     fn as_fast_as_possible_has_no_rate_to_miss() {
         let flat_out = departures(&(0..100).map(|k| (k, 0, k * 3_000)).collect::<Vec<_>>());
-        let got = flat_out.judge(0.0, None);
+        let got = flat_out.judge(&Asked::default());
         assert_eq!((got.verdict, got.rate_error), (Verdict::Pass, None));
+    }
+
+    #[test]
+    fn a_declared_precision_that_is_not_kept_is_warned_about_and_blamed_on_the_sender() {
+        let mut departures = Departures::default();
+        for seq in 0..1_000 {
+            let planned_ns = seq * 1_000_000;
+            let sent_ns = 1_000_000_000 + planned_ns + 50_000;
+            departures.add(Departed { seq, planned_ns, sent_ns }, Some(1_000_000_000));
+        }
+        for (declared, verdict, causes) in [
+            (None, Verdict::Pass, vec![]),
+            (Some(60_000), Verdict::Pass, vec![]),
+            (Some(20_000), Verdict::Warn, vec![Cause::LateSender]),
+        ] {
+            let got = departures.judge(&Asked { late_p99_ns: declared, ..Asked::default() });
+            assert_eq!((got.verdict, &got.causes), (verdict, &causes), "declared {declared:?}");
+            let want = "99 % of the packets left up to 50us late, 20us was declared";
+            let said = got.reasons.first().map(String::as_str);
+            assert_eq!(said, (verdict == Verdict::Warn).then_some(want));
+        }
     }
 }

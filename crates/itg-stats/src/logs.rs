@@ -2,6 +2,7 @@
 //! log, decoded before they are used) and their damage.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use itg_core::flow::Meter;
 use itg_record::{
@@ -15,6 +16,9 @@ use crate::report::LogDamage;
 
 /// Bytes that one task checks.
 const CHECK_BYTES: usize = 4 << 20;
+
+/// Bytes that come into memory and leave it at once.
+const STRETCH: usize = 2 << 20;
 
 /// Bytes that are no log, or no further one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +53,8 @@ pub enum LogError {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log<'a> {
     pub(crate) name: String,
+    /// The whole file.
+    pub(crate) file: &'a [u8],
     pub(crate) info: Option<LogInfo>,
     pub(crate) flows: BTreeMap<u32, FlowInfo>,
     pub(crate) ends: BTreeMap<u32, FlowEnd>,
@@ -144,7 +150,8 @@ impl<'a> Logs<'a> {
         }
         self.damage.append(&mut damage);
         self.not_closed.append(&mut not_closed);
-        self.logs.extend(logs.into_values().map(|log| Log { name: name.clone(), ..log.sorted() }));
+        let whole = |log: Log<'a>| Log { name: name.clone(), file: bytes, ..log.sorted() };
+        self.logs.extend(logs.into_values().map(whole));
         self.files.push((name, bytes));
         Ok(())
     }
@@ -181,7 +188,7 @@ fn check(bytes: &[u8], executor: &dyn Executor) -> Vec<Checked> {
     checked.concat()
 }
 
-impl Log<'_> {
+impl<'a> Log<'a> {
     /// Puts blocks that overtook each other on their way to the file into their order.
     fn sorted(mut self) -> Self {
         if !self.numbers.is_sorted() {
@@ -213,6 +220,25 @@ impl Log<'_> {
         self.blocks.iter().flat_map(PackedRecords::records)
     }
 
+    /// Blocks, by their places in the list, in stretches that lie side by side in the file, with the bytes
+    /// of each stretch: at most [`STRETCH`] unless it is one block.
+    pub(crate) fn stretches(&self, blocks: Range<usize>) -> Vec<(Range<usize>, &'a [u8])> {
+        let start = self.file.as_ptr().addr();
+        let mut list: Vec<(Range<usize>, Range<usize>)> = Vec::new();
+        for at in blocks {
+            let bytes = self.blocks[at].bytes();
+            let from = bytes.as_ptr().addr() - start;
+            let to = from + bytes.len();
+            match list.last_mut() {
+                Some((places, whole)) if from >= whole.end && to - whole.start <= STRETCH => {
+                    (places.end, whole.end) = (at + 1, to);
+                }
+                _ => list.push((at..at + 1, from..to)),
+            }
+        }
+        list.into_iter().map(|(places, bytes)| (places, &self.file[bytes])).collect()
+    }
+
     pub(crate) fn record_count(&self) -> u64 {
         self.blocks.iter().map(|block| block.len() as u64).sum()
     }
@@ -241,6 +267,11 @@ impl Log<'_> {
     /// What the flow with this index measures.
     pub(crate) fn meter(&self, index: u32) -> Meter {
         self.flows.get(&index).map_or(Meter::Owd, |info| info.spec.meter)
+    }
+
+    /// How late 99 % of the packets may be, as the sender declared.
+    pub(crate) fn declared_p99_ns(&self) -> Option<u64> {
+        self.info.as_ref()?.settings.get("pacing_max_error_p99_ns")?.parse().ok()
     }
 
     /// What the manifest says about this log.

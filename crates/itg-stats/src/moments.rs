@@ -6,7 +6,7 @@
 //! small, and finite. The deviation is that of the population, as D-ITG prints it.
 
 /// Running moments of a list of values.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moments {
     count: u64,
     min: i64,
@@ -38,6 +38,37 @@ impl Moments {
             let moved = i128::from(value) - i128::from(self.origin);
             self.sum += moved;
             self.squares = self.squares.saturating_add(square_of(moved));
+        }
+    }
+
+    /// Takes some values: the same as one by one, and sooner where they lie close together.
+    pub fn add_all(&mut self, values: &[i64]) {
+        /// Squares of differences up to this, so many of them, fit in 64 bits.
+        const CLOSE: u64 = 1 << 27;
+        const MANY: usize = 512;
+        for values in values.chunks(MANY) {
+            let origin = if self.count == 0 { values[0] } else { self.origin };
+            let (mut min, mut max) = (values[0], values[0]);
+            for &value in values {
+                (min, max) = (min.min(value), max.max(value));
+            }
+            if min.abs_diff(origin).max(max.abs_diff(origin)) > CLOSE {
+                values.iter().for_each(|&value| self.add(value));
+                continue;
+            }
+            if self.count == 0 {
+                (self.min, self.max, self.origin) = (min, max, origin);
+            }
+            (self.min, self.max) = (self.min.min(min), self.max.max(max));
+            self.count += values.len() as u64;
+            let (mut sum, mut squares) = (0i64, 0i64);
+            for &value in values {
+                let moved = value - origin;
+                sum += moved;
+                squares += moved * moved;
+            }
+            self.sum += i128::from(sum);
+            self.squares = self.squares.saturating_add(u128::from(squares.unsigned_abs()));
         }
     }
 
@@ -180,6 +211,21 @@ mod tests {
             prop_assert!(close(got.stddev(), stddev), "stddev {} {}", got.stddev(), stddev);
             prop_assert_eq!(Some(got.min()), values.iter().copied().min());
             prop_assert_eq!(Some(got.max()), values.iter().copied().max());
+        }
+
+        #[test]
+        fn some_values_at_once_are_the_same_as_one_by_one(
+            far in values(),
+            near in prop::collection::vec(-200_000_000i64..200_000_000, 1..1_200),
+        ) {
+            for values in [&near[..], &far, &[&far[..], &near].concat(), &[&near[..], &far].concat()] {
+                let singly = moments(values);
+                let mut at_once = Moments::default();
+                at_once.add_all(&[]);
+                at_once.add_all(&values[..values.len() / 3]);
+                at_once.add_all(&values[values.len() / 3..]);
+                prop_assert_eq!(at_once, singly);
+            }
         }
 
         #[test]

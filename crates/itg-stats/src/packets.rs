@@ -7,9 +7,10 @@
 //! The lines are made window by window, each a stretch of sequence numbers of one flow, or some small
 //! flows as a whole, and windows are independent of each other. Which blocks have numbers of a window
 //! is known from a first pass, so that a log in order is read twice and no more. Memory holds some
-//! windows and 32 bytes a block; in logs of more than [`FEW_FLOWS`] flows, a flow is one window.
+//! windows and 40 bytes a block and flow; in logs of more than [`FEW_FLOWS`] flows that is kept of the large
+//! ones only, after one more pass that finds them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use itg_core::flow::Meter;
 use itg_record::{Kind, PackedRecords, Record, flag};
@@ -18,8 +19,12 @@ use serde::Serialize;
 use crate::exec::{Executor, collect};
 use crate::logs::{Key, Log};
 
-/// Logs of more flows than this are not windowed by sequence number.
+/// In logs of more flows than this only large ones are windowed by sequence number.
 const FEW_FLOWS: usize = 64;
+/// Ranges of large flows that are kept at most, with one in each block: 40 MiB.
+const MOST_RANGES: usize = 1 << 20;
+/// Blocks that one task takes stock of.
+const GROUP: usize = 64;
 /// Blocks whose numbers make up about one window.
 const WINDOW_BLOCKS: usize = 8;
 /// Records of small flows that make up about one window.
@@ -66,9 +71,20 @@ struct Range {
     index: u32,
     sent: bool,
     echoed: bool,
-    count: u32,
+    count: u64,
     min: u64,
     max: u64,
+}
+
+impl Range {
+    /// What two stretches hold of the same flow.
+    fn join(&mut self, other: &Self) {
+        self.sent |= other.sent;
+        self.echoed |= other.echoed;
+        self.count += other.count;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
 }
 
 /// A piece of the list.
@@ -101,18 +117,31 @@ impl<'l, 'a> Packets<'l, 'a> {
         let mut flows: BTreeMap<Flow, Known> = BTreeMap::new();
         let mut ranges = Vec::new();
         for (number, log) in logs.iter().enumerate() {
-            executor.expect(log.blocks.iter().map(|block| block.bytes().len() as u64).sum());
+            let large = large_flows(log, executor);
+            let whole = |index: u32| large.as_ref().is_some_and(|large| !large.contains(&index));
             let side = log.side();
-            let mut blocks = collect(executor, log.blocks.len(), |at| {
-                let block = &log.blocks[at];
-                executor.coming(block.bytes());
-                let found = survey(block);
-                executor.leaving(block.bytes());
-                executor.passed(block.bytes());
-                found
+            let surveyed = by_group(log, executor, |blocks| {
+                let mut rest: BTreeMap<u32, Range> = BTreeMap::new();
+                let ranges = blocks.iter().map(|block| {
+                    let mut ranges = looked_at(block, executor, survey);
+                    ranges.retain(|range| {
+                        if whole(range.index) {
+                            let all = rest.entry(range.index);
+                            all.and_modify(|all| all.join(range)).or_insert(*range);
+                        }
+                        !whole(range.index)
+                    });
+                    ranges
+                });
+                (ranges.collect::<Vec<_>>(), rest)
             });
+            let (mut blocks, mut rest) = (Vec::new(), Vec::new());
+            for (ranges, others) in surveyed {
+                blocks.extend(ranges);
+                rest.extend(others.into_values());
+            }
             let mut indices: BTreeMap<u32, bool> = BTreeMap::new();
-            for range in blocks.iter().flatten() {
+            for range in blocks.iter().flatten().chain(&rest) {
                 let key = || log.key(range.index, side);
                 let wanted =
                     *indices.entry(range.index).or_insert_with(|| wants(log, range.index, &key()));
@@ -129,13 +158,8 @@ impl<'l, 'a> Packets<'l, 'a> {
                 }
                 known.sent |= range.sent;
                 known.echoed |= range.echoed;
-                known.records += u64::from(range.count);
-            }
-            if indices.len() > FEW_FLOWS {
-                blocks.clear();
-                for known in flows.values_mut() {
-                    known.ranged &= !known.sources.iter().any(|&(log, _)| log == number);
-                }
+                known.records += range.count;
+                known.ranged &= !whole(range.index);
             }
             ranges.push(blocks);
         }
@@ -211,6 +235,7 @@ impl<'l, 'a> Packets<'l, 'a> {
                 places.entry(log).or_default().insert(index, place);
             }
         }
+        let ranged = flows.iter().all(|(_, known)| known.ranged);
         for (&log, places) in &places {
             for (at, block) in self.logs[log].blocks.iter().enumerate() {
                 let inside = |range: &Range| {
@@ -218,7 +243,7 @@ impl<'l, 'a> Packets<'l, 'a> {
                         && window.first <= range.max
                         && places.contains_key(&range.index)
                 };
-                if self.ranges[log].get(at).is_none_or(|ranges| ranges.iter().any(inside)) {
+                if !ranged || self.ranges[log][at].iter().any(inside) {
                     executor.coming(block.bytes());
                     gather(block, window, places, flows, &mut sides);
                     executor.leaving(block.bytes());
@@ -231,6 +256,58 @@ impl<'l, 'a> Packets<'l, 'a> {
         }
         lines
     }
+}
+
+/// Does something with a block while it is in memory.
+fn looked_at<'a, T>(
+    block: &PackedRecords<'a>,
+    executor: &dyn Executor,
+    look: impl Fn(&PackedRecords<'a>) -> T,
+) -> T {
+    executor.coming(block.bytes());
+    let found = look(block);
+    executor.leaving(block.bytes());
+    executor.passed(block.bytes());
+    found
+}
+
+/// A pass over the blocks of a log, some at a time.
+fn by_group<'a, T: Send>(
+    log: &Log<'a>,
+    executor: &dyn Executor,
+    task: impl Fn(&[PackedRecords<'a>]) -> T + Sync,
+) -> Vec<T> {
+    executor.expect(log.blocks.iter().map(|block| block.bytes().len() as u64).sum());
+    let groups: Vec<_> = log.blocks.chunks(GROUP).collect();
+    collect(executor, groups.len(), |at| task(groups[at]))
+}
+
+/// In a log of many flows those of more records than a window, as far as their ranges fit; `None` in a log
+/// of few.
+fn large_flows(log: &Log<'_>, executor: &dyn Executor) -> Option<BTreeSet<u32>> {
+    if log.flows.len() <= FEW_FLOWS {
+        return None;
+    }
+    let counted = by_group(log, executor, |blocks| {
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        for block in blocks {
+            for range in looked_at(block, executor, survey) {
+                *counts.entry(range.index).or_default() += range.count;
+            }
+        }
+        counts
+    });
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    for (index, count) in counted.into_iter().flatten() {
+        *counts.entry(index).or_default() += count;
+    }
+    let mut large: Vec<(u64, u32)> =
+        counts.into_iter().map(|(index, count)| (count, index)).collect();
+    large.retain(|(count, _)| *count > WINDOW_RECORDS);
+    large.sort_unstable();
+    large.reverse();
+    large.truncate(MOST_RANGES / log.blocks.len().max(1));
+    Some(large.into_iter().map(|(_, index)| index).collect())
 }
 
 /// What a block holds of each flow.

@@ -41,14 +41,9 @@ pub struct Quantiles {
     buckets: Option<Box<Signed>>,
 }
 
-/// Buckets on both sides of 0.
+/// Buckets on both sides of 0: of the values from 0, and of the magnitudes of those below.
 #[derive(Clone, Debug, Default)]
-struct Signed {
-    /// Values from 0.
-    positive: Buckets,
-    /// Magnitudes of the values below 0.
-    negative: Buckets,
-}
+struct Signed([Buckets; 2]);
 
 /// Counts of magnitudes.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +70,29 @@ impl Quantiles {
         }
     }
 
+    /// Takes some values: the same as one by one, and sooner.
+    pub fn add_all(&mut self, values: &[i64]) {
+        let Some(&first) = values.first() else { return };
+        if self.count == 0 {
+            (self.min, self.max) = (first, first);
+        }
+        self.count += values.len() as u64;
+        let (mut min, mut max) = (self.min, self.max);
+        for &value in values {
+            (min, max) = (min.min(value), max.max(value));
+        }
+        (self.min, self.max) = (min, max);
+        if self.buckets.is_none() && self.exact.len() + values.len() <= EXACT_LIMIT {
+            self.exact.extend_from_slice(values);
+        } else if self.exact.is_empty()
+            && let Some(buckets) = &mut self.buckets
+        {
+            buckets.add_all(values);
+        } else {
+            self.spill().add_all(values);
+        }
+    }
+
     /// Takes all values of `other`.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
@@ -94,8 +112,7 @@ impl Quantiles {
         }
         let buckets = self.spill();
         if let Some(more) = &other.buckets {
-            buckets.positive.merge(&more.positive);
-            buckets.negative.merge(&more.negative);
+            buckets.0.iter_mut().zip(&more.0).for_each(|(side, more)| side.merge(more));
         }
         for &value in &other.exact {
             buckets.side(value).add_one(value.unsigned_abs());
@@ -171,18 +188,41 @@ impl Quantiles {
 impl Signed {
     #[inline]
     fn side(&mut self, value: i64) -> &mut Buckets {
-        if value < 0 { &mut self.negative } else { &mut self.positive }
+        &mut self.0[usize::from(value < 0)]
+    }
+
+    /// Takes some values. Signs follow no pattern where values vary about 0, so nothing is decided by
+    /// them but where to count.
+    fn add_all(&mut self, values: &[i64]) {
+        let mut rest = values.iter();
+        while let Some(&missed) = {
+            let mut pages = self.0.each_mut().map(|side| side.pages.as_mut_slice());
+            rest.find(|&&value| {
+                let bucket = bucket_of(value.unsigned_abs());
+                let page = pages[usize::from(value < 0)].get_mut(bucket / PAGE);
+                let Some(Some(page)) = page else { return true };
+                let counter = &mut page[bucket % PAGE];
+                match counter.checked_add(1) {
+                    Some(more) => *counter = more,
+                    None => return true,
+                }
+                false
+            })
+        } {
+            self.side(missed).add_one(missed.unsigned_abs());
+        }
     }
 
     fn points(&self) -> Vec<Point> {
         let signed = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
-        let negative = self.negative.counts().map(|(bucket, count)| {
+        let [positive, negative] = &self.0;
+        let negative = negative.counts().map(|(bucket, count)| {
             let (low, high) = bounds(bucket);
             Point { low: -signed(high), high: -signed(low), count }
         });
         let mut points: Vec<_> = negative.collect();
         points.reverse();
-        points.extend(self.positive.counts().map(|(bucket, count)| {
+        points.extend(positive.counts().map(|(bucket, count)| {
             let (low, high) = bounds(bucket);
             Point { low: signed(low), high: signed(high), count }
         }));
@@ -389,6 +429,26 @@ mod tests {
         }
 
         #[test]
+        fn some_values_at_once_are_the_same_as_one_by_one(
+            values in prop::collection::vec(-3_000i64..200_000, 1..600),
+            runs in prop::collection::vec(1usize..300, 1..20),
+            before in prop_oneof![Just(0usize), 3_500usize..4_500],
+        ) {
+            let before: Vec<i64> = (0..before).map(|k| k as i64 * 7 - 9_000).collect();
+            let (mut singly, mut at_once) = (quantiles(&before), quantiles(&before));
+            values.iter().for_each(|&value| singly.add(value));
+            let (mut rest, mut runs) = (&values[..], runs.iter().cycle());
+            while let Some(&run) = runs.next().filter(|_| !rest.is_empty()) {
+                let (now, later) = rest.split_at(run.min(rest.len()));
+                at_once.add_all(now);
+                rest = later;
+            }
+            prop_assert_eq!(at_once.points(), singly.points());
+            prop_assert_eq!(at_once.at(SHARES), singly.at(SHARES));
+            prop_assert_eq!((at_once.count(), at_once.min()), (singly.count(), singly.min()));
+        }
+
+        #[test]
         fn merged_parts_are_the_whole(
             a in prop::collection::vec(-1_000_000i64..1_000_000, 0..100),
             b in prop::collection::vec(-1_000_000i64..1_000_000, 0..100),
@@ -442,6 +502,11 @@ mod tests {
         let mut twice = buckets.clone();
         twice.page(0)[7] = u32::MAX;
         twice.merge(&buckets);
+        let mut at_once = Signed::default();
+        at_once.side(0).add_one(7);
+        at_once.side(0).page(0)[7] = u32::MAX;
+        at_once.add_all(&[7, 7]);
+        assert_eq!(at_once.0[0].counts().collect::<Vec<_>>(), [(7, (1 << 32) + 1)]);
         assert_eq!(buckets.counts().collect::<Vec<_>>(), [(7, (1 << 32) + 1)]);
         let want = (1u64 << 32) + u64::from(u32::MAX) + (1 << 32) + 1;
         assert_eq!(twice.counts().collect::<Vec<_>>(), [(7, want)]);

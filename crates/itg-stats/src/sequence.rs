@@ -157,6 +157,21 @@ impl SeqTracker {
         self.insert_elsewhere(seq)
     }
 
+    /// Takes so many numbers in order, the first of which must be [`SeqTracker::next`].
+    #[inline]
+    pub(crate) fn advance(&mut self, count: u64) {
+        debug_assert!(self.next().is_some() || count == 0, "there is a number to follow");
+        self.max = self.max.map(|max| max + count);
+        self.unique += count;
+        self.disorder.in_order += count;
+    }
+
+    /// The number that follows the largest one; `None` when there is none.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.max?.checked_add(1)
+    }
+
     /// Takes a number that does not follow the largest one.
     fn insert_elsewhere(&mut self, seq: u64) -> Arrival {
         let at = self.unique + self.duplicated;

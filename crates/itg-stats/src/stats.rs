@@ -11,7 +11,7 @@ use itg_record::{Kind, Record, Side, flag};
 
 use crate::clock::ClockModel;
 use crate::delay::{DelayStats, Distribution, signed_difference};
-use crate::fidelity::{Departed, Departures, Laws};
+use crate::fidelity::{Asked, Departed, Departures, Laws};
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
 use crate::plan::Plan;
 use crate::plot::trace::{Trace, TraceSetup};
@@ -27,6 +27,15 @@ pub const PLAN_CHECKED: u64 = 1 << 16;
 /// Packets whose plan is computed again at a receiver when nothing else is asked for: drawing one takes
 /// longer than all of its metrics.
 pub const PLAN_PACKETS: u64 = 1 << 20;
+
+/// Arrivals behind the packets whose plan is computed again that are waited for stragglers.
+const STRAGGLING: u64 = 1 << 16;
+
+/// Fewer records than this are taken one by one.
+const WORTHWHILE: usize = 8;
+
+/// Records that are taken at once.
+const RUN: usize = 128;
 
 /// What is known of a flow before its first record.
 #[derive(Clone, Debug)]
@@ -51,6 +60,8 @@ pub struct Setup {
     pub plan_packets: u64,
     /// What to keep for plots, when some are wanted.
     pub trace: Option<TraceSetup>,
+    /// At a sender: how late 99 % of its packets may be as it declared, in nanoseconds.
+    pub declared_p99_ns: Option<u64>,
 }
 
 /// Which metrics a pass over the records adds up. At a receiver, computing the plan again costs more
@@ -84,6 +95,7 @@ impl Setup {
             clock: None,
             plan_packets: PLAN_PACKETS,
             trace: None,
+            declared_p99_ns: None,
         }
     }
 }
@@ -205,6 +217,8 @@ pub struct FlowStats {
     user_stamps: u64,
     foreign: u64,
     replanned: u64,
+    /// Arrivals of packets with numbers behind those whose plan is computed again.
+    behind_plan: u64,
     series: Option<Series>,
     /// Where the clock model was used last.
     near: usize,
@@ -232,6 +246,7 @@ impl FlowStats {
             user_stamps: 0,
             foreign: 0,
             replanned: 0,
+            behind_plan: 0,
             near: 0,
         }
     }
@@ -244,6 +259,101 @@ impl FlowStats {
             (Side::Sender, Kind::Echoed) | (Side::Receiver, Kind::Received) => self.arrive(record),
             _ => self.foreign += 1,
         }
+    }
+
+    /// Takes the next records in the order of the log: the same as one by one, and sooner where nothing
+    /// is wanted of single packets.
+    pub fn add_all(&mut self, records: &[Record]) {
+        let (kind, at_once) = match self.setup.side {
+            Side::Receiver => (Kind::Received, self.setup.lane == Lane::Arrivals),
+            Side::Sender => (Kind::Sent, true),
+        };
+        let at_once = at_once && !self.has_windows() && records.len() >= WORTHWHILE;
+        for records in records.chunks(RUN) {
+            if !at_once || records.iter().any(|record| record.kind != kind) {
+                records.iter().for_each(|record| self.add(record));
+            } else if kind == Kind::Received {
+                self.arrive_all(records);
+            } else if self.departs_in_order(records) {
+                self.depart_all(records);
+            } else {
+                records.iter().for_each(|record| self.depart(record));
+            }
+        }
+    }
+
+    /// As [`FlowStats::arrive`] with [`Lane::Arrivals`] and no windows, for at most [`RUN`] records.
+    fn arrive_all(&mut self, records: &[Record]) {
+        let (mut delays, mut known) = ([0; RUN], 0);
+        let (mut stack, mut stamped) = ([0; RUN], 0);
+        let (mut bytes, mut stamps, mut first_ns, mut last_ns) = (0, 0, u64::MAX, 0);
+        let clock = self.setup.clock.as_deref();
+        let mut next = self.arrived_seqs.next();
+        let mut in_order = 0;
+        for record in records {
+            bytes += u64::from(record.size);
+            (first_ns, last_ns) = (first_ns.min(record.b), last_ns.max(record.b));
+            stamps += u64::from(record.flags & flag::USER_STAMP != 0);
+            stack[stamped] = i64::from(record.delta);
+            stamped += usize::from(record.flags & (flag::USER_STAMP | flag::DELTA_SATURATED) == 0);
+            if let Some(delay) = delay_of(record, clock, &mut self.near) {
+                delays[known] = delay;
+                known += 1;
+            }
+            if next == Some(record.seq) {
+                in_order += 1;
+                next = record.seq.checked_add(1);
+                continue;
+            }
+            self.arrived_seqs.advance(std::mem::take(&mut in_order));
+            if self.arrived_seqs.insert(record.seq) == Arrival::Duplicate {
+                self.duplicate_bytes += u64::from(record.size);
+            }
+            next = self.arrived_seqs.next();
+        }
+        self.arrived_seqs.advance(in_order);
+        let Some(first) = records.first() else { return };
+        self.first_arrival = self.first_arrival.or(Some(first.b));
+        if self.first_delay.is_none() {
+            self.first_delay = records.iter().find(|record| record.a != 0).map(|record| record.b);
+        }
+        self.user_stamps += stamps;
+        self.arrived.merge(&Volume {
+            packets: records.len() as u64,
+            bytes,
+            first_unix_ns: Some(first_ns),
+            last_unix_ns: Some(last_ns),
+        });
+        self.stack.add_all(&stack[..stamped]);
+        self.delay.add_all(&delays[..known]);
+    }
+
+    /// Whether these records go on where the last one ended, and nothing is to be asked of each.
+    fn departs_in_order(&self, records: &[Record]) -> bool {
+        let next = self.sent_seqs.next().filter(|&next| next >= PLAN_CHECKED);
+        next.is_some_and(|next| {
+            (next..)
+                .zip(records)
+                .all(|(seq, record)| record.seq == seq && record.flags & flag::UNPLANNED == 0)
+                && next.checked_add(records.len() as u64).is_some()
+        })
+    }
+
+    /// As [`FlowStats::depart`] without windows, for at most [`RUN`] records that
+    /// [depart in order](Self::departs_in_order).
+    fn depart_all(&mut self, records: &[Record]) {
+        let mut volume = Volume::default();
+        for record in records {
+            volume.add(record.size, record.b);
+            self.departures.count(record.size);
+        }
+        self.sent.merge(&volume);
+        self.sent_seqs.advance(records.len() as u64);
+        let mut packets = [Departed { seq: 0, planned_ns: 0, sent_ns: 0 }; RUN];
+        for (packet, record) in packets.iter_mut().zip(records) {
+            *packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
+        }
+        self.departures.add_in_order(&packets[..records.len()], self.setup.epoch_unix_ns);
     }
 
     /// Takes a later part of the same flow at the same side, when all sequence numbers in it are
@@ -288,6 +398,7 @@ impl FlowStats {
         self.user_stamps += later.user_stamps;
         self.foreign += later.foreign;
         self.replanned += later.replanned;
+        self.behind_plan += later.behind_plan;
         true
     }
 
@@ -295,6 +406,7 @@ impl FlowStats {
     pub fn adopt_departures(&mut self, plan: Self) {
         self.departures = plan.departures;
         self.replanned = plan.replanned;
+        self.behind_plan = plan.behind_plan;
         Trace::append(&mut self.trace, plan.trace, None, || None);
     }
 
@@ -331,6 +443,10 @@ impl FlowStats {
 
     #[inline]
     fn arrive(&mut self, record: &Record) {
+        let planned = self.setup.lane != Lane::Arrivals && self.is_in_plan(record.seq);
+        if self.setup.lane == Lane::Plan && !planned {
+            return;
+        }
         let arrival = self.arrived_seqs.insert(record.seq);
         if self.setup.lane != Lane::Plan {
             self.arrived.add(record.size, record.b);
@@ -353,13 +469,21 @@ impl FlowStats {
                 self.window(record, delay, variation, arrival);
             }
         }
-        if self.setup.lane != Lane::Arrivals
-            && record.kind == Kind::Received
-            && arrival != Arrival::Duplicate
-            && record.seq < self.setup.plan_packets
-        {
+        if planned && record.kind == Kind::Received && arrival != Arrival::Duplicate {
             self.recompute_departure(record);
         }
+    }
+
+    /// Whether the plan of the arrival with this number is computed again.
+    fn is_in_plan(&mut self, seq: u64) -> bool {
+        self.behind_plan += u64::from(seq >= self.setup.plan_packets);
+        seq < self.setup.plan_packets && !self.plan_is_done()
+    }
+
+    /// Whether so many packets with numbers behind the plan have arrived that nobody waits for more of it.
+    #[must_use]
+    pub const fn plan_is_done(&self) -> bool {
+        self.behind_plan >= STRAGGLING
     }
 
     /// At the receiver: when the packet should have left, by the plan, and when it says it did.
@@ -622,7 +746,11 @@ impl FlowStats {
         let skipped = facts.skipped_packets.unwrap_or(0) as f64;
         let asked = metrics.sent_packets.unwrap_or(0) as f64 + skipped;
         let share = if asked > 0.0 { skipped / asked } else { 0.0 };
-        metrics.fidelity = departures.judge(share, self.setup.laws.as_ref());
+        metrics.fidelity = departures.judge(&Asked {
+            skipped_share: share,
+            laws: self.setup.laws.as_ref(),
+            late_p99_ns: self.sender(facts).and_then(|sender| sender.setup.declared_p99_ns),
+        });
         metrics
     }
 }

@@ -6,7 +6,7 @@ mod common;
 use common::spec;
 use itg_core::flow::{Flow, FlowSpec};
 use itg_core::seed::RunSeed;
-use itg_stats::fidelity::{Cause, Departed, Departures, Fidelity, Laws, Verdict};
+use itg_stats::fidelity::{Asked, Cause, Departed, Departures, Fidelity, Laws, Verdict};
 
 /// Planned, sent, and size of each packet.
 type Packets = Vec<(u64, u64, u32)>;
@@ -18,7 +18,8 @@ fn judge(spec: &FlowSpec, packets: impl Iterator<Item = (u64, u64, u32)>) -> Fid
         departures.add(Departed { seq, planned_ns, sent_ns }, Some(0));
         departures.count(size);
     }
-    departures.judge(0.0, Some(&Laws::new(spec, 1).unwrap()))
+    let laws = Laws::new(spec, 1).unwrap();
+    departures.judge(&Asked { laws: Some(&laws), ..Asked::default() })
 }
 
 /// The packets that a seed gives, sent on time.

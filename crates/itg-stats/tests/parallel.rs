@@ -4,9 +4,10 @@
 mod common;
 
 use common::{EPOCH, TestLog, end, spec};
-use itg_record::{FlowEnd, Record, Side};
+use itg_record::{FlowEnd, Record, Side, flag};
 use itg_stats::exec::{Executor, Inline};
-use itg_stats::{Analysis, Options, PacketLine};
+use itg_stats::stats::{Facts, Lane, PLAN_CHECKED, Setup};
+use itg_stats::{Analysis, FlowStats, Options, PacketLine};
 use serde_json::Value;
 
 /// Cuts the work for so many threads, and does the pieces from the last to the first.
@@ -151,4 +152,99 @@ fn pieces_make_the_same_report() {
             assert!(lines.len() as u64 >= packets * 4 / 5 * fates.len() as u64, "{name}");
         }
     }
+}
+
+/// Records of one flow from number `first` on: some left out, some late, some twice, some without a stamp.
+fn rough(side: Side, first: u64) -> Vec<Record> {
+    let (mut list, mut state) = (Vec::new(), 5u64);
+    for k in 0..6_000u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let noise = |shift: u64, span: u64| (state >> shift) % span;
+        // The second half is calm.
+        let rough = k < 3_000;
+        let (seq, planned) = (first + k, k * 1_000_000);
+        let sent = EPOCH + planned + noise(33, 90_000);
+        let delay = if noise(20, 900) == 3 { 400_000_000 } else { 50_000 + noise(40, 700_000) };
+        let mut record = match side {
+            Side::Sender => Record::sent(0, seq, 512, planned, sent),
+            Side::Receiver => {
+                let there = sent + delay;
+                Record::received(0, seq, 512, sent, there, there + noise(12, 9_000), 64, 0)
+            }
+        };
+        match noise(50, 40) {
+            1 if rough => continue,
+            2 if rough && side == Side::Receiver => record.a = 0,
+            3 if rough => list.push(record),
+            4 if rough => record.flags |= flag::USER_STAMP,
+            5 if rough && k > 50 => record.seq -= 30,
+            _ => {}
+        }
+        list.push(record);
+    }
+    list
+}
+
+#[test]
+fn records_taken_together_are_the_same_as_one_by_one() {
+    for (side, first) in [
+        (Side::Receiver, 0),
+        (Side::Sender, 0),
+        (Side::Sender, PLAN_CHECKED - 3_000),
+        (Side::Sender, PLAN_CHECKED + 1_000_000),
+    ] {
+        let setup =
+            || Setup { epoch_unix_ns: Some(EPOCH), lane: Lane::Arrivals, ..Setup::unknown(side) };
+        let (mut singly, mut together) = (FlowStats::new(setup()), FlowStats::new(setup()));
+        let records = rough(side, first);
+        records.iter().for_each(|record| singly.add(record));
+        // In runs of all lengths.
+        let (mut rest, mut len) = (&records[..], 1);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(len.min(rest.len()));
+            together.add_all(now);
+            (rest, len) = (later, len % 300 + 7);
+        }
+        let figures = |stats: &FlowStats| {
+            let mut metrics = stats.summary(&Facts::default());
+            let filter = metrics.jitter_ns.as_mut().and_then(|jitter| jitter.rfc3550.take());
+            (metrics, filter.unwrap_or(0.0), stats.user_stamps())
+        };
+        let ((a, a_filter, a_stamps), (b, b_filter, b_stamps)) =
+            (figures(&singly), figures(&together));
+        assert_eq!((&a, a_stamps), (&b, b_stamps), "{side:?} from {first}");
+        assert!((a_filter - b_filter).abs() <= 1e-9 * a_filter, "{a_filter} {b_filter}");
+        let reordered = a.reordered.unwrap_or(1);
+        assert!(a.packets > 5_000 && reordered > 0, "{side:?} from {first}: {a:?}");
+    }
+}
+
+#[test]
+fn a_large_flow_among_many_is_listed_in_windows() {
+    const LARGE: u64 = 300_000;
+    let mut log = TestLog::new(Side::Sender, "a");
+    let packets = |index: u32| if index == 3 { LARGE } else { 10 };
+    for index in 0..70 {
+        log.flow(
+            index,
+            &spec(index + 1, "constant(1us)", "constant(64)", packets(index)),
+            ["a", "a"],
+        );
+    }
+    let sent = |index, k| Record::sent(index, k, 64, k * 1_000, EPOCH + k * 1_000);
+    log.records((0..10).flat_map(|k| (0..70).map(move |index| sent(index, k))));
+    log.records((10..LARGE).map(|k| sent(3, k)));
+    let bytes = log.finish();
+    let mut analysis = Analysis::new(Options::default());
+    analysis.add_log(&bytes, "one").unwrap();
+    let (mut most, mut seen) = (0, Vec::new());
+    let each = |some: Vec<PacketLine>| {
+        most = most.max(some.len());
+        seen.extend(some.iter().map(|line| (line.flow, line.seq)));
+        Ok::<(), ()>(())
+    };
+    analysis.packets_in_order(&Backwards(2), &|lines| lines, each).unwrap();
+    let want = (0..70).flat_map(|index| (0..packets(index)).map(move |k| (index + 1, k)));
+    assert!(want.eq(seen), "some packets are missing, twice, or out of order");
+    assert!(most < 150_000, "{most} packets at once");
 }

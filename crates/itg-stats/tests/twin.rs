@@ -330,6 +330,7 @@ proptest! {
                     clock: None,
                     plan_packets: u64::MAX,
                     trace: None,
+                    declared_p99_ns: None,
                 });
                 records.iter().for_each(|record| stats.add(record));
                 stats

@@ -20,6 +20,7 @@ mod target;
 mod tests;
 mod throttle;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -306,6 +307,7 @@ impl Log {
             blocks,
             most_blocks,
             untold: 0,
+            missing: BTreeMap::new(),
             stuck: false,
             jobs: self.jobs.clone(),
             give_back,
@@ -367,6 +369,8 @@ pub struct Producer {
     most_blocks: usize,
     /// Records left out that the writer has not been told of.
     untold: u32,
+    /// Records left out or lost here, by the index of their flow.
+    missing: BTreeMap<u32, u64>,
     /// No block came back within the longest wait: the next ones are not waited for.
     stuck: bool,
     jobs: SyncSender<Job>,
@@ -458,8 +462,16 @@ impl Producer {
         block.ok()
     }
 
+    /// Hands over the block in hand and says how many records of a flow were left out or lost on the way to
+    /// the writer. What the writer itself cannot write is known for the log only.
+    pub(crate) fn missing_of(&mut self, index: u32) -> u64 {
+        self.flush();
+        self.missing.get(&index).copied().unwrap_or(0)
+    }
+
     /// Leaves out the records in hand.
     fn leave_out(&mut self) {
+        self.count_missing();
         let records = self.block.len();
         self.shared.lose(records as u64);
         self.shared.left_out_records.fetch_add(records as u64, Ordering::Relaxed);
@@ -474,7 +486,14 @@ impl Producer {
         }
     }
 
+    fn count_missing(&mut self) {
+        for record in self.block.iter() {
+            *self.missing.entry(record.flow).or_default() += 1;
+        }
+    }
+
     fn lose(&mut self, why: &str) {
+        self.count_missing();
         let lost = self.block.len() as u64;
         self.shared.lose(lost);
         fail(&self.shared, why.to_owned());

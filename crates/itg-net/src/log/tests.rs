@@ -10,14 +10,7 @@ use super::file::Writer;
 use super::*;
 
 fn info() -> LogInfo {
-    crate::host::log_info(
-        Side::Sender,
-        "test",
-        "0",
-        "00".to_owned(),
-        Some(1),
-        std::collections::BTreeMap::new(),
-    )
+    crate::host::log_info(Side::Sender, "test", "0", "00".to_owned(), Some(1), BTreeMap::new())
 }
 
 fn fill(producer: &mut Producer, flow: u32, count: u64) {

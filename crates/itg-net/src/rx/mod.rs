@@ -338,7 +338,7 @@ impl Rx {
         let Some(ending) = flow.ending.take() else { return };
         self.table.draining -= 1;
         let socket_drops = self.drops(flow.rx.socket).map(|now| now - flow.drops_before);
-        let counts = FlowCounts {
+        let mut counts = FlowCounts {
             flow: flow.rx.flow,
             packets: flow.packets,
             bytes: flow.bytes,
@@ -350,7 +350,7 @@ impl Rx {
         let totals = ending.totals.as_ref();
         let reason = totals.map_or("the sender has ended it", |totals| &totals.reason);
         let lost = HostLoss { socket_drops, buffer_errors: ending.buffer_errors };
-        self.table.retire(flow, totals, lost, reason);
+        counts.log_lost_records = self.table.retire(flow, totals, lost, reason);
         (ending.done)(counts);
     }
 

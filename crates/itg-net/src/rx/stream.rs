@@ -78,7 +78,9 @@ impl Stream {
         }
         let got = match (&self.socket).read(buffer) {
             Ok(0) if self.framing.within_packet() => {
-                return Err(Some(format!("{} ended within a packet", self.name())));
+                // A flow that is cut short ends so; what is missing shows in its counts.
+                tracing::info!("{} ended within a packet", self.name());
+                return Err(None);
             }
             Ok(0) => return Err(None),
             Ok(got) => got,

@@ -288,14 +288,15 @@ impl Table {
         }
     }
 
-    /// Writes the last word on a flow into its log.
+    /// Writes the last word on a flow into its log; how many of its records are not in there.
     pub(super) fn retire(
         &mut self,
         mut flow: Flow,
         totals: Option<&FlowTotals>,
         lost: HostLoss,
         reason: &str,
-    ) {
+    ) -> u64 {
+        let mut log_lost_records = 0;
         self.round_trips -= usize::from(flow.rx.meter == Meter::Rtt || flow.rx.replies.is_some());
         self.classic.close(&flow.rx);
         flow.rx.live.end();
@@ -306,6 +307,7 @@ impl Table {
             if !flow.introduced {
                 introduce(log, info, None);
             }
+            log_lost_records = log.producer.missing_of(info.index);
             log.producer.note(Note::FlowEnd(FlowEnd {
                 index: info.index,
                 sent_packets: totals.map(|t| t.packets),
@@ -313,13 +315,14 @@ impl Table {
                 skipped_packets: totals.map(|t| t.skipped),
                 received_packets: Some(flow.packets),
                 received_bytes: Some(flow.bytes),
-                log_lost_records: 0,
+                log_lost_records,
                 socket_drops: lost.socket_drops,
                 buffer_errors: lost.buffer_errors,
                 receive_buffer: flow.rx.receive_buffer,
                 reason: reason.to_owned(),
             }));
         }
+        log_lost_records
     }
 }
 

@@ -252,8 +252,20 @@ pub(super) fn table(m: &Metrics) -> Markup {
             "Burst mode",
             m.fidelity.burst.map_or_else(|| "–".to_owned(), |n| format!("{n} packets at a time")),
         ),
+        (
+            "Loss behind an arrival, arrival behind a loss",
+            m.loss_model
+                .map_or_else(|| "–".to_owned(), |l| format!("{}, {}", share(l.p), share(l.r))),
+        ),
+        ("Longest loss burst", whole(m.loss_model.map(|l| l.burst_max))),
+        (
+            "Reordering extent, largest",
+            whole(m.reordering.map(|r| r.extent_max).filter(|_| m.reordered != Some(0))),
+        ),
         ("Gaps, distance to plan", ks(m.fidelity.idt_ks)),
         ("Sizes, distance to plan", ks(m.fidelity.size_ks)),
+        ("Gaps, distance to law", ks(m.fidelity.idt_law_ks)),
+        ("Sizes, distance to law", ks(m.fidelity.size_law_ks)),
         ("Mean rate against plan", share(m.fidelity.rate_error)),
     ];
     html! {
@@ -300,6 +312,10 @@ pub(super) fn how_to_read() -> Markup {
                     dd { "The change of delay from one arrival to the next, without its sign." }
                     dt { "Lateness" }
                     dd { "How long after its planned time a packet left the sender. It is the generator's own error; large values make delay and gaps doubtful." }
+                    dt { "Where time and packets went" }
+                    dd { "Each packet has up to four times: planned, handed to the kernel, arrived at the receiver's kernel, read by the receiver. Sender, network and receive stack are the three ways between them; a slow host shows in the first and the last, never in the network." }
+                    dt { "Clocks" }
+                    dd { "Two-way probes tell how far the receiver's clock is ahead, never better than to half of the shortest round trip." }
                     dt { "Tails" }
                     dd { "On logarithmic scales: where the line crosses 10⁻³, one packet in a thousand was above the value below it." }
                     dt { "Delay map" }

@@ -14,7 +14,8 @@ const OPEN: usize = 2;
 const SHOWN: usize = 200;
 
 /// The page; the reports hold plots.
-pub(crate) fn page(comparison: &Comparison, a: &Report, b: &Report, command: &str) -> String {
+#[must_use]
+pub fn page(comparison: &Comparison, a: &Report, b: &Report, command: &str) -> String {
     let curves = a.plots.as_ref().zip(b.plots.as_ref());
     let clear = comparison.total.figures.iter().filter(|figure| figure.clear == Some(true));
     let names: Vec<&str> = clear.map(|figure| figure.metric).collect();

@@ -5,6 +5,7 @@
 
 mod compare;
 mod flows;
+mod ledger;
 mod parts;
 mod repeat;
 
@@ -16,26 +17,28 @@ use serde_json::Value;
 
 use crate::svg::{self, printable};
 
-pub(crate) use compare::page as compare_page;
-pub(crate) use repeat::command;
+pub use compare::page as compare_page;
+pub use repeat::command;
 
 /// How many flows are drawn one by one.
-pub(crate) const FLOWS_DRAWN: usize = 8;
+pub const FLOWS_DRAWN: usize = 8;
 /// With at most this many flows each one is open.
 const FLOWS_OPEN: usize = 2;
 
 /// What the page is made of, beside the report.
-pub(crate) struct Around<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
     /// What was drawn from the logs.
-    pub(crate) plots: &'a Plots,
+    pub plots: &'a Plots,
     /// What the gates said.
-    pub(crate) gates: &'a [Outcome],
+    pub gates: &'a [Outcome],
     /// The command line that made the page.
-    pub(crate) command: &'a str,
+    pub command: &'a str,
 }
 
 /// The page.
-pub(crate) fn page(report: &Report, around: &Around<'_>) -> String {
+#[must_use]
+pub fn page(report: &Report, around: &Around<'_>) -> String {
     let title = title(report);
     let body = html! {
         header {
@@ -45,7 +48,10 @@ pub(crate) fn page(report: &Report, around: &Around<'_>) -> String {
         (parts::verdicts(report, around.gates))
         (parts::damage(report))
         (parts::figures(report))
+        (ledger::section(report))
+        (ledger::clocks(report))
         (all_together(report, around.plots))
+        (ledger::groups(report))
         (flows::overview(report))
         (flows::details(report, around.plots))
         (parts::how_to_read())

@@ -21,13 +21,13 @@ pub(crate) const STYLE: &str = include_str!("plot.css");
 
 /// A drawing of its own.
 #[derive(Debug)]
-pub(crate) struct Chart {
+pub struct Chart {
     /// Short name, for files.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// What it shows.
-    pub(crate) title: String,
+    pub title: String,
     /// What is seen, in words and figures.
-    pub(crate) desc: String,
+    pub desc: String,
     body: Markup,
 }
 
@@ -44,7 +44,8 @@ impl Chart {
     }
 
     /// A file of its own; `of` says what is drawn.
-    pub(crate) fn file(&self, of: &str) -> String {
+    #[must_use]
+    pub fn file(&self, of: &str) -> String {
         let svg = html! {
             svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 -28 " (WIDTH) " " (HEIGHT + 28.0) }
                 width=(WIDTH * 1.5) height=((HEIGHT + 28.0) * 1.5) role="img" aria-labelledby="t d" {
@@ -61,13 +62,15 @@ impl Chart {
 }
 
 /// Without the control characters that XML does not allow.
-pub(crate) fn printable(text: &str) -> String {
+#[must_use]
+pub fn printable(text: &str) -> String {
     let allowed = |&c: &char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
     text.chars().filter(allowed).filter(|c| !matches!(c, '\u{fffe}' | '\u{ffff}')).collect()
 }
 
 /// What there is to draw of all flows together.
-pub(crate) fn of_total(report: &Report, plots: &Plots) -> Vec<Chart> {
+#[must_use]
+pub fn of_total(report: &Report, plots: &Plots) -> Vec<Chart> {
     let mut charts = of_curves(&plots.total, "all flows");
     if plots.losses.len() > 1 {
         charts.extend(maps::loss_by_flow(report, plots));
@@ -76,7 +79,8 @@ pub(crate) fn of_total(report: &Report, plots: &Plots) -> Vec<Chart> {
 }
 
 /// What there is to draw of one flow.
-pub(crate) fn of_flow(flow: &FlowPlots) -> Vec<Chart> {
+#[must_use]
+pub fn of_flow(flow: &FlowPlots) -> Vec<Chart> {
     let mut charts = of_curves(&flow.curves, "this flow");
     charts.extend(flow.raster.as_ref().and_then(maps::raster));
     charts.extend(flow.gaps.as_ref().and_then(|pair| {

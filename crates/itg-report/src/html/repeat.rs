@@ -171,7 +171,8 @@ fn quoted(word: &str) -> String {
 }
 
 /// A command line as a shell takes it.
-pub(crate) fn command(words: impl Iterator<Item = String>) -> String {
+#[must_use]
+pub fn command(words: impl Iterator<Item = String>) -> String {
     words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
 }
 

@@ -6,6 +6,7 @@ use itg_stats::plot::Plots;
 use itg_stats::report::FlowReport;
 use maud::{Markup, html};
 
+use crate::html::ledger::{clock_words, ledger};
 use crate::html::parts::{badge, rate, share, table, time};
 use crate::html::{FLOWS_OPEN, drawings};
 use crate::svg;
@@ -13,6 +14,8 @@ use crate::svg::axis::count;
 
 /// Flows whose figures are folded away one by one, at most.
 const FOLDED: usize = 1_000;
+/// With more of them, their ledgers are left to the other formats.
+const FULL: usize = 100;
 
 /// The sides that the total counts: of two entries of a flow the first.
 pub(super) fn counted(report: &Report) -> Vec<(usize, &FlowReport)> {
@@ -120,10 +123,10 @@ pub(super) fn details(report: &Report, plots: &Plots) -> Markup {
             }
             @for drawn in &plots.flows {
                 @if let Some(flow) = report.flows.get(drawn.place) {
-                    @if flows.len() == 1 { (figures(flow)) } @else { details open[open] {
+                    @if flows.len() == 1 { (figures(flow, true)) } @else { details open[open] {
                         summary { (badge(flow.metrics.fidelity.verdict)) " " (name(flow)) }
                         (drawings(&svg::of_flow(drawn), &format!("flow{}", drawn.place)))
-                        (figures(flow))
+                        (figures(flow, true))
                     } }
                 }
             }
@@ -133,7 +136,7 @@ pub(super) fn details(report: &Report, plots: &Plots) -> Markup {
                     @for (_, flow) in others.iter().take(FOLDED) {
                         details {
                             summary { (badge(flow.metrics.fidelity.verdict)) " " (name(flow)) }
-                            (figures(flow))
+                            (figures(flow, others.len() <= FULL))
                         }
                     }
                     @if others.len() > FOLDED { p { "More are in the table only." } }
@@ -143,7 +146,8 @@ pub(super) fn details(report: &Report, plots: &Plots) -> Markup {
     }
 }
 
-fn figures(flow: &FlowReport) -> Markup {
+/// The figures of one flow; `full`: the ledger and the percentiles too.
+fn figures(flow: &FlowReport, full: bool) -> Markup {
     html! {
         @if !flow.metrics.fidelity.reasons.is_empty() {
             div class={ "notes " (flow.metrics.fidelity.verdict.name()) } {
@@ -156,6 +160,8 @@ fn figures(flow: &FlowReport) -> Markup {
         details {
             summary { "All figures, as the " (flow.side) " saw them" }
             (table(&flow.metrics))
+            @if full { (ledger(&flow.metrics)) }
+            @if let Some(clock) = &flow.clock { p.sub { (clock_words(clock)) } }
             @if let Some(end) = flow.end.as_ref().filter(|end| !end.is_empty()) { p.sub { "Ended: " (end) } }
         }
     }

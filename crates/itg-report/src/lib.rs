@@ -1,0 +1,10 @@
+//! The report for people: plots as SVG, and one HTML page that needs nothing but a browser.
+//!
+//! Pure: a [`Report`](itg_stats::Report) goes in, text comes out. What the page and the plots show is in
+//! `docs/decode.md`.
+
+mod html;
+mod svg;
+
+pub use html::{Around, FLOWS_DRAWN, command, compare_page, page};
+pub use svg::{Chart, of_flow, of_total, printable};

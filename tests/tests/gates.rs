@@ -1,0 +1,99 @@
+//! What an experiment asks of its run — gates, a declared precision — is judged by every program that
+//! sees a log of it.
+#![allow(missing_docs, reason = "tests")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use itg_tests::{Output, Receiver, Running, json, program, temp_dir};
+use nix::sys::signal::Signal;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// An experiment of one flow of 200 packets from here to a receiver, with this gate.
+fn experiment(dir: &Path, receiver: &str, gate: &str) -> String {
+    let file = dir.join("gates.toml");
+    let text = format!(
+        "schema = 1\nname = 'gates'\nseed = 3\n[nodes]\na = {{ address = '127.0.0.1' }}\nb = {{ address = '{receiver}' }}\n[gates]\n\
+         fail_if = ['{gate}']\n[[flow]]\nfrom = 'a'\nto = 'b'\nidt = 'exp(2ms)'\nsize = '200'\npackets = 200\n"
+    );
+    fs::write(&file, text).expect("written");
+    file.display().to_string()
+}
+
+fn run(name: &str, args: &[&str]) -> Output {
+    Running::start(Command::new(program(name)).args(args)).finish(LIMIT)
+}
+
+#[test]
+fn a_run_on_this_host_is_judged_and_leaves_a_page() {
+    for (gate, code, word) in
+        [("total.packets > 0", 99, "holds"), ("loss > 90%", 0, "does not hold")]
+    {
+        let dir = temp_dir();
+        let file = experiment(dir.path(), "127.0.0.1", gate);
+        let out = dir.path().join("run");
+        run("itg-cluster", &["run", &file, "--local", "--out", &out.display().to_string()])
+            .exits(code);
+        let page = fs::read_to_string(out.join("report.html")).expect("a page");
+        let gate = gate.replace('>', "&gt;");
+        for mark in
+            [&*gate, word, "Where time and packets went", "Receive stack", "Traffic report: gates"]
+        {
+            assert!(page.contains(mark), "{mark:?} is not in the page of {gate}");
+        }
+    }
+}
+
+#[test]
+fn a_sender_judges_what_its_log_can_tell() {
+    for (gate, log, code, words) in [
+        ("sent_packets > 0", true, 99, "sent_packets > 0"),
+        ("sent_packets > 1000", true, 0, "sent_packets > 1000"),
+        ("delay.p99 > 1us", true, 0, "does not tell about `delay.p99 > 1us`"),
+        ("sent_packets > 0", false, 0, "are not judged without a log: add --log FILE"),
+    ] {
+        let dir = temp_dir();
+        let receiver = Receiver::start::<&str>(&[]);
+        let file = experiment(dir.path(), &receiver.at(), gate);
+        let path = dir.path().join("send.itg").display().to_string();
+        let mut args = vec!["run", file.as_str()];
+        if log {
+            args.extend(["--log", path.as_str()]);
+        }
+        run("itg-send", &args).exits(code).says(words);
+        receiver.stop();
+    }
+}
+
+#[test]
+fn a_declared_precision_that_was_not_kept_is_warned_about() {
+    let dir = temp_dir();
+    let log = dir.path().join("send.itg");
+    let receiver = Receiver::start(&["-v"]);
+    let running = receiver.begin(&[
+        "--idt",
+        "constant(1ms)",
+        "--size",
+        "100",
+        "--packets",
+        "1000",
+        "--max-error",
+        "20ms",
+        "--log",
+        log.to_str().expect("UTF-8"),
+    ]);
+    thread::sleep(Duration::from_millis(300));
+    running.signal(Signal::SIGSTOP);
+    thread::sleep(Duration::from_millis(300));
+    running.signal(Signal::SIGCONT);
+    running.finish(LIMIT).exits(0);
+    let fidelity = json(&[&log])["flows"][0]["fidelity"].clone();
+    let reasons = fidelity["reasons"].to_string();
+    assert!(reasons.contains("late, 20ms was declared"), "{fidelity}");
+    assert!(fidelity["causes"].to_string().contains("late_sender"), "{fidelity}");
+    assert_ne!(fidelity["verdict"], "pass", "{fidelity}");
+}
