@@ -9,6 +9,7 @@ use itg_process::{Adapter, Build, ConfigError, Layer, Message, Params, Registry,
 use super::interface::{Ask, Tell};
 use super::log::{FIRST, LAST, Log, Say, Settings};
 use super::mutant::Planted;
+use super::reliable::{self, Data, Mode, Reliable};
 use super::thesis::{self, Algorithm, Thesis, Word};
 use super::uniform::{self, Fast, Uniform};
 use crate::member::{Member, Rules, View};
@@ -62,6 +63,36 @@ impl Wiring<Thesis> for ThesisWiring {
 
     fn request(&self, message: Message) -> Result<Ask, Message> {
         Ask::from_message(message)
+    }
+
+    fn delivery(&self, me: Slot, tell: Tell) -> Message {
+        tell.message(me)
+    }
+}
+
+/// Reliable broadcast's messages on a wire.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReliableWiring;
+
+impl Wiring<Reliable> for ReliableWiring {
+    fn types(&self) -> &[RangeInclusive<u32>] {
+        &[reliable::DATA..=reliable::DATA]
+    }
+
+    fn encode(&self, data: &Data) -> (u32, Bytes) {
+        (reliable::DATA, data.encode())
+    }
+
+    fn decode(&self, _ty: u32, body: &Bytes) -> Option<Data> {
+        Data::decode(body)
+    }
+
+    fn request(&self, message: Message) -> Result<Ask, Message> {
+        Ask::from_message(message)
+    }
+
+    fn control(&self, what: &dyn Any) -> Option<Ask> {
+        Ask::from_control(what)
     }
 
     fn delivery(&self, me: Slot, tell: Tell) -> Message {
@@ -135,7 +166,8 @@ fn place(build: &mut Build<'_>) -> Result<(Member, View), ConfigError> {
 /// `log` is the ordered log; its parameters are those of [`Settings`] and `members`, the number of
 /// processes in the first view. `sequencer`, `skeen` and `chandra-toueg` are the failure-free forms,
 /// with `members` and `window`; `uniform-sequencer` and `uniform-skeen` survive crashes, and have
-/// the parameters of the log.
+/// the parameters of the log. `reliable-eager`, `reliable-lazy` and `reliable-uniform` broadcast without
+/// order, with `members` and `window`.
 #[must_use]
 pub fn layers(registry: Registry, planted: Planted) -> Registry {
     let thesis = move |algorithm| {
@@ -156,6 +188,19 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             let (me, view) = place(build)?;
             let machine = Uniform::new(fast, me, view, settings(build, planted)?);
             Ok(Box::new(Adapter::new(machine, UniformWiring)))
+        });
+    }
+    let modes = [
+        ("reliable-eager", Mode::Eager),
+        ("reliable-lazy", Mode::Lazy),
+        ("reliable-uniform", Mode::Uniform),
+    ];
+    for (name, mode) in modes {
+        registry = registry.with(name, move |build| {
+            let (me, view) = place(build)?;
+            let window = build.params.number("window", Settings::default().window)?;
+            let machine = Reliable::new(mode, me, view.len(), window);
+            Ok(Box::new(Adapter::new(machine, ReliableWiring)))
         });
     }
     for algorithm in Algorithm::ALL {

@@ -7,6 +7,7 @@
 //! | `entry` | messages, batches, and their bytes |
 //! | `backlog` | what waits to be ordered, and what has been delivered |
 //! | `log` | the ordered log: consensus on batches, views as entries; the default |
+//! | `reliable` | reliable broadcast, without order |
 //! | `thesis` | fixed sequencer, Skeen, Chandra–Toueg in their failure-free forms |
 //! | `uniform` | sequencer and Skeen that survive crashes, by cuts that the log decides |
 //! | `service` | clients outside the group, each command applied once |
@@ -19,12 +20,13 @@ mod interface;
 mod layers;
 pub mod log;
 mod mutant;
+pub mod reliable;
 pub mod service;
 pub mod thesis;
 pub mod uniform;
 
 pub use entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
 pub use interface::{Ask, CAST, Tell, code};
-pub use layers::{LogWiring, ThesisWiring, UniformWiring, layers};
+pub use layers::{LogWiring, ReliableWiring, ThesisWiring, UniformWiring, layers};
 pub use mutant::{Mutant, Planted};
 pub use thesis::Algorithm;
