@@ -1,7 +1,7 @@
 //! What must hold of views, whatever happens: oracles that see the events of all processes.
 //!
 //! A membership says which view it makes, change by change (`view made`, `view gone`, `view new`), and
-//! every process which one it installs (`view`). The oracle builds the views again from the changes
+//! every process which one it installs (`installed`). The oracle builds the views again from the changes
 //! and holds their digests against the installed ones, so it needs nothing of the processes but their
 //! events, which come from a simulation or from the traces of real processes.
 //!
@@ -65,8 +65,9 @@ impl Views {
         }
     }
 
-    /// A process has started.
-    pub fn started(&mut self, slot: Slot, incarnation: u64) {
+    /// A process has started for the `start`th time, from 1.
+    pub fn started(&mut self, slot: Slot, start: u64) {
+        let incarnation = Member::born(slot, start).incarnation;
         let seen = Seen { incarnation, up: true, ..Seen::default() };
         self.processes.insert(slot, seen);
     }
@@ -115,7 +116,7 @@ impl Views {
                 let member = Member::new(slot_of(b)?, c);
                 self.making.entry(slot).or_default().added.push(member);
             }
-            "view" => {
+            "installed" => {
                 if let Some(making) = self.making.remove(&slot) {
                     self.made(slot, &making, b)?;
                 }

@@ -6,6 +6,7 @@
 //! | `roster` | sets of members as runs of slots, and changes of them |
 //! | `member` | members, views, the order of succession |
 //! | `radix` | home positions and the tree of a view |
+//! | `detector` | who has been silent for too long |
 //! | `membership` | how views come about |
 //! | `cast` | atomic broadcast: the ordered log and its classical relatives |
 //! | `model` | how long that should take |
@@ -16,6 +17,7 @@
 pub mod cast;
 pub mod check;
 mod codec;
+pub mod detector;
 mod member;
 pub mod membership;
 pub mod model;

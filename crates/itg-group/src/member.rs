@@ -25,6 +25,13 @@ pub struct Member {
 }
 
 impl Member {
+    /// The member that a process is which starts on a slot for the `start`th time, from 1. Between two
+    /// starts there is room for 65 535 lives that begin with an exclusion.
+    #[must_use]
+    pub const fn born(slot: Slot, start: u64) -> Self {
+        Self { slot, incarnation: (start.saturating_sub(1) << 16) + 1 }
+    }
+
     /// This life of this slot.
     #[must_use]
     pub const fn new(slot: Slot, incarnation: u64) -> Self {

@@ -239,6 +239,15 @@ impl Roster {
         Self { runs: joined }
     }
 
+    /// What makes another roster of this one.
+    #[must_use]
+    pub fn changes_to(&self, other: &Self) -> Changes {
+        let spans = |roster: &Self| roster.runs.iter().map(|run| run.span).collect::<Vec<_>>();
+        let (old, new) = (spans(self), spans(other));
+        let same = |a: u64, b: u64| a == b;
+        Changes { removed: subtract(&old, &new, same), added: subtract(&new, &old, same) }
+    }
+
     /// Those who entered before view `no`.
     #[must_use]
     pub fn before(&self, no: u64) -> Self {
@@ -387,6 +396,9 @@ mod tests {
                     let of_rank = twin.keys().nth(slot as usize).map(|s| Slot(*s));
                     prop_assert_eq!(roster.of_rank(slot), of_rank);
                 }
+                let back = Roster::first(n).changes_to(&roster);
+                let there = Roster::first(n).with(&back, 9);
+                prop_assert!(there.members().eq(roster.members()));
                 // No two neighbouring runs could be one.
                 for pair in roster.runs().windows(2) {
                     let one = pair[0].span.end() == pair[1].span.first

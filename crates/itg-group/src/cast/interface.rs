@@ -7,6 +7,7 @@
 //! | 900 | down | cast | the message |
 //! | 901 | down | change the view | length u32 of the change, change, what goes with it |
 //! | 902 | down | join by way of a process | slot u32 |
+//! | 904 | down | begin again as another member | slot u32, incarnation u64 |
 //! | 903 | down | state at a checkpoint | position u64, state |
 //! | 910 | up | ordered message | position u64, origin u32, incarnation u64, number u64, message |
 //! | 911 | up | view | position u64, length u32 of the view, view, what went with the change |
@@ -37,6 +38,8 @@ pub enum Ask {
     Trust(Slot),
     /// A process without a view: ask this one for the state.
     Join(Slot),
+    /// This process begins again as this member, which no view has contained: everything is forgotten.
+    Rejoin(Member),
     /// The state of the user at the position of [`Tell::Checkpoint`].
     State(u64, Bytes),
 }
@@ -90,6 +93,7 @@ pub const CAST: u32 = 900;
 const CHANGE: u32 = 901;
 const JOIN: u32 = 902;
 const STATE: u32 = 903;
+const REJOIN: u32 = 904;
 const ORDERED: u32 = 910;
 const VIEW: u32 = 911;
 const CHECKPOINT: u32 = 912;
@@ -119,6 +123,11 @@ impl Ask {
                 out.put_u32_le(slot.0);
                 (JOIN, out.freeze())
             }
+            Self::Rejoin(member) => {
+                out.put_u32_le(member.slot.0);
+                out.put_u64_le(member.incarnation);
+                (REJOIN, out.freeze())
+            }
             Self::State(position, state) => {
                 out.put_u64_le(position);
                 out.put_slice(&state);
@@ -142,6 +151,10 @@ impl Ask {
                 Some(Self::Change(change, take.rest()))
             }),
             JOIN => take.u32().map(|slot| Self::Join(Slot(slot))),
+            REJOIN => take
+                .u32()
+                .zip(take.u64())
+                .map(|(slot, life)| Self::Rejoin(Member::new(Slot(slot), life))),
             STATE => take.u64().map(|position| Self::State(position, take.rest())),
             _ => None,
         };

@@ -12,7 +12,7 @@ use super::mutant::Planted;
 use super::reliable::{self, Data, Mode, Reliable};
 use super::thesis::{self, Algorithm, Thesis, Word};
 use super::uniform::{self, Fast, Uniform};
-use crate::member::{Member, Rules, View};
+use crate::member::{Member, View};
 
 /// The log's messages on a wire.
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,10 +155,8 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
 /// Who this process is, and the first view: the processes of the configuration, or the first
 /// `members` of them.
 fn place(build: &mut Build<'_>) -> Result<(Member, View), ConfigError> {
-    let members = build.params.number("members", build.n.into())?;
-    let members = u32::try_from(members).unwrap_or(u32::MAX).clamp(1, build.n.max(1));
-    let me = Member::new(build.me, build.incarnation);
-    Ok((me, View::first(members, Rules::default())))
+    let (_, view) = crate::membership::place(build)?;
+    Ok((Member::new(build.me, build.incarnation), view))
 }
 
 /// The registry with the broadcasts.

@@ -8,8 +8,11 @@ use itg_process::{
     Adapter, Build, ConfigError, Ctx, Injected, Layer, Message, Registry, Slot, Wiring,
 };
 
+use super::agreed::{Agreed, Do, Hear, Settings as AgreedSettings};
 use super::message::{Ask, Evidence, FIRST, LAST, Say, Tell};
+use super::observers::watch;
 use super::paper::{Paper, Settings};
+use crate::cast;
 use crate::member::{Member, RootPolicy, Rules, View};
 use crate::radix::Arity;
 
@@ -17,6 +20,8 @@ use crate::radix::Arity;
 pub const VIEW: u32 = 920;
 /// Type of the message that goes up when this process is no member any more; empty.
 pub const EXCLUDED: u32 = 921;
+/// Type of the message that goes up when a majority of the core cannot be reached (1) or can be (0).
+pub const SUSPENDED: u32 = 922;
 
 /// Messages of a membership on a wire.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +48,7 @@ impl Wiring<Paper> for Wire {
     }
 
     fn delivery(&self, me: Slot, tell: Tell) -> Message {
-        let (ty, body) = match tell {
-            Tell::View(view) => {
-                (VIEW, [view.no().to_le_bytes(), view.digest().to_le_bytes()].concat())
-            }
-            Tell::Excluded => (EXCLUDED, Vec::new()),
-        };
-        Message { src: me, ..Message::new(me, ty, body) }
+        tell_message(me, &tell)
     }
 
     fn control(&self, what: &dyn Any) -> Option<Ask> {
@@ -57,13 +56,89 @@ impl Wiring<Paper> for Wire {
     }
 
     fn hand_over(&self, tell: Tell, cx: &mut Ctx<'_>) {
-        if self.publish
-            && let Tell::View(view) = &tell
-        {
-            cx.set_view(view.no(), &view.slots().collect::<Vec<_>>());
-        }
-        cx.up(<Self as Wiring<Paper>>::delivery(self, cx.me(), tell));
+        tell_up(&tell, self.publish, cx);
     }
+}
+
+/// Messages of the agreed membership: those on a wire, and what the log below tells.
+#[derive(Clone, Copy, Debug)]
+struct AgreedWire {
+    publish: bool,
+    k_obs: u32,
+}
+
+impl Wiring<Agreed> for AgreedWire {
+    fn types(&self) -> &[RangeInclusive<u32>] {
+        // Views, states and exclusions that the log tells; what else it tells passes by.
+        &[FIRST..=LAST, 911..=911, 913..=913, 915..=915]
+    }
+
+    fn encode(&self, hear: &Hear) -> (u32, Bytes) {
+        match hear {
+            Hear::Say(say) => (say.ty(), say.encode()),
+            // Never sent.
+            Hear::Log(_) => (LAST, Bytes::new()),
+        }
+    }
+
+    fn decode(&self, ty: u32, body: &Bytes) -> Option<Hear> {
+        if (FIRST..=LAST).contains(&ty) {
+            return Say::decode(ty, body).map(Hear::Say);
+        }
+        cast::Tell::from_message(&Message::new(Slot(0), ty, body.clone())).map(Hear::Log)
+    }
+
+    fn request(&self, message: Message) -> Result<Ask, Message> {
+        Err(message)
+    }
+
+    fn control(&self, what: &dyn Any) -> Option<Ask> {
+        ask(what)
+    }
+
+    fn delivery(&self, me: Slot, what: Do) -> Message {
+        match what {
+            Do::Tell(tell) => tell_message(me, &tell),
+            Do::Pass(tell) => tell.message(me),
+            Do::Ask(_) => Message::new(me, EXCLUDED, Vec::new()),
+        }
+    }
+
+    fn hand_over(&self, what: Do, cx: &mut Ctx<'_>) {
+        match what {
+            Do::Tell(tell) => {
+                if let Tell::View(view) = &tell
+                    && let Some(me) = view.at(cx.me())
+                {
+                    cx.call("detector", Box::new(watch(view, me, self.k_obs)));
+                }
+                tell_up(&tell, self.publish, cx);
+            }
+            Do::Pass(tell) => cx.up(tell.message(cx.me())),
+            Do::Ask(ask) => {
+                if let Some(message) = ask.message() {
+                    cx.down(message);
+                }
+            }
+        }
+    }
+}
+
+fn tell_message(me: Slot, tell: &Tell) -> Message {
+    let (ty, body) = match tell {
+        Tell::View(view) => (VIEW, [view.no().to_le_bytes(), view.digest().to_le_bytes()].concat()),
+        Tell::Excluded => (EXCLUDED, Vec::new()),
+        Tell::Suspended(on) => (SUSPENDED, vec![u8::from(*on)]),
+    };
+    Message { src: me, ..Message::new(me, ty, body) }
+}
+
+/// Tells the layer above, and the runtime what the view is.
+fn tell_up(tell: &Tell, publish: bool, cx: &mut Ctx<'_>) {
+    if publish && let Tell::View(view) = tell {
+        cx.set_view(view.no(), &view.slots().collect::<Vec<_>>());
+    }
+    cx.up(tell_message(cx.me(), tell));
 }
 
 /// The request that another layer or a simulation makes.
@@ -99,16 +174,33 @@ pub(crate) fn place(build: &mut Build<'_>) -> Result<(Member, View), ConfigError
             return Err(build.params.error_at("root", text));
         }
     };
-    let me = Member::new(build.me, build.incarnation);
+    let me = Member::born(build.me, build.incarnation);
     Ok((me, View::first(members, Rules { arity, core, root_policy })))
 }
 
-/// The registry with the layer `membership-paper`.
+/// The registry with the layers `membership` (agreed) and `membership-paper`.
 ///
-/// Parameters: `members` of the first view (all), `arity` (4), `core` (5), `root` (`oldest`, or
-/// `lowest`), `publish` (true), and the times of [`Settings`].
+/// Parameters of both: `members` of the first view (all), `arity` (4), `core` (5), `root` (`oldest`, or
+/// `lowest`), `publish` (true), and the times of their settings ([`AgreedSettings`], [`Settings`]).
 #[must_use]
 pub fn layers(registry: Registry) -> Registry {
+    let registry = registry.with("membership", |build| {
+        let (me, view) = place(build)?;
+        let (usual, params) = (AgreedSettings::default(), &mut *build.params);
+        let k_obs = params.number("k_obs", usual.k_obs.into())?;
+        let settings = AgreedSettings {
+            k_obs: u32::try_from(k_obs).unwrap_or(u32::MAX).min(64),
+            window: params.time_ns("window", usual.window)?,
+            window_sure: params.time_ns("window_sure", usual.window_sure)?,
+            batch_max: params.time_ns("batch_max", usual.batch_max)?,
+            retry: params.time_ns("retry", usual.retry)?.max(1),
+            rejoin: params.flag("rejoin", usual.rejoin)?,
+            #[cfg(feature = "mutants")]
+            no_cut: params.flag("mutant_23", false)?,
+        };
+        let wire = AgreedWire { publish: params.flag("publish", true)?, k_obs: settings.k_obs };
+        Ok(Box::new(Adapter::new(Agreed::new(me, view, settings), wire)) as Box<dyn Layer>)
+    });
     registry.with("membership-paper", |build| {
         let (me, view) = place(build)?;
         let (usual, params) = (Settings::default(), &mut *build.params);

@@ -261,6 +261,9 @@ pub enum Tell {
     View(crate::member::View),
     /// This process is not a member any more.
     Excluded,
+    /// A majority of the core cannot be reached from here, or can be again: there is no view that this
+    /// process may act in.
+    Suspended(bool),
 }
 
 /// Timers of memberships.

@@ -497,15 +497,8 @@ impl Paper {
         self.report(now, out);
     }
 
-    /// When somebody has more than four times as many children as the arity, positions become ranks.
     fn consider_rerank(&mut self, now: Time, out: &mut Out) {
-        let most = 4 * self.view.rules().arity.get() as usize;
-        let roster = self.view.roster();
-        let holes = (roster.capacity() - roster.len()) as usize;
-        // Each hole gives its parent at most all of its own children.
-        let may = self.view.shape() == Shape::Contract && holes * (most / 4) > most - most / 4;
-        let recently = self.reranked.is_some_and(|at| now.since(at) < RERANK_EVERY);
-        if self.conducts && may && !recently && self.view.tree().fan_out() > most {
+        if self.conducts && wants_rerank(&self.view, self.reranked, now) {
             out.push(Action::Sometimes("reranked"));
             self.reranked = Some(now);
             self.shape = Some(Shape::Rerank);
@@ -729,9 +722,21 @@ impl Paper {
     fn installed(&mut self, out: &mut Out) {
         self.acknowledged.clear();
         let (no, digest) = (self.view.no(), self.view.digest());
-        out.push(Action::Log("view", [no, digest, self.me.incarnation]));
+        out.push(Action::Log("installed", [no, digest, self.me.incarnation]));
         out.push(Action::Deliver(Tell::View(self.view.clone())));
     }
+}
+
+/// Whether positions should become ranks: somebody has more than four times as many children as the
+/// arity, and it was not done a short while ago.
+pub(super) fn wants_rerank(view: &View, last: Option<Time>, now: Time) -> bool {
+    let most = 4 * view.rules().arity.get() as usize;
+    let holes = (view.roster().capacity() - view.len()) as usize;
+    // Each hole gives the member above it at most all of its own children.
+    view.shape() == Shape::Contract
+        && holes * (most / 4) > most - most / 4
+        && last.is_none_or(|at| now.since(at) >= RERANK_EVERY)
+        && view.tree().fan_out() > most
 }
 
 /// Why these changes.

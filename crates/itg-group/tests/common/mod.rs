@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use itg_core::seed::RunSeed;
 use itg_group::check::Views;
-use itg_group::{Member, Rules, View, membership};
-use itg_process::{Config, Event, Injected, MS, Registry, Slot};
+use itg_group::{Member, Rules, View, cast, detector, membership};
+use itg_process::{Config, Ctx, Event, Injected, Layer, MS, Message, Registry, Slot};
 use itg_sim::{Checker, Exit, Fault, Observation, Seen, World};
 
 /// The oracle of views, as a checker of the simulator. It also demands agreement in the end.
@@ -55,6 +55,43 @@ pub fn paper(n: u32, params: &str, network: &str, seed: u64) -> Group {
     let params = if params.is_empty() { String::new() } else { format!(", {params}") };
     let layers = format!("{{ layer = \"membership-paper\"{params} }}");
     group(n, &layers, network, seed, "membership-paper", &membership::layers(Registry::new()))
+}
+
+/// An application without a state above the log: it answers for its state, and that is all.
+struct Top;
+
+impl Layer for Top {
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        if let Some(cast::Tell::Checkpoint { position }) = cast::Tell::from_message(&message)
+            && let Some(answer) = cast::Ask::State(position, bytes::Bytes::new()).message()
+        {
+            cx.down(answer);
+        }
+    }
+}
+
+/// Mode C: detector, log, membership; parameters of the detector and of the membership.
+pub fn agreed(n: u32, detector: &str, params: &str, network: &str, seed: u64) -> Group {
+    let comma =
+        |params: &str| if params.is_empty() { String::new() } else { format!(", {params}") };
+    // What makes the first view is said to the log, too.
+    let view: Vec<_> = params
+        .split(',')
+        .filter(|param| {
+            ["members", "arity", "core", "root"].iter().any(|key| param.trim().starts_with(key))
+        })
+        .collect();
+    let layers = format!(
+        "{{ layer = \"detector\"{} }}, {{ layer = \"log\"{} }}, {{ layer = \"membership\"{} }}, \"top\"",
+        comma(detector),
+        comma(&view.join(",")),
+        comma(params),
+    );
+    let registry = membership::layers(detector::layers(cast::layers(
+        Registry::new().with("top", |_| Ok(Box::new(Top))),
+        cast::Planted::default(),
+    )));
+    group(n, &layers, network, seed, "membership", &registry)
 }
 
 /// `n` processes of these layers.
@@ -113,7 +150,7 @@ impl Group {
         let violation = self.world.finish().map(ToString::to_string);
         if violation.is_some() {
             let events = self.events();
-            let views = |event: &Event| event.name == "view";
+            let views = |event: &Event| event.name == "installed";
             let events: Vec<_> = events.iter().filter(|(_, _, event)| !views(event)).collect();
             for (at, slot, event) in &events[events.len().saturating_sub(80)..] {
                 println!("{at} process {slot}: {} {:?}", event.name, event.values);

@@ -492,7 +492,7 @@ impl Log {
             Input::Request(Ask::Trust(slot)) => {
                 self.suspected.remove(&slot);
             }
-            Input::Request(Ask::Join(_)) => {}
+            Input::Request(Ask::Join(_) | Ask::Rejoin(_)) => {}
             Input::Request(Ask::State(position, state)) => self.state(position, state, out),
             Input::Message(_, say) => {
                 if self.knows(say.from, &say.what, out) {
@@ -573,6 +573,10 @@ impl Machine for Log {
     type Timer = Timer;
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
+        if let Input::Request(Ask::Rejoin(member)) = input {
+            *self = Self::new(member, self.view.clone(), self.settings);
+            return;
+        }
         match self.life {
             Life::Gone => return,
             Life::Joining(contact) => self.join(now, contact, input, out),

@@ -1,0 +1,435 @@
+//! The failure detector: who has been silent for too long, on two levels.
+//!
+//! A filter below the layers that want to know. It sends a heartbeat to each of its observers when
+//! nothing else has been sent there for a period, and takes everything that arrives as a sign of life.
+//! What it watches and who watches it is told by the membership ([`Watch`]).
+//!
+//! | level | time-out | consequence |
+//! |---|---|---|
+//! | rotate | mean gap + 4 deviations + one period, adaptive | the log changes its coordinator: harmless when wrong |
+//! | exclude | 3 s, then silence of the suspect towards helpers | a report to the membership |
+//!
+//! Each mistake doubles the time-out of its level for that process, up to a limit; time halves it again.
+//! So it makes finitely many mistakes in a run that becomes timely (class ◇P). A process whose own timers
+//! fire late stretches its time-outs as much and reports nobody: it may be the one that is slow.
+//!
+//! Sources: Chen, Toueg, Aguilera, *On the quality of service of failure detectors*, IEEE ToC 51(5), 2002
+//! (`T_D`, `T_MR`, `T_M`); Dadgar, Phillips, Currey, *Lifeguard*, DSN-W 2018 (local health); Das, Gupta,
+//! Motivala, *SWIM*, DSN 2002 (indirect probes).
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+
+use itg_core::streams::below;
+use itg_process::{
+    Ctx, Dest, Injected, Layer, Level, MS, Message, NetId, Registry, SECOND, Slot, Time, TimerId,
+};
+
+use crate::membership::{Ask, Evidence};
+
+const HEARTBEAT: u32 = 1210;
+const HOW_ARE_YOU: u32 = 1211;
+const I_AM_FINE: u32 = 1212;
+const PROBE_FOR: u32 = 1213;
+const PROBE_RESULT: u32 = 1214;
+/// Time-outs grow by at most this factor.
+const MOST_PATIENCE: u32 = 16;
+/// Own lateness stretches time-outs by at most this factor.
+const MOST_HEALTH: u64 = 8;
+/// Without a mistake for this long a time-out halves.
+const FORGIVE: u64 = 30 * SECOND;
+/// Probes for others that wait for an answer.
+const MOST_PROBES: usize = 256;
+
+/// Whom to watch, and by whom one is watched: a call of the membership to the layer `detector`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// Those to watch, and whether they have been members for longer than this view. Who has just
+    /// joined is not suspected before it has said something, or for twice the time-out.
+    pub targets: Vec<(Slot, bool)>,
+    /// Those who watch.
+    pub observers: Vec<Slot>,
+    /// Those who may be asked to probe.
+    pub helpers: Vec<Slot>,
+}
+
+/// Settings; times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Period of heartbeats.
+    pub period: u64,
+    /// Least time-out of the level `rotate`.
+    pub floor: u64,
+    /// Time-out of the level `exclude`.
+    pub exclude: u64,
+    /// How long helpers may take.
+    pub probe: u64,
+    /// How many helpers are asked.
+    pub helpers: usize,
+    /// Whether a process that has just joined is watched like others at once: a planted fault.
+    #[cfg(feature = "mutants")]
+    pub joiner_counts_at_once: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            period: 50 * MS,
+            floor: 10 * MS,
+            exclude: 3 * SECOND,
+            probe: 500 * MS,
+            helpers: 3,
+            #[cfg(feature = "mutants")]
+            joiner_counts_at_once: false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    None,
+    /// Helpers have been asked; their answers are awaited until then.
+    Probing(Time),
+    Reported,
+}
+
+#[derive(Clone, Debug)]
+struct Peer {
+    heard: Time,
+    /// Nothing has been heard of it since it joined.
+    fresh: bool,
+    mean: u64,
+    deviation: u64,
+    patience: u32,
+    rotated: Option<Time>,
+    doubt: Doubt,
+    /// When the detector was last wrong.
+    mistake: Option<Time>,
+}
+
+/// Quality of service so far (Chen, Toueg, Aguilera), of the level `rotate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quality {
+    /// Suspicions that proved wrong.
+    pub mistakes: u64,
+    /// Sum of the times that they lasted: `T_M` is the mean.
+    pub mistaken_ns: u64,
+    /// Sum of the times between mistakes about one process, and their number: `T_MR` is the mean.
+    pub between_ns: u64,
+    /// Number of these times.
+    pub between: u64,
+}
+
+/// The layer `detector`.
+#[derive(Debug)]
+pub struct Detector {
+    settings: Settings,
+    net: NetId,
+    peers: BTreeMap<Slot, Peer>,
+    observers: BTreeMap<Slot, Time>,
+    helpers: Vec<Slot>,
+    tick: Option<(TimerId, Time)>,
+    health: u64,
+    nonce: u64,
+    /// Probes made for others: nonce, target, who asked.
+    probes: VecDeque<(u64, Slot, Slot)>,
+    quality: Quality,
+}
+
+impl Detector {
+    /// A detector that watches nobody yet; its messages travel on network `net`.
+    #[must_use]
+    pub const fn new(settings: Settings, net: NetId) -> Self {
+        Self {
+            settings,
+            net,
+            peers: BTreeMap::new(),
+            observers: BTreeMap::new(),
+            helpers: Vec::new(),
+            tick: None,
+            health: 1,
+            nonce: 0,
+            probes: VecDeque::new(),
+            quality: Quality { mistakes: 0, mistaken_ns: 0, between_ns: 0, between: 0 },
+        }
+    }
+
+    fn say(&self, to: Dest, ty: u32, nonce: u64, about: Slot, cx: &mut Ctx<'_>) {
+        let mut body = nonce.to_le_bytes().to_vec();
+        body.extend(about.0.to_le_bytes());
+        cx.down(Message::new(to, ty, body).on(self.net));
+    }
+
+    fn watch(&mut self, watch: &Watch, now: Time) {
+        let old = std::mem::take(&mut self.peers);
+        for &(slot, settled) in &watch.targets {
+            #[cfg(feature = "mutants")]
+            let settled = settled || self.settings.joiner_counts_at_once;
+            let new = Peer {
+                heard: now,
+                fresh: !settled,
+                mean: self.settings.period,
+                deviation: self.settings.period / 2,
+                patience: 1,
+                rotated: None,
+                doubt: Doubt::None,
+                mistake: None,
+            };
+            let kept = old.get(&slot).filter(|_| settled).cloned();
+            self.peers.insert(slot, kept.unwrap_or(new));
+        }
+        let sent = std::mem::take(&mut self.observers);
+        for slot in &watch.observers {
+            self.observers.insert(*slot, sent.get(slot).copied().unwrap_or(Time::ZERO));
+        }
+        self.helpers.clone_from(&watch.helpers);
+    }
+
+    /// Something has come from a process.
+    fn heard(&mut self, slot: Slot, cx: &mut Ctx<'_>) {
+        let now = cx.now();
+        let Some(peer) = self.peers.get_mut(&slot) else { return };
+        let gap = now.since(peer.heard);
+        // Exponential means with weights 1/8 and 1/4, as in the retransmission timer of TCP.
+        if peer.rotated.is_none() && !peer.fresh {
+            peer.deviation = peer.deviation - peer.deviation / 4 + gap.abs_diff(peer.mean) / 4;
+            peer.mean = peer.mean - peer.mean / 8 + gap / 8;
+        }
+        peer.heard = now;
+        peer.fresh = false;
+        let reported = peer.doubt == Doubt::Reported;
+        peer.doubt = Doubt::None;
+        if let Some(since) = peer.rotated.take() {
+            peer.patience = (peer.patience * 2).min(MOST_PATIENCE);
+            self.quality.mistakes += 1;
+            self.quality.mistaken_ns += now.since(since);
+            if let Some(last) = peer.mistake.replace(now) {
+                self.quality.between_ns += now.since(last);
+                self.quality.between += 1;
+            }
+            cx.sometimes("suspected wrongly");
+            cx.log(Level::Info, "trusted", [slot.0.into(), now.since(since), 0]);
+            cx.call("log", Box::new(Injected::Trust(slot)));
+        }
+        if reported {
+            cx.call("membership", Box::new(Ask::Trust(slot)));
+        }
+    }
+
+    fn check(&mut self, cx: &mut Ctx<'_>) {
+        let (now, period, health) = (cx.now(), self.settings.period, self.health);
+        let Settings { floor, exclude, probe, .. } = self.settings;
+        let (mut probing, mut reports) = (Vec::new(), Vec::new());
+        for (&slot, peer) in &mut self.peers {
+            let silence = now.since(peer.heard);
+            if peer.fresh {
+                // It may still be installing its first view.
+                if silence > 2 * exclude {
+                    peer.fresh = false;
+                }
+                continue;
+            }
+            if peer.mistake.is_some_and(|at| now.since(at) > FORGIVE) && peer.patience > 1 {
+                peer.patience /= 2;
+                peer.mistake = Some(now);
+            }
+            let usual = peer.mean.max(period) + 4 * peer.deviation + period;
+            let rotate = usual.max(floor) * u64::from(peer.patience) * health;
+            if silence > rotate && peer.rotated.is_none() {
+                peer.rotated = Some(now);
+                cx.log(Level::Info, "suspected", [slot.0.into(), silence, 0]);
+                cx.call("log", Box::new(Injected::Suspect(slot)));
+            }
+            match peer.doubt {
+                Doubt::None if silence > exclude * health => {
+                    peer.doubt = Doubt::Probing(now.after(probe));
+                    probing.push(slot);
+                }
+                Doubt::Probing(until) if now >= until => {
+                    // Who is slow itself reports nobody.
+                    if health == 1 {
+                        peer.doubt = Doubt::Reported;
+                        reports.push(slot);
+                    } else {
+                        cx.sometimes("a slow process reports nobody");
+                        peer.doubt = Doubt::None;
+                        peer.heard = now;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for slot in probing {
+            self.probe(slot, cx);
+        }
+        for slot in reports {
+            cx.log(Level::Info, "given up", [slot.0.into(), 0, 0]);
+            cx.call("membership", Box::new(Ask::Suspect(slot, Evidence::Silence)));
+        }
+    }
+
+    /// Asks a silent process, and helpers to ask it.
+    fn probe(&mut self, target: Slot, cx: &mut Ctx<'_>) {
+        self.nonce += 1;
+        let nonce = self.nonce;
+        self.say(Dest::One(target), HOW_ARE_YOU, nonce, target, cx);
+        let mut others = self.helpers.clone();
+        others.retain(|slot| *slot != target && *slot != cx.me());
+        for _ in 0..self.settings.helpers.min(others.len()) {
+            let pick = usize::try_from(below(cx.rng(), others.len() as u64)).unwrap_or(0);
+            let helper = others.swap_remove(pick);
+            self.say(Dest::One(helper), PROBE_FOR, nonce, target, cx);
+        }
+    }
+
+    fn own_message(&mut self, message: &Message, cx: &mut Ctx<'_>) {
+        let body = &message.body;
+        let (Some(nonce), Some(slot)) = (
+            body.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes),
+            body.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes),
+        ) else {
+            cx.log(Level::Warning, "malformed message", [message.ty.into(), 0, 0]);
+            return;
+        };
+        let (from, about) = (message.src, Slot(slot));
+        match message.ty {
+            HOW_ARE_YOU => self.say(Dest::One(from), I_AM_FINE, nonce, cx.me(), cx),
+            PROBE_FOR => {
+                if self.probes.len() == MOST_PROBES {
+                    self.probes.pop_front();
+                }
+                self.nonce += 1;
+                self.probes.push_back((nonce, about, from));
+                self.say(Dest::One(about), HOW_ARE_YOU, nonce, about, cx);
+            }
+            I_AM_FINE => {
+                let asked =
+                    self.probes.iter().position(|probe| (probe.0, probe.1) == (nonce, from));
+                if let Some((nonce, target, asker)) = asked.and_then(|at| self.probes.remove(at)) {
+                    self.say(Dest::One(asker), PROBE_RESULT, nonce, target, cx);
+                }
+            }
+            PROBE_RESULT => {
+                // It lives, only the way between the two is bad: no reason to exclude it.
+                if let Some(peer) = self.peers.get_mut(&about)
+                    && matches!(peer.doubt, Doubt::Probing(_))
+                {
+                    cx.sometimes("a helper has reached a silent process");
+                    peer.doubt = Doubt::None;
+                    peer.heard = cx.now();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Layer for Detector {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        let due = cx.now().after(self.settings.period);
+        self.tick = Some((cx.set_timer(due), due));
+    }
+
+    fn send(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let now = cx.now();
+        match &message.dst {
+            Dest::One(slot) => {
+                if let Some(sent) = self.observers.get_mut(slot) {
+                    *sent = now;
+                }
+            }
+            Dest::Many(slots) => {
+                for slot in slots.iter() {
+                    if let Some(sent) = self.observers.get_mut(slot) {
+                        *sent = now;
+                    }
+                }
+            }
+            Dest::All | Dest::AllButMe => self.observers.values_mut().for_each(|sent| *sent = now),
+            Dest::View => {}
+        }
+        cx.down(message);
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        self.heard(message.src, cx);
+        if (HEARTBEAT..=PROBE_RESULT).contains(&message.ty) {
+            self.own_message(&message, cx);
+        } else {
+            cx.up(message);
+        }
+    }
+
+    fn timer(&mut self, id: TimerId, cx: &mut Ctx<'_>) {
+        let Some((_, due)) = self.tick.filter(|(tick, _)| *tick == id) else { return };
+        let (now, period) = (cx.now(), self.settings.period);
+        let late = now.since(due);
+        if late > period {
+            // This process has stood still: what it has not heard says nothing about others.
+            cx.sometimes("own timers fire late");
+            self.health = (1 + late / period).min(MOST_HEALTH);
+            cx.log(Level::Info, "slow", [late, self.health, 0]);
+            for peer in self.peers.values_mut() {
+                peer.heard = peer.heard.max(Time(now.0.saturating_sub(period)));
+            }
+        } else {
+            self.health = (self.health - 1).max(1);
+        }
+        let soon = now.after(period / 2);
+        let silent = self.observers.iter_mut().filter(|(_, sent)| sent.after(period) <= soon);
+        let to: Vec<Slot> = silent
+            .map(|(slot, sent)| {
+                *sent = now;
+                *slot
+            })
+            .collect();
+        if !to.is_empty() {
+            self.say(Dest::Many(to.into()), HEARTBEAT, 0, cx.me(), cx);
+        }
+        self.check(cx);
+        let due = now.after(period);
+        self.tick = Some((cx.set_timer(due), due));
+    }
+
+    fn control(&mut self, what: &dyn Any, cx: &mut Ctx<'_>) {
+        if let Some(watch) = what.downcast_ref::<Watch>() {
+            self.watch(watch, cx.now());
+        }
+        // A simulation makes it suspect: whoever is watched, at once and on both levels.
+        if let Some(Injected::Suspect(slot)) = what.downcast_ref::<Injected>() {
+            cx.call("log", Box::new(Injected::Suspect(*slot)));
+        }
+    }
+
+    fn on_stop(&mut self, _why: itg_process::StopReason, cx: &mut Ctx<'_>) {
+        let Quality { mistakes, mistaken_ns, between_ns, between } = self.quality;
+        let mean = |sum: u64, count: u64| sum.checked_div(count).unwrap_or(0);
+        let values = [mistakes, mean(mistaken_ns, mistakes), mean(between_ns, between)];
+        cx.log(Level::Info, "detector quality", values);
+    }
+
+    fn types(&self) -> &[RangeInclusive<u32>] {
+        &[HEARTBEAT..=PROBE_RESULT]
+    }
+}
+
+/// The registry with the layer `detector`. Parameters: `period` (50ms), `floor` (10ms), `exclude` (3s),
+/// `probe` (500ms), `helpers` (3), `net` (0).
+#[must_use]
+pub fn layers(registry: Registry) -> Registry {
+    registry.with("detector", |build| {
+        let (usual, params) = (Settings::default(), &mut *build.params);
+        let settings = Settings {
+            period: params.time_ns("period", usual.period)?.max(1),
+            floor: params.time_ns("floor", usual.floor)?,
+            exclude: params.time_ns("exclude", usual.exclude)?,
+            probe: params.time_ns("probe", usual.probe)?,
+            helpers: usize::try_from(params.number("helpers", 3)?).unwrap_or(usize::MAX),
+            #[cfg(feature = "mutants")]
+            joiner_counts_at_once: params.flag("mutant_22", false)?,
+        };
+        let net = u8::try_from(params.number("net", 0)?).unwrap_or(u8::MAX);
+        Ok(Box::new(Detector::new(settings, NetId(net))) as Box<dyn Layer>)
+    })
+}

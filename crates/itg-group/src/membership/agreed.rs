@@ -1,0 +1,622 @@
+//! Membership that a majority of the core agrees on (mode C, the default).
+//!
+//! The root collects reports and wishes to join, and proposes one view change for many of them; the
+//! ordered log below decides. A view is in force behind its entry in the log, at every member. Safe
+//! under any delay, any suspicion and any partition: only what a majority of the core of a view decides
+//! follows it. Whoever the core takes for the next root proposes when the root is the suspect.
+//!
+//! Cut detection keeps one bad observer from evicting anybody, and turns the failure of many into one
+//! view change: each member has observers (its parent, its children, and some that follow from the
+//! digest of the view). Who is reported by `h` of them is to go; who is reported by fewer, but at least
+//! `l`, keeps the others waiting, for at most `batch_max`. Source: Suresh et al., *Stable and consistent
+//! membership at scale with Rapid*, USENIX ATC 2018.
+//!
+//! Acknowledgements go up the tree of each view (`FAILURE_ACK`); that all have installed it is
+//! information, not needed for safety.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
+
+use super::message::{Ask, Evidence, Say, Tag, Tell};
+use super::observers::{marks, observers};
+use super::paper::wants_rerank;
+use crate::cast;
+use crate::member::{Member, Shape, View, ViewChange};
+use crate::roster::Changes;
+
+/// Times, in nanoseconds, and the number of observers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Observers of each member beside its parent and children.
+    pub k_obs: u32,
+    /// How long further reports of silence are waited for.
+    pub window: u64,
+    /// How long further joins and reports of other kinds are.
+    pub window_sure: u64,
+    /// The longest wait for reports.
+    pub batch_max: u64,
+    /// How often reports, wishes and proposals are repeated.
+    pub retry: u64,
+    /// Whether who has been excluded comes back by itself, in another life.
+    pub rejoin: bool,
+    /// Whether every report is believed at once: a planted fault.
+    #[cfg(feature = "mutants")]
+    pub no_cut: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            k_obs: 3,
+            window: 100 * MS,
+            window_sure: 5 * MS,
+            batch_max: 500 * MS,
+            retry: 500 * MS,
+            rejoin: true,
+            #[cfg(feature = "mutants")]
+            no_cut: false,
+        }
+    }
+}
+
+/// What it hears: from others, and from the log below.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hear {
+    /// Another member.
+    Say(Say),
+    /// The log of this process.
+    Log(cast::Tell),
+}
+
+/// What it wants done in its process.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Do {
+    /// Tell the layer above.
+    Tell(Tell),
+    /// Ask the log below.
+    Ask(cast::Ask),
+    /// Pass on what the log has told.
+    Pass(cast::Tell),
+}
+
+/// Its timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// The window for further reports may be over.
+    Window,
+    /// Repeat what has not been heard.
+    Retry,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Not a member; who is asked next, and whether advice has been followed since the last time.
+    Outside(Slot, bool),
+    Member,
+    Excluded,
+}
+
+/// Reports about one member.
+#[derive(Debug, Default)]
+struct Reports {
+    by: BTreeMap<Member, (Evidence, Time)>,
+}
+
+type Out = Vec<Action<Agreed>>;
+
+/// A member, or a process that wants to be one.
+#[derive(Debug)]
+pub struct Agreed {
+    me: Member,
+    settings: Settings,
+    standing: Standing,
+    view: View,
+    /// Whom the detector of this process suspects.
+    mine: BTreeMap<Member, Evidence>,
+    reports: BTreeMap<Member, Reports>,
+    joins: BTreeMap<Member, Time>,
+    leaves: BTreeSet<Member>,
+    /// When the first report or wish came that has not led to a view.
+    first: Option<Time>,
+    proposed: Option<(u64, Time)>,
+    reranked: Option<Time>,
+    /// Children that have not acknowledged the view, and members below that have.
+    waiting: BTreeSet<Slot>,
+    count: u32,
+    /// Acknowledgements of views that are not installed here yet.
+    early: BTreeMap<Slot, (Tag, u64, u32)>,
+    /// How often the acknowledgement has been sent.
+    told: u32,
+    suspended: bool,
+}
+
+impl Machine for Agreed {
+    type Request = Ask;
+    type Delivery = Do;
+    type Message = Hear;
+    type Timer = Timer;
+
+    fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
+        match input {
+            Input::Start => {
+                if self.standing == Standing::Member {
+                    self.installed(now, out);
+                } else {
+                    out.push(Action::Deliver(Do::Ask(cast::Ask::Rejoin(self.me))));
+                    self.ask_to_join(out);
+                }
+                out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
+            }
+            Input::Message(_, Hear::Log(tell)) => self.log(now, tell, out),
+            Input::Message(from, Hear::Say(say)) => self.message(now, from, say, out),
+            Input::Request(ask) if self.standing == Standing::Member => self.asked(now, ask, out),
+            Input::Request(_) => {}
+            Input::Timer(Timer::Window) => self.consider(now, out),
+            Input::Timer(Timer::Retry) => {
+                self.again(now, out);
+                out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
+            }
+        }
+    }
+}
+
+impl Agreed {
+    /// A process; it is a member if this very incarnation is in the first view.
+    #[must_use]
+    pub fn new(me: Member, first: View, settings: Settings) -> Self {
+        let member = first.contains(me);
+        let outside = Standing::Outside(first.root().slot, false);
+        Self {
+            me,
+            settings,
+            standing: if member { Standing::Member } else { outside },
+            view: first,
+            mine: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            joins: BTreeMap::new(),
+            leaves: BTreeSet::new(),
+            first: None,
+            proposed: None,
+            reranked: None,
+            waiting: BTreeSet::new(),
+            count: 1,
+            early: BTreeMap::new(),
+            told: 0,
+            suspended: false,
+        }
+    }
+
+    fn send(to: Slot, say: Say, out: &mut Out) {
+        out.push(Action::Send(Dest::One(to), say_of(say)));
+    }
+
+    fn ask_to_join(&mut self, out: &mut Out) {
+        let Standing::Outside(ask, _) = self.standing else { return };
+        if ask != self.me.slot {
+            Self::send(ask, Say::Join { member: self.me }, out);
+        }
+        // The next one, should this one not answer.
+        let n = self.view.roster().capacity().max(1);
+        self.standing = Standing::Outside(Slot((ask.0 + 1) % n), false);
+    }
+
+    // What the log says.
+
+    fn log(&mut self, now: Time, tell: cast::Tell, out: &mut Out) {
+        match &tell {
+            cast::Tell::View { view, .. } => self.take(now, view.clone(), out),
+            cast::Tell::Install { view, .. } => {
+                if self.standing != Standing::Member {
+                    self.standing = Standing::Member;
+                    out.push(Action::Log("welcomed", [view.no(), self.me.incarnation, 0]));
+                }
+                if view.no() > self.view.no() {
+                    self.take(now, view.clone(), out);
+                }
+            }
+            cast::Tell::Excluded { view } => self.excluded(*view, out),
+            _ => {}
+        }
+        out.push(Action::Deliver(Do::Pass(tell)));
+    }
+
+    fn excluded(&mut self, no: u64, out: &mut Out) {
+        if self.standing != Standing::Member {
+            return;
+        }
+        out.push(Action::Log("excluded", [no, self.me.incarnation, 0]));
+        out.push(Action::Deliver(Do::Tell(Tell::Excluded)));
+        self.standing = Standing::Excluded;
+        if self.settings.rejoin {
+            // Another life; the log forgets everything.
+            self.me.incarnation += 1;
+            self.standing = Standing::Outside(self.view.root().slot, false);
+            self.mine.clear();
+            self.reports.clear();
+            self.joins.clear();
+            self.waiting.clear();
+            out.push(Action::Log("born again", [self.me.incarnation, no, 0]));
+            out.push(Action::Deliver(Do::Ask(cast::Ask::Rejoin(self.me))));
+            self.ask_to_join(out);
+        }
+    }
+
+    /// A view is in force.
+    fn take(&mut self, now: Time, view: View, out: &mut Out) {
+        // The core says what has changed: one of it is always first to know.
+        if view.core().contains(&self.me) || self.view.core().contains(&self.me) {
+            let no = view.no();
+            let made = [no, self.view.no(), view.root().slot.0.into()];
+            out.push(Action::Log("view made", made));
+            let changes = self.view.roster().changes_to(view.roster());
+            for gone in changes.removed() {
+                out.push(Action::Log("view gone", [no, gone.slot.0.into(), gone.incarnation]));
+            }
+            for new in changes.added() {
+                out.push(Action::Log("view new", [no, new.slot.0.into(), new.incarnation]));
+            }
+        }
+        self.view = view;
+        self.installed(now, out);
+    }
+
+    fn installed(&mut self, now: Time, out: &mut Out) {
+        let view = &self.view;
+        let (no, digest) = (view.no(), view.digest());
+        out.push(Action::Log("installed", [no, digest, self.me.incarnation]));
+        self.reports.retain(|member, _| view.contains(*member));
+        for reports in self.reports.values_mut() {
+            reports.by.retain(|observer, _| view.contains(*observer));
+        }
+        self.mine.retain(|member, _| view.contains(*member));
+        self.leaves.retain(|member| view.contains(*member));
+        self.proposed = None;
+        let root = view.root() == self.me;
+        for joiner in self.joins.keys().filter(|joiner| view.contains(**joiner)) {
+            if root {
+                Self::send(joiner.slot, Say::Welcome { view: view.parts() }, out);
+            }
+        }
+        self.joins.retain(|member, _| overtakes(view, *member));
+        self.first = None;
+        self.waiting = view.tree().children(self.me.slot).into_iter().collect();
+        (self.count, self.told) = (1, 0);
+        out.push(Action::Deliver(Do::Tell(Tell::View(view.clone()))));
+        for (from, (tag, digest, count)) in std::mem::take(&mut self.early) {
+            self.acknowledged(from, tag, digest, count, out);
+        }
+        self.acknowledge(out);
+        self.touch(now, Evidence::Reset, out);
+        if root && wants_rerank(&self.view, self.reranked, now) {
+            self.reranked = Some(now);
+            out.push(Action::Sometimes("reranked"));
+            self.propose(now, Changes::default(), Some(Shape::Rerank), out);
+        }
+        self.report(now, false, out);
+    }
+
+    // Acknowledgements: information.
+
+    fn acknowledge(&mut self, out: &mut Out) {
+        if !self.waiting.is_empty() || self.told >= 5 || self.standing != Standing::Member {
+            return;
+        }
+        self.told += 1;
+        let tag = Tag { no: self.view.no(), by: self.view.root() };
+        let (digest, count) = (self.view.digest(), self.count);
+        match self.view.tree().parent(self.me.slot) {
+            Some(parent) => Self::send(parent, Say::Up { tag, digest, count }, out),
+            None if self.told == 1 => {
+                out.push(Action::Log("stable", [tag.no, digest, count.into()]));
+            }
+            None => {}
+        }
+    }
+
+    fn acknowledged(&mut self, from: Slot, tag: Tag, digest: u64, count: u32, out: &mut Out) {
+        if tag.no > self.view.no() {
+            self.early.insert(from, (tag, digest, count));
+        } else if tag.no == self.view.no() {
+            if digest != self.view.digest() {
+                let ours = self.view.digest();
+                out.push(Action::Log("digests differ", [tag.no, ours, digest]));
+            } else if self.waiting.remove(&from) {
+                self.count += count;
+                self.acknowledge(out);
+            }
+        }
+    }
+
+    // Suspicions.
+
+    fn asked(&mut self, now: Time, ask: Ask, out: &mut Out) {
+        match ask {
+            Ask::Suspect(slot, evidence) => {
+                let suspect = self.view.at(slot).filter(|member| *member != self.me);
+                if let Some(suspect) = suspect
+                    && self.mine.insert(suspect, evidence) != Some(evidence)
+                {
+                    self.report(now, false, out);
+                }
+            }
+            Ask::Trust(slot) => self.mine.retain(|member, _| member.slot != slot),
+            Ask::Leave => {
+                let member = self.me;
+                Self::send(self.leader().slot, Say::Leave { member }, out);
+            }
+        }
+    }
+
+    /// Whether a member is taken for dead here: by this process, or by enough others.
+    fn doomed(&self, member: Member) -> bool {
+        let (_, l) = marks(&self.view, member, self.settings.k_obs);
+        self.mine.contains_key(&member)
+            || self.reports.get(&member).is_some_and(|reports| reports.by.len() >= l)
+    }
+
+    /// Who proposes: the root, or the first of the core after it who is not taken for dead.
+    fn leader(&self) -> Member {
+        let all = std::iter::once(self.view.root()).chain(self.view.core().iter().copied());
+        all.into_iter().find(|member| !self.doomed(*member)).unwrap_or(self.me)
+    }
+
+    /// Tells the leader whom this process suspects; when that has not helped, the whole core.
+    fn report(&mut self, now: Time, again: bool, out: &mut Out) {
+        let core = self.view.core();
+        let lost = core.iter().filter(|member| self.mine.contains_key(member)).count();
+        let suspended = core.len() - lost < self.view.majority();
+        if suspended != self.suspended {
+            self.suspended = suspended;
+            out.push(Action::Log("suspended", [suspended.into(), self.view.no(), 0]));
+            out.push(Action::Deliver(Do::Tell(Tell::Suspended(suspended))));
+        }
+        let leader = self.leader();
+        let mut by_evidence: BTreeMap<Evidence, Vec<Member>> = BTreeMap::new();
+        for (member, evidence) in &self.mine {
+            by_evidence.entry(*evidence).or_default().push(*member);
+        }
+        let detector = self.me;
+        for (evidence, suspects) in by_evidence {
+            if leader == self.me || (again && self.view.core().contains(&self.me)) {
+                self.reported(now, self.me, &suspects, evidence, out);
+            }
+            let others: Vec<Slot> = match again {
+                true => self.view.core().iter().map(|member| member.slot).collect(),
+                false => vec![leader.slot],
+            };
+            let others: Vec<_> = others.into_iter().filter(|slot| *slot != self.me.slot).collect();
+            if !others.is_empty() {
+                let say = Say::NodeFailure { suspects, evidence, detector };
+                out.push(Action::Send(Dest::Many(others.into()), say_of(say)));
+            }
+        }
+    }
+
+    fn reported(
+        &mut self,
+        now: Time,
+        detector: Member,
+        suspects: &[Member],
+        evidence: Evidence,
+        out: &mut Out,
+    ) {
+        for suspect in suspects {
+            if *suspect == self.me || !self.view.contains(*suspect) {
+                continue;
+            }
+            let reports = self.reports.entry(*suspect).or_default();
+            if reports.by.insert(detector, (evidence, now)).is_none() {
+                let values = [suspect.slot.0.into(), detector.slot.0.into(), self.view.no()];
+                out.push(Action::Log("reported", values));
+                self.touch(now, evidence, out);
+            }
+        }
+    }
+
+    /// Something has come up that may lead to a view change.
+    fn touch(&mut self, now: Time, evidence: Evidence, out: &mut Out) {
+        if self.reports.is_empty() && self.joins.is_empty() && self.leaves.is_empty() {
+            return;
+        }
+        let first = *self.first.get_or_insert(now);
+        let wait = match evidence {
+            Evidence::Silence => self.settings.window,
+            Evidence::Reset | Evidence::Reported => self.settings.window_sure,
+        };
+        let at = now.after(wait).min(first.after(self.settings.batch_max));
+        out.push(Action::SetTimer(Timer::Window, at.max(now)));
+    }
+
+    /// Proposes a view change, if it is time and this process is to do it.
+    fn consider(&mut self, now: Time, out: &mut Out) {
+        if self.standing != Standing::Member || self.leader() != self.me {
+            return;
+        }
+        if self.proposed.is_some_and(|(base, at)| {
+            base == self.view.no() && now.since(at) < 2 * self.settings.retry
+        }) {
+            return;
+        }
+        let (stable, unstable) = self.cut();
+        let patient = self.first.is_some_and(|first| now.since(first) < self.settings.batch_max);
+        if !unstable.is_empty() && patient {
+            out.push(Action::Sometimes("a view change waits for more reports"));
+            let wait = self.settings.window;
+            out.push(Action::SetTimer(Timer::Window, now.after(wait)));
+            return;
+        }
+        let joins: Vec<_> = self.joins.keys().copied().collect();
+        let replaced = joins.iter().filter_map(|member| self.view.at(member.slot));
+        let removed = stable.into_iter().chain(replaced).chain(self.leaves.iter().copied());
+        let changes = Changes::new(removed, joins.iter().copied());
+        if changes.removed().count() + changes.added().count() > 1 {
+            out.push(Action::Sometimes("several changes make one view"));
+        }
+        // Without a majority of the core nothing can be decided now; it must not be decided later.
+        let core = self.view.core();
+        let lost = changes.removed().filter(|member| core.contains(member)).count();
+        if !changes.is_empty() && core.len() - lost >= self.view.majority() {
+            self.propose(now, changes, None, out);
+        }
+    }
+
+    fn propose(&mut self, now: Time, changes: Changes, shape: Option<Shape>, out: &mut Out) {
+        self.proposed = Some((self.view.no(), now));
+        out.push(Action::Log("proposed", [self.view.no(), 0, 0]));
+        let change = ViewChange { base: self.view.no(), changes, shape };
+        out.push(Action::Deliver(Do::Ask(cast::Ask::Change(change, bytes::Bytes::new()))));
+    }
+
+    /// Suspects that are to go, and those that are not yet certain.
+    fn cut(&self) -> (Vec<Member>, Vec<Member>) {
+        let (mut stable, mut unstable) = (Vec::new(), Vec::new());
+        for (suspect, reports) in &self.reports {
+            let (h, l) = marks(&self.view, *suspect, self.settings.k_obs);
+            #[cfg(feature = "mutants")]
+            let (h, l) = if self.settings.no_cut { (1, 1) } else { (h, l) };
+            // An observer that is itself under suspicion counts as one that reports.
+            let watchers = observers(&self.view, suspect.slot, self.settings.k_obs);
+            let silent = watchers
+                .iter()
+                .filter_map(|slot| self.view.at(*slot))
+                .filter(|member| !reports.by.contains_key(member))
+                .filter(|member| self.reports.get(member).is_some_and(|r| r.by.len() >= l))
+                .count();
+            let seen = reports.by.len();
+            // Somebody saw it end: there is nothing to weigh.
+            let sure = reports.by.values().any(|(how, _)| *how == Evidence::Reported);
+            if sure || (seen >= l.min(1) && seen + silent >= h) {
+                stable.push(*suspect);
+            } else if seen >= l {
+                unstable.push(*suspect);
+            }
+        }
+        (stable, unstable)
+    }
+
+    /// Repeats what may have been lost, and forgets reports that are not repeated.
+    fn again(&mut self, now: Time, out: &mut Out) {
+        match self.standing {
+            Standing::Outside(..) => return self.ask_to_join(out),
+            Standing::Excluded => return,
+            Standing::Member => {}
+        }
+        let old = 3 * self.settings.retry;
+        for reports in self.reports.values_mut() {
+            reports.by.retain(|_, (_, at)| now.since(*at) <= old);
+        }
+        self.reports.retain(|_, reports| !reports.by.is_empty());
+        self.report(now, true, out);
+        self.acknowledge(out);
+        self.consider(now, out);
+    }
+
+    // What others say.
+
+    fn message(&mut self, now: Time, from: Slot, say: Say, out: &mut Out) {
+        if let Standing::Outside(..) = self.standing {
+            return self.outside(from, say, out);
+        }
+        if self.standing == Standing::Excluded {
+            return;
+        }
+        match say {
+            Say::NodeFailure { suspects, evidence, detector } => {
+                if !self.view.contains(detector) {
+                    return self.stale(from, detector, out);
+                }
+                let answer = Say::FailureDetectAck { suspects: suspects.clone() };
+                Self::send(from, answer, out);
+                self.reported(now, detector, &suspects, evidence, out);
+            }
+            Say::Join { member } => self.join(now, from, member, out),
+            Say::Leave { member } => self.leave(now, member, out),
+            Say::Up { tag, digest, count } => self.acknowledged(from, tag, digest, count, out),
+            Say::Excluded { view, member } if member == self.me && view > self.view.no() => {
+                self.excluded(view, out);
+            }
+            Say::HowAreYou { nonce } => {
+                let fine = Say::IAmFine { nonce, me: self.me, view: self.view.no() };
+                Self::send(from, fine, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self, now: Time, member: Member, out: &mut Out) {
+        if self.view.contains(member) && self.leaves.insert(member) {
+            self.touch(now, Evidence::Reported, out);
+        }
+    }
+
+    /// Somebody who is no member speaks as one.
+    fn stale(&self, from: Slot, member: Member, out: &mut Out) {
+        if overtaken(&self.view, member) {
+            Self::send(from, Say::Excluded { view: self.view.no(), member }, out);
+        }
+    }
+
+    fn join(&mut self, now: Time, from: Slot, member: Member, out: &mut Out) {
+        if self.view.contains(member) {
+            return Self::send(from, Say::Welcome { view: self.view.parts() }, out);
+        }
+        if let Some(old) = self.view.at(member.slot)
+            && old.incarnation < member.incarnation
+            && self.mine.insert(old, Evidence::Reported) != Some(Evidence::Reported)
+        {
+            // Its new life says that the old one is over.
+            self.report(now, false, out);
+        }
+        let leader = self.leader();
+        if leader != self.me {
+            let view = self.view.no();
+            return Self::send(from, Say::RootIs { root: leader, view }, out);
+        }
+        if !overtakes(&self.view, member) {
+            return self.stale(from, member, out);
+        }
+        Self::send(from, Say::JoinPending, out);
+        if self.joins.insert(member, now).is_none() {
+            self.touch(now, Evidence::Reset, out);
+        }
+    }
+
+    fn outside(&mut self, from: Slot, say: Say, out: &mut Out) {
+        match say {
+            Say::RootIs { root, .. } if root.slot != self.me.slot => {
+                if !matches!(self.standing, Standing::Outside(_, true)) {
+                    Self::send(root.slot, Say::Join { member: self.me }, out);
+                }
+                self.standing = Standing::Outside(root.slot, true);
+            }
+            Say::JoinPending => self.standing = Standing::Outside(from, true),
+            Say::Welcome { view } => {
+                let here = view.roster.contains(self.me);
+                if here {
+                    out.push(Action::Deliver(Do::Ask(cast::Ask::Join(from))));
+                }
+            }
+            Say::Excluded { member, .. } if member == self.me => {
+                // A later life has been seen: this one must be later still.
+                self.me.incarnation += 1;
+                out.push(Action::Deliver(Do::Ask(cast::Ask::Rejoin(self.me))));
+            }
+            _ => {}
+        }
+    }
+}
+
+const fn say_of(say: Say) -> Hear {
+    Hear::Say(say)
+}
+
+/// Whether a process may enter this view.
+fn overtakes(view: &View, member: Member) -> bool {
+    view.at(member.slot).is_none_or(|old| old.incarnation < member.incarnation)
+}
+
+/// Whether a member of some view is none any more.
+fn overtaken(view: &View, member: Member) -> bool {
+    !view.contains(member)
+}

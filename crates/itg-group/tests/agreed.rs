@@ -1,0 +1,221 @@
+//! Mode C, a majority of the core decides: scenarios M-8, M-9, M-12, M-14, M-16 to M-20.
+
+mod common;
+
+use common::{Group, MILLI, agreed, member, slots};
+use itg_process::{SECOND, Slot};
+use itg_sim::{Fault, LinkFaults};
+
+const NET: &str = "kind = \"random\"\nfloor = \"100us\"\nmean = \"200us\"";
+
+fn excluded(group: &mut Group) -> Vec<u32> {
+    let mut found: Vec<_> = group.named("excluded").into_iter().map(|(_, slot, _)| slot).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+#[test]
+fn one_failure_is_one_change_and_nothing_else_happens() {
+    for n in [2, 3, 5, 8, 21] {
+        for victim in [n - 1, 1, 0] {
+            if n == 2 && victim < 2 {
+                continue;
+            }
+            let mut group = agreed(n, "", "", NET, 1);
+            group.crash(SECOND, victim);
+            let view = group.settle(20 * SECOND);
+            assert_eq!(slots(&view), (0..n).filter(|s| *s != victim).collect::<Vec<_>>());
+            assert_eq!(group.changes(), 1, "{victim} of {n}");
+            assert!(excluded(&mut group).is_empty());
+        }
+    }
+}
+
+#[test]
+fn m_8_failures_on_a_path_are_one_change() {
+    let mut group = agreed(85, "", "", NET, 1);
+    for slot in [1, 5, 21] {
+        group.crash(SECOND, slot);
+    }
+    let view = group.settle(10 * SECOND);
+    assert_eq!((view.len(), group.changes()), (82, 1));
+}
+
+/// The first of the succession fail, as many as a majority of the core survives.
+#[test]
+fn m_9_the_first_in_succession_fail() {
+    for n in [5, 9, 21] {
+        for dead in 1..=2 {
+            let mut group = agreed(n, "", "", NET, 1);
+            for slot in 0..dead {
+                group.crash(SECOND, slot);
+            }
+            let view = group.settle(20 * SECOND);
+            assert_eq!(slots(&view), (dead..n).collect::<Vec<_>>());
+            assert!(group.changes() <= 2, "{} changes", group.changes());
+        }
+    }
+}
+
+#[test]
+fn m_12_joins_and_returns() {
+    let mut group = agreed(9, "", "members = 8", NET, 1);
+    let view = group.settle(5 * SECOND);
+    assert_eq!((view.len(), group.changes(), group.named("welcomed").len()), (9, 1, 1));
+    for back in [0, 3, 8] {
+        let mut group = agreed(9, "", "", NET, 2);
+        group.crash(SECOND, back);
+        group.recover(8 * SECOND, back);
+        let view = group.settle(14 * SECOND);
+        assert_eq!(view.at(Slot(back)), Some(member(back, 65_537)), "{back}");
+        assert_eq!((view.len(), group.changes()), (9, 2), "{back}");
+    }
+}
+
+#[test]
+fn m_14_a_restart_faster_than_detection_is_one_change() {
+    for victim in 0..9 {
+        let mut group = agreed(9, "", "", NET, 1);
+        group.crash(SECOND, victim);
+        group.recover(SECOND + 20 * MILLI, victim);
+        let view = group.settle(10 * SECOND);
+        assert_eq!(view.at(Slot(victim)), Some(member(victim, 65_537)), "{victim}");
+        assert_eq!((view.len(), group.changes()), (9, 1), "{victim}: old out and new in at once");
+    }
+}
+
+/// Ten of many crash at one instant: nobody sees a view between.
+fn m_16(n: u32) {
+    let mut group = agreed(n, "", "publish = false", NET, 1);
+    for k in 0..10 {
+        group.crash(SECOND, 6 + k * (n / 11));
+    }
+    let view = group.settle(8 * SECOND);
+    assert_eq!((view.len(), group.changes()), (n - 10, 1));
+    for (_, _, [no, _, _]) in group.named("installed") {
+        assert!(no <= 2);
+    }
+}
+
+#[test]
+fn m_16_ten_crashes_are_one_change() {
+    m_16(150);
+}
+
+#[test]
+#[ignore = "eight seconds of 1000 processes: the full size of m_16_ten_crashes_are_one_change"]
+fn m_16_ten_crashes_of_a_thousand_are_one_change() {
+    m_16(1000);
+    println!("M-16: 10 of 1000 crash at once: one view change");
+}
+
+/// Some hosts lose 80 % of what they send and get, some links go up and down: only those may go.
+#[test]
+fn m_17_bad_hosts_evict_nobody() {
+    for seed in 0..6 {
+        let n = 60;
+        let mut group = agreed(n, "", "rejoin = false", NET, seed);
+        group.world.fault_at(SECOND, Fault::Lossy(Slot(17), 800_000));
+        // The way from 23 goes up and down, 20 s each.
+        for k in 0..3 {
+            for other in (0..n).filter(|slot| *slot != 23) {
+                let at = SECOND + k * 40 * SECOND;
+                group.world.fault_at(at, Fault::Cut(Slot(23), Slot(other)));
+                group.world.fault_at(at + 20 * SECOND, Fault::Mend(Slot(23), Slot(other)));
+            }
+        }
+        group.run(120 * SECOND);
+        let gone: Vec<_> = group.named("view gone").into_iter().map(|(_, _, v)| v[1]).collect();
+        assert!(gone.iter().all(|slot| [17, 23].contains(slot)), "seed {seed}: {gone:?}");
+        assert!(gone.contains(&23), "silent for 20 s");
+        assert!(group.changes() <= 2, "seed {seed}: {} changes", group.changes());
+    }
+}
+
+/// The group falls apart: at most one part goes on, and all come together again.
+#[test]
+fn m_18_partitions() {
+    let split = |n: u32, parts: &[u32]| -> Vec<u8> {
+        let mut groups = Vec::new();
+        for (group, part) in parts.iter().enumerate() {
+            groups.extend(vec![u8::try_from(group).expect("few"); *part as usize]);
+        }
+        assert_eq!(groups.len(), n as usize);
+        groups
+    };
+    for (n, parts, goes_on) in [
+        (10, &[6, 4][..], true),
+        (10, &[4, 6], true),
+        (4, &[2, 2], false),
+        (6, &[3, 3], false),
+        (9, &[3, 3, 3], true),
+        (6, &[2, 2, 2], false),
+        (5, &[3, 2], true),
+    ] {
+        for seed in 0..3 {
+            let mut group = agreed(n, "", "", NET, seed);
+            group.world.fault_at(SECOND, Fault::Partition(split(n, parts)));
+            group.run(20 * SECOND);
+            let before = group.changes();
+            // The first five are the core: three of them on one side decide.
+            assert_eq!(before > 0, goes_on, "{parts:?}: {before} changes");
+            group.world.heal(&[]);
+            let view = group.settle(60 * SECOND);
+            assert_eq!(view.len(), n, "{parts:?}");
+        }
+    }
+}
+
+/// One host answers late: it evicts nobody, and nobody evicts it.
+#[test]
+fn m_19_a_slow_observer_evicts_nobody() {
+    for slow in [0, 3, 20] {
+        let mut group = agreed(30, "", "", NET, 1);
+        // It stands still for 2 s, again and again, and sees everybody silent then.
+        for k in 0..5 {
+            group.world.fault_at(SECOND + k * 4 * SECOND, Fault::Pause(Slot(slow), 2 * SECOND));
+        }
+        // What it hears is late by up to ten seconds at times.
+        let view = group.settle(40 * SECOND);
+        assert_eq!((view.len(), group.changes()), (30, 0), "{slow}");
+    }
+}
+
+/// A pause longer than the time-out: out, and in again by itself.
+#[test]
+fn a_process_that_stands_still_for_long_comes_back_by_itself() {
+    for slow in [0, 4, 8] {
+        let mut group = agreed(9, "", "", NET, 1);
+        group.world.fault_at(SECOND, Fault::Pause(Slot(slow), 10 * SECOND));
+        let view = group.settle(30 * SECOND);
+        assert_eq!(view.at(Slot(slow)), Some(member(slow, 2)), "{slow}");
+        assert_eq!(group.changes(), 2);
+    }
+}
+
+/// Everything is lossy, doubled and out of order: all properties hold, and all agree when it ends.
+#[test]
+fn m_20_loss_duplication_and_reordering() {
+    for seed in 0..10 {
+        let n = 12;
+        let mut group = agreed(n, "", "", NET, seed);
+        let links = LinkFaults {
+            loss: 300_000,
+            duplicate: 100_000,
+            reorder: 300_000,
+            late_ns: 20 * MILLI,
+            ..LinkFaults::default()
+        };
+        group.world.fault_at(MILLI, Fault::Links(0, links));
+        for (k, victim) in [3, 7, 11].into_iter().enumerate() {
+            let at = SECOND + k as u64 * 7 * SECOND;
+            group.crash(at, victim);
+            group.recover(at + 6 * SECOND, victim);
+        }
+        group.run(40 * SECOND);
+        group.world.heal(&[]);
+        let view = group.settle(80 * SECOND);
+        assert_eq!(view.len(), n);
+    }
+}
