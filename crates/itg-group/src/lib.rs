@@ -6,6 +6,7 @@
 //! | `roster` | sets of members as runs of slots, and changes of them |
 //! | `member` | members, views, the order of succession |
 //! | `radix` | home positions and the tree of a view |
+//! | `link` | reliable links in order, between two lives of two processes |
 //! | `detector` | who has been silent for too long |
 //! | `membership` | how views come about |
 //! | `cast` | atomic broadcast: the ordered log and its classical relatives |
@@ -18,6 +19,7 @@ pub mod cast;
 pub mod check;
 mod codec;
 pub mod detector;
+pub mod link;
 mod member;
 pub mod membership;
 pub mod model;

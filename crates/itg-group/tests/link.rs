@@ -1,0 +1,138 @@
+//! Links: once, in order, from life to life, over networks that lose, repeat and reorder.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use common::MILLI;
+use itg_core::seed::RunSeed;
+use itg_group::link;
+use itg_process::{Config, Ctx, Dest, Layer, Level, Message, Registry, SECOND, Slot, TimerId};
+use itg_sim::{Checker, Fault, LinkFaults, Observation, Seen, World};
+
+/// Says numbers to everybody, and what it hears.
+#[derive(Default)]
+struct Chatter {
+    said: u64,
+}
+
+const MOST: u64 = 200;
+
+impl Layer for Chatter {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        cx.set_timer_after(10 * MILLI);
+    }
+
+    fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
+        let body = [cx.incarnation().to_le_bytes(), self.said.to_le_bytes()].concat();
+        cx.down(Message::new(Dest::AllButMe, 7, body));
+        self.said += 1;
+        if self.said < MOST {
+            cx.set_timer_after(10 * MILLI);
+        }
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let word = |at: usize| message.body[at..at + 8].try_into().map(u64::from_le_bytes);
+        let (life, number) = (word(0).expect("eight"), word(8).expect("eight"));
+        cx.log(Level::Info, "heard", [message.src.0.into(), life, number]);
+    }
+}
+
+/// From each life of a sender each life of a receiver hears consecutive numbers.
+#[derive(Default)]
+struct InOrder {
+    /// Receiver and its life, sender and its life: the last number.
+    last: BTreeMap<(Slot, u64, u64, u64), u64>,
+    lives: BTreeMap<Slot, u64>,
+    newest: BTreeMap<(Slot, u64, u64), u64>,
+    /// The last number that the present life of each has heard of the present life of each.
+    ends: Arc<Mutex<BTreeMap<(u32, u64), u64>>>,
+}
+
+impl Checker for InOrder {
+    fn name(&self) -> &'static str {
+        "in order"
+    }
+
+    fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        match seen.what {
+            Seen::Started(life) => {
+                self.lives.insert(seen.slot, life);
+            }
+            Seen::Event(event) if event.name == "heard" => {
+                let [from, life, number] = event.values;
+                let mine = self.lives.get(&seen.slot).copied().unwrap_or(1);
+                let newest = self.newest.entry((seen.slot, mine, from)).or_insert(life);
+                if life < *newest {
+                    return Err(format!("life {life} of {from} is heard after life {newest}"));
+                }
+                *newest = life;
+                let last = self.last.insert((seen.slot, mine, from, life), number);
+                if last.is_some_and(|last| number != last + 1) {
+                    let me = seen.slot;
+                    return Err(format!("{me} hears {number} of {from} after {last:?}"));
+                }
+                self.ends.lock().expect("one thread").insert((seen.slot.0, from), number);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn run(seed: u64, params: &str, crashes: bool) -> (Option<String>, bool, u64) {
+    let text = format!(
+        "processes = 4\n[[network]]\nname = \"main\"\nkind = \"random\"\nmean = \"5ms\"\n[[process]]\n\
+         layers = [{{ layer = \"link\"{params} }}, \"chatter\"]\n"
+    );
+    let registry =
+        link::layers(Registry::new()).with("chatter", |_| Ok(Box::new(Chatter::default())));
+    let config = Config::parse(&text, "test.toml").expect("well written");
+    let mut world = World::new(&config, &registry, RunSeed(seed)).expect("known layers");
+    let ends = Arc::default();
+    world.check(InOrder { ends: Arc::clone(&ends), ..InOrder::default() });
+    let links = LinkFaults {
+        loss: 300_000,
+        duplicate: 200_000,
+        reorder: 300_000,
+        damage: 10_000,
+        late_ns: 50 * MILLI,
+        ..LinkFaults::default()
+    };
+    world.fault_at(0, Fault::Links(0, links));
+    if crashes {
+        world.fault_at(700 * MILLI, Fault::Crash(Slot(1)));
+        world.fault_at(900 * MILLI, Fault::Recover(Slot(1)));
+        world.fault_at(1300 * MILLI, Fault::Reset(Slot(0), Slot(2)));
+    }
+    world.run(4 * SECOND);
+    world.heal(&[]);
+    world.run(20 * SECOND);
+    let ends = ends.lock().expect("one thread");
+    let complete = ends.len() == 12 && ends.values().all(|last| *last == MOST - 1);
+    let resent = world.counts().sometimes.get("resent").copied().unwrap_or(0);
+    (world.violation().map(|violation| violation.text.clone()), complete, resent)
+}
+
+#[test]
+fn everything_arrives_once_and_in_order() {
+    for seed in 0..20 {
+        for crashes in [false, true] {
+            let (violation, complete, resent) = run(seed, "", crashes);
+            assert_eq!(violation, None, "seed {seed}");
+            assert!(complete, "seed {seed}: the last numbers have arrived");
+            assert!(resent > 0);
+        }
+    }
+}
+
+#[test]
+fn mutant_14_is_caught() {
+    let caught = (0..20).find(|seed| {
+        let (violation, complete, _) = run(*seed, ", mutant_14 = true", true);
+        violation.is_some() || !complete
+    });
+    assert_eq!(caught, Some(0), "sequence not reset on a change of incarnation");
+}
