@@ -235,6 +235,18 @@ impl Views {
         Ok(view)
     }
 
+    /// Whether nothing can be decided any more: of the core of the last view no majority is left that
+    /// remembers it.
+    #[must_use]
+    pub fn majority_is_gone(&self) -> bool {
+        let Some(view) = self.views.values().next_back() else { return true };
+        let remembers = |member: &&Member| {
+            let seen = self.processes.get(&member.slot);
+            seen.is_some_and(|seen| seen.up && seen.incarnation == member.incarnation)
+        };
+        view.core().iter().filter(remembers).count() < view.majority()
+    }
+
     fn live(&self) -> impl Iterator<Item = Member> {
         let up = self.processes.iter().filter(|(_, seen)| seen.up && !seen.excluded);
         up.map(|(slot, seen)| Member::new(*slot, seen.incarnation))

@@ -53,6 +53,9 @@ pub enum Shape {
     Contract,
     /// At their ranks among the members: nobody has more children than the arity.
     Rerank,
+    /// A planted fault (15): below the home grandparent when the home parent is dead, whoever lives.
+    #[cfg(feature = "mutants")]
+    Grandparent,
 }
 
 /// Who follows the root.

@@ -154,6 +154,13 @@ impl<'a> Tree<'a> {
                 Some(self.root)
             }
             Shape::Rerank => self.arity.parent(self.position(slot)).and_then(|p| self.placed(p)),
+            #[cfg(feature = "mutants")]
+            Shape::Grandparent => {
+                let lives = |position: &u32| self.roster.at(Slot(*position)).is_some();
+                let home = self.arity.parent(slot.0);
+                let above = home.filter(lives).or_else(|| self.arity.parent(home?));
+                above.map(Slot).or(Some(self.root))
+            }
         }
     }
 
@@ -174,6 +181,11 @@ impl<'a> Tree<'a> {
                 // The root is nobody's child.
                 found.retain(|child| *child != self.root);
                 found.sort_unstable();
+            }
+            #[cfg(feature = "mutants")]
+            Shape::Grandparent => {
+                let slots = self.roster.members().map(|member| member.slot);
+                found.extend(slots.filter(|child| self.parent(*child) == Some(slot)));
             }
             Shape::Rerank => {
                 let first = self.arity.first_child(self.position(slot));

@@ -335,6 +335,50 @@ fn failures_and_returns_at_random_settle() {
     }
 }
 
+/// Failures and returns as Poisson processes, for very long.
+fn soak(n: u32, seconds: u64) {
+    let mut group = paper(n, "publish = false", "kind = \"fixed\"\ndelay = \"500us\"", 5);
+    let mut rng = itg_core::seed::RunSeed(5).named("soak");
+    let mut down = std::collections::BTreeMap::new();
+    let (mut at, mut crashes) = (0, 0);
+    while at < seconds * SECOND {
+        at += SECOND + itg_core::streams::exponential_ns(&mut rng, 100 * SECOND);
+        down.retain(|_, back: &mut u64| *back > at);
+        let victim = u32::try_from(itg_core::streams::below(&mut rng, n.into())).expect("small");
+        if down.contains_key(&victim) || down.len() as u32 > n / 2 {
+            continue;
+        }
+        group.run(at);
+        let back = at + SECOND + itg_core::streams::exponential_ns(&mut rng, 1000 * SECOND);
+        crashes += 1;
+        group.crash(at, victim);
+        let others = (0..n).filter(|slot| *slot != victim && !down.contains_key(slot));
+        for detector in others.take(3) {
+            group.suspect(at + 50 * MILLI, detector, victim);
+        }
+        group.recover(back, victim);
+        down.insert(victim, back);
+        // What the root holds is bounded by the group, however long it runs.
+        for (_, _, [held, runs, _]) in group.named("held") {
+            assert!(held <= u64::from(n) && runs <= u64::from(n), "{held} entries, {runs} runs");
+        }
+    }
+    let view = group.settle(at + 20_000 * SECOND);
+    assert_eq!(view.len(), n);
+    println!("M-21: {n} processes, {seconds} s, {crashes} crashes, {} changes", group.changes());
+}
+
+#[test]
+fn m_21_failures_and_returns_for_long() {
+    soak(60, 20_000);
+}
+
+#[test]
+#[ignore = "a million virtual seconds of 500 processes: the full size of m_21"]
+fn m_21_failures_and_returns_for_very_long() {
+    soak(500, 1_000_000);
+}
+
 /// M-22: with a detector that is wrong two roots are possible, and the oracle sees it.
 #[test]
 fn m_22_wrong_suspicions_break_the_mode_of_the_paper_and_are_seen() {

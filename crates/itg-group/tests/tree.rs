@@ -179,6 +179,28 @@ proptest! {
     }
 }
 
+/// Fault 15: the grandparent in place of the nearest ancestor that is in.
+#[test]
+fn mutant_15_is_caught() {
+    let caught = (0u64..100).find(|seed| {
+        let mut rng = itg_core::seed::RunSeed(*seed).named("dead");
+        let mut paper = Paper::new(85, 4);
+        let mut dead = Vec::new();
+        for _ in 0..20 {
+            let pick = usize::try_from(itg_core::streams::below(&mut rng, 1000)).expect("small");
+            let node = *paper.parent.keys().nth(pick % paper.parent.len()).expect("alive");
+            paper.delete(node);
+            dead.push(node);
+        }
+        let roster = without(85, dead);
+        let root = roster.members().next().expect("somebody is left").slot;
+        let tree = Tree::new(&roster, root, Arity::FOUR, Shape::Grandparent);
+        roster.members().any(|m| tree.parent(m.slot).map(|p| p.0) != paper.parent[&m.slot.0])
+    });
+    println!("mutant 15, tree: nearest ancestor replaced by grandparent: seed {caught:?}");
+    assert!(caught.is_some());
+}
+
 /// Annex B.1 and the example of the paper (identifiers from 1: remove 4 of 21, then 14 to 17 are
 /// children of 1).
 #[test]

@@ -245,7 +245,8 @@ impl Agreed {
     /// A view is in force.
     fn take(&mut self, now: Time, view: View, out: &mut Out) {
         // The core says what has changed: one of it is always first to know.
-        if view.core().contains(&self.me) || self.view.core().contains(&self.me) {
+        let next = view.no() == self.view.no() + 1;
+        if next && (view.core().contains(&self.me) || self.view.core().contains(&self.me)) {
             let no = view.no();
             let made = [no, self.view.no(), view.root().slot.0.into()];
             out.push(Action::Log("view made", made));

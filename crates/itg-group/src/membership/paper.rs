@@ -490,6 +490,10 @@ impl Paper {
             }
         }
         self.conducts = self.view.root() == self.me;
+        let held = self.suspects.len() + self.joiners.len() + self.additions.len();
+        let held = held + self.acknowledged.len() + self.asked.len() + self.removals.len();
+        let runs = self.view.roster().runs().len();
+        out.push(Action::Log("held", [held as u64, runs as u64, self.view.len().into()]));
         self.consider_rerank(now, out);
         if self.conducts && (!self.removals.is_empty() || !self.additions.is_empty()) {
             self.trigger(now, out);
