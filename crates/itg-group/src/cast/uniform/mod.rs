@@ -351,6 +351,7 @@ impl Uniform {
                 self.with_log(now, Input::Request(Ask::Trust(slot)), out);
             }
             Ask::Join(slot) => self.with_log(now, Input::Request(Ask::Join(slot)), out),
+            Ask::Rejoin(_) => {}
             Ask::State(position, state) => self.state(now, position, &state, out),
         }
     }
@@ -363,6 +364,10 @@ impl Machine for Uniform {
     type Timer = Timer;
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
+        if let Input::Request(Ask::Rejoin(member)) = input {
+            *self = Self::new(self.fast, member, self.view.clone(), self.settings);
+            return;
+        }
         if self.gone {
             return;
         }
