@@ -98,11 +98,13 @@ fn answer(decisions: &Past, k: u64, end: u64) -> Vec<Arc<Value>> {
 }
 
 impl Log {
-    /// Out of the group: answers who is behind what was decided before that. Perhaps nobody else that is
-    /// left knows it, least of all when this process put the majority together that excluded it.
+    /// Out of the group: answers who of the core is behind what was decided before that. Perhaps nobody
+    /// else that is left knows it, least of all when this process put the majority together that excluded
+    /// it. Learners have it from the core, which is the first to know of a view.
     pub(super) fn remember(&self, say: &Say, out: &mut Out<Self>) {
         let k = say.what.instance().filter(|k| self.past.contains_key(k));
         if let Some(k) = k
+            && self.core.contains(&say.from)
             && !matches!(say.what, What::Dec { .. })
         {
             out.push(Action::Sometimes("an excluded process tells what was decided"));

@@ -581,8 +581,10 @@ impl Machine for Log {
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
         if let Input::Request(Ask::Rejoin(member)) = input {
-            let past = std::mem::take(&mut self.past);
-            *self = Self { past, ..Self::new(member, self.view.clone(), self.settings) };
+            let (past, core) = (std::mem::take(&mut self.past), Arc::clone(&self.core));
+            let new = Self::new(member, self.view.clone(), self.settings);
+            // The core that voted on what is past.
+            *self = Self { past, core, ..new };
             return;
         }
         if self.life != Life::Member
