@@ -315,6 +315,16 @@ fn faults_by_seed() {
     sweep(0..40);
 }
 
+/// Here a coordinator that is to be excluded puts the majority together that excludes it, and those that
+/// are left with a vote have the decision from nobody else.
+#[test]
+fn who_excludes_itself_tells_the_others() {
+    for seed in [154, 1070, 1100, 1198, 1617, 1986] {
+        let (changes, gone) = swarm(seed);
+        assert!(changes > 0 && !gone, "seed {seed}");
+    }
+}
+
 #[test]
 #[ignore = "2000 seeds of 80 s: the full size of faults_by_seed"]
 fn faults_by_many_seeds() {

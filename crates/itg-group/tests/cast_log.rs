@@ -4,11 +4,13 @@
 
 mod casts;
 
+use bytes::Bytes;
 use casts::order::Order;
 use casts::world;
+use itg_group::cast::log::{Log, Say, Settings, Timer};
 use itg_group::cast::{Ask, Mutant, Planted};
-use itg_group::{Changes, Member, ViewChange};
-use itg_process::{Injected, MS, SECOND, Slot};
+use itg_group::{Changes, Member, Rules, View, ViewChange};
+use itg_process::{Action, Dest, Injected, Input, MS, Machine as _, SECOND, Slot, Time};
 use itg_sim::{Checker, Exit, Fault, Observation, Seen, World};
 
 const UNIT: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
@@ -329,4 +331,56 @@ fn what_all_have_is_collected_and_nothing_else() {
     assert_eq!(run(Planted::default()), None);
     let found = run(Planted::new(Mutant::GcIgnoresOne)).expect("a decision too few");
     assert!(found.contains("is collected"), "{found}");
+}
+
+/// Gives a log this input; what it sends, and to whom.
+fn sends(log: &mut Log, input: Input<Log>) -> Vec<(Vec<Slot>, Say)> {
+    let mut out = Vec::new();
+    log.handle(Time::ZERO, input, &mut out);
+    let sent = out.into_iter().filter_map(|action| match action {
+        Action::Send(Dest::One(slot), say) => Some((vec![slot], say)),
+        Action::Send(Dest::Many(slots), say) => Some((slots.to_vec(), say)),
+        _ => None,
+    });
+    sent.collect()
+}
+
+/// Process 0 decides its own exclusion with the vote of process 1 while process 2 is dead, and what it
+/// announces is lost: process 1 gets the decision from it alone, in whichever life.
+#[test]
+fn the_excluded_answer_for_what_was_decided() {
+    let me = |slot| Member::new(Slot(slot), 1);
+    let view = View::first(3, Rules::default());
+    for born_again in [false, true] {
+        let log = |slot| Log::new(me(slot), view.clone(), Settings::default());
+        let (mut zero, mut one) = (log(0), log(1));
+        let change = ViewChange { base: 1, changes: Changes::removal([me(0)]), shape: None };
+        let to_one = |sent: Vec<(Vec<Slot>, Say)>| {
+            let mine = sent.into_iter().filter(|(to, _)| to.contains(&Slot(1)));
+            mine.map(|(_, say)| Input::Message(say.from.slot, say)).collect::<Vec<_>>()
+        };
+        let asked = sends(&mut zero, Input::Request(Ask::Change(change, Bytes::new())));
+        let mut votes = Vec::new();
+        for input in to_one(asked) {
+            votes.extend(sends(&mut one, input));
+        }
+        for (_, say) in votes {
+            // Lost: what process 0 tells of the decision.
+            sends(&mut zero, Input::Message(Slot(1), say));
+        }
+        assert!(!zero.is_member(), "process 0 has decided");
+        assert_eq!(one.view().no(), 1, "process 1 does not know it");
+        if born_again {
+            sends(&mut zero, Input::Request(Ask::Rejoin(Member::new(Slot(0), 2))));
+        }
+        let mut answers = Vec::new();
+        for (to, say) in sends(&mut one, Input::Timer(Timer::Status)) {
+            assert!(to.contains(&Slot(0)));
+            answers.extend(sends(&mut zero, Input::Message(Slot(1), say)));
+        }
+        for input in to_one(answers) {
+            sends(&mut one, input);
+        }
+        assert_eq!((one.view().no(), one.view().len()), (2, 2), "born again: {born_again}");
+    }
 }

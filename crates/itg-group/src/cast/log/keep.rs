@@ -23,10 +23,13 @@ const ANSWER: usize = 256;
 /// Decisions ahead of the instance in progress that are taken in.
 const MOST_AHEAD: u64 = 1024;
 
+/// Decisions by instance.
+pub(super) type Past = BTreeMap<u64, Arc<Value>>;
+
 /// Decisions and snapshots.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Keep {
-    decisions: BTreeMap<u64, Arc<Value>>,
+    decisions: Past,
     bytes: usize,
     /// The smallest next instance of each child's subtree.
     lows: BTreeMap<Member, u64>,
@@ -68,6 +71,13 @@ impl Keep {
         self.waiting.retain(|slot| view.at(*slot).is_some());
     }
 
+    /// All decisions up to this instance; nothing is left.
+    pub(super) fn take_decisions(&mut self, k: u64) -> Past {
+        let mut decisions = std::mem::take(self).decisions;
+        decisions.retain(|at, _| *at <= k);
+        decisions
+    }
+
     fn drop_first(&mut self) {
         if let Some((_, value)) = self.decisions.pop_first() {
             self.bytes -= size(&value);
@@ -75,7 +85,35 @@ impl Keep {
     }
 }
 
+/// Decisions from `k` on and before `end`, as many as one answer holds; one fits always.
+fn answer(decisions: &Past, k: u64, end: u64) -> Vec<Arc<Value>> {
+    let mut bytes = 0;
+    let fits = |(at, value): &(usize, &Arc<Value>)| {
+        bytes += size(value);
+        *at == 0 || bytes <= ANSWER_BYTES
+    };
+    let from_k = decisions.range(k..end.max(k)).map(|(_, value)| value);
+    let few = from_k.take(ANSWER).enumerate().take_while(fits);
+    few.map(|(_, value)| Arc::clone(value)).collect()
+}
+
 impl Log {
+    /// Out of the group: answers who of the core is behind what was decided before that. Perhaps nobody
+    /// else that is left knows it, least of all when this process put the majority together that excluded
+    /// it. Learners have it from the core, which is the first to know of a view.
+    pub(super) fn remember(&self, say: &Say, out: &mut Out<Self>) {
+        let k = say.what.instance().filter(|k| self.past.contains_key(k));
+        if let Some(k) = k
+            && self.core.contains(&say.from)
+            && !matches!(say.what, What::Dec { .. })
+        {
+            out.push(Action::Sometimes("an excluded process tells what was decided"));
+            let values = answer(&self.past, k, JOINING);
+            let what = What::Dec { k, values };
+            out.push(Action::Send(Dest::One(say.from.slot), Say { from: self.me, what }));
+        }
+    }
+
     /// Somebody is ahead: asks for what is missing, once for each instance.
     pub(super) fn behind(&mut self, from: Member, k: u64, out: &mut Out<Self>) {
         if self.keep.furthest.is_none_or(|(furthest, _)| k > furthest) {
@@ -120,17 +158,7 @@ impl Log {
         if k == JOINING || k < first {
             return self.give_snapshot(from.slot, first, out);
         }
-        let mut bytes = 0;
-        let fits = |value: &&Arc<Value>| {
-            bytes += size(value);
-            bytes <= ANSWER_BYTES
-        };
-        let from_k = self.keep.decisions.range(k..self.k).map(|(_, value)| value);
-        let mut values: Vec<_> = from_k.take(ANSWER).take_while(fits).cloned().collect();
-        if values.is_empty() {
-            // One decision fits always.
-            values.extend(self.keep.decision(k).filter(|_| k < self.k));
-        }
+        let values = answer(&self.keep.decisions, k, self.k);
         if !values.is_empty() {
             self.tell(from.slot, What::Dec { k, values }, out);
         }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
-use self::keep::Keep;
+use self::keep::{Keep, Past};
 use self::round::Instance;
 use super::backlog::{Backlog, Fate};
 use super::entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
@@ -139,6 +139,9 @@ pub struct Log {
     /// Decided here in this round, and not yet told: instance and round.
     announce: Option<(u64, u32)>,
     keep: Keep,
+    /// What the life before this one, or this one until it was excluded, knew to be decided: a member
+    /// may have it from nobody else.
+    past: Past,
     /// Messages to oneself.
     local: VecDeque<What>,
 }
@@ -148,7 +151,7 @@ impl Hash for Log {
         (self.me, self.life, self.view.digest(), self.k, self.position, self.base).hash(state);
         (self.clock, self.next_seq, &self.backlog, &self.outbox, self.own).hash(state);
         (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
-        (&self.keep, &self.local, &self.core).hash(state);
+        (&self.keep, &self.past, &self.local, &self.core).hash(state);
     }
 }
 
@@ -180,6 +183,7 @@ impl Log {
             suspected: BTreeSet::new(),
             announce: None,
             keep: Keep::default(),
+            past: Past::new(),
             local: VecDeque::new(),
         };
         log.take_places();
@@ -346,6 +350,7 @@ impl Log {
 
     fn leave(&mut self, view: u64, out: &mut Out<Self>) {
         self.life = Life::Gone;
+        self.past = self.keep.take_decisions(self.k);
         out.push(Action::Log("excluded", [view, code(self.me), 0]));
         out.push(Action::Deliver(Tell::Excluded { view }));
         out.push(Action::CancelTimer(Timer::Round));
@@ -521,6 +526,8 @@ impl Log {
             Input::Message(_, Say { what: What::Snapshot(snapshot), .. }) => {
                 if snapshot.view.contains(self.me) {
                     self.life = Life::Member;
+                    // Behind what excluded the life before: a majority has it.
+                    self.past.clear();
                     self.install(now, *snapshot, out);
                 }
             }
@@ -574,8 +581,16 @@ impl Machine for Log {
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
         if let Input::Request(Ask::Rejoin(member)) = input {
-            *self = Self::new(member, self.view.clone(), self.settings);
+            let (past, core) = (std::mem::take(&mut self.past), Arc::clone(&self.core));
+            let new = Self::new(member, self.view.clone(), self.settings);
+            // The core that voted on what is past.
+            *self = Self { past, core, ..new };
             return;
+        }
+        if self.life != Life::Member
+            && let Input::Message(_, say) = &input
+        {
+            self.remember(say, out);
         }
         match self.life {
             Life::Gone => return,
@@ -584,6 +599,8 @@ impl Machine for Log {
         }
         loop {
             if self.life != Life::Member {
+                // What this process has decided without itself it tells all the same.
+                self.announce(out);
                 self.local.clear();
                 return;
             }
