@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use itg_classic::log::{LogRecord, records};
@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::ditg::listens;
 use crate::host::temp_dir;
+use crate::log_server::LogServer;
 use crate::program::{Output, Running, program};
 
 /// How long a program may take on a busy machine.
@@ -195,6 +196,12 @@ impl ClassicPeer {
     /// Greets, and offers a flow to this port of 127.0.0.1, which must be accepted.
     #[track_caller]
     pub fn open(&mut self, proto: OfferProto, port: u16) {
+        assert_eq!(self.offer(proto, port), 5, "accepted");
+    }
+
+    /// Greets, and offers a flow to this port of 127.0.0.1; the first byte of the answer.
+    #[track_caller]
+    pub fn offer(&mut self, proto: OfferProto, port: u16) -> u8 {
         self.say(&SenderMessage::Connect);
         assert_eq!(self.hear(), [2]);
         self.say(&SenderMessage::Offer(FlowOffer {
@@ -209,7 +216,49 @@ impl ClassicPeer {
             address: Ipv4Addr::LOCALHOST.into(),
             passive: None,
         }));
-        let [kind, ..] = self.hear::<7>();
-        assert_eq!(kind, 5, "accepted");
+        let [kind, ..] = self.hear::<5>();
+        if kind == 5 {
+            let _port: [u8; 2] = self.hear();
+        }
+        kind
     }
+}
+
+/// `itg-log --classic` at D-ITG's port of a loopback address of its own.
+#[derive(Debug)]
+pub struct ClassicLogServer {
+    /// Its address.
+    pub host: String,
+    server: LogServer,
+    dir: TempDir,
+}
+
+impl ClassicLogServer {
+    /// Starts one.
+    #[track_caller]
+    #[must_use]
+    pub fn start() -> Self {
+        let (dir, host) = (temp_dir(), own_address().to_string());
+        let server = LogServer::start(dir.path(), &["--classic", &format!("{host}:9001")]);
+        drop(server.running.line_with("waiting for D-ITG's programs on ", LIMIT));
+        Self { host, server, dir }
+    }
+
+    /// The records of a log, once its clients have ended it.
+    #[track_caller]
+    #[must_use]
+    pub fn log(&self, name: &str) -> Vec<LogRecord> {
+        drop(self.server.running.line_with(&format!("{name}: "), LIMIT));
+        let bytes = std::fs::read(self.dir.path().join(name)).expect("a log");
+        records(&bytes).collect()
+    }
+}
+
+/// A loopback address that no other test has: log servers of D-ITG have one port.
+#[must_use]
+pub fn own_address() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., b, c] = std::process::id().to_be_bytes();
+    // Never 127.0.0.x, which others use.
+    Ipv4Addr::new(127, b.max(1), c, NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -21,7 +21,10 @@ mod relay;
 
 pub use account::{Account, accounts};
 pub use capture::{Capture, Seen};
-pub use classic::{ClassicPeer, ClassicReceiver, classic_send, classic_sender, free_port};
+pub use classic::{
+    ClassicLogServer, ClassicPeer, ClassicReceiver, classic_send, classic_sender, free_port,
+    own_address,
+};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
 pub use host::{Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for};

@@ -375,6 +375,7 @@ impl Session {
         let port = if proto == Proto::Icmp { offer.port } else { data.port };
         let to = SocketAddr::new(ip, port);
         let (opened, _) = self.flow(offer, slot, data.id, to, data.receive_buffer);
+        self.shared.rx.first().catch_up();
         let opened = Opened { socket: Taken::Shared(asked), ..opened };
         self.flows.insert(offer.flow, (opened, proto, port));
         self.news(ClassicNews::Listening { proto, port });

@@ -152,6 +152,8 @@ pub(crate) enum Command {
     Log { id: usize, producer: Producer, indices: Arc<AtomicU32> },
     /// Give up a log; `done` when its last block has been handed over.
     CloseLog { id: usize, done: Box<dyn FnOnce() + Send> },
+    /// Tell that all that was asked for before is done.
+    CaughtUp(Box<dyn FnOnce() + Send>),
     /// End the thread.
     Quit,
 }
@@ -184,6 +186,17 @@ impl RxHandle {
         {
             // Only when 2^64 − 2 wake-ups are pending: then it is awake.
             tracing::debug!(%error, "waking the receiving thread");
+        }
+    }
+
+    /// Waits until the thread has done what it was asked for so far, five seconds at most. Packets of a
+    /// flow may come as soon as its sender hears that it is awaited.
+    pub(crate) fn catch_up(&self) {
+        let (done, caught_up) = mpsc::sync_channel(1);
+        // Nobody waits any more after the time-out.
+        self.ask(Command::CaughtUp(Box::new(move || done.try_send(()).unwrap_or_default())));
+        if caught_up.recv_timeout(Duration::from_secs(5)).is_err() {
+            tracing::warn!("the receiving thread is behind: first packets of a flow may be lost");
         }
     }
 
@@ -419,6 +432,7 @@ impl Rx {
                     }
                     done();
                 }
+                Command::CaughtUp(done) => done(),
             }
         }
         true
