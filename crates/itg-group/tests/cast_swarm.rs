@@ -242,7 +242,7 @@ fn main() -> ExitCode {
         let found: Vec<bool> = hunted.map(|(mutant, home)| hunt(mutant, home, most)).collect();
         found.into_iter().all(|found| found)
     } else {
-        let swept = [(ALGORITHMS[0], SMOKE), (ALGORITHMS[1], 15)];
+        let swept = [(ALGORITHMS[0], SMOKE), (ALGORITHMS[1], 40), (ALGORITHMS[2], 40)];
         let swept = swept.map(|(algorithm, seeds)| sweep(0, seeds, algorithm));
         let found = SURE.map(|(mutant, most)| hunt(mutant, home(mutant).unwrap_or("log"), most));
         swept.into_iter().chain(found).all(|well| well)

@@ -156,6 +156,15 @@ impl Backlog {
         })
     }
 
+    /// What waits of one origin, by number.
+    pub(crate) fn of(&self, origin: Member) -> impl Iterator<Item = &Entry> {
+        let places = self.origins.get(&origin).into_iter().flat_map(|origin| &origin.places);
+        places.filter_map(|place| match place {
+            Place::Waiting(entry, _) => Some(entry),
+            Place::Missing | Place::Delivered => None,
+        })
+    }
+
     /// Since when the message has waited that has waited longest, of this origin or of all.
     pub(crate) fn oldest(&self, origin: Option<Member>) -> Option<Time> {
         let of = |(entry, since): (&Entry, Time)| {

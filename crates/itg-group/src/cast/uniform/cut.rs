@@ -8,7 +8,7 @@ use itg_process::{Action, Input, Time};
 use super::message::{put_named, take_named};
 use super::{Flush, Named, Out, Uniform, What};
 use crate::cast::backlog::Seen;
-use crate::cast::entry::{Id, MOST_PART, Put as _, Take};
+use crate::cast::entry::{Entry, Id, MOST_PART, Put as _, Take};
 use crate::cast::interface::{Ask, Tell, code};
 use crate::member::{Member, View, ViewChange};
 use crate::roster::Changes;
@@ -150,9 +150,8 @@ impl Uniform {
         self.position += 1;
         out.push(Action::Log("view", [view.no(), view.digest(), position]));
         out.push(Action::Deliver(Tell::View { position, view, with }));
-        self.own_bytes = 0;
+        self.own_bytes = self.backlog.of(self.me).map(Entry::len).sum();
         for (id, payload) in self.own_waiting() {
-            self.own_bytes += payload.len();
             self.tell_all(What::Data(id, payload), out);
         }
         self.change_if_wanted(now, out);
@@ -178,6 +177,10 @@ impl Uniform {
         let (position, done) = (take.u64()?, take.u64()?);
         let seen = take.list(24, Seen::take)?;
         let state = take.rest();
+        if view.no() == self.view.no() && self.view.contains(self.me) && done <= self.done() {
+            // Only the log was behind: this broadcast goes on within an epoch without it.
+            return Some(());
+        }
         self.view = view.clone();
         self.backlog.install(&seen);
         self.backlog.retain(|origin| view.contains(origin));

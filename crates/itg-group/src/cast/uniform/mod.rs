@@ -287,9 +287,16 @@ impl Uniform {
         self.change_if_wanted(now, out);
     }
 
+    /// The first own messages that wait and that a majority is not known to hold in its order. Those
+    /// whose order is stable wait for others: with them in front the others would never be said again.
     fn own_waiting(&self) -> Vec<Named> {
-        let own = self.backlog.batch(AGAIN, FILL_BYTES, Some(self.me));
-        own.into_iter().filter_map(|entry| Some((entry.id, self.payload(entry.id)?))).collect()
+        let mut bytes = 0;
+        let open = self.backlog.of(self.me).filter(|entry| !self.orders.is_stable(entry.id));
+        let fits = open.take(AGAIN).take_while(|entry| {
+            bytes += entry.len();
+            bytes <= FILL_BYTES || bytes == entry.len()
+        });
+        fits.filter_map(|entry| Some((entry.id, self.payload(entry.id)?))).collect()
     }
 
     /// Sends what they miss to those who are behind and have not moved since the last time.
@@ -365,10 +372,18 @@ impl Machine for Uniform {
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
         if let Input::Request(Ask::Rejoin(member)) = input {
-            *self = Self::new(self.fast, member, self.view.clone(), self.settings);
+            self.with_log(now, Input::Request(Ask::Rejoin(member)), out);
+            let mut new = Self::new(self.fast, member, self.view.clone(), self.settings);
+            // The log knows what its life before has decided.
+            std::mem::swap(&mut new.log, &mut self.log);
+            *self = new;
             return;
         }
         if self.gone {
+            // Perhaps nobody else can tell the others what was decided before that.
+            if let Input::Message(src, Say::Log(say)) = input {
+                self.with_log(now, Input::Message(src, say), out);
+            }
             return;
         }
         match input {

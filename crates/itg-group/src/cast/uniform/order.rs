@@ -47,6 +47,11 @@ impl Orders {
         }
     }
 
+    /// Skeen: whether a majority holds the number of a message.
+    pub(super) fn is_stable(&self, id: Id) -> bool {
+        self.stable_ones.contains(&id)
+    }
+
     /// The numbers that are known.
     pub(super) fn numbers(&self) -> Vec<(Id, u64)> {
         self.numbers.iter().map(|(id, number)| (*id, *number)).collect()
@@ -217,14 +222,17 @@ impl Uniform {
                 }
             }
             Fast::Skeen => {
-                let own = |(id, _): &(&Id, &u64)| id.origin == self.me;
-                let open = self.orders.numbers.iter().filter(own).take(AGAIN);
-                let open: Vec<_> = open.map(|(id, number)| (*id, *number)).collect();
-                for (id, number) in open {
+                // Numbers that a majority may not hold yet, and the lowest ones of those that it does.
+                let own = |(_, id): &&(u64, Id)| id.origin == self.me;
+                let own = self.orders.order.iter().filter(own).copied();
+                let (stable, open): (Vec<_>, Vec<_>) =
+                    own.partition(|(_, id)| self.orders.is_stable(*id));
+                for (number, id) in open.into_iter().take(AGAIN) {
                     self.tell_others(What::Order(id, number), out);
-                    if self.orders.stable_ones.contains(&id) {
-                        self.tell_others(What::StableOne(id), out);
-                    }
+                }
+                for (number, id) in stable.into_iter().take(AGAIN) {
+                    self.tell_others(What::Order(id, number), out);
+                    self.tell_others(What::StableOne(id), out);
                 }
             }
         }
