@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use itg_core::streams::fnv1a;
 use itg_process::bootstrap::{
     Application, Master, MasterAction, MasterInput, MasterOptions, Members, Require, STEP_TIMEOUT,
+    Terms,
 };
 use itg_process::{Place, Process, Registry, SECOND, Slot, everybody};
 use socket2::Socket;
@@ -115,11 +116,21 @@ pub fn start_master(setup: MasterSetup<'_>) -> Result<Node, StartError> {
     let graph = setup.application.encode();
     let run = rand::TryRng::try_next_u64(&mut rand::rngs::SysRng)
         .map_err(|error| StartError::System(std::io::Error::other(error.to_string())))?;
+    let config_hash = fnv1a(&graph);
+    let terms = Terms {
+        slot: 0,
+        processes: config.processes,
+        run,
+        build: setup.build,
+        schema: 0,
+        config: config_hash,
+        graph: graph.clone(),
+    };
     let options = MasterOptions {
         require: setup.require,
         step_timeout: setup.step_timeout,
         build: setup.build,
-        config: fnv1a(&graph),
+        config: config_hash,
         graph,
         run,
         addresses: doors.addresses.iter().map(ToString::to_string).collect(),
@@ -139,7 +150,7 @@ pub fn start_master(setup: MasterSetup<'_>) -> Result<Node, StartError> {
         step: None,
         unmeshed: BTreeSet::new(),
     };
-    let mut start = Start { process: Some(process), node, doors, wanted, seed, identity };
+    let mut start = Start { process: Some(process), node, doors, wanted, seed, identity, terms };
     let mut callers = 0;
     let done = loop {
         if let Some(done) = driver.handle(&mut start)? {
@@ -251,6 +262,7 @@ struct Start {
     wanted: Vec<kinds::Wanted>,
     seed: itg_core::seed::RunSeed,
     identity: Identity,
+    terms: Terms,
 }
 
 struct Driver {
@@ -304,6 +316,7 @@ impl Driver {
                             &map,
                             &mut start.doors,
                             start.seed,
+                            start.terms.clone(),
                         )?;
                         self.unmeshed.iter().for_each(|slot| mesh.connect(*slot));
                         self.step = Some(mesh);
@@ -334,6 +347,8 @@ impl Driver {
                     let why = format!("the master cannot connect to it: {why}");
                     self.inputs.push_back(MasterInput::Gone(peer, why));
                 }
+                // Nobody has had a life before the first one.
+                Change::Stale { .. } => {}
             }
         }
         if self.unmeshed.is_empty() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use itg_core::seed::RunSeed;
+use itg_process::bootstrap::Terms;
 
 use crate::processes::doors::{Address, Doors};
 use crate::processes::kinds::Wanted;
@@ -21,6 +22,8 @@ pub(crate) enum Change {
     Meshed { slot: u32, incarnation: u64 },
     /// It cannot be reached.
     Unreachable { slot: u32, why: String },
+    /// A process of this incarnation, or a later one, has the place of this one.
+    Stale { incarnation: u64 },
 }
 
 /// The connections of a process before the start.
@@ -42,12 +45,13 @@ impl Mesh {
         addresses: &[Vec<Address>],
         doors: &mut Doors,
         seed: RunSeed,
+        terms: Terms,
     ) -> std::io::Result<Self> {
         let (sender, news) = channel();
         if let Some(mut state) = shared.lock() {
             state.news = Some(sender);
         }
-        shared.install(identity, wanted, addresses, doors, seed)?;
+        shared.install(identity, wanted, addresses, doors, seed, terms)?;
         let mut streams = Vec::new();
         if identity.processes <= FULL_MESH {
             let kinds = (0_u8..=u8::MAX).zip(wanted);
@@ -86,6 +90,7 @@ impl Mesh {
                 News::Unreachable { slot, why } => {
                     changes.push(Change::Unreachable { slot, why });
                 }
+                News::Stale { incarnation } => changes.push(Change::Stale { incarnation }),
             }
         }
         changes

@@ -12,9 +12,11 @@
 //!
 //! Frames are those of [`itg_process::frame`]: length limited by `max_body`, CRC-32C. One that fails a
 //! check closes its connection, or is dropped when it came as a datagram; both are counted. How
-//! processes find each other: [`start_master`], [`start_slave`].
+//! processes find each other: [`start_master`], [`start_slave`]; how one finds back that has gone and runs
+//! again: [`come_back`].
 
 mod caretaker;
+mod comeback;
 mod control;
 mod datagram;
 mod doors;
@@ -34,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use itg_process::bootstrap::{BootError, Diagnosis};
+use itg_process::bootstrap::{BootError, Diagnosis, Ticket};
 use itg_process::{ConfigError, Counters, Process, StopReason, Time};
 use socket2::Socket;
 
@@ -42,9 +44,10 @@ use crate::SocketError;
 use crate::processes::caretaker::care;
 use crate::processes::doors::Doors;
 use crate::processes::peer::hang_up;
-use crate::processes::shared::Shared;
+use crate::processes::shared::{Identity, Shared};
 use crate::processes::stream::LINGER;
 
+pub use comeback::{ReturnSetup, come_back};
 pub use control::PROCESS_PORT;
 pub use master::{MasterSetup, start_master};
 pub use shared::{NetworkCounters, Noted, Watch};
@@ -193,6 +196,15 @@ impl Node {
     #[must_use]
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// What lets this process return to the run when it has gone and runs again (see [`come_back`]);
+    /// where the others are is as it is now.
+    #[must_use]
+    pub fn ticket(&self) -> Option<Ticket> {
+        let state = self.shared.lock()?;
+        let Identity { me, incarnation, run, .. } = state.identity?;
+        Some(Ticket { run, slot: me.0, incarnation, addresses: state.all_addresses() })
     }
 
     /// Ends all connections as if the network had: what is under way on them is lost.

@@ -99,6 +99,22 @@ impl Peer {
         counts
     }
 
+    /// The incarnation that counts.
+    pub(crate) const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// A new life begins: connections of the older ones end, and it can be connected to at once. What
+    /// waits was for the one before.
+    pub(crate) fn begin_life(&mut self, incarnation: u64) {
+        self.incarnation = self.incarnation.max(incarnation);
+        for line in std::mem::take(&mut self.lines) {
+            hang_up(&line.socket);
+        }
+        self.blocked = false;
+        (self.backoff, self.not_before) = (BACKOFF.0, Time::ZERO);
+    }
+
     /// A connection stands; lines of older incarnations end. `false` when there are too many, or it is
     /// from an older one itself.
     pub(crate) fn add(&mut self, line: Line) -> bool {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,6 +15,7 @@ use std::time::Duration;
 use chacha20::ChaCha8Rng;
 use itg_core::seed::RunSeed;
 use itg_core::streams;
+use itg_process::bootstrap::{Boot, Diagnosis, Terms};
 use itg_process::frame::{self, Frame, HEADER_LEN};
 use itg_process::{Dest, Event, Message, NetId, Output, Process, Slot, StopReason, Time, Trace};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -73,8 +75,19 @@ pub(crate) struct Identity {
 /// What the bootstrap wants to know.
 #[derive(Debug)]
 pub(crate) enum News {
-    Linked { slot: u32, incarnation: u64, net: u8 },
-    Unreachable { slot: u32, why: String },
+    Linked {
+        slot: u32,
+        incarnation: u64,
+        net: u8,
+    },
+    Unreachable {
+        slot: u32,
+        why: String,
+    },
+    /// This process has been replaced by a later one, or counted too few lives.
+    Stale {
+        incarnation: u64,
+    },
 }
 
 /// One network.
@@ -88,6 +101,12 @@ pub(crate) struct Net {
 pub(crate) struct State {
     pub(crate) process: Option<Process>,
     pub(crate) identity: Option<Identity>,
+    /// What a process that returns must agree to.
+    terms: Option<Arc<Terms>>,
+    /// Where everybody is, by slot.
+    addresses: Vec<Vec<Address>>,
+    /// The highest incarnation that each slot was named when it asked.
+    promised: BTreeMap<u32, u64>,
     pub(crate) nets: Vec<Net>,
     pub(crate) datagrams: Option<Arc<Socket>>,
     pub(crate) news: Option<Sender<News>>,
@@ -126,6 +145,9 @@ impl Shared {
         let state = State {
             process: None,
             identity: None,
+            terms: None,
+            addresses: Vec::new(),
+            promised: BTreeMap::new(),
             nets: Vec::new(),
             datagrams: None,
             news: None,
@@ -212,6 +234,13 @@ impl Shared {
         std::mem::take(&mut state.threads)
     }
 
+    /// Who is told from here on.
+    pub(crate) fn watch(&self, watch: Option<Watch>) {
+        if let Some(mut state) = self.lock() {
+            state.watch = watch;
+        }
+    }
+
     /// The networks of the run, and where the others are, by slot.
     pub(crate) fn install(
         &self,
@@ -220,6 +249,7 @@ impl Shared {
         addresses: &[Vec<Address>],
         doors: &mut Doors,
         seed: RunSeed,
+        terms: Terms,
     ) -> std::io::Result<()> {
         let Some(mut state) = self.lock() else { return Ok(()) };
         let mut nets = Vec::new();
@@ -241,6 +271,10 @@ impl Shared {
             state.datagrams = doors.udp.take().map(Arc::new);
         }
         state.identity = Some(identity);
+        state.terms = Some(Arc::new(terms));
+        state.addresses = addresses.to_vec();
+        state.addresses.resize_with(identity.processes as usize, Vec::new);
+        state.addresses[identity.me.index()].clone_from(&doors.addresses);
         self.changed.notify_all();
         Ok(())
     }
@@ -363,19 +397,43 @@ impl Shared {
         self.give_up(state, net, slot, now);
     }
 
+    /// Another life of a slot has begun, perhaps elsewhere: the older ones are heard no more, and what
+    /// waits for them is refused.
+    pub(crate) fn begin_life(
+        &self,
+        state: &mut State,
+        slot: u32,
+        incarnation: u64,
+        addresses: &[String],
+        from: Option<IpAddr>,
+    ) {
+        let addresses: Vec<_> =
+            addresses.iter().filter_map(|text| Address::parse(text, from)).collect();
+        for net in 0..state.nets.len() {
+            let network = &mut state.nets[net];
+            let peer = &mut network.peers[slot as usize];
+            peer.begin_life(incarnation);
+            if let Some(address) = addresses.iter().find(|at| at.kind == network.wanted.kind)
+                && let Err(error) = peer.locate(address)
+            {
+                tracing::warn!(%error, slot, "the new address of a process");
+            }
+            state.refuse_waiting(u8::try_from(net).unwrap_or(u8::MAX), slot, now());
+        }
+        state.addresses[slot as usize] = addresses;
+    }
+
     /// A process cannot be reached: what waits for it is refused.
     pub(crate) fn give_up(&self, state: &mut State, net: u8, slot: u32, now: Time) {
-        let State { process, nets, .. } = state;
-        let network = &mut nets[usize::from(net)];
-        let peer = &mut network.peers[slot as usize];
-        peer.failed(now);
-        for (ty, body) in peer.outbox.take() {
-            network.counters.refused += 1;
-            if let Some(process) = process {
-                let message = Message::new(Slot(slot), ty, body).on(NetId(net));
-                process.refuse(now, Message { src: process.slot(), ..message });
-            }
+        let peer = &mut state.nets[usize::from(net)].peers[slot as usize];
+        if !peer.lines().is_empty() {
+            // It was not reached, but has reached us.
+            peer.dialing = false;
+            state.dirty.push((net, slot));
+            return;
         }
+        peer.failed(now);
+        state.refuse_waiting(net, slot, now);
     }
 
     /// A connection stands; its number, unless it is not wanted.
@@ -475,6 +533,57 @@ impl Shared {
     pub(crate) fn counters(&self) -> BTreeMap<u8, NetworkCounters> {
         let Some(state) = self.lock() else { return BTreeMap::new() };
         (0..).zip(&state.nets).map(|(number, net)| (number, net.counters.clone())).collect()
+    }
+}
+
+impl State {
+    /// Hands what waits for a process back to the layers.
+    fn refuse_waiting(&mut self, net: u8, slot: u32, now: Time) {
+        let Self { process, nets, .. } = self;
+        let network = &mut nets[usize::from(net)];
+        let peer = &mut network.peers[slot as usize];
+        for (ty, body) in peer.outbox.take() {
+            network.counters.refused += 1;
+            if let Some(process) = process {
+                let message = Message::new(Slot(slot), ty, body).on(NetId(net));
+                process.refuse(now, Message { src: process.slot(), ..message });
+            }
+        }
+    }
+
+    /// A later life has this process's place: it does nothing any more, and stops nobody.
+    pub(crate) fn end_replaced(&mut self, newer: u64) {
+        if self.process.take().is_some() && self.stopped.is_none() {
+            tracing::warn!(newer, "another incarnation of this process has taken its place");
+            self.stopped = Some(StopReason::Failed);
+        }
+    }
+
+    /// Where this process is reached.
+    pub(crate) fn own_addresses(&self) -> Vec<String> {
+        let own = self.identity.and_then(|identity| self.addresses.get(identity.me.index()));
+        own.into_iter().flatten().map(ToString::to_string).collect()
+    }
+
+    /// Where everybody is reached, by slot.
+    pub(crate) fn all_addresses(&self) -> Vec<Vec<String>> {
+        self.addresses.iter().map(|its| its.iter().map(ToString::to_string).collect()).collect()
+    }
+
+    /// A process runs again and asks for its place.
+    pub(crate) fn receive(&mut self, asks: &Boot) -> Result<[Boot; 2], Diagnosis> {
+        let Some(terms) = self.terms.clone() else {
+            return Err(stream::not_running("the run has not begun here"));
+        };
+        let slot = terms.admit(asks)?;
+        if self.stopped.is_some() {
+            return Err(stream::not_running("the run is over here"));
+        }
+        let heard = self.nets.iter().map(|net| net.peers[slot as usize].incarnation()).max();
+        let promised = self.promised.entry(slot).or_default();
+        *promised = heard.unwrap_or(0).max(*promised).max(1) + 1;
+        let incarnation = *promised;
+        Ok(terms.place(slot, incarnation, self.all_addresses()))
     }
 }
 

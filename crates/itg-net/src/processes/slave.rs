@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use itg_process::bootstrap::{
     Application, Boot, Diagnosis, HostFacts, STEP_TIMEOUT, Slave, SlaveAction, SlaveInput,
-    SlaveOptions, Step,
+    SlaveOptions, Step, Terms,
 };
-use itg_process::{Place, Registry, SECOND, Slot, everybody};
+use itg_process::{
+    Config, ConfigError, Network, Place, Process, Registry, SECOND, Slot, everybody,
+};
 use socket2::Socket;
 
 use crate::clock;
@@ -177,6 +179,8 @@ fn attempt(setup: &mut SlaveSetup<'_>, socket: Socket, met: &mut bool) -> Result
         mesh: None,
         map: Vec::new(),
         identity: None,
+        build: setup.build,
+        config: 0,
         far,
         on_step: setup.on_step.as_mut(),
     };
@@ -244,6 +248,9 @@ struct Driver<'a> {
     /// Addresses of all processes, in the words of the bootstrap.
     map: Vec<Vec<String>>,
     identity: Option<Identity>,
+    build: u64,
+    /// Hash of the configuration.
+    config: u64,
     /// The address that the master has for us.
     far: Option<IpAddr>,
     on_step: Option<&'a mut OnStep>,
@@ -259,7 +266,8 @@ impl Driver<'_> {
     /// The master has said something: what the state machine does not keep is kept here.
     fn said(&mut self, boot: Boot) {
         match &boot {
-            Boot::Config { slot, processes, incarnation, addresses, run, .. } => {
+            Boot::Config { slot, processes, incarnation, addresses, config, run } => {
+                self.config = *config;
                 self.map.clone_from(addresses);
                 let (me, processes) = (Slot(*slot), *processes);
                 let identity = Identity { me, processes, incarnation: *incarnation, run: *run };
@@ -288,7 +296,17 @@ impl Driver<'_> {
         {
             let map = addresses(&self.map, self.far);
             let seed = application.seed();
-            self.mesh = Some(Mesh::new(&node.shared, identity, &wanted, &map, doors, seed)?);
+            let terms = Terms {
+                slot: identity.me.0,
+                processes: identity.processes,
+                run: identity.run,
+                build: self.build,
+                schema: 0,
+                config: self.config,
+                graph: graph.to_vec(),
+            };
+            let mesh = Mesh::new(&node.shared, identity, &wanted, &map, doors, seed, terms)?;
+            self.mesh = Some(mesh);
         }
         Ok(())
     }
@@ -341,15 +359,7 @@ impl Driver<'_> {
         let config = application.config()?;
         let (_, networks) = kinds::read(&config)?;
         if let (Some(identity), Some(node)) = (self.identity, &self.node) {
-            let everybody = everybody(config.processes);
-            let place = Place {
-                slot: identity.me,
-                incarnation: identity.incarnation,
-                seed: application.seed(),
-                networks: &networks,
-                everybody: &everybody,
-            };
-            node.admit(Some(self.registry.process(&config, &place)?));
+            node.admit(Some(stack(self.registry, &application, &config, &networks, identity)?));
         }
         Ok(())
     }
@@ -357,9 +367,30 @@ impl Driver<'_> {
     /// What has become of the connections to the others.
     fn news(&mut self) {
         let Some(mesh) = &mut self.mesh else { return };
-        self.inputs.extend(mesh.changes().into_iter().map(|change| match change {
-            Change::Meshed { slot, incarnation } => SlaveInput::Meshed { slot, incarnation },
-            Change::Unreachable { slot, why } => SlaveInput::Unreachable(slot, why),
+        self.inputs.extend(mesh.changes().into_iter().filter_map(|change| match change {
+            Change::Meshed { slot, incarnation } => Some(SlaveInput::Meshed { slot, incarnation }),
+            Change::Unreachable { slot, why } => Some(SlaveInput::Unreachable(slot, why)),
+            // Nobody has had a life before the first one.
+            Change::Stale { .. } => None,
         }));
     }
+}
+
+/// The process of this identity.
+pub(crate) fn stack(
+    registry: &Registry,
+    application: &Application,
+    config: &Config,
+    networks: &Arc<[Network]>,
+    identity: Identity,
+) -> Result<Process, ConfigError> {
+    let everybody = everybody(config.processes);
+    let place = Place {
+        slot: identity.me,
+        incarnation: identity.incarnation,
+        seed: application.seed(),
+        networks,
+        everybody: &everybody,
+    };
+    registry.process(config, &place)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use itg_process::bootstrap::Boot;
+use itg_process::bootstrap::{Boot, Diagnosis, Step};
 use itg_process::{SECOND, Slot};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockAddr, Socket, Type};
@@ -21,7 +21,7 @@ const CONNECT: u64 = 3 * SECOND;
 /// Nanoseconds for a connection to say who it is.
 const GREETING: u64 = 5 * SECOND;
 /// Longest greeting, in bytes.
-const MOST_GREETING: usize = 256;
+const MOST_GREETING: usize = 4096;
 /// Connections that may be silent about who they are at a time.
 pub(crate) const MOST_UNKNOWN: usize = 256;
 
@@ -29,11 +29,17 @@ pub(crate) const MOST_UNKNOWN: usize = 256;
 pub(crate) fn dial(shared: &Arc<Shared>, net: u8, slot: u32) {
     match reach(shared, net, slot) {
         Ok((socket, incarnation, intake)) => read(shared, net, slot, incarnation, socket, intake),
-        Err(why) => {
+        Err(Unreached(why, stale)) => {
             tracing::debug!(slot, net, why, "not reached");
             let Some(mut state) = shared.lock() else { return };
             if let Some(news) = &state.news {
-                news.send(News::Unreachable { slot, why }).unwrap_or_default();
+                let unreachable = News::Unreachable { slot, why };
+                let said = stale.map_or(unreachable, |incarnation| News::Stale { incarnation });
+                news.send(said).unwrap_or_default();
+            }
+            if let Some(newer) = stale {
+                state.end_replaced(newer);
+                shared.changed.notify_all();
             }
             shared.give_up(&mut state, net, slot, now());
             shared.carry_out(&mut state);
@@ -41,31 +47,52 @@ pub(crate) fn dial(shared: &Arc<Shared>, net: u8, slot: u32) {
     }
 }
 
-fn reach(shared: &Arc<Shared>, net: u8, slot: u32) -> Result<(Socket, u64, Intake), String> {
+/// Why a process was not reached, and the incarnation that has taken this one's place, if one has.
+struct Unreached(String, Option<u64>);
+
+impl<T: std::fmt::Display> From<T> for Unreached {
+    fn from(why: T) -> Self {
+        Self(why.to_string(), None)
+    }
+}
+
+fn reach(shared: &Arc<Shared>, net: u8, slot: u32) -> Result<(Socket, u64, Intake), Unreached> {
     let (identity, address, max_body) = {
         let state = shared.lock().ok_or("a layer has panicked")?;
         let network = &state.nets[usize::from(net)];
         let address = network.peers[slot as usize].address.clone();
-        (state.identity, address, network.wanted.max_body)
+        (
+            state.identity.map(|identity| (identity, state.own_addresses())),
+            address,
+            network.wanted.max_body,
+        )
     };
-    let (Some(Identity { me, incarnation, run, .. }), Some(address)) = (identity, address) else {
-        return Err("it has no address".to_owned());
+    let (Some((Identity { me, incarnation, run, .. }, addresses)), Some(address)) =
+        (identity, address)
+    else {
+        return Err("it has no address".into());
     };
     let socket = connect(&address, CONNECT, || shared.is_closing())?;
-    prepare(&socket, !address.is_unix()).map_err(|error| error.to_string())?;
-    let greeting = Boot::Mesh { slot: me.0, incarnation, net, run };
-    say(&socket, &greeting).map_err(|error| error.to_string())?;
+    prepare(&socket, !address.is_unix())?;
+    say(&socket, &Boot::Mesh { slot: me.0, incarnation, net, run, addresses })?;
     let mut intake = Intake::new(MOST_GREETING);
     let deadline = clock::machine_ns() + GREETING;
     match intake.hear(&socket, deadline, &shared.closing)? {
-        Boot::Mesh { slot: its, incarnation, net: its_net, run: its_run }
+        Boot::Mesh { slot: its, incarnation, net: its_net, run: its_run, .. }
             if (its, its_net, its_run) == (slot, net, run) =>
         {
             intake.limit(max_body);
             Ok((socket, incarnation, intake))
         }
-        Boot::Mesh { slot: its, .. } => Err(format!("slot {its} of another run answers there")),
-        other => Err(format!("it answers {other:?}").chars().take(200).collect()),
+        Boot::Mesh { slot: its, .. } => {
+            Err(format!("slot {its} of another run answers there").into())
+        }
+        Boot::Stale { incarnation: newer } => {
+            let why =
+                format!("incarnation {newer} of slot {me} has taken the place of {incarnation}");
+            Err(Unreached(why, Some(newer)))
+        }
+        other => Err(format!("it answers {other:?}").chars().take(200).collect::<String>().into()),
     }
 }
 
@@ -119,21 +146,28 @@ pub(crate) fn answer(shared: &Arc<Shared>, socket: Socket, tcp: bool) {
         .and_then(|()| greet(shared, &socket));
     shared.unknown.fetch_sub(1, Ordering::Relaxed);
     match greeted {
-        Ok((net, slot, incarnation, intake)) => {
+        Ok(Some((net, slot, incarnation, intake))) => {
             read(shared, net, slot, incarnation, socket, intake);
         }
+        Ok(None) => {}
         Err(why) => tracing::debug!(why, "a connection of nobody who takes part"),
     }
 }
 
-fn greet(shared: &Arc<Shared>, socket: &Socket) -> Result<(u8, u32, u64, Intake), String> {
+type Greeted = (u8, u32, u64, Intake);
+
+/// Who connects; `None` when it wanted to know how to return, and has been told.
+fn greet(shared: &Arc<Shared>, socket: &Socket) -> Result<Option<Greeted>, String> {
     let mut intake = Intake::new(MOST_GREETING);
     let deadline = clock::machine_ns() + GREETING;
-    let Boot::Mesh { slot, incarnation, net, run } =
-        intake.hear(socket, deadline, &shared.closing)?
-    else {
-        return Err("it does not say who it is".to_owned());
-    };
+    let (slot, incarnation, net, run, addresses) =
+        match intake.hear(socket, deadline, &shared.closing)? {
+            Boot::Mesh { slot, incarnation, net, run, addresses } => {
+                (slot, incarnation, net, run, addresses)
+            }
+            asks @ Boot::Return { .. } => return receive(shared, socket, &asks).map(|()| None),
+            _ => return Err("it does not say who it is".to_owned()),
+        };
     let mut state = shared.lock().ok_or("a layer has panicked")?;
     // Others may know who we are before we do.
     let identity = loop {
@@ -153,11 +187,44 @@ fn greet(shared: &Arc<Shared>, socket: &Socket) -> Result<(u8, u32, u64, Intake)
         return Err(format!("slot {slot} of another run"));
     }
     intake.limit(network.wanted.max_body);
+    let newest = network.peers[slot as usize].incarnation();
+    if incarnation < newest {
+        network.counters.strangers += 1;
+        drop(state);
+        say(socket, &Boot::Stale { incarnation: newest }).map_err(|error| error.to_string())?;
+        return Err(format!("incarnation {incarnation} of slot {slot}, which is at {newest}"));
+    }
+    if newest > 0 && incarnation > newest {
+        let from = socket.peer_addr().ok().and_then(|at| at.as_socket()).map(|at| at.ip());
+        shared.begin_life(&mut state, slot, incarnation, &addresses, from);
+    }
+    let addresses = state.own_addresses();
     drop(state);
     let Identity { me, incarnation: own, run, .. } = identity;
-    say(socket, &Boot::Mesh { slot: me.0, incarnation: own, net, run })
+    say(socket, &Boot::Mesh { slot: me.0, incarnation: own, net, run, addresses })
         .map_err(|error| error.to_string())?;
-    Ok((net, slot, incarnation, intake))
+    Ok(Some((net, slot, incarnation, intake)))
+}
+
+/// Tells a process that returns its place, or why it has none.
+fn receive(shared: &Arc<Shared>, socket: &Socket, asks: &Boot) -> Result<(), String> {
+    let answer = {
+        let mut state = shared.lock().ok_or("a layer has panicked")?;
+        state.receive(asks)
+    };
+    let say = |boot: &Boot| say(socket, boot).map_err(|error| error.to_string());
+    match answer {
+        Ok(place) => place.iter().try_for_each(say),
+        Err(diagnosis) => {
+            say(&Boot::Abort(diagnosis.clone()))?;
+            Err(diagnosis.to_string())
+        }
+    }
+}
+
+/// What a process that does not run says to one that returns.
+pub(crate) fn not_running(reason: &str) -> Diagnosis {
+    Diagnosis { host: crate::host::name(), step: Step::Hello, reason: reason.to_owned() }
 }
 
 /// Reads frames until the connection ends.

@@ -15,11 +15,24 @@
 //! | 7 inited | [`Boot::Inited`] | each → master | |
 //! | 8 start | [`Boot::Start`] | master → each | all active layers start |
 //!
+//! A process that runs again after it has gone (another *life* of its slot) meets no master: it asks the
+//! processes that run.
+//!
+//! | step | message | from → to | content |
+//! |---|---|---|---|
+//! | 1 return | [`Boot::Return`] | it → each of the others | version, build, schema, run, slot, host, addresses |
+//! | 2 config, graph | [`Boot::Config`], [`Boot::Graph`] | each → it | as above; each names an incarnation that it has named to nobody before, and the highest counts |
+//! | 3 mesh | [`Boot::Mesh`] | it ↔ each | its incarnation and where it is now; one that is not new is answered with [`Boot::Stale`] |
+//!
+//! Whoever is greeted by a newer incarnation closes the connections of the older ones, and hears them no
+//! more.
+//!
 //! Every step has a time limit. What does not come names its host and its step; then everything is torn
 //! down, unless the policy does without that host.
 
 mod application;
 mod master;
+mod returning;
 mod slave;
 
 use serde::de::DeserializeOwned;
@@ -29,10 +42,11 @@ use crate::message::SECOND;
 
 pub use application::Application;
 pub use master::{Master, MasterAction, MasterInput, MasterOptions, Members, Require};
+pub use returning::{Terms, Ticket, TicketError};
 pub use slave::{Slave, SlaveAction, SlaveInput, SlaveOptions};
 
 /// Version of these messages.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 /// Nanoseconds that a step may take unless the configuration says otherwise.
 pub const STEP_TIMEOUT: u64 = 10 * SECOND;
 /// Type of the frames that carry these messages.
@@ -131,6 +145,28 @@ pub enum Boot {
         net: u8,
         /// The run.
         run: u64,
+        /// Where it is reached, one text for each kind of network: it may have come back elsewhere.
+        addresses: Vec<String>,
+    },
+    /// Answer to [`Boot::Mesh`] of a process that another one, of this or a later incarnation, has replaced.
+    Stale {
+        /// The highest that was heard of.
+        incarnation: u64,
+    },
+    /// A process runs again and wants to go on as its slot.
+    Return {
+        /// [`PROTOCOL`].
+        protocol: u16,
+        /// Hash of the program.
+        build: u64,
+        /// Hash of the types in the experiment graph.
+        schema: u64,
+        /// The run that it was part of.
+        run: u64,
+        /// Its slot.
+        slot: u32,
+        /// The host.
+        facts: HostFacts,
     },
     /// Step 5.
     Ready,
