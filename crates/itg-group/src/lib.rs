@@ -10,6 +10,7 @@
 //! | `detector` | who has been silent for too long |
 //! | `membership` | how views come about |
 //! | `cast` | atomic broadcast: the ordered log and its classical relatives |
+//! | `overlay` | from one to all and from all to one along the tree |
 //! | `model` | how long that should take |
 //! | `check` | what must hold, whatever happens |
 //!
@@ -23,6 +24,7 @@ pub mod link;
 mod member;
 pub mod membership;
 pub mod model;
+pub mod overlay;
 pub mod radix;
 mod roster;
 

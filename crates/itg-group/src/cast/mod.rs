@@ -15,7 +15,7 @@
 //! | `mutant` | planted faults, for tests |
 
 mod backlog;
-mod entry;
+pub(crate) mod entry;
 mod interface;
 mod layers;
 pub mod log;

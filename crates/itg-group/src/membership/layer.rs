@@ -14,6 +14,7 @@ use super::observers::watch;
 use super::paper::{Paper, Settings};
 use crate::cast;
 use crate::member::{Member, RootPolicy, Rules, View};
+use crate::overlay;
 use crate::radix::Arity;
 
 /// Type of the message that goes up with each view, over no network: its number and digest, two u64.
@@ -133,10 +134,13 @@ fn tell_message(me: Slot, tell: &Tell) -> Message {
     Message { src: me, ..Message::new(me, ty, body) }
 }
 
-/// Tells the layer above, and the runtime what the view is.
+/// Tells the layer above, the overlay, and the runtime what the view is.
 fn tell_up(tell: &Tell, publish: bool, cx: &mut Ctx<'_>) {
-    if publish && let Tell::View(view) = tell {
-        cx.set_view(view.no(), &view.slots().collect::<Vec<_>>());
+    if let Tell::View(view) = tell {
+        if publish {
+            cx.set_view(view.no(), &view.slots().collect::<Vec<_>>());
+        }
+        cx.call("overlay", Box::new(overlay::Ask::View(view.clone())));
     }
     cx.up(tell_message(cx.me(), tell));
 }

@@ -58,7 +58,7 @@ pub fn paper(n: u32, params: &str, network: &str, seed: u64) -> Group {
 }
 
 /// An application without a state above the log: it answers for its state, and that is all.
-struct Top;
+pub struct Top;
 
 impl Layer for Top {
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {

@@ -37,6 +37,9 @@ pub(super) struct Keep {
     stable: u64,
     /// The instance that was asked for, until something is heard or time passes.
     asked_for: Option<u64>,
+    /// When a learner last heard from its parent; how often it has asked the core instead.
+    parent_heard: Time,
+    asked_core: usize,
     /// The furthest instance heard of, and from whom.
     furthest: Option<(u64, Slot)>,
     /// Who waits for a snapshot.
@@ -255,6 +258,7 @@ impl Log {
     /// STATUS of a neighbour.
     pub(super) fn status(
         &mut self,
+        now: Time,
         from: Member,
         k: u64,
         low: u64,
@@ -266,8 +270,20 @@ impl Log {
             self.keep.stable = stable;
             self.trim(out);
         }
+        let tree = self.view.tree();
+        let parent = tree.parent(self.me.slot) == Some(from.slot);
+        if parent && !self.is_core() {
+            self.keep.parent_heard = now;
+        }
         if k > self.k {
             self.behind(from, k, out);
+        } else if k < self.k && self.is_core() && !self.peers.contains(&from.slot) {
+            // A learner whose parent does not speak: it may be of an earlier view.
+            let near = parent || tree.parent(from.slot) == Some(self.me.slot);
+            if !near {
+                let (k, stable) = (self.k, self.keep.stable);
+                self.tell(from.slot, What::Status { k, low: k, stable }, out);
+            }
         }
     }
 
@@ -296,8 +312,14 @@ impl Log {
             self.keep.stable = self.keep.stable.max(low);
             self.trim(out);
         }
+        let late = |since: Time| now.since(since) >= self.settings.rotate;
         if self.is_core() {
             to.extend(self.peers.iter().copied());
+        } else if late(self.keep.parent_heard) && !self.peers.is_empty() {
+            // The parent may have to join first, perhaps by way of this very member.
+            out.push(Action::Sometimes("a learner without a parent asks the core"));
+            to.insert(self.peers[self.keep.asked_core % self.peers.len()]);
+            self.keep.asked_core += 1;
         }
         let (k, stable) = (self.k, self.keep.stable);
         if !to.is_empty() {
@@ -305,7 +327,6 @@ impl Log {
             let to = Dest::Many(to.into_iter().collect());
             out.push(Action::Send(to, Say { from: self.me, what }));
         }
-        let late = |since: Time| now.since(since) >= self.settings.rotate;
         if !self.is_core() && self.backlog.oldest(Some(self.me)).is_some_and(late) {
             // Of what a learner casts the core knows by the learner alone.
             let own = self.backlog.batch(self.settings.batch_msgs, ANSWER_BYTES, Some(self.me));

@@ -337,7 +337,7 @@ impl Log {
             What::Dec { k, values } => self.decisions(now, from, k, values, out),
             What::Pull { k } => self.pulled(from, k, out),
             What::Want { k, ids } => self.wanted(from, k, &ids, out),
-            What::Status { k, low, stable } => self.status(from, k, low, stable, out),
+            What::Status { k, low, stable } => self.status(now, from, k, low, stable, out),
             What::Snapshot(snapshot) => self.install(now, *snapshot, out),
             What::Gone { view } => {
                 // A view that is not installed here yet: whoever was in it would be in this one.

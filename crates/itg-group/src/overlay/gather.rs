@@ -1,0 +1,144 @@
+//! Up: contributions are merged on their way to the root.
+//!
+//! Every `period` a member contributes anew. It passes on what it and those below it contribute as soon
+//! as all children have said something new, or when the next period begins: the root hears of all within
+//! one period when everybody contributes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use itg_process::{Action, Slot, Time};
+
+use super::message::Sum;
+use super::{Out, Overlay, Tell, Timer, What};
+use crate::member::View;
+
+/// Topics, and bytes of a contribution.
+const MOST_TOPICS: usize = 256;
+const MOST_BYTES: usize = 1 << 20;
+
+/// What a child said last.
+#[derive(Debug)]
+struct Below {
+    sum: Sum,
+    fresh: bool,
+}
+
+/// A topic.
+#[derive(Debug, Default)]
+pub(super) struct Topic {
+    own: Option<Bytes>,
+    below: BTreeMap<Slot, Below>,
+    round: u64,
+    /// The own contribution of this period has not gone up.
+    due: bool,
+}
+
+impl Topic {
+    pub(super) fn forget_children(&mut self) {
+        self.below.clear();
+    }
+}
+
+impl Overlay {
+    /// The topic, if there may be one more.
+    fn topic(&mut self, topic: u32, bytes: usize, out: &mut Out) -> Option<&mut Topic> {
+        let room = self.topics.len() < MOST_TOPICS || self.topics.contains_key(&topic);
+        if !room || bytes > MOST_BYTES {
+            out.push(Action::Log("no room for a contribution", [topic.into(), bytes as u64, 0]));
+            return None;
+        }
+        Some(self.topics.entry(topic).or_default())
+    }
+
+    fn gather_soon(&mut self, now: Time, out: &mut Out) {
+        if !self.gathering {
+            self.gathering = true;
+            out.push(Action::SetTimer(Timer::Gather, now.after(self.settings.period)));
+        }
+    }
+
+    pub(super) fn contribute(&mut self, now: Time, topic: u32, bytes: Bytes, out: &mut Out) {
+        if let Some(topic) = self.topic(topic, bytes.len(), out) {
+            topic.own = Some(bytes);
+            self.gather_soon(now, out);
+        }
+    }
+
+    /// A period begins: what has not gone up goes now.
+    pub(super) fn gather(&mut self, now: Time, out: &mut Out) {
+        self.gathering = false;
+        self.gather_soon(now, out);
+        let topics: Vec<u32> = self.topics.keys().copied().collect();
+        for number in topics {
+            let Some(topic) = self.topics.get_mut(&number) else { continue };
+            let late = topic.due || (topic.own.is_none() && topic.below.values().any(|b| b.fresh));
+            if late {
+                self.pass_on(number, out);
+            }
+            if let Some(topic) = self.topics.get_mut(&number) {
+                topic.due = topic.own.is_some();
+            }
+            self.pass_on_if_complete(number, out);
+        }
+    }
+
+    pub(super) fn summed(&mut self, now: Time, from: Slot, sum: Sum, out: &mut Out) {
+        let number = sum.topic;
+        let Some(topic) = self.topic(number, sum.bytes.len(), out) else { return };
+        if topic.below.get(&from).is_some_and(|below| below.sum.round >= sum.round) {
+            return;
+        }
+        topic.below.insert(from, Below { sum, fresh: true });
+        self.gather_soon(now, out);
+        self.pass_on_if_complete(number, out);
+    }
+
+    fn pass_on_if_complete(&mut self, number: u32, out: &mut Out) {
+        let Some(topic) = self.topics.get(&number) else { return };
+        let fresh = |child: &Slot| topic.below.get(child).is_some_and(|below| below.fresh);
+        if topic.due && self.children.iter().all(fresh) {
+            self.pass_on(number, out);
+        }
+    }
+
+    fn pass_on(&mut self, number: u32, out: &mut Out) {
+        let Some(of) = self.view.as_ref().map(View::len) else { return };
+        let Some(topic) = self.topics.get_mut(&number) else { return };
+        let merge = self.settings.merge;
+        topic.due = false;
+        topic.round += 1;
+        let own = topic.own.iter().map(|bytes| (1, bytes));
+        let below = topic.below.values_mut().map(|below| {
+            below.fresh = false;
+            (below.sum.count, &below.sum.bytes)
+        });
+        let (mut count, mut sum) = (0_u32, None::<Bytes>);
+        for (members, bytes) in own.chain(below) {
+            let merged = match &sum {
+                None => Some(bytes.clone()),
+                Some(sum) => merge(number, sum, bytes).map(Bytes::from),
+            };
+            match merged {
+                Some(merged) => {
+                    count = count.saturating_add(members);
+                    sum = Some(merged);
+                }
+                None => {
+                    let values = [number.into(), members.into(), bytes.len() as u64];
+                    out.push(Action::Log("a contribution that cannot be merged", values));
+                }
+            }
+        }
+        let (Some(bytes), round) = (sum, topic.round) else { return };
+        match self.parent {
+            Some(parent) => {
+                let sum = Sum { topic: number, round, count, bytes };
+                self.tell(parent, What::Sum(sum), out);
+            }
+            None => {
+                out.push(Action::Deliver(Tell::Gathered { topic: number, count, of, bytes }));
+            }
+        }
+    }
+}
