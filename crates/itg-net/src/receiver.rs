@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 
 pub use self::classic::{ClassicNews, ClassicReceiving, VisitError};
 use self::log_name::log_path;
-use self::ports::{Asked, Sockets, Taken};
+use self::ports::{Asked, Sockets, Sought, Taken};
 use self::shards::Shards;
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
@@ -35,7 +35,7 @@ use crate::control::{Channel, Heard, sleep_until};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
-use crate::rx::{Command, Drain, RxFlow};
+use crate::rx::{Command, Drain};
 use crate::socket::{SocketError, plain};
 use crate::sys;
 
@@ -511,7 +511,16 @@ impl Session {
             ReceiverOutput::Open(spec) => {
                 let flow = spec.id;
                 let result = self.open(*spec, local);
-                self.tell(ReceiverInput::FlowOpened(OpenReply { flow, result }));
+                let reply = ReceiverInput::FlowOpened(OpenReply { flow, result });
+                match self.flows.get(&flow) {
+                    // Packets come as soon as the sender hears that they are awaited.
+                    Some(opened) => {
+                        let told = self.told.clone();
+                        let caught_up = Box::new(move || drop(told.send(reply)));
+                        self.shared.thread_of(opened).ask(Command::CaughtUp(caught_up));
+                    }
+                    None => self.tell(reply),
+                }
             }
             ReceiverOutput::Start { epoch_unix_ns } => {
                 for opened in self.flows.values() {
@@ -660,9 +669,6 @@ impl Session {
                 return Err(error.to_string());
             }
         };
-        // The slot in the low half, noise in the high one: strays and strangers do not match.
-        let noise = (host::random_u64() & 0xFFFF_0000) as u32;
-        let handle = noise | u32::try_from(slot).expect("below 65 536");
         let flow = spec.id;
         let to = local.map_or(ip, |address| address.ip());
         let introduction = log.map(|_| {
@@ -680,25 +686,21 @@ impl Session {
                 spec: spec.clone(),
             })
         });
-        let live = Arc::new(FlowLive::default());
-        self.shared.rx.of(asked.spreads(), slot).ask(Command::Flow(Box::new(RxFlow {
+        let (handle, live) = self.shared.look_for(Sought {
             slot,
-            handle,
-            flow,
-            proto: spec.proto,
-            meter: spec.meter,
+            spread: data.asked.spreads(),
+            spec: &spec,
             peer: self.peer.ip(),
-            live: Arc::clone(&live),
             log,
             introduction,
-            socket: Some(data.id),
-            replies: None,
+            socket: data.id,
             receive_buffer: data.receive_buffer,
             classic: None,
-        })));
+        });
         // Only datagrams find full buffers.
         let buffer_errors = data.receive_buffer.and_then(|_| sys::buffer_errors());
-        self.flows.insert(flow, Opened { slot, socket: Taken::Shared(asked), live, buffer_errors });
+        let socket = Taken::Shared(data.asked);
+        self.flows.insert(flow, Opened { slot, socket, live, buffer_errors });
         Ok(OpenedFlow { flow, handle, port: data.port })
     }
 
@@ -768,3 +770,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,12 +27,10 @@ use tokio::time::{Instant, timeout};
 use self::logs::ChannelLog;
 pub(super) use self::logs::ClassicLogs;
 use super::{Asked, Log, MAX_FLOWS, Opened, Receiver, ReceiverOptions, ReceiverOutcome, Shared};
-use super::{BindError, Taken, lock};
+use super::{BindError, Sought, Taken, lock};
 use crate::clock;
 use crate::control::sleep_until;
-use crate::host;
-use crate::live::FlowLive;
-use crate::rx::{ClassicRx, Command, Drain, Port, RxFlow};
+use crate::rx::{ClassicRx, Command, Drain, Port};
 use crate::socket::{self, SocketError};
 
 /// Silence after which a sender is asked whether it is there, as D-ITG's receiver does: 100 s.
@@ -372,6 +370,7 @@ impl Session {
                 return Err(refuse(&error));
             }
         };
+        let asked = data.asked;
         let port = if proto == Proto::Icmp { offer.port } else { data.port };
         let to = SocketAddr::new(ip, port);
         let (opened, _) = self.flow(offer, slot, data.id, to, data.receive_buffer);
@@ -439,32 +438,23 @@ impl Session {
         to: SocketAddr,
         receive_buffer: Option<u64>,
     ) -> (Opened, u32) {
-        // The slot in the low half, noise in the high one, as for ITG's flows.
-        let noise = (host::random_u64() & 0xFFFF_0000) as u32;
-        let handle = noise | u32::try_from(slot).expect("below 65 536");
-        let live = Arc::new(FlowLive::default());
-        let log = self.log.id();
+        let (log, spec) = (self.log.id(), described(offer));
         let (told, flow) = (self.told.clone(), offer.flow);
-        let spec = described(offer);
-        self.shared.rx.first().ask(Command::Flow(Box::new(RxFlow {
+        let (handle, live) = self.shared.look_for(Sought {
             slot,
-            handle,
-            flow,
-            proto: spec.proto,
-            meter: spec.meter,
+            spread: false,
+            spec: &spec,
             peer: self.peer.ip(),
-            live: Arc::clone(&live),
             log,
-            introduction: log.map(|_| Box::new(self.introduction(offer, spec, to))),
-            socket: Some(port),
-            replies: None,
+            introduction: log.map(|_| Box::new(self.introduction(offer, spec.clone(), to))),
+            socket: port,
             receive_buffer,
             classic: Some(ClassicRx {
                 port,
                 kind: offer.header,
                 broken: Some(Box::new(move || drop(told.send(Told::Broken(flow))))),
             }),
-        })));
+        });
         (Opened { slot, socket: Taken::Own(port), live, buffer_errors: None }, handle)
     }
 

@@ -1,12 +1,16 @@
 //! The data sockets of a receiver, shared by the flows that ask for the same protocol and address.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use itg_core::flow::Proto;
+use itg_core::flow::{FlowSpec, Proto};
+use itg_record::FlowInfo;
 
 use super::{Opened, Shared, lock};
-use crate::rx::{Command, Port, RxHandle};
+use crate::host;
+use crate::live::FlowLive;
+use crate::rx::{ClassicRx, Command, Port, RxFlow, RxHandle};
 use crate::socket::{self, ReceiverWishes, SocketError};
 
 /// Data sockets at the same time.
@@ -16,6 +20,51 @@ const MAX_SOCKETS: usize = 1024;
 pub(super) struct Sockets {
     open: BTreeMap<Asked, DataPort>,
     next_id: usize,
+}
+
+impl Sockets {
+    /// The socket for this: asked for in the same words, or under the port that the system chose for it.
+    fn find(&mut self, asked: Asked) -> Option<&mut DataPort> {
+        let mut known = asked;
+        if !self.open.contains_key(&asked) {
+            let chosen = Asked { at: SocketAddr::new(asked.at.ip(), 0), ..asked };
+            if asked.at.port() != 0
+                && self.open.get(&chosen).is_some_and(|data| data.port == asked.at.port())
+            {
+                known = chosen;
+            }
+        }
+        self.open.get_mut(&known)
+    }
+
+    /// Why flows of another kind leave no room at that port.
+    fn others(&self, asked: Asked) -> Option<String> {
+        let Asked { proto, at, classic, joined } = asked;
+        let there = self.open.values().map(|data| (data.asked, data.port)).find(|(other, port)| {
+            let (one, two) = (other.at.ip(), at.ip());
+            let meet = one == two
+                || one.is_ipv4() == two.is_ipv4() && (one.is_unspecified() || two.is_unspecified());
+            other.proto == proto && *port == at.port() && at.port() != 0 && meet
+        });
+        let (there, _) = there?;
+        if there.classic != classic {
+            let (there, these) =
+                if classic { ("ITG's own", "D-ITG's") } else { ("D-ITG's", "ITG's own") };
+            return Some(format!(
+                "flows in {there} protocol use that port, and their packets cannot be told from those in \
+                 {these}: give one of the two another port (--dest-port of itg-send, -rp of ITGSend)"
+            ));
+        }
+        if there.joined != joined {
+            let (there, these) =
+                if joined { ("one by one", "in bursts") } else { ("in bursts", "one by one") };
+            return Some(format!(
+                "flows whose packets leave {there} use that port; give those whose packets leave \
+                 {these} another --dest-port"
+            ));
+        }
+        None
+    }
 }
 
 /// Which socket a flow uses.
@@ -53,8 +102,26 @@ impl Asked {
     }
 }
 
+/// A flow whose packets the receiving threads shall look for.
+pub(super) struct Sought<'a> {
+    pub(super) slot: usize,
+    /// Whether it belongs to one of several threads.
+    pub(super) spread: bool,
+    pub(super) spec: &'a FlowSpec,
+    /// Where its sender is.
+    pub(super) peer: IpAddr,
+    pub(super) log: Option<usize>,
+    pub(super) introduction: Option<Box<FlowInfo>>,
+    /// The socket where its packets arrive.
+    pub(super) socket: usize,
+    pub(super) receive_buffer: Option<u64>,
+    pub(super) classic: Option<ClassicRx>,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataPort {
+    /// Under what it is known.
+    pub(super) asked: Asked,
     pub(super) id: usize,
     pub(super) port: u16,
     flows: usize,
@@ -68,24 +135,40 @@ impl Shared {
         self.rx.of(opened.socket.spreads(), opened.slot)
     }
 
+    /// Has a thread look for the packets of a flow; the handle that they carry, and its counters.
+    pub(super) fn look_for(&self, sought: Sought<'_>) -> (u32, Arc<FlowLive>) {
+        // The slot in the low half, noise in the high one: strays and strangers do not match.
+        let noise = (host::random_u64() & 0xFFFF_0000) as u32;
+        let handle = noise | u32::try_from(sought.slot).expect("below 65 536");
+        let live = Arc::new(FlowLive::default());
+        self.rx.of(sought.spread, sought.slot).ask(Command::Flow(Box::new(RxFlow {
+            slot: sought.slot,
+            handle,
+            flow: sought.spec.id,
+            proto: sought.spec.proto,
+            meter: sought.spec.meter,
+            peer: sought.peer,
+            live: Arc::clone(&live),
+            log: sought.log,
+            introduction: sought.introduction,
+            socket: Some(sought.socket),
+            replies: None,
+            receive_buffer: sought.receive_buffer,
+            classic: sought.classic,
+        })));
+        (handle, live)
+    }
+
     /// The data socket for a protocol and address, opened if need be.
     pub(super) fn data_port(&self, asked: Asked, tos: u8) -> Result<DataPort, SocketError> {
         let mut sockets = lock(&self.sockets);
-        if let Some(data) = sockets.open.get_mut(&asked) {
+        if let Some(data) = sockets.find(asked) {
             data.flows += 1;
             return Ok(*data);
         }
         let Asked { proto, at, classic, joined } = asked;
-        if at.port() != 0 && sockets.open.contains_key(&Asked { joined: !joined, ..asked }) {
-            let (there, these) =
-                if joined { ("one by one", "in bursts") } else { ("in bursts", "one by one") };
-            return Err(SocketError::new(
-                format!("receiving {proto} on {at}"),
-                format!(
-                    "flows whose packets leave {there} use that port; give those whose packets leave \
-                     {these} another --dest-port"
-                ),
-            ));
+        if let Some(why) = sockets.others(asked) {
+            return Err(SocketError::new(format!("receiving {proto} on {at}"), why));
         }
         if sockets.open.len() >= MAX_SOCKETS {
             return Err(SocketError::new(
@@ -143,7 +226,7 @@ impl Shared {
                 false => Command::Listener(place, socket),
             });
         }
-        let data = DataPort { id, port, flows: 1, receive_buffer };
+        let data = DataPort { asked, id, port, flows: 1, receive_buffer };
         sockets.open.insert(asked, data);
         Ok(data)
     }

@@ -1,0 +1,131 @@
+//! A flow is answered when the receiving thread looks for its packets, not before.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+
+use itg_classic::send::{App, HeaderKind};
+use itg_classic::wire::{FlowOffer, NO_SERIAL, OfferProto, SenderMessage};
+use itg_core::flow::FlowSpec;
+use itg_session::{MAGIC, Message, VERSION};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::{ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome};
+use crate::control::{Channel, Heard};
+use crate::log::LogLimits;
+use crate::rx::Command;
+
+/// How long nothing may be heard. A receiver that does not wait answers within microseconds.
+const SILENCE: Duration = Duration::from_millis(400);
+
+/// A receiver whose receiving thread does nothing until it is let go.
+struct Held {
+    address: SocketAddr,
+    go: std_mpsc::Sender<()>,
+    stop: watch::Sender<Option<String>>,
+    serving: JoinHandle<ReceiverOutcome>,
+}
+
+impl Held {
+    fn start() -> Self {
+        let receiver = Receiver::bind(ReceiverOptions {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            data_port: 0,
+            receive_buffer: None,
+            shards: 1,
+            busy_poll_us: None,
+            log: None,
+            log_limits: LogLimits::default(),
+            log_dir: None,
+            allow_log_servers: false,
+            secret: None,
+            once: false,
+            classic: ClassicReceiving::default(),
+            program: "test".to_owned(),
+            version: "0".to_owned(),
+            settings: std::collections::BTreeMap::new(),
+        })
+        .expect("loopback");
+        let address = receiver.addresses().next().expect("it listens");
+        let (go, held) = std_mpsc::channel::<()>();
+        // Ends, too, when the test does.
+        let hold = Box::new(move || held.recv().unwrap_or_default());
+        receiver.shared.rx.first().ask(Command::CaughtUp(hold));
+        let (stop, stopped) = watch::channel(None);
+        let serving = tokio::spawn(receiver.serve(stopped));
+        Self { address, go, stop, serving }
+    }
+
+    async fn end(self) {
+        self.stop.send(Some("the test ends".to_owned())).expect("it serves");
+        drop(self.serving.await.expect("no panic"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flow_is_answered_when_its_packets_are_looked_for() {
+    let held = Held::start();
+    let stream = TcpStream::connect(held.address).await.expect("it listens");
+    let mut channel = Channel::new(stream);
+    let hello = Message::Hello {
+        magic: MAGIC,
+        version: VERSION,
+        run: "0".repeat(32),
+        seed: 1,
+        program: "test".to_owned(),
+        host: "here".to_owned(),
+        boot_id: String::new(),
+        flows: 1,
+        recv_log: None,
+    };
+    channel.say(hello).await.expect("it takes messages");
+    assert!(matches!(channel.hear().await, Heard::Message(Message::Welcome { .. })));
+    channel.say(Message::Open { flows: vec![FlowSpec::new(1)] }).await.expect("the same");
+    assert!(timeout(SILENCE, channel.hear()).await.is_err(), "answered too early");
+    held.go.send(()).expect("it waits");
+    let Heard::Message(Message::Opened { flows }) = channel.hear().await else {
+        panic!("another answer");
+    };
+    assert!(flows[0].result.is_ok(), "{flows:?}");
+    channel.close().await;
+    held.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flow_of_d_itg_is_answered_when_its_packets_are_looked_for() {
+    let held = Held::start();
+    let mut stream = TcpStream::connect(held.address).await.expect("it listens");
+    let say = |message: SenderMessage| {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        bytes
+    };
+    stream.write_all(&say(SenderMessage::Connect)).await.expect("an open channel");
+    let mut answer = [0; 1];
+    stream.read_exact(&mut answer).await.expect("an answer");
+    let offer = SenderMessage::Offer(FlowOffer {
+        flow: 1,
+        proto: OfferProto::Udp,
+        app: App::None,
+        round_trip: false,
+        tos: 0,
+        header: HeaderKind::Standard,
+        serial: NO_SERIAL,
+        port: 0,
+        address: Ipv4Addr::LOCALHOST.into(),
+        passive: None,
+    });
+    stream.write_all(&say(offer)).await.expect("an open channel");
+    let mut accepted = [0; 7];
+    let early = timeout(SILENCE, stream.read_exact(&mut accepted)).await;
+    assert!(early.is_err(), "answered too early");
+    held.go.send(()).expect("it waits");
+    stream.read_exact(&mut accepted).await.expect("an answer");
+    assert_eq!(accepted[..5], [5, 0, 0, 0, 1]);
+    drop(stream);
+    held.end().await;
+}
