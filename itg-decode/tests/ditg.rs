@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use assert_cmd::Command;
 
@@ -54,6 +55,44 @@ fn itgdec_refuses_with_1() {
         assert_eq!(code, Some(1), "{args:?}");
         assert!(out.contains(text), "{args:?}: {out}");
     }
+}
+
+/// A log of so many packets of one flow.
+fn long_log(file: &Path, packets: u32) {
+    let golden = fs::read(golden("udp-owdm-recv.log")).expect("readable");
+    let mut log = Vec::new();
+    for seq in 1..=packets {
+        let at = log.len();
+        log.extend_from_slice(&golden[..144]);
+        log[at + 4..at + 8].copy_from_slice(&seq.to_le_bytes());
+    }
+    fs::write(file, log).expect("writable");
+}
+
+#[test]
+fn d4_memory_does_not_grow_with_the_log_and_combining_is_not_quadratic() {
+    const PACKETS: u32 = 400_000;
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["sender.log", "receiver.log"] {
+        long_log(&folder.path().join(name), PACKETS);
+    }
+    // 58 MB of records in 16 MB of memory, the mapped file aside.
+    let limited = ["-c", "ulimit -d 16384 && exec \"$@\"", "sh"];
+    let itgdec = assert_cmd::cargo::cargo_bin("ITGDec");
+    let mut command = Command::new("/bin/sh");
+    command.current_dir(folder.path()).args(limited).arg(&itgdec).arg("receiver.log");
+    let output = command.output().expect("runs");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let line = out.lines().find(|line| line.starts_with("Total packets"));
+    assert!(line.is_some_and(|line| line.ends_with(&PACKETS.to_string())), "{out}");
+    // Looking through the sender's log for each record would take hours.
+    let mut command = Command::cargo_bin("ITGDec").expect("built");
+    command.current_dir(folder.path()).args(["receiver.log", "-r", "sender.log", "both.log"]);
+    let output = command.timeout(Duration::from_secs(300)).output().expect("runs");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let both = fs::metadata(folder.path().join("both.log")).expect("written");
+    assert_eq!(both.len(), u64::from(PACKETS) * 144);
 }
 
 #[test]

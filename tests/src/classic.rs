@@ -153,7 +153,11 @@ pub fn classic_send(dir: &Path, args: &[&str]) -> Output {
 
 /// A signalling channel by hand.
 #[derive(Debug)]
-pub struct ClassicPeer(TcpStream);
+pub struct ClassicPeer {
+    stream: TcpStream,
+    /// The port that the receiver named last.
+    pub port: u16,
+}
 
 impl ClassicPeer {
     /// Connects to a receiver.
@@ -162,7 +166,7 @@ impl ClassicPeer {
     pub fn connect(to: SocketAddr) -> Self {
         let stream = TcpStream::connect(to).expect("the receiver listens");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
-        Self(stream)
+        Self { stream, port: 0 }
     }
 
     /// Says a message.
@@ -170,12 +174,12 @@ impl ClassicPeer {
     pub fn say(&mut self, message: &SenderMessage) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        self.0.write_all(&bytes).expect("an open channel");
+        self.stream.write_all(&bytes).expect("an open channel");
     }
 
     /// Sends bytes; the channel may be closed already.
     pub fn send(&mut self, bytes: &[u8]) {
-        drop(self.0.write_all(bytes));
+        drop(self.stream.write_all(bytes));
     }
 
     /// The next so many bytes.
@@ -183,14 +187,14 @@ impl ClassicPeer {
     #[must_use]
     pub fn hear<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
-        self.0.read_exact(&mut bytes).expect("an answer");
+        self.stream.read_exact(&mut bytes).expect("an answer");
         bytes
     }
 
     /// Whether the other side has closed.
     #[must_use]
     pub fn is_closed(&mut self) -> bool {
-        matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
+        matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
     }
 
     /// Greets, and offers a flow to this port of 127.0.0.1, which must be accepted.
@@ -218,7 +222,7 @@ impl ClassicPeer {
         }));
         let [kind, ..] = self.hear::<5>();
         if kind == 5 {
-            let _port: [u8; 2] = self.hear();
+            self.port = u16::from_be_bytes(self.hear());
         }
         kind
     }

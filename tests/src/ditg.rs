@@ -42,7 +42,13 @@ pub fn not_run_without_d_itg() -> bool {
 #[track_caller]
 pub fn listens(running: &Running, port: u16) {
     let what = format!("port {port} to be open");
-    wait_for(&what, Duration::from_secs(20), || has_socket(running.pid(), "tcp", port, Some("0A")));
+    wait_for(&what, Duration::from_secs(20), || is_listening(running, port));
+}
+
+/// Whether a program listens on this TCP port, of its own network namespace.
+#[must_use]
+pub fn is_listening(running: &Running, port: u16) -> bool {
+    has_socket(running.pid(), "tcp", port, Some("0A"))
 }
 
 /// Waits until this UDP port is open in the program's network namespace.

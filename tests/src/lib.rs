@@ -26,7 +26,7 @@ pub use classic::{
     own_address,
 };
 pub use decode::{Packet, decode, json, lists, packets};
-pub use ditg::{itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
+pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
 pub use host::{Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for};
 pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair};

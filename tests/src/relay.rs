@@ -44,7 +44,7 @@ pub struct Relayed {
 /// What has become of one datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Its first 20 bytes, fewer when it is shorter: the header of ITG's packets.
+    /// Its first 64 bytes, fewer when it is shorter: the header of ITG's packets, and what follows.
     pub head: Vec<u8>,
     /// Unix nanoseconds before and after each copy was handed to the kernel; none for one that was
     /// lost.
@@ -249,7 +249,7 @@ fn pass_datagrams(
         shared.count(|relayed| relayed.came += 1);
         let place = {
             let datagrams = &mut shared.traffic().datagrams;
-            datagrams.push(Passed { head: bytes[..len.min(20)].to_vec(), copies: Vec::new() });
+            datagrams.push(Passed { head: bytes[..len.min(64)].to_vec(), copies: Vec::new() });
             datagrams.len() - 1
         };
         if shared.is_cut() || chance.is(impairment.lost) {

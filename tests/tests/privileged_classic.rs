@@ -341,3 +341,31 @@ fn r11_a_receiver_keeps_its_log_at_a_server_of_either_family() {
     ];
     itg_tests::in_parallel(&rows, |(host, proto)| logs_at_our_server(host, proto));
 }
+
+/// D-ITG's receiver with its own `-L` over TCP dies at most of its starts; one that lives logs at our server
+/// like any other client.
+#[test]
+fn r10_a_receiver_that_survives_its_start_logs_at_our_server() {
+    if not_run_without_d_itg() {
+        return;
+    }
+    const STARTS: usize = 60;
+    let (folder, pair) = (temp_dir(), Pair::new());
+    let server = start(&pair.sender, folder.path(), &program("ITGLog"), &[]);
+    listens(&server, 9001);
+    let args = ["-L", "a:10.77.0.1", "P:TCP", "-l", "own.log"];
+    let receiver = (0..STARTS).find_map(|_| {
+        let mut receiver = start(&pair.receiver, folder.path(), &real("ITGRecv"), &args);
+        itg_tests::wait_for("D-ITG's receiver to live or die", LIMIT, || {
+            !receiver.runs() || itg_tests::is_listening(&receiver, 9000)
+        });
+        receiver.runs().then_some(receiver)
+    });
+    let receiver = receiver.unwrap_or_else(|| panic!("died at each of {STARTS} starts"));
+    let flow = ["-a", "10.77.0.2", "-C", "100", "-c", "200", "-z", "40"];
+    let done =
+        start(&pair.sender, folder.path(), &program("ITGSend"), &flow).finish(LIMIT).exits(0);
+    end(receiver).expect("the receiver ends");
+    end(server).expect("the server ends");
+    assert_eq!(amount(&folder.path().join("own.log")), Ok((40, 8000)), "{done}");
+}

@@ -58,6 +58,30 @@ fn relayed(
     (traffic, json(&[&ours, &theirs]), arrivals)
 }
 
+/// Patterns and files begin anew in every packet and are repeated within it.
+#[test]
+fn packets_carry_the_payload_that_was_asked_for() {
+    let dir = temp_dir();
+    let file = dir.path().join("payload");
+    std::fs::write(&file, b"from a file ").expect("writable");
+    let file = format!("file:{}", file.display());
+    let clean = Impairment { seed: 7, ..Impairment::default() };
+    let flow = ["--packets", "9", "--size", "60", "--seed", "3", "--payload"];
+    for (payload, want) in [("pattern:00ff41", &b"\x00\xff\x41"[..]), (&file, b"from a file ")] {
+        let (traffic, ..) = relayed(clean, Duration::ZERO, &[&flow[..], &[payload]].concat());
+        let want: Vec<u8> = want.iter().copied().cycle().take(40).collect();
+        assert_eq!(traffic.datagrams.len(), 9);
+        for packet in &traffic.datagrams {
+            assert_eq!(packet.head[20..], want, "{payload}, packet {}", packet.seq());
+        }
+    }
+    let (random, ..) = relayed(clean, Duration::ZERO, &[&flow[..], &["random"]].concat());
+    let content = itg_core::payload::Content::random(itg_core::seed::RunSeed(3));
+    for packet in &random.datagrams {
+        assert_eq!(packet.head[20..], *content.of(1, packet.seq(), 40), "packet {}", packet.seq());
+    }
+}
+
 #[test]
 fn losses_duplicates_and_overtaking_are_exactly_those_of_the_way() {
     let clean = Impairment { seed: 7, ..Impairment::default() };
