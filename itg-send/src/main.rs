@@ -1,21 +1,25 @@
 //! `itg-send`: sends seeded flows to receivers and says what became of them.
 
+mod classic;
 mod doctor;
 mod flow_args;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use flow_args::FlowArgs;
+use itg_classic::send::carried_sizes;
 use itg_cli::{
     Gates, LoadArgs, LogArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
-    draw_seed, finish, load, refuse, say, send_plan,
+    draw_seed, finish, load_within, refuse, say, send_plan,
 };
+use itg_core::flow::Proto;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
 use itg_net::pacing::PacingOptions;
 use itg_session::logs::Role;
@@ -69,6 +73,9 @@ struct SingleArgs {
     host: Option<String>,
     #[command(flatten)]
     flow: FlowArgs,
+    /// Speak the protocol of D-ITG 2.8.1, to its ITGRecv or to itg-recv
+    #[arg(long)]
+    classic: bool,
     /// Run seed [default: drawn and printed]
     #[arg(long, value_name = "N")]
     seed: Option<Seed>,
@@ -85,6 +92,9 @@ struct RunArgs {
     /// Send only the flows of this node [default: all flows]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
+    /// Speak the protocol of D-ITG 2.8.1, to its ITGRecv or to itg-recv
+    #[arg(long)]
+    classic: bool,
     #[command(flatten)]
     pacing: PacingArgs,
     #[command(flatten)]
@@ -95,10 +105,12 @@ struct RunArgs {
 struct SendLogArgs {
     #[command(flatten)]
     own: LogArgs,
-    /// Name of a log that the receiver shall keep, in the directory of its --log-dir
-    #[arg(long, value_name = "NAME", conflicts_with = "recv_log_server")]
+    /// Name of a log that the receiver shall keep, in the directory of its --log-dir; with --classic, a
+    /// path as D-ITG's receiver and its log server take it [default there: /tmp/ITGRecv.log]
+    #[arg(long, value_name = "NAME")]
     recv_log: Option<String>,
-    /// Log server to which the receiver shall send its log (it must allow that): tcp://… or udp://…
+    /// Log server to which the receiver shall send its log (it must allow that): tcp://… or udp://…; with
+    /// --classic, one that speaks D-ITG's protocol, at port 9001
     #[arg(long, value_name = "URL")]
     recv_log_server: Option<String>,
 }
@@ -111,6 +123,8 @@ fn main() -> ExitCode {
 
 /// What will be sent, and to whom.
 struct Request {
+    /// In D-ITG's protocol.
+    classic: bool,
     plan: Plan,
     receivers: BTreeMap<String, SocketAddr>,
     node: Option<String>,
@@ -131,6 +145,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
     if !words.quiet {
         announce(&request.plan);
     }
+    if !request.classic && request.logs.recv_log.is_some() && request.logs.recv_log_server.is_some()
+    {
+        return Err(refuse("--recv-log and --recv-log-server exclude each other: leave one out"));
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
@@ -140,6 +158,14 @@ fn run(cli: Cli) -> Result<ExitCode> {
         settings.extend(request.logs.own.settings());
         let file = request.logs.own.file().map(Path::to_owned);
         let run = draw_run();
+        if request.classic {
+            let code = classic::send(&request, settings, run, words.quiet, &signals).await?;
+            if code != 0 {
+                return Ok(ExitCode::from(code));
+            }
+            let gate = judge(&request.gates, &request.origin, file.as_deref(), words)?;
+            return Ok(ExitCode::from(gate.unwrap_or(0)));
+        }
         let sending = Sending {
             plan: &request.plan,
             program: ("itg-send", env!("CARGO_PKG_VERSION")),
@@ -215,6 +241,11 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Limits of packet sizes, where they are not ITG's own.
+fn sizes(classic: bool) -> Option<fn(Proto) -> RangeInclusive<u32>> {
+    classic.then_some(carried_sizes)
+}
+
 fn from_flags(args: SingleArgs) -> Result<Request> {
     let Some(host) = &args.host else {
         return Err(refuse(
@@ -233,15 +264,17 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let mut files = |name: &str| {
         fs::read_to_string(name).map_err(|error| format!("cannot read `{name}`: {error}"))
     };
-    let plan = Plan::resolve(&experiment, PlanInputs::new(seed, &mut files)).map_err(refuse)?;
+    let inputs = PlanInputs { sizes: sizes(args.classic), ..PlanInputs::new(seed, &mut files) };
+    let plan = Plan::resolve(&experiment, inputs).map_err(refuse)?;
     let receivers = plan.flows.iter().map(|flow| (flow.to.clone(), receiver)).collect();
     let pacing = args.pacing.options(&PacingEntry::default());
     let (gates, origin) = (Gates::default(), String::new());
-    Ok(Request { plan, receivers, node: None, pacing, logs: args.logs, gates, origin })
+    let (classic, logs) = (args.classic, args.logs);
+    Ok(Request { classic, plan, receivers, node: None, pacing, logs, gates, origin })
 }
 
 fn from_file(args: RunArgs) -> Result<Request> {
-    let loaded = load(&args.load)?;
+    let loaded = load_within(&args.load, sizes(args.classic))?;
     loaded.plan.check_ends().map_err(refuse)?;
     let mut gates = Gates::default();
     gates.add(&loaded.experiment, &loaded.origin)?;
@@ -266,7 +299,8 @@ fn from_file(args: RunArgs) -> Result<Request> {
     }
     let pacing = args.pacing.options(&loaded.experiment.pacing);
     let (plan, origin) = (loaded.plan, loaded.origin);
-    Ok(Request { plan, receivers, node: args.node, pacing, logs: args.logs, gates, origin })
+    let RunArgs { node, classic, logs, .. } = args;
+    Ok(Request { classic, plan, receivers, node, pacing, logs, gates, origin })
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use itg_classic::log::LogRecord;
 use itg_classic::send::HeaderKind;
 use itg_classic::wire::{OfferProto, PacketHeader, RecvLog, SenderMessage};
 use itg_tests::{
-    ClassicLogServer, ClassicReceiver, Receiver, Running, classic_send, classic_sender, free_port,
-    json, listens, not_run, open_files, own_address, program, temp_dir, wait_for,
+    ClassicLogServer, ClassicReceiver, Output, Receiver, Running, classic_send, classic_sender,
+    free_port, json, listens, not_run, open_files, own_address, program, temp_dir, wait_for,
 };
 use nix::sys::signal::Signal;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -504,16 +504,84 @@ fn r14_the_receiver_may_choose_the_port() {
     assert_eq!(receiver.log("r").len(), 150);
 }
 
+/// Ports that the receiver chose and explicit ones in one table: the same port again, and the one with
+/// its bytes swapped.
+#[test]
+fn r14_chosen_and_explicit_ports_live_side_by_side() {
+    let mut receiver = ClassicReceiver::start(&["-l", "r"]);
+    let mut first = receiver.peer();
+    assert_eq!(first.offer(OfferProto::Udp, 0), 5, "accepted");
+    let chosen = first.port;
+    let swapped = chosen.swap_bytes();
+    let is_free = swapped > 1023 && UdpSocket::bind((Ipv4Addr::LOCALHOST, swapped)).is_ok();
+    let swapped = if is_free { swapped } else { free_port() };
+    let (same, swapped) = (chosen.to_string(), swapped.to_string());
+    let lines = ["-rp 0 -C 500 -z 50", "-C 500 -z 40"].map(str::to_owned);
+    let more = [&same, &swapped].map(|port| format!("-rp {port} -C 500 -z 30"));
+    let lines: Vec<String> = lines.into_iter().chain(more).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    drop(receiver.send_script(&lines, &[]).exits(0));
+    let records = receiver.log("r");
+    let count = |flow| records.iter().filter(|record| record.flow == flow).count();
+    assert_eq!([1, 2, 3, 4].map(count), [50, 40, 30, 30]);
+    first.say(&SenderMessage::Ended(1));
+    assert_eq!(first.hear(), [6, 0, 0, 0, 1], "the first flow is still its own");
+    receiver.serves();
+}
+
+/// Packets of ITG's flows and D-ITG's cannot be told apart on one port: whoever comes second is refused,
+/// in words that say why.
+#[test]
+fn flows_of_both_protocols_do_not_share_a_port() {
+    let receiver = Receiver::start(&["-v"]);
+    let port = receiver.address.port().to_string();
+    for native_first in [true, false] {
+        let data = free_port().to_string();
+        let (at, dir) = (receiver.at(), temp_dir());
+        let own = [&at, "--dest-port", &data, "--packets", "20000", "--idt", "1ms"];
+        let old = ["-a", "127.0.0.1", "-Sdp", &port, "-rp", &data, "-C", "1000", "-t", "20000"];
+        let (first, second) = if native_first {
+            let first = itg_tests::sender(&own);
+            drop(receiver.running.line_with(" flows", LIMIT));
+            takes(&receiver, &data);
+            (first, classic_send(dir.path(), &old).exits(1).says("cannot open its UDP socket"))
+        } else {
+            let first = classic_sender(dir.path(), &old);
+            takes(&receiver, &data);
+            (first, itg_tests::send(&own).exits(3).says("flows in D-ITG's protocol use that port"))
+        };
+        assert!(second.err.contains("port") || second.err.contains("socket"), "{second}");
+        if native_first {
+            drop(receiver.running.line_with("flows in ITG's own protocol use that port", LIMIT));
+        }
+        first.signal(Signal::SIGINT);
+        drop(first.finish(LIMIT).exits(130));
+    }
+    drop(receiver.stop());
+}
+
+fn takes(receiver: &Receiver, port: &str) {
+    itg_tests::takes_datagrams(&receiver.running, port.parse().expect("a port"));
+}
+
 /// Packets of a flow, header and all, as they come to 127.0.0.1.
 fn arrived(dir: &Path, transport: &str, size: usize, args: &[&str]) -> Vec<Vec<u8>> {
+    let size_text = size.to_string();
+    let own = ["-T", transport, "-c", &size_text];
+    arrived_from(transport, size, |port| {
+        let to = ["-a", "127.0.0.1", "-Sdp", port];
+        classic_send(dir, &[&to[..], &own, args].concat())
+    })
+}
+
+/// The same of any sender to a signalling port.
+fn arrived_from(transport: &str, size: usize, send: impl FnOnce(&str) -> Output) -> Vec<Vec<u8>> {
     let udp = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     udp.set_read_timeout(Some(LIMIT)).expect("a time-out");
     let tcp = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let at = if transport == "UDP" { udp.local_addr() } else { tcp.local_addr() };
     let (port, talk) = stand_in(at.expect("bound").port());
-    let size_text = size.to_string();
-    let own = ["-a", "127.0.0.1", "-Sdp", &port, "-T", transport, "-c", &size_text];
-    drop(classic_send(dir, &[&own, args].concat()).exits(0));
+    drop(send(&port).exits(0));
     talk.join().expect("a conversation in order");
     if transport == "UDP" {
         let packet = || {
@@ -545,6 +613,34 @@ fn payload_comes_from_a_file_piece_by_piece() {
         let packets = arrived(dir.path(), transport, header + 100, &args);
         let carried: Vec<_> = packets.iter().map(|packet| &packet[header..]).collect();
         assert_eq!(carried, pieces, "{transport} -p {kind}");
+    }
+}
+
+/// `itg-send --classic`: ITG's payload behind D-ITG's header.
+#[test]
+fn itg_send_carries_its_payload_behind_the_old_header() {
+    let dir = temp_dir();
+    let file = dir.path().join("payload");
+    fs::write(&file, b"from a file ").expect("writable");
+    let file = format!("file:{}", file.display());
+    for (transport, header) in [("UDP", 16), ("TCP", 20)] {
+        for (payload, want) in [("pattern:00ff41", &b"\x00\xff\x41"[..]), (&file, b"from a file ")]
+        {
+            let (proto, size) = (transport.to_ascii_lowercase(), header + 50);
+            let size_text = size.to_string();
+            let args = ["--classic", "--packets", "4", "--payload", payload, "--size", &size_text];
+            let packets = arrived_from(transport, size, |port| {
+                let at = format!("127.0.0.1:{port}");
+                itg_tests::send(&[&args[..], &["--proto", &proto, &at]].concat())
+            });
+            let want: Vec<u8> = want.iter().copied().cycle().take(50).collect();
+            assert_eq!(packets.len(), 4, "{transport}");
+            for (place, packet) in packets.iter().enumerate() {
+                let head = PacketHeader::parse(HeaderKind::Standard, packet).expect("a header");
+                assert_eq!((head.flow as usize, head.seq as usize), (1, place + 1), "{transport}");
+                assert_eq!(packet[header..], want, "{transport} {payload}");
+            }
+        }
     }
 }
 

@@ -32,9 +32,13 @@ pub use words::{WordArgs, say};
 
 #[cfg(feature = "net")]
 pub use {
-    load::{LoadArgs, Loaded, draw_seed, load},
+    load::{LoadArgs, Loaded, draw_seed, load, load_within},
     log_args::{LogArgs, parse_throttle, read_secret},
     pacing_args::PacingArgs,
-    sending::{Sending, SendingResult, account, announce, draw_run, log_failure, send_plan},
+    progress::{Progress, Shown},
+    sending::{
+        Contents, Sending, SendingResult, account, announce, choose_pacing, draw_run, log_failure,
+        send_plan,
+    },
     signals::{Signals, stop_on_letter},
 };

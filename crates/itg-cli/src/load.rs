@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use itg_core::flow::Proto;
 use itg_core::seed::RunSeed;
 use itg_experiment::{Experiment, Plan, PlanInputs, Seed, Time};
 
@@ -50,6 +52,17 @@ pub struct Loaded {
 /// # Errors
 /// What is wrong with the request.
 pub fn load(args: &LoadArgs) -> Result<Loaded> {
+    load_within(args, None)
+}
+
+/// The same with other limits of packet sizes than ITG's.
+///
+/// # Errors
+/// As of [`load`].
+pub fn load_within(
+    args: &LoadArgs,
+    sizes: Option<fn(Proto) -> RangeInclusive<u32>>,
+) -> Result<Loaded> {
     let origin = args.file.display().to_string();
     let text = fs::read_to_string(&args.file)
         .map_err(|error| refuse(format!("cannot read experiment file `{origin}`: {error}")))?;
@@ -66,7 +79,7 @@ pub fn load(args: &LoadArgs) -> Result<Loaded> {
         Some(dir) => read_profiles(dir).map_err(|error| refuse(format!("{error:#}")))?,
         None => BTreeMap::new(),
     };
-    let inputs = PlanInputs { duration_ns, profiles, ..PlanInputs::new(seed, &mut files) };
+    let inputs = PlanInputs { duration_ns, profiles, sizes, ..PlanInputs::new(seed, &mut files) };
     let plan = Plan::resolve(&experiment, inputs).map_err(refuse)?;
     Ok(Loaded { text, origin, experiment, plan, duration_ns })
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use itg_core::units::format_duration_ns;
-use itg_net::{FlowLive, FlowReading, SendFlow};
+use itg_experiment::PlannedFlow;
+use itg_net::{FlowLive, FlowReading};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -17,7 +18,7 @@ const LINES: usize = 12;
 const EVERY: Duration = Duration::from_millis(500);
 
 /// The lines, kept up to date by a task of their own.
-pub(crate) struct Progress {
+pub struct Progress {
     end: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -29,9 +30,18 @@ struct Line {
     last: (Instant, FlowReading),
 }
 
+/// A flow that gets a line.
+pub struct Shown<'a> {
+    /// The flow.
+    pub planned: &'a PlannedFlow,
+    /// Its counters.
+    pub live: Arc<FlowLive>,
+}
+
 impl Progress {
     /// Starts the lines when stderr is a terminal; otherwise nothing is shown.
-    pub(crate) fn start(flows: &[SendFlow], names: &[String]) -> Self {
+    #[must_use]
+    pub fn start(flows: &[Shown<'_>]) -> Self {
         let (end, mut ended) = oneshot::channel();
         let shown = std::io::stderr().is_terminal();
         let flows = if shown { flows } else { &[] };
@@ -40,16 +50,16 @@ impl Progress {
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let mut lines: Vec<_> = flows
             .iter()
-            .zip(names)
             .enumerate()
-            .map(|(i, (flow, name))| {
+            .map(|(i, Shown { planned, live })| {
+                let PlannedFlow { flow, name, .. } = planned;
                 let bar = ProgressBar::new(1).with_style(style.clone());
                 let bar = if i < LINES { all.add(bar) } else { ProgressBar::hidden() };
-                bar.set_prefix(format!("{} {name}", flow.flow.spec().id));
+                bar.set_prefix(format!("{} {name}", flow.spec().id));
                 Line {
                     bar,
-                    live: Arc::clone(&flow.live),
-                    asked_bps: flow.flow.mean_packet_rate() * flow.flow.size().mean() * 8.0,
+                    live: Arc::clone(live),
+                    asked_bps: flow.mean_packet_rate() * flow.size().mean() * 8.0,
                     last: (Instant::now(), FlowReading::default()),
                 }
             })
@@ -83,7 +93,7 @@ impl Progress {
     }
 
     /// Takes the lines off the terminal.
-    pub(crate) async fn end(self) {
+    pub async fn end(self) {
         // Both fail only when the task has ended by itself.
         self.end.send(()).unwrap_or_default();
         self.task.await.unwrap_or_default();

@@ -11,12 +11,12 @@ use itg_core::flow::Payload;
 use itg_core::payload::Content;
 use itg_core::units::{format_bit_rate, format_bytes};
 use itg_experiment::{Plan, PlannedFlow};
-use itg_net::pacing::{self, PacingOptions};
+use itg_net::pacing::{self, PacingOptions, Prepared};
 use itg_net::{FlowLive, FlowOutcome, LogLimits, LogTarget, SendFlow, SendJob, SendOutcome};
 use itg_session::explain;
 
 use crate::failure::{Failure, refuse};
-use crate::progress::Progress;
+use crate::progress::{Progress, Shown};
 use crate::signals::Signals;
 use crate::words::say;
 
@@ -67,31 +67,23 @@ pub async fn send_plan(
     signals: &Signals,
 ) -> Result<SendingResult> {
     let plan = sending.plan;
-    let mut contents = Contents { plan, random: None, others: Vec::new() };
+    let mut contents = Contents::new(plan);
     let mut flows = Vec::new();
-    let mut names = Vec::new();
+    let mut shown = Vec::new();
     for planned in &plan.flows {
         let Some(receiver) = receiver(planned) else { continue };
+        let live = Arc::new(FlowLive::default());
         flows.push(SendFlow {
             flow: planned.flow.clone(),
             receiver,
             content: contents.of(&planned.flow.spec().payload)?,
-            live: Arc::new(FlowLive::default()),
+            live: Arc::clone(&live),
         });
-        names.push(planned.name.clone());
+        shown.push(Shown { planned, live });
     }
     let mut settings = sending.settings;
-    let (pacing, measured) = pacing::choose(sending.pacing).map_err(|e| Failure::new(1, e))?;
-    settings.insert("pacing".to_owned(), pacing.describe());
-    if let (Some(errors), Some(ns)) = (measured, sending.pacing.max_error_p99_ns) {
-        settings.insert("pacing_max_error_p99_ns".to_owned(), ns.to_string());
-        settings.insert("pacing_measured_p99_ns".to_owned(), errors.p99_ns.to_string());
-    }
-    for refusal in pacing.refusals() {
-        tracing::warn!("{refusal}");
-    }
-    tracing::debug!("pacing: {}", pacing.describe());
-    let progress = sending.progress.then(|| Progress::start(&flows, &names));
+    let pacing = choose_pacing(sending.pacing, &mut settings)?;
+    let progress = sending.progress.then(|| Progress::start(&shown));
     let job = SendJob {
         run: sending.run,
         seed: plan.seed.0,
@@ -116,6 +108,27 @@ pub async fn send_plan(
     Ok(SendingResult { outcome, code })
 }
 
+/// How the sending thread shall wait; what was chosen and measured is told, and noted in the settings.
+///
+/// # Errors
+/// A level that this host does not have, or timing errors above what was asked for.
+pub fn choose_pacing(
+    options: PacingOptions,
+    settings: &mut BTreeMap<String, String>,
+) -> Result<Prepared> {
+    let (pacing, measured) = pacing::choose(options).map_err(|e| Failure::new(1, e))?;
+    settings.insert("pacing".to_owned(), pacing.describe());
+    if let (Some(errors), Some(ns)) = (measured, options.max_error_p99_ns) {
+        settings.insert("pacing_max_error_p99_ns".to_owned(), ns.to_string());
+        settings.insert("pacing_measured_p99_ns".to_owned(), errors.p99_ns.to_string());
+    }
+    for refusal in pacing.refusals() {
+        tracing::warn!("{refusal}");
+    }
+    tracing::debug!("pacing: {}", pacing.describe());
+    Ok(pacing)
+}
+
 /// A log that cannot be had, with its exit code: 3 for a log server, 1 for a file.
 #[must_use]
 pub fn log_failure(error: io::Error) -> anyhow::Error {
@@ -123,15 +136,25 @@ pub fn log_failure(error: io::Error) -> anyhow::Error {
     Failure::new(code, error).into()
 }
 
-/// Contents by kind, each made once.
-struct Contents<'a> {
+/// What packets of a plan carry, by kind, each made once.
+pub struct Contents<'a> {
     plan: &'a Plan,
     random: Option<Arc<Content>>,
     others: Vec<(Payload, Arc<Content>)>,
 }
 
-impl Contents<'_> {
-    fn of(&mut self, payload: &Payload) -> Result<Arc<Content>> {
+impl<'a> Contents<'a> {
+    /// None made yet.
+    #[must_use]
+    pub const fn new(plan: &'a Plan) -> Self {
+        Self { plan, random: None, others: Vec::new() }
+    }
+
+    /// What packets with this payload carry.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is empty.
+    pub fn of(&mut self, payload: &Payload) -> Result<Arc<Content>> {
         if *payload == Payload::Random {
             let seed = self.plan.seed;
             let random = self.random.get_or_insert_with(|| Arc::new(Content::random(seed)));

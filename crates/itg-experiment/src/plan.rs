@@ -2,8 +2,9 @@
 //! protocol, and a hash that tells two plans apart.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
-use itg_core::flow::Flow;
+use itg_core::flow::{Flow, Proto};
 use itg_core::seed::RunSeed;
 
 use crate::Problem;
@@ -28,6 +29,8 @@ pub struct PlanInputs<'a> {
     pub duration_ns: Option<u64>,
     /// Profiles (name, TOML text) that go before the built-in ones.
     pub profiles: BTreeMap<String, String>,
+    /// Sizes that the packets of a protocol may have, where they are fewer than ITG's own packets have.
+    pub sizes: Option<fn(Proto) -> RangeInclusive<u32>>,
     /// Reads a file that the experiment names (table of a law, profile); asked once for each name.
     /// An error is a sentence that names the file.
     pub files: &'a mut dyn FnMut(&str) -> Result<String, String>,
@@ -36,7 +39,7 @@ pub struct PlanInputs<'a> {
 impl<'a> PlanInputs<'a> {
     /// The inputs of an experiment that is run as it is written.
     pub fn new(seed: RunSeed, files: &'a mut dyn FnMut(&str) -> Result<String, String>) -> Self {
-        Self { seed, duration_ns: None, profiles: BTreeMap::new(), files }
+        Self { seed, duration_ns: None, profiles: BTreeMap::new(), sizes: None, files }
     }
 }
 

@@ -219,6 +219,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
             spec.size = size.0.clone();
         }
         self.load_tables(entry, &mut spec);
+        self.limit_sizes(entry, &mut spec);
         self.apply_rate(entry, &mut spec);
         spec.start_ns = entry.start.map_or(0, |time| time.0);
         spec.stop = Stop {
@@ -314,6 +315,23 @@ impl<'e, 'i> Resolver<'e, 'i> {
                     *law = if key == "size" { Law::Constant(512.0) } else { Law::Constant(1e6) };
                     break;
                 }
+            }
+        }
+    }
+
+    /// Puts other limits of packet sizes than the protocol's into the law itself, where every reader of the
+    /// plan and of logs finds them.
+    fn limit_sizes(&mut self, entry: &FlowEntry, spec: &mut FlowSpec) {
+        let Some(sizes) = self.inputs.sizes else { return };
+        let (lo, hi) = sizes(spec.proto).into_inner();
+        match spec.size.resolve(Unit::Size, lo.into(), hi.into()) {
+            Ok(size) => {
+                self.entry_notes.extend(size.notice().map(|notice| format!("size: {notice}")));
+                spec.size = size.law().clone();
+            }
+            Err(error) => {
+                let text = format!("flow {}: size: {error}", spec.id);
+                self.problem(entry.places.key("size"), text);
             }
         }
     }

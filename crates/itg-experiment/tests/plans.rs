@@ -324,6 +324,7 @@ fn a_manifest_is_enough_to_plan_again() {
         seed: RunSeed(manifest.seed),
         duration_ns: manifest.duration_ns,
         profiles: manifest.profiles.clone(),
+        sizes: None,
         files: &mut stored,
     };
     let again = Plan::resolve(&experiment, inputs).expect("good");

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use itg_core::flow::Proto;
+use itg_core::flow::{Flow, Proto};
 use itg_core::schedule::Departure;
-use itg_record::Record;
+use itg_record::{FlowEnd, Note, Record};
 use itg_session::FlowTotals;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::time::TimeSpec;
@@ -89,6 +89,36 @@ pub(crate) struct TxEnded {
     pub(crate) totals: FlowTotals,
     /// Packets that were due before the end could not be sent and are not in the totals.
     pub(crate) behind: bool,
+}
+
+/// Packets that are counted at most to tell how many an overloaded flow did not send.
+const MOST_COUNTED: usize = 10_000_000;
+
+/// Counts the packets that a flow behind its time leaves out.
+pub(crate) fn count_left_out(flow: &Flow, totals: &mut FlowTotals) {
+    let sent = usize::try_from(totals.next_seq).unwrap_or(usize::MAX);
+    let left_out = flow.schedule().skip(sent).take(MOST_COUNTED).count();
+    totals.skipped += left_out as u64;
+    if left_out == MOST_COUNTED {
+        totals.reason += "; so many packets were left out that the rest of them was not counted";
+    }
+}
+
+/// How a flow ended, for the log of its sender.
+pub(crate) fn end_note(index: u32, totals: &FlowTotals) -> Note {
+    Note::FlowEnd(FlowEnd {
+        index,
+        sent_packets: Some(totals.packets),
+        sent_bytes: Some(totals.bytes),
+        skipped_packets: Some(totals.skipped),
+        received_packets: None,
+        received_bytes: None,
+        log_lost_records: 0,
+        socket_drops: None,
+        buffer_errors: None,
+        receive_buffer: None,
+        reason: totals.reason.clone(),
+    })
 }
 
 struct Running {

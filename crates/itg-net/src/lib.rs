@@ -33,7 +33,7 @@ mod wire;
 
 pub use classic::{
     ClassicChannel, ClassicContent, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicPlace,
-    ClassicProgress, ClassicSender, ClassicSending, ClassicTarget, ClassicWay,
+    ClassicProgress, ClassicSender, ClassicSending, ClassicSource, ClassicTarget, ClassicWay,
 };
 pub use live::{FlowLive, FlowReading};
 pub use log::{

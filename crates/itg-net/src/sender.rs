@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use itg_core::flow::{Flow, Meter, Proto};
 use itg_core::payload::Content;
-use itg_record::{FlowEnd, FlowInfo, Note, Side};
+use itg_record::{FlowInfo, Note, Side};
 use itg_session::{
     ErrorKind, FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow, Phase, ProbeStamps,
     SenderConfig, SenderInput, SenderOutput, SenderSession, SessionError, Timeouts,
@@ -25,7 +25,7 @@ use tokio::time::MissedTickBehavior;
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
 use crate::control::{Channel, Heard, sleep_until};
-use crate::engine::{Engine, INTERRUPTED, StopSignal, TxEnded, TxFlow};
+use crate::engine::{Engine, INTERRUPTED, StopSignal, TxEnded, TxFlow, count_left_out, end_note};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
@@ -38,8 +38,6 @@ use crate::wire::Sockets;
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
-/// Packets that are counted at most to tell how many an overloaded flow did not send.
-const MOST_COUNTED: usize = 10_000_000;
 /// Pings that compare the clocks, one after the other, before the run and behind it.
 const CLOCK_BURST: u32 = 16;
 /// Between two pings while packets flow: 250 ms.
@@ -577,32 +575,16 @@ impl Run {
         }
         let flow = self.job.flows[place].flow.clone();
         if end.behind {
-            let (next_seq, schedule) = (totals.next_seq, flow.schedule());
-            let sent = usize::try_from(next_seq).unwrap_or(usize::MAX);
-            let counting =
-                tokio::task::spawn_blocking(move || schedule.skip(sent).take(MOST_COUNTED).count());
-            let left_out = counting.await.unwrap_or(0);
-            totals.skipped += left_out as u64;
-            if left_out == MOST_COUNTED {
-                totals.reason +=
-                    "; so many packets were left out that the rest of them was not counted";
-            }
+            let (planned, mut counted) = (flow.clone(), totals.clone());
+            let counting = tokio::task::spawn_blocking(move || {
+                count_left_out(&planned, &mut counted);
+                counted
+            });
+            totals = counting.await.unwrap_or(totals);
         }
         if let Some(notes) = &mut self.notes {
             self.tcp.end(log_index(place), notes);
-            notes.note(Note::FlowEnd(FlowEnd {
-                index: log_index(place),
-                sent_packets: Some(totals.packets),
-                sent_bytes: Some(totals.bytes),
-                skipped_packets: Some(totals.skipped),
-                received_packets: None,
-                received_bytes: None,
-                log_lost_records: 0,
-                socket_drops: None,
-                buffer_errors: None,
-                receive_buffer: None,
-                reason: totals.reason.clone(),
-            }));
+            notes.note(end_note(log_index(place), &totals));
         }
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();

@@ -5,6 +5,7 @@
 //! meant; `docs/d-itg.md` lists every such place.
 
 mod args;
+mod carry;
 mod departures;
 mod flow;
 mod law;
@@ -13,6 +14,7 @@ mod spec;
 mod values;
 
 pub use args::{HELP, Mode, parse, parse_request, parse_script};
+pub use carry::{Carried, CarryError, carried_sizes, carry};
 pub use departures::{Departure, Departures};
 pub use flow::{
     DEFAULT_DURATION_MS, FlowArgs, HeaderKind, LogProto, LogServer, LogSettings, SIZE_MAX,

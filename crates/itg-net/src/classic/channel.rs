@@ -5,10 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use itg_classic::send::Transport;
 use itg_classic::wire::{
-    FlowResult, PORT_DATA, PORT_PASSIVE, Refusal, SenderChannel, SenderConfig, SenderEnding,
-    SenderInput, SenderOutput,
+    FlowResult, Refusal, SenderChannel, SenderConfig, SenderEnding, SenderInput, SenderOutput,
 };
 use itg_core::flow::Proto;
 use itg_session::{FlowCounts, FlowTotals};
@@ -21,10 +19,11 @@ use tokio::time::timeout;
 use super::passive::{self, Waiting};
 use super::sender::{
     ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
-    ClassicWay, GiveUp, Launched,
+    ClassicSource, ClassicWay, GiveUp, Launched,
 };
 use crate::clock;
 use crate::control::sleep_until;
+use crate::engine::count_left_out;
 use crate::socket::{self, DataSocket, SocketError};
 
 /// How long a receiver may take to answer, as with D-ITG: 100 s.
@@ -78,7 +77,7 @@ impl ClassicSender {
         let (mail, arriving) = mpsc::unbounded_channel();
         let mut running = Channel {
             sender: self,
-            flows: channel.flows.iter().map(|flow| (flow.args.id, flow)).collect(),
+            flows: channel.flows.iter().map(|flow| (flow.offer.flow, flow)).collect(),
             launched: BTreeMap::new(),
             waiting: BTreeMap::new(),
             outcomes: BTreeMap::new(),
@@ -165,13 +164,9 @@ impl Channel<'_> {
         mut arriving: mpsc::UnboundedReceiver<Mail>,
         mut stop: watch::Receiver<Option<String>>,
     ) -> SenderEnding {
-        let offers = channel.flows.iter().map(|flow| {
-            let dest = flow.dest.unwrap_or(self.peer).ip();
-            flow.args.offer(dest, flow.source)
-        });
         let config = SenderConfig {
             log: channel.log.clone(),
-            offers: offers.collect(),
+            offers: channel.flows.iter().map(|flow| flow.offer).collect(),
             answer_ns: ANSWER_NS,
         };
         let mut machine = SenderChannel::new(config);
@@ -290,8 +285,7 @@ impl Channel<'_> {
     fn start(&mut self, id: u32, port: u16) -> Result<(), String> {
         let flow = *self.flows.get(&id).ok_or("no such flow")?;
         let mut target = flow.dest.ok_or("a flow in passive mode has no destination")?;
-        let offered = flow.args.dest_port.unwrap_or(PORT_DATA);
-        target.set_port(if port == 0 { offered } else { port });
+        target.set_port(if port == 0 { flow.offer.port } else { port });
         let data = tokio::task::block_in_place(|| socket::open_sender(&flow.spec, target));
         self.launch(flow, data.map_err(|error| error.to_string())?)
     }
@@ -301,18 +295,17 @@ impl Channel<'_> {
         if self.interrupted {
             self.sender.shared.stop.raise(launched.place);
         }
-        self.launched.insert(flow.args.id, launched);
+        self.launched.insert(flow.offer.flow, launched);
         Ok(())
     }
 
     /// Passive mode: opens the data socket of a flow, to which its receiver will come.
     fn open(&mut self, id: u32) -> Result<(), String> {
         let flow = *self.flows.get(&id).ok_or("no such flow")?;
-        if !matches!(flow.args.transport, Transport::Udp | Transport::Tcp) {
+        if !matches!(flow.spec.proto, Proto::Udp | Proto::Tcp) {
             return Err("passive mode carries UDP and TCP only".to_owned());
         }
-        let port = flow.args.source_port.unwrap_or(PORT_PASSIVE);
-        let waiting = passive::open(&flow.spec, flow.source, port);
+        let waiting = passive::open(&flow.spec, flow.source, flow.offer.port);
         self.waiting.insert(id, waiting.map_err(|error| error.to_string())?);
         Ok(())
     }
@@ -325,14 +318,20 @@ impl Channel<'_> {
                     met.map_err(|error| error.to_string()).and_then(|data| self.launch(flow, data));
                 launched.err().map(|why| self.failed(id, why))
             }
-            Mail::Sent(totals, behind) => {
+            Mail::Sent(mut totals, behind) => {
                 let id = totals.flow;
                 if behind {
+                    if let Some(ClassicSource::Itg { flow, .. }) =
+                        self.flows.get(&id).map(|flow| &flow.packets)
+                    {
+                        tokio::task::block_in_place(|| count_left_out(flow, &mut totals));
+                    }
                     let words = totals.reason.clone();
                     self.tell(ClassicProgress::Notice(id, words));
                 }
                 self.outcome(id).totals = Some(totals.clone());
                 let launched = self.launched.get(&id)?;
+                self.sender.shared.conclude(launched, &totals);
                 if launched.round_trip {
                     let mail = self.mail.clone();
                     self.sender.shared.gather(launched, totals, self.interrupted, mail);

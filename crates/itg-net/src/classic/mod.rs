@@ -14,10 +14,10 @@ pub(crate) use self::log::Writer;
 pub use self::log::{ClassicPlace, ClassicTarget};
 pub use self::sender::{
     ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
-    ClassicSending, ClassicWay,
+    ClassicSending, ClassicSource, ClassicWay,
 };
 pub use self::traffic::ClassicContent;
-pub(crate) use self::traffic::ClassicTraffic;
+pub(crate) use self::traffic::{ClassicForm, ClassicPackets};
 
 /// The second of the day (UTC) and the microsecond of a Unix time in nanoseconds.
 pub(crate) fn time_of_day(unix_ns: u64) -> (u32, u32) {

@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
 use std::thread::{self, JoinHandle};
 
-use itg_classic::send::{FlowArgs, Transport};
-use itg_classic::wire::{FlowResult, RecvLog, SenderEnding};
-use itg_core::flow::{FlowSpec, Meter, Proto};
+use itg_classic::send::{FlowArgs, SpecError};
+use itg_classic::wire::{FlowOffer, FlowResult, RecvLog, SenderEnding};
+use itg_core::flow::{Flow, FlowSpec, Meter, Proto};
+use itg_core::payload::Content;
 use itg_record::{FlowInfo, LogInfo, Note};
 use itg_session::{FlowCounts, FlowTotals};
 use tokio::sync::mpsc;
 
 use super::channel::Mail;
-use super::traffic::{ClassicContent, ClassicTraffic};
+use super::traffic::{ClassicContent, ClassicForm, ClassicPackets};
 use crate::clock;
-use crate::engine::{Engine, StopSignal, TxEnded, TxFlow};
+use crate::engine::{Engine, StopSignal, TxEnded, TxFlow, end_note};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
@@ -36,18 +37,61 @@ const LOG: usize = 0;
 /// A flow to send.
 #[derive(Clone, Debug)]
 pub struct ClassicFlow {
-    /// What its command line says, with its files loaded.
-    pub args: FlowArgs,
-    /// The same in ITG's terms, for logs.
+    /// What its receiver is told of it.
+    pub offer: FlowOffer,
+    /// Type of its ICMP messages.
+    pub icmp_type: u8,
+    /// The flow in ITG's terms, for its socket and for logs.
     pub spec: FlowSpec,
     /// Where its packets go; the port is the one that the receiver names. `None` in passive mode.
     pub dest: Option<SocketAddr>,
     /// Its own address (`-sa`).
     pub source: Option<IpAddr>,
-    /// What its packets carry.
-    pub content: ClassicContent,
-    /// Its seed, above 0 and below 1.
-    pub seed: f64,
+    /// Its packets.
+    pub packets: ClassicSource,
+    /// What others may read of it while it runs.
+    pub live: Arc<FlowLive>,
+}
+
+/// Where the sizes, gaps and contents of a flow's packets come from.
+#[derive(Clone, Debug)]
+pub enum ClassicSource {
+    /// Drawn as D-ITG draws them.
+    Ditg {
+        /// What the command line says, with its files loaded.
+        args: Box<FlowArgs>,
+        /// What packets carry.
+        content: ClassicContent,
+        /// Above 0 and below 1.
+        seed: f64,
+    },
+    /// A flow of ITG.
+    Itg {
+        /// The flow.
+        flow: Box<Flow>,
+        /// What packets carry.
+        content: Arc<Content>,
+    },
+}
+
+impl ClassicFlow {
+    fn traffic(&self) -> Result<Traffic, SpecError> {
+        let form = ClassicForm {
+            flow: self.offer.flow,
+            kind: self.offer.header,
+            stream: self.spec.proto == Proto::Tcp,
+            icmp_type: self.icmp_type,
+        };
+        Ok(match &self.packets {
+            ClassicSource::Ditg { args, content, seed } => {
+                let packets = ClassicPackets::new(args, *seed, content.clone(), form)?;
+                Traffic::classic(packets, self.spec.proto, form)
+            }
+            ClassicSource::Itg { flow, content } => {
+                Traffic::itg_for_classic((**flow).clone(), Arc::clone(content), form)
+            }
+        })
+    }
 }
 
 /// How the receiver of a channel is met.
@@ -147,6 +191,8 @@ pub(super) struct Shared {
     /// Whom to tell of the end of a flow in the sending thread, and the flow's place.
     mail: Mutex<BTreeMap<u32, (mpsc::UnboundedSender<Mail>, usize)>>,
     notes: Mutex<Option<Producer>>,
+    /// Whether the log tells how flows ended: those in D-ITG's form do not.
+    notes_ends: bool,
     replies: Mutex<Option<RxHandle>>,
     places: Mutex<Places>,
     next_index: AtomicU32,
@@ -174,6 +220,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) place: usize,
+    pub(super) log_index: u32,
     pub(super) round_trip: bool,
     stream: bool,
 }
@@ -184,6 +231,7 @@ impl ClassicSender {
     /// # Errors
     /// A log that cannot be written, or a log server that does not answer: named.
     pub fn start(sending: ClassicSending) -> io::Result<Self> {
+        host::raise_open_files();
         let run = sending.info.run.clone();
         let log = match &sending.log {
             Some(target) => Some(Log::create(target, sending.info, sending.log_limits)?),
@@ -194,6 +242,7 @@ impl ClassicSender {
             stop: Arc::clone(&stop),
             mail: Mutex::default(),
             notes: Mutex::new(log.as_ref().map(Log::producer)),
+            notes_ends: !matches!(sending.log, Some(LogTarget::Classic(_))),
             replies: Mutex::default(),
             places: Mutex::new(Places {
                 free: Vec::new(),
@@ -241,29 +290,15 @@ impl ClassicSender {
         since_ns: u64,
         mail: mpsc::UnboundedSender<Mail>,
     ) -> Result<Launched, String> {
-        let id = flow.args.id;
-        let traffic = ClassicTraffic::new(&flow.args, flow.seed, flow.content.clone())
-            .map_err(|error| error.to_string())?;
+        let id = flow.offer.flow;
+        let traffic = flow.traffic().map_err(|error| error.to_string())?;
         let place = lock(&self.shared.places).take().ok_or("as many flows run as can be served")?;
         let log_index = self.shared.next_index.fetch_add(1, Ordering::Relaxed);
-        let (src, dst) = ends(flow, &data);
-        if let Some(notes) = &mut *lock(&self.shared.notes) {
-            notes.note(Note::Flow(FlowInfo {
-                index: log_index,
-                flow: id,
-                run: self.shared.run.clone(),
-                seed: 0,
-                spec: flow.spec.clone(),
-                src: src.to_string(),
-                dst: dst.to_string(),
-                epoch_unix_ns: 0,
-                sender_boot_id: self.shared.boot_id.clone(),
-                receiver_boot_id: String::new(),
-                notices: Vec::new(),
-            }));
-        }
-        let live = Arc::new(FlowLive::default());
-        let round_trip = flow.args.round_trip;
+        let now = clock::clock_pair();
+        let start_ns = (since_ns + flow.spec.start_ns).max(now.monotonic_ns);
+        self.shared.introduce(flow, &data, log_index, now.unix_ns + (start_ns - now.monotonic_ns));
+        let live = Arc::clone(&flow.live);
+        let round_trip = flow.offer.round_trip;
         let stream = flow.spec.proto == Proto::Tcp;
         if round_trip {
             self.shared.await_replies(flow, place, log_index, &data, &live).map_err(|error| {
@@ -272,9 +307,6 @@ impl ClassicSender {
             })?;
         }
         lock(&self.shared.mail).insert(id, (mail, place));
-        let delay_ns = u64::from(flow.args.delay_ms) * 1_000_000;
-        let start_ns = (since_ns + delay_ns).max(clock::monotonic_ns());
-        let traffic = Traffic::Classic(Box::new(traffic));
         let tx = TxFlow { traffic, start_ns, socket: data, log_index, live, group: place };
         if self.joining.send(tx).is_err() {
             lock(&self.shared.mail).remove(&id);
@@ -287,7 +319,7 @@ impl ClassicSender {
             tokio::time::sleep(clock::ns(left_ns)).await;
             drop(progress.send(ClassicProgress::Started(id)));
         });
-        Ok(Launched { place, round_trip, stream })
+        Ok(Launched { place, log_index, round_trip, stream })
     }
 }
 
@@ -325,6 +357,40 @@ impl Shared {
         }
     }
 
+    /// Describes a flow in the log.
+    fn introduce(&self, flow: &ClassicFlow, data: &DataSocket, index: u32, epoch_unix_ns: u64) {
+        let (src, dst) = ends(flow, data);
+        // Of D-ITG's flows the plan is not in the log.
+        let (seed, epoch_unix_ns, notices) = match &flow.packets {
+            ClassicSource::Ditg { .. } => (0, 0, Vec::new()),
+            ClassicSource::Itg { flow, .. } => {
+                (flow.seed().0, epoch_unix_ns, flow.notices().collect())
+            }
+        };
+        if let Some(notes) = &mut *lock(&self.notes) {
+            notes.note(Note::Flow(FlowInfo {
+                index,
+                flow: flow.offer.flow,
+                run: self.run.clone(),
+                seed,
+                spec: flow.spec.clone(),
+                src: src.to_string(),
+                dst: dst.to_string(),
+                epoch_unix_ns,
+                sender_boot_id: self.boot_id.clone(),
+                receiver_boot_id: String::new(),
+                notices,
+            }));
+        }
+    }
+
+    /// Notes the end of a flow in the log.
+    pub(super) fn conclude(&self, flow: &Launched, totals: &FlowTotals) {
+        if let Some(notes) = lock(&self.notes).as_mut().filter(|_| self.notes_ends) {
+            notes.note(end_note(flow.log_index, totals));
+        }
+    }
+
     /// Reads the replies of a round-trip flow on a second descriptor of its socket.
     fn await_replies(
         &self,
@@ -345,11 +411,11 @@ impl Shared {
         let Some(rx) = &*replies else { return Ok(()) };
         let handle = u32::try_from(place).unwrap_or(u32::MAX);
         let socket = data.socket.try_clone()?;
-        let (proto, kind) = (flow.spec.proto, flow.args.header);
+        let (proto, kind) = (flow.spec.proto, flow.offer.header);
         rx.ask(Command::Flow(Box::new(RxFlow {
             slot: place,
             handle,
-            flow: flow.args.id,
+            flow: flow.offer.flow,
             proto,
             meter: Meter::Rtt,
             peer: data.remote.ip(),
@@ -410,9 +476,9 @@ impl Shared {
 /// The two ends of a flow as logs name them: ICMP has no ports, D-ITG puts others there.
 fn ends(flow: &ClassicFlow, data: &DataSocket) -> (SocketAddr, SocketAddr) {
     let (mut src, mut dst) = (data.local, data.remote);
-    if let Transport::Icmp { .. } = flow.args.transport {
+    if flow.spec.proto == Proto::Icmp {
         src.set_port(if dst.is_ipv4() { 1 } else { 58 });
-        dst.set_port(flow.args.dest_port.unwrap_or(itg_classic::wire::PORT_DATA));
+        dst.set_port(flow.offer.port);
     }
     (src, dst)
 }

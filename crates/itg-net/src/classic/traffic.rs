@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use itg_classic::send::{Departures, FlowArgs, HeaderKind, SIZE_MAX, SpecError, Transport};
+use itg_classic::send::{Departures, FlowArgs, HeaderKind, SIZE_MAX, SpecError};
 use itg_classic::wire::{PacketHeader, header_len};
-use itg_core::flow::Proto;
 use itg_core::schedule::Departure;
 
 use super::time_of_day;
@@ -48,13 +47,37 @@ impl ClassicContent {
     }
 }
 
-/// The state of a flow's packets.
+/// What packets for a receiver of D-ITG begin with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassicForm {
+    /// Number of the flow.
+    pub(crate) flow: u32,
+    pub(crate) kind: HeaderKind,
+    /// Whether packets carry their size, for want of boundaries.
+    pub(crate) stream: bool,
+    /// Type of ICMP messages.
+    pub(crate) icmp_type: u8,
+}
+
+impl ClassicForm {
+    fn header_len(&self) -> usize {
+        header_len(self.kind, self.stream)
+    }
+
+    /// Writes the header of a packet that is sent at `stamp_ns` (Unix time); returns its length.
+    pub(crate) fn header(&self, packet: &Departure, stamp_ns: u64, out: &mut [u8]) -> usize {
+        let (seconds, micros) = time_of_day(stamp_ns);
+        #[expect(clippy::cast_possible_truncation, reason = "numbers wrap there")]
+        // They count from 1.
+        let seq = (packet.seq as u32).wrapping_add(1);
+        let header = PacketHeader { flow: self.flow, seq, seconds, micros };
+        header.put(self.kind, self.stream, packet.size, out)
+    }
+}
+
+/// The packets of a flow as D-ITG draws them.
 #[derive(Debug)]
-pub(crate) struct ClassicTraffic {
-    id: u32,
-    proto: Proto,
-    icmp_type: u8,
-    kind: HeaderKind,
+pub(crate) struct ClassicPackets {
     duration_ns: Option<u64>,
     keep_rate: bool,
     unpaced: bool,
@@ -63,31 +86,22 @@ pub(crate) struct ClassicTraffic {
     /// Without a kept rate: how late the packets so far were together.
     shift_ns: u64,
     content: ClassicContent,
+    header_len: usize,
     /// Where the next packet's piece of the file begins.
     at: usize,
     places: [usize; PLACES],
 }
 
-impl ClassicTraffic {
+impl ClassicPackets {
     /// The packets of a flow, with the draws of `seed`.
     pub(crate) fn new(
         flow: &FlowArgs,
         seed: f64,
         content: ClassicContent,
+        form: ClassicForm,
     ) -> Result<Self, SpecError> {
         let departures = Departures::new(flow, seed)?;
-        let (proto, icmp_type) = match flow.transport {
-            Transport::Udp => (Proto::Udp, 0),
-            Transport::Tcp => (Proto::Tcp, 0),
-            Transport::Icmp { kind } => (Proto::Icmp, kind),
-            Transport::Sctp { .. } => (Proto::Sctp, 0),
-            Transport::Dccp => (Proto::Dccp, 0),
-        };
-        let mut traffic = Self {
-            id: flow.id,
-            proto,
-            icmp_type,
-            kind: flow.header,
+        let mut packets = Self {
             duration_ns: flow.limit_ms().map(|ms| u64::from(ms) * 1_000_000),
             keep_rate: flow.keep_rate,
             unpaced: flow.has_no_gaps(),
@@ -95,28 +109,17 @@ impl ClassicTraffic {
             next: None,
             shift_ns: 0,
             content,
+            header_len: form.header_len(),
             at: 0,
             places: [0; PLACES],
         };
-        traffic.advance(0);
-        Ok(traffic)
+        packets.advance(0);
+        Ok(packets)
     }
 
     fn advance(&mut self, seq: u64) {
         let next = self.departures.next();
         self.next = next.map(|packet| Departure { seq, due_ns: packet.due_ns, size: packet.size });
-    }
-
-    pub(crate) const fn id(&self) -> u32 {
-        self.id
-    }
-
-    pub(crate) const fn proto(&self) -> Proto {
-        self.proto
-    }
-
-    pub(crate) const fn icmp_type(&self) -> u8 {
-        self.icmp_type
     }
 
     pub(crate) const fn duration_ns(&self) -> Option<u64> {
@@ -159,24 +162,10 @@ impl ClassicTraffic {
 
     /// Gives a packet its piece of the file.
     fn place(&mut self, packet: &Departure) {
-        let wanted = packet.size as usize - self.header_len().min(packet.size as usize);
+        let wanted = packet.size as usize - self.header_len.min(packet.size as usize);
         self.places[place_of(packet)] = self.at;
         let left = self.content.file_len - self.at;
         self.at = if wanted >= left { 0 } else { self.at + wanted };
-    }
-
-    fn header_len(&self) -> usize {
-        header_len(self.kind, self.proto == Proto::Tcp)
-    }
-
-    /// Writes the header of a packet that is sent at `stamp_ns` (Unix time); returns its length.
-    pub(crate) fn header(&self, packet: &Departure, stamp_ns: u64, out: &mut [u8]) -> usize {
-        let (seconds, micros) = time_of_day(stamp_ns);
-        #[expect(clippy::cast_possible_truncation, reason = "numbers wrap there")]
-        // They count from 1.
-        let seq = (packet.seq as u32).wrapping_add(1);
-        let header = PacketHeader { flow: self.id, seq, seconds, micros };
-        header.put(self.kind, self.proto == Proto::Tcp, packet.size, out)
     }
 
     /// What a packet carries behind a header of `used` bytes.

@@ -5,13 +5,14 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use itg_classic::send::{FlowArgs, LogProto, LogSettings, Transport};
 use itg_classic::wire::{PORT_SIGNALLING, RecvLog};
 use itg_net::{
-    ClassicChannel, ClassicContent, ClassicFlow, ClassicPlace, ClassicTarget, ClassicWay,
-    LogTarget, host, resolve,
+    ClassicChannel, ClassicContent, ClassicFlow, ClassicPlace, ClassicSource, ClassicTarget,
+    ClassicWay, LogTarget, host, resolve,
 };
 
 /// Largest file of payload: 256 MiB.
@@ -120,9 +121,20 @@ fn flow(mut args: FlowArgs) -> Result<ClassicFlow> {
     };
     let dest = if args.passive { None } else { Some(resolve(&args.dest, 0)?) };
     let source = args.source.as_ref().map(|host| resolve(host, 0)).transpose()?;
+    let source = source.map(|address| address.ip());
     let seed = args.seed.unwrap_or_else(drawn_seed);
-    let spec = args.to_spec()?;
-    Ok(ClassicFlow { args, spec, dest, source: source.map(|address| address.ip()), content, seed })
+    Ok(ClassicFlow {
+        offer: args.offer(dest.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |dest| dest.ip()), source),
+        icmp_type: match args.transport {
+            Transport::Icmp { kind } => kind,
+            _ => 0,
+        },
+        spec: args.to_spec()?,
+        dest,
+        source,
+        packets: ClassicSource::Ditg { args: Box::new(args), content, seed },
+        live: Arc::default(),
+    })
 }
 
 /// A seed above 0 and below 1.
