@@ -10,7 +10,7 @@ use itg_classic::wire::{FlowResult, PORT_LOG, RecvLog, Refusal, SenderEnding};
 use itg_cli::{Contents, Progress, Shown, Signals, choose_pacing, log_failure, refuse, say};
 use itg_net::{
     ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
-    ClassicSending, ClassicSource, ClassicWay, clock, host,
+    ClassicSending, ClassicSource, ClassicWay, SendEngine, clock, host,
 };
 use itg_record::Side;
 use tokio::sync::mpsc;
@@ -31,6 +31,10 @@ pub(crate) async fn send(
     quiet: bool,
     signals: &Signals,
 ) -> Result<u8> {
+    let engine = request.pacing.engine;
+    if engine != SendEngine::Socket {
+        return Err(refuse(format!("--classic sends through sockets, not with --engine {engine}")));
+    }
     let (channels, shown) = channels(request, quiet)?;
     settings.insert("protocol".to_owned(), "D-ITG 2.8.1".to_owned());
     let pacing = choose_pacing(request.pacing, &mut settings)?;

@@ -16,7 +16,7 @@ use crate::namespace::Namespace;
 /// ETH_P_ALL (linux/if_ether.h), in network byte order as packet(7) wants it.
 const ETH_P_ALL: i32 = (3u16.to_be()) as i32;
 /// Bytes of a frame that are looked at.
-const SNAP: usize = 256;
+const SNAP: usize = 2048;
 /// IP protocol numbers (IANA).
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -44,6 +44,8 @@ pub struct Seen {
     pub payload: u64,
     /// The first bytes of the payload as ITG's header: handle and sequence number.
     pub header: (u32, u64),
+    /// A number that stands for what comes behind ITG's header: other bytes, most probably another number.
+    pub content: u64,
     /// TCP: sequence number and flags.
     pub tcp: (u32, u8),
 }
@@ -179,6 +181,11 @@ fn dissect(frame: &[u8]) -> Option<Seen> {
         let seq = seq.first_chunk::<8>().expect("8 bytes");
         (u32::from_le_bytes(*handle), u64::from_le_bytes(*seq))
     });
+    // FNV-1a.
+    let content =
+        body.get(20..).unwrap_or_default().iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+        });
     let payload = total - (header_len + inner_len) as u64;
-    Some(Seen { proto, src, dst, ttl, tos, src_port, dst_port, payload, header, tcp })
+    Some(Seen { proto, src, dst, ttl, tos, src_port, dst_port, payload, header, content, tcp })
 }

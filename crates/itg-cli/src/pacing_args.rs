@@ -1,8 +1,9 @@
-//! How the sending thread waits: flags, over what the experiment file says.
+//! How the sending thread waits, and how packets leave it: flags, over what the experiment file says.
 
 use clap::Args;
 use itg_core::units::parse_duration_ns;
 use itg_experiment::PacingEntry;
+use itg_net::SendEngine;
 use itg_net::pacing::{Level, PacingOptions};
 
 /// Arguments about pacing.
@@ -22,6 +23,11 @@ pub struct PacingArgs {
     /// Processor that the sending thread stays on, from 0
     #[arg(long, value_name = "N")]
     cpu: Option<u16>,
+    /// How packets leave: socket, or xdp (UDP in exact mode as Ethernet frames past the network stack of
+    /// this host, its firewall and its queues, through AF_XDP; needs root and an Ethernet device; some
+    /// 1.5 times the packets a second)
+    #[arg(long, value_name = "NAME", default_value_t)]
+    engine: SendEngine,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +52,7 @@ impl PacingArgs {
             realtime: self.realtime || file.realtime.unwrap_or(false),
             cpu: self.cpu.or(file.cpu),
             max_error_p99_ns: self.max_error.map(|p| p.0).or(declared),
+            engine: self.engine,
         }
     }
 }

@@ -12,7 +12,9 @@ use itg_core::payload::Content;
 use itg_core::units::{format_bit_rate, format_bytes};
 use itg_experiment::{Plan, PlannedFlow};
 use itg_net::pacing::{self, PacingOptions, Prepared};
-use itg_net::{FlowLive, FlowOutcome, LogLimits, LogTarget, SendFlow, SendJob, SendOutcome};
+use itg_net::{
+    FlowLive, FlowOutcome, LogLimits, LogTarget, SendEngine, SendFlow, SendJob, SendOutcome,
+};
 use itg_session::explain;
 
 use crate::failure::{Failure, refuse};
@@ -82,6 +84,17 @@ pub async fn send_plan(
         shown.push(Shown { planned, live });
     }
     let mut settings = sending.settings;
+    let engine = sending.pacing.engine;
+    for flow in &flows {
+        engine.serves(flow.flow.spec()).map_err(refuse)?;
+    }
+    engine.available().map_err(|error| Failure::new(1, error))?;
+    settings.insert("engine".to_owned(), engine.to_string());
+    if engine != SendEngine::default() && sending.progress {
+        say(format_args!(
+            "engine {engine}: packets pass neither the firewall nor the queues of this host"
+        ));
+    }
     let pacing = choose_pacing(sending.pacing, &mut settings)?;
     let progress = sending.progress.then(|| Progress::start(&shown));
     let job = SendJob {

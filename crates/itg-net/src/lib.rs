@@ -1,8 +1,9 @@
 //! Sockets, clocks, threads, batched I/O and pacing on real time: what drives the pure crates on a
-//! real host. All `unsafe` of the project's own code is here, in [`mmsg`], [`iso`] and `sys`, each with
-//! its reason.
+//! real host. All `unsafe` of the project's own code is here, in [`mmsg`], [`iso`], `beyond` and `sys`, each
+//! with its reason.
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 
+mod beyond;
 mod classic;
 pub mod clock;
 mod clock_probes;
@@ -31,6 +32,7 @@ mod traffic;
 mod window;
 mod wire;
 
+pub use beyond::{SendEngine, SendEngineError, rate_over_a_link};
 pub use classic::{
     ClassicChannel, ClassicContent, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicPlace,
     ClassicProgress, ClassicSender, ClassicSending, ClassicSource, ClassicTarget, ClassicWay,

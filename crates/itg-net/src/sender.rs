@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::beyond::{Frames, SendEngine};
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
 use crate::control::{Channel, Heard, sleep_until};
@@ -31,10 +32,10 @@ use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use crate::pacing::{Level, PacingOptions, Prepared};
 use crate::rx::{Command, Drain, Port, RxFlow, RxHandle};
-use crate::socket::{self, DataSocket};
+use crate::socket::{self, DataSocket, SocketError};
 use crate::tcp_watch::{self, TcpWatch};
 use crate::traffic::Traffic;
-use crate::wire::Sockets;
+use crate::wire::{Sockets, Wire};
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
@@ -194,6 +195,8 @@ struct Run {
     log: Option<Log>,
     notes: Option<Producer>,
     opened: BTreeMap<usize, (OpenedFlow, DataSocket)>,
+    /// Where packets do not leave through sockets.
+    frames: Option<Frames>,
     sent: mpsc::UnboundedSender<TxEnded>,
     ended: Option<mpsc::UnboundedReceiver<TxEnded>>,
     engine: Option<JoinHandle<()>>,
@@ -279,6 +282,7 @@ impl Run {
             tasks,
             log,
             opened: BTreeMap::new(),
+            frames: None,
             sent,
             ended: Some(ended),
             engine: None,
@@ -412,7 +416,23 @@ impl Run {
             }
             _ => target,
         };
-        let data = match tokio::task::block_in_place(|| socket::open_sender(spec, target)) {
+        let engine = self.job.pacing.as_ref().map_or_else(SendEngine::default, Prepared::engine);
+        let (frames, what) = (&mut self.frames, format!("flow {}: engine {engine}", spec.id));
+        let open = || -> Result<DataSocket, SocketError> {
+            let mut data = socket::open_sender(spec, target)?;
+            if engine == SendEngine::Xdp {
+                let frames = match frames {
+                    Some(frames) => frames,
+                    None => {
+                        let new = Frames::new().map_err(|error| SocketError::io(what, &error))?;
+                        frames.insert(new)
+                    }
+                };
+                frames.attach(spec, &mut data)?;
+            }
+            Ok(data)
+        };
+        let data = match tokio::task::block_in_place(open) {
             Ok(data) => data,
             Err(error) => {
                 self.outcome.flows[place].refused = Some(error.to_string());
@@ -551,8 +571,12 @@ impl Run {
             pacing.unwrap_or_else(|| Prepared::new(Level::default(), PacingOptions::default()));
         let stop = Arc::clone(&self.stop_signal);
         let sent = self.sent.clone();
+        let frames = self.frames.take();
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
-            let exact = Box::new(Sockets);
+            let exact: Box<dyn Wire> = match frames {
+                Some(frames) => Box::new(frames),
+                None => Box::new(Sockets),
+            };
             Engine::new(flows, None, exact, pacing, log, stop, |mut end| {
                 end.index = places[end.index];
                 // The run outlives its sending thread.

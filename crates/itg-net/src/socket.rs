@@ -9,6 +9,7 @@ use itg_core::flow::{FlowSpec, Proto};
 use itg_core::units::BitRate;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use crate::beyond::FramePath;
 use crate::sys;
 
 /// Receive buffer asked for unless told otherwise: what a burst of some 10 000 small packets needs.
@@ -132,6 +133,8 @@ pub(crate) struct DataSocket {
     pub(crate) remote: SocketAddr,
     /// Whether the program writes ICMP's checksum (raw IPv4) or the kernel does.
     pub(crate) raw_v4: bool,
+    /// How its packets leave when they do not go through the socket.
+    pub(crate) path: Option<Box<FramePath>>,
 }
 
 /// Opens, sets up and connects the data socket of a flow. Connecting TCP, SCTP or DCCP waits at
@@ -214,7 +217,7 @@ pub(crate) fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSoc
         .local_addr()
         .and_then(|a| a.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
         .map_err(fail("asking for the local address".to_owned()))?;
-    Ok(DataSocket { socket, local, remote, raw_v4 })
+    Ok(DataSocket { socket, local, remote, raw_v4, path: None })
 }
 
 /// The names of the congestion controls that may be chosen, in words.

@@ -106,6 +106,50 @@ pub(crate) fn set_u64(
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
+/// Reads a socket option that is a C value of plain integers; an error when the kernel's is shorter.
+fn get<T: Copy>(socket: &impl AsFd, level: i32, option: i32) -> std::io::Result<T> {
+    let mut value = mem::MaybeUninit::<T>::zeroed();
+    let mut len = size_of::<T>() as u32;
+    // SAFETY: `value` is as long as `len` says; the kernel writes at most that much.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    match result {
+        // SAFETY: `T` is made of plain integers, and every byte is zero or the kernel's.
+        0 if len as usize == size_of::<T>() => Ok(unsafe { value.assume_init() }),
+        0 => Err(std::io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Where an AF_XDP socket has its rings.
+pub(crate) fn xdp_offsets(socket: &impl AsFd) -> std::io::Result<libc::xdp_mmap_offsets> {
+    get(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
+}
+
+/// What the kernel would send from a connected socket: time to live or hop limit, traffic class, and the
+/// largest IP packet on its path.
+pub(crate) fn ip_settings(socket: &impl AsFd, v6: bool) -> std::io::Result<(u8, u8, usize)> {
+    let (level, options) = if v6 {
+        (libc::IPPROTO_IPV6, [libc::IPV6_UNICAST_HOPS, libc::IPV6_TCLASS, libc::IPV6_MTU])
+    } else {
+        (libc::IPPROTO_IP, [libc::IP_TTL, libc::IP_TOS, libc::IP_MTU])
+    };
+    let mut values = [0i32; 3];
+    for (value, option) in values.iter_mut().zip(options) {
+        *value = get(socket, level, option)?;
+    }
+    let byte = |value: i32| u8::try_from(value).map_err(std::io::Error::other);
+    let mtu = usize::try_from(values[2]).map_err(std::io::Error::other)?;
+    Ok((byte(values[0])?, byte(values[1])?, mtu))
+}
+
 /// Has a classic BPF program choose among the sockets that share a port (SO_ATTACH_REUSEPORT_CBPF).
 pub(crate) fn choose_socket(
     socket: &impl AsFd,

@@ -10,11 +10,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use itg_cli::{Failure, PacingArgs, WordArgs, say};
+use itg_cli::{Failure, PacingArgs, WordArgs, refuse, say};
 use itg_core::units::{format_bytes, format_duration_ns};
 use itg_experiment::PacingEntry;
 use itg_net::pacing::{Level, PacingOptions, Prepared, calibrate};
 use itg_net::probe::{Costs, HostFacts, steal_ticks};
+use itg_net::{SendEngine, rate_over_a_link};
 use serde::Serialize;
 
 use self::promise::Promise;
@@ -66,6 +67,14 @@ struct Wakes {
     cpu_share: f64,
 }
 
+/// What an engine reaches over a link between two namespaces, or why that is not known.
+#[derive(Clone, Debug, Serialize)]
+struct EngineRate {
+    engine: &'static str,
+    pps: Option<f64>,
+    why_not: Option<String>,
+}
+
 /// All that was found.
 #[derive(Clone, Debug, Serialize)]
 struct Findings {
@@ -76,12 +85,16 @@ struct Findings {
     costs: Costs,
     wake_ups: Vec<Wakes>,
     packet_bytes: u32,
+    engines: Vec<EngineRate>,
     trials: Vec<Trial>,
     promise: Promise,
 }
 
 pub(crate) fn run(args: &DoctorArgs, words: WordArgs) -> Result<ExitCode> {
     let options = args.pacing.options(&PacingEntry::default());
+    if options.engine != SendEngine::default() {
+        return Err(refuse("doctor measures every engine: leave --engine out"));
+    }
     let findings = examine(options, args.quick, words.quiet)?;
     let json = serde_json::to_string_pretty(&findings)? + "\n";
     if let Some(path) = &args.output {
@@ -129,6 +142,12 @@ fn examine(options: PacingOptions, quick: bool, quiet: bool) -> Result<Findings>
             trials.push(trial(rate_pps)?);
         }
     }
+    tell("measuring engines …");
+    let engines = SendEngine::ALL.map(|engine| {
+        let rate = rate_over_a_link(engine, SIZE as usize, trial_ns);
+        EngineRate { engine: engine.name(), pps: rate.as_ref().ok().copied(), why_not: rate.err() }
+    });
+    let engines = engines.into();
     tell("measuring the highest rate …");
     let flat_out = trial(0)?;
     trials.push(flat_out);
@@ -151,6 +170,7 @@ fn examine(options: PacingOptions, quick: bool, quiet: bool) -> Result<Findings>
         costs: Costs::measure(),
         wake_ups,
         packet_bytes: SIZE,
+        engines,
         promise: Promise::of(&trials),
         trials,
     })
@@ -206,6 +226,14 @@ fn describe(found: &Findings) -> Result<String> {
         let [p50, p99, max] = [wakes.p50_ns, wakes.p99_ns, wakes.max_ns].map(about);
         let cpu = 100.0 * wakes.cpu_share;
         writeln!(text, "           {:<8} {p50:>8} {p99:>11} {max:>11} {cpu:>8.1} %", wakes.level)?;
+    }
+    writeln!(text, "engines    UDP, {SIZE} bytes, a link between two namespaces, no logs")?;
+    for rate in &found.engines {
+        let reached = match (rate.pps, &rate.why_not) {
+            (Some(pps), _) => format!("{:.0} kpps", pps / 1e3),
+            (None, why) => format!("not measured: {}", why.as_deref().unwrap_or("unknown")),
+        };
+        writeln!(text, "           {:<8} {reached}", rate.engine)?;
     }
     writeln!(
         text,

@@ -12,6 +12,7 @@ use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::unistd::Pid;
 
 use super::{Level, PacingOptions};
+use crate::beyond::SendEngine;
 use crate::{clock, sys};
 
 /// Where the kernel takes the largest wake-up latency that may be (Documentation/power/pm_qos).
@@ -81,6 +82,12 @@ impl Prepared {
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level
+    }
+
+    /// How packets leave.
+    #[must_use]
+    pub const fn engine(&self) -> SendEngine {
+        self.options.engine
     }
 
     /// Packets that are due at most this far apart may leave with one system call, in nanoseconds: the

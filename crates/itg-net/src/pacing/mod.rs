@@ -11,11 +11,13 @@ mod waiter;
 
 pub use itg_core::pacing::Level;
 
+use crate::beyond::SendEngine;
+
 pub use self::calibrate::{PrecisionError, WakeErrors, calibrate, choose};
 pub use self::host::{Prepared, Wish};
 pub(crate) use self::waiter::Waiter;
 
-/// What was asked of the sending thread.
+/// What was asked of the sending thread: how it waits, and how packets leave it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacingOptions {
     /// The level; chosen by calibration when only a precision is declared, `hybrid` otherwise.
@@ -26,4 +28,6 @@ pub struct PacingOptions {
     pub cpu: Option<u16>,
     /// Declared precision: 99 % of the packets leave at most this late, in nanoseconds.
     pub max_error_p99_ns: Option<u64>,
+    /// How packets leave.
+    pub engine: SendEngine,
 }

@@ -1,0 +1,335 @@
+//! What the kernel knows about a way: the device that leads to an address, and the Ethernet address of
+//! the next hop. Asked over rtnetlink (rtnetlink(7)), one question, one answer.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small constants of C headers"
+)]
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::frame::Mac;
+
+/// linux/rtnetlink.h, linux/neighbour.h, linux/if_link.h.
+const HEADER_LEN: usize = 16;
+const ROUTE_BODY: usize = 12;
+const NEIGHBOUR_BODY: usize = 12;
+const LINK_BODY: usize = 16;
+const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_VIA: u16 = 18;
+const RTA_ENCAP: u16 = 22;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const ARPHRD_ETHER: u16 = 1;
+const NTF_USE: u8 = 1;
+/// States of a neighbour whose address may be used.
+const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// How long a neighbour may take to answer: 3 s, as long as the kernel asks.
+const NEIGHBOUR_WAIT: Duration = Duration::from_secs(3);
+const NEIGHBOUR_LOOK: Duration = Duration::from_millis(10);
+
+/// A device and the next hop behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) device: u32,
+    pub(super) next_hop: IpAddr,
+}
+
+/// An Ethernet device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) name: String,
+    pub(super) mac: Mac,
+    pub(super) mtu: usize,
+    pub(super) up: bool,
+}
+
+/// A question and its answer's shape.
+struct Question {
+    kind: u16,
+    flags: u16,
+    body: Vec<u8>,
+}
+
+impl Question {
+    fn new(kind: u16, body: &[u8]) -> Self {
+        Self { kind, flags: libc::NLM_F_REQUEST as u16, body: body.to_vec() }
+    }
+
+    /// With an acknowledgement as its answer.
+    fn change(kind: u16, flags: i32, body: &[u8]) -> Self {
+        let mut change = Self::new(kind, body);
+        change.flags |= (libc::NLM_F_ACK | flags) as u16;
+        change
+    }
+
+    fn with(mut self, attribute: u16, value: &[u8]) -> Self {
+        self.body.extend(packed(attribute, value));
+        self
+    }
+
+    /// Asks; the answer behind its netlink header, empty for a mere acknowledgement.
+    fn ask(self, socket: &Socket) -> io::Result<Vec<u8>> {
+        let len = u32::try_from(HEADER_LEN + self.body.len()).expect("a short question");
+        let mut message = Vec::with_capacity(len as usize);
+        message.extend(len.to_ne_bytes());
+        message.extend(self.kind.to_ne_bytes());
+        message.extend(self.flags.to_ne_bytes());
+        // Sequence number and address of the asker: one question at a time needs neither.
+        message.extend([0; 8]);
+        message.extend(&self.body);
+        socket.send(&message)?;
+        let mut answer = vec![0; 1 << 16];
+        let got = nix::sys::socket::recv(
+            socket.as_raw_fd(),
+            &mut answer,
+            nix::sys::socket::MsgFlags::empty(),
+        )?;
+        let whole = u32_at(&answer, 0).filter(|len| (HEADER_LEN..=got).contains(&(*len as usize)));
+        let short = || io::Error::new(io::ErrorKind::InvalidData, "a short answer of the kernel");
+        answer.truncate(whole.ok_or_else(short)? as usize);
+        let kind = u16_at(&answer, 4).ok_or_else(short)?;
+        let body = answer.split_off(HEADER_LEN);
+        if i32::from(kind) != libc::NLMSG_ERROR {
+            return Ok(body);
+        }
+        match u32_at(&body, 0).ok_or_else(short)?.cast_signed() {
+            0 => Ok(Vec::new()),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        }
+    }
+}
+
+/// An attribute as it is sent.
+fn packed(attribute: u16, value: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(4 + value.len()).expect("a short value");
+    let mut bytes = [len.to_ne_bytes(), attribute.to_ne_bytes()].concat();
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// An attribute of an answer whose body has `skip` bytes before the first one.
+fn attribute(answer: &[u8], skip: usize, wanted: u16) -> Option<&[u8]> {
+    let mut rest = answer.get(skip..)?;
+    loop {
+        let (len, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)?);
+        let value = rest.get(4..len)?;
+        // The two highest bits say how to read it.
+        if kind & 0x3FFF == wanted {
+            return Some(value);
+        }
+        rest = rest.get(len.next_multiple_of(4)..)?;
+    }
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => bytes.first_chunk::<4>().map(|four| IpAddr::from(*four)),
+        16 => bytes.first_chunk::<16>().map(|all| IpAddr::from(*all)),
+        _ => None,
+    }
+}
+
+fn family(ip: IpAddr) -> u8 {
+    // AF_INET and AF_INET6 are 2 and 10.
+    (if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }) as u8
+}
+
+/// A connection to the kernel's routing.
+#[derive(Debug)]
+pub(super) struct Netlink(Socket);
+
+impl Netlink {
+    pub(super) fn open() -> io::Result<Self> {
+        let protocol = Protocol::from(libc::NETLINK_ROUTE);
+        let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(protocol))?;
+        socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+        Ok(Self(socket))
+    }
+
+    /// The way from an address of this host to another one, through a certain device where one is given;
+    /// `Err` with words when it does not lead through a device to another host.
+    pub(super) fn route(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        device: Option<u32>,
+    ) -> Result<Route, String> {
+        let bits = if to.is_ipv4() { 32 } else { 128 };
+        let body = [family(to), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut question = Question::new(libc::RTM_GETROUTE, &body)
+            .with(RTA_DST, &octets(to))
+            .with(RTA_SRC, &octets(from));
+        if let Some(device) = device {
+            question = question.with(RTA_OIF, &device.to_ne_bytes());
+        }
+        let answer = question.ask(&self.0).map_err(|error| format!("no route to {to}: {error}"))?;
+        let kind = answer.get(7).copied().unwrap_or(0);
+        if kind == libc::RTN_LOCAL {
+            return Err(format!("{to} is this host itself: packets to it pass no Ethernet device"));
+        }
+        if kind != libc::RTN_UNICAST {
+            return Err(format!("the route to {to} is not that of one other host"));
+        }
+        if attribute(&answer, ROUTE_BODY, RTA_ENCAP).is_some() {
+            return Err(format!("the route to {to} wraps packets, which this engine does not"));
+        }
+        let device = attribute(&answer, ROUTE_BODY, RTA_OIF).and_then(|value| u32_at(value, 0));
+        let gateway = attribute(&answer, ROUTE_BODY, RTA_GATEWAY).and_then(address);
+        // A gateway of the other IP version has its family in front.
+        let via = || attribute(&answer, ROUTE_BODY, RTA_VIA).and_then(|v| address(v.get(2..)?));
+        let device = device.ok_or_else(|| format!("the route to {to} leads through no device"))?;
+        Ok(Route { device, next_hop: gateway.or_else(via).unwrap_or(to) })
+    }
+
+    /// A device; `Err` with words when it is not an Ethernet one.
+    pub(super) fn link(&self, device: u32) -> Result<Link, String> {
+        let mut body = [0; LINK_BODY];
+        body[4..8].copy_from_slice(&device.to_ne_bytes());
+        let answer = Question::new(libc::RTM_GETLINK, &body)
+            .ask(&self.0)
+            .map_err(|error| format!("device {device}: {error}"))?;
+        let name = attribute(&answer, LINK_BODY, IFLA_IFNAME).unwrap_or_default();
+        let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
+        let mac = attribute(&answer, LINK_BODY, IFLA_ADDRESS).and_then(|v| v.try_into().ok());
+        let flags = u32_at(&answer, 8).unwrap_or(0).cast_signed();
+        let ether = u16_at(&answer, 2) == Some(ARPHRD_ETHER) && flags & libc::IFF_LOOPBACK == 0;
+        let (true, Some(mac)) = (ether, mac) else {
+            return Err(format!("{name} is not an Ethernet device"));
+        };
+        let mtu = attribute(&answer, LINK_BODY, IFLA_MTU).and_then(|value| u32_at(value, 0));
+        let up = flags & libc::IFF_UP != 0;
+        Ok(Link { name, mac, mtu: mtu.unwrap_or(1500) as usize, up })
+    }
+
+    /// The Ethernet address of a neighbour; has the kernel ask for it when it is not known.
+    pub(super) fn neighbour(&self, device: u32, ip: IpAddr) -> Result<Mac, String> {
+        if let Some(mac) = self.known(device, ip) {
+            return Ok(mac);
+        }
+        let body = neighbour_body(device, ip, NTF_USE);
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let question = Question::change(libc::RTM_NEWNEIGH, flags, &body);
+        let asked = question.with(NDA_DST, &octets(ip)).ask(&self.0);
+        asked.map_err(|error| format!("asking for the Ethernet address of {ip}: {error}"))?;
+        let until = Instant::now() + NEIGHBOUR_WAIT;
+        while Instant::now() < until {
+            std::thread::sleep(NEIGHBOUR_LOOK);
+            if let Some(mac) = self.known(device, ip) {
+                return Ok(mac);
+            }
+        }
+        let seconds = NEIGHBOUR_WAIT.as_secs();
+        Err(format!("{ip} did not tell its Ethernet address within {seconds} s"))
+    }
+
+    /// Makes a pair of joined Ethernet devices of one name, the second one in the namespace of an open file.
+    pub(super) fn join(&self, name: &str, namespace: i32) -> io::Result<()> {
+        let name = packed(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+        let there = packed(IFLA_NET_NS_FD, &namespace.to_ne_bytes());
+        let peer = packed(VETH_INFO_PEER, &[&[0; LINK_BODY][..], &name, &there].concat());
+        let info = [packed(IFLA_INFO_KIND, b"veth"), packed(IFLA_INFO_DATA, &peer)].concat();
+        let body = [&[0; LINK_BODY][..], &name].concat();
+        Question::change(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL, &body)
+            .with(IFLA_LINKINFO, &info)
+            .ask(&self.0)
+            .map(drop)
+    }
+
+    /// Gives a device an address and switches it on.
+    pub(super) fn configure(&self, device: u32, ip: IpAddr, prefix: u8) -> io::Result<()> {
+        let [a, b, c, d] = device.to_ne_bytes();
+        let body = [family(ip), prefix, 0, 0, a, b, c, d];
+        Question::change(libc::RTM_NEWADDR, libc::NLM_F_CREATE, &body)
+            .with(IFA_LOCAL, &octets(ip))
+            .with(IFA_ADDRESS, &octets(ip))
+            .ask(&self.0)?;
+        let mut body = [0; LINK_BODY];
+        body[4..8].copy_from_slice(&device.to_ne_bytes());
+        // What is to be so, and what of it is meant.
+        body[8..12].copy_from_slice(&libc::IFF_UP.to_ne_bytes());
+        body[12..16].copy_from_slice(&libc::IFF_UP.to_ne_bytes());
+        Question::change(libc::RTM_NEWLINK, 0, &body).ask(&self.0).map(drop)
+    }
+
+    fn known(&self, device: u32, ip: IpAddr) -> Option<Mac> {
+        let question = Question::new(libc::RTM_GETNEIGH, &neighbour_body(device, ip, 0));
+        // Not known is an error too.
+        let answer = question.with(NDA_DST, &octets(ip)).ask(&self.0).ok()?;
+        let state = u16_at(&answer, 8)?;
+        let mac = attribute(&answer, NEIGHBOUR_BODY, NDA_LLADDR)?;
+        (state & NUD_VALID != 0).then(|| mac.try_into().ok()).flatten()
+    }
+}
+
+fn neighbour_body(device: u32, ip: IpAddr, flags: u8) -> [u8; NEIGHBOUR_BODY] {
+    let mut body = [0; NEIGHBOUR_BODY];
+    body[0] = family(ip);
+    body[4..8].copy_from_slice(&device.to_ne_bytes());
+    body[10] = flags;
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_itself_is_no_way_out() {
+        let netlink = Netlink::open().expect("everybody may ask");
+        let loopback: IpAddr = "127.0.0.1".parse().expect("an address");
+        let error = netlink.route(loopback, loopback, None).expect_err("loopback");
+        assert!(error.starts_with("127.0.0.1 is this host itself"), "{error}");
+        let device = nix::net::if_::if_nametoindex("lo").expect("every host has it");
+        assert_eq!(netlink.link(device), Err("lo is not an Ethernet device".to_owned()));
+    }
+
+    #[test]
+    fn attributes_are_found_and_broken_ones_are_not() {
+        let answer = Question::new(0, &[9; 4]).with(3, b"abc").with(7, &[1, 2, 3, 4]).body;
+        for (body, wanted, want) in [
+            (&answer[..], 3, Some(&b"abc"[..])),
+            (&answer[..], 7, Some(&[1, 2, 3, 4][..])),
+            (&answer[..], 8, None),
+            (&answer[..answer.len() - 1], 7, None),
+            (&answer[..2], 3, None),
+            (&[0; 64], 1, None),
+        ] {
+            assert_eq!(attribute(body, 4, wanted), want, "{wanted} in {body:?}");
+        }
+    }
+}
