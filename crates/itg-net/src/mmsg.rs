@@ -21,9 +21,12 @@ use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 pub const BATCH: usize = 64;
 /// Largest payload of a UDP datagram over IPv4, in bytes.
 const LARGEST_PAYLOAD: usize = 65_507;
-/// Bytes for control messages of one datagram: a stamp (two 64-bit words), TTL and class (an int
-/// each), with their headers; doubled.
+/// Bytes for control messages of one datagram, with room to spare.
 const CONTROL_LEN: usize = 192;
+/// What is asked for, each message with its header: a stamp of two 64-bit words, and TTL, traffic class
+/// and length of joined datagrams, an int each.
+const CONTROL_NEED: usize = 4 * size_of::<cmsghdr>() + 16 + 3 * 8;
+const _: () = assert!(CONTROL_NEED <= CONTROL_LEN);
 
 /// One datagram to send, in two pieces.
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +181,8 @@ pub struct RecvBatch {
     headers: Box<[mmsghdr]>,
     /// Headers that the kernel has written to, from the first: they must be made anew.
     used: usize,
+    /// Whether it has been said that control messages did not fit.
+    told: bool,
 }
 
 // SAFETY: the raw pointers in `iovs` and `headers` lead only into buffers that this value owns, and
@@ -206,6 +211,7 @@ impl RecvBatch {
             headers: vec![mmsghdr { msg_hdr: empty_msghdr(), msg_len: 0 }; count]
                 .into_boxed_slice(),
             used: count,
+            told: false,
         }
     }
 
@@ -247,6 +253,14 @@ impl RecvBatch {
         let got = usize::try_from(got).map_err(|_| io::Error::last_os_error());
         // A failed call may have touched the first header.
         self.used = *got.as_ref().unwrap_or(&1);
+        let cut = |header: &mmsghdr| header.msg_hdr.msg_flags & libc::MSG_CTRUNC != 0;
+        if !self.told && got.is_ok() && self.headers[..self.used].iter().any(cut) {
+            self.told = true;
+            tracing::error!(
+                "the kernel says more about packets than there is room for: stamps, TTL or traffic class \
+                 of some are missing from the log"
+            );
+        }
         got
     }
 

@@ -46,9 +46,10 @@ pub(crate) fn set_int(
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Datagrams that this socket dropped for want of buffer space since it was opened
-/// (`SO_MEMINFO`, the counter that `ss -m` shows as `d`).
-pub fn socket_drops(socket: &impl AsFd) -> Option<u64> {
+/// Datagrams that this socket dropped for want of buffer space since it was opened, modulo 2^32
+/// (`SO_MEMINFO`: the counter that `SO_RXQ_OVFL` tells with each datagram, and `ss -m` shows as `d`;
+/// asked for at the end it includes what was dropped after the last datagram).
+pub fn socket_drops(socket: &impl AsFd) -> Option<u32> {
     const SO_MEMINFO: i32 = 55;
     const DROPS: usize = 8; // SK_MEMINFO_DROPS
     let mut info = [0u32; DROPS + 1];
@@ -63,7 +64,7 @@ pub fn socket_drops(socket: &impl AsFd) -> Option<u64> {
             &raw mut len,
         )
     };
-    (result == 0 && len as usize == size_of_val(&info)).then(|| u64::from(info[DROPS]))
+    (result == 0 && len as usize == size_of_val(&info)).then_some(info[DROPS])
 }
 
 /// Sets a socket option made of 32-bit words.

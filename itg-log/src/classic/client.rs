@@ -124,7 +124,7 @@ impl Data {
 
     fn dropped(&self) -> u64 {
         match self {
-            Self::Udp { socket, .. } => socket_drops(socket).unwrap_or(0),
+            Self::Udp { socket, .. } => socket_drops(socket).map_or(0, u64::from),
             _ => 0,
         }
     }

@@ -350,7 +350,11 @@ impl Rx {
         let Some(mut flow) = self.table.flows[slot].take() else { return };
         let Some(ending) = flow.ending.take() else { return };
         self.table.draining -= 1;
-        let socket_drops = self.drops(flow.rx.socket).map(|now| now - flow.drops_before);
+        let socket_drops = self.drops(flow.rx.socket).map(|now| {
+            // The kernel counts in 32 bits.
+            let since = now.wrapping_sub(flow.drops_before);
+            u64::from(since)
+        });
         let mut counts = FlowCounts {
             flow: flow.rx.flow,
             packets: flow.packets,
@@ -367,7 +371,7 @@ impl Rx {
         (ending.done)(counts);
     }
 
-    fn drops(&self, socket: Option<usize>) -> Option<u64> {
+    fn drops(&self, socket: Option<usize>) -> Option<u32> {
         let wanted = socket?;
         self.sources.iter().flatten().find_map(|source| match source {
             Source::Datagrams(port, socket) if port.id == wanted => sys::socket_drops(socket),

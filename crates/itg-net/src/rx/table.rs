@@ -29,7 +29,7 @@ pub(super) struct Flow {
     pub(super) unique: u64,
     pub(super) last_ns: u64,
     pub(super) introduced: bool,
-    pub(super) drops_before: u64,
+    pub(super) drops_before: u32,
     pub(super) foreign_before: u64,
     pub(super) stream_over: bool,
     /// Where its packets come from, of D-ITG's flows: learned from the first one.
