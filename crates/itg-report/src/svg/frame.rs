@@ -131,7 +131,7 @@ fn key(legend: &[(&str, &str)]) -> Markup {
     let mut right = WIDTH - RIGHT;
     let mut places = Vec::new();
     for &(class, name) in legend.iter().rev() {
-        let wide = 7.2 * name.chars().count() as f64 + 30.0;
+        let wide = 8.4 * name.chars().count() as f64 + 30.0;
         right -= wide;
         places.push((right, class, name));
     }

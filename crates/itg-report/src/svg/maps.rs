@@ -202,7 +202,8 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
     let every = rows.div_ceil(16);
     let height = (HEIGHT - 70.0) / rows as f64;
     let body = html! {
-        rect class="paper" x="0" y="20" width="65" height=(HEIGHT - 62.0) {}
+        // Over the labels of the shares, the lowest of which stands on the floor.
+        rect class="paper" x="0" y="20" width="65" height=(HEIGHT - 58.0) {}
         text x="4" y="14" { "flow" }
         @for (line, row) in plots.losses.iter().enumerate().filter(|(line, _)| line % every == 0) {
             @let y = frame.py((rows - line) as f64 - 0.5) + 4.0;
