@@ -44,7 +44,7 @@ fn write_pairing(out: &mut String, pairing: &Pairing) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "{:<14}{:>16}{:>16}{:>16}{:>11}  95 % interval of B - A",
+        "{:<14}{:>20}{:>20}{:>20}{:>11}  95 % interval of B - A",
         "", "A", "B", "B - A", "relative"
     )?;
     for figure in &pairing.figures {
@@ -57,7 +57,7 @@ fn write_pairing(out: &mut String, pairing: &Pairing) -> std::fmt::Result {
             format!("{} to {}{star}", text(Some(low)), text(Some(high)))
         });
         let line = format!(
-            "{:<14}{:>16}{:>16}{:>16}{relative:>11}  {interval}",
+            "{:<14}{:>20}{:>20}{:>20}{relative:>11}  {interval}",
             figure.metric,
             text(figure.a),
             text(figure.b),
