@@ -107,7 +107,7 @@ impl<T> Table<T> {
 /// Writes the packets of all logs, by windows as they are joined.
 pub(crate) fn packets(analysis: &Analysis<'_>, work: &Work<'_>, path: &Path) -> anyhow::Result<()> {
     let mut table = packet_table(path)?;
-    analysis.packets_in_order(work, &|lines: Vec<PacketLine>| lines, |lines| {
+    analysis.packets_in_order(work, &<[PacketLine]>::to_vec, |lines| {
         lines.into_iter().try_for_each(|line| table.push(line))
     })?;
     table.finish()

@@ -77,10 +77,10 @@ fn decode(path: &Path) -> anyhow::Result<(Report, bool)> {
     for (name, bytes) in &files {
         analysis.add_log_with(bytes, name, &work)?;
     }
+    let report = analysis.finish_with(&work);
     analysis.not_closed().iter().for_each(complain);
     analysis.damage().iter().for_each(complain);
-    let sound = analysis.damage().is_empty();
-    Ok((analysis.finish_with(&work), sound))
+    Ok((report, analysis.damage().is_empty()))
 }
 
 fn logs(path: &Path) -> anyhow::Result<Vec<(String, Bytes)>> {

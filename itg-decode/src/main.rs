@@ -104,6 +104,9 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     if taken == 0 {
         return Ok(1);
     }
+    let gate = show(args, &gates, &analysis, &work, &note);
+    work.finish();
+    // Known when all records have been gone through.
     for what in analysis.not_closed() {
         note(what);
     }
@@ -111,13 +114,23 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         complain(damage);
         sound = false;
     }
+    Ok(gate?.unwrap_or_else(|| u8::from(!sound)))
+}
+
+/// Prints what was asked for; says what the gates say.
+fn show(
+    args: &Args,
+    gates: &Gates,
+    analysis: &Analysis<'_>,
+    work: &Work<'_>,
+    note: &dyn Fn(&dyn Display),
+) -> anyhow::Result<Option<u8>> {
     let mut out = output(args)?;
     let mut gate = None;
     if args.format == Format::Ditg {
         let runs = analysis.runs().len();
         anyhow::ensure!(runs <= 1, "--format ditg needs logs of one run, these hold {runs}");
-        ditg::write(&analysis.packets(), &analysis.finish_with(&work), &mut out)?;
-        work.finish();
+        ditg::write(&analysis.packets(), &analysis.finish_with(work), &mut out)?;
     } else if args.packets {
         let runs = analysis.runs().len();
         if runs > 1 {
@@ -126,13 +139,12 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         match &args.output {
             #[cfg(feature = "parquet")]
             Some(path) if args.format == Format::Parquet => {
-                columns::packets(&analysis, &work, path)?;
+                columns::packets(analysis, work, path)?;
             }
-            _ => packets::print(&analysis, args.format, &work, &mut out)?,
+            _ => packets::print(analysis, args.format, work, &mut out)?,
         }
-        work.finish();
     } else {
-        let mut report = analysis.finish_with(&work);
+        let mut report = analysis.finish_with(work);
         work.finish();
         args.outputs.add_manifest(&mut report)?;
         if report.flows.is_empty() {
@@ -143,16 +155,16 @@ fn run(args: &Args) -> anyhow::Result<u8> {
             Some(path) if args.format == Format::Parquet => columns::windows(&report, path)?,
             _ => print::report(&report, args.format, &mut out)?,
         }
-        gate = args.outputs.write(&report, &gates, quiet)?;
+        gate = args.outputs.write(&report, gates, args.words.quiet)?;
     }
     out.flush()?;
-    Ok(gate.unwrap_or_else(|| u8::from(!sound)))
+    Ok(gate)
 }
 
-fn output(args: &Args) -> anyhow::Result<Box<dyn Write>> {
+fn output(args: &Args) -> anyhow::Result<Box<dyn Write + Send>> {
     const BUFFER: usize = 1 << 18;
     Ok(match &args.output {
-        None => Box::new(BufWriter::with_capacity(BUFFER, io::stdout().lock())),
+        None => Box::new(BufWriter::with_capacity(BUFFER, io::stdout())),
         // Written by itself, see `columns`.
         Some(_) if args.format == Format::Parquet => Box::new(io::sink()),
         Some(path) => {

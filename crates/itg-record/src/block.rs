@@ -282,18 +282,4 @@ impl<'a> Block<'a> {
         let (log_id, block_no) = split_tag(header.tag);
         Ok(Self { schema: header.schema, log_id, block_no, crc, len, body })
     }
-
-    /// The record block at the start of `bytes`, whose checksum and kinds are known to be right;
-    /// `None` when its header says something else.
-    pub(crate) fn trusted(bytes: &'a [u8]) -> Option<Self> {
-        let header = Header::parse(bytes).ok().filter(|header| is_plain(header.schema))?;
-        let len = usize::try_from(header.total_len).ok()?;
-        let body = bytes.get(HEADER_LEN..len)?;
-        let fits = u64::from(header.objects) * RECORD_LEN as u64 == body.len() as u64;
-        let runs = header.schema == RUN_SCHEMA;
-        let body = fits.then(|| Records::trusted(body, runs))??;
-        let (log_id, block_no) = split_tag(header.tag);
-        let (schema, crc) = (header.schema, header.crc);
-        Some(Self { schema, log_id, block_no, crc, len, body: Body::Records(body) })
-    }
 }

@@ -39,13 +39,13 @@ pub struct Rewrite<'a> {
 /// ```
 #[must_use]
 pub fn compact(log: &[u8]) -> Rewrite<'_> {
-    Rewrite { scan: Scan::new(log, Vec::new()), to_columns: true, records: 0 }
+    Rewrite { scan: Scan::new(log), to_columns: true, records: 0 }
 }
 
 /// The log with its records in record blocks: what it was before [`compact`].
 #[must_use]
 pub fn expand(log: &[u8]) -> Rewrite<'_> {
-    Rewrite { scan: Scan::new(log, Vec::new()), to_columns: false, records: 0 }
+    Rewrite { scan: Scan::new(log), to_columns: false, records: 0 }
 }
 
 impl Rewrite<'_> {

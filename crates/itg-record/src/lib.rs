@@ -19,11 +19,11 @@ mod compact;
 mod facts;
 mod frames;
 mod note;
+mod outline;
 mod read;
 mod record;
 mod records;
 mod scan;
-mod survey;
 
 pub use block::{
     BLOCK_HEADER_LEN, BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA,
@@ -36,7 +36,7 @@ pub use facts::BlockFacts;
 pub use note::{
     ClockPair, ClockProbe, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side, TcpSample,
 };
+pub use outline::{Outline, Outlined, UncheckedRecords};
 pub use read::{Cause, Damage, Item, LogReader};
 pub use record::{Kind, MAX_RUN, RECORD_LEN, Record, flag};
 pub use records::{PackedRecords, Records};
-pub use survey::{Candidate, Checked, Survey};

@@ -21,7 +21,6 @@ use crate::block::{Block, Body};
 use crate::note::Note;
 use crate::records::Records;
 use crate::scan::{Gap, Looks, Piece, Scan};
-use crate::survey::Checked;
 
 /// Something in a log that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,16 +106,8 @@ impl<'a> LogReader<'a> {
     /// A reader of a whole file.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self::with_checked(bytes, [])
-    }
-
-    /// A reader of a whole file some of whose record blocks have been checked before, by
-    /// [`crate::Candidate::check`] on the same bytes: it does not check them again.
-    pub fn with_checked(bytes: &'a [u8], checked: impl IntoIterator<Item = Checked>) -> Self {
-        let mut checked: Vec<_> = checked.into_iter().map(|block| block.0).collect();
-        checked.sort_unstable();
         Self {
-            scan: Scan::new(bytes, checked),
+            scan: Scan::new(bytes),
             open: BTreeMap::new(),
             logs: 0,
             pending: VecDeque::new(),

@@ -38,18 +38,28 @@ enum Packed<'a> {
     Columns { body: &'a [u8], count: usize },
 }
 
+impl Packed<'_> {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Plain(raw) => raw.len(),
+            Self::Columns { count, .. } => *count,
+        }
+    }
+}
+
 impl<'a> Records<'a> {
+    /// No records.
+    #[must_use]
+    pub const fn none() -> Self {
+        let packed = PackedRecords::of_plain(&[], false);
+        Self { raw: Cow::Borrowed(&[]), taken: 0, of_run: 0, packed }
+    }
+
     /// Checks the body of a record block, whose length is a multiple of a record's.
     pub(crate) fn plain(body: &'a [u8], runs: bool) -> Result<Self, BlockError> {
         let raw = <[RawRecord]>::ref_from_bytes(body).expect("the length was compared before");
         check_kinds(raw)?;
         Ok(PackedRecords { packed: Packed::Plain(raw), runs }.records())
-    }
-
-    /// The records of a body whose kinds are known to be right.
-    pub(crate) fn trusted(body: &'a [u8], runs: bool) -> Option<Self> {
-        let raw = <[RawRecord]>::ref_from_bytes(body).ok()?;
-        Some(PackedRecords { packed: Packed::Plain(raw), runs }.records())
     }
 
     /// Decodes and checks the body of a column block of `objects` records; returns their checksum too.
@@ -100,6 +110,22 @@ impl<'a> Records<'a> {
 }
 
 impl<'a> PackedRecords<'a> {
+    pub(crate) const fn of_plain(raw: &'a [RawRecord], runs: bool) -> Self {
+        Self { packed: Packed::Plain(raw), runs }
+    }
+
+    pub(crate) const fn of_columns(body: &'a [u8], count: usize, runs: bool) -> Self {
+        Self { packed: Packed::Columns { body, count }, runs }
+    }
+
+    /// Whether these are other records than those, as far as can be told without decoding them.
+    pub(crate) fn surely_differs(&self, other: &Self) -> bool {
+        match (self.packed, other.packed) {
+            (Packed::Plain(one), Packed::Plain(two)) => one.as_bytes() != two.as_bytes(),
+            (one, two) => one.len() != two.len(),
+        }
+    }
+
     /// The records; those of a column block are decoded anew.
     ///
     /// # Panics
@@ -128,10 +154,7 @@ impl<'a> PackedRecords<'a> {
     /// Number of records. Of packets there may be more: see [`PackedRecords::has_runs`].
     #[must_use]
     pub const fn len(&self) -> usize {
-        match self.packed {
-            Packed::Plain(raw) => raw.len(),
-            Packed::Columns { count, .. } => count,
-        }
+        self.packed.len()
     }
 
     /// Whether there are none.

@@ -62,22 +62,12 @@ pub(crate) struct Scan<'a> {
     found: Option<Block<'a>>,
     /// Bytes of false blocks that the search may still check.
     patience: u64,
-    /// Where record blocks start that have been checked before, ascending.
-    checked: std::iter::Peekable<std::vec::IntoIter<usize>>,
 }
 
 impl<'a> Scan<'a> {
-    pub(crate) fn new(bytes: &'a [u8], checked: Vec<usize>) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let patience = FALSE_BYTES_PER_BYTE * bytes.len() as u64 + FALSE_BYTES_FREE;
-        Self { bytes, pos: 0, found: None, patience, checked: checked.into_iter().peekable() }
-    }
-
-    /// The block at `pos`, without a look at its body when that has been checked before.
-    fn check(&mut self) -> Result<Block<'a>, BlockError> {
-        let rest = &self.bytes[self.pos..];
-        while self.checked.next_if(|&at| at < self.pos).is_some() {}
-        let trusted = self.checked.next_if_eq(&self.pos).and_then(|_| Block::trusted(rest));
-        trusted.map_or_else(|| Block::check(rest), Ok)
+        Self { bytes, pos: 0, found: None, patience }
     }
 
     /// The whole file.
@@ -156,7 +146,7 @@ impl<'a> Iterator for Scan<'a> {
         }
         let block = match self.found.take() {
             Some(block) => Ok(block),
-            None => self.check(),
+            None => Block::check(&self.bytes[self.pos..]),
         };
         Some(match block {
             Ok(block) => {

@@ -6,6 +6,7 @@
 //! work is cut into pieces is in `decode`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use itg_core::flow::Meter;
 use itg_core::units::format_duration_ns;
@@ -54,10 +55,12 @@ pub struct Options {
 }
 
 /// Logs on their way to a report.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Analysis<'a> {
     options: Options,
-    logs: Logs<'a>,
+    given: Logs<'a>,
+    /// The same files read block by block, where one was found not to be as it was written.
+    strict: OnceLock<Logs<'a>>,
 }
 
 /// A flow at one side, while its records are added up.
@@ -111,7 +114,7 @@ impl<'a> Analysis<'a> {
     /// An analysis without logs.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options, logs: Logs::default() }
+        Self { options, ..Self::default() }
     }
 
     /// Takes a log file, whole or damaged. The bytes are borrowed until the report is made.
@@ -122,7 +125,7 @@ impl<'a> Analysis<'a> {
         self.add_log_with(bytes, name, &Inline)
     }
 
-    /// As [`Analysis::add_log`], its blocks checked side by side.
+    /// As [`Analysis::add_log`], with somebody who hears which bytes have been passed.
     ///
     /// # Errors
     /// As [`Analysis::add_log`].
@@ -132,20 +135,40 @@ impl<'a> Analysis<'a> {
         name: &str,
         executor: &dyn Executor,
     ) -> Result<(), LogError> {
-        self.logs.add(bytes, name, executor)
+        self.strict = OnceLock::new();
+        self.given.add(bytes, name, executor)
     }
 
-    /// What was not as written in the logs so far.
+    /// The logs as far as they are known.
+    fn logs(&self) -> &Logs<'a> {
+        self.strict.get().unwrap_or(&self.given)
+    }
+
+    /// Whether the logs are what they were taken for when they were read; where not, they have been read
+    /// strictly now, and what was made of them is void.
+    fn stands(&self, executor: &dyn Executor) -> bool {
+        let stands = self.strict.get().is_some() || self.given.are_sound(executor);
+        if !stands {
+            self.strict.get_or_init(|| self.given.strictly(executor));
+        }
+        stands
+    }
+
+    /// What was not as written in the logs so far. Blocks that nobody has read yet are checked for it: ask
+    /// behind the report or the packets.
     #[must_use]
     pub fn damage(&self) -> &[LogDamage] {
-        &self.logs.damage
+        self.stands(&Inline);
+        &self.logs().damage
     }
 
     /// Logs so far that have no end, because they are still being written or their writer was killed,
-    /// with what stands unfinished at the end of their files. No damage: what was written is there.
+    /// with what stands unfinished at the end of their files. No damage: what was written is there. As
+    /// [`Analysis::damage`], best asked for last.
     #[must_use]
     pub fn not_closed(&self) -> &[LogDamage] {
-        &self.logs.not_closed
+        self.stands(&Inline);
+        &self.logs().not_closed
     }
 
     /// The runs whose flows are decoded, by their ids. A receiver that served many holds them all,
@@ -153,7 +176,7 @@ impl<'a> Analysis<'a> {
     #[must_use]
     pub fn runs(&self) -> BTreeSet<&str> {
         let mut runs = BTreeSet::new();
-        for log in &self.logs.logs {
+        for log in &self.logs().logs {
             let side = log.side();
             let flows = log.flows.iter();
             let wanted =
@@ -172,7 +195,7 @@ impl<'a> Analysis<'a> {
             all.append(&mut lines);
             Ok::<(), std::convert::Infallible>(())
         };
-        let Ok(()) = self.packets_in_order(&Inline, &|lines| lines, append);
+        let Ok(()) = self.packets_in_order(&Inline, &<[PacketLine]>::to_vec, append);
         all
     }
 
@@ -181,14 +204,17 @@ impl<'a> Analysis<'a> {
     ///
     /// # Errors
     /// The first one of `each`, which ends the listing.
-    pub fn packets_in_order<T: Send, E>(
+    pub fn packets_in_order<T: Send, E: Send>(
         &self,
         executor: &dyn Executor,
-        make: &(dyn Fn(Vec<PacketLine>) -> T + Sync),
-        mut each: impl FnMut(T) -> Result<(), E>,
+        make: &(dyn Fn(&[PacketLine]) -> T + Sync),
+        mut each: impl FnMut(T) -> Result<(), E> + Send,
     ) -> Result<(), E> {
         let wants = |log: &Log<'_>, index: u32, key: &Key| self.wants(log, index, key);
-        let packets = Packets::new(&self.logs.logs, executor, wants);
+        let mut packets = Packets::new(&self.logs().logs, executor, wants);
+        if !self.stands(executor) {
+            packets = Packets::new(&self.logs().logs, executor, wants);
+        }
         packets.for_each(executor, make, &mut each)
     }
 
@@ -201,8 +227,13 @@ impl<'a> Analysis<'a> {
     /// The report, its figures added up side by side.
     #[must_use]
     pub fn finish_with(&self, executor: &dyn Executor) -> Report {
+        let report = self.report(executor);
+        if self.stands(executor) { report } else { self.report(executor) }
+    }
+
+    fn report(&self, executor: &dyn Executor) -> Report {
         let grid = self.grid(executor);
-        let clocks = Clocks::of(&self.logs.logs);
+        let clocks = Clocks::of(&self.logs().logs);
         let objects = self.decode(grid, &clocks, executor);
         let mut totals = Totals::default();
         let mut groups: BTreeMap<Vec<String>, Totals> = BTreeMap::new();
@@ -239,7 +270,7 @@ impl<'a> Analysis<'a> {
         });
         let groups = (!self.options.by.is_empty()).then(|| groups.collect());
         let mut manifest = Map::new();
-        manifest.insert("logs".to_owned(), self.logs.logs.iter().map(Log::manifest).collect());
+        manifest.insert("logs".to_owned(), self.logs().logs.iter().map(Log::manifest).collect());
         Report {
             schema: REPORT_SCHEMA,
             manifest,
@@ -248,7 +279,7 @@ impl<'a> Analysis<'a> {
             total,
             intervals,
             plots,
-            damage: self.logs.damage.clone(),
+            damage: self.logs().damage.clone(),
             notices,
         }
     }
@@ -256,14 +287,14 @@ impl<'a> Analysis<'a> {
     /// What each flow keeps for plots.
     fn trace(&self, clocks: &Clocks) -> Option<TraceSetup> {
         self.options.plots?;
-        let flows = self.logs.logs.iter().map(|log| log.flows.len()).sum();
+        let flows = self.logs().logs.iter().map(|log| log.flows.len()).sum();
         Some(TraceSetup { bins: plot::bins_each(flows), origin_ns: self.origin(clocks) })
     }
 
     /// Where two clocks disagree and nothing corrects them, the smallest delay at the start of the logs; else 0.
     fn origin(&self, clocks: &Clocks) -> i64 {
         const LOOKED_AT: usize = 1 << 14;
-        let delays = self.logs.logs.iter().flat_map(|log| {
+        let delays = self.logs().logs.iter().flat_map(|log| {
             let apart = |index: &u32| {
                 log.flows.get(index).is_some_and(|info| {
                     !one_clock(info) && clocks.correcting(info, Side::Receiver).is_none()
@@ -298,7 +329,7 @@ impl<'a> Analysis<'a> {
     /// Windows from the first packet of all flows.
     fn grid(&self, executor: &dyn Executor) -> Option<Grid> {
         let interval_ns = self.options.interval_ns.filter(|&ns| ns > 0)?;
-        let logs = &self.logs.logs;
+        let logs = &self.logs().logs;
         let start_unix_ns = decode::earliest(logs, executor, &|number, side, record| {
             let log = &logs[number];
             let all = self.options.flows.is_empty() && self.options.filter.is_none();
@@ -310,7 +341,7 @@ impl<'a> Analysis<'a> {
 
     /// Adds up the records of all logs.
     fn decode(&self, grid: Option<Grid>, clocks: &Clocks, executor: &dyn Executor) -> Objects {
-        let logs = &self.logs.logs;
+        let logs = &self.logs().logs;
         let sides: Vec<_> = logs.iter().map(Log::side).collect();
         let plan_packets = self.options.plan_packets.unwrap_or(PLAN_PACKETS);
         let basis = Basis { grid, plan_packets };
@@ -351,6 +382,13 @@ impl<'a> Analysis<'a> {
             for (&index, end) in &log.ends {
                 if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
                     objects.list[place].end = Some(end.clone());
+                }
+            }
+            for &index in log.flows.keys().filter(|_| log.end.is_none()) {
+                let place = objects.places.get(&log.key(index, sides[number]));
+                let open = place.filter(|_| !log.ends.contains_key(&index));
+                if let Some(&place) = open {
+                    objects.list[place].notices.push(unended(&log.name, sides[number]));
                 }
             }
             for (&index, samples) in &log.tcp {
@@ -415,7 +453,7 @@ impl<'a> Analysis<'a> {
 
     fn log_notices(&self) -> Vec<String> {
         let mut notices = Vec::new();
-        for log in &self.logs.logs {
+        for log in &self.logs().logs {
             let lost = log.end.map_or(0, |end| end.lost_records);
             if lost > 0 {
                 notices.push(format!(
@@ -425,8 +463,8 @@ impl<'a> Analysis<'a> {
                 ));
             }
         }
-        notices.extend(self.logs.not_closed.iter().map(ToString::to_string));
-        if !self.logs.damage.is_empty() {
+        notices.extend(self.logs().not_closed.iter().map(ToString::to_string));
+        if !self.logs().damage.is_empty() {
             notices.push(
                 "a log is damaged: packets whose records are in the damaged parts count as lost"
                     .to_owned(),
@@ -470,6 +508,15 @@ impl Object {
             Meter::Rtt => self.stats.side() == Side::Sender,
         }
     }
+}
+
+/// What it means that a log ends before a flow does.
+fn unended(name: &str, side: Side) -> String {
+    let what = match side {
+        Side::Receiver => "packets that arrived behind its last record count as lost",
+        Side::Sender => "packets sent behind its last record are not known from it",
+    };
+    format!("{name} breaks off before the flow ends: {what}")
 }
 
 /// What holds for all flows.

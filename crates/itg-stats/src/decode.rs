@@ -16,10 +16,10 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use itg_record::{Kind, PackedRecords, Record, Side};
+use itg_record::{Kind, Record, Side};
 
 use crate::exec::{Executor, collect};
-use crate::logs::Log;
+use crate::logs::{Log, Stored};
 use crate::stats::{FlowStats, Lane, Setup};
 
 /// Fewer records than this are not worth another thread.
@@ -261,7 +261,7 @@ impl Flows {
     /// Adds the records of a block that lie before (`after` = false) or behind its cut.
     fn add_part(
         &mut self,
-        block: &PackedRecords<'_>,
+        block: &Stored<'_>,
         cut: &Cut,
         after: bool,
         open: impl Fn(u32) -> Option<Setup>,
@@ -314,7 +314,7 @@ impl Flows {
 
 /// For each flow of a block, the first place where all numbers before it are smaller than all behind
 /// it; none of its records where there is no such place.
-fn clean_cut(block: &PackedRecords<'_>) -> Cut {
+fn clean_cut(block: &Stored<'_>) -> Cut {
     let mut numbers: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
     for record in block.records() {
         numbers.entry((record.flow, record.kind == Kind::Sent)).or_default().push(record.seq);
@@ -355,7 +355,7 @@ pub(crate) fn earliest(
         let side = log.side();
         pieces.extend(log.blocks.chunks(LOOK_BLOCKS).map(|blocks| (number, side, blocks)));
     }
-    let bytes = |blocks: &[PackedRecords<'_>]| -> u64 {
+    let bytes = |blocks: &[Stored<'_>]| -> u64 {
         blocks.iter().map(|block| block.bytes().len() as u64).sum()
     };
     executor.expect(pieces.iter().map(|(.., blocks)| bytes(blocks)).sum());

@@ -22,6 +22,7 @@ pub mod fidelity;
 pub mod figures;
 pub mod filter;
 pub mod gate;
+mod in_order;
 pub mod law_test;
 mod logs;
 pub mod moments;

@@ -1,21 +1,27 @@
 //! Logs as they were given: their notes, their blocks of records (neither copied nor, in a compacted
 //! log, decoded before they are used) and their damage.
+//!
+//! Of a log that is whole by its headers and notes, each block is checked by whoever reads its records
+//! first, so that a file is gone through once. Where a block turns out not to be as it was written, all
+//! that was added up is thrown away, and the files are read [strictly](Logs::strictly): block by block,
+//! with an exact account.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use itg_core::flow::Meter;
 use itg_record::{
-    Candidate, Cause, Checked, ClockPair, ClockProbe, FlowEnd, FlowInfo, Item, Kind, LogEnd,
-    LogInfo, LogReader, Note, PackedRecords, Record, Side, Survey, TcpSample,
+    Cause, ClockPair, ClockProbe, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo, LogReader, Note,
+    Outline, Outlined, PackedRecords, Record, Records, Side, TcpSample, UncheckedRecords,
 };
 use serde_json::{Value, json};
 
-use crate::exec::{Executor, collect};
+use crate::exec::Executor;
 use crate::report::LogDamage;
 
-/// Bytes that one task checks.
-const CHECK_BYTES: usize = 4 << 20;
+/// Bytes that a reader goes through before they leave memory.
+const READ_BYTES: usize = 4 << 20;
 
 /// Bytes that come into memory and leave it at once.
 const STRETCH: usize = 2 << 20;
@@ -49,8 +55,62 @@ pub enum LogError {
     },
 }
 
+/// A block of records.
+#[derive(Debug)]
+pub(crate) struct Stored<'a> {
+    packed: PackedRecords<'a>,
+    /// What is to be checked before they are used.
+    unchecked: Option<UncheckedRecords<'a>>,
+    /// What came of it: [`OPEN`], [`GOOD`] or [`BAD`].
+    found: AtomicU8,
+}
+
+const OPEN: u8 = 0;
+const GOOD: u8 = 1;
+const BAD: u8 = 2;
+
+impl<'a> Stored<'a> {
+    const fn checked(packed: PackedRecords<'a>) -> Self {
+        Self { packed, unchecked: None, found: AtomicU8::new(GOOD) }
+    }
+
+    const fn unchecked(records: UncheckedRecords<'a>) -> Self {
+        let packed = records.packed();
+        Self { packed, unchecked: Some(records), found: AtomicU8::new(OPEN) }
+    }
+
+    /// The records, checked when nobody has done so before; none where they are not as they were written,
+    /// which [`Logs::are_sound`] tells.
+    pub(crate) fn records(&self) -> Records<'a> {
+        // Whoever sees OPEN checks again: no order is needed.
+        match (&self.unchecked, self.found.load(Ordering::Relaxed)) {
+            (None, _) | (_, GOOD) => self.packed.records(),
+            (Some(unchecked), OPEN) => {
+                let checked = unchecked.check();
+                self.found.store(if checked.is_ok() { GOOD } else { BAD }, Ordering::Relaxed);
+                checked.unwrap_or_else(|_| Records::none())
+            }
+            _ => Records::none(),
+        }
+    }
+
+    /// Where they lie in the file.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.packed.bytes()
+    }
+
+    /// Number of records.
+    pub(crate) const fn len(&self) -> usize {
+        self.packed.len()
+    }
+
+    fn is(&self, found: u8) -> bool {
+        self.found.load(Ordering::Relaxed) == found
+    }
+}
+
 /// One log. A file usually holds one, but logs may have been put together.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Log<'a> {
     pub(crate) name: String,
     /// The whole file.
@@ -64,12 +124,12 @@ pub(crate) struct Log<'a> {
     pub(crate) tcp: BTreeMap<u32, Vec<TcpSample>>,
     pub(crate) end: Option<LogEnd>,
     /// In the order of the numbers of their blocks.
-    pub(crate) blocks: Vec<PackedRecords<'a>>,
+    pub(crate) blocks: Vec<Stored<'a>>,
     numbers: Vec<u32>,
 }
 
 /// All logs of one analysis.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Logs<'a> {
     files: Vec<(String, &'a [u8])>,
     pub(crate) logs: Vec<Log<'a>>,
@@ -113,20 +173,56 @@ impl<'a> Logs<'a> {
         if let Some((first, _)) = self.files.iter().find(|(_, seen)| *seen == bytes) {
             return Err(LogError::Twice { name, first: first.clone() });
         }
+        match Outline::of(bytes, |part| executor.leaving(part)) {
+            Some(outline) => self.outlined(outline, bytes, &name),
+            None => self.read(bytes, &name, executor)?,
+        }
+        self.files.push((name, bytes));
+        Ok(())
+    }
+
+    /// Takes a file whose blocks are checked when they are used.
+    fn outlined(&mut self, outline: Outline<'a>, bytes: &'a [u8], name: &str) {
+        let mut logs: BTreeMap<u32, Log<'a>> = BTreeMap::new();
+        for block in outline.blocks() {
+            match block {
+                Outlined::Note { log, note } => logs.entry(log).or_default().note(*note),
+                Outlined::Records { log, block_no, records } => {
+                    let log = logs.entry(log).or_default();
+                    log.blocks.push(Stored::unchecked(records));
+                    log.numbers.push(block_no);
+                }
+            }
+        }
+        self.take(logs, bytes, name);
+    }
+
+    fn take(&mut self, logs: BTreeMap<u32, Log<'a>>, bytes: &'a [u8], name: &str) {
+        let whole = |log: Log<'a>| Log { name: name.to_owned(), file: bytes, ..log.sorted() };
+        self.logs.extend(logs.into_values().map(whole));
+    }
+
+    /// Takes a file block by block, with an account of what is not as it was written.
+    fn read(
+        &mut self,
+        bytes: &'a [u8],
+        name: &str,
+        executor: &dyn Executor,
+    ) -> Result<(), LogError> {
         let mut logs: BTreeMap<u32, Log<'a>> = BTreeMap::new();
         let (mut damage, mut not_closed) = (Vec::new(), Vec::new());
         let mut from = 0;
-        for item in LogReader::with_checked(bytes, check(bytes, executor)) {
+        for item in LogReader::new(bytes) {
             match item {
                 Item::Note { log, note, .. } => logs.entry(log).or_default().note(note),
                 Item::Records { log, records, block_no, offset } => {
                     let to = usize::try_from(offset).unwrap_or(bytes.len());
-                    if to.saturating_sub(from) > CHECK_BYTES {
+                    if to.saturating_sub(from) > READ_BYTES {
                         executor.leaving(&bytes[from..to]);
                         from = to;
                     }
                     let log = logs.entry(log).or_default();
-                    log.blocks.push(records.packed());
+                    log.blocks.push(Stored::checked(records.packed()));
                     log.numbers.push(block_no);
                 }
                 Item::Damage(found) => {
@@ -135,7 +231,7 @@ impl<'a> Logs<'a> {
                         Cause::NotClosed | Cause::OutOfOrder => &mut not_closed,
                     };
                     list.push(LogDamage {
-                        log: name.clone(),
+                        log: name.to_owned(),
                         offset: found.offset,
                         len: found.len,
                         reason: found.reason,
@@ -145,47 +241,47 @@ impl<'a> Logs<'a> {
         }
         if logs.is_empty() {
             damage.append(&mut not_closed);
-            let reason = damage.swap_remove(0).reason;
+            let (name, reason) = (name.to_owned(), damage.swap_remove(0).reason);
             return Err(LogError::NotALog { name, len: bytes.len(), reason });
         }
         self.damage.append(&mut damage);
         self.not_closed.append(&mut not_closed);
-        let whole = |log: Log<'a>| Log { name: name.clone(), file: bytes, ..log.sorted() };
-        self.logs.extend(logs.into_values().map(whole));
-        self.files.push((name, bytes));
+        self.take(logs, bytes, name);
         Ok(())
     }
-}
 
-/// Checks the record blocks of a file, some at a time.
-fn check(bytes: &[u8], executor: &dyn Executor) -> Vec<Checked> {
-    let mut groups: Vec<Vec<Candidate>> = Vec::new();
-    let mut from = 0;
-    for candidate in Survey::new(bytes) {
-        let (start, _) = candidate.place();
-        match groups.last_mut() {
-            Some(group) if start - from < CHECK_BYTES => group.push(candidate),
-            _ => {
-                // The survey has touched every header on its way.
-                executor.leaving(&bytes[from..start]);
-                from = start;
-                groups.push(vec![candidate]);
-            }
-        }
+    /// Whether every block of records is as it was written; checks those that nobody has read yet.
+    pub(crate) fn are_sound(&self, executor: &dyn Executor) -> bool {
+        let open: Vec<_> = self.blocks().filter(|block| block.is(OPEN)).collect();
+        executor.expect(open.iter().map(|block| block.bytes().len() as u64).sum());
+        executor.run(open.len(), &|number| {
+            let bytes = open[number].bytes();
+            executor.coming(bytes);
+            drop(open[number].records());
+            executor.leaving(bytes);
+            executor.passed(bytes);
+        });
+        !self.blocks().any(|block| block.is(BAD))
     }
-    executor.expect(bytes.len() as u64);
-    let checked = collect(executor, groups.len(), |number| {
-        let group = &groups[number];
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { return Vec::new() };
-        let (last, len) = last.place();
-        let all = &bytes[first.place().0..last + len];
-        executor.coming(all);
-        let good = group.iter().filter_map(|candidate| candidate.check(bytes)).collect();
-        executor.leaving(all);
-        executor.passed(all);
-        good
-    });
-    checked.concat()
+
+    fn blocks(&self) -> impl Iterator<Item = &Stored<'a>> {
+        self.logs.iter().flat_map(|log| &log.blocks)
+    }
+
+    /// The same files read block by block.
+    pub(crate) fn strictly(&self, executor: &dyn Executor) -> Self {
+        let mut all = Self::default();
+        for (name, bytes) in &self.files {
+            if let Err(error) = all.read(bytes, name, executor) {
+                // Its first note was good when it was added: only somebody who writes to the file meanwhile
+                // makes this happen.
+                let (log, len, reason) = (name.clone(), bytes.len() as u64, error.to_string());
+                all.damage.push(LogDamage { log, offset: 0, len, reason });
+            }
+            all.files.push((name.clone(), bytes));
+        }
+        all
+    }
 }
 
 impl<'a> Log<'a> {
@@ -217,7 +313,7 @@ impl<'a> Log<'a> {
 
     /// The records, block by block.
     pub(crate) fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        self.blocks.iter().flat_map(PackedRecords::records)
+        self.blocks.iter().flat_map(Stored::records)
     }
 
     /// Blocks, by their places in the list, in stretches that lie side by side in the file, with the bytes

@@ -13,11 +13,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use itg_core::flow::Meter;
-use itg_record::{Kind, PackedRecords, Record, flag};
+use itg_record::{Kind, Record, flag};
 use serde::Serialize;
 
 use crate::exec::{Executor, collect};
-use crate::logs::{Key, Log};
+use crate::in_order::in_order;
+use crate::logs::{Key, Log, Stored};
 
 /// In logs of more flows than this only large ones are windowed by sequence number.
 const FEW_FLOWS: usize = 64;
@@ -25,8 +26,9 @@ const FEW_FLOWS: usize = 64;
 const MOST_RANGES: usize = 1 << 20;
 /// Blocks that one task takes stock of.
 const GROUP: usize = 64;
-/// Blocks whose numbers make up about one window.
-const WINDOW_BLOCKS: usize = 8;
+/// Records of a large flow that make up about one window: few, so that they stay in the processor's cache
+/// from one step to the next.
+const WINDOW_OF_FLOW: u64 = 1 << 13;
 /// Records of small flows that make up about one window.
 const WINDOW_RECORDS: u64 = 1 << 17;
 
@@ -171,18 +173,21 @@ impl<'l, 'a> Packets<'l, 'a> {
 
     /// Makes something of the lines of each window, on any thread, and hands it on in order: by flow, run
     /// and sequence number, then by arrival. Stops at the first error of `each`.
-    pub(crate) fn for_each<T: Send, E>(
+    pub(crate) fn for_each<T: Send, E: Send>(
         &self,
         executor: &dyn Executor,
-        make: &(dyn Fn(Vec<PacketLine>) -> T + Sync),
-        each: &mut dyn FnMut(T) -> Result<(), E>,
+        make: &(dyn Fn(&[PacketLine]) -> T + Sync),
+        each: &mut (dyn FnMut(T) -> Result<(), E> + Send),
     ) -> Result<(), E> {
-        // Two for each thread, so that none waits long for the slowest.
-        for some in self.windows.chunks(2 * executor.threads()) {
-            let made = collect(executor, some.len(), |at| make(self.lines(&some[at], executor)));
-            made.into_iter().try_for_each(&mut *each)?;
-        }
-        Ok(())
+        let bytes = |log: &Log<'_>| -> u64 {
+            log.blocks.iter().map(|block| block.bytes().len() as u64).sum()
+        };
+        executor.expect(self.logs.iter().map(bytes).sum());
+        let make = |own: &mut Lines, at: usize| {
+            self.lines(&self.windows[at], executor, own);
+            make(&own.lines)
+        };
+        in_order(executor, self.windows.len(), &make, each)
     }
 
     /// The windows of all flows, in order.
@@ -218,16 +223,20 @@ impl<'l, 'a> Packets<'l, 'a> {
         }
         cuts.sort_unstable();
         cuts.dedup();
-        let firsts: Vec<u64> = cuts.into_iter().step_by(WINDOW_BLOCKS).collect();
+        let windows = usize::try_from(known.records / WINDOW_OF_FLOW).unwrap_or(usize::MAX).max(1);
+        let step = cuts.len().div_ceil(windows).max(1);
+        let firsts: Vec<u64> = cuts.into_iter().step_by(step).collect();
         let lasts = firsts.iter().skip(1).map(|next| next - 1).chain([u64::MAX]);
         let windows = firsts.iter().zip(lasts);
         windows.map(|(&first, last)| Window { flows: at..at + 1, first, last }).collect()
     }
 
-    /// The lines of a window.
-    fn lines(&self, window: &Window, executor: &dyn Executor) -> Vec<PacketLine> {
+    /// The lines of a window, into room that has been used for another one before.
+    fn lines(&self, window: &Window, executor: &dyn Executor, own: &mut Lines) {
         let flows = &self.flows[window.flows.clone()];
-        let mut sides: Vec<Sides> = flows.iter().map(|_| Sides::default()).collect();
+        let Lines { sides, lines } = own;
+        lines.clear();
+        sides.resize_with(sides.len().max(flows.len()), Sides::default);
         // Which flow an index of a log stands for.
         let mut places: BTreeMap<usize, BTreeMap<u32, usize>> = BTreeMap::new();
         for (place, (_, known)) in flows.iter().enumerate() {
@@ -245,24 +254,23 @@ impl<'l, 'a> Packets<'l, 'a> {
                 };
                 if !ranged || self.ranges[log][at].iter().any(inside) {
                     executor.coming(block.bytes());
-                    gather(block, window, places, flows, &mut sides);
+                    gather(block, window, places, flows, sides);
                     executor.leaving(block.bytes());
+                    executor.passed(block.bytes());
                 }
             }
         }
-        let mut lines = Vec::new();
         for (((flow, _), _), sides) in flows.iter().zip(sides) {
-            sides.lines(*flow, &mut lines);
+            sides.drain(*flow, lines);
         }
-        lines
     }
 }
 
 /// Does something with a block while it is in memory.
 fn looked_at<'a, T>(
-    block: &PackedRecords<'a>,
+    block: &Stored<'a>,
     executor: &dyn Executor,
-    look: impl Fn(&PackedRecords<'a>) -> T,
+    look: impl Fn(&Stored<'a>) -> T,
 ) -> T {
     executor.coming(block.bytes());
     let found = look(block);
@@ -275,7 +283,7 @@ fn looked_at<'a, T>(
 fn by_group<'a, T: Send>(
     log: &Log<'a>,
     executor: &dyn Executor,
-    task: impl Fn(&[PackedRecords<'a>]) -> T + Sync,
+    task: impl Fn(&[Stored<'a>]) -> T + Sync,
 ) -> Vec<T> {
     executor.expect(log.blocks.iter().map(|block| block.bytes().len() as u64).sum());
     let groups: Vec<_> = log.blocks.chunks(GROUP).collect();
@@ -311,7 +319,7 @@ fn large_flows(log: &Log<'_>, executor: &dyn Executor) -> Option<BTreeSet<u32>> 
 }
 
 /// What a block holds of each flow.
-fn survey(block: &PackedRecords<'_>) -> Vec<Range> {
+fn survey(block: &Stored<'_>) -> Vec<Range> {
     let mut found: Vec<Range> = Vec::new();
     let mut places: BTreeMap<u32, usize> = BTreeMap::new();
     let mut at = usize::MAX;
@@ -335,7 +343,7 @@ fn survey(block: &PackedRecords<'_>) -> Vec<Range> {
 
 /// Puts the records of a block that belong to a window where they belong.
 fn gather(
-    block: &PackedRecords<'_>,
+    block: &Stored<'_>,
     window: &Window,
     places: &BTreeMap<u32, usize>,
     flows: &[(Flow, Known)],
@@ -366,6 +374,13 @@ fn gather(
     });
 }
 
+/// Room for the lines of a window and what they are made of.
+#[derive(Debug, Default)]
+struct Lines {
+    sides: Vec<Sides>,
+    lines: Vec<PacketLine>,
+}
+
 /// The records of a flow in a window.
 #[derive(Debug, Default)]
 struct Sides {
@@ -374,12 +389,13 @@ struct Sides {
 }
 
 impl Sides {
-    fn lines(mut self, flow: u32, lines: &mut Vec<PacketLine>) {
+    /// Makes lines of them and leaves none.
+    fn drain(&mut self, flow: u32, lines: &mut Vec<PacketLine>) {
         lines.reserve(self.sent.len().max(self.arrived.len()));
         self.arrived.sort_by_key(|record| (record.seq, record.b));
         self.sent.sort_by_key(|record| (record.seq, record.b));
-        let mut arrived = self.arrived.into_iter().peekable();
-        for sent in self.sent {
+        let mut arrived = self.arrived.drain(..).peekable();
+        for sent in self.sent.drain(..) {
             while let Some(stray) = arrived.next_if(|record| record.seq < sent.seq) {
                 lines.push(PacketLine::arrival(flow, &stray));
             }

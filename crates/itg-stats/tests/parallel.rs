@@ -103,7 +103,7 @@ fn report(logs: &[&[u8]], executor: &dyn Executor) -> (Value, Vec<PacketLine>) {
         lines.append(&mut some);
         Ok::<(), ()>(())
     };
-    analysis.packets_in_order(executor, &|lines| lines, append).unwrap();
+    analysis.packets_in_order(executor, &<[PacketLine]>::to_vec, append).unwrap();
     (serde_json::to_value(analysis.finish_with(executor)).unwrap(), lines)
 }
 
@@ -243,7 +243,7 @@ fn a_large_flow_among_many_is_listed_in_windows() {
         seen.extend(some.iter().map(|line| (line.flow, line.seq)));
         Ok::<(), ()>(())
     };
-    analysis.packets_in_order(&Backwards(2), &|lines| lines, each).unwrap();
+    analysis.packets_in_order(&Backwards(2), &<[PacketLine]>::to_vec, each).unwrap();
     let want = (0..70).flat_map(|index| (0..packets(index)).map(move |k| (index + 1, k)));
     assert!(want.eq(seen), "some packets are missing, twice, or out of order");
     assert!(most < 150_000, "{most} packets at once");
