@@ -5,7 +5,9 @@
 mod common;
 
 use common::{Group, MILLI, agreed, member, slots};
-use itg_process::{SECOND, Slot};
+use itg_group::membership::{self, Agreed, AgreedSettings, Hear};
+use itg_group::{Rules, View, cast};
+use itg_process::{Action, Input, Machine, Message, SECOND, Slot, Time};
 use itg_sim::{Fault, Kind, LinkFaults, Swarm};
 
 const NET: &str = "kind = \"random\"\nfloor = \"100us\"\nmean = \"200us\"";
@@ -25,6 +27,11 @@ fn one_failure_is_one_change_and_nothing_else_happens() {
                 continue;
             }
             let mut group = agreed(n, "", "", NET, 1);
+            {
+                let mut views = group.views.lock().expect("one thread");
+                views.only_faulty([Slot(victim)], 3);
+                views.allow(1);
+            }
             group.crash(SECOND, victim);
             let view = group.settle(20 * SECOND);
             assert_eq!(slots(&view), (0..n).filter(|s| *s != victim).collect::<Vec<_>>());
@@ -87,6 +94,33 @@ fn m_14_a_restart_faster_than_detection_is_one_change() {
     }
 }
 
+/// What a layer tells the one above it means nothing when a network brings it.
+#[test]
+fn nobody_else_speaks_for_the_layers_below() {
+    let mut group = agreed(5, "", "", NET, 1);
+    group.run(SECOND);
+    let forged = [
+        cast::Tell::Excluded { view: 9 }.message(Slot(2)),
+        Message { src: Slot(2), ..Message::new(Slot(1), membership::EXCLUDED, Vec::new()) },
+    ];
+    for message in forged {
+        group.world.with(Slot(1), |process, now| process.deliver(now, message));
+    }
+    let view = group.settle(8 * SECOND);
+    assert_eq!((view.len(), group.changes()), (5, 0));
+    assert_eq!(group.named("malformed message").len(), 2);
+    // And without a log that takes it away.
+    let view = View::first(5, Rules::default());
+    let mut member = Agreed::new(member(1, 1), view, AgreedSettings::default());
+    let mut out = Vec::new();
+    let tell = Hear::Log(cast::Tell::Excluded { view: 9 });
+    member.handle(Time::ZERO, Input::Message(Slot(2), tell.clone()), &mut out);
+    assert!(matches!(out[..], [Action::Log("not from the log of this process", [2, 0, 0])]));
+    out.clear();
+    member.handle(Time::ZERO, Input::Message(Slot(1), tell), &mut out);
+    assert!(out.iter().any(|action| matches!(action, Action::Log("excluded", _))));
+}
+
 /// Ten of many crash at one instant: nobody sees a view between.
 fn m_16(n: u32) {
     let mut group = agreed(n, "", "publish = false", NET, 1);
@@ -114,9 +148,10 @@ fn m_16_ten_crashes_of_a_thousand_are_one_change() {
 
 /// Some hosts lose 80 % of what they send and get, some links go up and down. Returns who was removed,
 /// and how many view changes there were.
-fn bad_hosts(seed: u64, params: &str) -> (Vec<u64>, u64) {
+fn bad_hosts(seed: u64, params: &str) -> Result<(Vec<u64>, u64), String> {
     let n = 60;
     let mut group = agreed(n, "", &format!("rejoin = false{params}"), NET, seed);
+    group.views.lock().expect("one thread").only_faulty([Slot(17), Slot(23)], 3);
     group.world.fault_at(SECOND, Fault::Lossy(Slot(17), 800_000));
     // The way from 23, and in turns the way to it, goes up and down, 20 s each.
     for k in 0..3 {
@@ -127,16 +162,19 @@ fn bad_hosts(seed: u64, params: &str) -> (Vec<u64>, u64) {
             group.world.fault_at(at + 20 * SECOND, Fault::Mend(Slot(from), Slot(to)));
         }
     }
-    group.run(120 * SECOND);
+    group.world.run(120 * SECOND);
+    if let Some(violation) = group.world.violation() {
+        return Err(violation.text.clone());
+    }
     let changes = group.changes();
-    (group.named("view gone").into_iter().map(|(_, _, v)| v[1]).collect(), changes)
+    Ok((group.named("view gone").into_iter().map(|(_, _, v)| v[1]).collect(), changes))
 }
 
 /// Only the bad ones may go, once each.
 #[test]
 fn m_17_bad_hosts_evict_nobody() {
     for seed in 0..6 {
-        let (gone, changes) = bad_hosts(seed, "");
+        let (gone, changes) = bad_hosts(seed, "").expect("no violation");
         assert!(gone.iter().all(|slot| [17, 23].contains(slot)), "seed {seed}: {gone:?}");
         assert!(!seed.is_multiple_of(2) || gone.contains(&23), "silent for 20 s");
         assert!(changes <= 2, "seed {seed}: {changes} changes");
@@ -146,12 +184,51 @@ fn m_17_bad_hosts_evict_nobody() {
 /// Fault 23: without cut detection one host that hears nobody evicts others.
 #[test]
 fn mutant_23_is_caught() {
-    let caught = (0..20).find(|seed| {
-        let (gone, _) = bad_hosts(*seed, ", mutant_23 = true");
-        gone.iter().any(|slot| ![17, 23].contains(slot))
-    });
-    println!("mutant 23, cut detection disabled: seed {caught:?}");
-    assert!(caught.is_some());
+    let found = |seed| Some((seed, bad_hosts(seed, ", mutant_23 = true").err()?));
+    let caught = (0..20).find_map(found);
+    println!("mutant 23, cut detection disabled: {caught:?}");
+    assert!(caught.is_some_and(|(_, text)| text.starts_with("V11")));
+}
+
+/// The quality of service of the detectors while one after the other crashes and links are bad.
+#[test]
+fn the_detectors_quality_of_service() {
+    let mut group = agreed(21, "", "", NET, 1);
+    let links =
+        LinkFaults { loss: 100_000, spike: 10_000, spike_ns: SECOND, ..LinkFaults::default() };
+    group.world.fault_at(MILLI, Fault::Links(0, links));
+    for k in 0..4_u32 {
+        group.crash(u64::from(1 + k) * 10 * SECOND, 20 - k);
+    }
+    group.run(60 * SECOND);
+    let quality = group.quality.lock().expect("one thread");
+    let ms = |ns: u64| ns as f64 / 1e6;
+    for (name, times) in
+        [("T_D", quality.detection), ("T_MR", quality.recurrence), ("T_M", quality.duration)]
+    {
+        let (mean, most) = (ms(times.mean_ns()), ms(times.most_ns));
+        println!("{name}: {} times, mean {mean:.0} ms, at most {most:.0} ms", times.count);
+    }
+    // Each crash is seen by several observers, and far before they are given up.
+    assert!(quality.detection.count >= 4 * 3);
+    assert!(quality.detection.mean_ns() < 3 * SECOND);
+    assert!(quality.duration.count > 0 && quality.recurrence.count > 0);
+}
+
+/// Fault 1 in the log below: half of the core is no majority, and the oracle of views counts votes.
+#[test]
+fn v_6_sees_mutant_1() {
+    let mutant = cast::Planted::new(cast::Mutant::HalfIsMajority);
+    let run = |planted, seed| {
+        let mut group = common::agreed_with(4, "", "", NET, seed, planted);
+        group.crash(SECOND, 3);
+        group.world.run(10 * SECOND);
+        group.world.violation().map(|violation| violation.text.clone())
+    };
+    assert_eq!((0..20).find_map(|seed| run(cast::Planted::default(), seed)), None);
+    let caught = (0..20).find_map(|seed| Some((seed, run(mutant, seed)?)));
+    println!("mutant 1, half of the core decides: {caught:?}");
+    assert!(caught.is_some_and(|(_, text)| text.starts_with("V6")));
 }
 
 /// A joiner stands still between its wish and its first view, for less than the detector grants.

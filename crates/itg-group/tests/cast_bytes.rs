@@ -33,7 +33,7 @@ proptest! {
         let ids = entries.iter().map(|entry| entry.id).collect();
         let value = Arc::new(Value { author: from, entries: entries.clone() });
         let what = match kind {
-            0 => What::Data(entries),
+            0 => What::Data(Arc::new(entries)),
             1 => What::Est { k, r, ts, value },
             2 => What::Prop { k, r, before: flag.then_some(ts), value },
             3 => What::Ack { k, r, again: flag },

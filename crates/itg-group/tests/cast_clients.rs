@@ -208,7 +208,7 @@ fn b_13_each_command_is_applied_once_across_fail_over() {
 }
 
 #[test]
-fn b_13_faults_in_the_table_of_clients_are_seen() {
+fn b_13_mutants_16_and_20_are_seen() {
     for mutant in [Mutant::RetryTwice, Mutant::SnapshotWithoutClients] {
         let found = (0..200).find_map(|seed| Some((seed, retries(seed, Planted::new(mutant))?)));
         let (seed, text) = found.expect("a violation");

@@ -291,7 +291,7 @@ fn b_17_learners_follow_along_the_tree() {
 }
 
 #[test]
-fn a_view_change_that_two_propose_counts_once() {
+fn a_view_change_that_two_propose_counts_once_mutant_7() {
     let views = |planted| {
         let mut world = world(4, UNIT, &log(""), planted, 1);
         world.keep_events();
@@ -310,7 +310,7 @@ fn a_view_change_that_two_propose_counts_once() {
 }
 
 #[test]
-fn what_all_have_is_collected_and_nothing_else() {
+fn what_all_have_is_collected_and_nothing_else_mutant_21() {
     let run = |planted| {
         let chat = "{ layer = \"chat\", until = \"2s\", pause = \"5ms\" }";
         let layers = format!("{}, {chat}", log(", status = \"10ms\", rotate = \"50ms\""));

@@ -1,8 +1,13 @@
 //! Atomic broadcast under faults that each seed draws, with TO1–TO5 checked at every event.
 //!
+//! Some faults need the right moment: `directed` runs cut the group and exclude, or cut it and restart,
+//! at instants that belong together.
+//!
 //! Without arguments: the smoke sweep, and some planted faults until they are found. `--seed S
 //! [--algorithm A] [--mutant M] [--tail]` runs one seed, and prints its last events; `--seeds N
-//! [--from S] [--algorithm A]` is a sweep, of all three without `--algorithm`; `--mutants N` prints the table of faults and the seeds that it took to find them.
+//! [--from S] [--algorithm A]` is a sweep, of all three without `--algorithm`; `--directed N [--from S]` is a
+//! sweep of directed runs; `--mutants N` prints the table of faults and the seeds that it took to find them, and so
+//! does the word `mutant`.
 
 #![allow(clippy::print_stdout, reason = "a program of its own: it prints what it finds")]
 
@@ -15,7 +20,8 @@ use casts::order::Order;
 use casts::world;
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
-use itg_group::cast::{Mutant, Planted};
+use itg_group::cast::{Ask, Mutant, Planted};
+use itg_group::{Changes, Member, ViewChange};
 use itg_process::{MS, SECOND, Slot};
 use itg_sim::{Exit, Fault, Kind, Swarm};
 
@@ -44,6 +50,9 @@ struct Found {
     delivered: u64,
     sometimes: BTreeMap<&'static str, u64>,
 }
+
+/// Name of the directed runs, which are of the log.
+const DIRECTED: &str = "directed";
 
 /// The broadcasts under test, as layers.
 const ALGORITHMS: [&str; 3] = ["log", "uniform-sequencer", "uniform-skeen"];
@@ -138,6 +147,79 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
     }
 }
 
+/// Faults that belong together: a part of the group that is no majority excludes members of the other
+/// part while the two are apart; and members come back, without what they knew, at the instant when
+/// those who know what they voted for are cut off.
+fn directed(seed: u64, mutant: Option<Mutant>) -> Option<String> {
+    let mut rng = RunSeed(seed).named("directed");
+    let mut pick = |bound: u64| below(&mut rng, bound);
+    let n = [3_u32, 5][usize::try_from(pick(2)).expect("small")];
+    let rotate = 20 + pick(60);
+    let network = format!("kind = \"random\"\nmean = \"{}ms\"", 1 + pick(4));
+    let layers = format!(
+        "{{ layer = \"log\", trace = true, rotate = \"{rotate}ms\" }}, \"rejoin\", {{ layer = \"chat\", \
+         until = \"2s\", pause = \"10ms\", longest = 100 }}"
+    );
+    let planted = mutant.map_or_else(Planted::default, Planted::new);
+    let mut world = world(n, &network, &layers, planted, seed);
+    world.check(Order::default());
+    let excludes = n == 5 && pick(2) == 0;
+    // A random order of the slots: the first ones are the smaller part.
+    let mut slots: Vec<u32> = (0..n).collect();
+    for at in (1..slots.len()).rev() {
+        let other = usize::try_from(pick(at as u64 + 1)).expect("small");
+        slots.swap(at, other);
+    }
+    let few = (n as usize - 1) / 2;
+    let apart = |part: &[u32]| (0..n).map(|slot| u8::from(part.contains(&slot))).collect();
+    let mut at = 100 * MS + pick(200 * MS);
+    if excludes {
+        world.fault_at(at, Fault::Partition(apart(&slots[..few])));
+        world.run(at + pick(3 * MS));
+        let gone = slots[n as usize - 2..].iter().map(|slot| Member::new(Slot(*slot), 1));
+        let change = ViewChange { base: 1, changes: Changes::removal(gone), shape: None };
+        let ask = Ask::Change(change, bytes::Bytes::new()).message().expect("a message");
+        world.with(Slot(slots[0]), |process, now| process.send(now, ask));
+        world.fault_at(at + 300 * MS + pick(500 * MS), Fault::Partition(Vec::new()));
+    } else {
+        // No more than a minority forgets.
+        for _ in 0..few {
+            // Part of those who will be left misses what the rest decides, then the rest is cut off
+            // and who is in both parts has forgotten.
+            let (late, back, know) = (&slots[..few], slots[few], &slots[few + 1..]);
+            world.fault_at(at, Fault::Partition(apart(late)));
+            at += 20 * MS + pick(100 * MS);
+            world.fault_at(at, Fault::Crash(Slot(back)));
+            world.fault_at(at, Fault::Partition(apart(know)));
+            world.fault_at(at + MS, Fault::Recover(Slot(back)));
+            at += 300 * MS + pick(300 * MS);
+            world.fault_at(at, Fault::Partition(Vec::new()));
+            at += 100 * MS + pick(100 * MS);
+            slots.rotate_left(1);
+        }
+    }
+    let mut exit = world.run(SAFETY);
+    if exit == Exit::Until {
+        world.heal(&[]);
+        let from = world.now();
+        exit = world.run(from + SECOND / 2);
+        while exit == Exit::Until && !world.converged() && world.now() < from + LIVENESS {
+            exit = world.run(world.now() + 500 * MS);
+        }
+    }
+    world.finish().map(ToString::to_string)
+}
+
+/// Directed runs of these seeds without a fault.
+fn directed_sweep(from: u64, seeds: u64) -> bool {
+    let bad = (from..from + seeds).find_map(|seed| Some((seed, directed(seed, None)?)));
+    match &bad {
+        None => println!("directed: {seeds} seeds from {from}: no violation"),
+        Some((seed, violation)) => println!("directed, seed {seed}: {violation}"),
+    }
+    bad.is_none()
+}
+
 fn command(seed: u64, algorithm: &str, mutant: Option<Mutant>) -> String {
     let mutant = mutant.map_or_else(String::new, |mutant| format!(" --mutant {mutant:?}"));
     format!(
@@ -186,8 +268,10 @@ fn home(mutant: Mutant) -> Option<&'static str> {
     match mutant {
         Mutant::NoFence | Mutant::BeforeStable => Some("uniform-sequencer"),
         Mutant::NoMaxRule => Some("uniform-skeen"),
-        // These are found by the tests of clients, of the failure-free forms and of collection.
+        Mutant::CoreTooEarly | Mutant::IncarnationIgnored => Some(DIRECTED),
+        // These are found by tests of their own.
         Mutant::NoTieBreak
+        | Mutant::NoBaseCheck
         | Mutant::RetryTwice
         | Mutant::SnapshotWithoutClients
         | Mutant::GcIgnoresOne => None,
@@ -197,7 +281,11 @@ fn home(mutant: Mutant) -> Option<&'static str> {
 
 fn hunt(mutant: Mutant, algorithm: &'static str, most: u64) -> bool {
     for seed in 0..most {
-        if let Some(violation) = run(seed, algorithm, Some(mutant), false).violation {
+        let violation = match algorithm {
+            DIRECTED => directed(seed, Some(mutant)),
+            _ => run(seed, algorithm, Some(mutant), false).violation,
+        };
+        if let Some(violation) = violation {
             println!("| {mutant:?} | {algorithm} | {} | {violation} |", seed + 1);
             return true;
         }
@@ -207,7 +295,9 @@ fn hunt(mutant: Mutant, algorithm: &'static str, most: u64) -> bool {
 }
 
 /// Faults that the smoke run must find, within this many seeds.
-const SURE: [(Mutant, u64); 4] = [
+const SURE: [(Mutant, u64); 6] = [
+    (Mutant::CoreTooEarly, 100),
+    (Mutant::IncarnationIgnored, 100),
     (Mutant::HalfIsMajority, 60),
     (Mutant::AckWithoutAdopting, 60),
     (Mutant::AnyEstimate, 200),
@@ -235,8 +325,11 @@ fn main() -> ExitCode {
         let algorithms = algorithm.map_or_else(|| ALGORITHMS.to_vec(), |one| vec![one]);
         let swept: Vec<bool> = algorithms.into_iter().map(|one| sweep(from, seeds, one)).collect();
         swept.into_iter().all(|well| well)
-    } else if has("--mutants") {
-        let most = number("--mutants").unwrap_or(1000);
+    } else if let Some(seeds) = number("--directed") {
+        directed_sweep(number("--from").unwrap_or(0), seeds)
+    } else if has("--mutants") || has("mutant") {
+        // The word selects the tests of faults of all programs.
+        let most = number("--mutants").unwrap_or(400);
         println!("| fault | broadcast | seeds | found as |\n|---|---|---|---|");
         let hunted = Mutant::ALL.into_iter().filter_map(|mutant| Some((mutant, home(mutant)?)));
         let found: Vec<bool> = hunted.map(|(mutant, home)| hunt(mutant, home, most)).collect();
@@ -245,7 +338,8 @@ fn main() -> ExitCode {
         let swept = [(ALGORITHMS[0], SMOKE), (ALGORITHMS[1], 40), (ALGORITHMS[2], 40)];
         let swept = swept.map(|(algorithm, seeds)| sweep(0, seeds, algorithm));
         let found = SURE.map(|(mutant, most)| hunt(mutant, home(mutant).unwrap_or("log"), most));
-        swept.into_iter().chain(found).all(|well| well)
+        let directed = directed_sweep(0, 60);
+        directed && swept.into_iter().chain(found).all(|well| well)
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

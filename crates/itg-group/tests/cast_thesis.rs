@@ -161,7 +161,7 @@ fn b_5_crashes_break_the_failure_free_forms() {
 }
 
 #[test]
-fn b_6_skeen_without_its_rules() {
+fn b_6_skeen_without_its_rules_mutants_10_and_11() {
     for mutant in [Mutant::NoMaxRule, Mutant::NoTieBreak] {
         let found = (0..100).find_map(|seed| {
             Some((seed, chatter(Algorithm::Skeen, Planted::new(mutant), seed, None)?))

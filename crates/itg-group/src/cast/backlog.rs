@@ -30,6 +30,18 @@ struct Origin {
     places: VecDeque<Place>,
 }
 
+impl Origin {
+    /// A place for a number within the window.
+    fn open(&mut self, seq: u64, window: u64) -> Option<&mut Place> {
+        let at = seq.checked_sub(self.next).filter(|at| *at < window)?;
+        let at = usize::try_from(at).ok()?;
+        while self.places.len() <= at {
+            self.places.push_back(Place::Missing);
+        }
+        self.places.get_mut(at)
+    }
+}
+
 /// What has been delivered of an origin: everything before a number, and these beyond it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
@@ -108,13 +120,7 @@ impl Backlog {
     /// A place for a number within the window.
     fn open(&mut self, id: Id) -> Option<&mut Place> {
         let window = self.window;
-        let origin = self.origins.entry(id.origin).or_default();
-        let at = id.seq.checked_sub(origin.next).filter(|at| *at < window)?;
-        let at = usize::try_from(at).ok()?;
-        if origin.places.len() <= at {
-            origin.places.resize(at + 1, Place::Missing);
-        }
-        origin.places.get_mut(at)
+        self.origins.entry(id.origin).or_default().open(id.seq, window)
     }
 
     /// Lets an entry wait; whether it is new and within the window.
@@ -131,7 +137,9 @@ impl Backlog {
 
     /// Notes that a message is delivered.
     pub(crate) fn deliver(&mut self, id: Id) -> Fate {
-        let Some(place) = self.open(id) else { return Fate::Void };
+        let window = self.window;
+        let origin = self.origins.entry(id.origin).or_default();
+        let Some(place) = origin.open(id.seq, window) else { return Fate::Void };
         let found = match std::mem::replace(place, Place::Delivered) {
             Place::Delivered => return Fate::Void,
             Place::Missing => None,
@@ -140,11 +148,9 @@ impl Backlog {
                 Some(entry)
             }
         };
-        if let Some(origin) = self.origins.get_mut(&id.origin) {
-            while matches!(origin.places.front(), Some(Place::Delivered)) {
-                origin.places.pop_front();
-                origin.next += 1;
-            }
+        while matches!(origin.places.front(), Some(Place::Delivered)) {
+            origin.places.pop_front();
+            origin.next += 1;
         }
         Fate::Fresh(found)
     }
@@ -177,11 +183,9 @@ impl Backlog {
     pub(crate) fn batch(&self, most: usize, most_bytes: usize, of: Option<Member>) -> Vec<&Entry> {
         let of = |entry: &&Entry| of.is_none_or(|origin| origin == entry.id.origin);
         let mut found: Vec<_> = self.entries().map(|(entry, _)| entry).filter(of).collect();
-        if found.len() > most {
-            found.select_nth_unstable_by_key(most, |entry| entry.key());
-            found.truncate(most);
-        }
-        found.sort_unstable_by_key(|entry| entry.key());
+        // Each origin's are in order: the sort merges as many runs as there are origins.
+        found.sort_by_key(|entry| entry.key());
+        found.truncate(most);
         let mut bytes = 0_usize;
         let fits = found.iter().take_while(|entry| {
             bytes = bytes.saturating_add(entry.len());

@@ -4,7 +4,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_core::streams::fnv1a;
 use itg_process::Slot;
+
+use super::interface::code;
 
 use crate::codec::{read, write};
 use crate::member::{Member, ViewChange};
@@ -92,6 +95,19 @@ pub struct Value {
     pub author: Member,
     /// The entries.
     pub entries: Vec<Entry>,
+}
+
+impl Value {
+    /// A number that tells values apart, for checkers.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut names = Vec::with_capacity(28 * (self.entries.len() + 1));
+        names.extend(code(self.author).to_le_bytes());
+        for entry in &self.entries {
+            names.extend(code(entry.id.origin).to_le_bytes());
+            names.extend(entry.id.seq.to_le_bytes());
+        }
+        fnv1a(&names)
+    }
 }
 
 /// Writes numbers, members, entries.

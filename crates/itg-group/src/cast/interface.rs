@@ -1,6 +1,7 @@
 //! What all broadcasts are asked for and tell: one interface, whatever the algorithm below.
 //!
-//! Within a stack of layers these are messages of the types 900 to 919, which no network carries.
+//! Within a stack of layers these are messages of the types 900 to 919, which no network carries: a
+//! broadcast takes what comes from one as malformed.
 //!
 //! | type | way | what | body |
 //! |---|---|---|---|
@@ -100,6 +101,8 @@ const CHECKPOINT: u32 = 912;
 const INSTALL: u32 = 913;
 const BUSY: u32 = 914;
 const EXCLUDED: u32 = 915;
+/// Last of the types that no network carries.
+pub(crate) const LOCAL_LAST: u32 = 919;
 
 /// A member as one number, for traces and checkers.
 #[must_use]

@@ -4,117 +4,98 @@ use std::any::Any;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
-use itg_process::{Adapter, Build, ConfigError, Layer, Message, Params, Registry, Slot, Wiring};
+use itg_process::{
+    Adapter, Build, ConfigError, Layer, Machine, Message, Params, Registry, Slot, Wiring,
+};
 
-use super::interface::{Ask, Tell};
+use super::interface::{Ask, CAST, LOCAL_LAST, Tell};
 use super::log::{FIRST, LAST, Log, Say, Settings};
-use super::mutant::Planted;
+use super::mutant::{Mutant, Planted};
 use super::reliable::{self, Data, Mode, Reliable};
 use super::thesis::{self, Algorithm, Thesis, Word};
 use super::uniform::{self, Fast, Uniform};
 use crate::member::{Member, View};
 
-/// The log's messages on a wire.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LogWiring;
+/// Messages of a broadcast, on a wire.
+trait Wire: Sized {
+    /// Their types; from a network, messages of a stack are none.
+    const TYPES: &'static [RangeInclusive<u32>];
+    fn to_wire(&self) -> (u32, Bytes);
+    fn from_wire(ty: u32, body: &Bytes) -> Option<Self>;
+}
 
-impl Wiring<Log> for LogWiring {
-    fn types(&self) -> &[RangeInclusive<u32>] {
-        &[FIRST..=LAST]
+/// Types of messages within a stack: what a network brings as such is malformed.
+const LOCAL: RangeInclusive<u32> = CAST..=LOCAL_LAST;
+
+impl Wire for Say {
+    const TYPES: &'static [RangeInclusive<u32>] = &[FIRST..=LAST, LOCAL];
+
+    fn to_wire(&self) -> (u32, Bytes) {
+        self.encode()
     }
 
-    fn encode(&self, say: &Say) -> (u32, Bytes) {
-        say.encode()
-    }
-
-    fn decode(&self, ty: u32, body: &Bytes) -> Option<Say> {
-        Say::decode(ty, body)
-    }
-
-    fn request(&self, message: Message) -> Result<Ask, Message> {
-        Ask::from_message(message)
-    }
-
-    fn control(&self, what: &dyn Any) -> Option<Ask> {
-        Ask::from_control(what)
-    }
-
-    fn delivery(&self, me: Slot, tell: Tell) -> Message {
-        tell.message(me)
+    fn from_wire(ty: u32, body: &Bytes) -> Option<Self> {
+        Self::decode(ty, body)
     }
 }
 
-/// The thesis forms' messages on a wire.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ThesisWiring;
+impl Wire for Word {
+    const TYPES: &'static [RangeInclusive<u32>] = &[thesis::FIRST..=thesis::LAST, LOCAL];
 
-impl Wiring<Thesis> for ThesisWiring {
-    fn types(&self) -> &[RangeInclusive<u32>] {
-        &[thesis::FIRST..=thesis::LAST]
+    fn to_wire(&self) -> (u32, Bytes) {
+        self.encode()
     }
 
-    fn encode(&self, word: &Word) -> (u32, Bytes) {
-        word.encode()
-    }
-
-    fn decode(&self, ty: u32, body: &Bytes) -> Option<Word> {
-        Word::decode(ty, body)
-    }
-
-    fn request(&self, message: Message) -> Result<Ask, Message> {
-        Ask::from_message(message)
-    }
-
-    fn delivery(&self, me: Slot, tell: Tell) -> Message {
-        tell.message(me)
+    fn from_wire(ty: u32, body: &Bytes) -> Option<Self> {
+        Self::decode(ty, body)
     }
 }
 
-/// Reliable broadcast's messages on a wire.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReliableWiring;
+impl Wire for Data {
+    const TYPES: &'static [RangeInclusive<u32>] = &[reliable::DATA..=reliable::DATA, LOCAL];
 
-impl Wiring<Reliable> for ReliableWiring {
-    fn types(&self) -> &[RangeInclusive<u32>] {
-        &[reliable::DATA..=reliable::DATA]
+    fn to_wire(&self) -> (u32, Bytes) {
+        (reliable::DATA, self.encode())
     }
 
-    fn encode(&self, data: &Data) -> (u32, Bytes) {
-        (reliable::DATA, data.encode())
-    }
-
-    fn decode(&self, _ty: u32, body: &Bytes) -> Option<Data> {
-        Data::decode(body)
-    }
-
-    fn request(&self, message: Message) -> Result<Ask, Message> {
-        Ask::from_message(message)
-    }
-
-    fn control(&self, what: &dyn Any) -> Option<Ask> {
-        Ask::from_control(what)
-    }
-
-    fn delivery(&self, me: Slot, tell: Tell) -> Message {
-        tell.message(me)
+    fn from_wire(ty: u32, body: &Bytes) -> Option<Self> {
+        (ty == reliable::DATA).then(|| Self::decode(body))?
     }
 }
 
-/// The uniform forms' messages on a wire, and those of the log below them.
+impl Wire for uniform::Say {
+    // Those of the log below it, too.
+    const TYPES: &'static [RangeInclusive<u32>] =
+        &[FIRST..=LAST, uniform::FIRST..=uniform::LAST, LOCAL];
+
+    fn to_wire(&self) -> (u32, Bytes) {
+        self.encode()
+    }
+
+    fn from_wire(ty: u32, body: &Bytes) -> Option<Self> {
+        Self::decode(ty, body)
+    }
+}
+
+/// Any broadcast as a layer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct UniformWiring;
+pub struct CastWiring;
 
-impl Wiring<Uniform> for UniformWiring {
+impl<M> Wiring<M> for CastWiring
+where
+    M: Machine<Request = Ask, Delivery = Tell>,
+    M::Message: Wire,
+{
     fn types(&self) -> &[RangeInclusive<u32>] {
-        &[FIRST..=LAST, uniform::FIRST..=uniform::LAST]
+        M::Message::TYPES
     }
 
-    fn encode(&self, say: &uniform::Say) -> (u32, Bytes) {
-        say.encode()
+    fn encode(&self, message: &M::Message) -> (u32, Bytes) {
+        message.to_wire()
     }
 
-    fn decode(&self, ty: u32, body: &Bytes) -> Option<uniform::Say> {
-        uniform::Say::decode(ty, body)
+    fn decode(&self, ty: u32, body: &Bytes) -> Option<M::Message> {
+        M::Message::from_wire(ty, body)
     }
 
     fn request(&self, message: Message) -> Result<Ask, Message> {
@@ -154,9 +135,11 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
 
 /// Who this process is, and the first view: the processes of the configuration, or the first
 /// `members` of them.
-fn place(build: &mut Build<'_>) -> Result<(Member, View), ConfigError> {
+fn place(build: &mut Build<'_>, planted: Planted) -> Result<(Member, View), ConfigError> {
     let (_, view) = crate::membership::place(build)?;
-    Ok((Member::new(build.me, build.incarnation), view))
+    let ignored = planted.is(Mutant::IncarnationIgnored);
+    let life = if ignored { 1 } else { build.incarnation };
+    Ok((Member::new(build.me, life), view))
 }
 
 /// The registry with the broadcasts.
@@ -170,22 +153,22 @@ fn place(build: &mut Build<'_>) -> Result<(Member, View), ConfigError> {
 pub fn layers(registry: Registry, planted: Planted) -> Registry {
     let thesis = move |algorithm| {
         move |build: &mut Build<'_>| -> Result<Box<dyn Layer>, ConfigError> {
-            let (me, view) = place(build)?;
+            let (me, view) = place(build, planted)?;
             let window = build.params.number("window", Settings::default().window)?;
             let machine = Thesis::new(algorithm, me, view.len(), window, planted);
-            Ok(Box::new(Adapter::new(machine, ThesisWiring)))
+            Ok(Box::new(Adapter::new(machine, CastWiring)))
         }
     };
     let mut registry = registry.with("log", move |build| {
-        let (me, view) = place(build)?;
+        let (me, view) = place(build, planted)?;
         let settings = settings(build, planted)?;
-        Ok(Box::new(Adapter::new(Log::new(me, view, settings), LogWiring)) as Box<dyn Layer>)
+        Ok(Box::new(Adapter::new(Log::new(me, view, settings), CastWiring)) as Box<dyn Layer>)
     });
     for (name, fast) in [("uniform-sequencer", Fast::Sequencer), ("uniform-skeen", Fast::Skeen)] {
         registry = registry.with(name, move |build| {
-            let (me, view) = place(build)?;
+            let (me, view) = place(build, planted)?;
             let machine = Uniform::new(fast, me, view, settings(build, planted)?);
-            Ok(Box::new(Adapter::new(machine, UniformWiring)))
+            Ok(Box::new(Adapter::new(machine, CastWiring)))
         });
     }
     let modes = [
@@ -195,10 +178,10 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
     ];
     for (name, mode) in modes {
         registry = registry.with(name, move |build| {
-            let (me, view) = place(build)?;
+            let (me, view) = place(build, planted)?;
             let window = build.params.number("window", Settings::default().window)?;
             let machine = Reliable::new(mode, me, view.len(), window);
-            Ok(Box::new(Adapter::new(machine, ReliableWiring)))
+            Ok(Box::new(Adapter::new(machine, CastWiring)))
         });
     }
     for algorithm in Algorithm::ALL {

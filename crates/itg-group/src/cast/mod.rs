@@ -27,6 +27,6 @@ pub mod uniform;
 
 pub use entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
 pub use interface::{Ask, CAST, Tell, code};
-pub use layers::{LogWiring, ReliableWiring, ThesisWiring, UniformWiring, layers};
+pub use layers::{CastWiring, layers};
 pub use mutant::{Mutant, Planted};
 pub use thesis::Algorithm;

@@ -148,7 +148,13 @@ impl Machine for Agreed {
                 }
                 out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
             }
-            Input::Message(_, Hear::Log(tell)) => self.log(now, tell, out),
+            Input::Message(from, Hear::Log(tell)) if from == self.me.slot => {
+                self.log(now, tell, out);
+            }
+            // The log of another process has nothing to say here.
+            Input::Message(from, Hear::Log(_)) => {
+                out.push(Action::Log("not from the log of this process", [from.0.into(), 0, 0]));
+            }
             Input::Message(from, Hear::Say(say)) => self.message(now, from, say, out),
             Input::Request(ask) if self.standing == Standing::Member => self.asked(now, ask, out),
             Input::Request(_) => {}

@@ -31,9 +31,12 @@ struct Wire {
     publish: bool,
 }
 
+/// What memberships tell within a stack: from a network it is malformed.
+const LOCAL: RangeInclusive<u32> = VIEW..=929;
+
 impl Wiring<Paper> for Wire {
     fn types(&self) -> &[RangeInclusive<u32>] {
-        &[FIRST..=LAST]
+        &[FIRST..=LAST, LOCAL]
     }
 
     fn encode(&self, say: &Say) -> (u32, Bytes) {
@@ -71,7 +74,7 @@ struct AgreedWire {
 impl Wiring<Agreed> for AgreedWire {
     fn types(&self) -> &[RangeInclusive<u32>] {
         // Views, states and exclusions that the log tells; what else it tells passes by.
-        &[FIRST..=LAST, 911..=911, 913..=913, 915..=915]
+        &[FIRST..=LAST, 911..=911, 913..=913, 915..=915, LOCAL]
     }
 
     fn encode(&self, hear: &Hear) -> (u32, Bytes) {

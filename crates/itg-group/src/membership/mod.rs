@@ -18,5 +18,6 @@ pub use agreed::{Agreed, Do, Hear, Settings as AgreedSettings, Timer as AgreedTi
 pub(crate) use layer::place;
 pub use layer::{EXCLUDED, SUSPENDED, VIEW, layers};
 pub use message::{Ask, Cause, Down, Evidence, Say, Tag, Tell, Timer, name};
+pub(crate) use observers::marks;
 pub use observers::observers;
 pub use paper::{Paper, Settings as PaperSettings};

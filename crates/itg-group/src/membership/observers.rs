@@ -53,7 +53,7 @@ pub fn observers(view: &View, slot: Slot, k: u32) -> BTreeSet<Slot> {
 }
 
 /// How many reports make a member go, and how many make others wait: `h` and `l`.
-pub(super) fn marks(view: &View, member: Member, k: u32) -> (usize, usize) {
+pub(crate) fn marks(view: &View, member: Member, k: u32) -> (usize, usize) {
     let n = view.len() as usize;
     if view.len() < SMALL {
         // A majority of the others; of two, the other one.

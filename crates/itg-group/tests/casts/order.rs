@@ -3,10 +3,11 @@
 //! The first process that delivers at a position fixes what stands there; all others must deliver the
 //! same. So the order is one and acyclic (TO3), and of two sequences one is a prefix of the other (TO5).
 //! TO4: nothing stands at two positions, nobody delivers a position twice, and what is delivered was
-//! cast. TO1 and TO2 hold when in the end every process that lives and is in has delivered everything.
+//! cast. V2 to V4 (`itg_group::check::Deliveries`) hold at every delivery. TO1 and TO2 hold when in the end every process that lives and is in has delivered everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itg_group::check::Deliveries;
 use itg_sim::{Checker, Observation, Seen};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub struct Order {
     /// Instances decided by slot, and position and author of each.
     decided: BTreeMap<u32, u64>,
     values: BTreeMap<u64, (u64, u64)>,
+    deliveries: Deliveries,
     members: u32,
     fixed: bool,
     healed: bool,
@@ -105,6 +107,11 @@ impl Checker for Order {
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         let slot = seen.slot.0;
+        match seen.what {
+            Seen::Started(_) => self.deliveries.started(seen.slot),
+            Seen::Event(event) => self.deliveries.see(seen.slot, event)?,
+            _ => {}
+        }
         match seen.what {
             Seen::Started(incarnation) => {
                 let first = incarnation == 1 && (self.members == 0 || slot < self.members);

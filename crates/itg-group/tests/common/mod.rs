@@ -6,13 +6,13 @@
 use std::sync::{Arc, Mutex};
 
 use itg_core::seed::RunSeed;
-use itg_group::check::Views;
+use itg_group::check::{Quality, Views};
 use itg_group::{Member, Rules, View, cast, detector, membership};
 use itg_process::{Config, Ctx, Event, Injected, Layer, MS, Message, Registry, Slot};
 use itg_sim::{Checker, Exit, Fault, Observation, Seen, World};
 
 /// The oracle of views, as a checker of the simulator. It also demands agreement in the end.
-pub struct Watch(pub Arc<Mutex<Views>>);
+pub struct Watch(pub Arc<Mutex<Views>>, pub Arc<Mutex<Quality>>);
 
 impl Checker for Watch {
     fn name(&self) -> &'static str {
@@ -21,10 +21,20 @@ impl Checker for Watch {
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         let mut views = self.0.lock().expect("one thread");
+        let mut quality = self.1.lock().expect("one thread");
         match seen.what {
-            Seen::Event(event) => return views.see(seen.slot, event),
-            Seen::Started(incarnation) => views.started(seen.slot, incarnation),
-            Seen::Crashed | Seen::Stopped(_) => views.gone(seen.slot),
+            Seen::Event(event) => {
+                quality.see(seen.at, seen.slot, event);
+                return views.see(seen.slot, event);
+            }
+            Seen::Started(incarnation) => {
+                quality.started(seen.slot);
+                views.started(seen.slot, incarnation);
+            }
+            Seen::Crashed | Seen::Stopped(_) => {
+                quality.gone(seen.at, seen.slot);
+                views.gone(seen.slot);
+            }
             _ => {}
         }
         Ok(())
@@ -43,6 +53,7 @@ impl Checker for Watch {
 pub struct Group {
     pub world: World,
     pub views: Arc<Mutex<Views>>,
+    pub quality: Arc<Mutex<Quality>>,
     /// The layer that takes suspicions.
     pub layer: &'static str,
     pub seed: u64,
@@ -72,6 +83,18 @@ impl Layer for Top {
 
 /// Mode C: detector, log, membership; parameters of the detector and of the membership.
 pub fn agreed(n: u32, detector: &str, params: &str, network: &str, seed: u64) -> Group {
+    agreed_with(n, detector, params, network, seed, cast::Planted::default())
+}
+
+/// The same with a planted fault in the log.
+pub fn agreed_with(
+    n: u32,
+    detector: &str,
+    params: &str,
+    network: &str,
+    seed: u64,
+    planted: cast::Planted,
+) -> Group {
     let comma =
         |params: &str| if params.is_empty() { String::new() } else { format!(", {params}") };
     // What makes the first view is said to the log, too.
@@ -82,14 +105,14 @@ pub fn agreed(n: u32, detector: &str, params: &str, network: &str, seed: u64) ->
         })
         .collect();
     let layers = format!(
-        "{{ layer = \"detector\"{} }}, {{ layer = \"log\"{} }}, {{ layer = \"membership\"{} }}, \"top\"",
+        "{{ layer = \"detector\"{} }}, {{ layer = \"log\", trace = true{} }}, {{ layer = \"membership\"{} }}, \"top\"",
         comma(detector),
         comma(&view.join(",")),
         comma(params),
     );
     let registry = membership::layers(detector::layers(cast::layers(
         Registry::new().with("top", |_| Ok(Box::new(Top))),
-        cast::Planted::default(),
+        planted,
     )));
     group(n, &layers, network, seed, "membership", &registry)
 }
@@ -124,9 +147,10 @@ pub fn group(
     };
     let first = View::first(find("members").unwrap_or(n), rules);
     let views = Arc::new(Mutex::new(Views::new(first)));
-    world.check(Watch(Arc::clone(&views)));
+    let quality = Arc::default();
+    world.check(Watch(Arc::clone(&views), Arc::clone(&quality)));
     world.keep_events();
-    Group { world, views, layer, seed }
+    Group { world, views, quality, layer, seed }
 }
 
 impl Group {

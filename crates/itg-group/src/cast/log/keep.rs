@@ -251,7 +251,7 @@ impl Log {
         }
         let here: Vec<Entry> = ids.iter().filter_map(|id| self.backlog.get(*id).cloned()).collect();
         for entry in here {
-            self.tell(from.slot, What::Data(vec![entry]), out);
+            self.tell(from.slot, What::Data(Arc::new(vec![entry])), out);
         }
     }
 
@@ -331,7 +331,7 @@ impl Log {
             // Of what a learner casts the core knows by the learner alone.
             let own = self.backlog.batch(self.settings.batch_msgs, ANSWER_BYTES, Some(self.me));
             let entries = own.into_iter().cloned().collect();
-            self.tell_peers(What::Data(entries), out);
+            self.tell_peers(What::Data(Arc::new(entries)), out);
         }
     }
 

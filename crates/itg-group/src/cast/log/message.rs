@@ -41,7 +41,7 @@ pub struct Say {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// These messages are to be ordered.
-    Data(Vec<Entry>),
+    Data(Arc<Vec<Entry>>),
     /// Phase 1: what a member holds, for the coordinator of this round.
     Est {
         /// The instance.
@@ -239,7 +239,7 @@ impl Say {
         let mut take = Take::new(body.clone());
         let from = take.member()?;
         let what = match ty.checked_sub(FIRST)? {
-            0 => What::Data(take.entries()?),
+            0 => What::Data(Arc::new(take.entries()?)),
             1 => {
                 What::Est { k: take.u64()?, r: take.u32()?, ts: take.u32()?, value: take.value()? }
             }

@@ -130,6 +130,7 @@ pub struct Log {
     backlog: Backlog,
     /// Cast here and not yet told to others.
     outbox: Vec<Entry>,
+    outbox_bytes: usize,
     /// Own messages that wait, those in the outbox included.
     own: usize,
     instance: Instance,
@@ -177,6 +178,7 @@ impl Log {
             next_seq: 0,
             backlog: Backlog::new(settings.window),
             outbox: Vec::new(),
+            outbox_bytes: 0,
             own: 0,
             instance: Instance::default(),
             ahead: None,
@@ -290,6 +292,7 @@ impl Log {
         self.clock += 1;
         self.next_seq += 1;
         self.own += 1;
+        self.outbox_bytes += entry.len();
         self.outbox.push(entry.clone());
         self.backlog.put(entry, now);
     }
@@ -300,23 +303,34 @@ impl Log {
             return;
         }
         let full = self.outbox.len() >= self.settings.batch_msgs
-            || self.outbox.iter().map(Entry::len).sum::<usize>() >= self.settings.batch_bytes;
+            || self.outbox_bytes >= self.settings.batch_bytes;
         if self.own > self.outbox.len() && !full {
             return;
         }
         let mut entries = std::mem::take(&mut self.outbox);
+        self.outbox_bytes = 0;
         // What was proposed here in the meantime has been told.
-        entries.retain(|entry| !self.backlog.is_delivered(entry.id) && !self.proposes(entry.id));
+        let proposed = self.proposed_own();
+        entries.retain(|entry| {
+            proposed.binary_search(&entry.id.seq).is_err() && !self.backlog.is_delivered(entry.id)
+        });
         if !entries.is_empty() {
-            self.tell_peers(What::Data(entries), out);
+            self.tell_peers(What::Data(Arc::new(entries)), out);
         }
     }
 
     fn data(&mut self, entries: Vec<Entry>, now: Time) {
+        let mut member = None;
         for entry in entries {
             self.clock = self.clock.max(entry.lamport);
             let held = matches!(entry.body, Body::Held(_));
-            if self.view.contains(entry.id.origin) && !held {
+            if member != Some(entry.id.origin) {
+                if !self.view.contains(entry.id.origin) {
+                    continue;
+                }
+                member = Some(entry.id.origin);
+            }
+            if !held {
                 self.backlog.put(entry, now);
             }
         }
@@ -325,7 +339,7 @@ impl Log {
     fn message(&mut self, now: Time, from: Member, what: What, out: &mut Out<Self>) {
         match what {
             What::Data(entries) => {
-                self.data(entries, now);
+                self.data(Arc::unwrap_or_clone(entries), now);
                 self.complete_late(now, out);
             }
             What::Est { k, .. }
@@ -401,10 +415,15 @@ impl Log {
     /// One decided batch, entry by entry. Whose sender is not in the view, or what has been delivered,
     /// is void: at every member, because it follows from the log.
     fn apply(&mut self, value: &Value, out: &mut Out<Self>) {
+        // One after the other from one member is the rule.
+        let mut member = None;
         for entry in &value.entries {
             let id = entry.id;
-            if !self.view.contains(id.origin) {
-                continue;
+            if member != Some(id.origin) {
+                if !self.view.contains(id.origin) {
+                    continue;
+                }
+                member = Some(id.origin);
             }
             let Fate::Fresh(waiting) = self.backlog.deliver(id) else { continue };
             self.own -= usize::from(id.origin == self.me && waiting.is_some());
@@ -422,7 +441,10 @@ impl Log {
                     out.push(Action::Deliver(Tell::Message { position, id, payload }));
                     self.position += 1;
                 }
-                Body::Change(change, with) => self.change(&change, value.author, with, out),
+                Body::Change(change, with) => {
+                    member = None;
+                    self.change(&change, value.author, with, out);
+                }
                 // Nobody votes for what he does not hold, so somebody has it.
                 Body::Held(_) => {
                     out.push(Action::Log("lost payload", [code(id.origin), id.seq, 0]))
@@ -458,6 +480,7 @@ impl Log {
         let view = self.view.clone();
         self.backlog.retain(|origin| view.contains(origin));
         self.outbox.retain(|entry| view.contains(entry.id.origin));
+        self.outbox_bytes = self.outbox.iter().map(Entry::len).sum();
         self.suspected.retain(|slot| view.at(*slot).is_some());
         self.keep.view_changed(&view);
         self.take_places();
@@ -468,9 +491,6 @@ impl Log {
         if self.view.contains(from) {
             // Whoever speaks is alive.
             self.suspected.remove(&from.slot);
-            return true;
-        }
-        if self.settings.planted.is(Mutant::IncarnationIgnored) {
             return true;
         }
         let instance = what.instance();

@@ -96,13 +96,15 @@ impl Log {
         Arc::new(Value { author: self.me, entries })
     }
 
-    /// Whether an entry is in what this process proposes.
-    pub(super) fn proposes(&self, id: Id) -> bool {
+    /// Numbers of own entries in what this process proposes, ascending: those whose content is in it.
+    pub(super) fn proposed_own(&self) -> Vec<u64> {
         let round = self.instance.rounds.get(&self.instance.r);
         let proposed = round.and_then(|round| round.proposed.as_ref());
-        proposed.is_some_and(|value| {
-            value.entries.iter().any(|e| e.id == id && !matches!(e.body, Body::Held(_)))
-        })
+        let entries = proposed.into_iter().flat_map(|value| &value.entries);
+        let own = entries.filter(|e| e.id.origin == self.me && !matches!(e.body, Body::Held(_)));
+        let mut own: Vec<u64> = own.map(|entry| entry.id.seq).collect();
+        own.sort_unstable();
+        own
     }
 
     /// Begins an instance when something waits to be ordered; whether it did.
@@ -197,8 +199,7 @@ impl Log {
             }
             return self.behind(from, k, out);
         }
-        let ignored = self.settings.planted.is(Mutant::IncarnationIgnored);
-        if !self.core.contains(&from) && !ignored {
+        if !self.core.contains(&from) {
             return;
         }
         if what.round().is_some_and(|r| r > self.instance.r.saturating_add(MOST_AHEAD)) {
@@ -278,10 +279,8 @@ impl Log {
     ) {
         let k = self.k;
         let planted = self.settings.planted;
-        let ignored = planted.is(Mutant::IncarnationIgnored);
         let lower = r < self.instance.r && !planted.is(Mutant::AckLowerRound);
-        let coordinator = self.coordinator(r);
-        if (from != coordinator && !(ignored && from.slot == coordinator.slot)) || !self.is_core() {
+        if from != self.coordinator(r) || !self.is_core() {
             return;
         }
         if lower {
@@ -314,6 +313,9 @@ impl Log {
         self.instance.r = self.instance.r.max(r);
         self.instance.late = None;
         self.instance.phase = Phase::Acked;
+        if self.settings.trace {
+            out.push(Action::Log("adopted", [k, r.into(), value.digest()]));
+        }
         if !self.settings.planted.is(Mutant::AckWithoutAdopting) {
             self.instance.estimate = Some(value);
             self.instance.ts = r + 1;
@@ -356,6 +358,9 @@ impl Log {
         // What is decided is told to others: its payloads must be here first.
         if decided && self.missing(&value).is_empty() {
             self.announce = Some((self.k, r));
+            if self.settings.trace {
+                out.push(Action::Log("majority", [self.k, r.into(), value.digest()]));
+            }
             self.decide(now, self.me, value, out);
         }
     }
@@ -459,7 +464,7 @@ impl Log {
             let entries = self.backlog.batch(self.settings.batch_msgs, MOST_HELD, None);
             let entries: Vec<Entry> = entries.into_iter().cloned().collect();
             if !entries.is_empty() {
-                self.tell_peers(What::Data(entries), out);
+                self.tell_peers(What::Data(Arc::new(entries)), out);
             }
             if let Some(value) = &self.instance.late {
                 let ids = self.missing(value);

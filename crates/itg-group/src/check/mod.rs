@@ -9,18 +9,33 @@
 //! |---|---|
 //! | V1 | who installs a view is in it |
 //! | V5 | views of one number are one |
+//! | V6 | a view that follows another one was voted for by a majority of its core (mode C, with `trace` in `log`) |
 //! | V7 | the numbers that an incarnation installs increase |
 //! | V8 | acknowledgements come from children, and the tree of each view spans its members |
 //! | V9 | a view has one root |
 //! | V10 | a dead incarnation installs nothing after the view that removed it |
+//! | V11 | nobody is removed who is not faulty, unless `h` of his observers are (once told who is) |
 //! | V12 | in the end the live have one view, and it is of the live |
+//! | V13 | no more views than the failures need (once told how many) |
+//!
+//! V2, V3 and V4 are those of [`Deliveries`]; what detectors are worth is told by [`Quality`].
+
+mod deliveries;
+mod quality;
+
+pub use deliveries::Deliveries;
+pub use quality::{Quality, Times};
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use itg_process::{Event, Slot};
 
 use crate::member::{Member, View};
+use crate::membership::{marks, observers};
 use crate::roster::Changes;
+
+/// Rounds whose votes are remembered.
+const MOST_VOTES: usize = 4096;
 
 /// A view under construction: the changes that its maker names.
 #[derive(Debug, Default)]
@@ -50,6 +65,12 @@ pub struct Views {
     /// Views up to which trees are checked member by member.
     most_in_tree: u32,
     changes: u64,
+    /// Most view changes that may come.
+    allowed: Option<u64>,
+    /// Hosts that may be removed, and observers beside parent and children.
+    faulty: Option<(BTreeSet<Slot>, u32)>,
+    /// Who has voted for what: instance, round, digest of the value.
+    votes: BTreeMap<(u64, u32, u64), BTreeSet<Slot>>,
 }
 
 impl Views {
@@ -62,7 +83,20 @@ impl Views {
             processes: BTreeMap::new(),
             most_in_tree: 2048,
             changes: 0,
+            allowed: None,
+            faulty: None,
+            votes: BTreeMap::new(),
         }
+    }
+
+    /// V13: from now on so many more view changes are enough.
+    pub const fn allow(&mut self, changes: u64) {
+        self.allowed = Some(self.changes + changes);
+    }
+
+    /// V11: these hosts are faulty and no other is, with `k` observers beside parent and children.
+    pub fn only_faulty(&mut self, hosts: impl IntoIterator<Item = Slot>, k: u32) {
+        self.faulty = Some((hosts.into_iter().collect(), k));
     }
 
     /// A process has started for the `start`th time, from 1.
@@ -127,6 +161,14 @@ impl Views {
                     seen.excluded = true;
                 }
             }
+            "adopted" => {
+                let round = u32::try_from(b).map_err(|_| "V6: no round")?;
+                self.votes.entry((a, round, c)).or_default().insert(slot);
+                while self.votes.len() > MOST_VOTES {
+                    self.votes.pop_first();
+                }
+            }
+            "majority" => return self.decided(slot, a, b, c),
             "digests differ" => {
                 return Err(format!("V5: view {a} is {b:016x} at {slot} and {c:016x} at a child"));
             }
@@ -136,6 +178,39 @@ impl Views {
                 ));
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// V6: a coordinator says that a value is decided; those who have voted for it are counted.
+    fn decided(&self, slot: Slot, k: u64, r: u64, digest: u64) -> Result<(), String> {
+        let first = self.views.values().next();
+        let Some(view) = self.of(slot).or(first) else { return Ok(()) };
+        let round = u32::try_from(r).map_err(|_| "V6: no round")?;
+        let votes = self.votes.get(&(k, round, digest));
+        let of_core = |member: &&Member| votes.is_some_and(|votes| votes.contains(&member.slot));
+        let count = view.core().iter().filter(of_core).count();
+        if count < view.majority() {
+            let (no, all) = (view.no(), view.core().len());
+            return Err(format!("V6: {count} of the {all} of the core of view {no} decide {k}"));
+        }
+        Ok(())
+    }
+
+    /// V11: whether a removal has a reason.
+    fn justified(&self, base: &View, removed: &[Member]) -> Result<(), String> {
+        let Some((faulty, k)) = &self.faulty else { return Ok(()) };
+        for member in removed.iter().filter(|member| !faulty.contains(&member.slot)) {
+            let (h, _) = marks(base, *member, *k);
+            let observers = observers(base, member.slot, *k);
+            let bad = observers.intersection(faulty).count();
+            if bad < h {
+                return Err(format!(
+                    "V11: {member} is removed, which is not faulty; nor are {h} of its {} observers, \
+                     but {bad}",
+                    observers.len()
+                ));
+            }
         }
         Ok(())
     }
@@ -176,9 +251,15 @@ impl Views {
         if view.len() <= self.most_in_tree {
             spans(&view).map_err(|text| format!("V8: tree of view {no}: {text}"))?;
         }
+        self.justified(base, removed)?;
         self.changes += 1;
         self.views.insert(*no, view);
-        Ok(())
+        match self.allowed {
+            Some(allowed) if self.changes > allowed => {
+                Err(format!("V13: view {no} is change {}, {allowed} were enough", self.changes))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn installed(&mut self, slot: Slot, no: u64, digest: u64, life: u64) -> Result<(), String> {
@@ -273,4 +354,71 @@ fn spans(view: &View) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{} of {} members are reached", reached.len(), view.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Rules;
+    use itg_process::Level;
+
+    /// Gives the oracle these events of processes; what it objects to.
+    fn objection(views: &mut Views, events: &[(u32, &'static str, [u64; 3])]) -> Option<String> {
+        events.iter().find_map(|&(slot, name, values)| {
+            views.see(Slot(slot), &Event { level: Level::Info, name, values }).err()
+        })
+    }
+
+    /// The events of process 0 when it removes process 3 of these.
+    fn removal(first: &View) -> Vec<(u32, &'static str, [u64; 3])> {
+        let gone = Member::new(Slot(3), 1);
+        let changes = Changes::removal([gone]);
+        let view = first.at_no(2, &changes, None, Some(first.root())).expect("a view");
+        vec![
+            (0, "view made", [2, 1, 0]),
+            (0, "view gone", [2, 3, 1]),
+            (0, "installed", [2, view.digest(), 1]),
+        ]
+    }
+
+    #[test]
+    fn v6_counts_the_votes_of_the_core() {
+        for (voters, want) in [(&[0_u32, 1, 2][..], true), (&[0, 1], false), (&[0, 1, 7], false)] {
+            let mut views = Views::new(View::first(10, Rules::default()));
+            let mut events: Vec<_> =
+                voters.iter().map(|slot| (*slot, "adopted", [4, 1, 99])).collect();
+            // Of another round, and of another value.
+            events.extend([(3, "adopted", [4, 0, 99]), (4, "adopted", [4, 1, 98])]);
+            events.push((0, "majority", [4, 1, 99]));
+            let found = objection(&mut views, &events);
+            assert_eq!(found.is_none(), want, "{voters:?}: {found:?}");
+            assert!(want || found.is_some_and(|text| text.starts_with("V6")));
+        }
+    }
+
+    #[test]
+    fn v11_asks_who_is_faulty() {
+        let first = View::first(40, Rules::default());
+        let watchers = observers(&first, Slot(3), 3);
+        for (faulty, want) in
+            [(vec![Slot(3)], true), (vec![Slot(9)], false), (watchers.into_iter().collect(), true)]
+        {
+            let mut views = Views::new(first.clone());
+            views.only_faulty(faulty.iter().copied(), 3);
+            let found = objection(&mut views, &removal(&first));
+            assert_eq!(found.is_none(), want, "{faulty:?}: {found:?}");
+            assert!(want || found.is_some_and(|text| text.starts_with("V11")));
+        }
+    }
+
+    #[test]
+    fn v13_counts_views() {
+        let first = View::first(10, Rules::default());
+        for allowed in [0, 1] {
+            let mut views = Views::new(first.clone());
+            views.allow(allowed);
+            let found = objection(&mut views, &removal(&first));
+            assert_eq!(found.is_some_and(|text| text.starts_with("V13")), allowed == 0);
+        }
+    }
 }
