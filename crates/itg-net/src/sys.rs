@@ -325,4 +325,42 @@ mod tests {
         }
         assert!(buffer_errors().is_some());
     }
+
+    #[test]
+    fn the_counter_of_drops_is_the_one_that_comes_with_datagrams() {
+        use std::net::UdpSocket;
+
+        use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+
+        let to = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        let from = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        from.connect(to.local_addr().expect("bound")).expect("loopback");
+        setsockopt(&to, sockopt::RxqOvfl, &1).expect("every kernel has it");
+        setsockopt(&to, sockopt::RcvBuf, &4096).expect("a small buffer");
+        assert_eq!(socket_drops(&to), Some(0));
+        for _ in 0..200 {
+            from.send(&[7; 1000]).expect("sent, if not received");
+        }
+        let drops = socket_drops(&to).expect("a socket");
+        assert!((100..200).contains(&drops), "{drops}");
+        let mut taken = 0;
+        to.set_nonblocking(true).expect("a socket");
+        while to.recv(&mut [0; 1000]).is_ok() {
+            taken += 1;
+        }
+        assert_eq!(taken + drops, 200);
+        // What comes with a datagram is the count when it was queued.
+        from.send(&[7; 10]).expect("sent");
+        let mut space = nix::cmsg_space!(u32);
+        let mut bytes = [0; 10];
+        let mut into = [std::io::IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::empty();
+        let read = recvmsg::<()>(to.as_raw_fd(), &mut into, Some(&mut space), flags);
+        let read = read.expect("it has room");
+        let told = read.cmsgs().expect("they fit").find_map(|message| match message {
+            ControlMessageOwned::RxqOvfl(drops) => Some(drops),
+            _ => None,
+        });
+        assert_eq!(told, Some(drops));
+    }
 }
