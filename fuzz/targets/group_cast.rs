@@ -1,9 +1,12 @@
-//! Any bytes as a message of a broadcast: refused, or written again into the same bytes.
+//! Any bytes as a message of a broadcast, a membership or an overlay: refused, or written again and read as
+//! the same.
 #![no_main]
 
 use bytes::Bytes;
 use itg_group::cast::log::Say;
 use itg_group::cast::thesis::Word;
+use itg_group::cast::uniform;
+use itg_group::{membership, overlay};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,6 +15,18 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(say) = Say::decode(ty, &bytes) {
         let (ty, again) = say.encode();
         assert_eq!(Say::decode(ty, &again), Some(say));
+    }
+    if let Some(say) = uniform::Say::decode(ty, &bytes) {
+        let (ty, again) = say.encode();
+        assert_eq!(uniform::Say::decode(ty, &again), Some(say));
+    }
+    let (view, tree) = (1300 + u32::from(kind % 40), 1340 + u32::from(kind % 8));
+    if let Some(say) = membership::Say::decode(view, &bytes) {
+        assert_eq!(membership::Say::decode(say.ty(), &say.encode()), Some(say));
+    }
+    if let Some(say) = overlay::Say::decode(tree, &bytes) {
+        let (ty, again) = say.encode();
+        assert_eq!(overlay::Say::decode(ty, &again), Some(say));
     }
     if let Some(word) = Word::decode(ty, &bytes) {
         assert_eq!(word.encode(), (ty, bytes));

@@ -1,6 +1,7 @@
 //! How many messages a second the ordered log orders in one process, on one core.
 //!
-//! `cargo bench -p itg-group --bench order` prints a table; numbers are medians of five runs.
+//! `cargo bench -p itg-group --bench order` prints a table; numbers are medians of five runs. With `-- --burst N`
+//! only the lines of that burst.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
@@ -87,7 +88,13 @@ fn main() {
     println!("messages of 100 B ordered a second, delivered by all members, one core");
     println!("| members | messages travel as | burst | messages/s |");
     println!("|---|---|---|---|");
+    let words: Vec<String> = std::env::args().collect();
+    let at = words.iter().position(|word| word == "--burst");
+    let only = at.and_then(|at| words.get(at + 1)?.parse::<u64>().ok());
     for (n, burst) in [(3, 1), (3, 64), (3, 1024), (3, 3000), (5, 3000)] {
+        if only.is_some_and(|only| only != burst) {
+            continue;
+        }
         for bytes in [false, true] {
             let messages = 600_000;
             let mut rates: Vec<f64> = (0..5)
