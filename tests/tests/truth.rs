@@ -180,6 +180,35 @@ fn the_clocks_of_one_host_are_found_equal_within_the_bound() {
     }
 }
 
+/// What waits in the socket's buffer while the receiver stands still is neither lost nor late: it has the
+/// kernel's stamps.
+#[test]
+fn a_receiver_that_stands_still_for_two_seconds_loses_nothing_that_its_buffer_holds() {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let (receiver, _) = receiver(&["--log", &theirs]);
+    let at = receiver.at();
+    let args = [&at, "--rate", "100pps", "--size", "64", "--duration", "4s", "--log", &ours];
+    let running = sender(&args);
+    drop(receiver.running.line_with(" flows", Duration::from_secs(20)));
+    thread::sleep(Duration::from_millis(600));
+    receiver.running.signal(Signal::SIGSTOP);
+    thread::sleep(Duration::from_secs(2));
+    receiver.running.signal(Signal::SIGCONT);
+    let done = running.finish(Duration::from_secs(60)).exits(0);
+    drop(receiver.stop());
+    let account = accounts(&done.out).remove(0);
+    assert!(account.agreed && account.sent == 400, "{done}");
+    let report = json(&[&ours, &theirs]);
+    let flow = at_receiver(&report);
+    assert_eq!((&flow["packets"], &flow["lost"]), (&400.into(), &0.into()), "{flow}");
+    let max = |figures: &Value| figures["max"].as_i64().expect("a time");
+    assert!(max(&flow["delay_ns"]) < 1_000_000_000, "waiting in the host counted as delay: {flow}");
+    let read = max(&flow["ledger"]["stack_ns"]);
+    assert!(read > 1_000_000_000, "the report does not tell how long packets waited: {flow}");
+}
+
 #[test]
 fn what_a_receiver_too_slow_loses_is_lost_in_the_host() {
     in_parallel(
