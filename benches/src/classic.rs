@@ -46,6 +46,25 @@ pub(crate) struct ClassicArgs {
     /// Trials of each setting
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Two rates of each kind, two trials of one second: under a minute, to see that all works
+    #[arg(long, conflicts_with_all = ["rates", "flat_out", "seconds", "runs"])]
+    quick: bool,
+}
+
+impl ClassicArgs {
+    const QUICK: ([u32; 2], [u32; 2]) = ([1000, 10_000], [20_000, 200_000]);
+
+    fn in_force(&self) -> Self {
+        let (rates, flat_out) = (self.rates.clone(), self.flat_out.clone());
+        let Self { seconds, runs, quick, .. } = *self;
+        if quick {
+            let (rates, flat_out) = Self::QUICK;
+            let (rates, flat_out) = (rates.to_vec(), flat_out.to_vec());
+            Self { rates, flat_out, seconds: 1, runs: 2, quick }
+        } else {
+            Self { rates, flat_out, seconds, runs, quick }
+        }
+    }
 }
 
 /// Whose programs.
@@ -75,8 +94,9 @@ pub(crate) fn run(args: &ClassicArgs) -> Result<()> {
             );
         }
     }
-    rates(args, &sides)?;
-    flat_out(args, &sides)
+    let args = args.in_force();
+    rates(&args, &sides)?;
+    flat_out(&args, &sides)
 }
 
 /// What the observer saw of a run.
