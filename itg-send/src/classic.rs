@@ -128,7 +128,7 @@ fn channels(request: &Request, quiet: bool) -> Result<(Vec<ClassicChannel>, Vec<
         notices.sort();
         notices.dedup();
         say(
-            "note: D-ITG's protocol does not tell what arrives, nor compare clocks: the receiver's log does",
+            "note: D-ITG's protocol does not tell what arrives (the receiver's log does) and compares no clocks",
         );
         notices.iter().for_each(|notice| say(format_args!("note: {notice}")));
     }

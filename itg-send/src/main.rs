@@ -22,6 +22,7 @@ use itg_cli::{
 use itg_core::flow::Proto;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
 use itg_net::pacing::PacingOptions;
+use itg_session::Phase;
 use itg_session::logs::Role;
 use itg_stats::gate::{Judgement, Outcome};
 use itg_stats::{Analysis, Options};
@@ -184,7 +185,12 @@ fn run(cli: Cli) -> Result<ExitCode> {
         let result = send_plan(sending, receiver, &signals).await?;
         print(&account(&request.plan, &result.outcome))?;
         for (receiver, error) in &result.outcome.failures {
-            say(format_args!("itg-send: receiver {receiver}: {error}"));
+            // D-ITG's receiver hangs up on what it does not understand.
+            let hint = match error.phase {
+                Phase::Greet => "; is it a receiver of D-ITG? Then add --classic",
+                _ => "",
+            };
+            say(format_args!("itg-send: receiver {receiver}: {error}{hint}"));
         }
         let own = result
             .outcome

@@ -644,6 +644,28 @@ fn itg_send_carries_its_payload_behind_the_old_header() {
     }
 }
 
+/// A receiver that dies: what was sent is told, and in the log.
+#[test]
+fn itg_send_tells_what_it_sent_to_a_receiver_that_died() {
+    let dir = temp_dir();
+    for proto in ["udp", "tcp"] {
+        let receiver = ClassicReceiver::start(&["-l", "r", "-q", "1"]);
+        let (at, data) = (format!("127.0.0.1:{}", receiver.port), receiver.data.to_string());
+        let log = dir.path().join(proto);
+        let log = log.to_str().expect("UTF-8");
+        let flow = ["--proto", proto, "--rate", "500pps", "--duration", "60s", "--log", log];
+        let to = ["--classic", "--dest-port", &data, &at];
+        let sending = itg_tests::sender(&[&flow[..], &to].concat());
+        wait_for("packets to come", LIMIT, || receiver.log("r").len() > 50);
+        receiver.running.signal(Signal::SIGKILL);
+        let done = sending.finish(LIMIT).exits(4).says("the receiver has gone");
+        let packets = json(&[log])["flows"][0]["packets"].as_u64().expect("a number");
+        assert!(packets > 50, "{done}");
+        assert!(done.out.contains(&format!("sent {packets} packets")), "{done}");
+        assert!(done.out.contains("ended: "), "{done}");
+    }
+}
+
 /// A sender that could not run for a while makes up for it, or with `-j 0` does not.
 #[test]
 fn without_a_kept_rate_nothing_is_made_up_for() {

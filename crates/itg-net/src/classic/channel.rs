@@ -23,7 +23,7 @@ use super::sender::{
 };
 use crate::clock;
 use crate::control::sleep_until;
-use crate::engine::count_left_out;
+use crate::engine::{INTERRUPTED, count_left_out};
 use crate::socket::{self, DataSocket, SocketError};
 
 /// How long a receiver may take to answer, as with D-ITG: 100 s.
@@ -53,6 +53,8 @@ struct Channel<'a> {
     sender: &'a ClassicSender,
     flows: BTreeMap<u32, &'a ClassicFlow>,
     launched: BTreeMap<u32, Launched>,
+    /// Flows that are told to stop, and have not said yet what they sent.
+    stopping: BTreeMap<u32, Launched>,
     waiting: BTreeMap<u32, Waiting>,
     outcomes: BTreeMap<u32, ClassicOutcome>,
     mail: mpsc::UnboundedSender<Mail>,
@@ -79,6 +81,7 @@ impl ClassicSender {
             sender: self,
             flows: channel.flows.iter().map(|flow| (flow.offer.flow, flow)).collect(),
             launched: BTreeMap::new(),
+            stopping: BTreeMap::new(),
             waiting: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             mail,
@@ -186,7 +189,7 @@ impl Channel<'_> {
                         }
                     }
                     SenderOutput::Close(ending) => {
-                        self.end_all();
+                        self.end_all(&mut arriving).await;
                         // Fails when the receiver has closed already.
                         stream.shutdown().await.unwrap_or_default();
                         return ending;
@@ -228,10 +231,31 @@ impl Channel<'_> {
         }
     }
 
-    fn end_all(&mut self) {
-        for flow in std::mem::take(&mut self.launched).into_values() {
+    /// Stops what still runs, and hears what was sent.
+    async fn end_all(&mut self, arriving: &mut mpsc::UnboundedReceiver<Mail>) {
+        let running: Vec<u32> = self.launched.keys().copied().collect();
+        running.into_iter().for_each(|flow| self.halt(flow));
+        let all = async {
+            while !self.stopping.is_empty()
+                && let Some(mail) = arriving.recv().await
+            {
+                // The machine is over: it needs to hear nothing more.
+                let _nothing = self.open_mail(mail);
+            }
+        };
+        if timeout(PATIENCE, all).await.is_err() {
+            tracing::warn!("the sending thread does not tell what it has sent");
+        }
+    }
+
+    /// Stops a flow, if it runs.
+    fn halt(&mut self, id: u32) {
+        if let Some(flow) = self.launched.remove(&id) {
             self.sender.shared.stop.raise(flow.place);
             self.sender.shared.leave(&flow);
+            if self.outcomes.get(&id).is_none_or(|outcome| outcome.totals.is_none()) {
+                self.stopping.insert(id, flow);
+            }
         }
     }
 
@@ -329,7 +353,15 @@ impl Channel<'_> {
                     let words = totals.reason.clone();
                     self.tell(ClassicProgress::Notice(id, words));
                 }
+                let stopped = self.stopping.remove(&id);
+                if stopped.is_some() && totals.reason == INTERRUPTED && !self.interrupted {
+                    "the receiver broke it off".clone_into(&mut totals.reason);
+                }
                 self.outcome(id).totals = Some(totals.clone());
+                if let Some(stopped) = stopped {
+                    self.sender.shared.conclude(&stopped, &totals);
+                    return None;
+                }
                 let launched = self.launched.get(&id)?;
                 self.sender.shared.conclude(launched, &totals);
                 if launched.round_trip {
@@ -363,10 +395,7 @@ impl Channel<'_> {
     }
 
     fn finished(&mut self, id: u32, result: FlowResult) {
-        if let Some(launched) = self.launched.remove(&id) {
-            self.sender.shared.stop.raise(launched.place);
-            self.sender.shared.leave(&launched);
-        }
+        self.halt(id);
         self.outcome(id).result = result;
         let notice = match result {
             FlowResult::Done | FlowResult::Failed => None,
