@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-record", &["itg-core", "itg-arena"]),
     ("itg-stats", &["itg-core", "itg-record"]),
     ("itg-session", &["itg-core", "itg-record"]),
-    ("itg-experiment", &["itg-core", "itg-process", "itg-session"]),
+    ("itg-experiment", &["itg-core", "itg-group", "itg-process", "itg-session"]),
     ("itg-process", &["itg-core"]),
     ("itg-group", &["itg-core", "itg-process"]),
     // Simulated flows write the records that real ones write.

@@ -24,6 +24,7 @@
 //! ```
 
 mod canonical;
+pub mod control;
 mod estimate;
 mod experiment;
 mod manifest;

@@ -1,0 +1,107 @@
+//! What the layer `experiment` is asked for, and what it tells: messages between layers of one process,
+//! which no network carries.
+
+use itg_process::{Message, Slot};
+use serde::{Deserialize, Serialize};
+
+use super::command::{Command, Route, Rules, read, write};
+use super::state::Replica;
+
+/// Type of what the layer above asks for.
+pub const ASK: u32 = 1600;
+/// Type of what the layer above is told.
+pub const TELL: u32 = 1601;
+
+/// What the layer above asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Load this experiment: its description, the ways of its flows, how it is governed.
+    Load(Vec<u8>, Vec<Route>, Rules),
+    /// Order this command.
+    Command(Command),
+    /// The description has been read, and this process can do its part.
+    Able,
+    /// It cannot, or does not want to.
+    Unable(String),
+    /// The last packet of a flow has been sent under this fence, the next one would be this.
+    Ended(u32, u16, u64),
+    /// Tell the state as this process knows it.
+    Look,
+}
+
+/// What the layer above is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tell {
+    /// The description of the experiment: answer with [`Ask::Able`] or [`Ask::Unable`].
+    Graph(Vec<u8>),
+    /// Send this flow under this fence, but nothing before this instant of the local clock.
+    Emit {
+        /// Number of the flow.
+        flow: u32,
+        /// The fence.
+        fence: u16,
+        /// Nothing may leave before.
+        not_before_ns: u64,
+        /// When planned times count from, by the clock of whoever started it.
+        t0_unix_ns: u64,
+    },
+    /// Send this flow no longer: answer with [`Ask::Ended`].
+    Cease {
+        /// Number of the flow.
+        flow: u32,
+        /// The fence.
+        fence: u16,
+    },
+    /// No packet may leave from this instant of the local clock on, unless a later lease comes.
+    Lease(u64),
+    /// This process is no member any more: nothing may leave.
+    Fenced,
+    /// A command was carried out, as all members carry it out; `None`: it was void.
+    Applied {
+        /// Its position in the order.
+        position: u64,
+        /// Slot of who has cast it.
+        by: u32,
+        /// The command.
+        command: Command,
+        /// Why nothing came of it.
+        void: Option<String>,
+    },
+    /// The state, because [`Ask::Look`] has asked for it.
+    State(Box<Replica>),
+    /// A view is in force.
+    View {
+        /// Its number.
+        number: u64,
+        /// Who is in.
+        slots: Vec<u32>,
+    },
+}
+
+impl Ask {
+    /// As a message of a stack.
+    #[must_use]
+    pub fn message(&self) -> Message {
+        Message::new(Slot(0), ASK, write(self))
+    }
+
+    /// What a message from above asks for.
+    #[must_use]
+    pub fn from_message(message: &Message) -> Option<Self> {
+        (message.ty == ASK).then(|| read(&message.body)).flatten()
+    }
+}
+
+impl Tell {
+    /// As a message of a stack.
+    #[must_use]
+    pub fn message(&self) -> Message {
+        Message::new(Slot(0), TELL, write(self))
+    }
+
+    /// What a message from below tells.
+    #[must_use]
+    pub fn from_message(message: &Message) -> Option<Self> {
+        (message.ty == TELL).then(|| read(&message.body)).flatten()
+    }
+}
