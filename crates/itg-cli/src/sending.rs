@@ -108,6 +108,7 @@ pub async fn send_plan(
         program: sending.program.0.to_owned(),
         version: sending.program.1.to_owned(),
         settings,
+        orders: None,
     };
     let outcome = itg_net::send(job, signals.stop.clone()).await;
     if let Some(progress) = progress {
@@ -150,6 +151,7 @@ pub fn log_failure(error: io::Error) -> anyhow::Error {
 }
 
 /// What packets of a plan carry, by kind, each made once.
+#[derive(Debug)]
 pub struct Contents<'a> {
     plan: &'a Plan,
     random: Option<Arc<Content>>,

@@ -32,8 +32,15 @@ impl Pacer {
     /// The pacer of a flow, before its first packet.
     #[must_use]
     pub fn new(flow: &Flow) -> Self {
+        Self::from(flow, flow.schedule())
+    }
+
+    /// The pacer of a flow whose schedule stands at some later packet: for a sender that goes on where
+    /// another one has left off.
+    #[must_use]
+    pub fn from(flow: &Flow, schedule: Schedule) -> Self {
         Self {
-            schedule: flow.schedule(),
+            schedule,
             late: flow.spec().late,
             max_burst: flow.spec().max_burst,
             burst: 0,

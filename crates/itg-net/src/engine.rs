@@ -23,6 +23,7 @@ use crate::clock::{self, UnixClock};
 use crate::live::FlowLive;
 use crate::log::Producer;
 use crate::mmsg::{BATCH, Outgoing};
+use crate::orders::Lease;
 use crate::pacing::{Prepared, Waiter};
 use crate::socket::DataSocket;
 use crate::traffic::{HEAD_LEN, IcmpHead, Traffic};
@@ -30,6 +31,8 @@ use crate::wire::{Segments, Sockets, Wire};
 
 /// Why a flow ended that was told to stop, before more is known.
 pub(crate) const INTERRUPTED: &str = "interrupted";
+/// Why a flow ended that was sent under a lease.
+pub(crate) const LEASE_OVER: &str = "the lease is over";
 /// How long after its end a flow may still send what was due before: 100 ms.
 const END_GRACE_NS: u64 = 100_000_000;
 /// Longest wait before the thread looks whether it should stop: 20 ms.
@@ -59,6 +62,7 @@ pub(crate) struct TxFlow {
 pub(crate) struct StopSignal {
     raised: AtomicU32,
     groups: Box<[AtomicBool]>,
+    lease: Option<Arc<Lease>>,
 }
 
 impl StopSignal {
@@ -66,7 +70,18 @@ impl StopSignal {
         Self {
             raised: AtomicU32::new(0),
             groups: std::iter::repeat_with(|| AtomicBool::new(false)).take(groups).collect(),
+            lease: None,
         }
+    }
+
+    /// The same for flows that may be sent only while this lease lasts.
+    pub(crate) fn leased(self, lease: Option<Arc<Lease>>) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// Whether no packet may leave at this time.
+    fn is_over(&self, now_ns: u64) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_over(now_ns))
     }
 
     /// A group whose flows have ended may be used by others.
@@ -286,6 +301,10 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 self.end_stopped();
             }
             let now = self.wait();
+            if self.stop.is_over(now) {
+                self.end_all(LEASE_OVER);
+                break;
+            }
             if turn.is_due(now) {
                 turn.look(&self.pacing, self.waiter.take_slept_ns(), now);
             }
@@ -323,6 +342,15 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let flows = &self.flows;
         self.due.retain(|Reverse((_, index))| flows[*index].is_some());
         self.blocked.retain(|index| flows[*index].is_some());
+    }
+
+    /// Ends all flows: nothing may leave any more.
+    fn end_all(&mut self, reason: &str) {
+        for index in 0..self.flows.len() {
+            self.end(index, reason.to_owned(), false);
+        }
+        self.due.clear();
+        self.blocked.clear();
     }
 
     fn end(&mut self, index: usize, reason: String, behind: bool) {

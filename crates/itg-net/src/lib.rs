@@ -17,6 +17,7 @@ mod live;
 mod log;
 mod logserver;
 pub mod mmsg;
+mod orders;
 pub mod pacing;
 pub mod probe;
 pub mod processes;
@@ -43,6 +44,7 @@ pub use log::{
     Producer, forward,
 };
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
+pub use orders::{Lease, Orders};
 pub use receiver::{
     BindError, ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome,
     VisitError,

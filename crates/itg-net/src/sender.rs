@@ -4,32 +4,33 @@
 //! One signalling session for each receiver, one sending thread for all flows, one receiving thread
 //! for the replies of round-trip flows, one log.
 
+mod converse;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use itg_core::flow::{Flow, Meter, Proto};
 use itg_core::payload::Content;
 use itg_record::{FlowInfo, Note, Side};
 use itg_session::{
-    ErrorKind, FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow, Phase, ProbeStamps,
-    SenderConfig, SenderInput, SenderOutput, SenderSession, SessionError, Timeouts,
+    ErrorKind, FlowCounts, FlowTotals, LogSummary, OpenedFlow, Phase, ProbeStamps, SenderConfig,
+    SenderInput, SenderOutput, SessionError, Timeouts,
 };
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use self::converse::converse;
 use crate::beyond::{Frames, SendEngine};
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
-use crate::control::{Channel, Heard, sleep_until};
 use crate::engine::{Engine, INTERRUPTED, StopSignal, TxEnded, TxFlow, count_left_out, end_note};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
+use crate::orders::Orders;
 use crate::pacing::{Level, PacingOptions, Prepared};
 use crate::rx::{Command, Drain, Port, RxFlow, RxHandle};
 use crate::socket::{self, DataSocket, SocketError};
@@ -39,12 +40,12 @@ use crate::wire::{Sockets, Wire};
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
+/// A flow that goes on does so this much later, 2 ms: time to prepare the sending thread.
+const RESUME_MARGIN_NS: u64 = 2_000_000;
 /// Pings that compare the clocks, one after the other, before the run and behind it.
 const CLOCK_BURST: u32 = 16;
 /// Between two pings while packets flow: 250 ms.
 const PING_EVERY_NS: u64 = 250_000_000;
-/// How long a receiver's signalling port may take to answer.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A flow to send.
 #[derive(Clone, Debug)]
@@ -82,6 +83,8 @@ pub struct SendJob {
     pub version: String,
     /// Every resolved setting, for the log.
     pub settings: BTreeMap<String, String>,
+    /// Of a run that is part of a larger one.
+    pub orders: Option<Orders>,
 }
 
 /// What became of a flow.
@@ -274,7 +277,10 @@ impl Run {
         let (replied, answers) = mpsc::unbounded_channel();
         Self {
             notes: log.as_ref().map(Log::producer),
-            stop_signal: Arc::new(StopSignal::new(peers.len())),
+            stop_signal: Arc::new(
+                StopSignal::new(job.flows.len())
+                    .leased(job.orders.as_ref().map(|orders| Arc::clone(&orders.lease))),
+            ),
             job,
             peers,
             peer_of,
@@ -303,6 +309,10 @@ impl Run {
     ) -> std::io::Result<()> {
         let mut ended = self.ended.take().expect("driven once");
         let mut answers = self.answers.take().expect("driven once");
+        let (_unused, mut stops) = mpsc::unbounded_channel();
+        if let Some(orders) = &mut self.job.orders {
+            std::mem::swap(&mut stops, &mut orders.stops);
+        }
         let mut stopping = false;
         let mut looks = tokio::time::interval(clock::ns(tcp_watch::EVERY_NS));
         looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -310,6 +320,11 @@ impl Run {
             tokio::select! {
                 Some((peer, report)) = reported.recv() => self.on_report(peer, report)?,
                 Some(end) = ended.recv() => self.on_end(end).await,
+                Some(flow) = stops.recv() => {
+                    if let Some(place) = self.place_of.get(&flow) {
+                        self.stop_signal.raise(*place);
+                    }
+                }
                 Some(counts) = answers.recv() => {
                     self.awaited -= 1;
                     let place = self.place_of[&counts.flow];
@@ -376,7 +391,7 @@ impl Run {
                 self.peers[index].stage = Stage::Begun;
                 self.start_when_begun()?;
             }
-            SenderOutput::StopFlows { .. } => self.stop_signal.raise(index),
+            SenderOutput::StopFlows { .. } => self.stop_flows_to(index),
             SenderOutput::Counted { totals, counts } => {
                 let flow = &mut self.outcome.flows[self.place_of[&totals.flow]];
                 flow.totals = Some(totals);
@@ -395,9 +410,16 @@ impl Run {
         Ok(())
     }
 
+    /// Ends the flows to a peer.
+    fn stop_flows_to(&self, peer: usize) {
+        for (place, _) in self.peer_of.iter().enumerate().filter(|(_, of)| **of == peer) {
+            self.stop_signal.raise(place);
+        }
+    }
+
     fn over(&mut self, index: usize) -> std::io::Result<()> {
         self.peers[index].stage = Stage::Over;
-        self.stop_signal.raise(index);
+        self.stop_flows_to(index);
         self.arm_when_agreed();
         self.start_when_begun()
     }
@@ -515,7 +537,14 @@ impl Run {
             return;
         }
         let pair = clock::clock_pair();
-        let epoch = (pair.monotonic_ns + START_MARGIN_NS, pair.unix_ns + START_MARGIN_NS);
+        let epoch = match &self.job.orders {
+            // An instant long ago may lie before the start of CLOCK_MONOTONIC: as far as that goes.
+            Some(Orders { epoch_unix_ns, .. }) => {
+                let ago = pair.unix_ns.saturating_sub(pair.monotonic_ns);
+                (epoch_unix_ns.saturating_sub(ago), *epoch_unix_ns)
+            }
+            None => (pair.monotonic_ns + START_MARGIN_NS, pair.unix_ns + START_MARGIN_NS),
+        };
         self.epoch = Some(epoch);
         for peer in self.peers.iter().filter(|peer| peer.stage == Stage::Ready) {
             tell(peer, SenderInput::Armed { epoch_unix_ns: epoch.1 });
@@ -529,6 +558,10 @@ impl Run {
             return Ok(());
         }
         let Some((epoch_ns, epoch_unix_ns)) = self.epoch else { return Ok(()) };
+        // What is due now has no time left to be prepared.
+        let soon = clock::monotonic_ns() + RESUME_MARGIN_NS;
+        let resume_ns = self.job.orders.as_ref().and_then(|orders| orders.resume_ns);
+        let resume_ns = resume_ns.map(|at| at.max(soon));
         let mut flows = Vec::with_capacity(self.opened.len());
         for (place, (opened, socket)) in std::mem::take(&mut self.opened) {
             let peer = self.peer_of[place];
@@ -536,6 +569,7 @@ impl Run {
                 continue;
             }
             let flow = &self.job.flows[place];
+            let start_ns = epoch_ns + flow.flow.spec().start_ns;
             if let Some(notes) = &mut self.notes {
                 notes.note(Note::Flow(FlowInfo {
                     index: log_index(place),
@@ -555,12 +589,17 @@ impl Run {
                 }
             }
             flows.push(TxFlow {
-                traffic: Traffic::itg(flow.flow.clone(), opened.handle, Arc::clone(&flow.content)),
-                start_ns: epoch_ns + flow.flow.spec().start_ns,
+                traffic: Traffic::itg(
+                    flow.flow.clone(),
+                    opened.handle,
+                    Arc::clone(&flow.content),
+                    resume_ns.map_or(0, |resume| resume.saturating_sub(start_ns)),
+                ),
+                start_ns,
                 socket,
                 log_index: log_index(place),
                 live: Arc::clone(&flow.live),
-                group: peer,
+                group: place,
             });
         }
         let places: Vec<usize> =
@@ -618,6 +657,10 @@ impl Run {
             rx.ask(Command::End { slot, totals, drain, buffer_errors: None, done });
             self.awaited += 1;
         }
+        if let Some(orders) = &self.job.orders {
+            // Nobody may listen.
+            drop(orders.ends.send(totals.clone()));
+        }
         tell(&self.peers[self.peer_of[place]], SenderInput::FlowEnded(totals));
     }
 }
@@ -639,124 +682,6 @@ fn log_index(place: usize) -> u32 {
 fn tell(peer: &Peer, input: SenderInput) {
     // A session that has ended needs to hear nothing more.
     drop(peer.inputs.send(input));
-}
-
-/// A session that is served so much later than it was due has been kept from running: 2 s.
-const STOOD_STILL_NS: u64 = 2_000_000_000;
-/// What goes wrong within this time behind that is its consequence: 10 s.
-const BLAMED_NS: u64 = 10_000_000_000;
-
-/// Drives one session over its signalling connection.
-async fn converse(
-    index: usize,
-    address: SocketAddr,
-    config: SenderConfig,
-    lives: BTreeMap<u32, Arc<FlowLive>>,
-    mut told: mpsc::UnboundedReceiver<SenderInput>,
-    reports: mpsc::UnboundedSender<(usize, Report)>,
-) {
-    let report = |report| drop(reports.send((index, report)));
-    let mut machine = SenderSession::new(config);
-    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
-    let (mut channel, first) = match connecting.await {
-        Ok(Ok(stream)) => (Some(Channel::new(stream)), SenderInput::Connected),
-        Ok(Err(error)) => (None, SenderInput::Lost(unreachable(address, &error.to_string()))),
-        Err(_) => {
-            let why = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
-            (None, SenderInput::Lost(unreachable(address, &why)))
-        }
-    };
-    let mut input = first;
-    let mut out = Vec::new();
-    // The receiver gets the stamps of each probe with the next one, for its own log.
-    let mut probed = None;
-    // Until when, and for how long.
-    let mut stood_still: Option<(u64, u64)> = None;
-    loop {
-        match &input {
-            SenderInput::Message(Message::Welcome { boot_id, .. }) => {
-                report(Report::Welcomed(boot_id.clone()));
-            }
-            SenderInput::Message(Message::Pong { arrived, .. }) => {
-                for told in arrived {
-                    if let Some(live) = lives.get(&told.flow) {
-                        live.answered(told.packets);
-                    }
-                }
-            }
-            _ => {}
-        }
-        if let (SenderInput::Lost(why), Some((until_ns, ns))) = (&mut input, stood_still)
-            && clock::machine_ns() < until_ns + BLAMED_NS
-        {
-            let seconds = ns / 1_000_000_000;
-            *why = format!(
-                "this program stood still for {seconds} s (stopped, or its host asleep), and then: {why}"
-            );
-        }
-        machine.handle(clock::machine_ns(), input, &mut out);
-        let due_ns = machine.deadline();
-        let mut lost = None;
-        for output in out.drain(..) {
-            match output {
-                SenderOutput::Send(mut message) => {
-                    if let Message::Ping { previous, .. } = &mut message {
-                        *previous = probed.take();
-                        lives.values().for_each(|live| live.asking());
-                    }
-                    if let Some(channel) = &mut channel
-                        && lost.is_none()
-                    {
-                        lost = channel.say(message).await.err();
-                    }
-                }
-                SenderOutput::Clock { ping_sent, received_unix_ns, replied } => {
-                    let arrived_unix_ns = channel.as_ref().map_or(0, Channel::heard_unix_ns);
-                    let stamps =
-                        ProbeStamps { sent: ping_sent, received_unix_ns, replied, arrived_unix_ns };
-                    probed = Some(stamps);
-                    report(Report::Probed(stamps));
-                }
-                other => report(Report::Output(other)),
-            }
-        }
-        if machine.is_over() {
-            break;
-        }
-        input = match (lost, &mut channel) {
-            (Some(why), _) => SenderInput::Lost(why),
-            (None, Some(channel)) => tokio::select! {
-                // What has come in goes before a time-out.
-                biased;
-                heard = channel.hear() => match heard {
-                    Heard::Message(message) => SenderInput::Message(message),
-                    Heard::Garbage(error) => SenderInput::Garbage(error),
-                    Heard::Lost(why) => SenderInput::Lost(why),
-                },
-                Some(input) = told.recv() => input,
-                () = sleep_until(machine.deadline()) => SenderInput::Timer,
-            },
-            (None, None) => tokio::select! {
-                Some(input) = told.recv() => input,
-                () = sleep_until(machine.deadline()) => SenderInput::Timer,
-            },
-        };
-        // The session is due several times a second: who comes seconds late has not been running.
-        let late_ns = due_ns.map_or(0, |due| clock::machine_ns().saturating_sub(due));
-        if late_ns >= STOOD_STILL_NS {
-            stood_still = Some((clock::machine_ns(), late_ns));
-        }
-        if matches!(input, SenderInput::Lost(_)) {
-            channel = None;
-        }
-    }
-    if let Some(channel) = channel {
-        channel.close().await;
-    }
-}
-
-fn unreachable(address: SocketAddr, why: &str) -> String {
-    format!("no receiver at {address}: {why}; start itg-recv there or check address and port")
 }
 
 /// The exit code of a run (see the command-line contract): 0 done, 1 failed, 3 a receiver was not

@@ -11,6 +11,7 @@ use itg_core::schedule::Departure;
 
 use crate::classic::{ClassicForm, ClassicPackets};
 use crate::icmp;
+use crate::orders::schedule_from;
 
 /// Longest start of a packet, in front of what it carries: the length in a stream (4) and ITG's header
 /// (20), or what ICMP puts before it (8) and ITG's header.
@@ -61,18 +62,20 @@ pub(crate) struct IcmpHead {
 }
 
 impl Traffic {
-    /// The packets of a flow that its receiver knows as `handle`.
-    pub(crate) fn itg(flow: Flow, handle: u32, content: Arc<Content>) -> Self {
-        Self::planned(flow, content, Form::Itg { handle })
+    /// The packets of a flow that its receiver knows as `handle`, from the first one on that is due at
+    /// `from_ns` (after the flow's start) or later.
+    pub(crate) fn itg(flow: Flow, handle: u32, content: Arc<Content>, from_ns: u64) -> Self {
+        Self::planned(flow, content, Form::Itg { handle }, from_ns)
     }
 
     /// The packets of a flow of ITG, for a receiver of D-ITG.
     pub(crate) fn itg_for_classic(flow: Flow, content: Arc<Content>, form: ClassicForm) -> Self {
-        Self::planned(flow, content, Form::Classic(form))
+        Self::planned(flow, content, Form::Classic(form), 0)
     }
 
-    fn planned(flow: Flow, content: Arc<Content>, form: Form) -> Self {
-        let (id, proto, pacer) = (flow.spec().id, flow.spec().proto, Pacer::new(&flow));
+    fn planned(flow: Flow, content: Arc<Content>, form: Form, from_ns: u64) -> Self {
+        let pacer = Pacer::from(&flow, schedule_from(&flow, from_ns));
+        let (id, proto) = (flow.spec().id, flow.spec().proto);
         let packets = Packets::Itg(Box::new(ItgPackets { flow, content, pacer }));
         Self { id, proto, packets, form }
     }

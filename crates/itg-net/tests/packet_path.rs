@@ -122,6 +122,7 @@ fn allocations(edit: Edit, packets: u64) -> (u64, u64) {
             program: "test".to_owned(),
             version: "0".to_owned(),
             settings: BTreeMap::new(),
+            orders: None,
         };
         let outcome = send(job, stopped).await.expect("sent");
         let counts = outcome.flows[0].counts.as_ref().expect("counted");

@@ -88,6 +88,7 @@ pub(super) async fn trial(
         program: program().0,
         version: program().1,
         settings: BTreeMap::new(),
+        orders: None,
     };
     let (_never, stop) = watch::channel(None);
     let outcome = itg_net::send(job, stop).await;

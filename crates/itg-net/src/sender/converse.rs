@@ -1,0 +1,135 @@
+//! One session of a sender with a receiver, over its signalling connection.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use itg_session::{Message, ProbeStamps, SenderConfig, SenderInput, SenderOutput, SenderSession};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use super::Report;
+use crate::clock;
+use crate::control::{Channel, Heard, sleep_until};
+use crate::live::FlowLive;
+
+/// How long a receiver's signalling port may take to answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A session that is served so much later than it was due has been kept from running: 2 s.
+const STOOD_STILL_NS: u64 = 2_000_000_000;
+/// What goes wrong within this time behind that is its consequence: 10 s.
+const BLAMED_NS: u64 = 10_000_000_000;
+
+/// Drives one session over its signalling connection.
+pub(super) async fn converse(
+    index: usize,
+    address: SocketAddr,
+    config: SenderConfig,
+    lives: BTreeMap<u32, Arc<FlowLive>>,
+    mut told: mpsc::UnboundedReceiver<SenderInput>,
+    reports: mpsc::UnboundedSender<(usize, Report)>,
+) {
+    let report = |report| drop(reports.send((index, report)));
+    let mut machine = SenderSession::new(config);
+    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
+    let (mut channel, first) = match connecting.await {
+        Ok(Ok(stream)) => (Some(Channel::new(stream)), SenderInput::Connected),
+        Ok(Err(error)) => (None, SenderInput::Lost(unreachable(address, &error.to_string()))),
+        Err(_) => {
+            let why = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+            (None, SenderInput::Lost(unreachable(address, &why)))
+        }
+    };
+    let mut input = first;
+    let mut out = Vec::new();
+    // The receiver gets the stamps of each probe with the next one, for its own log.
+    let mut probed = None;
+    // Until when, and for how long.
+    let mut stood_still: Option<(u64, u64)> = None;
+    loop {
+        match &input {
+            SenderInput::Message(Message::Welcome { boot_id, .. }) => {
+                report(Report::Welcomed(boot_id.clone()));
+            }
+            SenderInput::Message(Message::Pong { arrived, .. }) => {
+                for told in arrived {
+                    if let Some(live) = lives.get(&told.flow) {
+                        live.answered(told.packets);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if let (SenderInput::Lost(why), Some((until_ns, ns))) = (&mut input, stood_still)
+            && clock::machine_ns() < until_ns + BLAMED_NS
+        {
+            let seconds = ns / 1_000_000_000;
+            *why = format!(
+                "this program stood still for {seconds} s (stopped, or its host asleep), and then: {why}"
+            );
+        }
+        machine.handle(clock::machine_ns(), input, &mut out);
+        let due_ns = machine.deadline();
+        let mut lost = None;
+        for output in out.drain(..) {
+            match output {
+                SenderOutput::Send(mut message) => {
+                    if let Message::Ping { previous, .. } = &mut message {
+                        *previous = probed.take();
+                        lives.values().for_each(|live| live.asking());
+                    }
+                    if let Some(channel) = &mut channel
+                        && lost.is_none()
+                    {
+                        lost = channel.say(message).await.err();
+                    }
+                }
+                SenderOutput::Clock { ping_sent, received_unix_ns, replied } => {
+                    let arrived_unix_ns = channel.as_ref().map_or(0, Channel::heard_unix_ns);
+                    let stamps =
+                        ProbeStamps { sent: ping_sent, received_unix_ns, replied, arrived_unix_ns };
+                    probed = Some(stamps);
+                    report(Report::Probed(stamps));
+                }
+                other => report(Report::Output(other)),
+            }
+        }
+        if machine.is_over() {
+            break;
+        }
+        input = match (lost, &mut channel) {
+            (Some(why), _) => SenderInput::Lost(why),
+            (None, Some(channel)) => tokio::select! {
+                // What has come in goes before a time-out.
+                biased;
+                heard = channel.hear() => match heard {
+                    Heard::Message(message) => SenderInput::Message(message),
+                    Heard::Garbage(error) => SenderInput::Garbage(error),
+                    Heard::Lost(why) => SenderInput::Lost(why),
+                },
+                Some(input) = told.recv() => input,
+                () = sleep_until(machine.deadline()) => SenderInput::Timer,
+            },
+            (None, None) => tokio::select! {
+                Some(input) = told.recv() => input,
+                () = sleep_until(machine.deadline()) => SenderInput::Timer,
+            },
+        };
+        // The session is due several times a second: who comes seconds late has not been running.
+        let late_ns = due_ns.map_or(0, |due| clock::machine_ns().saturating_sub(due));
+        if late_ns >= STOOD_STILL_NS {
+            stood_still = Some((clock::machine_ns(), late_ns));
+        }
+        if matches!(input, SenderInput::Lost(_)) {
+            channel = None;
+        }
+    }
+    if let Some(channel) = channel {
+        channel.close().await;
+    }
+}
+
+fn unreachable(address: SocketAddr, why: &str) -> String {
+    format!("no receiver at {address}: {why}; start itg-recv there or check address and port")
+}
