@@ -2,6 +2,7 @@
 //!
 //! Data goes to stdout, words to stderr.
 
+mod cluster;
 mod diff;
 mod plan;
 mod process;
@@ -15,6 +16,11 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use itg_cli::WordArgs;
+
+use crate::cluster::agent::{self, AgentArgs};
+use crate::cluster::ctl::{self, CtlArgs, StatusArgs};
+use crate::cluster::trust::{self, KeysArgs};
+use crate::cluster::worker;
 
 /// Plan and run experiments of the Internet traffic generator ITG.
 ///
@@ -41,6 +47,17 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Run processes made of layers on real networks, one on each host
     Process(process::ProcessArgs),
+    /// Serve this node: take part in experiments that consoles start
+    Agent(AgentArgs),
+    /// Make the keys of a new cluster
+    Keys(KeysArgs),
+    /// Show what a cluster does
+    Status(StatusArgs),
+    /// Stop a flow of a running experiment, or hand it to another node
+    Ctl(CtlArgs),
+    /// Send flows for an agent, which starts this
+    #[command(hide = true)]
+    Worker,
     /// Show what an experiment file will send and log, and which wishes cannot be met
     Plan(plan::PlanArgs),
 }
@@ -53,6 +70,11 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Process(args) => process::run(&args, cli.words),
+        Command::Agent(args) => agent::run(&args, cli.words),
+        Command::Keys(args) => trust::keys(&args),
+        Command::Status(args) => ctl::status(&args),
+        Command::Ctl(args) => ctl::ctl(&args),
+        Command::Worker => worker::run(),
         Command::Plan(args) => plan::run(&args),
     };
     itg_cli::finish("itg-cluster", done)

@@ -1,5 +1,5 @@
 //! `itg-cluster run FILE --local`: the whole experiment on this host, receiver and logs embedded,
-//! ending in the report; `--sim`: in virtual time (see `sim.rs`).
+//! ending in the report; `--sim`: in virtual time (see `sim.rs`); else over agents (see `cluster`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,17 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use itg_cli::{
     Failure, Gates, LoadArgs, Loaded, PacingArgs, Sending, SendingResult, Signals, WordArgs,
     account, announce, draw_run, refuse, say, send_plan,
 };
-use itg_experiment::Manifest;
+use itg_experiment::control::{Failover, Orphan};
+use itg_experiment::{Manifest, Time};
 use itg_net::{ClassicReceiving, LogLimits, LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
 use itg_report::{Around, FLOWS_DRAWN};
 use itg_stats::{Analysis, Options, Report};
 use tokio::sync::watch;
 
+use crate::cluster::console::{self, Require, require};
 use crate::sim::Simulation;
 
 /// Names of the files of a run, in its directory.
@@ -42,6 +44,68 @@ pub(crate) struct RunArgs {
     out: Option<PathBuf>,
     #[command(flatten)]
     pacing: PacingArgs,
+    /// Over agents: directory of the cluster's keys
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["local", "sim"])]
+    pub(crate) keys: Option<PathBuf>,
+    /// Over agents: how many nodes must be there, `all` or a number; the flows of the others are moved
+    #[arg(long, value_name = "all|N", default_value = "all", value_parser = require, requires = "keys")]
+    pub(crate) require: Require,
+    /// Over agents: what becomes of flows when this program is gone, or a node cannot reach the others
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "keys")]
+    pub(crate) orphan: OrphanArg,
+    /// Over agents: what becomes of the flows of a node that is gone
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "keys")]
+    pub(crate) failover: FailoverArg,
+    /// Over agents: how long a node may send without news from the others
+    #[arg(long, value_name = "T", default_value = "2s", value_parser = lease, requires = "keys")]
+    pub(crate) lease: Time,
+}
+
+/// The words for [`Orphan`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrphanArg {
+    /// They stop: when this program is gone, or at the end of the lease
+    #[default]
+    Stop,
+    /// They stand still while the others cannot be reached; this program is not missed
+    Pause,
+    /// They go on to their end; after a partition, two nodes may send the same flow
+    Finish,
+}
+
+impl From<OrphanArg> for Orphan {
+    fn from(arg: OrphanArg) -> Self {
+        match arg {
+            OrphanArg::Stop => Self::Stop,
+            OrphanArg::Pause => Self::Pause,
+            OrphanArg::Finish => Self::Finish,
+        }
+    }
+}
+
+/// The words for [`Failover`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailoverArg {
+    /// Another node sends them on
+    #[default]
+    Move,
+    /// They wait until the node is back
+    Wait,
+}
+
+impl From<FailoverArg> for Failover {
+    fn from(arg: FailoverArg) -> Self {
+        match arg {
+            FailoverArg::Move => Self::Move,
+            FailoverArg::Wait => Self::Wait,
+        }
+    }
+}
+
+fn lease(text: &str) -> Result<Time, String> {
+    let time: Time = text.parse().map_err(|error: itg_experiment::ValueError| error.to_string())?;
+    let range = 100_000_000..=60_000_000_000;
+    if range.contains(&time.0) { Ok(time) } else { Err("expected 100ms to 60s".to_owned()) }
 }
 
 /// Runs the experiment.
@@ -52,10 +116,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
         return simulated(args, &mut loaded, words);
     }
     if !args.local {
-        return Err(refuse(
-            "running over several nodes needs agents, which this version does not have: add --local \
-             to run all nodes on this host, --sim to simulate them, or start itg-recv and `itg-send run` on the nodes",
-        ));
+        return console::run(args, &loaded, words);
     }
     let started = jiff::Timestamp::now();
     let out = directory(args, &loaded, started);
@@ -80,7 +141,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
 
     manifest = manifest.setting("exit_code", sent.code.to_string());
     write(&out.join(MANIFEST), &manifest.to_json())?;
-    let report = decode(&out, &manifest)?;
+    let report = decode(&[out.join(SENDER_LOG), out.join(RECEIVER_LOG)], &manifest)?;
     let gate = conclude(&out, &report, &itg_stats::text::render(&report), &gates, words)?;
     for (_, error) in &sent.outcome.failures {
         say(format_args!("itg-cluster: {error}"));
@@ -100,14 +161,14 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
 }
 
 /// The gates of an experiment.
-fn gates(loaded: &Loaded) -> Result<Gates> {
+pub(crate) fn gates(loaded: &Loaded) -> Result<Gates> {
     let mut gates = Gates::default();
     gates.add(&loaded.experiment, &loaded.origin)?;
     Ok(gates)
 }
 
 /// Writes the report in all its forms, `text` being the one that is printed; what the gates make of it.
-fn conclude(
+pub(crate) fn conclude(
     out: &Path,
     report: &Report,
     text: &str,
@@ -127,7 +188,7 @@ fn conclude(
 }
 
 /// The directory of a run.
-fn directory(args: &RunArgs, loaded: &Loaded, started: jiff::Timestamp) -> PathBuf {
+pub(crate) fn directory(args: &RunArgs, loaded: &Loaded, started: jiff::Timestamp) -> PathBuf {
     args.out.clone().unwrap_or_else(|| {
         let time = started.strftime("%Y%m%d-%H%M%S");
         Path::new("itg-out").join(format!("{}-{time}", file_name(&loaded.plan.name)))
@@ -151,7 +212,7 @@ fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<Exi
     write(&out.join(MANIFEST), &manifest.to_json())?;
     let model = simulation.model.clone();
     simulation.run(&out, words)?;
-    let report = decode(&out, &manifest)?;
+    let report = decode(&[out.join(SENDER_LOG), out.join(RECEIVER_LOG)], &manifest)?;
     let text = format!("Simulated: {model}\n{}", itg_stats::text::render(&report));
     let gate = conclude(&out, &report, &text, &gates, words)?;
     if !words.quiet {
@@ -210,12 +271,11 @@ async fn both_sides(
     Ok((sent?, received))
 }
 
-/// Decodes both logs of a run into its report.
-fn decode(out: &Path, manifest: &Manifest) -> Result<Report> {
+/// Decodes the logs of a run into its report.
+pub(crate) fn decode(paths: &[PathBuf], manifest: &Manifest) -> Result<Report> {
     let mut logs = Vec::new();
-    for name in [SENDER_LOG, RECEIVER_LOG] {
-        let path = out.join(name);
-        let bytes = fs::read(&path).with_context(|| format!("log {}", path.display()))?;
+    for path in paths {
+        let bytes = fs::read(path).with_context(|| format!("log {}", path.display()))?;
         logs.push((path.display().to_string(), bytes));
     }
     let mut analysis = Analysis::new(Options { plots: Some(FLOWS_DRAWN), ..Options::default() });
@@ -230,7 +290,7 @@ fn decode(out: &Path, manifest: &Manifest) -> Result<Report> {
 }
 
 /// Creates the directory of a run; one that holds a run already is refused.
-fn prepare(out: &Path) -> Result<()> {
+pub(crate) fn prepare(out: &Path) -> Result<()> {
     if out.join(MANIFEST).exists() {
         let out = out.display();
         return Err(refuse(format!("directory {out} holds a run already: choose another --out")));
@@ -239,7 +299,7 @@ fn prepare(out: &Path) -> Result<()> {
         .map_err(|error| Failure::new(1, format!("directory {}: {error}", out.display())).into())
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 

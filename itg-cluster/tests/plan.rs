@@ -92,7 +92,7 @@ fn what_makes_no_sense_ends_with_code_2_and_one_sentence() {
         ),
         (&["plan", "x.toml", "--seed", "x"], "error: invalid value 'x' for '--seed <N>'"),
         (&["plan", "x.toml", "--duration", "10"], "error: invalid value '10' for '--duration <T>'"),
-        (&["run", "x.toml"], "itg-cluster: running over several nodes needs agents"),
+        (&["run", "x.toml"], "itg-cluster: running over several nodes needs the keys"),
         (
             &["run", "endless.toml", "--local"],
             "itg-cluster: flow 1: no end: give the experiment a `duration`",

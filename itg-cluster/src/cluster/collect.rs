@@ -1,0 +1,114 @@
+//! The logs of all nodes: fetched, and asked how well the start was kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use itg_record::{Item, Kind, LogReader, Note};
+use tokio::time::Instant;
+
+use super::member::greet;
+use super::trust::Trust;
+use super::wire::{Call, Reply, ask};
+
+/// How often a node is asked whether its logs are closed.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Waits until a node sends nothing any more (`closed`: until its logs are complete).
+pub(crate) async fn wait(
+    trust: &Trust,
+    address: &str,
+    run: &str,
+    closed: bool,
+    limit: Duration,
+) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    let mut line = trust.connect(address).await?;
+    greet(&mut line).await?;
+    loop {
+        let Reply::Files { drained, closed: complete, .. } =
+            ask(&mut line, &Call::List(run.to_owned())).await?
+        else {
+            bail!("no list of logs");
+        };
+        if if closed { complete } else { drained } {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("not done after {} s", limit.as_secs());
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Fetches the logs of a node into a directory; returns their paths.
+pub(crate) async fn fetch(
+    trust: &Trust,
+    address: &str,
+    run: &str,
+    dir: &Path,
+) -> Result<Vec<PathBuf>> {
+    let mut line = trust.connect(address).await?;
+    greet(&mut line).await?;
+    let Reply::Files { files, .. } = ask(&mut line, &Call::List(run.to_owned())).await? else {
+        bail!("no list of logs");
+    };
+    fs::create_dir_all(dir).with_context(|| format!("directory {}", dir.display()))?;
+    let mut paths = Vec::new();
+    for name in files.keys() {
+        // What comes from another host names nothing outside of the directory.
+        let name = Path::new(name).file_name().context("a log without a name")?;
+        let path = dir.join(name);
+        let mut file =
+            fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut offset = 0;
+        loop {
+            let name = name.to_string_lossy().into_owned();
+            let call = Call::Fetch { run: run.to_owned(), name, offset };
+            let Reply::Bytes(bytes) = ask(&mut line, &call).await? else { bail!("no bytes") };
+            if bytes.is_empty() {
+                break;
+            }
+            file.write_all(&bytes).with_context(|| format!("cannot write {}", path.display()))?;
+            offset += bytes.len() as u64;
+        }
+        if offset > 0 {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}
+
+/// How late the first packets of the flows of a log left that began with the run, in nanoseconds: the latest
+/// of them, and how many flows there were.
+pub(crate) fn start_lateness(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut epochs = BTreeMap::new();
+    let mut first: BTreeMap<u32, u64> = BTreeMap::new();
+    for item in LogReader::new(bytes) {
+        match item {
+            Item::Note { note: Note::Flow(info), .. } => {
+                epochs.insert(info.index, info.epoch_unix_ns);
+            }
+            Item::Records { records, .. } => {
+                for record in records.packed().records() {
+                    if record.kind != Kind::Sent || record.seq != 0 {
+                        continue;
+                    }
+                    if let Some(epoch) = epochs.get(&record.flow) {
+                        let due = epoch.saturating_add(record.a);
+                        let late = record.b.saturating_sub(due);
+                        first.entry(record.flow).or_insert(late);
+                    }
+                }
+                if first.len() == epochs.len() && !first.is_empty() {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    Some((*first.values().max()?, first.len()))
+}

@@ -1,0 +1,213 @@
+//! `itg-cluster status` and `itg-cluster ctl`: from any terminal, by way of any agent.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use itg_cli::{Failure, refuse, say};
+use itg_experiment::Experiment;
+use itg_experiment::control::{Command, Replica, Stage};
+
+use super::member::greet;
+use super::trust::{Line, Trust};
+use super::wire::{AGENT_PORT, Call, Reply, Status, ask};
+
+/// Which agent.
+#[derive(Debug, Args)]
+pub(crate) struct Whom {
+    /// The agent to ask, HOST[:PORT], or an experiment file whose nodes are asked in turn
+    #[arg(long, value_name = "AGENT|FILE")]
+    at: String,
+    /// Directory of the cluster's keys
+    #[arg(long, value_name = "DIR")]
+    keys: PathBuf,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    whom: Whom,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `ctl`.
+#[derive(Debug, Args)]
+pub(crate) struct CtlArgs {
+    #[command(flatten)]
+    whom: Whom,
+    /// Number of the flow, or `all`
+    flow: String,
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What is to happen to it.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// End it now
+    Stop,
+    /// Have another node send it
+    Move {
+        /// Name of that node
+        node: String,
+    },
+}
+
+/// The addresses that a text stands for.
+fn addresses(at: &str) -> Result<Vec<String>> {
+    if let Ok(text) = fs::read_to_string(at) {
+        let experiment = Experiment::parse(&text, at).map_err(refuse)?;
+        return Ok(experiment.nodes.values().map(|node| with_port(&node.address)).collect());
+    }
+    Ok(vec![with_port(at)])
+}
+
+/// An address with the port of agents where it has none.
+pub(crate) fn with_port(address: &str) -> String {
+    let bare_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
+    if bare_v6 {
+        format!("[{address}]:{AGENT_PORT}")
+    } else if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        address.to_owned()
+    } else {
+        format!("{address}:{AGENT_PORT}")
+    }
+}
+
+impl Whom {
+    /// A connection to the first agent that answers.
+    async fn reach(&self) -> Result<(String, Line)> {
+        let trust = Trust::load(&self.keys)?;
+        let mut last = None;
+        for address in addresses(&self.at)? {
+            match trust.connect(&address).await {
+                Ok(mut line) => {
+                    greet(&mut line)
+                        .await
+                        .map_err(|error| Failure::new(3, format!("agent {address}: {error:#}")))?;
+                    return Ok((address, line));
+                }
+                Err(error) => last = Some(Failure::new(3, format!("agent {address}: {error}"))),
+            }
+        }
+        Err(last.map_or_else(|| refuse(format!("{}: no nodes", self.at)), Into::into))
+    }
+
+    async fn status(&self) -> Result<(String, Line, Status)> {
+        let (address, mut line) = self.reach().await?;
+        let Reply::Status(status) = ask(&mut line, &Call::Status).await? else {
+            bail!("no status");
+        };
+        Ok((address, line, *status))
+    }
+}
+
+fn block<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(work)
+}
+
+/// Prints what a cluster does.
+pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
+    let (address, _, status) = block(args.whom.status())?;
+    if args.json {
+        crate::print(&(serde_json::to_string_pretty(&status)? + "\n"))?;
+    } else {
+        crate::print(&render(&address, &status))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render(address: &str, status: &Status) -> String {
+    let Some(run) = &status.run else { return format!("agent {address}: no experiment\n") };
+    let mut text = format!("experiment {} (run {run}), as agent {address} knows it\n", status.name);
+    let Some(replica) = &status.replica else {
+        return text + "its state is not known yet\n";
+    };
+    let name = |slot: u32| {
+        status.nodes.get(slot as usize).cloned().unwrap_or_else(|| "console".to_owned())
+    };
+    let members: Vec<String> = replica.members().keys().map(|slot| name(*slot)).collect();
+    text += &format!("{:?}; view {}: {}\n", replica.phase(), status.view, members.join(", "));
+    text += &flows(replica, &name);
+    for mark in replica.marks() {
+        text += &format!("mark: {mark}\n");
+    }
+    text
+}
+
+/// The flows, those that are alike in one line.
+fn flows(replica: &Replica, name: &dyn Fn(u32) -> String) -> String {
+    let mut text = String::from("flow      stage     owner       changes of owner\n");
+    for (word, flow) in replica.words().iter().zip(1_u32..) {
+        let owner = word.owner().map_or_else(|| "nobody".to_owned(), name);
+        let stage = match word.stage() {
+            Stage::Waiting => "waiting",
+            Stage::Running => "running",
+            Stage::Handing => "handing",
+            Stage::Stopped => "stopped",
+            Stage::Finished => "finished",
+        };
+        text += &format!("{flow:<9} {stage:<9} {owner:<11} {}\n", word.fence());
+    }
+    text
+}
+
+/// Has a command ordered.
+pub(crate) fn ctl(args: &CtlArgs) -> Result<ExitCode> {
+    let flow = match args.flow.as_str() {
+        "all" => None,
+        text => Some(
+            text.parse::<u32>()
+                .map_err(|_| refuse(format!("flow `{text}`: expected a number or `all`")))?,
+        ),
+    };
+    block(async {
+        let (address, mut line, status) = args.whom.status().await?;
+        let command = match (&args.what, flow) {
+            (What::Stop, flow) => Command::Stop { flow },
+            (What::Move { .. }, None) => {
+                return Err(refuse("one flow at a time can be moved: give its number"));
+            }
+            (What::Move { node }, Some(flow)) => {
+                let nodes = status.nodes.iter().map(String::as_str);
+                let Some(to) = nodes.clone().zip(0..).find(|(name, _)| name == node) else {
+                    let hint = itg_process::suggestion(node, nodes);
+                    return Err(refuse(format!("node `{node}`: {hint}")));
+                };
+                Command::Reassign { flow, to: to.1 }
+            }
+        };
+        let Reply::Ordered(done) = ask(&mut line, &Call::Command(command)).await? else {
+            bail!("no answer");
+        };
+        match done {
+            Ok(position) => {
+                say(format_args!("done: entry {position} of the log, by agent {address}"))
+            }
+            Err(why) => return Err(Failure::new(1, why).into()),
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn agents_have_a_port_of_their_own() {
+        for (text, want) in [
+            ("10.0.0.3", "10.0.0.3:9020"),
+            ("10.0.0.3:7", "10.0.0.3:7"),
+            ("host", "host:9020"),
+            ("fd00::1", "[fd00::1]:9020"),
+            ("[fd00::1]:7", "[fd00::1]:7"),
+        ] {
+            assert_eq!(super::with_port(text), want);
+        }
+    }
+}

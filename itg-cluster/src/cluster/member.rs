@@ -1,0 +1,358 @@
+//! This process as a member of the group of a run: layers of the ordered log and the replicated experiment,
+//! whose messages travel over the connections of the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::{Bytes, BytesMut};
+use itg_core::seed::RunSeed;
+use itg_experiment::control::{self, Ask, Planted, TELL, Tell};
+use itg_group::{cast, detector, membership};
+use itg_net::clock;
+use itg_process::{
+    Config, Contract, Ctx, Injected, Layer, Message, Network, Output, Place, Process, Registry,
+    Slot, Time, everybody, frame,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::trust::{Line, Trust, Unreachable};
+use super::wire::{Call, Hello, Join, Reply, ask, hear, say};
+
+/// Frames that wait for a member whose connection is slow.
+const QUEUE: usize = 4096;
+/// What comes in and waits to be handled.
+const INBOX: usize = 4096;
+/// Between two attempts to reach a member.
+const AGAIN: Duration = Duration::from_millis(100);
+/// For so long members only call those who know of the run: the console tells everybody first.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// What happens to a member.
+enum In {
+    Ask(Ask),
+    Frame(Message),
+    Up(u32, u64, mpsc::Sender<Bytes>),
+    Down(u32, u64),
+    /// Nobody listens any more where this member was.
+    Gone(u32),
+}
+
+/// A member of the group of a run.
+#[derive(Clone)]
+pub(crate) struct Member {
+    inputs: mpsc::Sender<In>,
+    /// What it is.
+    pub(crate) join: Arc<Join>,
+    tasks: Arc<Tasks>,
+}
+
+/// Ended with the last handle.
+struct Tasks(std::sync::Mutex<Vec<JoinHandle<()>>>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        let tasks = self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// The top of the stack: hands on what the experiment tells.
+struct Outlet(mpsc::UnboundedSender<Tell>);
+
+impl Layer for Outlet {
+    fn deliver(&mut self, message: Message, _cx: &mut Ctx<'_>) {
+        if message.ty == TELL
+            && let Some(tell) = Tell::from_message(&message)
+        {
+            // Nobody listens once the run is over.
+            drop(self.0.send(tell));
+        }
+    }
+}
+
+impl Member {
+    /// Becomes the member that `join` says; what the experiment tells comes out of the channel.
+    pub(crate) fn begin(
+        join: Join,
+        trust: &Trust,
+        exclude_ms: u64,
+    ) -> Result<(Self, mpsc::UnboundedReceiver<Tell>)> {
+        let (tells, told) = mpsc::unbounded_channel();
+        let n = join.addresses.len();
+        let text = format!(
+            "processes = {n}\n[[network]]\nname = \"control\"\nkind = \"cluster\"\n[[process]]\nlayers = [{{ layer = \
+             \"detector\", exclude = \"{exclude_ms}ms\" }}, \"log\", \"membership\", \"experiment\", \"outlet\"]\n"
+        );
+        let config = Config::parse(&text, "cluster")?;
+        let registry = Registry::new().with("outlet", move |_| Ok(Box::new(Outlet(tells.clone()))));
+        let registry = control::layers(
+            membership::layers(detector::layers(cast::layers(registry, cast::Planted::default()))),
+            Planted::default(),
+        );
+        let networks: Arc<[Network]> =
+            [Network { name: "control".to_owned(), contract: Contract::STREAM }].into();
+        let place = Place {
+            slot: Slot(join.slot),
+            incarnation: join.start,
+            seed: RunSeed(itg_net::host::random_u64()),
+            networks: &networks,
+            everybody: &everybody(config.processes),
+        };
+        let process = registry.process(&config, &place)?;
+        let (inputs, inbox) = mpsc::channel(INBOX);
+        let member = Self {
+            inputs,
+            join: Arc::new(join),
+            tasks: Arc::new(Tasks(std::sync::Mutex::default())),
+        };
+        member.keep(tokio::spawn(drive(process, inbox)));
+        for to in 0..member.join.slot {
+            let trust = trust.clone();
+            let (inputs, join) = (member.inputs.clone(), Arc::clone(&member.join));
+            member.keep(tokio::spawn(reach(trust, join, to, inputs)));
+        }
+        Ok((member, told))
+    }
+
+    fn keep(&self, task: JoinHandle<()>) {
+        self.tasks.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(task);
+    }
+
+    /// Asks the experiment for something.
+    pub(crate) async fn ask(&self, ask: Ask) {
+        // A member that has ended is told nothing.
+        drop(self.inputs.send(In::Ask(ask)).await);
+    }
+
+    /// Carries the frames of another member who has called, as long as the connection lasts.
+    pub(crate) async fn carry(&self, line: Line, slot: u32) {
+        carry(line, slot, self.join.slot, &self.inputs).await;
+    }
+}
+
+/// Drives the layers.
+async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>) {
+    let now = || Time(clock::monotonic_ns());
+    let mut lines: BTreeMap<u32, (u64, mpsc::Sender<Bytes>)> = BTreeMap::new();
+    process.start(now());
+    loop {
+        while let Some(output) = process.poll() {
+            match output {
+                Output::Send { message, to } => {
+                    let mut bytes = BytesMut::new();
+                    frame::encode(
+                        &message,
+                        process.incarnation(),
+                        process.view_number(),
+                        &mut bytes,
+                    );
+                    let bytes = bytes.freeze();
+                    for slot in to.slots() {
+                        let sent = lines
+                            .get(&slot.0)
+                            .is_some_and(|(_, line)| line.try_send(bytes.clone()).is_ok());
+                        if !sent {
+                            process.refuse(now(), message.clone());
+                        }
+                    }
+                }
+                Output::Event(event) => tracing::debug!("{} {:?}", event.name, event.values),
+                Output::Trace(_) => {}
+                Output::Stopped(_) => return,
+            }
+        }
+        let wake = process.next_wake();
+        let sleep = async {
+            match wake {
+                Some(at) => {
+                    let left = at.0.saturating_sub(clock::monotonic_ns());
+                    tokio::time::sleep(Duration::from_nanos(left)).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            input = inbox.recv() => match input {
+                None => return,
+                Some(In::Ask(ask)) => process.send(now(), ask.message()),
+                Some(In::Frame(message)) => process.deliver(now(), message),
+                Some(In::Up(slot, id, line)) => {
+                    lines.insert(slot, (id, line));
+                    let back = Box::new(Injected::Trust(Slot(slot)));
+                    process.control(now(), "membership", back);
+                }
+                Some(In::Down(slot, id)) => {
+                    if lines.get(&slot).is_some_and(|(other, _)| *other == id) {
+                        lines.remove(&slot);
+                    }
+                }
+                Some(In::Gone(slot)) => {
+                    let gone = Box::new(Injected::Suspect(Slot(slot)));
+                    process.control(now(), "membership", gone);
+                }
+            },
+            () = sleep => process.wake(now()),
+        }
+    }
+}
+
+/// Keeps a connection to a member of a lower slot.
+async fn reach(trust: Trust, join: Arc<Join>, to: u32, inputs: mpsc::Sender<In>) {
+    let Some(address) = join.addresses.get(to as usize) else { return };
+    let began = tokio::time::Instant::now();
+    let mut was_there = false;
+    loop {
+        let begin = began.elapsed() > FIRST;
+        match call(&trust, &join, to, address, begin).await {
+            Ok(line) => {
+                was_there = true;
+                carry(line, to, join.slot, &inputs).await;
+            }
+            Err(error) => {
+                tracing::debug!(to, %error, "a member is not reached");
+                // A host that answers for a process that is gone is as good as its parent.
+                if error.refused && was_there && inputs.send(In::Gone(to)).await.is_err() {
+                    return;
+                }
+            }
+        }
+        if inputs.is_closed() {
+            return;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Calls a member and tells it who calls.
+async fn call(
+    trust: &Trust,
+    join: &Join,
+    to: u32,
+    address: &str,
+    begin: bool,
+) -> Result<Line, Unreachable> {
+    let mut line = trust.connect(address).await?;
+    let failed = |step| {
+        move |error: anyhow::Error| Unreachable { step, text: format!("{error:#}"), refused: false }
+    };
+    let greeted = greet(&mut line).await.map_err(failed("comparing versions"))?;
+    let clock = compare_clocks(&mut line, &greeted.boot_id).await;
+    let (offset_ns, uncertainty_ns) = clock.map_err(failed("comparing clocks"))?;
+    let ours = Join {
+        slot: to,
+        from: join.slot,
+        start: clock::unix_ns() / 1_000_000,
+        offset_ns: join.offset_ns.saturating_add(offset_ns),
+        uncertainty_ns: join.uncertainty_ns.saturating_add(uncertainty_ns),
+        begin,
+        ..join.clone()
+    };
+    ask(&mut line, &Call::Join(ours)).await.map_err(failed("joining"))?;
+    Ok(line)
+}
+
+/// Who has answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Greeted {
+    /// Name of its host.
+    pub(crate) host: String,
+    /// Boot of its host.
+    pub(crate) boot_id: String,
+}
+
+/// Says who calls, and compares versions.
+pub(crate) async fn greet(line: &mut Line) -> Result<Greeted> {
+    say(line, &Hello::ours()).await?;
+    match hear(line).await? {
+        Reply::Welcome { hello, host, boot_id } => match hello.differs() {
+            Some(why) => anyhow::bail!("{why}"),
+            None => Ok(Greeted { host, boot_id }),
+        },
+        Reply::Refused(why) => anyhow::bail!("{why}"),
+        other => anyhow::bail!("an answer that makes no sense: {other:?}"),
+    }
+}
+
+/// Questions for the time; the quickest answer counts.
+const PROBES: u32 = 12;
+
+/// How far the other clock is ahead of this one, and how wrong that may be: half of the quickest round trip.
+pub(crate) async fn compare_clocks(line: &mut Line, boot_id: &str) -> Result<(i64, u64)> {
+    if boot_id == itg_net::host::boot_id() {
+        return Ok((0, 0));
+    }
+    let mut best = (u64::MAX, 0);
+    for _ in 0..PROBES {
+        let sent = clock::reading();
+        let Reply::Clock(there) = ask(line, &Call::Clock).await? else {
+            anyhow::bail!("no answer to the question for the time");
+        };
+        let back = clock::monotonic_ns();
+        let took = back.saturating_sub(sent.monotonic_ns);
+        let here = sent.unix_ns + took / 2;
+        best = best.min((took, i128::from(there) - i128::from(here)));
+    }
+    let offset = i64::try_from(best.1).unwrap_or(i64::MAX);
+    Ok((offset, best.0 / 2))
+}
+
+/// Carries frames both ways until the connection ends.
+async fn carry(line: Line, slot: u32, me: u32, inputs: &mpsc::Sender<In>) {
+    let id = itg_net::host::random_u64();
+    let (mut from, mut to) = tokio::io::split(line);
+    let (queue, mut frames) = mpsc::channel::<Bytes>(QUEUE);
+    if inputs.send(In::Up(slot, id, queue)).await.is_err() {
+        return;
+    }
+    let writing = async {
+        while let Some(frame) = frames.recv().await {
+            to.write_all(&frame).await?;
+            while let Ok(frame) = frames.try_recv() {
+                to.write_all(&frame).await?;
+            }
+            to.flush().await?;
+        }
+        // Another connection has taken the place of this one.
+        to.shutdown().await
+    };
+    let reading = async {
+        let mut buffer = BytesMut::new();
+        loop {
+            let bytes = buffer.split().freeze();
+            let mut at = 0;
+            loop {
+                let rest = bytes.slice(at..);
+                match frame::decode(&rest, Slot(me), frame::MAX_BODY) {
+                    Ok(Some((found, used))) => {
+                        at += used;
+                        let mut message = found.message;
+                        // Nobody speaks for another.
+                        message.src = Slot(slot);
+                        if inputs.send(In::Frame(message)).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => return Err(std::io::Error::other(error)),
+                }
+            }
+            buffer.extend_from_slice(&bytes[at..]);
+            if from.read_buf(&mut buffer).await? == 0 {
+                return Ok(());
+            }
+        }
+    };
+    let ended: std::io::Result<()> = tokio::select! {
+        ended = writing => ended,
+        ended = reading => ended,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(slot, %error, "a connection of members has ended");
+    }
+    // The member may have ended first.
+    drop(inputs.send(In::Down(slot, id)).await);
+}

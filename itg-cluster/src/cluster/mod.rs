@@ -1,0 +1,27 @@
+//! One experiment over many nodes: agents, the console that starts them, and what they say to each other.
+//!
+//! | module | what |
+//! |---|---|
+//! | `trust` | keys, and connections that both sides have proved to belong to the cluster |
+//! | `wire` | calls and replies on such a connection |
+//! | `member` | this process as a member of the group of a run: the ordered log over those connections |
+//! | `description` | what every node gets to know of an experiment |
+//! | `agent` | serves one node: calls, and the run that it takes part in |
+//! | `work` | the part of a run that a node does: its receiver, its senders |
+//! | `worker` | a process of its own that sends flows |
+//! | `policy` | what an agent refuses |
+//! | `console` | `itg-cluster run FILE` over agents |
+//! | `collect` | logs of all nodes, and what they say of the start |
+//! | `ctl` | `itg-cluster status` and `ctl` |
+
+pub(crate) mod agent;
+mod collect;
+pub(crate) mod console;
+pub(crate) mod ctl;
+mod description;
+mod member;
+mod policy;
+pub(crate) mod trust;
+mod wire;
+mod work;
+pub(crate) mod worker;

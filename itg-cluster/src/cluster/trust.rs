@@ -1,0 +1,227 @@
+//! Who belongs to a cluster: one certificate authority and one certificate, which all its programs have.
+//! Both ends of every control connection prove that they hold it (mutual TLS).
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use itg_cli::{Failure, refuse, say};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+/// The name that the certificate of every cluster is made out to.
+const NAME: &str = "itg-cluster";
+const CA: &str = "ca.pem";
+const CERTIFICATE: &str = "node.pem";
+const KEY: &str = "node.key";
+/// How long connecting and proving may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Arguments of `keys`.
+#[derive(Debug, Args)]
+pub(crate) struct KeysArgs {
+    /// New directory for the keys; copy it to every node, readable by the agents alone
+    dir: PathBuf,
+    /// Days until the keys expire
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(0..=36_500))]
+    days: u32,
+}
+
+/// Makes the keys of a cluster.
+pub(crate) fn keys(args: &KeysArgs) -> Result<ExitCode> {
+    let dir = args.dir.display();
+    if args.dir.join(KEY).exists() {
+        return Err(refuse(format!("directory {dir} holds keys already: choose another one")));
+    }
+    fs::create_dir_all(&args.dir).map_err(|error| refuse(format!("directory {dir}: {error}")))?;
+    make(&args.dir, args.days).with_context(|| format!("keys in {dir}"))?;
+    say(format_args!(
+        "keys of a new cluster are in {dir}, for {} days: copy the directory to every node and keep it secret",
+        args.days
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the keys of a new cluster.
+pub(crate) fn make(dir: &Path, days: u32) -> Result<()> {
+    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let yesterday = now.yesterday()?;
+    let last = now.checked_add(jiff::Span::new().try_days(days)?)?;
+    let date = |date: jiff::civil::Date| {
+        rcgen::date_time_ymd(
+            date.year().into(),
+            date.month().unsigned_abs(),
+            date.day().unsigned_abs(),
+        )
+    };
+    let mut ca = CertificateParams::new(Vec::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    ca.distinguished_name.push(DnType::CommonName, "ITG cluster");
+    ca.key_usages.push(KeyUsagePurpose::KeyCertSign);
+    (ca.not_before, ca.not_after) = (date(yesterday), date(last));
+    let ca_key = KeyPair::generate()?;
+    let ca_certificate = ca.self_signed(&ca_key)?;
+    // Its private key is forgotten: nobody can add to this cluster, new keys are a new one.
+    let issuer = Issuer::new(ca, ca_key);
+    let mut node = CertificateParams::new(vec![NAME.to_owned()])?;
+    node.distinguished_name.push(DnType::CommonName, NAME);
+    node.key_usages.push(KeyUsagePurpose::DigitalSignature);
+    node.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    (node.not_before, node.not_after) = (date(yesterday), date(last));
+    let node_key = KeyPair::generate()?;
+    let certificate = node.signed_by(&node_key, &issuer)?;
+    fs::write(dir.join(CA), ca_certificate.pem())?;
+    fs::write(dir.join(CERTIFICATE), certificate.pem())?;
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(KEY))?;
+    file.write_all(node_key.serialize_pem().as_bytes())?;
+    Ok(())
+}
+
+/// The keys of a cluster, ready for use.
+#[derive(Clone)]
+pub(crate) struct Trust {
+    connector: TlsConnector,
+    acceptor: TlsAcceptor,
+}
+
+/// A connection whose other end belongs to the cluster.
+pub(crate) type Line = TlsStream<TcpStream>;
+
+impl Trust {
+    /// Reads the keys.
+    pub(crate) fn load(dir: &Path) -> Result<Self> {
+        let file = |name: &str| dir.join(name);
+        let bad = |name: &str, error: &dyn std::fmt::Display| {
+            let path = file(name);
+            let path = path.display();
+            refuse(format!("key file {path}: {error}; `itg-cluster keys DIR` makes new ones"))
+        };
+        let chain = CertificateDer::pem_file_iter(file(CERTIFICATE))
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| bad(CERTIFICATE, &error))?;
+        let key = || PrivateKeyDer::from_pem_file(file(KEY)).map_err(|error| bad(KEY, &error));
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_file(file(CA)).map_err(|error| bad(CA, &error))?;
+        roots.add(ca).map_err(|error| bad(CA, &error))?;
+        let roots = Arc::new(roots);
+        let provider = Arc::new(crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(Arc::clone(&roots))
+            .with_client_auth_cert(chain.clone(), key()?)
+            .map_err(|error| bad(KEY, &error))?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key()?)
+            .map_err(|error| bad(KEY, &error))?;
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(client)),
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+        })
+    }
+
+    /// Connects to an agent: the step that failed, and why.
+    pub(crate) async fn connect(&self, address: &str) -> Result<Line, Unreachable> {
+        let connecting = timeout(PATIENCE, TcpStream::connect(address)).await;
+        let stream = match connecting {
+            Err(_) => {
+                let text = format!("no answer within {} s", PATIENCE.as_secs());
+                return Err(Unreachable { step: "connecting", text, refused: false });
+            }
+            Ok(Err(error)) => {
+                let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+                let hint = if refused { "; start `itg-cluster agent` there" } else { "" };
+                let text = format!("{error}{hint}");
+                return Err(Unreachable { step: "connecting", text, refused });
+            }
+            Ok(Ok(stream)) => stream,
+        };
+        quick(&stream);
+        let name = ServerName::try_from(NAME).expect("a host name");
+        let failed = |text| Unreachable { step: "proving who we are", text, refused: false };
+        match timeout(PATIENCE, self.connector.connect(name, stream)).await {
+            Err(_) => Err(failed("no answer: is it an agent of itg-cluster?".to_owned())),
+            Ok(Err(error)) => Err(failed(explain(&error))),
+            Ok(Ok(line)) => Ok(line.into()),
+        }
+    }
+
+    /// Lets somebody in who belongs to the cluster.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> Result<Line, String> {
+        quick(&stream);
+        match timeout(PATIENCE, self.acceptor.accept(stream)).await {
+            Err(_) => Err("it did not prove who it is in time".to_owned()),
+            Ok(Err(error)) => Err(explain(&error)),
+            Ok(Ok(line)) => Ok(line.into()),
+        }
+    }
+}
+
+fn quick(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY on a control connection");
+    }
+}
+
+/// Why an agent cannot be used.
+#[derive(Debug)]
+pub(crate) struct Unreachable {
+    /// Doing what.
+    pub(crate) step: &'static str,
+    /// What went wrong.
+    pub(crate) text: String,
+    /// Whether its host is there and says that nobody listens.
+    pub(crate) refused: bool,
+}
+
+impl std::fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.step, self.text)
+    }
+}
+
+impl From<Unreachable> for anyhow::Error {
+    fn from(error: Unreachable) -> Self {
+        Failure::new(3, error).into()
+    }
+}
+
+/// What a failed handshake means for people.
+pub(crate) fn explain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let low = text.to_lowercase();
+    if low.contains("expired") {
+        format!("the keys have expired: make new ones with `itg-cluster keys` ({text})")
+    } else if ["unknownissuer", "unknownca", "badsignature", "decrypterror", "unknown issuer"]
+        .iter()
+        .any(|word| low.contains(word))
+    {
+        format!("it has the keys of another cluster ({text})")
+    } else if low.contains("notvalidyet") || low.contains("not valid yet") {
+        format!("the keys are not valid yet: compare the clocks ({text})")
+    } else if low.contains("corrupt") || low.contains("invalidcontenttype") {
+        format!("it does not speak as an agent of itg-cluster ({text})")
+    } else {
+        text
+    }
+}

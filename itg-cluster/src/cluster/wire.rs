@@ -1,0 +1,200 @@
+//! Calls to an agent and its replies: length (u32, little-endian) and JSON.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use itg_experiment::control::{Command, Replica};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::trust::Line;
+
+/// Version of these messages, and of what members say to each other.
+pub(crate) const PROTOCOL: u32 = 1;
+/// Port of agents; what they receive comes to the next one.
+pub(crate) const AGENT_PORT: u16 = 9020;
+/// Longest message: 8 MiB.
+const MOST: usize = 8 << 20;
+/// Bytes of a log that go over the line at once.
+pub(crate) const CHUNK: usize = 1 << 20;
+
+/// The first words on a connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// Version of the messages.
+    pub(crate) protocol: u32,
+    /// Version of the program.
+    pub(crate) version: String,
+    /// Version of experiment files.
+    pub(crate) schema: u32,
+}
+
+impl Hello {
+    pub(crate) fn ours() -> Self {
+        Self {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            schema: itg_experiment::SCHEMA,
+        }
+    }
+
+    /// Why the two programs cannot work together.
+    pub(crate) fn differs(&self) -> Option<String> {
+        let ours = Self::ours();
+        let same = (self.protocol, self.schema) == (ours.protocol, ours.schema)
+            && self.version == ours.version;
+        (!same).then(|| {
+            format!(
+                "version {} (messages {}, experiment files {}) here, {} (messages {}, experiment files {}) there: \
+                 install the same version on all nodes",
+                ours.version, ours.protocol, ours.schema, self.version, self.protocol, self.schema
+            )
+        })
+    }
+}
+
+/// Take part in a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Join {
+    /// The run.
+    pub(crate) run: String,
+    /// Which start of this member it is.
+    pub(crate) start: u64,
+    /// Slot of whoever is called.
+    pub(crate) slot: u32,
+    /// Slot of whoever calls.
+    pub(crate) from: u32,
+    /// Addresses of all members; that of the console is empty.
+    pub(crate) addresses: Vec<String>,
+    /// The called one's clock minus the console's, as measured just now.
+    pub(crate) offset_ns: i64,
+    /// How wrong that may be.
+    pub(crate) uncertainty_ns: u64,
+    /// Whether somebody who knows nothing of the run shall begin to.
+    pub(crate) begin: bool,
+}
+
+/// What an agent is asked for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Call {
+    /// What time is it?
+    Clock,
+    /// Take part in a run; from the reply on the connection carries frames of members.
+    Join(Join),
+    /// What does it do?
+    Status,
+    /// Order this command.
+    Command(Command),
+    /// Which logs has it of this run?
+    List(String),
+    /// A part of one of them.
+    Fetch {
+        /// The run.
+        run: String,
+        /// The log.
+        name: String,
+        /// From which byte on.
+        offset: u64,
+    },
+}
+
+/// What an agent answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// The connection may be used.
+    Welcome {
+        /// Who answers.
+        hello: Hello,
+        /// Name of its host.
+        host: String,
+        /// Boot of its host: equal ones share a clock.
+        boot_id: String,
+    },
+    /// No, and why.
+    Refused(String),
+    /// Its Unix time.
+    Clock(u64),
+    /// It takes part.
+    Joined,
+    /// What it does.
+    Status(Box<Status>),
+    /// Done: with the position in the order, or why nothing came of it.
+    Ordered(Result<u64, String>),
+    /// Logs of a run.
+    Files {
+        /// Their lengths.
+        files: BTreeMap<String, u64>,
+        /// Whether nothing is sent any more.
+        drained: bool,
+        /// Whether all are complete.
+        closed: bool,
+    },
+    /// Bytes of a log follow, so many; none at its end.
+    #[serde(skip)]
+    Bytes(Vec<u8>),
+    /// So many bytes follow.
+    Follows(u32),
+}
+
+/// What an agent does.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// The run, if there is one.
+    pub(crate) run: Option<String>,
+    /// Name of the experiment.
+    pub(crate) name: String,
+    /// Names of the nodes by slot; the last one is the console.
+    pub(crate) nodes: Vec<String>,
+    /// The experiment as it knows it.
+    pub(crate) replica: Option<Replica>,
+    /// Number of the view.
+    pub(crate) view: u64,
+}
+
+/// Answers a call.
+pub(crate) async fn reply(line: &mut Line, reply: &Reply) -> Result<()> {
+    if let Reply::Bytes(bytes) = reply {
+        say(line, &Reply::Follows(u32::try_from(bytes.len())?)).await?;
+        line.write_all(bytes).await?;
+        line.flush().await?;
+        return Ok(());
+    }
+    say(line, reply).await
+}
+
+/// Writes a message.
+pub(crate) async fn say(line: &mut Line, message: &impl Serialize) -> Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    let len = u32::try_from(bytes.len())?;
+    line.write_all(&len.to_le_bytes()).await?;
+    line.write_all(&bytes).await?;
+    line.flush().await?;
+    Ok(())
+}
+
+/// Reads a message.
+pub(crate) async fn hear<T: DeserializeOwned>(line: &mut Line) -> Result<T> {
+    let len =
+        line.read_u32_le().await.map_err(|error| anyhow::anyhow!(super::trust::explain(&error)))?;
+    let len = usize::try_from(len)?;
+    if len > MOST {
+        bail!("a message of {len} bytes");
+    }
+    let mut bytes = vec![0; len];
+    line.read_exact(&mut bytes).await?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+/// Asks an agent for something.
+pub(crate) async fn ask(line: &mut Line, call: &Call) -> Result<Reply> {
+    say(line, call).await?;
+    match hear(line).await? {
+        Reply::Refused(why) => bail!("{why}"),
+        Reply::Follows(len) if usize::try_from(len)? <= CHUNK => {
+            let mut bytes = vec![0; usize::try_from(len)?];
+            line.read_exact(&mut bytes).await?;
+            Ok(Reply::Bytes(bytes))
+        }
+        reply => Ok(reply),
+    }
+}

@@ -1,0 +1,173 @@
+//! A process of its own that sends flows for an agent: should it die, the agent sees it at once and starts
+//! another one, which goes on with the packets that are due then.
+//!
+//! Lines of JSON: the job and orders on stdin, news on stdout. When stdin ends the agent is gone, and the
+//! worker stops.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use itg_cli::{Contents, PacingArgs, choose_pacing};
+use itg_net::{FlowLive, Lease, LogLimits, LogTarget, Orders, SendFlow, SendJob};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+use super::description::Description;
+
+/// How the reason of a flow begins that has been sent to its end.
+const WHOLE: &str = "end of the schedule";
+
+/// What a worker is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// The experiment.
+    pub(crate) description: Description,
+    /// Numbers of the flows, and where their receivers are.
+    pub(crate) flows: BTreeMap<u32, SocketAddr>,
+    /// When planned times count from, on this host's clock.
+    pub(crate) epoch_unix_ns: u64,
+    /// Whether others have sent before, and from when on (CLOCK_MONOTONIC) this worker may.
+    pub(crate) resume_ns: Option<u64>,
+    /// Until when it may send (CLOCK_MONOTONIC).
+    pub(crate) lease_ns: u64,
+    /// Log of what it sends.
+    pub(crate) log: PathBuf,
+}
+
+/// What it is told later.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// It may send until then.
+    Lease(u64),
+    /// This flow ends now.
+    Stop(u32),
+}
+
+/// What it tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum News {
+    /// What became of a flow: the number of its next packet, why it ended, and whether that is its end.
+    Ended {
+        /// Number of the flow.
+        flow: u32,
+        /// Number of the packet behind the last one.
+        next: u64,
+        /// Why.
+        reason: String,
+        /// Whether its schedule is at the end.
+        whole: bool,
+    },
+}
+
+/// Runs as a worker.
+pub(crate) fn run() -> Result<ExitCode> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("the job")?;
+    let job: Job = serde_json::from_str(&line).context("the job")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(work(job))?;
+    // A thread waits for stdin, and would for ever.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(news: &News) -> Result<()> {
+    let mut line = serde_json::to_string(news)?;
+    line.push('\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+async fn work(job: Job) -> Result<()> {
+    let (experiment, plan) = job.description.plan()?;
+    let lease = Arc::new(Lease::until(job.lease_ns));
+    let (stop, stops) = mpsc::unbounded_channel();
+    let (ends, mut endings) = mpsc::unbounded_channel();
+    let (end, ended) = watch::channel(None);
+    let orders_lease = Arc::clone(&lease);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            match serde_json::from_str(&line) {
+                Ok(Order::Lease(until)) => orders_lease.renew(until),
+                Ok(Order::Stop(flow)) => {
+                    // The run may be over.
+                    stop.send(flow).unwrap_or_default();
+                }
+                Err(error) => tracing::error!(%error, "an order that makes no sense"),
+            }
+        }
+        orders_lease.renew(0);
+        drop(end.send(Some("the agent is gone".to_owned())));
+    });
+    let mut contents = Contents::new(&plan);
+    let mut flows = Vec::new();
+    for planned in &plan.flows {
+        let id = planned.flow.spec().id;
+        let Some(receiver) = job.flows.get(&id) else { continue };
+        let live = Arc::new(FlowLive::default());
+        let content = contents.of(&planned.flow.spec().payload)?;
+        flows.push(SendFlow { flow: planned.flow.clone(), receiver: *receiver, content, live });
+    }
+    let mut settings = BTreeMap::new();
+    settings.insert("plan".to_owned(), plan.hash_text());
+    let pacing = PacingArgs::default().options(&experiment.pacing);
+    let pacing = choose_pacing(pacing, &mut settings)?;
+    let send = SendJob {
+        run: job.description.run.clone(),
+        seed: plan.seed.0,
+        flows,
+        pacing: Some(pacing),
+        log: Some(LogTarget::File(job.log)),
+        log_limits: LogLimits::default(),
+        recv_log: None,
+        program: "itg-cluster".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings,
+        orders: Some(Orders {
+            epoch_unix_ns: job.epoch_unix_ns,
+            resume_ns: job.resume_ns,
+            lease,
+            stops,
+            ends,
+        }),
+    };
+    let telling = tokio::spawn(async move {
+        let mut told = BTreeSet::new();
+        while let Some(totals) = endings.recv().await {
+            told.insert(totals.flow);
+            let whole = totals.reason.starts_with(WHOLE);
+            let (flow, next, reason) = (totals.flow, totals.next_seq, totals.reason);
+            if let Err(error) = tell(&News::Ended { flow, next, reason, whole }) {
+                tracing::debug!(%error, "the agent does not listen");
+            }
+        }
+        told
+    });
+    let outcome = itg_net::send(send, ended).await?;
+    // The run has ended, and with it whoever could tell of an end.
+    let told = telling.await?;
+    for flow in outcome.flows.iter().filter(|flow| !told.contains(&flow.flow)) {
+        let (next, reason) = match (&flow.totals, &flow.refused) {
+            (_, Some(why)) => (0, why.clone()),
+            (Some(totals), None) => (totals.next_seq, totals.reason.clone()),
+            (None, None) => {
+                let receiver = job.flows.get(&flow.flow);
+                let failed = outcome.failures.iter().find(|(at, _)| Some(at) == receiver);
+                let why = failed.map(|(_, error)| error.to_string());
+                (0, why.unwrap_or_else(|| "its receiver did not agree".to_owned()))
+            }
+        };
+        let whole = reason.starts_with(WHOLE);
+        tell(&News::Ended { flow: flow.flow, next, reason, whole })?;
+    }
+    Ok(())
+}
