@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | rotate | mean gap + 4 deviations + one period, adaptive | the log changes its coordinator: harmless when wrong |
 //! | exclude | 3 s, then silence of the suspect towards helpers | a report to the membership |
+//! | – | its connection ended and its host refuses another one | both, at once |
 //!
 //! Each mistake doubles the time-out of its level for that process, up to a limit; time halves it again.
 //! So it makes finitely many mistakes in a run that becomes timely (class ◇P). A process whose own timers
@@ -395,6 +396,17 @@ impl Layer for Detector {
     fn control(&mut self, what: &dyn Any, cx: &mut Ctx<'_>) {
         if let Some(watch) = what.downcast_ref::<Watch>() {
             self.watch(watch, cx.now());
+        }
+        if let Some(Injected::Refused(slot)) = what.downcast_ref::<Injected>() {
+            // No silence has to be waited for.
+            let now = cx.now();
+            if let Some(peer) = self.peers.get_mut(slot) {
+                peer.rotated.get_or_insert(now);
+                peer.doubt = Doubt::Reported;
+            }
+            cx.log(Level::Info, "refused", [slot.0.into(), 0, 0]);
+            cx.call("log", Box::new(Injected::Suspect(*slot)));
+            cx.call("membership", Box::new(Ask::Suspect(*slot, Evidence::Reset)));
         }
         // A simulation makes it suspect: whoever is watched, at once and on both levels.
         if let Some(Injected::Suspect(slot)) = what.downcast_ref::<Injected>() {

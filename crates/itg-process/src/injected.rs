@@ -1,4 +1,4 @@
-//! What a simulation tells a layer through [`crate::Layer::control`], as if its world had done it.
+//! What a simulation or a network tells a layer through [`crate::Layer::control`].
 
 use crate::message::Slot;
 
@@ -9,6 +9,9 @@ pub enum Injected {
     Suspect(Slot),
     /// It trusts it again.
     Trust(Slot),
+    /// The last connection to this process ended, and its host refuses another one: it does not run. Real
+    /// networks say so, too, to the layer `detector`.
+    Refused(Slot),
     /// Writing to the disk fails, or works again.
     Disk {
         /// Whether it works.

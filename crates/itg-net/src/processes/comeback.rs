@@ -169,7 +169,7 @@ fn ask_at(ticket: &Ticket, build: u64, door: &Address) -> Result<Result<Place, D
     let words = |error: std::io::Error| error.to_string();
     let address = door.socket_address().map_err(words)?;
     let deadline = clock::machine_ns() + ANSWER;
-    let socket = connect(&address, ANSWER, || false)?;
+    let socket = connect(&address, ANSWER, || false).map_err(words)?;
     prepare(&socket, door.kind == Kind::Tcp).map_err(words)?;
     let interface = match door.kind {
         Kind::Tcp => own_address(&socket).map_err(words)?.ip(),

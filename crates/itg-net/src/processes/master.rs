@@ -233,7 +233,10 @@ impl Calls {
                 let unwanted = || over.load(Ordering::Relaxed);
                 let reached = resolve(&host, PROCESS_PORT)
                     .map_err(|error| error.to_string())
-                    .and_then(|at| connect(&at.into(), left.min(3 * SECOND), unwanted));
+                    .and_then(|at| {
+                        connect(&at.into(), left.min(3 * SECOND), unwanted)
+                            .map_err(|error| error.to_string())
+                    });
                 // It may be about to start.
                 let again = clock::machine_ns() + SECOND / 5 < deadline;
                 if reached.is_ok() || unwanted() || !again {

@@ -17,7 +17,9 @@ use itg_core::seed::RunSeed;
 use itg_core::streams;
 use itg_process::bootstrap::{Boot, Diagnosis, Terms};
 use itg_process::frame::{self, Frame, HEADER_LEN};
-use itg_process::{Dest, Event, Message, NetId, Output, Process, Slot, StopReason, Time, Trace};
+use itg_process::{
+    Dest, Event, Injected, Message, NetId, Output, Process, Slot, StopReason, Time, Trace,
+};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::Socket;
 
@@ -482,6 +484,12 @@ impl Shared {
         if !closed {
             state.dirty.push((net, slot));
             self.carry_out(&mut state);
+            let peer = &mut state.nets[usize::from(net)].peers[slot as usize];
+            if peer.lines().is_empty() && !peer.dialing {
+                // Whether it is still there is worth knowing at once.
+                self.dial(&mut state, net, slot, now());
+                self.carry_out(&mut state);
+            }
         }
     }
 
@@ -536,7 +544,23 @@ impl Shared {
     }
 }
 
+/// The layer that hears who does not run any more.
+const DETECTOR: &str = "detector";
+
 impl State {
+    /// Its host refuses a connection to a process that had one: the failure detector is told.
+    pub(crate) fn refused(&mut self, net: u8, slot: u32, incarnation: u64) {
+        let peer = &self.nets[usize::from(net)].peers[slot as usize];
+        // Not when it is there again, or was never there.
+        let gone = incarnation > 0 && peer.incarnation() == incarnation && peer.lines().is_empty();
+        if let Some(process) = &mut self.process
+            && gone
+            && process.layers().any(|layer| layer == DETECTOR)
+        {
+            process.control(now(), DETECTOR, Box::new(Injected::Refused(Slot(slot))));
+        }
+    }
+
     /// Hands what waits for a process back to the layers.
     fn refuse_waiting(&mut self, net: u8, slot: u32, now: Time) {
         let Self { process, nets, .. } = self;

@@ -122,7 +122,9 @@ fn call(host: &str, deadline: u64) -> Result<Socket, StartError> {
         let left = deadline.saturating_sub(clock::machine_ns());
         match connect(&at.into(), left.min(3 * SECOND), || false) {
             Ok(socket) => return Ok(socket),
-            Err(why) if left < SECOND / 5 => return Err(diagnosis(&format!("master {host}"), why)),
+            Err(why) if left < SECOND / 5 => {
+                return Err(diagnosis(&format!("master {host}"), why.to_string()));
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }

@@ -1,7 +1,7 @@
 //! Connections between processes: one thread each, which greets and then reads. Both sides may connect;
 //! both connections are read then, and each side writes to the one that it had first.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,9 +27,13 @@ pub(crate) const MOST_UNKNOWN: usize = 256;
 
 /// Connects to a process and reads what it says.
 pub(crate) fn dial(shared: &Arc<Shared>, net: u8, slot: u32) {
+    let before = {
+        let Some(state) = shared.lock() else { return };
+        state.nets[usize::from(net)].peers[slot as usize].incarnation()
+    };
     match reach(shared, net, slot) {
         Ok((socket, incarnation, intake)) => read(shared, net, slot, incarnation, socket, intake),
-        Err(Unreached(why, stale)) => {
+        Err(Unreached { why, refused, stale }) => {
             tracing::debug!(slot, net, why, "not reached");
             let Some(mut state) = shared.lock() else { return };
             if let Some(news) = &state.news {
@@ -42,17 +46,26 @@ pub(crate) fn dial(shared: &Arc<Shared>, net: u8, slot: u32) {
                 shared.changed.notify_all();
             }
             shared.give_up(&mut state, net, slot, now());
+            if refused {
+                state.refused(net, slot, before);
+            }
             shared.carry_out(&mut state);
         }
     }
 }
 
-/// Why a process was not reached, and the incarnation that has taken this one's place, if one has.
-struct Unreached(String, Option<u64>);
+/// Why a process was not reached.
+struct Unreached {
+    why: String,
+    /// Its host says that nobody listens there.
+    refused: bool,
+    /// The incarnation that has taken the place of this process.
+    stale: Option<u64>,
+}
 
 impl<T: std::fmt::Display> From<T> for Unreached {
     fn from(why: T) -> Self {
-        Self(why.to_string(), None)
+        Self { why: why.to_string(), refused: false, stale: None }
     }
 }
 
@@ -72,7 +85,10 @@ fn reach(shared: &Arc<Shared>, net: u8, slot: u32) -> Result<(Socket, u64, Intak
     else {
         return Err("it has no address".into());
     };
-    let socket = connect(&address, CONNECT, || shared.is_closing())?;
+    let socket = connect(&address, CONNECT, || shared.is_closing()).map_err(|error| {
+        let refused = error.kind() == ErrorKind::ConnectionRefused;
+        Unreached { refused, ..Unreached::from(error) }
+    })?;
     prepare(&socket, !address.is_unix())?;
     say(&socket, &Boot::Mesh { slot: me.0, incarnation, net, run, addresses })?;
     let mut intake = Intake::new(MOST_GREETING);
@@ -90,7 +106,7 @@ fn reach(shared: &Arc<Shared>, net: u8, slot: u32) -> Result<(Socket, u64, Intak
         Boot::Stale { incarnation: newer } => {
             let why =
                 format!("incarnation {newer} of slot {me} has taken the place of {incarnation}");
-            Err(Unreached(why, Some(newer)))
+            Err(Unreached { why, refused: false, stale: Some(newer) })
         }
         other => Err(format!("it answers {other:?}").chars().take(200).collect::<String>().into()),
     }
@@ -99,23 +115,23 @@ fn reach(shared: &Arc<Shared>, net: u8, slot: u32) -> Result<(Socket, u64, Intak
 /// Connects within a time.
 ///
 /// # Errors
-/// In words: refused, unreachable, or nobody answers.
+/// Refused, unreachable, or nobody answers.
 pub(crate) fn connect(
     address: &SockAddr,
     limit_ns: u64,
     unwanted: impl Fn() -> bool,
-) -> Result<Socket, String> {
-    let socket = Socket::new(address.domain(), Type::STREAM, None).map_err(|e| e.to_string())?;
-    socket.set_nonblocking(true).map_err(|error| error.to_string())?;
+) -> io::Result<Socket> {
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
     let deadline = clock::machine_ns() + limit_ns;
     match socket.connect(address) {
         Ok(()) => return Ok(socket),
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
         // A Unix socket whose queue is full says so at once.
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            return Err("it takes no more connections".to_owned());
+            return Err(io::Error::new(ErrorKind::WouldBlock, "it takes no more connections"));
         }
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(error),
     }
     let slice = PollTimeout::try_from(SLICE).unwrap_or(PollTimeout::MAX);
     loop {
@@ -123,19 +139,20 @@ pub(crate) fn connect(
         match poll(&mut waited, slice) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => {}
             Ok(_) => break,
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
         if unwanted() {
-            return Err("this process is closing".to_owned());
+            return Err(io::Error::new(ErrorKind::Interrupted, "this process is closing"));
         }
         if clock::machine_ns() >= deadline {
             let limit = itg_core::units::format_duration_ns(limit_ns);
-            return Err(format!("no answer within {limit}: check the address and the firewall"));
+            let text = format!("no answer within {limit}: check the address and the firewall");
+            return Err(io::Error::new(ErrorKind::TimedOut, text));
         }
     }
     match socket.take_error() {
         Ok(None) => Ok(socket),
-        Ok(Some(error)) | Err(error) => Err(error.to_string()),
+        Ok(Some(error)) | Err(error) => Err(error),
     }
 }
 
