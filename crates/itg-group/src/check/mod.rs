@@ -21,9 +21,11 @@
 //! V2, V3 and V4 are those of [`Deliveries`]; what detectors are worth is told by [`Quality`].
 
 mod deliveries;
+mod order;
 mod quality;
 
 pub use deliveries::Deliveries;
+pub use order::Order;
 pub use quality::{Quality, Times};
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,168 @@
+//! TO1–TO5 while a run goes on: an oracle that sees every process.
+//!
+//! The first process that delivers at a position fixes what stands there; all others must deliver the
+//! same. So the order is one and acyclic (TO3), and of two sequences one is a prefix of the other (TO5).
+//! TO4: nothing stands at two positions, nobody delivers a position twice, and what is delivered was
+//! cast. TO1 and TO2 hold when in the end every process that lives and is in has delivered everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use itg_process::{Event, Slot};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Origin and number.
+    Message(u64, u64),
+    /// Number and digest of a view.
+    View(u64, u64),
+}
+
+/// Where a process stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    incarnation: u64,
+    next: u64,
+    /// Alive and in.
+    counts: bool,
+}
+
+/// The oracle of ordered broadcasts.
+#[derive(Debug, Default)]
+pub struct Order {
+    order: Vec<At>,
+    messages: BTreeSet<(u64, u64)>,
+    cast: BTreeSet<(u64, u64)>,
+    places: BTreeMap<u32, Place>,
+    /// State of the user at positions.
+    states: BTreeMap<u64, u64>,
+    /// Instances decided by slot, and position and author of each.
+    decided: BTreeMap<u32, u64>,
+    values: BTreeMap<u64, (u64, u64)>,
+    members: u32,
+    fixed: bool,
+}
+
+impl Order {
+    /// Of a group whose first view has so many processes (0 stands for all). In a `fixed` group all
+    /// stay: what is collected must have been delivered by everybody.
+    #[must_use]
+    pub fn of(members: u32, fixed: bool) -> Self {
+        Self { members, fixed, ..Self::default() }
+    }
+
+    fn delivered(&mut self, slot: u32, position: u64, at: At) -> Result<(), String> {
+        let place = self.places.entry(slot).or_default();
+        if position != place.next {
+            return Err(format!(
+                "TO4: process {slot} delivers position {position}, not {}",
+                place.next
+            ));
+        }
+        place.next += 1;
+        match usize::try_from(position).ok().and_then(|at| self.order.get(at)) {
+            Some(found) if *found == at => Ok(()),
+            Some(found) => Err(format!(
+                "TO3: process {slot} delivers {at:?} at {position}, another one {found:?}"
+            )),
+            None => {
+                if position != self.order.len() as u64 {
+                    return Err(format!("TO5: a gap before position {position}"));
+                }
+                if let At::Message(origin, seq) = at {
+                    if !self.messages.insert((origin, seq)) {
+                        return Err(format!("TO4: {at:?} is delivered twice"));
+                    }
+                    if !self.cast.contains(&(origin, seq)) {
+                        return Err(format!("TO4: {at:?} was never cast"));
+                    }
+                }
+                self.order.push(at);
+                Ok(())
+            }
+        }
+    }
+
+    /// What somebody lacks who lives and is in: TO1 or TO2, should nothing come any more.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let all = self.order.len() as u64;
+        for (slot, place) in &self.places {
+            if place.counts && place.next < all {
+                return Some(format!("TO1: process {slot} has delivered {} of {all}", place.next));
+            }
+        }
+        let lives = |origin: u64| {
+            let incarnation = origin & 0xffff_ffff;
+            let place = u32::try_from(origin >> 32).ok().and_then(|slot| self.places.get(&slot));
+            place.is_some_and(|p| p.counts && p.incarnation == incarnation)
+        };
+        let lost = self.cast.difference(&self.messages).find(|(origin, _)| lives(*origin));
+        lost.map(|lost| format!("TO2: {lost:?} was cast and is not delivered"))
+    }
+
+    /// A process has started, as this incarnation.
+    pub fn started(&mut self, Slot(slot): Slot, incarnation: u64) {
+        let first = incarnation == 1 && (self.members == 0 || slot < self.members);
+        self.places.insert(slot, Place { incarnation, next: 0, counts: first });
+        self.decided.insert(slot, 0);
+    }
+
+    /// A process is gone.
+    pub fn gone(&mut self, Slot(slot): Slot) {
+        self.places.entry(slot).or_default().counts = false;
+    }
+
+    /// A process says something.
+    ///
+    /// # Errors
+    /// The property that does not hold.
+    pub fn see(&mut self, Slot(slot): Slot, event: &Event) -> Result<(), String> {
+        match (event.name, event.values) {
+            ("cast", [origin, seq, _]) => {
+                self.cast.insert((origin, seq));
+            }
+            ("deliver", [origin, seq, position]) => {
+                return self.delivered(slot, position, At::Message(origin, seq));
+            }
+            ("view", [no, digest, position]) => {
+                return self.delivered(slot, position, At::View(no, digest));
+            }
+            ("install", [position, _, k]) => {
+                if position > self.order.len() as u64 {
+                    return Err(format!("TO4: a snapshot of position {position} of the future"));
+                }
+                let place = self.places.entry(slot).or_default();
+                place.next = position;
+                place.counts = true;
+                self.decided.insert(slot, k);
+            }
+            ("excluded", _) => self.places.entry(slot).or_default().counts = false,
+            ("born again" | "welcomed", values) => {
+                // A member of a membership: its incarnation is not that of its process.
+                let life = if event.name == "welcomed" { values[1] } else { values[0] };
+                self.places.entry(slot).or_default().incarnation = life & 0xffff_ffff;
+            }
+            ("state", [position, hash, _]) => {
+                let known = *self.states.entry(position).or_insert(hash);
+                if known != hash {
+                    return Err(format!("state of process {slot} at {position}: another one"));
+                }
+            }
+            ("decided", [k, position, author]) => {
+                self.decided.insert(slot, k + 1);
+                let known = *self.values.entry(k).or_insert((position, author));
+                if known != (position, author) {
+                    return Err(format!("consensus: instance {k} is decided differently"));
+                }
+            }
+            ("collect", [k, 0, _]) if self.fixed => {
+                if let Some((late, at)) = self.decided.iter().find(|(_, at)| **at <= k) {
+                    return Err(format!("instance {k} is collected, process {late} is at {at}"));
+                }
+            }
+            ("lost payload", _) => return Err("a decided message that nobody holds".to_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+}
