@@ -2,13 +2,17 @@
 //!
 //! Data goes to stdout, words to stderr.
 
+mod bench;
 mod cluster;
 mod diff;
+mod layers;
+mod load;
 mod plan;
 mod process;
 mod run;
 mod sim;
 mod simulate;
+mod trace;
 
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
@@ -58,6 +62,9 @@ enum Command {
     /// Send flows for an agent, which starts this
     #[command(hide = true)]
     Worker,
+    /// Measure group communication on this host beside the published figures
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Show what an experiment file will send and log, and which wishes cannot be met
     Plan(plan::PlanArgs),
 }
@@ -75,6 +82,7 @@ fn main() -> ExitCode {
         Command::Status(args) => ctl::status(&args),
         Command::Ctl(args) => ctl::ctl(&args),
         Command::Worker => worker::run(),
+        Command::Bench(args) => bench::run(&args),
         Command::Plan(args) => plan::run(&args),
     };
     itg_cli::finish("itg-cluster", done)

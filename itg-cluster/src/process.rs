@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,14 @@ use itg_cli::{Failure, Signals, WordArgs, refuse, say};
 use itg_core::streams::fnv1a;
 use itg_experiment::{Seed, Time};
 use itg_net::processes::{
-    Ended, Listener, MasterSetup, Meet, Node, Noted, PROCESS_PORT, SlaveSetup, StartError, Watch,
-    start_master, start_slave,
+    Ended, Listener, MasterSetup, Meet, Node, Noted, PROCESS_PORT, ReturnSetup, SlaveSetup,
+    StartError, Watch, come_back, start_master, start_slave,
 };
 use itg_process::bootstrap::{Application, HostFacts, Require};
-use itg_process::{Config, Registry, StopReason, farm};
+use itg_process::{Config, Registry, StopReason};
+
+use crate::layers;
+use crate::trace::Trace;
 
 /// How often signals are looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,7 +30,7 @@ const LAST: Duration = Duration::from_secs(10);
 #[derive(Debug, Args)]
 pub(crate) struct ProcessArgs {
     /// Configuration of processes, layers and networks (TOML): this is process 0
-    #[arg(required_unless_present_any = ["join", "wait"])]
+    #[arg(required_unless_present_any = ["join", "wait", "back"])]
     file: Option<PathBuf>,
     /// Take part in the run of this host [port: 9010]
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "file")]
@@ -68,6 +71,15 @@ pub(crate) struct ProcessArgs {
     /// Print every event of a layer of this process
     #[arg(long)]
     events: bool,
+    /// Write every event of a layer of this process to this file, one JSON object a line
+    #[arg(long, value_name = "NDJSON")]
+    trace: Option<PathBuf>,
+    /// Write what lets this process return to the run when it has gone
+    #[arg(long, value_name = "TICKET")]
+    ticket: Option<PathBuf>,
+    /// Return to the run of this ticket, as the next life of its process
+    #[arg(long = "return", value_name = "TICKET", conflicts_with_all = ["file", "join", "wait"])]
+    back: Option<PathBuf>,
 }
 
 /// Starts a process, waits until it stops and prints what it has counted.
@@ -75,14 +87,26 @@ pub(crate) fn run(args: &ProcessArgs, words: WordArgs) -> Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let signals = runtime.block_on(async { Signals::watch() })?;
-    let registry = farm::layers(Registry::new());
-    // All must be of one version: others may know other layers.
-    let build = fnv1a(env!("CARGO_PKG_VERSION").as_bytes());
-    let (started, children) = match &args.file {
-        Some(file) => master(args, file, &registry, build, words)?,
-        None => (slave(args, &registry, build, words)?, Children::default()),
+    let registry = layers::registry();
+    let mut trace = args.trace.as_deref().map(Trace::create).transpose()?;
+    let watch = watch(args, trace.as_ref())?;
+    let build = build();
+    let (started, children) = match (&args.file, &args.back) {
+        (Some(file), _) => master(args, file, &registry, (build, watch), words)?,
+        (None, Some(ticket)) => {
+            (back(args, ticket, &registry, (build, watch))?, Children::default())
+        }
+        (None, None) => (slave(args, &registry, (build, watch), words)?, Children::default()),
     };
     let node = started.map_err(failed)?;
+    let ticket = node.ticket();
+    if let (Some(trace), Some(own)) = (&mut trace, &ticket) {
+        trace.process(own.slot, own.incarnation)?;
+    }
+    if let (Some(path), Some(own)) = (&args.ticket, &ticket) {
+        fs::write(path, own.to_string())
+            .with_context(|| format!("cannot write ticket {}", path.display()))?;
+    }
     for slot in node.missing() {
         say(format_args!("process {slot} did not come: it counts as failed"));
     }
@@ -110,6 +134,11 @@ pub(crate) fn run(args: &ProcessArgs, words: WordArgs) -> Result<ExitCode> {
     }
 }
 
+/// All processes of a run must be of one version: others may know other layers.
+pub(crate) fn build() -> u64 {
+    fnv1a(env!("CARGO_PKG_VERSION").as_bytes())
+}
+
 fn failed(error: StartError) -> anyhow::Error {
     let code = match error {
         StartError::Config(_) | StartError::Members(_) | StartError::Application(_) => 2,
@@ -119,16 +148,45 @@ fn failed(error: StartError) -> anyhow::Error {
     Failure::new(code, error).into()
 }
 
-fn watch(args: &ProcessArgs) -> Option<Watch> {
-    args.events.then(|| -> Watch {
-        Box::new(|note| {
-            if let Noted::Event(at, event) = note {
-                // A reader that has gone does not stop the processes.
-                crate::print(&format!("{at} {} {:?}\n", event.name, event.values))
-                    .unwrap_or_default();
-            }
-        })
-    })
+fn watch(args: &ProcessArgs, trace: Option<&Trace>) -> Result<Option<Watch>> {
+    let (print, mut trace) = (args.events, trace.map(Trace::try_clone).transpose()?);
+    if !print && trace.is_none() {
+        return Ok(None);
+    }
+    let mut complained = false;
+    Ok(Some(Box::new(move |note| {
+        let Noted::Event(at, event) = note else { return };
+        if print {
+            // A reader that has gone does not stop the processes.
+            crate::print(&format!("{at} {} {:?}\n", event.name, event.values)).unwrap_or_default();
+        }
+        if let Some(trace) = &mut trace
+            && let Err(error) = trace.event(&event)
+            && !std::mem::replace(&mut complained, true)
+        {
+            say(format_args!("itg-cluster: the trace has gaps: {error}"));
+        }
+    })))
+}
+
+/// Returns to the run of a ticket.
+fn back(
+    args: &ProcessArgs,
+    ticket: &Path,
+    registry: &Registry,
+    (build, watch): (u64, Option<Watch>),
+) -> Result<Result<Node, StartError>> {
+    let origin = ticket.display();
+    let text = fs::read_to_string(ticket)
+        .map_err(|error| refuse(format!("cannot read ticket `{origin}`: {error}")))?;
+    let ticket = text.parse().map_err(|error| refuse(format!("{origin}: {error}")))?;
+    let mut setup = ReturnSetup::new(registry, ticket);
+    setup.patience = Duration::from_nanos(args.patience.0);
+    setup.port = args.port;
+    setup.step_timeout = args.step_timeout.0;
+    setup.build = build;
+    setup.watch = watch;
+    Ok(come_back(setup))
 }
 
 fn address(text: &str) -> Result<SocketAddr> {
@@ -141,7 +199,7 @@ fn master(
     args: &ProcessArgs,
     file: &PathBuf,
     registry: &Registry,
-    build: u64,
+    (build, watch): (u64, Option<Watch>),
     words: WordArgs,
 ) -> Result<Start> {
     let origin = file.display().to_string();
@@ -174,14 +232,14 @@ fn master(
     setup.require = args.require.map_or(Require::All, Require::AtLeast);
     setup.step_timeout = args.step_timeout.0;
     setup.build = build;
-    setup.watch = watch(args);
+    setup.watch = watch;
     Ok((start_master(setup), children))
 }
 
 fn slave(
     args: &ProcessArgs,
     registry: &Registry,
-    build: u64,
+    (build, watch): (u64, Option<Watch>),
     words: WordArgs,
 ) -> Result<Result<Node, StartError>> {
     let meet = match (&args.join, &args.wait) {
@@ -201,7 +259,7 @@ fn slave(
         HostFacts { host: itg_net::host::name(), site: args.site.clone(), ..HostFacts::default() };
     setup.step_timeout = args.step_timeout.0;
     setup.build = build;
-    setup.watch = watch(args);
+    setup.watch = watch;
     Ok(start_slave(setup))
 }
 

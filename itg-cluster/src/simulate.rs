@@ -9,7 +9,7 @@ use clap::Args;
 use itg_cli::{Failure, refuse, say};
 use itg_core::units::format_duration_ns;
 use itg_experiment::{Seed, Time};
-use itg_process::{Config, Registry, SECOND, Slot, farm};
+use itg_process::{Config, SECOND, Slot};
 use itg_sim::{Exit, Kind, Swarm, World};
 
 /// The layer that is told of wrong suspicions.
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
         config.set_networks(kind);
     }
     let seed = args.seed.map(|seed| seed.0).or(config.seed).unwrap_or_else(itg_cli::draw_seed);
-    let registry = farm::layers(Registry::new());
+    let registry = crate::layers::registry();
     let mut world = World::new(&config, &registry, seed).map_err(refuse)?;
     world.keep_events();
     if args.capture.is_some() {

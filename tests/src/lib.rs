@@ -12,6 +12,7 @@ mod capture;
 mod classic;
 mod decode;
 mod ditg;
+mod group;
 mod host;
 mod log_server;
 mod namespace;
@@ -27,6 +28,7 @@ pub use classic::{
 };
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
+pub use group::{Group, Judged};
 pub use host::{Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for};
 pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair};

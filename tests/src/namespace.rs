@@ -65,6 +65,12 @@ impl Namespace {
         run("tc", &format!("-n {} {words}", self.name));
     }
 
+    /// Cuts the link of a [`Pair`], or joins it again.
+    #[track_caller]
+    pub fn link(&self, up: bool) {
+        self.ip(&format!("link set link0 {}", if up { "up" } else { "down" }));
+    }
+
     /// A command that runs within it.
     #[must_use]
     pub fn command(&self, program: &Path) -> Command {

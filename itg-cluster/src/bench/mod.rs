@@ -1,0 +1,85 @@
+//! `itg-cluster bench`: group communication on this host, beside the figures of the papers.
+//!
+//! Real processes over Unix and TCP sockets (each is this program again, `itg-cluster process`), and stacks
+//! in one address space; the raw transports are measured in the same run, so that ratios hold on any machine.
+
+mod broadcast;
+mod clients;
+mod crash;
+mod group;
+mod membership;
+mod plot;
+mod raw;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+
+use crate::print;
+
+/// What is measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Ordered broadcast: the closed-system and client/server measurements of the thesis (Tables 4 to 6), how
+    /// many messages a second, and what a crash of the coordinator costs
+    Broadcast(BenchArgs),
+    /// Membership: how long a view change takes (Figures 4 to 8), in simulation and between processes
+    Membership(BenchArgs),
+}
+
+/// Arguments of both.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Fewer and shorter trials, for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Directory for the plots (SVG) [default: none are written]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Measures and prints.
+pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
+    let (Bench::Broadcast(args) | Bench::Membership(args)) = bench;
+    if let Some(dir) = &args.out {
+        std::fs::create_dir_all(dir).with_context(|| format!("directory {}", dir.display()))?;
+    }
+    print(&format!("{}\n\n", machine()))?;
+    match bench {
+        Bench::Broadcast(args) => broadcast::run(args)?,
+        Bench::Membership(args) => membership::run(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What it runs on.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown processor", |(_, model)| model.trim());
+    let today = jiff::Timestamp::now().strftime("%Y-%m-%d");
+    format!("{cores} cores, {model}, {}, {today}", itg_net::host::os())
+}
+
+/// `PASS` or `MISS`, with what was asked for.
+fn verdict(what: &str, value: f64, unit: &str, good: bool, bar: &str) -> Result<()> {
+    let word = if good { "PASS" } else { "MISS" };
+    print(&format!("{word}  {what}: {value:.1} {unit} (asked: {bar})\n"))
+}
+
+/// Nanoseconds as microseconds.
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1000.0
+}
+
+/// The value at this part of 100 of some values.
+fn percentile(values: &mut [u64], percent: usize) -> u64 {
+    values.sort_unstable();
+    let at = (values.len() * percent / 100).min(values.len().saturating_sub(1));
+    values.get(at).copied().unwrap_or(0)
+}

@@ -1,0 +1,296 @@
+//! What gives an ordered broadcast something to do: layers above it.
+//!
+//! | layer | what | parameters |
+//! |---|---|---|
+//! | `chatter` | casts at random, keeps a running hash of what is delivered as its state | `until` (forever), mean `pause` (50ms), greatest `size` (100 bytes) |
+//! | `rounds` | the closed system of the thesis: in round *r* process *r* mod *n* casts, and everybody delivers | `rounds` (1000), `warm_up` (100), `size` (100), `members` (all) |
+//! | `flood` | everybody has so many casts under way until process 0 has delivered `messages` | `messages` (100000), `outstanding` (512), `size` (100) |
+//! | `asker` | a client that asks, waits for the answer and asks again | `rounds` (1000), `warm_up` (100), `size` (100) |
+//!
+//! `rounds`, `flood` and `asker` say how long it took when they are done (`result`: count, nanoseconds;
+//! `result times`: percentiles 50, 90, 99 in nanoseconds) and stop all processes.
+
+use bytes::Bytes;
+use itg_core::streams::{below, fnv1a};
+use itg_group::cast::{Ask, Tell};
+use itg_process::{Ctx, Layer, Level, MS, Message, Registry, Slot, StopReason, Time, TimerId};
+
+/// Count and nanoseconds of a measurement.
+pub(crate) const RESULT: &str = "result";
+/// Its percentiles.
+pub(crate) const TIMES: &str = "result times";
+
+fn ask(ask: Ask, cx: &mut Ctx<'_>) {
+    if let Some(message) = ask.message() {
+        cx.down(message);
+    }
+}
+
+/// A message of this length that begins with a number.
+fn numbered(number: u64, size: usize) -> Bytes {
+    let mut body = number.to_le_bytes().to_vec();
+    body.resize(size.max(8), 7);
+    body.into()
+}
+
+fn number(payload: &[u8]) -> Option<u64> {
+    payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Measured times.
+#[derive(Debug, Default)]
+struct Times {
+    begin: Option<Time>,
+    last: Option<Time>,
+    gaps: Vec<u64>,
+}
+
+impl Times {
+    /// Something has happened; the first time starts the clock.
+    fn mark(&mut self, now: Time) {
+        if let Some(last) = self.last.replace(now) {
+            self.gaps.push(now.since(last));
+        }
+        self.begin.get_or_insert(now);
+    }
+
+    fn tell(&mut self, cx: &mut Ctx<'_>) {
+        let total = self.begin.map_or(0, |begin| cx.now().since(begin));
+        cx.log(Level::Info, RESULT, [self.gaps.len() as u64, total, 0]);
+        self.gaps.sort_unstable();
+        let at = |percent: usize| {
+            let at = (self.gaps.len() * percent / 100).min(self.gaps.len().saturating_sub(1));
+            self.gaps.get(at).copied().unwrap_or(0)
+        };
+        cx.log(Level::Info, TIMES, [at(50), at(90), at(99)]);
+    }
+}
+
+struct Chatter {
+    until: Option<u64>,
+    pause: u64,
+    size: u64,
+    begin: Time,
+    state: u64,
+    position: u64,
+}
+
+impl Chatter {
+    fn pause(&self, cx: &mut Ctx<'_>) {
+        let pause = below(cx.rng(), 2 * self.pause + 1).max(1000);
+        cx.set_timer_after(pause);
+    }
+
+    fn take(&mut self, position: u64, payload: &[u8]) {
+        self.state = fnv1a(&[&self.state.to_le_bytes()[..], payload].concat());
+        self.position = position + 1;
+    }
+}
+
+impl Layer for Chatter {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        self.begin = cx.now();
+        self.pause(cx);
+    }
+
+    fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
+        if self.until.is_none_or(|until| cx.now().since(self.begin) < until) {
+            let len = usize::try_from(below(cx.rng(), self.size + 1)).unwrap_or(0);
+            let fill = u8::try_from(below(cx.rng(), 256)).unwrap_or(0);
+            ask(Ask::Cast(vec![fill; len].into()), cx);
+            self.pause(cx);
+        }
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        match Tell::from_message(&message) {
+            Some(Tell::Message { position, payload, .. }) => self.take(position, &payload),
+            Some(Tell::View { position, with, .. }) => self.take(position, &with),
+            Some(Tell::Checkpoint { position }) => {
+                cx.log(Level::Info, "state", [position, self.state, 0]);
+                ask(Ask::State(position, self.state.to_le_bytes().to_vec().into()), cx);
+            }
+            Some(Tell::Install { position, state, .. }) => match number(&state) {
+                Some(state) => {
+                    (self.position, self.state) = (position, state);
+                    cx.log(Level::Info, "state", [position, state, 0]);
+                }
+                None => cx.log(Level::Error, "a state that cannot be read", [position, 0, 0]),
+            },
+            Some(Tell::Busy(_) | Tell::Excluded { .. }) | None => {}
+        }
+    }
+}
+
+/// A snapshot of a layer without a state.
+fn stateless(tell: &Tell, cx: &mut Ctx<'_>) {
+    if let Tell::Checkpoint { position } = tell {
+        ask(Ask::State(*position, Bytes::new()), cx);
+    }
+}
+
+struct Rounds {
+    rounds: u64,
+    warm_up: u64,
+    size: usize,
+    members: u64,
+    times: Times,
+}
+
+impl Rounds {
+    fn cast(&self, round: u64, cx: &mut Ctx<'_>) {
+        if round % self.members.max(1) == u64::from(cx.me().0) {
+            ask(Ask::Cast(numbered(round, self.size)), cx);
+        }
+    }
+}
+
+impl Layer for Rounds {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        self.cast(0, cx);
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let Some(tell) = Tell::from_message(&message) else { return };
+        stateless(&tell, cx);
+        let Tell::Message { payload, .. } = tell else { return };
+        let Some(round) = number(&payload) else { return };
+        if round >= self.warm_up {
+            self.times.mark(cx.now());
+        }
+        if round < self.rounds + self.warm_up {
+            self.cast(round + 1, cx);
+        } else if cx.me() == Slot(0) {
+            self.times.tell(cx);
+            cx.shutdown(StopReason::Finished);
+        }
+    }
+}
+
+struct Flood {
+    messages: u64,
+    outstanding: u64,
+    size: usize,
+    under_way: u64,
+    delivered: u64,
+    begin: Option<Time>,
+}
+
+impl Flood {
+    fn fill(&mut self, cx: &mut Ctx<'_>) {
+        while self.under_way < self.outstanding && self.delivered < self.messages {
+            self.under_way += 1;
+            ask(Ask::Cast(numbered(u64::from(cx.me().0), self.size)), cx);
+        }
+    }
+}
+
+impl Layer for Flood {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        self.fill(cx);
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let Some(tell) = Tell::from_message(&message) else { return };
+        stateless(&tell, cx);
+        match tell {
+            Tell::Message { payload, .. } => {
+                let now = cx.now();
+                let begin = *self.begin.get_or_insert(now);
+                self.delivered += 1;
+                if number(&payload) == Some(cx.me().0.into()) {
+                    self.under_way -= 1;
+                }
+                // In bursts: half of them are under way while the other half is made.
+                if self.under_way <= self.outstanding / 2 {
+                    self.fill(cx);
+                }
+                if self.delivered == self.messages && cx.me() == Slot(0) {
+                    let took = cx.now().since(begin);
+                    cx.log(Level::Info, RESULT, [self.delivered, took, 0]);
+                    cx.shutdown(StopReason::Finished);
+                }
+            }
+            Tell::Busy(_) => self.under_way = self.under_way.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+struct Asker {
+    rounds: u64,
+    warm_up: u64,
+    size: usize,
+    round: u64,
+    times: Times,
+}
+
+impl Layer for Asker {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        ask(Ask::Cast(numbered(0, self.size)), cx);
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        if let Some(Tell::Message { .. }) = Tell::from_message(&message) {
+            self.round += 1;
+            if self.round > self.warm_up {
+                self.times.mark(cx.now());
+            }
+            if self.round <= self.rounds + self.warm_up {
+                ask(Ask::Cast(numbered(self.round, self.size)), cx);
+            } else {
+                self.times.tell(cx);
+                cx.shutdown(StopReason::Finished);
+            }
+        }
+    }
+}
+
+/// The registry with these layers.
+pub(crate) fn layers(registry: Registry) -> Registry {
+    let usize_of = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    registry
+        .with("chatter", |build| {
+            let params = &mut *build.params;
+            let until = params.time_ns("until", u64::MAX)?;
+            Ok(Box::new(Chatter {
+                until: (until < u64::MAX).then_some(until),
+                pause: params.time_ns("pause", 50 * MS)?,
+                size: params.number("size", 100)?,
+                begin: Time::ZERO,
+                state: 0,
+                position: 0,
+            }) as Box<dyn Layer>)
+        })
+        .with("rounds", move |build| {
+            let params = &mut *build.params;
+            Ok(Box::new(Rounds {
+                rounds: params.number("rounds", 1000)?,
+                warm_up: params.number("warm_up", 100)?,
+                size: usize_of(params.number("size", 100)?),
+                members: params.number("members", build.n.into())?,
+                times: Times::default(),
+            }) as Box<dyn Layer>)
+        })
+        .with("flood", move |build| {
+            let params = &mut *build.params;
+            Ok(Box::new(Flood {
+                messages: params.number("messages", 100_000)?,
+                outstanding: params.number("outstanding", 512)?.max(1),
+                size: usize_of(params.number("size", 100)?),
+                under_way: 0,
+                delivered: 0,
+                begin: None,
+            }) as Box<dyn Layer>)
+        })
+        .with("asker", move |build| {
+            let params = &mut *build.params;
+            Ok(Box::new(Asker {
+                rounds: params.number("rounds", 1000)?,
+                warm_up: params.number("warm_up", 100)?,
+                size: usize_of(params.number("size", 100)?),
+                round: 0,
+                times: Times::default(),
+            }) as Box<dyn Layer>)
+        })
+}
