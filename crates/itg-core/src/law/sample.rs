@@ -107,7 +107,7 @@ impl Sampler {
     }
 
     fn draw(&self, place: &mut Place<'_>) -> f64 {
-        let rng = place.stream.rng();
+        let rng = &mut *place.stream;
         match self {
             Self::Constant(constant) => constant.x,
             Self::Uniform(law) => law.sample(rng),
