@@ -71,15 +71,34 @@ pub fn send(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usiz
 }
 
 /// How many of these datagrams may leave as one message that the kernel cuts: they are as long as the
-/// first one, the last may be shorter, and together they fit a datagram.
+/// first one, the last may be shorter, and together they fit a datagram. An empty one leaves alone: there
+/// is nothing to cut.
 #[must_use]
 pub fn alike(packets: &[Outgoing<'_>]) -> usize {
     let len = |packet: &Outgoing<'_>| packet.head.len() + packet.body.len();
-    let Some(segment) = packets.first().map(len) else { return 0 };
-    let most = (LARGEST_PAYLOAD / segment.max(1)).min(BATCH);
+    let segment = match packets.first().map(len) {
+        None => return 0,
+        Some(0) => return 1,
+        Some(segment) => segment,
+    };
+    let most = (LARGEST_PAYLOAD / segment).min(BATCH);
     let same = packets.iter().take(most).take_while(|packet| len(packet) == segment).count();
-    let shorter = packets.get(same).is_some_and(|packet| len(packet) < segment);
+    let shorter = packets.get(same).is_some_and(|packet| (1..segment).contains(&len(packet)));
     (same + usize::from(shorter)).min(most)
+}
+
+/// Datagrams up to this length are put together before the kernel takes them, in bytes: it copies many
+/// small pieces slowly.
+const SMALL: usize = 512;
+
+/// Room for the datagrams of one [`send_cut`].
+#[derive(Debug)]
+pub struct Together(Box<[u8]>);
+
+impl Default for Together {
+    fn default() -> Self {
+        Self(vec![0; BATCH * SMALL].into_boxed_slice())
+    }
 }
 
 /// As [`send`], of a connected UDP socket: datagrams that are [`alike`] leave as one message, which the
@@ -88,25 +107,47 @@ pub fn alike(packets: &[Outgoing<'_>]) -> usize {
 /// # Errors
 /// The kernel's about the first message, when none was taken. Where the system cannot cut, or datagrams
 /// do not fit the link, [`send`] may.
-pub fn send_cut(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+pub fn send_cut(
+    socket: BorrowedFd<'_>,
+    packets: &[Outgoing<'_>],
+    together: &mut Together,
+) -> io::Result<usize> {
     let packets = &packets[..packets.len().min(BATCH)];
     let mut iovs = [iov(&[]); 2 * BATCH];
-    for (pair, packet) in iovs.chunks_exact_mut(2).zip(packets) {
-        pair.copy_from_slice(&[iov(packet.head), iov(packet.body)]);
-    }
     let mut controls = [SegmentSize::NONE; BATCH];
     let mut headers = [const { mem::MaybeUninit::<mmsghdr>::uninit() }; BATCH];
     // Datagrams up to the end of each message.
     let mut ends = [0; BATCH];
+    let mut room = &mut *together.0;
     let (mut messages, mut at) = (0, 0);
     while at < packets.len() {
         let count = alike(&packets[at..]).max(1);
+        let message = &packets[at..at + count];
+        let segment = message[0].head.len() + message[0].body.len();
+        let pieces = &mut iovs[2 * at..2 * (at + count)];
+        let pieces = if segment <= SMALL {
+            // No datagram of the message is longer than its first one.
+            let (bytes, rest) = mem::take(&mut room).split_at_mut(count * segment);
+            room = rest;
+            let mut used = 0;
+            for part in message.iter().flat_map(|packet| [packet.head, packet.body]) {
+                bytes[used..used + part.len()].copy_from_slice(part);
+                used += part.len();
+            }
+            pieces[0] = iov(&bytes[..used]);
+            &mut pieces[..1]
+        } else {
+            for (pair, packet) in pieces.chunks_exact_mut(2).zip(message) {
+                pair.copy_from_slice(&[iov(packet.head), iov(packet.body)]);
+            }
+            pieces
+        };
         let mut header = empty_msghdr();
-        header.msg_iov = iovs[2 * at..].as_mut_ptr();
-        header.msg_iovlen = 2 * count;
+        header.msg_iovlen = pieces.len();
+        header.msg_iov = pieces.as_mut_ptr();
         if count > 1 {
             let control = &mut controls[messages];
-            control.size = (packets[at].head.len() + packets[at].body.len()) as u16;
+            control.size = segment as u16;
             header.msg_control = ptr::from_mut(control).cast();
             header.msg_controllen = size_of::<SegmentSize>();
         }
@@ -116,8 +157,8 @@ pub fn send_cut(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<
         messages += 1;
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the first `messages` headers were written above; their pointers lead to `iovs`, `controls`
-    // and the caller's slices, all alive during the call, which only reads them.
+    // SAFETY: the first `messages` headers were written above; their pointers lead to `iovs`, `controls`,
+    // `together` and the caller's slices, all alive during the call, which only reads them.
     let sent = unsafe {
         libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), messages as u32, flags)
     };
@@ -364,6 +405,8 @@ mod tests {
             (&[100, 200], 1),
             (&[1464; 50], 44),
             (&[1; 70], 64),
+            (&[0, 0], 1),
+            (&[100, 100, 0], 2),
         ] {
             let cut =
                 |len: &usize| Outgoing { head: &bytes[..len / 2], body: &bytes[len / 2..*len] };
@@ -382,12 +425,41 @@ mod tests {
         let packets: Vec<_> =
             bodies.iter().map(|body| Outgoing { head: b"head", body: body.as_slice() }).collect();
         assert_eq!(alike(&packets), 20);
-        assert_eq!(send_cut(from.as_fd(), &packets).expect("sent"), 20);
+        let mut together = Together::default();
+        let sent = send_cut(from.as_fd(), &packets, &mut together).expect("sent");
+        assert_eq!(sent, 20);
         let mut batch = RecvBatch::new(64, 1500);
         assert_eq!(batch.recv(to.as_fd()).expect("arrived"), 20);
         for (i, body) in bodies.iter().enumerate() {
             let want = [b"head", body.as_slice()].concat();
             assert_eq!(batch.get(i).bytes[..batch.get(i).len], want, "datagram {i}");
+        }
+    }
+
+    #[test]
+    fn small_datagrams_arrive_as_they_were_beside_large_ones() {
+        let to = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        let from = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        from.connect(to.local_addr().expect("bound")).expect("loopback");
+        to.set_nonblocking(true).expect("a socket");
+        // Messages at the bound, below it with a shorter last datagram, above it, and alone.
+        let sizes = [&[SMALL; 20][..], &[64; 30], &[10, SMALL + 1, SMALL + 1, 0, 3]].concat();
+        let bytes: Vec<Vec<u8>> = (0u8..)
+            .zip(&sizes)
+            .map(|(i, &len)| (0..len).map(|at| i ^ (at % 251) as u8).collect())
+            .collect();
+        let packets: Vec<_> = bytes
+            .iter()
+            .map(|bytes| bytes.split_at(bytes.len().min(20)))
+            .map(|(head, body)| Outgoing { head, body })
+            .collect();
+        let mut together = Together::default();
+        let sent = send_cut(from.as_fd(), &packets, &mut together).expect("sent");
+        assert_eq!(sent, packets.len());
+        let mut batch = RecvBatch::new(64, 1500);
+        assert_eq!(batch.recv(to.as_fd()).expect("arrived"), packets.len());
+        for (i, bytes) in bytes.iter().enumerate() {
+            assert_eq!(batch.get(i).bytes, bytes, "datagram {i}");
         }
     }
 
@@ -403,7 +475,9 @@ mod tests {
         let lens = [&[100; 10][..], &[60, 1000, 1200, 1200]].concat();
         let packets: Vec<_> =
             lens.iter().map(|&len| Outgoing { head: b"head", body: &body[..len - 4] }).collect();
-        assert_eq!(send_cut(from.as_fd(), &packets).expect("sent"), 14);
+        let mut together = Together::default();
+        let sent = send_cut(from.as_fd(), &packets, &mut together).expect("sent");
+        assert_eq!(sent, 14);
         let mut batch = RecvBatch::new(8, 65_536);
         assert_eq!(batch.recv(to.as_fd()).expect("arrived"), 3);
         let got: Vec<_> = (0..3).map(|i| (batch.get(i).len, batch.get(i).segment)).collect();

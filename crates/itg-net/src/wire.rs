@@ -43,6 +43,7 @@ impl Wire for Sockets {
 /// kernel refuses to: for bursts.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
+    together: mmsg::Together,
     refused: Option<String>,
 }
 
@@ -50,7 +51,7 @@ impl Wire for Segments {
     fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize> {
         let socket = flow.socket.as_fd();
         if self.refused.is_none() && mmsg::alike(packets) > 1 {
-            match mmsg::send_cut(socket, packets) {
+            match mmsg::send_cut(socket, packets, &mut self.together) {
                 // What the kernel, or a device on the way, says when it cannot cut messages.
                 Err(error)
                     if matches!(
@@ -67,7 +68,7 @@ impl Wire for Segments {
         }
         match &self.refused {
             Some(_) => mmsg::send(socket, packets),
-            None => mmsg::send_cut(socket, packets),
+            None => mmsg::send_cut(socket, packets, &mut self.together),
         }
     }
 

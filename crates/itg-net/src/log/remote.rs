@@ -55,6 +55,7 @@ pub(super) struct Remote {
     batch: Vec<u32>,
     /// The kernel cuts a message into datagrams, as far as is known.
     cuts: bool,
+    together: mmsg::Together,
     datagram_records: usize,
     per_flow: BTreeMap<u32, u64>,
     /// What producers have handed over and left out; the latter is counted as lost already.
@@ -106,6 +107,7 @@ impl Remote {
             inbox: VecDeque::new(),
             batch: Vec::with_capacity(BATCH),
             cuts: true,
+            together: mmsg::Together::default(),
             datagram_records: UDP_RECORDS,
             per_flow: BTreeMap::new(),
             done: Done::default(),
@@ -435,7 +437,7 @@ impl Remote {
         while !rest.is_empty() {
             let alike = mmsg::alike(rest);
             let sent = if self.cuts && alike > 1 {
-                mmsg::send_cut(socket.as_fd(), rest)
+                mmsg::send_cut(socket.as_fd(), rest, &mut self.together)
             } else {
                 mmsg::send(socket.as_fd(), rest)
             };
