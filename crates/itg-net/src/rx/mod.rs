@@ -3,7 +3,7 @@
 //!
 //! It serves receivers (many flows on shared sockets) and, at the sender of round-trip flows, the
 //! replies (one socket a flow). Other threads talk to it through a queue and an event descriptor.
-//! While much arrives it naps 100 µs between batches: the sender then does not pay for waking it.
+//! While much arrives it naps between batches, 50 to 200 µs: the sender then does not pay for waking it.
 
 mod classic;
 mod stream;
@@ -50,12 +50,15 @@ impl Drain {
     pub(crate) const USUAL: Self = Self { quiet_ns: 300_000_000, limit_ns: 5_000_000_000 };
 }
 
-/// Nap between batches while much arrives: 100 µs.
-const NAP_NS: u64 = 100_000;
+/// Nap between batches while much arrives: 200 µs.
+const NAP_NS: u64 = 200_000;
+/// The same while joined datagrams arrive, twenty times as many: 50 µs.
+const JOINED_NAP_NS: u64 = 50_000;
 /// Batches that are read of one socket before others get their turn.
 const BATCHES_A_ROUND: usize = 16;
-/// Packets in one round from which on it naps.
-const BUSY: usize = 32;
+/// Packets in one round from which on it naps: 40 000 a second. A sender of exact packets that has to wake
+/// the receiver for some of them spends a fifth of its time on that.
+const BUSY: usize = 8;
 /// Bytes of a datagram that are read when none is to be sent back: IPv4 header with options (60),
 /// ICMP header (8), ITG's header (20).
 const SHORT_BUFFER: usize = 88;
@@ -239,6 +242,8 @@ struct Rx {
     sources: Vec<Option<Source>>,
     short: RecvBatch,
     full: Option<RecvBatch>,
+    /// Joined datagrams were read in this round.
+    joined: bool,
     stream_buffer: Box<[u8]>,
 }
 
@@ -261,6 +266,7 @@ impl Rx {
             sources: Vec::new(),
             short: RecvBatch::new(BATCH, SHORT_BUFFER),
             full: None,
+            joined: false,
             stream_buffer: vec![0; STREAM_BUFFER].into_boxed_slice(),
         }
     }
@@ -272,7 +278,8 @@ impl Rx {
         let mut busy = false;
         loop {
             let timeout = if busy {
-                clock::sleep_until(clock::monotonic_ns() + NAP_NS);
+                let nap_ns = if self.joined { JOINED_NAP_NS } else { NAP_NS };
+                clock::sleep_until(clock::monotonic_ns() + nap_ns);
                 EpollTimeout::ZERO
             } else if self.table.draining > 0 {
                 EpollTimeout::from(DRAIN_MS)
@@ -288,6 +295,7 @@ impl Rx {
                 }
             };
             let mut got = 0;
+            self.joined = false;
             for event in &events[..ready] {
                 if event.data() == WAKE_TOKEN {
                     if !self.commands() {
@@ -505,6 +513,7 @@ impl Rx {
         match source {
             Source::Datagrams(port, socket) => {
                 let port = *port;
+                self.joined |= port.joined;
                 let whole = port.joined || self.table.round_trips > 0 && port.owner.is_none();
                 let batch = match &mut self.full {
                     Some(full) if whole => full,
