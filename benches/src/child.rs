@@ -12,6 +12,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::programs::READY;
+
 /// How often a child is asked whether it has ended.
 const LOOK: Duration = Duration::from_millis(3);
 
@@ -104,6 +106,32 @@ impl Running {
                 .wait_timeout(bytes, left.min(Duration::from_millis(100)))
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+        }
+    }
+
+    /// Waits until it, or somebody in its place on the network, listens on a port of UDP or TCP: without
+    /// saying anything there, which some would count.
+    pub(crate) fn wait_for_port(&self, port: u16) -> Result<()> {
+        let wanted = format!(":{port:04X} ");
+        let deadline = Instant::now() + READY;
+        loop {
+            // States: 0A listening, 07 unconnected.
+            for (table, state) in
+                [("tcp", " 0A "), ("tcp6", " 0A "), ("udp", " 07 "), ("udp6", " 07 ")]
+            {
+                let path = format!("/proc/{}/net/{table}", self.child.id());
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                if text.lines().any(|line| line.contains(&wanted) && line.contains(state)) {
+                    return Ok(());
+                }
+            }
+            let err = String::from_utf8_lossy(&lock(&self.err.bytes)).into_owned();
+            ensure!(
+                Instant::now() < deadline,
+                "`{}` does not listen on port {port}:\n{err}",
+                self.command
+            );
+            thread::sleep(Duration::from_millis(5));
         }
     }
 

@@ -6,7 +6,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,8 +19,9 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::child::Running;
+use crate::gaps::Seen;
 use crate::print;
-use crate::programs::{Programs, READY};
+use crate::programs::{Programs, READY, memory};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order};
 
@@ -97,18 +98,6 @@ pub(crate) fn run(args: &ClassicArgs) -> Result<()> {
     let args = args.in_force();
     rates(&args, &sides)?;
     flat_out(&args, &sides)
-}
-
-/// What the observer saw of a run.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    /// Mean rate against the one asked for.
-    rate_error: f64,
-    /// Median and 99th percentile of the gaps' errors, in microseconds.
-    gap_p50_us: f64,
-    gap_p99_us: f64,
-    /// CPU of the sender per wall time.
-    cpu: f64,
 }
 
 fn rates(args: &ClassicArgs, sides: &[Side]) -> Result<()> {
@@ -195,28 +184,8 @@ fn observed(side: &Side, rate: u32, seconds: u32) -> Result<Seen> {
     }
     talking.join().map_err(|_| anyhow::anyhow!("the observer stopped on a bug"))??;
     let done = sending.finish(READY)?.exits(&[0])?;
-    Ok(Seen { cpu: done.cpu.as_secs_f64() / f64::from(seconds), ..judge(&stamps, rate) })
-}
-
-/// Rate and gaps of stamps in nanoseconds.
-fn judge(stamps: &[u64], rate: u32) -> Seen {
-    let wanted = 1e9 / f64::from(rate);
-    let [first, .., last] = stamps else {
-        return Seen { rate_error: -1.0, ..Seen::default() };
-    };
-    let mut errors: Vec<f64> = stamps
-        .windows(2)
-        .map(|pair| (pair[1].saturating_sub(pair[0]) as f64 - wanted).abs() / 1e3)
-        .collect();
-    errors.sort_by(f64::total_cmp);
-    let at = |share: usize| errors[(errors.len() - 1) * share / 100];
-    let span = last.saturating_sub(*first).max(1) as f64;
-    Seen {
-        rate_error: errors.len() as f64 * wanted / span - 1.0,
-        gap_p50_us: at(50),
-        gap_p99_us: at(99),
-        cpu: 0.0,
-    }
+    let cpu = done.cpu.as_secs_f64() / f64::from(seconds);
+    Ok(Seen { cpu, ..Seen::of_rate(&stamps, f64::from(rate)) })
 }
 
 /// What a pair did of a run.
@@ -285,7 +254,7 @@ fn pair(side: &Side, rate: u32, seconds: u32) -> Result<Carried> {
     let mut command = Command::new(side.path("ITGRecv"));
     command.current_dir(dir.path()).args(["-Sp", &port_text, "-l", "r"]);
     let receiving = Running::start(&mut command, &[])?;
-    wait_for_port(port)?;
+    receiving.wait_for_port(port)?;
     let (time, rate_text) = ((seconds * 1000).to_string(), rate.to_string());
     let mut command = Command::new(side.path("ITGSend"));
     command.current_dir(dir.path());
@@ -303,43 +272,4 @@ fn pair(side: &Side, rate: u32, seconds: u32) -> Result<Carried> {
         cpu_sender: sent.cpu.as_secs_f64() / f64::from(seconds),
         cpu_receiver: received.cpu.as_secs_f64() / f64::from(seconds),
     })
-}
-
-/// Logs go to memory where there is such a place: the disk is not what is measured.
-fn memory() -> PathBuf {
-    let shared = Path::new("/dev/shm");
-    if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
-}
-
-/// Waits until somebody listens, without saying anything to D-ITG's receiver, which would count it.
-fn wait_for_port(port: u16) -> Result<()> {
-    let wanted = format!(":{port:04X} ");
-    let deadline = Instant::now() + READY;
-    loop {
-        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            let text = std::fs::read_to_string(table).unwrap_or_default();
-            if text.lines().any(|line| line.contains(&wanted) && line.contains(" 0A ")) {
-                return Ok(());
-            }
-        }
-        ensure!(Instant::now() < deadline, "no receiver on port {port}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stamps_are_judged_by_what_was_asked_for() {
-        let even: Vec<u64> = (0..101).map(|i| i * 1_000_000).collect();
-        let seen = judge(&even, 1000);
-        assert!(seen.rate_error.abs() < 1e-9 && seen.gap_p99_us < 1e-9, "{seen:?}");
-        let slow: Vec<u64> = (0..101).map(|i| i * 1_100_000).collect();
-        let seen = judge(&slow, 1000);
-        assert!((seen.rate_error + 1.0 / 11.0).abs() < 1e-9, "{seen:?}");
-        assert!((seen.gap_p50_us - 100.0).abs() < 1e-9, "{seen:?}");
-        assert!(judge(&[5], 1000).rate_error < -0.9);
-    }
 }

@@ -1,4 +1,5 @@
-//! A virtual link with an MTU of 1500 between two network namespaces; needs root and `ip`.
+//! Network namespaces for measurements, two with a virtual link between them or one with its loopback
+//! interface; needs root and `ip`.
 
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use crate::programs::Place;
 /// The receiver's address.
 pub(crate) const RECEIVER: &str = "10.78.0.2";
 
-/// Two namespaces and the link between them; deleted when dropped.
+/// One namespace, or two and the link between them; deleted when dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
     names: Vec<String>,
@@ -24,15 +25,9 @@ fn ip(words: &str) -> Result<()> {
 }
 
 impl Link {
-    /// Makes both.
+    /// Makes two with an MTU of 1500 between them.
     pub(crate) fn new() -> Result<Self> {
-        ensure!(nix::unistd::geteuid().is_root(), "only root may make network namespaces");
-        let mut link = Self { names: Vec::new() };
-        for end in ["a", "b"] {
-            let name = format!("itg-bench-{}-{end}", std::process::id());
-            ip(&format!("netns add {name}"))?;
-            link.names.push(name);
-        }
+        let link = Self::namespaces(&["a", "b"])?;
         let [a, b] = [&link.names[0], &link.names[1]];
         ip(&format!(
             "-n {a} link add link0 mtu 1500 type veth peer name link0 mtu 1500 netns {b}"
@@ -45,10 +40,28 @@ impl Link {
         Ok(link)
     }
 
+    /// Makes one, whose loopback interface nobody else uses.
+    pub(crate) fn loopback() -> Result<Self> {
+        let link = Self::namespaces(&["lo"])?;
+        ip(&format!("-n {} link set lo up", link.names[0]))?;
+        Ok(link)
+    }
+
+    fn namespaces(ends: &[&str]) -> Result<Self> {
+        ensure!(nix::unistd::geteuid().is_root(), "only root may make network namespaces");
+        let mut link = Self { names: Vec::new() };
+        for end in ends {
+            let name = format!("itg-bench-{}-{end}", std::process::id());
+            ip(&format!("netns add {name}"))?;
+            link.names.push(name);
+        }
+        Ok(link)
+    }
+
     /// The sender's place and the receiver's.
     pub(crate) fn places(&self) -> (Place, Place) {
         let place = |index: usize| Place::Namespace(self.names[index].clone());
-        (place(0), place(1))
+        (place(0), place(self.names.len() - 1))
     }
 }
 

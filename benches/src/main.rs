@@ -7,10 +7,14 @@
 mod child;
 mod classic;
 mod decode;
+mod doctor;
+mod gaps;
+mod link;
 mod log_cost;
 mod logging;
 mod machine;
 mod made_logs;
+mod peers;
 mod plot;
 mod programs;
 mod runtime;
@@ -55,6 +59,14 @@ enum Command {
     Classic(classic::ClassicArgs),
     /// How fast logs are decoded, beside ITGDec: records a second, peak memory, packets, page
     Decode(decode::DecodeArgs),
+    /// Our generator beside D-ITG, mgen, iperf3, sockperf and raw loops: rates, bursts, gaps, many flows,
+    /// TCP, as the kernel counts and stamps them
+    Peers(peers::PeersArgs),
+    /// Whether the promise of `itg-send doctor` holds in later runs
+    Doctor(doctor::DoctorArgs),
+    /// One side of a raw loop of `peers`
+    #[command(hide = true)]
+    RawLoop(peers::RawArgs),
     /// Runs one command and tells its time and memory; for the measurements themselves
     #[command(hide = true)]
     Measured(decode::MeasuredArgs),
@@ -75,6 +87,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
             decode::measured(args)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Command::RawLoop(args) => {
+            peers::raw(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         _ => print(machine::describe()),
     }
     match cli.command {
@@ -83,7 +99,9 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Runtime(args) => runtime::run(&args)?,
         Command::Classic(args) => classic::run(&args)?,
         Command::Decode(args) => decode::run(&args)?,
-        Command::RuntimePeer(_) | Command::Measured(_) => {}
+        Command::Peers(args) => peers::run(&args)?,
+        Command::Doctor(args) => doctor::run(&args)?,
+        Command::RuntimePeer(_) | Command::RawLoop(_) | Command::Measured(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

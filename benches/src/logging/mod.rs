@@ -2,7 +2,6 @@
 
 mod choose;
 mod figures;
-mod link;
 mod peers;
 mod plan;
 mod trial;
@@ -21,9 +20,9 @@ use self::choose::{
     rates_around, receiver_gains_more, server_is_no_worse, tcp_only_loses_to_loss,
 };
 use self::figures::Figures;
-use self::link::{Link, RECEIVER};
 use self::plan::Plan;
 use self::trial::{Bench, End, Setting, Trial, Variant};
+use crate::link::{Link, RECEIVER};
 use crate::print;
 use crate::table::{Lines, percent, with_interval};
 use crate::trials::{Estimate, order};

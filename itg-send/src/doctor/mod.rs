@@ -116,7 +116,7 @@ fn examine(options: PacingOptions, quick: bool, quiet: bool) -> Result<Findings>
     };
     let before = steal_ticks();
     let (wakes, trials_a_rate, trial_ns) =
-        if quick { (500, 2, 400_000_000) } else { (2_000, 5, 1_000_000_000) };
+        if quick { (500, 4, 400_000_000) } else { (2_000, promise::TRIALS, 500_000_000) };
     tell("measuring wake-ups …");
     let wake_ups = Level::ALL.iter().map(|&level| {
         let prepared = Prepared::new(level, options);

@@ -1,0 +1,134 @@
+//! Many flows: how late their packets are, and what they cost against one flow.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use itg_core::flow::Flow;
+use itg_core::schedule::Schedule;
+use itg_core::seed::RunSeed;
+use itg_record::{Item, LogReader, Note};
+
+use super::bars::Book;
+use super::observer::Counts;
+use super::tools::{Law, Load, Stage, Tool};
+use super::{PeersArgs, progress, trial};
+use crate::print;
+use crate::table::{Lines, with_interval};
+use crate::trials::ratio;
+
+/// Flows, and packets a second of each.
+const MANY: u32 = 10_000;
+const EACH: f64 = 20.0;
+const SIZE: usize = 64;
+/// Bars: median lateness in microseconds, share of the packets, part of one flow's rate.
+const LATE_BAR_US: f64 = 50.0;
+const RATE_BAR: f64 = 0.99;
+const FEW_BAR: f64 = 0.9;
+/// Flows that are compared with one.
+const FEW: u32 = 64;
+
+pub(super) fn run(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
+    many(args, stage, book)?;
+    few(args, stage, book)
+}
+
+fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
+    let seconds = args.seconds(3);
+    let law = Law::Exponential;
+    let load = Load { rate: Some(EACH), law, size: SIZE, seconds, flows: MANY, tcp: false };
+    let table = format!("{MANY} flows of {EACH} packets/s, exponential gaps");
+    let [mut kpps, mut p50, mut p99, mut kept] = [const { Vec::new() }; 4];
+    for round in 0..args.runs() {
+        progress(&table, round, args.runs());
+        let ran = trial(Tool::Itg, &load, stage)?;
+        let log = std::fs::read(ran.logs.path().join("r.itg")).context("the receiver's log")?;
+        let mut late = lateness(&log)?;
+        ensure!(!late.is_empty(), "no packet arrived");
+        late.sort_unstable();
+        let at = |share: usize| late[(late.len() - 1) * share / 100] as f64 / 1e3;
+        kpps.push(ran.course.rate(|counts: &Counts| counts.read) / 1e3);
+        p50.push(at(50));
+        p99.push(at(99));
+        kept.push(late.len() as f64 / (f64::from(MANY) * EACH * seconds as f64));
+    }
+    let mut lines =
+        Lines::new(["", "kpps received", "arrived late by, p50 µs", "p99 µs", "share of the plan"]);
+    let row = "itg-send";
+    let shown = [
+        ("kpps received", &kpps, 1),
+        ("late p50 us", &p50, 1),
+        ("late p99 us", &p99, 1),
+        ("share of the plan", &kept, 4),
+    ]
+    .map(|(figure, values, digits)| (book.figure(&table, row, figure, values), digits));
+    let cells = shown.iter().map(|(estimate, digits)| with_interval(*estimate, *digits));
+    lines.row(std::iter::once(row.to_owned()).chain(cells));
+    print(format_args!(
+        "\n{table}, {seconds} s, {} trials; late: the kernel's stamp on arrival against the plan\n\n{lines}\n",
+        args.runs()
+    ));
+    let (late, share) = (shown[1].0.mid, shown[3].0.mid);
+    book.bar(late < LATE_BAR_US, format!("{table}: late by {late:.1} µs at p50, < {LATE_BAR_US}"));
+    book.bar(share > RATE_BAR, format!("{table}: {:.2} % of the plan arrived", 100.0 * share));
+    Ok(())
+}
+
+/// How late each packet of a receiver's log arrived after its planned time, in nanoseconds.
+fn lateness(log: &[u8]) -> Result<Vec<u64>> {
+    let mut flows: BTreeMap<u32, (u64, u64, Schedule)> = BTreeMap::new();
+    let mut arrived = Vec::new();
+    for item in LogReader::new(log) {
+        match item {
+            Item::Note { note: Note::Flow(flow), .. } => {
+                let plan = Flow::resolve(flow.spec.clone(), RunSeed(flow.seed))?.schedule();
+                flows.insert(flow.index, (flow.epoch_unix_ns, 0, plan));
+            }
+            Item::Records { records, .. } => {
+                arrived.extend(records.map(|record| (record.flow, record.seq, record.b)));
+            }
+            Item::Note { .. } => {}
+            Item::Damage(damage) => anyhow::bail!("the receiver's log is damaged: {damage:?}"),
+        }
+    }
+    arrived.sort_unstable();
+    let mut late = Vec::with_capacity(arrived.len());
+    for (flow, seq, arrived_ns) in arrived {
+        let (epoch_ns, next, plan) = flows.get_mut(&flow).context("a record without a flow")?;
+        // A packet that arrived twice has been taken already.
+        while *next <= seq {
+            let packet = plan.next().context("more packets than planned")?;
+            if packet.seq == seq {
+                late.push(arrived_ns.saturating_sub(*epoch_ns + packet.due_ns));
+            }
+            *next += 1;
+        }
+    }
+    Ok(late)
+}
+
+fn few(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
+    let seconds = args.seconds(2);
+    let table = format!("{FEW} flows against one, flat out");
+    let counts = [1, FEW];
+    let mut kpps = [const { Vec::new() }; 2];
+    for round in 0..args.runs() {
+        progress(&table, round, args.runs());
+        for place in crate::trials::order(counts.len(), round) {
+            let flows = counts[place];
+            let load =
+                Load { rate: None, law: Law::Constant, size: SIZE, seconds, flows, tcp: false };
+            let ran = trial(Tool::Itg, &load, stage)?;
+            kpps[place].push(ran.course.rate(|counts: &Counts| counts.read) / 1e3);
+        }
+    }
+    let mut lines = Lines::new(["flows", "kpps received"]);
+    for (flows, kpps) in counts.iter().zip(&kpps) {
+        let rate = book.figure(&table, &flows.to_string(), "kpps received", kpps);
+        lines.row([flows.to_string(), with_interval(rate, 0)]);
+    }
+    print(format_args!("\n{table}, {seconds} s, {} trials in turns\n\n{lines}\n", args.runs()));
+    let got = ratio(&kpps[1], &kpps[0]);
+    let what = format!("{table}: >= {FEW_BAR}: {}", with_interval(got, 2));
+    book.bar(got.mid >= FEW_BAR, what);
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! How true gaps are: mean rate, error of each gap, distribution, and the processor time it costs.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use itg_core::flow::{Flow, FlowSpec};
+use itg_core::law::Unit;
+use itg_core::seed::RunSeed;
+
+use super::bars::Book;
+use super::tools::{Law, Load, SEED, Stage, Tool, law_of, ready};
+use super::{PeersArgs, observer, present, progress};
+use crate::gaps::{Seen, distance};
+use crate::print;
+use crate::programs::memory;
+use crate::table::{Lines, with_interval};
+use crate::trials::{Estimate, order};
+
+/// Payload bytes.
+const SIZE: usize = 64;
+/// Parts of a run at its start and its end that are not judged: starting, warming up, hanging up.
+const START: f64 = 0.1;
+const END: f64 = 0.02;
+/// Bars: share of the rate, of the best peer's gap error at p99, of a spinning peer's processor time.
+const RATE_BAR: f64 = 1e-4;
+const P99_BAR: f64 = 1.2;
+const CPU_BAR: f64 = 0.15;
+/// Rate at which the bar on processor time holds.
+const CPU_RATE: u32 = 1_000;
+/// Quantile of the Kolmogorov distribution at 95 %.
+const CRITICAL: f64 = 1.358;
+
+/// Laws by their names.
+pub(super) fn laws(names: &[String]) -> Result<Vec<Law>> {
+    let known = [Law::Constant, Law::Exponential, Law::Pareto, Law::Uniform];
+    names
+        .iter()
+        .map(|name| match known.iter().find(|law| law.name() == name) {
+            Some(law) => Ok(*law),
+            None => bail!("no law `{name}`: constant, exponential, pareto or uniform"),
+        })
+        .collect()
+}
+
+pub(super) fn run(args: &PeersArgs, stage: &Stage, laws: &[Law], book: &mut Book) -> Result<()> {
+    let tools = present(&[
+        Tool::Ditg,
+        Tool::DitgPoll,
+        Tool::Mgen,
+        Tool::MgenPrecise,
+        Tool::Iperf,
+        Tool::Sockperf,
+        Tool::Itg,
+        Tool::ItgRealtime,
+    ]);
+    for &law in laws {
+        let tools: Vec<_> = tools.iter().copied().filter(|tool| tool.knows(law)).collect();
+        for &rate in &args.rates {
+            if args.quick && ![1_000, 10_000].contains(&rate) {
+                continue;
+            }
+            one(args, stage, law, rate, &tools, book)?;
+        }
+    }
+    Ok(())
+}
+
+/// What was seen of a trial.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    seen: Seen,
+    /// Distance of the gaps' distribution from the law.
+    distance: f64,
+    gaps: usize,
+}
+
+fn one(
+    args: &PeersArgs,
+    stage: &Stage,
+    law: Law,
+    rate: u32,
+    tools: &[Tool],
+    book: &mut Book,
+) -> Result<()> {
+    let seconds = args.seconds(4).max(2);
+    let table = format!("gaps, {}, {rate} packets/s", law.name());
+    let mut trials = vec![Vec::new(); tools.len()];
+    for round in 0..args.runs() {
+        progress(&table, round, args.runs());
+        for place in order(tools.len(), round) {
+            let trial = observed(tools[place], law, rate, seconds, stage)
+                .with_context(|| format!("{}, {table}", tools[place].name()))?;
+            trials[place].push(trial);
+        }
+    }
+    let exact = law == Law::Constant;
+    let mut lines = Lines::new([
+        "",
+        "mean rate error %",
+        "gap error p50 µs",
+        "p99 µs",
+        "distance from the law",
+        "CPU s a second",
+    ]);
+    let mut medians = BTreeMap::new();
+    for (place, tool) in tools.iter().enumerate() {
+        let mut of = |figure, value: fn(&Trial) -> f64| {
+            let values: Vec<_> = trials[place].iter().map(value).collect();
+            book.figure(&table, tool.name(), figure, &values)
+        };
+        let rate_error = of("mean rate error", |trial| trial.seen.rate_error);
+        let p50 = of("gap error p50 us", |trial| trial.seen.gap_p50_us);
+        let p99 = of("gap error p99 us", |trial| trial.seen.gap_p99_us);
+        let distance = of("distance", |trial| trial.distance);
+        let cpu = of("processor", |trial| trial.seen.cpu);
+        // Where gaps are drawn, only ours are known beforehand.
+        let planned = exact || tool.is_ours();
+        let known = |estimate: Estimate, digits| {
+            if planned { with_interval(estimate, digits) } else { "-".to_owned() }
+        };
+        lines.row([
+            tool.name().to_owned(),
+            with_interval(rate_error.map(|error| 100.0 * error), 4),
+            known(p50, 2),
+            known(p99, 2),
+            if exact { "-".to_owned() } else { with_interval(distance, 4) },
+            with_interval(cpu, 3),
+        ]);
+        medians.insert(place, (rate_error.mid, p50.mid, p99.mid, distance.mid, cpu.mid));
+    }
+    print(format_args!("\n{table}, {seconds} s, {} trials in turns\n\n{lines}\n", args.runs()));
+    let count = trials.iter().flatten().map(|trial| trial.gaps).min().unwrap_or(0);
+    let critical = CRITICAL / (count.max(1) as f64).sqrt();
+    let best = |value: fn(&(f64, f64, f64, f64, f64)) -> f64| {
+        let theirs = medians.iter().filter(|(place, _)| !tools[**place].is_ours());
+        theirs.map(|(_, all)| value(all)).fold(f64::INFINITY, f64::min)
+    };
+    let spinning = medians
+        .iter()
+        .filter(|(place, _)| {
+            matches!(tools[**place], Tool::DitgPoll | Tool::MgenPrecise | Tool::Sockperf)
+        })
+        .map(|(_, all)| all.4)
+        .fold(0.0, f64::max);
+    let ours = medians.iter().filter(|(place, _)| tools[**place].is_ours());
+    for (&place, &(rate_error, p50, p99, distance, cpu)) in ours {
+        let name = tools[place].name();
+        book.bar(
+            rate_error.abs() < RATE_BAR,
+            format!("{table}, {name}: mean rate error below 0.01 %: {:.4} %", 100.0 * rate_error),
+        );
+        if exact {
+            let best_p50 = best(|all| all.1);
+            let best_p99 = best(|all| all.2);
+            // A tie at the resolution of the table is one.
+            book.bar(
+                p50 <= best_p50 + 0.005,
+                format!("{table}, {name}: gap error p50 {p50:.2} µs, best peer {best_p50:.2}"),
+            );
+            book.bar(
+                p99 <= P99_BAR * best_p99,
+                format!("{table}, {name}: gap error p99 {p99:.2} µs, best peer {best_p99:.2}"),
+            );
+        } else {
+            let best = best(|all| all.3);
+            let what = format!(
+                "{table}, {name}: distance {distance:.4}, best peer {best:.4}; {critical:.4} cannot be \
+                 told from the law at 95 %"
+            );
+            book.bar(distance <= best.max(critical), what);
+        }
+        if exact && rate == CPU_RATE && spinning > 0.0 {
+            let share = cpu / spinning;
+            let what = format!(
+                "{table}, {name}: {:.1} % of a spinning peer's processor time",
+                100.0 * share
+            );
+            book.bar(share <= CPU_BAR, what);
+        }
+    }
+    print("");
+    Ok(())
+}
+
+/// Runs one trial under the eyes of a capture.
+fn observed(tool: Tool, law: Law, rate: u32, seconds: u64, stage: &Stage) -> Result<Trial> {
+    let a_second = f64::from(rate);
+    let load = Load { rate: Some(a_second), law, size: SIZE, seconds, flows: 1, tcp: false };
+    let logs = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
+    let ready = ready(tool, &load, stage, logs.path())?;
+    let observer = observer::departures(&stage.sender, ready.data)?;
+    let sent = ready.send(&load, stage);
+    let stamps = observer.stop()?;
+    let cpu = sent?.as_secs_f64() / seconds as f64;
+    ready.end()?;
+    ensure!(stamps.len() > 20, "only {} packets were seen", stamps.len());
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
+    let part = |share: f64| (stamps.len() as f64 * share) as usize;
+    let judged = part(START)..stamps.len() - part(END);
+    let seen = if tool.is_ours() && law != Law::Constant {
+        let plan = plan(law, a_second, stamps.len())?;
+        Seen::of_plan(&stamps[judged.clone()], &plan[judged.clone()])
+    } else {
+        Seen::of_rate(&stamps[judged.clone()], a_second)
+    };
+    let mut gaps: Vec<_> = stamps[judged]
+        .windows(2)
+        .map(|pair| pair[1].saturating_sub(pair[0]) as f64 * a_second / 1e9)
+        .collect();
+    let count = gaps.len();
+    let distance = distance(&mut gaps, |x| law.cumulative(x));
+    Ok(Trial { seen: Seen { cpu, ..seen }, distance, gaps: count })
+}
+
+/// When our packets are due, in nanoseconds.
+fn plan(law: Law, rate: f64, packets: usize) -> Result<Vec<f64>> {
+    let mut spec = FlowSpec::new(1);
+    spec.idt = itg_core::law::Law::parse(&law_of(law, 1e9 / rate), Unit::Time)?;
+    let flow = Flow::resolve(spec, RunSeed(SEED.parse()?))?;
+    Ok(flow.schedule().take(packets).map(|packet| packet.due_ns as f64).collect())
+}

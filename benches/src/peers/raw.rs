@@ -1,0 +1,168 @@
+//! Raw loops: what a host can do with these system calls and no generator around them.
+//!
+//! `sendmmsg` of 64 equal datagrams, or one `send` that the kernel cuts (`UDP_SEGMENT`), over and over,
+//! to a receiver that naps between its batches. With a log, the sender reads the clock for each packet
+//! and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file.
+
+use std::fs::File;
+use std::io::{ErrorKind, IoSlice, Write as _};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, ValueEnum};
+use itg_net::mmsg::{BATCH, RecvBatch};
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
+
+/// Largest payload of a datagram over IPv4 in bytes.
+const LARGEST: usize = 65_507;
+/// Receive buffer in bytes, as much as itg-recv asks for.
+const BUFFER: usize = 8 << 20;
+/// Bytes that are written to the log at once.
+const PIECE: usize = 1 << 20;
+/// The receiver ends after this much silence.
+const SILENCE: Duration = Duration::from_millis(400);
+/// How long it waits for the first packet.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Which loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Loop {
+    /// sendmmsg to recvmmsg
+    Batches,
+    /// UDP_SEGMENT to UDP_GRO
+    Segments,
+}
+
+/// One side of a raw loop.
+#[derive(Debug, Args)]
+pub(crate) struct RawArgs {
+    kind: Loop,
+    /// Receive at this address
+    #[arg(long)]
+    listen: Option<SocketAddr>,
+    /// Send to this address
+    #[arg(long)]
+    to: Option<SocketAddr>,
+    /// Payload bytes
+    #[arg(long, default_value_t = 64)]
+    size: usize,
+    #[arg(long, default_value_t = 1)]
+    seconds: u64,
+    /// Stamps, and this file
+    #[arg(long)]
+    log: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &RawArgs) -> Result<()> {
+    match (args.listen, args.to) {
+        (Some(at), _) => receive(args, at),
+        (None, Some(to)) if args.kind == Loop::Segments => send_segments(args, to),
+        (None, Some(to)) => send_batches(args, to),
+        (None, None) => anyhow::bail!("neither --listen nor --to"),
+    }
+}
+
+fn connected(to: SocketAddr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect(to)?;
+    Ok(socket)
+}
+
+fn send_batches(args: &RawArgs, to: SocketAddr) -> Result<()> {
+    let socket = connected(to)?;
+    let bytes = vec![7; args.size];
+    let slices = [(); BATCH].map(|()| [IoSlice::new(&bytes)]);
+    let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
+    let begin = Instant::now();
+    let mut stamps = [begin; BATCH];
+    while begin.elapsed() < Duration::from_secs(args.seconds) {
+        if args.log.is_some() {
+            for stamp in &mut stamps {
+                *stamp = std::hint::black_box(Instant::now());
+            }
+        }
+        sendmmsg(socket.as_raw_fd(), &mut headers, &slices, [None; BATCH], [], MsgFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn send_segments(args: &RawArgs, to: SocketAddr) -> Result<()> {
+    let socket = connected(to)?;
+    setsockopt(&socket, sockopt::UdpGsoSegment, &i32::try_from(args.size)?)?;
+    let count = (LARGEST / args.size.max(1)).min(BATCH);
+    let bytes = vec![7; args.size * count];
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(args.seconds) {
+        let sent = socket.send(&bytes)?;
+        ensure!(sent == bytes.len(), "{sent} of {} bytes", bytes.len());
+    }
+    Ok(())
+}
+
+fn receive(args: &RawArgs, at: SocketAddr) -> Result<()> {
+    let socket = UdpSocket::bind(at)?;
+    socket.set_nonblocking(true)?;
+    // Beyond the system's limit only root gets it.
+    if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+        setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
+    }
+    let (mut batch, nap) = match args.kind {
+        Loop::Batches => (RecvBatch::new(BATCH, 64), Duration::from_micros(200)),
+        Loop::Segments => {
+            setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
+            (RecvBatch::new(BATCH, 65_536), Duration::from_micros(50))
+        }
+    };
+    let mut log = match &args.log {
+        Some(path) => {
+            setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+            Some(File::create(path).with_context(|| path.display().to_string())?)
+        }
+        None => None,
+    };
+    let mut piece = Vec::with_capacity(PIECE + (BATCH << 16));
+    let mut seq = 0u64;
+    let mut last = Instant::now();
+    let mut patience = PATIENCE;
+    loop {
+        let count = match batch.recv(socket.as_fd()) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if count > 0 {
+            (last, patience) = (Instant::now(), SILENCE);
+        } else if last.elapsed() > patience {
+            break;
+        }
+        if let Some(log) = &mut log {
+            for i in 0..count {
+                let datagram = batch.get(i);
+                let arrived = datagram.arrived_ns.unwrap_or(0);
+                let parts = datagram.len.div_ceil(datagram.segment.max(1)).max(1);
+                let parts = if datagram.segment == 0 { 1 } else { parts };
+                for _ in 0..parts {
+                    for word in [seq, datagram.len as u64, arrived, arrived, 0] {
+                        piece.extend_from_slice(&word.to_le_bytes());
+                    }
+                    seq += 1;
+                }
+            }
+            if piece.len() >= PIECE {
+                log.write_all(&piece)?;
+                piece.clear();
+            }
+        }
+        if count < batch.capacity() {
+            thread::sleep(nap);
+        }
+    }
+    if let Some(log) = &mut log {
+        log.write_all(&piece)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,404 @@
+//! The generators that are compared, and how each is asked for the same traffic.
+
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+
+use crate::child::Running;
+use crate::programs::{Place, Programs, READY, installed};
+
+/// Processors of the two sides.
+const SENDER: &[usize] = &[0];
+const RECEIVER: &[usize] = &[1];
+/// A rate beyond what any host does, for programs that have no word for flat out.
+const FLAT_OUT: &str = "5000000";
+
+/// A generator, with the options that make it comparable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tool {
+    /// A raw loop that logs nothing.
+    Raw,
+    /// The same with stamps and records.
+    RawLog,
+    /// A raw loop of segments.
+    RawSegments,
+    /// The same with stamps and records.
+    RawSegmentsLog,
+    Ditg,
+    DitgPoll,
+    Mgen,
+    MgenPrecise,
+    Iperf,
+    Sockperf,
+    Itg,
+    /// With real-time priority.
+    ItgRealtime,
+    /// In bursts of 64.
+    ItgBurst,
+}
+
+/// Gaps between packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Law {
+    Constant,
+    Exponential,
+    /// Pareto, of shape 3.
+    Pareto,
+    /// Between half and three halves of the mean.
+    Uniform,
+}
+
+impl Law {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Constant => "constant",
+            Self::Exponential => "exponential",
+            Self::Pareto => "pareto",
+            Self::Uniform => "uniform",
+        }
+    }
+
+    /// Probability of a gap of at most `x` times the mean.
+    pub(crate) fn cumulative(self, x: f64) -> f64 {
+        match self {
+            Self::Constant => f64::from(u8::from(x >= 1.0)),
+            Self::Exponential => 1.0 - (-x.max(0.0)).exp(),
+            Self::Pareto if x <= PARETO_SCALE => 0.0,
+            Self::Pareto => 1.0 - (PARETO_SCALE / x).powf(PARETO_SHAPE),
+            Self::Uniform => (x - 0.5).clamp(0.0, 1.0),
+        }
+    }
+}
+
+pub(crate) const PARETO_SHAPE: f64 = 3.0;
+/// Of a mean of 1.
+pub(crate) const PARETO_SCALE: f64 = (PARETO_SHAPE - 1.0) / PARETO_SHAPE;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Packets a second of each flow; `None`: as many as can be.
+    pub(crate) rate: Option<f64>,
+    pub(crate) law: Law,
+    pub(crate) size: usize,
+    pub(crate) seconds: u64,
+    pub(crate) flows: u32,
+    pub(crate) tcp: bool,
+}
+
+/// Where the two sides run.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    pub(crate) name: &'static str,
+    pub(crate) sender: Place,
+    pub(crate) receiver: Place,
+    pub(crate) address: &'static str,
+    pub(crate) programs: Programs,
+}
+
+impl Tool {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw loop",
+            Self::RawLog => "raw loop, logging",
+            Self::RawSegments => "raw GSO and GRO loop",
+            Self::RawSegmentsLog => "raw GSO and GRO loop, logging",
+            Self::Ditg => "D-ITG",
+            Self::DitgPoll => "D-ITG -poll",
+            Self::Mgen => "mgen",
+            Self::MgenPrecise => "mgen precise",
+            Self::Iperf => "iperf3",
+            Self::Sockperf => "sockperf",
+            Self::Itg => "itg-send",
+            Self::ItgRealtime => "itg-send --realtime",
+            Self::ItgBurst => "itg-send --burst 64",
+        }
+    }
+
+    pub(crate) const fn is_ours(self) -> bool {
+        matches!(self, Self::Itg | Self::ItgRealtime | Self::ItgBurst)
+    }
+
+    /// Programs of others that it needs, and the Debian package that has them.
+    const fn needs(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Ditg | Self::DitgPoll => Some(("ITGSend", "d-itg")),
+            Self::Mgen | Self::MgenPrecise => Some(("mgen", "mgen")),
+            Self::Iperf => Some(("iperf3", "iperf3")),
+            Self::Sockperf => Some(("sockperf", "sockperf")),
+            _ => None,
+        }
+    }
+
+    /// The package that is missing here, if one is.
+    pub(crate) fn missing(self) -> Option<&'static str> {
+        // Ours of the same name lies elsewhere.
+        let (program, package) = self.needs()?;
+        let there = match self {
+            Self::Ditg | Self::DitgPoll => Path::new(THEIRS).join(program).is_file(),
+            _ => installed(program),
+        };
+        (!there).then_some(package)
+    }
+
+    /// Whether it can send gaps of a law.
+    pub(crate) const fn knows(self, law: Law) -> bool {
+        match law {
+            Law::Constant => true,
+            Law::Exponential | Law::Uniform => {
+                self.is_ours()
+                    || matches!(self, Self::Ditg | Self::DitgPoll | Self::Mgen | Self::MgenPrecise)
+            }
+            Law::Pareto => self.is_ours() || matches!(self, Self::Ditg | Self::DitgPoll),
+        }
+    }
+}
+
+/// Where Debian installs D-ITG.
+const THEIRS: &str = "/usr/bin";
+
+/// A receiver that waits.
+pub(crate) struct Ready {
+    tool: Tool,
+    receiver: Running,
+    control: u16,
+    pub(crate) data: u16,
+    dir: PathBuf,
+}
+
+/// Starts the receiving side; logs go to `dir`.
+pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Result<Ready> {
+    // Free in this host's own namespace; in those made for the measurement nobody else is.
+    let free = || -> Result<u16> { Ok(UdpSocket::bind("0.0.0.0:0")?.local_addr()?.port()) };
+    let (control, data) = (free()?, free()?);
+    let address = stage.address;
+    let theirs = |name: &str| stage.receiver.command(&Path::new(THEIRS).join(name));
+    let mut command = match tool {
+        Tool::Raw | Tool::RawLog | Tool::RawSegments | Tool::RawSegmentsLog => {
+            let mut command = stage.receiver.command(&stage.programs.path("itg-bench"));
+            command.args(["raw-loop", loop_of(tool), "--listen", &format!("{address}:{data}")]);
+            command.args(log_of(tool));
+            command
+        }
+        Tool::Ditg | Tool::DitgPoll => {
+            let mut command = theirs("ITGRecv");
+            command.args(["-Sp", &control.to_string(), "-l", "r.dat"]);
+            command
+        }
+        Tool::Mgen | Tool::MgenPrecise => {
+            let mut command = theirs("mgen");
+            command.args(["event", &format!("listen udp {data}"), "binary", "output", "r.mgn"]);
+            command
+        }
+        Tool::Iperf => {
+            let mut command = theirs("iperf3");
+            command.args(["-s", "-1", "-p", &data.to_string()]);
+            command
+        }
+        Tool::Sockperf => {
+            let mut command = theirs("sockperf");
+            command.args(["server", "-i", address, "-p", &data.to_string()]);
+            command
+        }
+        Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst => {
+            let mut command = stage.receiver.command(&stage.programs.path("itg-recv"));
+            command.args(["--listen", &format!("{address}:{control}")]);
+            command.args(["--data-port", &data.to_string(), "-q", "--log", "r.itg"]);
+            if load.flows > 1 {
+                command.args(["--receive-buffer", "64MiB"]);
+            }
+            command
+        }
+    };
+    let receiver = Running::start(command.current_dir(dir), RECEIVER)?;
+    let waits_at = match tool {
+        Tool::Ditg | Tool::DitgPoll => control,
+        _ if tool.is_ours() => control,
+        _ => data,
+    };
+    receiver.wait_for_port(waits_at)?;
+    Ok(Ready { tool, receiver, control, data, dir: dir.to_owned() })
+}
+
+fn loop_of(tool: Tool) -> &'static str {
+    match tool {
+        Tool::RawSegments | Tool::RawSegmentsLog => "segments",
+        _ => "batches",
+    }
+}
+
+fn log_of(tool: Tool) -> &'static [&'static str] {
+    match tool {
+        Tool::RawLog | Tool::RawSegmentsLog => &["--log", "raw.log"],
+        _ => &[],
+    }
+}
+
+impl Ready {
+    /// Sends, and returns the processor time of the sender.
+    pub(crate) fn send(&self, load: &Load, stage: &Stage) -> Result<Duration> {
+        let mut command = self.command(load, stage)?;
+        let limit = READY + Duration::from_secs(load.seconds);
+        let running = Running::start(command.current_dir(&self.dir), SENDER)?;
+        let mgen = matches!(self.tool, Tool::Mgen | Tool::MgenPrecise);
+        let done = if mgen {
+            // It waits for further events after the last one, and flat out it hears no other signal.
+            thread::sleep(Duration::from_secs(load.seconds) + Duration::from_millis(300));
+            running.stop(Signal::SIGKILL, READY)?
+        } else {
+            running.finish(limit)?
+        };
+        // The observer tells whether it sent.
+        Ok(if mgen { done.cpu } else { done.exits(&[0])?.cpu })
+    }
+
+    fn command(&self, load: &Load, stage: &Stage) -> Result<Command> {
+        let (address, data, control) = (stage.address, self.data, self.control);
+        let (size, seconds) = (load.size.to_string(), load.seconds.to_string());
+        let theirs = |name: &str| stage.sender.command(&Path::new(THEIRS).join(name));
+        ensure!(self.tool.knows(load.law), "{} has no such law", self.tool.name());
+        let rate = load.rate.unwrap_or(0.0);
+        let number = |x: f64| format!("{x:.9}");
+        Ok(match self.tool {
+            Tool::Raw | Tool::RawLog | Tool::RawSegments | Tool::RawSegmentsLog => {
+                let mut command = stage.sender.command(&stage.programs.path("itg-bench"));
+                command.args([
+                    "raw-loop",
+                    loop_of(self.tool),
+                    "--to",
+                    &format!("{address}:{data}"),
+                ]);
+                command.args(["--size", &size, "--seconds", &seconds]).args(log_of(self.tool));
+                command
+            }
+            Tool::Ditg | Tool::DitgPoll => {
+                let mut command = theirs("ITGSend");
+                let (control, data) = (control.to_string(), data.to_string());
+                let time = (load.seconds * 1000).to_string();
+                command.args(["-a", address, "-Sdp", &control, "-rp", &data, "-t", &time]);
+                command.args(["-c", &size, "-l", "s.dat"]);
+                let mean_ms = 1e3 / rate;
+                match (load.rate, load.law) {
+                    (None, _) => command.args(["-C", FLAT_OUT]),
+                    (_, Law::Constant) => command.args(["-C", &number(rate)]),
+                    (_, Law::Exponential) => command.args(["-E", &number(rate)]),
+                    (_, Law::Uniform) => {
+                        command.args(["-U", &number(rate / 1.5), &number(rate / 0.5)])
+                    }
+                    (_, Law::Pareto) => {
+                        command.args(["-V", &number(PARETO_SHAPE), &number(mean_ms * PARETO_SCALE)])
+                    }
+                };
+                if self.tool == Tool::DitgPoll {
+                    command.arg("-poll");
+                }
+                command
+            }
+            Tool::Mgen | Tool::MgenPrecise => {
+                let mut command = theirs("mgen");
+                if self.tool == Tool::MgenPrecise {
+                    command.args(["precise", "on"]);
+                }
+                let pattern = match (load.rate, load.law) {
+                    (None, _) => format!("periodic [-1 {size}]"),
+                    (_, Law::Exponential) => format!("poisson [{rate} {size}]"),
+                    (_, Law::Uniform) => format!("jitter [{rate} {size} 0.5]"),
+                    _ => format!("periodic [{rate} {size}]"),
+                };
+                command.args(["binary", "txlog", "output", "s.mgn"]);
+                command.args(["event", &format!("0.0 on 1 udp dst {address}/{data} {pattern}")]);
+                command.args(["event", &format!("{seconds}.0 off 1")]);
+                command
+            }
+            Tool::Iperf => {
+                let mut command = theirs("iperf3");
+                command.args(["-c", address, "-p", &data.to_string(), "-t", &seconds]);
+                if load.tcp {
+                    return Ok(command);
+                }
+                let bits = (rate * 8.0 * load.size as f64).round();
+                command.args(["-u", "-l", &size, "-b", &bits.to_string()]);
+                command
+            }
+            Tool::Sockperf => {
+                let mut command = theirs("sockperf");
+                command.args(["throughput", "-i", address, "-p", &data.to_string()]);
+                command.args(["-m", &size, "-t", &seconds]);
+                let rate = load.rate.map_or_else(|| "max".to_owned(), |rate| format!("{rate:.0}"));
+                command.arg(format!("--mps={rate}"));
+                command
+            }
+            Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst => {
+                let mut command = stage.sender.command(&stage.programs.path("itg-send"));
+                command.arg(format!("{address}:{control}"));
+                let gap_ns = if rate > 0.0 { 1e9 / rate } else { 0.0 };
+                command.args(["--idt", &law_of(load.law, gap_ns)]);
+                command.args(["--size", &format!("constant({size})"), "--seed", SEED]);
+                command.args(["--duration", &format!("{seconds}s"), "--log", "s.itg", "-q"]);
+                command.args(["--flows", &load.flows.to_string()]);
+                if load.tcp {
+                    command.args(["--proto", "tcp"]);
+                }
+                match self.tool {
+                    Tool::ItgRealtime => drop(command.arg("--realtime")),
+                    Tool::ItgBurst => drop(command.args(["--burst", "64"])),
+                    _ => {}
+                }
+                command
+            }
+        })
+    }
+
+    /// Ends the receiver.
+    pub(crate) fn end(self) -> Result<()> {
+        let done = match self.tool {
+            // They end by themselves.
+            Tool::Raw | Tool::RawLog | Tool::RawSegments | Tool::RawSegmentsLog | Tool::Iperf => {
+                self.receiver.finish(READY)?
+            }
+            Tool::Mgen | Tool::MgenPrecise => self.receiver.stop(Signal::SIGTERM, READY)?,
+            _ => self.receiver.stop(Signal::SIGINT, READY)?,
+        };
+        if self.tool.is_ours() {
+            done.exits(&[130])?;
+        }
+        Ok(())
+    }
+}
+
+/// Seed of our runs.
+pub(crate) const SEED: &str = "1";
+
+/// A law of gaps as our programs read it.
+pub(crate) fn law_of(law: Law, gap_ns: f64) -> String {
+    match law {
+        Law::Constant => format!("constant({gap_ns:.6}ns)"),
+        Law::Exponential => format!("exp({gap_ns:.6}ns)"),
+        Law::Pareto => format!("pareto({PARETO_SHAPE},{:.6}ns)", gap_ns * PARETO_SCALE),
+        Law::Uniform => format!("uniform({:.6}ns,{:.6}ns)", gap_ns * 0.5, gap_ns * 1.5),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn laws_have_the_mean_one() {
+        for law in [Law::Exponential, Law::Pareto, Law::Uniform] {
+            // The mean of a positive value is the area above its distribution function.
+            let step = 1e-3;
+            let mean: f64 =
+                (0..2_000_000).map(|i| step * (1.0 - law.cumulative(f64::from(i) * step))).sum();
+            assert!((mean - 1.0).abs() < 2e-3, "{law:?}: {mean}");
+            let text = law_of(law, 1e6);
+            let parsed = itg_core::law::Law::parse(&text, itg_core::law::Unit::Time);
+            assert!(parsed.is_ok(), "{text}");
+        }
+    }
+}
