@@ -50,7 +50,7 @@ impl Promised {
         };
         let all: Vec<_> = all.iter().filter_map(read).collect();
         let exact = all.iter().rev().find(|promised| promised.late_p99_ns <= 20_000);
-        exact.or(all.first()).copied().context("doctor promised nothing")
+        exact.or_else(|| all.first()).copied().context("doctor promised nothing")
     }
 }
 
