@@ -117,7 +117,20 @@ fn a_receiver_that_is_killed_leaves_a_partial_result() {
         let account = &accounts(&done.out)[0];
         assert!(account.sent > 100 && account.received.is_none(), "{done}");
         assert_eq!(records(&log), (account.sent, account.sent.try_into().expect("few")), "{done}");
-        assert_eq!(json(&[&log])["manifest"]["logs"][0]["complete"], true, "{done}");
+        let report = json(&[&log]);
+        assert_eq!(report["manifest"]["logs"][0]["complete"], true, "{done}");
+        // Why the flow ended is what became of the receiver, in the words and in the log: whichever of a
+        // stream and the signalling connection broke first.
+        let end = report["flows"][0]["end"].as_str().expect("an end").to_owned();
+        let gone = ["the connection to the receiver is gone", "the connection broke"];
+        assert!(gone.iter().any(|why| end.contains(why)), "{end}");
+        assert!(account.line.contains(&end), "{end:?} in {}", account.line);
+        // What the receiver's log lacks may have arrived: the report says so.
+        let both = json(&[&log, &theirs]);
+        let flows = both["flows"].as_array().expect("a list");
+        let theirs_of = flows.iter().find(|flow| flow["side"] == "receiver").expect("both sides");
+        let words = "breaks off before the flow ends: packets that arrived behind its last record";
+        assert!(theirs_of["notices"].to_string().contains(words), "{theirs_of}");
         // The receiver wrote what was older than a second; all that is there can be read.
         let done = decode(&[theirs.as_str(), "--packets", "--format", "csv"]);
         assert!(done.out.lines().count() > 100, "{done}");
@@ -137,7 +150,64 @@ fn a_receiver_that_falls_silent_is_given_up() {
     helps(&done);
     let account = &accounts(&done.out)[0];
     assert_eq!(records(&log).0, account.sent, "{done}");
+    let end = json(&[&log])["flows"][0]["end"].to_string();
+    assert!(end.contains("the receiver has not been heard of for 5s"), "{end}");
     receiver.serves();
+}
+
+#[test]
+fn a_sender_that_stood_still_blames_itself() {
+    let dir = temp_dir();
+    let (ours, theirs) = (path(&dir, "send.itg"), path(&dir, "recv.itg"));
+    let receiver = Receiver::start(&["-v", "--log", &theirs]);
+    let running = receiver.begin(&[&["--log", &ours], &LONG[..]].concat());
+    thread::sleep(Duration::from_millis(700));
+    running.signal(Signal::SIGSTOP);
+    // The receiver gives up who has been silent for five seconds.
+    drop(receiver.running.line_with("not been heard of for 5s", SECONDS_30));
+    thread::sleep(Duration::from_secs(1));
+    running.signal(Signal::SIGCONT);
+    let done = running.finish(SECONDS_30).exits(4).says("this program stood still for ");
+    helps(&done);
+    let account = &accounts(&done.out)[0];
+    assert!(account.line.contains("this program stood still for "), "{}", account.line);
+    drop(receiver.stop());
+    // Each side's log says what that side saw.
+    let report = json(&[&ours, &theirs]);
+    for (side, words) in [
+        ("sender", "this program stood still for "),
+        ("receiver", "the sender has not been heard of for 5s"),
+    ] {
+        let flows = report["flows"].as_array().expect("a list");
+        let flow = flows.iter().find(|flow| flow["side"] == side).expect("both sides");
+        assert!(flow["end"].to_string().contains(words), "{side}: {flow}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_cut_short_is_no_fault() {
+    in_parallel(&[("one way", "owd"), ("round trips", "rtt")], |meter| {
+        let dir = temp_dir();
+        let (ours, theirs) = (path(&dir, "send.itg"), path(&dir, "recv.itg"));
+        let receiver = Receiver::start(&["-v", "--log", &theirs]);
+        let packets = ["--idt", "constant(0s)", "--size", "60000", "--duration", "20s"];
+        let args = ["--proto", "tcp", "--meter", meter, "--log", &ours];
+        let running = receiver.begin(&[&args[..], &packets].concat());
+        thread::sleep(Duration::from_millis(800));
+        running.signal(Signal::SIGINT);
+        let sent = running.finish(SECONDS_30).exits(130);
+        let received = receiver.stop();
+        for done in [&sent, &received] {
+            for word in ["ERROR", "WARN"] {
+                assert!(!done.err.contains(word), "{word:?} in {done}");
+            }
+        }
+        let report = json(&[&ours, &theirs]);
+        for flow in report["flows"].as_array().expect("a list") {
+            assert!(flow["end"].to_string().contains("interrupted by SIGINT"), "{flow}");
+        }
+        assert_eq!(report["damage"].as_array().map(Vec::len), Some(0), "{report}");
+    });
 }
 
 #[test]

@@ -136,8 +136,8 @@ struct Peer {
     boot_id: String,
     /// From `Welcome` on.
     probes: Option<ProbeNotes>,
-    /// Why its session failed.
-    failure: Option<String>,
+    /// Why its flows were told to end before their time.
+    stopped: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +253,7 @@ impl Run {
                     .collect();
                 tasks.spawn(converse(index, address, config, lives, told, reports.clone()));
                 let (stage, boot_id) = (Stage::Agreeing, String::new());
-                Peer { address, inputs, stage, boot_id, probes: None, failure: None }
+                Peer { address, inputs, stage, boot_id, probes: None, stopped: None }
             })
             .collect();
         let outcome = SendOutcome {
@@ -391,7 +391,10 @@ impl Run {
                 self.peers[index].stage = Stage::Begun;
                 self.start_when_begun()?;
             }
-            SenderOutput::StopFlows { .. } => self.stop_flows_to(index),
+            SenderOutput::StopFlows { reason } => {
+                self.peers[index].stopped.get_or_insert(reason);
+                self.stop_flows_to(index);
+            }
             SenderOutput::Counted { totals, counts } => {
                 let flow = &mut self.outcome.flows[self.place_of[&totals.flow]];
                 flow.totals = Some(totals);
@@ -401,7 +404,6 @@ impl Run {
                 self.outcome.remote_logs.push((self.peers[index].address, summary));
             }
             SenderOutput::Failed(error) => {
-                self.peers[index].failure = Some(error.to_string());
                 self.outcome.failures.push((self.peers[index].address, error));
                 self.over(index)?;
             }
@@ -632,7 +634,7 @@ impl Run {
         let place = end.index;
         let mut totals = end.totals;
         if totals.reason == INTERRUPTED
-            && let Some(why) = &self.peers[self.peer_of[place]].failure
+            && let Some(why) = &self.peers[self.peer_of[place]].stopped
         {
             totals.reason.clone_from(why);
         }

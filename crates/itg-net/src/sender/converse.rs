@@ -20,6 +20,33 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const STOOD_STILL_NS: u64 = 2_000_000_000;
 /// What goes wrong within this time behind that is its consequence: 10 s.
 const BLAMED_NS: u64 = 10_000_000_000;
+/// How long a program that stood still listens before it concludes anything.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
+impl From<Heard> for SenderInput {
+    fn from(heard: Heard) -> Self {
+        match heard {
+            Heard::Message(message) => Self::Message(message),
+            Heard::Garbage(error) => Self::Garbage(error),
+            Heard::Lost(why) => Self::Lost(why),
+        }
+    }
+}
+
+/// What has come to a program that stood still for so long: that the receiver has left is its own doing.
+fn blamed(input: SenderInput, ns: u64) -> SenderInput {
+    let why = match input {
+        SenderInput::Lost(why) => why,
+        SenderInput::Message(Message::Refuse { reason }) => {
+            format!("the receiver refused: {reason}")
+        }
+        other => return other,
+    };
+    let seconds = ns / 1_000_000_000;
+    SenderInput::Lost(format!(
+        "this program stood still for {seconds} s (stopped, or its host asleep), and then: {why}"
+    ))
+}
 
 /// Drives one session over its signalling connection.
 pub(super) async fn converse(
@@ -61,13 +88,10 @@ pub(super) async fn converse(
             }
             _ => {}
         }
-        if let (SenderInput::Lost(why), Some((until_ns, ns))) = (&mut input, stood_still)
+        if let Some((until_ns, ns)) = stood_still
             && clock::machine_ns() < until_ns + BLAMED_NS
         {
-            let seconds = ns / 1_000_000_000;
-            *why = format!(
-                "this program stood still for {seconds} s (stopped, or its host asleep), and then: {why}"
-            );
+            input = blamed(input, ns);
         }
         machine.handle(clock::machine_ns(), input, &mut out);
         let due_ns = machine.deadline();
@@ -103,11 +127,7 @@ pub(super) async fn converse(
             (None, Some(channel)) => tokio::select! {
                 // What has come in goes before a time-out.
                 biased;
-                heard = channel.hear() => match heard {
-                    Heard::Message(message) => SenderInput::Message(message),
-                    Heard::Garbage(error) => SenderInput::Garbage(error),
-                    Heard::Lost(why) => SenderInput::Lost(why),
-                },
+                heard = channel.hear() => heard.into(),
                 Some(input) = told.recv() => input,
                 () = sleep_until(machine.deadline()) => SenderInput::Timer,
             },
@@ -120,6 +140,12 @@ pub(super) async fn converse(
         let late_ns = due_ns.map_or(0, |due| clock::machine_ns().saturating_sub(due));
         if late_ns >= STOOD_STILL_NS {
             stood_still = Some((clock::machine_ns(), late_ns));
+            // What the receiver has said meanwhile goes before the conclusion that it was silent.
+            if let (SenderInput::Timer, Some(channel)) = (&input, &mut channel)
+                && let Ok(heard) = tokio::time::timeout(CATCH_UP, channel.hear()).await
+            {
+                input = heard.into();
+            }
         }
         if matches!(input, SenderInput::Lost(_)) {
             channel = None;
