@@ -3,6 +3,8 @@
 //! Data goes to stdout, words to stderr.
 
 mod diff;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod plan;
 mod process;
 mod run;

@@ -24,28 +24,37 @@ use crate::sim::Simulation;
 /// Names of the files of a run, in its directory.
 pub(crate) const SENDER_LOG: &str = "sender.itg";
 pub(crate) const RECEIVER_LOG: &str = "receiver.itg";
-const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    load: LoadArgs,
+    pub(crate) load: LoadArgs,
     /// All nodes on this host, receiver and log writer embedded
     #[arg(long)]
     local: bool,
     /// In virtual time, through the network that [network] of the file describes
     #[arg(long, conflicts_with = "local")]
     sim: bool,
+    /// One flow on each rank of an MPI job: mpirun -n N itg-cluster run FILE --mpi, N being the number of
+    /// flows, and one more for the log rank when [log] of the file says `server = "mpi"`
+    #[cfg(feature = "mpi")]
+    #[arg(long, conflicts_with_all = ["local", "sim"])]
+    mpi: bool,
     /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    pacing: PacingArgs,
+    pub(crate) pacing: PacingArgs,
 }
 
 /// Runs the experiment.
 pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
+    #[cfg(feature = "mpi")]
+    if args.mpi {
+        return crate::mpi::run(args, words);
+    }
     let mut loaded = itg_cli::load(&args.load)?;
     loaded.plan.check_ends().map_err(refuse)?;
     if args.sim {
@@ -80,7 +89,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
 
     manifest = manifest.setting("exit_code", sent.code.to_string());
     write(&out.join(MANIFEST), &manifest.to_json())?;
-    let report = decode(&out, &manifest)?;
+    let report = decode(&out, &[SENDER_LOG, RECEIVER_LOG], &manifest)?;
     let gate = conclude(&out, &report, &itg_stats::text::render(&report), &gates, words)?;
     for (_, error) in &sent.outcome.failures {
         say(format_args!("itg-cluster: {error}"));
@@ -100,14 +109,14 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
 }
 
 /// The gates of an experiment.
-fn gates(loaded: &Loaded) -> Result<Gates> {
+pub(crate) fn gates(loaded: &Loaded) -> Result<Gates> {
     let mut gates = Gates::default();
     gates.add(&loaded.experiment, &loaded.origin)?;
     Ok(gates)
 }
 
 /// Writes the report in all its forms, `text` being the one that is printed; what the gates make of it.
-fn conclude(
+pub(crate) fn conclude(
     out: &Path,
     report: &Report,
     text: &str,
@@ -127,7 +136,7 @@ fn conclude(
 }
 
 /// The directory of a run.
-fn directory(args: &RunArgs, loaded: &Loaded, started: jiff::Timestamp) -> PathBuf {
+pub(crate) fn directory(args: &RunArgs, loaded: &Loaded, started: jiff::Timestamp) -> PathBuf {
     args.out.clone().unwrap_or_else(|| {
         let time = started.strftime("%Y%m%d-%H%M%S");
         Path::new("itg-out").join(format!("{}-{time}", file_name(&loaded.plan.name)))
@@ -151,7 +160,7 @@ fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<Exi
     write(&out.join(MANIFEST), &manifest.to_json())?;
     let model = simulation.model.clone();
     simulation.run(&out, words)?;
-    let report = decode(&out, &manifest)?;
+    let report = decode(&out, &[SENDER_LOG, RECEIVER_LOG], &manifest)?;
     let text = format!("Simulated: {model}\n{}", itg_stats::text::render(&report));
     let gate = conclude(&out, &report, &text, &gates, words)?;
     if !words.quiet {
@@ -160,19 +169,13 @@ fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<Exi
     Ok(gate.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-/// Sends and receives on this host.
-async fn both_sides(
-    loaded: &Loaded,
-    out: &Path,
-    pacing: PacingArgs,
-    words: WordArgs,
-) -> Result<(SendingResult, ReceiverOutcome)> {
-    let signals = Signals::watch()?;
-    let receiver = Receiver::bind(ReceiverOptions {
+/// A receiver within this program, with its log in the directory of the run.
+pub(crate) fn receiver(out: &Path, listen: SocketAddr) -> Result<Receiver> {
+    Receiver::bind(ReceiverOptions {
         shards: 1,
         busy_poll_us: None,
         receive_buffer: None,
-        listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+        listen,
         data_port: 0,
         log: Some(LogTarget::File(out.join(RECEIVER_LOG))),
         log_limits: LogLimits::default(),
@@ -185,7 +188,19 @@ async fn both_sides(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings: BTreeMap::new(),
     })
-    .map_err(|error| Failure::new(1, error))?;
+    .map_err(|error| Failure::new(1, error).into())
+}
+
+/// Sends and receives on this host.
+async fn both_sides(
+    loaded: &Loaded,
+    out: &Path,
+    pacing: PacingArgs,
+    words: WordArgs,
+) -> Result<(SendingResult, ReceiverOutcome)> {
+    let signals = Signals::watch()?;
+    let listen = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let receiver = receiver(out, listen)?;
     let address = receiver.addresses().next().context("the receiver has no address")?;
     let (end, ended) = watch::channel(None);
     let receiving = tokio::spawn(receiver.serve(ended));
@@ -193,6 +208,7 @@ async fn both_sides(
     let mut settings = BTreeMap::new();
     settings.insert("plan".to_owned(), loaded.plan.hash_text());
     let sending = Sending {
+        start_unix_ns: None,
         plan: &loaded.plan,
         program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
         run: draw_run(),
@@ -210,10 +226,10 @@ async fn both_sides(
     Ok((sent?, received))
 }
 
-/// Decodes both logs of a run into its report.
-fn decode(out: &Path, manifest: &Manifest) -> Result<Report> {
+/// Decodes these logs of a run into its report.
+pub(crate) fn decode(out: &Path, names: &[&str], manifest: &Manifest) -> Result<Report> {
     let mut logs = Vec::new();
-    for name in [SENDER_LOG, RECEIVER_LOG] {
+    for name in names {
         let path = out.join(name);
         let bytes = fs::read(&path).with_context(|| format!("log {}", path.display()))?;
         logs.push((path.display().to_string(), bytes));
@@ -230,7 +246,7 @@ fn decode(out: &Path, manifest: &Manifest) -> Result<Report> {
 }
 
 /// Creates the directory of a run; one that holds a run already is refused.
-fn prepare(out: &Path) -> Result<()> {
+pub(crate) fn prepare(out: &Path) -> Result<()> {
     if out.join(MANIFEST).exists() {
         let out = out.display();
         return Err(refuse(format!("directory {out} holds a run already: choose another --out")));
@@ -239,7 +255,7 @@ fn prepare(out: &Path) -> Result<()> {
         .map_err(|error| Failure::new(1, format!("directory {}: {error}", out.display())).into())
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 

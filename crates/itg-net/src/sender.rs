@@ -68,6 +68,9 @@ pub struct SendJob {
     pub seed: u64,
     /// The flows, with different numbers.
     pub flows: Vec<SendFlow>,
+    /// No packet leaves before this instant of Unix time, in nanoseconds: for runs that start at several
+    /// places at once. Whoever agrees too late for it starts when it can.
+    pub start_unix_ns: Option<u64>,
     /// How the sending thread waits, with what the host grants for it; the default level when `None`.
     pub pacing: Option<Prepared>,
     /// Log of what is sent.
@@ -515,7 +518,9 @@ impl Run {
             return;
         }
         let pair = clock::clock_pair();
-        let epoch = (pair.monotonic_ns + START_MARGIN_NS, pair.unix_ns + START_MARGIN_NS);
+        let wish = self.job.start_unix_ns.unwrap_or(0).saturating_sub(pair.unix_ns);
+        let margin_ns = START_MARGIN_NS.max(wish);
+        let epoch = (pair.monotonic_ns + margin_ns, pair.unix_ns + margin_ns);
         self.epoch = Some(epoch);
         for peer in self.peers.iter().filter(|peer| peer.stage == Stage::Ready) {
             tell(peer, SenderInput::Armed { epoch_unix_ns: epoch.1 });
