@@ -76,6 +76,7 @@ struct Root {
     receiver: Receiver,
     address: SocketAddr,
     run: String,
+    collector: Collector,
 }
 
 /// Runs this rank's part of the experiment.
@@ -139,10 +140,8 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     let (end, ended) = watch::channel(None);
     let mut collector = None;
     let mut reporting = None;
-    if let Some(Root { receiver, out, loaded, gates, manifest, .. }) = root {
-        let flows = loaded.plan.flows.len();
-        let log = logged.then(|| out.join(SENDER_LOG));
-        collector = Some(Collector::new(log, flows)?);
+    if let Some(Root { receiver, out, loaded, gates, manifest, collector: own, .. }) = root {
+        collector = Some(own);
         reporting = Some((tokio::spawn(receiver.serve(ended)), out, loaded, gates, manifest));
     }
     let loaded = match (&reporting, &part) {
@@ -220,9 +219,8 @@ fn talk(
         if carrier.is_over()
             && let Some(ended) = sender.take_if(|sender| sender.is_finished())
         {
-            let Ok(value) = ended.join() else {
-                return Err(Failure::new(1, "the sending thread stopped on a bug").into());
-            };
+            let bug = |_| json!({ "code": 1, "failures": ["the sending thread stopped on a bug"] });
+            let value = ended.join().unwrap_or_else(bug);
             match collector.as_deref_mut() {
                 Some(collector) => collector.result(0, value),
                 None => {
@@ -297,7 +295,7 @@ impl Part {
             duration: args.load.duration,
             profiles: args.load.profiles.clone(),
         };
-        Ok(Self { loaded: load_text(&load, text.to_owned())? })
+        Ok(Self { loaded: load_text(&load, text.to_owned(), None)? })
     }
 }
 
@@ -339,7 +337,10 @@ impl Root {
         };
         let receiver = receiver(&out, SocketAddr::new(ip, 0))?;
         let address = receiver.addresses().next().context("the receiver has no address")?;
-        Ok(Self { loaded, out, gates, manifest, receiver, address, run: draw_run() })
+        let log = has_log_rank(&loaded).then(|| out.join(SENDER_LOG));
+        let collector = Collector::new(log, flows)?;
+        let run = draw_run();
+        Ok(Self { loaded, out, gates, manifest, receiver, address, run, collector })
     }
 }
 

@@ -51,8 +51,7 @@ fn experiment(dir: &Path, flows: u32, log: bool) -> String {
 /// The conservation line of the log rank: records and blocks that came, and that were sent.
 fn conserved(err: &str) -> [u64; 4] {
     let line = err.lines().find(|line| line.starts_with("log ")).expect(err);
-    let words: Vec<_> = line.rsplit_once(": ").map_or(line, |_| line).split(' ').collect();
-    let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
     numbers[..4].try_into().expect(line)
 }
 
@@ -143,12 +142,13 @@ fn n_12_a_killed_rank_ends_the_job_and_is_named() {
     let args = ["run", &file, "--mpi", "--duration", "60s", "--out", &out];
     let mut command = mpirun(3);
     command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let job = command.spawn().expect("mpirun");
+    let mut job = command.spawn().expect("mpirun");
     let log = Path::new(&out).join("receiver.itg");
     let mut of_job = Vec::new();
     // Until packets are logged, however long this machine takes for it.
     while of_job.len() < 3 || fs::metadata(&log).map_or(0, |log| log.len()) < 10_000 {
         std::thread::sleep(Duration::from_millis(50));
+        assert!(job.try_wait().expect("a child").is_none(), "the job ended by itself");
         of_job = children(job.id());
     }
     let killed = Command::new("kill").args(["-9", &of_job[1].to_string()]).status();
