@@ -89,12 +89,12 @@ impl Logs {
         let mut packets = Vec::new();
         for item in LogReader::new(bytes) {
             match item {
-                Item::Note { note: Note::Flow(flow), .. } => {
-                    numbers.insert(flow.index, flow.flow);
+                Item::Note { log, note: Note::Flow(flow), .. } => {
+                    numbers.insert((log, flow.index), flow.flow);
                 }
-                Item::Records { records, .. } => {
+                Item::Records { log, records, .. } => {
                     for record in records.into_iter().filter(|record| record.kind == Kind::Sent) {
-                        let flow = numbers.get(&record.flow).copied().unwrap_or(record.flow);
+                        let flow = numbers.get(&(log, record.flow)).copied().unwrap_or(record.flow);
                         packets.push((flow, record.seq, record.size, record.a));
                     }
                 }

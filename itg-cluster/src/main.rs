@@ -7,6 +7,8 @@ mod cluster;
 mod diff;
 mod layers;
 mod load;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod plan;
 mod process;
 mod run;

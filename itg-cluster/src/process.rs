@@ -44,6 +44,11 @@ pub(crate) struct ProcessArgs {
     /// Start all processes on this host
     #[arg(long, requires = "file", conflicts_with = "listen")]
     local: bool,
+    /// One process on each rank of an MPI job, with MPI for all networks: mpirun -n N itg-cluster process
+    /// FILE --mpi
+    #[cfg(feature = "mpi")]
+    #[arg(long, requires = "file", conflicts_with_all = ["listen", "local", "network", "require"])]
+    mpi: bool,
     /// Kind of all networks instead of those of the file: tcp, unix or udp
     #[arg(long, value_name = "KIND", requires = "file")]
     network: Option<String>,
@@ -84,6 +89,10 @@ pub(crate) struct ProcessArgs {
 
 /// Starts a process, waits until it stops and prints what it has counted.
 pub(crate) fn run(args: &ProcessArgs, words: WordArgs) -> Result<ExitCode> {
+    #[cfg(feature = "mpi")]
+    if let Some(file) = args.file.as_ref().filter(|_| args.mpi) {
+        return crate::mpi::run_process(file, (args.seed, args.until), args.events, words);
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let signals = runtime.block_on(async { Signals::watch() })?;

@@ -26,24 +26,29 @@ use crate::sim::Simulation;
 /// Names of the files of a run, in its directory.
 pub(crate) const SENDER_LOG: &str = "sender.itg";
 pub(crate) const RECEIVER_LOG: &str = "receiver.itg";
-const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    load: LoadArgs,
+    pub(crate) load: LoadArgs,
     /// All nodes on this host, receiver and log writer embedded
     #[arg(long)]
     local: bool,
     /// In virtual time, through the network that [network] of the file describes
     #[arg(long, conflicts_with = "local")]
     sim: bool,
+    /// One flow on each rank of an MPI job: mpirun -n N itg-cluster run FILE --mpi, N being the number of
+    /// flows, and one more for the log rank when [log] of the file says `server = "mpi"`
+    #[cfg(feature = "mpi")]
+    #[arg(long, conflicts_with_all = ["local", "sim"])]
+    mpi: bool,
     /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    pacing: PacingArgs,
+    pub(crate) pacing: PacingArgs,
     /// Over agents: directory of the cluster's keys
     #[arg(long, value_name = "DIR", conflicts_with_all = ["local", "sim"])]
     pub(crate) keys: Option<PathBuf>,
@@ -110,6 +115,10 @@ fn lease(text: &str) -> Result<Time, String> {
 
 /// Runs the experiment.
 pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
+    #[cfg(feature = "mpi")]
+    if args.mpi {
+        return crate::mpi::run(args, words);
+    }
     let mut loaded = itg_cli::load(&args.load)?;
     loaded.plan.check_ends().map_err(refuse)?;
     if args.sim {
@@ -221,19 +230,13 @@ fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<Exi
     Ok(gate.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-/// Sends and receives on this host.
-async fn both_sides(
-    loaded: &Loaded,
-    out: &Path,
-    pacing: PacingArgs,
-    words: WordArgs,
-) -> Result<(SendingResult, ReceiverOutcome)> {
-    let signals = Signals::watch()?;
-    let receiver = Receiver::bind(ReceiverOptions {
+/// A receiver within this program, with its log in the directory of the run.
+pub(crate) fn receiver(out: &Path, listen: SocketAddr) -> Result<Receiver> {
+    Receiver::bind(ReceiverOptions {
         shards: 1,
         busy_poll_us: None,
         receive_buffer: None,
-        listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+        listen,
         data_port: 0,
         log: Some(LogTarget::File(out.join(RECEIVER_LOG))),
         log_limits: LogLimits::default(),
@@ -246,7 +249,19 @@ async fn both_sides(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings: BTreeMap::new(),
     })
-    .map_err(|error| Failure::new(1, error))?;
+    .map_err(|error| Failure::new(1, error).into())
+}
+
+/// Sends and receives on this host.
+async fn both_sides(
+    loaded: &Loaded,
+    out: &Path,
+    pacing: PacingArgs,
+    words: WordArgs,
+) -> Result<(SendingResult, ReceiverOutcome)> {
+    let signals = Signals::watch()?;
+    let listen = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let receiver = receiver(out, listen)?;
     let address = receiver.addresses().next().context("the receiver has no address")?;
     let (end, ended) = watch::channel(None);
     let receiving = tokio::spawn(receiver.serve(ended));
@@ -254,6 +269,7 @@ async fn both_sides(
     let mut settings = BTreeMap::new();
     settings.insert("plan".to_owned(), loaded.plan.hash_text());
     let sending = Sending {
+        start_unix_ns: None,
         plan: &loaded.plan,
         program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
         run: draw_run(),

@@ -168,6 +168,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             return Ok(ExitCode::from(gate.unwrap_or(0)));
         }
         let sending = Sending {
+            start_unix_ns: None,
             plan: &request.plan,
             program: ("itg-send", env!("CARGO_PKG_VERSION")),
             pacing: request.pacing,

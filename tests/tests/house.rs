@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-sim", &["itg-core", "itg-process", "itg-record"]),
     ("itg-classic", &["itg-core", "itg-record", "itg-stats", "itg-session"]),
     ("itg-net", &["itg-classic", "itg-core", "itg-process", "itg-record", "itg-session"]),
+    ("itg-mpi", &["itg-core", "itg-process", "itg-record"]),
     ("itg-cli", &["itg-core", "itg-experiment", "itg-net", "itg-session", "itg-stats"]),
     ("itg-report", &["itg-core", "itg-stats"]),
 ];

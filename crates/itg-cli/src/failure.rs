@@ -19,6 +19,12 @@ impl Failure {
     pub fn new(code: u8, text: impl fmt::Display) -> Self {
         Self { code, text: text.to_string() }
     }
+
+    /// Its exit code.
+    #[must_use]
+    pub const fn code(&self) -> u8 {
+        self.code
+    }
 }
 
 impl fmt::Display for Failure {

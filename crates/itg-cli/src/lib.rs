@@ -32,7 +32,7 @@ pub use words::{WordArgs, say};
 
 #[cfg(feature = "net")]
 pub use {
-    load::{LoadArgs, Loaded, draw_seed, load, load_within},
+    load::{LoadArgs, Loaded, draw_seed, load, load_text, load_within},
     log_args::{LogArgs, parse_throttle, read_secret},
     pacing_args::PacingArgs,
     progress::{Progress, Shown},

@@ -66,6 +66,19 @@ pub fn load_within(
     let origin = args.file.display().to_string();
     let text = fs::read_to_string(&args.file)
         .map_err(|error| refuse(format!("cannot read experiment file `{origin}`: {error}")))?;
+    load_text(args, text, sizes)
+}
+
+/// As [`load_within`], from the text of the file.
+///
+/// # Errors
+/// What is wrong with the request.
+pub fn load_text(
+    args: &LoadArgs,
+    text: String,
+    sizes: Option<fn(Proto) -> RangeInclusive<u32>>,
+) -> Result<Loaded> {
+    let origin = args.file.display().to_string();
     let experiment = Experiment::parse(&text, &origin).map_err(refuse)?;
     let seed = args.seed.or(experiment.seed).map_or_else(draw_seed, |seed| seed.0);
     let duration_ns = args.duration.map(|time| time.0);

@@ -30,6 +30,8 @@ pub struct Sending<'a> {
     pub run: String,
     /// Name and version of the program.
     pub program: (&'a str, &'a str),
+    /// No packet leaves before this instant of Unix time, in nanoseconds.
+    pub start_unix_ns: Option<u64>,
     /// How the sending thread waits.
     pub pacing: PacingOptions,
     /// Log of what is sent.
@@ -101,6 +103,7 @@ pub async fn send_plan(
         run: sending.run,
         seed: plan.seed.0,
         flows,
+        start_unix_ns: sending.start_unix_ns,
         pacing: Some(pacing),
         log: sending.log,
         log_limits: sending.log_limits,

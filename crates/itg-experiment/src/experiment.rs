@@ -65,11 +65,15 @@ pub struct NodeEntry {
     pub address: String,
 }
 
+/// The server of `[log]` that stands for a rank of an MPI job.
+pub const LOG_RANK: &str = "mpi";
+
 /// Where logs go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table: [log]")]
 pub struct LogEntry {
-    /// Log server, `tcp://HOST:PORT` or `udp://HOST:PORT`.
+    /// Log server, `tcp://HOST:PORT` or `udp://HOST:PORT`; or `mpi`: a rank of its own keeps the senders'
+    /// log when the experiment runs under MPI.
     pub server: Option<String>,
 }
 

@@ -38,7 +38,9 @@ mod values;
 mod warnings;
 
 pub use estimate::{Estimate, FlowEstimate, LOG_BYTES_PER_RECORD, Method, Total, WALK_LIMIT};
-pub use experiment::{Experiment, FlowEntry, GatesEntry, LogEntry, NodeEntry, PacingEntry, SCHEMA};
+pub use experiment::{
+    Experiment, FlowEntry, GatesEntry, LOG_RANK, LogEntry, NodeEntry, PacingEntry, SCHEMA,
+};
 pub use itg_process::{ConfigError as Problem, TextPlace as Place};
 pub use manifest::{MANIFEST_SCHEMA, Manifest, ManifestError};
 pub use plan::{LOCAL, MAX_FLOWS, Plan, PlanInputs, PlannedFlow};

@@ -11,7 +11,7 @@ use itg_core::law::{Law, Unit};
 use itg_core::profile::{self, Profile};
 use itg_core::units::{Rate, format_duration_ns};
 
-use crate::experiment::{Experiment, FlowEntry};
+use crate::experiment::{Experiment, FlowEntry, LOG_RANK};
 use crate::plan::{LOCAL, MAX_FLOWS, PlanInputs, PlannedFlow};
 use crate::problem::PlanError;
 use crate::render;
@@ -96,7 +96,13 @@ impl<'e, 'i> Resolver<'e, 'i> {
             self.problem(place("duration"), "a run of duration 0 sends nothing");
             self.run_ns = None;
         }
-        if let Some(server) = &experiment.log.server {
+        if experiment.log.server.as_deref() == Some(LOG_RANK) {
+            self.notices.push(
+                "[log] server = \"mpi\": with --mpi one rank more keeps the senders' log; elsewhere logs \
+                 are written next to the report"
+                    .to_owned(),
+            );
+        } else if let Some(server) = &experiment.log.server {
             self.problem(
                 place("log"),
                 format!(

@@ -40,8 +40,8 @@ pub use classic::{
 };
 pub use live::{FlowLive, FlowReading};
 pub use log::{
-    Forwarded, LOG_PORT, Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, OnFull,
-    Producer, forward,
+    Forwarded, HandedBlock, HandedTarget, LOG_PORT, Log, LogLimits, LogOutcome, LogServerTarget,
+    LogTarget, LogUrl, OnFull, Producer, forward,
 };
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
 pub use orders::{Lease, Orders};

@@ -69,6 +69,9 @@ pub struct SendJob {
     pub seed: u64,
     /// The flows, with different numbers.
     pub flows: Vec<SendFlow>,
+    /// No packet leaves before this instant of Unix time, in nanoseconds: for runs that start at several
+    /// places at once. Whoever agrees too late for it starts when it can.
+    pub start_unix_ns: Option<u64>,
     /// How the sending thread waits, with what the host grants for it; the default level when `None`.
     pub pacing: Option<Prepared>,
     /// Log of what is sent.
@@ -545,7 +548,11 @@ impl Run {
                 let ago = pair.unix_ns.saturating_sub(pair.monotonic_ns);
                 (epoch_unix_ns.saturating_sub(ago), *epoch_unix_ns)
             }
-            None => (pair.monotonic_ns + START_MARGIN_NS, pair.unix_ns + START_MARGIN_NS),
+            None => {
+                let wish = self.job.start_unix_ns.unwrap_or(0).saturating_sub(pair.unix_ns);
+                let margin_ns = START_MARGIN_NS.max(wish);
+                (pair.monotonic_ns + margin_ns, pair.unix_ns + margin_ns)
+            }
         };
         self.epoch = Some(epoch);
         for peer in self.peers.iter().filter(|peer| peer.stage == Stage::Ready) {

@@ -107,6 +107,7 @@ fn allocations(edit: Edit, packets: u64) -> (u64, u64) {
         spec.stop.packets = Some(packets);
         edit(&mut spec);
         let job = SendJob {
+            start_unix_ns: None,
             run: "0".repeat(32),
             seed: 1,
             flows: vec![SendFlow {

@@ -109,6 +109,12 @@ impl BlockBuf {
         &self.words.as_bytes()[HEADER_LEN..self.used]
     }
 
+    /// The whole block as it was sealed last.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.words.as_bytes()[..self.used]
+    }
+
     /// The records in it.
     pub fn iter(&self) -> impl Iterator<Item = Record> + '_ {
         self.records().as_chunks::<RECORD_LEN>().0.iter().flat_map(|bytes| {

@@ -132,6 +132,7 @@ async fn work(job: Job) -> Result<()> {
         program: "itg-cluster".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings,
+        start_unix_ns: None,
         orders: Some(Orders {
             epoch_unix_ns: job.epoch_unix_ns,
             resume_ns: job.resume_ns,

@@ -73,6 +73,7 @@ pub(super) async fn trial(
     spec.stop.duration_ns = Some(duration_ns);
     let level = options.level.unwrap_or_default();
     let job = SendJob {
+        start_unix_ns: None,
         log_limits: LogLimits::default(),
         run: itg_cli::draw_run(),
         seed: seed.0,

@@ -10,6 +10,7 @@
 
 mod file;
 mod forward;
+mod handed;
 mod held;
 mod link;
 mod remote;
@@ -36,6 +37,7 @@ use itg_session::logs::Transport;
 
 pub(crate) use self::file::write_hint;
 pub use self::forward::{Forwarded, forward};
+pub use self::handed::{HandedBlock, HandedTarget};
 pub(crate) use self::link::BLOCK_BIT;
 use self::link::NetEvent;
 use self::remote::Remote;
@@ -134,6 +136,8 @@ pub enum LogTarget {
     Server(Box<LogServerTarget>),
     /// A log in D-ITG's form.
     Classic(Box<ClassicTarget>),
+    /// Another thread of this program, which carries the blocks away.
+    Handed(Box<HandedTarget>),
 }
 
 /// What became of a log.
@@ -244,7 +248,7 @@ impl Log {
     pub fn create(target: &LogTarget, mut info: LogInfo, limits: LogLimits) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let limits = match target {
-            LogTarget::File(_) => limits,
+            LogTarget::File(_) | LogTarget::Handed(_) => limits,
             LogTarget::Server(server) => server.limits(limits),
             LogTarget::Classic(classic) => {
                 LogLimits { block_records: classic.block_records(), ..limits }
@@ -273,6 +277,12 @@ impl Log {
             LogTarget::Classic(classic) => {
                 let writer = classic::Writer::create(classic, &shared)?;
                 (classic.to_string(), thread.spawn(move || writer.run(&queue))?)
+            }
+            LogTarget::Handed(target) => {
+                let (place, target) = (target.place.clone(), target.clone());
+                let shared = Arc::clone(&shared);
+                let write = move || handed::Writer::create(&target, info, &shared).run(&queue);
+                (place, thread.spawn(write)?)
             }
             LogTarget::Server(server) => {
                 let (ready, registered) = mpsc::sync_channel(1);
