@@ -100,6 +100,10 @@ impl Keeper {
             len: bytes.len(),
             why: error.to_string(),
         })?;
+        if facts.len != bytes.len() {
+            let why = format!("its block ends after {} bytes", facts.len);
+            return Err(KeepError::Damaged { from, len: bytes.len(), why });
+        }
         if facts.log_id != from {
             return Err(KeepError::Stranger { from, log_id: facts.log_id });
         }
@@ -139,5 +143,89 @@ impl Keeper {
             })
         };
         (sum(&self.done), sum(&self.came))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use itg_record::{BlockBuf, Record};
+
+    use super::*;
+
+    /// Block `number` of the log of rank `rank`, with so many records.
+    fn block(rank: u32, number: u32, records: u64) -> Vec<u8> {
+        let mut block = BlockBuf::new(16);
+        for seq in 0..records {
+            block.push(&Record::sent(0, seq, 100, seq, seq));
+        }
+        block.seal(rank, number).to_vec()
+    }
+
+    fn done(blocks: u64, records: u64) -> [u8; 16] {
+        Done { blocks, records }.to_bytes()
+    }
+
+    #[test]
+    fn what_comes_whole_and_in_order_balances() {
+        let mut keeper = Keeper::default();
+        // Producers are independent of each other.
+        keeper.block(2, &block(2, 0, 3)).expect("first of 2");
+        keeper.block(1, &block(1, 0, 16)).expect("first of 1");
+        keeper.block(2, &block(2, 1, 5)).expect("second of 2");
+        keeper.done(2, &done(2, 8)).expect("2 balances");
+        assert_eq!(keeper.ended(), 1);
+        keeper.done(1, &done(1, 16)).expect("1 balances");
+        // One that logged nothing has an account, too.
+        keeper.done(3, &done(0, 0)).expect("3 balances");
+        let all = Done { blocks: 3, records: 24 };
+        assert_eq!((keeper.ended(), keeper.totals()), (3, (all, all)));
+    }
+
+    #[test]
+    fn every_damaged_byte_is_found_and_nothing_of_it_counted() {
+        let sound = block(1, 0, 2);
+        for at in 0..sound.len() {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 0x40;
+            let mut keeper = Keeper::default();
+            assert!(keeper.block(1, &bytes).is_err(), "byte {at}");
+            assert_eq!(keeper.totals().1, Done::default(), "byte {at}");
+        }
+        for bytes in [&sound[..sound.len() - 1], &[sound.as_slice(), &[0; 8]].concat(), &[]] {
+            let error = Keeper::default().block(1, bytes).expect_err("no block");
+            let len = bytes.len();
+            assert!(matches!(error, KeepError::Damaged { from: 1, len: is, .. } if is == len));
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_not_the_next_one_of_its_producer_is_refused() {
+        let mut keeper = Keeper::default();
+        keeper.block(1, &block(1, 0, 2)).expect("the first");
+        for (number, want) in [(0, 1), (2, 1)] {
+            let error = keeper.block(1, &block(1, number, 2));
+            assert_eq!(error, Err(KeepError::Order { from: 1, got: number, want }));
+        }
+        let stranger = keeper.block(1, &block(2, 0, 2));
+        assert_eq!(stranger, Err(KeepError::Stranger { from: 1, log_id: 2 }));
+        // What was refused does not count, and the next one is still welcome.
+        keeper.block(1, &block(1, 1, 2)).expect("the second");
+        keeper.done(1, &done(2, 4)).expect("balances");
+    }
+
+    #[test]
+    fn an_account_that_does_not_balance_names_both_numbers() {
+        for (blocks, records) in [(2, 2), (1, 3), (0, 0)] {
+            let mut keeper = Keeper::default();
+            keeper.block(1, &block(1, 0, 2)).expect("a block");
+            let (said, came) = (Done { blocks, records }, Done { blocks: 1, records: 2 });
+            let error = keeper.done(1, &done(blocks, records));
+            assert_eq!(error, Err(KeepError::Done { from: 1, said, came }));
+            assert_eq!(keeper.totals(), (said, came));
+        }
+        for message in [&[][..], &[0; 15], &[0; 17]] {
+            let error = Keeper::default().done(1, message);
+            assert_eq!(error, Err(KeepError::NoAccount(1)));
+        }
     }
 }
