@@ -613,6 +613,7 @@ impl Run {
         }
         let places: Vec<usize> =
             flows.iter().map(|flow| self.place_of[&flow.traffic.id()]).collect();
+        self.tell_of_unsent(&places);
         let log = self.log.as_ref().map(Log::producer);
         let pacing = self.job.pacing.take();
         let pacing =
@@ -634,6 +635,27 @@ impl Run {
         })?;
         self.engine = Some(engine);
         Ok(())
+    }
+
+    /// Who has given orders hears at once of flows that are not sent, for others may be sent for long.
+    fn tell_of_unsent(&self, sent: &[usize]) {
+        let Some(orders) = &self.job.orders else { return };
+        for (place, flow) in self.job.flows.iter().enumerate() {
+            if sent.contains(&place) {
+                continue;
+            }
+            let address = self.peers[self.peer_of[place]].address;
+            let failed = self.outcome.failures.iter().find(|(at, _)| *at == address);
+            let refused = self.outcome.flows[place].refused.clone();
+            let reason = refused
+                .or_else(|| failed.map(|(_, error)| error.to_string()))
+                .unwrap_or_else(|| "its receiver did not agree".to_owned());
+            let flow = flow.flow.spec().id;
+            let (packets, bytes, skipped, failed, next_seq) = (0, 0, 0, 0, 0);
+            let totals = FlowTotals { flow, packets, bytes, skipped, failed, next_seq, reason };
+            // Nobody may listen.
+            drop(orders.ends.send(totals));
+        }
     }
 
     /// A flow has sent its last packet: tells the receiver, the log, and the reader of replies.

@@ -23,6 +23,26 @@ struct Queue<'t, T, E> {
     /// Not there while somebody hands a piece on.
     taker: Option<Taker<'t, T, E>>,
     failed: Option<E>,
+    /// A thread has panicked: its piece never comes.
+    dead: bool,
+}
+
+impl<T, E> Queue<'_, T, E> {
+    const fn is_over(&self) -> bool {
+        self.failed.is_some() || self.dead
+    }
+}
+
+/// Tells the others when its thread panics, so that none waits for ever.
+struct Leaving<'q, 't, T, E>(&'q Mutex<Queue<'t, T, E>>, &'q Condvar);
+
+impl<T, E> Drop for Leaving<'_, '_, T, E> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(self.0).dead = true;
+            self.1.notify_all();
+        }
+    }
 }
 
 /// Calls `make` for each number from 0 to `pieces` − 1, on all threads, and `take` with what comes of it
@@ -39,11 +59,12 @@ pub(crate) fn in_order<S: Default, T: Send, E: Send>(
 ) -> Result<(), E> {
     let makers = executor.threads().clamp(1, pieces.max(1));
     let begun = AtomicUsize::new(0);
-    let queue =
-        Mutex::new(Queue { next: 0, ready: BTreeMap::new(), taker: Some(take), failed: None });
+    let (ready, taker) = (BTreeMap::new(), Some(take));
+    let queue = Mutex::new(Queue { next: 0, ready, taker, failed: None, dead: false });
     let moved = Condvar::new();
     executor.run(makers, &|_| {
         let mut own = S::default();
+        let _leaving = Leaving(&queue, &moved);
         loop {
             let number = begun.fetch_add(1, Ordering::Relaxed);
             if number >= pieces {
@@ -51,10 +72,10 @@ pub(crate) fn in_order<S: Default, T: Send, E: Send>(
             }
             let mut now = lock(&queue);
             // The piece whose turn it is is in the hands of somebody who does not wait here.
-            while now.failed.is_none() && number >= now.next + AHEAD * makers {
+            while !now.is_over() && number >= now.next + AHEAD * makers {
                 now = moved.wait(now).unwrap_or_else(PoisonError::into_inner);
             }
-            if now.failed.is_some() {
+            if now.is_over() {
                 break;
             }
             drop(now);
@@ -84,7 +105,7 @@ fn hand_on<T, E>(queue: &Mutex<Queue<'_, T, E>>, moved: &Condvar) {
     now.taker = Some(taker);
 }
 
-/// A maker or taker that panics ends the program's work: the others need not notice.
+/// A maker or taker that panics says so by itself ([`Leaving`]).
 fn lock<'q, 't, T, E>(queue: &'q Mutex<Queue<'t, T, E>>) -> MutexGuard<'q, Queue<'t, T, E>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -137,6 +158,19 @@ mod tests {
                 assert_eq!(in_order(executor, pieces, &make, &mut take), Ok(()));
                 assert!(taken.into_iter().eq(0..pieces), "{pieces} pieces");
             }
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_it_instead_of_waiting_for_ever() {
+        for threads in [2, 5] {
+            let make = |(): &mut (), number: usize| {
+                assert_ne!(number, 20, "planted");
+                slow(number)
+            };
+            let mut take = |_| Ok::<(), ()>(());
+            let run = || in_order(&Threads(threads), 500, &make, &mut take);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
         }
     }
 

@@ -87,7 +87,9 @@ impl<'a> Stored<'a> {
             (None, _) | (_, GOOD) => self.packed.records(),
             (Some(unchecked), OPEN) => {
                 let checked = unchecked.check();
-                self.found.store(if checked.is_ok() { GOOD } else { BAD }, Ordering::Relaxed);
+                // Somebody may be writing to the file: what one of two finds bad stays bad.
+                let found = if checked.is_ok() { GOOD } else { BAD };
+                self.found.fetch_max(found, Ordering::Relaxed);
                 checked.unwrap_or_else(|_| Records::none())
             }
             _ => Records::none(),

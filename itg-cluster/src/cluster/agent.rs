@@ -228,7 +228,11 @@ impl Agent {
         let (closed, idle) = {
             let seen = present.handle.seen();
             let console = present.handle.member.join.addresses.len() - 1;
-            let there = seen.slots.iter().any(|slot| *slot as usize == console);
+            // Before the first change of the view all that have begun are in.
+            let there = match seen.slots.as_slice() {
+                [] => !seen.name.is_empty(),
+                slots => slots.iter().any(|slot| *slot as usize == console),
+            };
             (seen.closed, seen.workers == 0 && !there)
         };
         if !closed && !idle {

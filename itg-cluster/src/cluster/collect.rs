@@ -61,6 +61,9 @@ pub(crate) async fn fetch(
     for name in files.keys() {
         // What comes from another host names nothing outside of the directory.
         let name = Path::new(name).file_name().context("a log without a name")?;
+        if Path::new(name).extension().is_none_or(|what| what != "itg") {
+            bail!("it offers `{}`, which is no log", name.display());
+        }
         let path = dir.join(name);
         let mut file =
             fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;

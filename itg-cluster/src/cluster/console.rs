@@ -140,6 +140,12 @@ fn nodes(loaded: &Loaded) -> Result<Vec<Node>> {
     let mut taken = BTreeMap::new();
     let mut nodes = Vec::new();
     for (name, entry) in &loaded.experiment.nodes {
+        // It is the name of a directory of logs, too.
+        if !plain(name) {
+            return Err(refuse(format!(
+                "node `{name}`: use letters, digits, `-` and `_` in the names of nodes"
+            )));
+        }
         let address = with_port(&entry.address);
         if let Some(other) = taken.insert(address.clone(), name) {
             return Err(refuse(format!(
@@ -149,6 +155,11 @@ fn nodes(loaded: &Loaded) -> Result<Vec<Node>> {
         nodes.push(Node { name: name.clone(), address, clock: (0, 0) });
     }
     Ok(nodes)
+}
+
+/// Whether a name of a node is no more than a name.
+fn plain(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
 /// The address of the receiver of an agent: the next port.
@@ -495,7 +506,7 @@ impl Console {
         let mut waiting = each(true);
         while let Some(done) = waiting.join_next().await {
             if let (name, Err(error)) = done? {
-                tracing::warn!("node {name}: {error:#}");
+                self.lost_logs.push((name, format!("its logs are not complete: {error:#}")));
             }
         }
         let mut logs = Vec::new();

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::trust::{Line, Trust, Unreachable};
-use super::wire::{Call, Hello, Join, Reply, ask, hear, say};
+use super::wire::{Call, Hello, Join, Reply, answered, ask, hear, say};
 
 /// Frames that wait for a member whose connection is slow.
 const QUEUE: usize = 4096;
@@ -266,8 +266,11 @@ pub(crate) struct Greeted {
 
 /// Says who calls, and compares versions.
 pub(crate) async fn greet(line: &mut Line) -> Result<Greeted> {
-    say(line, &Hello::ours()).await?;
-    match hear(line).await? {
+    let heard = answered(async {
+        say(line, &Hello::ours()).await?;
+        hear(line).await
+    });
+    match heard.await? {
         Reply::Welcome { hello, host, boot_id } => match hello.differs() {
             Some(why) => anyhow::bail!("{why}"),
             None => Ok(Greeted { host, boot_id }),

@@ -1,6 +1,7 @@
 //! Calls to an agent and its replies: length (u32, little-endian) and JSON.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use itg_experiment::control::{Command, Replica};
@@ -185,8 +186,26 @@ pub(crate) async fn hear<T: DeserializeOwned>(line: &mut Line) -> Result<T> {
     Ok(serde_json::from_slice(&bytes)?)
 }
 
+/// How long an agent may take to answer.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Waits for what an agent is about to say.
+///
+/// # Errors
+/// It is silent for longer than [`ANSWER`].
+pub(crate) async fn answered<T>(said: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(ANSWER, said).await {
+        Ok(said) => said,
+        Err(_) => bail!("no answer within {} s: is it stopped?", ANSWER.as_secs()),
+    }
+}
+
 /// Asks an agent for something.
 pub(crate) async fn ask(line: &mut Line, call: &Call) -> Result<Reply> {
+    answered(asked(line, call)).await
+}
+
+async fn asked(line: &mut Line, call: &Call) -> Result<Reply> {
     say(line, call).await?;
     match hear(line).await? {
         Reply::Refused(why) => bail!("{why}"),

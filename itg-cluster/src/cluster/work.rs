@@ -8,9 +8,9 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use itg_experiment::Plan;
-use itg_experiment::control::{Ask, Command, Replica, Tell};
+use itg_experiment::control::{Ask, Command, Phase, Replica, Tell};
 use itg_net::{ClassicReceiving, LogLimits, LogTarget, Receiver, ReceiverOptions, clock};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process;
@@ -257,6 +257,9 @@ impl Work {
                 drop(self.handle.applied.send((by, position, command, void)));
             }
             Tell::State(replica) => {
+                // Who was away when it was said learns it from the state that it gets.
+                self.draining |= replica.phase() >= Phase::Draining;
+                self.ending |= replica.phase() >= Phase::Ended;
                 // Without the console nobody drains.
                 if self.alone() && replica.is_settled() {
                     (self.draining, self.ending) = (true, true);
@@ -284,6 +287,9 @@ impl Work {
             receivers.iter().map(one).collect::<Result<_, _>>()
         })
         .await??;
+        if let Some(route) = routes.iter().find(|route| route.to as usize >= resolved.len()) {
+            bail!("a flow goes to node {}, of which the description has no address", route.to);
+        }
         let targets: BTreeSet<IpAddr> =
             routes.iter().map(|route| resolved[route.to as usize].ip()).collect();
         let targets: Vec<IpAddr> = targets.into_iter().collect();
@@ -430,19 +436,21 @@ impl Work {
         if now >= self.lease_ns && self.lease_ns > 0 || self.draining {
             return;
         }
-        // Flows that begin at one time share a worker.
-        let mut jobs: BTreeMap<Option<u64>, Vec<u32>> = BTreeMap::new();
+        // Flows that begin together share a worker. Of those that are resumed only the ones to one receiver: it
+        // may not be ready yet, which must not hold up the others.
+        let mut jobs: BTreeMap<Option<(u64, u32)>, Vec<u32>> = BTreeMap::new();
         let slots = self.handle.seen().slots.clone();
         for (flow, duty) in &self.duties {
             // A receiver that is not there is waited for; before the first change of the view all are.
-            let (to, _) = known.receivers[flow];
+            let Some((to, _)) = known.receivers.get(flow).copied() else { continue };
             let there = slots.is_empty() || slots.contains(&to);
             if duty.worker.is_none() && duty.at_ns <= now && there {
-                let key = duty.resume_ns.map(|at| at.max(now));
+                let key = duty.resume_ns.map(|at| (at.max(now), to));
                 jobs.entry(key).or_default().push(*flow);
             }
         }
-        for (resume_ns, flows) in jobs {
+        for (key, flows) in jobs {
+            let resume_ns = key.map(|(at, _)| at);
             self.next_worker += 1;
             let id = self.next_worker;
             let start = self.handle.member.join.start;

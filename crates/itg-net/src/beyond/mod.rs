@@ -15,6 +15,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use itg_core::flow::{FlowSpec, Proto};
 use socket2::{Domain, Socket, Type};
@@ -125,6 +126,8 @@ pub(crate) struct FramePath {
     head: FrameHead,
     /// Longest frame.
     most: usize,
+    /// Batches sent.
+    sends: AtomicU32,
 }
 
 /// The devices of a sender's flows.
@@ -133,7 +136,6 @@ pub(crate) struct Frames {
     netlink: Netlink,
     /// With the kernel's numbers of the devices.
     devices: Vec<(u32, XdpSocket)>,
-    sends: u32,
 }
 
 impl Frames {
@@ -142,7 +144,7 @@ impl Frames {
     /// # Errors
     /// The kernel does not answer questions about routes.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { netlink: Netlink::open()?, devices: Vec::new(), sends: 0 })
+        Ok(Self { netlink: Netlink::open()?, devices: Vec::new() })
     }
 
     /// Finds the way of a flow, and opens its device. May wait for the neighbour, three seconds.
@@ -195,7 +197,7 @@ impl Frames {
                 self.devices.len() - 1
             }
         };
-        Ok(FramePath { device, head, most })
+        Ok(FramePath { device, head, most, sends: AtomicU32::new(0) })
     }
 }
 
@@ -203,8 +205,8 @@ impl Wire for Frames {
     fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize> {
         // Flows without a path are not given to this engine.
         let Some(path) = &flow.path else { return Err(io::ErrorKind::NotConnected.into()) };
-        self.sends = self.sends.wrapping_add(1);
-        if self.sends.is_multiple_of(LOOK_EVERY)
+        let sends = path.sends.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if sends.is_multiple_of(LOOK_EVERY)
             && let Some(error) = flow.socket.take_error()?
         {
             return Err(error);

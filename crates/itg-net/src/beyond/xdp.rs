@@ -97,6 +97,8 @@ pub(crate) struct XdpSocket {
     done: Ring,
     /// Addresses of chunks that are ours.
     free: Vec<u64>,
+    /// Frames a system call, at most.
+    batch: usize,
     /// Number of the next descriptor.
     next: u32,
     /// Descriptors before it that the kernel has still to pass over.
@@ -120,9 +122,15 @@ impl XdpSocket {
             sys::set_bytes(&socket, libc::SOL_XDP, ring, &[CHUNKS])?;
         }
         let budget = [BATCH as u32];
-        if let Err(error) = sys::set_bytes(&socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget) {
-            tracing::debug!(%error, "half a batch a system call");
-        }
+        let asked = sys::set_bytes(&socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget);
+        let batch = match asked {
+            Ok(()) => BATCH,
+            // Kernels without it (before 6.17) do not tell how many frames of a call that failed have left.
+            Err(error) => {
+                tracing::debug!(%error, "one frame a system call");
+                1
+            }
+        };
         crate::socket::enlarge(&socket, false);
         let offsets = sys::xdp_offsets(&socket)?;
         let sending = Ring::map(
@@ -135,7 +143,22 @@ impl XdpSocket {
         let done = Ring::map(&socket, offsets.cr, size_of::<u64>(), at)?;
         bind(&socket, device)?;
         let free = (0..u64::from(CHUNKS)).map(|chunk| chunk * CHUNK_LEN as u64).collect();
-        Ok(Self { socket, memory, sending, done, free, next: 0, withdrawn: 0 })
+        let mut this = Self { socket, memory, sending, done, free, batch, next: 0, withdrawn: 0 };
+        this.prove()?;
+        Ok(this)
+    }
+
+    /// Whether the kernel takes what is in the ring: it says yes to queues that only receive, too, and then
+    /// takes nothing. Tried with a descriptor that it passes over.
+    fn prove(&mut self) -> io::Result<()> {
+        self.describe(0, libc::xdp_desc { addr: WITHDRAWN, len: 0, options: 0 });
+        self.sending.producer().store(1, Ordering::Release);
+        // Some kernels tell what a call has taken in the next one only.
+        for _ in 0..2 {
+            self.socket.send_with_flags(&[], libc::MSG_DONTWAIT)?;
+        }
+        self.next = self.sending.consumer().load(Ordering::Acquire);
+        if self.next == 1 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBUSY)) }
     }
 
     /// Longest frame.
@@ -154,7 +177,7 @@ impl XdpSocket {
     pub(crate) fn send(&mut self, head: &FrameHead, packets: &[Outgoing<'_>]) -> io::Result<usize> {
         self.settle()?;
         self.reclaim();
-        let count = packets.len().min(self.free.len());
+        let count = packets.len().min(self.free.len()).min(self.batch);
         let mut chunks = [WITHDRAWN; BATCH];
         for (i, (packet, chunk)) in packets.iter().zip(&mut chunks).take(count).enumerate() {
             let Some(address) = self.free.pop() else { break };
