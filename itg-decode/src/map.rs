@@ -2,9 +2,10 @@
 //!
 //! The one place of this program with `unsafe`: a mapping is only as stable as the file behind it.
 //! A log that another program shortens while it is decoded ends this program with SIGBUS, and one
-//! that is overwritten shows whatever is there at the moment; every block is checked by its
-//! checksum, so that the latter is reported as damage. ITG's own programs only ever append to a
-//! log. Decode a copy where this is a concern.
+//! that is overwritten shows whatever is there at the moment. Every block is checked by its
+//! checksum when it is first read; what is overwritten between that and a second reading (lists of
+//! packets) may go unnoticed. ITG's own programs only ever append to a log. Decode a copy where
+//! this is a concern.
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature, see above")]
 
 use std::fs::File;
