@@ -7,7 +7,7 @@
 //! | level | time-out | consequence |
 //! |---|---|---|
 //! | rotate | mean gap + 4 deviations + one period, adaptive | the log changes its coordinator: harmless when wrong |
-//! | exclude | 3 s, then silence of the suspect towards helpers | a report to the membership |
+//! | exclude | 3 s, in the last half second of which helpers ask it too | a report to the membership |
 //! | – | its connection ended and its host refuses another one | both, at once |
 //!
 //! Each mistake doubles the time-out of its level for that process, up to a limit; time halves it again.
@@ -64,7 +64,7 @@ pub struct Settings {
     pub floor: u64,
     /// Time-out of the level `exclude`.
     pub exclude: u64,
-    /// How long helpers may take.
+    /// How long helpers may take, within the time-out of the level `exclude`; half of that at most.
     pub probe: u64,
     /// How many helpers are asked.
     pub helpers: usize,
@@ -221,6 +221,9 @@ impl Detector {
     fn check(&mut self, cx: &mut Ctx<'_>) {
         let (now, period, health) = (cx.now(), self.settings.period, self.health);
         let Settings { floor, exclude, probe, .. } = self.settings;
+        // Helpers are asked in the last part of the time-out, not behind it.
+        let patience = exclude * health;
+        let asking = probe.min(patience / 2);
         let (mut probing, mut reports) = (Vec::new(), Vec::new());
         for (&slot, peer) in &mut self.peers {
             let silence = now.since(peer.heard);
@@ -243,8 +246,8 @@ impl Detector {
                 cx.call("log", Box::new(Injected::Suspect(slot)));
             }
             match peer.doubt {
-                Doubt::None if silence > exclude * health => {
-                    peer.doubt = Doubt::Probing(now.after(probe));
+                Doubt::None if silence > patience - asking => {
+                    peer.doubt = Doubt::Probing(now.after(asking));
                     probing.push(slot);
                 }
                 Doubt::Probing(until) if now >= until => {

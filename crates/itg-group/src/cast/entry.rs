@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use itg_core::streams::fnv1a;
 use itg_process::Slot;
 
@@ -83,6 +83,14 @@ impl Entry {
         self.len() == 0
     }
 
+    /// Bytes on a wire, but for what a view change takes.
+    pub(crate) fn wire_len(&self) -> usize {
+        match &self.body {
+            Body::Held(_) => LEAST_ENTRY,
+            _ => LEAST_ENTRY + self.len(),
+        }
+    }
+
     pub(crate) const fn key(&self) -> (u64, Id) {
         (self.lamport, self.id)
     }
@@ -141,19 +149,26 @@ impl Put for BytesMut {
     }
 
     fn entry(&mut self, entry: &Entry) {
-        self.id(entry.id);
-        self.put_u64_le(entry.lamport);
+        let (kind, len) = match &entry.body {
+            Body::Message(payload) => (0, count(payload.len())),
+            Body::Held(len) => (1, *len),
+            Body::Change(..) => (2, 0),
+        };
+        let mut head = [0; LEAST_ENTRY];
+        head[..4].copy_from_slice(&entry.id.origin.slot.0.to_le_bytes());
+        head[4..12].copy_from_slice(&entry.id.origin.incarnation.to_le_bytes());
+        head[12..20].copy_from_slice(&entry.id.seq.to_le_bytes());
+        head[20..28].copy_from_slice(&entry.lamport.to_le_bytes());
+        head[28] = kind;
+        head[29..].copy_from_slice(&len.to_le_bytes());
         match &entry.body {
             Body::Message(payload) => {
-                self.put_u8(0);
-                self.blob(payload);
+                self.put_slice(&head);
+                self.put_slice(payload);
             }
-            Body::Held(len) => {
-                self.put_u8(1);
-                self.put_u32_le(*len);
-            }
+            Body::Held(_) => self.put_slice(&head),
             Body::Change(change, with) => {
-                self.put_u8(2);
+                self.put_slice(&head[..29]);
                 self.blob(&write(&**change));
                 self.blob(with);
             }
@@ -186,7 +201,7 @@ impl Take {
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let found = *self.left.first_chunk::<N>()?;
-        self.left = self.left.slice(N..);
+        self.left.advance(N);
         Some(found)
     }
 

@@ -146,9 +146,11 @@ impl Ask {
     /// # Errors
     /// The message, when it is none.
     pub fn from_message(message: Message) -> Result<Self, Message> {
+        if message.ty == CAST {
+            return Ok(Self::Cast(message.body));
+        }
         let mut take = Take::new(message.body.clone());
         let found = match message.ty {
-            CAST => return Ok(Self::Cast(message.body)),
             CHANGE => take.blob(MOST_PART).and_then(|change| {
                 let change: ViewChange = read(&change)?;
                 Some(Self::Change(change, take.rest()))
@@ -182,11 +184,13 @@ impl Tell {
         let mut out = BytesMut::new();
         let ty = match self {
             Self::Message { position, id, payload } => {
-                out.reserve(28 + payload.len());
-                out.put_u64_le(position);
-                out.id(id);
-                out.put_slice(&payload);
-                ORDERED
+                let mut body = Vec::with_capacity(28 + payload.len());
+                body.extend_from_slice(&position.to_le_bytes());
+                body.extend_from_slice(&id.origin.slot.0.to_le_bytes());
+                body.extend_from_slice(&id.origin.incarnation.to_le_bytes());
+                body.extend_from_slice(&id.seq.to_le_bytes());
+                body.extend_from_slice(&payload);
+                return Message { src: me, ..Message::new(me, ORDERED, body) };
             }
             Self::View { position, view, with } => {
                 out.put_u64_le(position);
@@ -216,7 +220,13 @@ impl Tell {
     /// What a message from the layer below tells.
     #[must_use]
     pub fn from_message(message: &Message) -> Option<Self> {
-        let mut take = Take::new(message.body.clone());
+        Self::take(message.clone())
+    }
+
+    /// The same without a reference to its bytes that is left behind.
+    #[must_use]
+    pub fn take(message: Message) -> Option<Self> {
+        let mut take = Take::new(message.body);
         let view = |take: &mut Take| {
             let parts: ViewParts = read(&take.blob(MOST_PART)?)?;
             View::try_from(parts).ok()

@@ -11,6 +11,7 @@
 //! | `thesis` | fixed sequencer, Skeen, Chandra–Toueg in their failure-free forms |
 //! | `uniform` | sequencer and Skeen that survive crashes, by cuts that the log decides |
 //! | `service` | clients outside the group, each command applied once |
+//! | `names` | the two layers of the thesis under its names |
 //! | `layers` | all of them as layers, by name |
 //! | `mutant` | planted faults, for tests |
 
@@ -20,6 +21,7 @@ mod interface;
 mod layers;
 pub mod log;
 mod mutant;
+pub mod names;
 pub mod reliable;
 pub mod service;
 pub mod thesis;

@@ -160,7 +160,7 @@ impl Say {
     /// Type and bytes.
     #[must_use]
     pub fn encode(&self) -> (u32, Bytes) {
-        let mut out = BytesMut::with_capacity(64);
+        let mut out = BytesMut::with_capacity(64 + self.what.room());
         out.member(self.from);
         let instance = |out: &mut BytesMut, k: u64, r: u32| {
             out.put_u64_le(k);
@@ -262,6 +262,20 @@ impl Say {
         };
         let few = !matches!(&what, What::Dec { values, .. } if values.len() > MOST_VALUES);
         take.end(few.then_some(Self { from, what })?)
+    }
+}
+
+impl What {
+    /// Bytes of the entries that it carries, about.
+    fn room(&self) -> usize {
+        let of = |entries: &[Entry]| entries.iter().map(Entry::wire_len).sum::<usize>();
+        match self {
+            Self::Data(entries) => of(entries),
+            Self::Est { value, .. } | Self::Prop { value, .. } => of(&value.entries),
+            Self::Dec { values, .. } => values.iter().map(|value| of(&value.entries)).sum(),
+            Self::Snapshot(snapshot) => snapshot.state.len(),
+            _ => 0,
+        }
     }
 }
 

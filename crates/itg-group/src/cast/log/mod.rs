@@ -427,10 +427,8 @@ impl Log {
             }
             let Fate::Fresh(waiting) = self.backlog.deliver(id) else { continue };
             self.own -= usize::from(id.origin == self.me && waiting.is_some());
-            let body = match (&entry.body, waiting) {
-                (Body::Held(_), Some(entry)) => entry.body,
-                (body, _) => body.clone(),
-            };
+            // What waits under a name is what was cast under it.
+            let body = waiting.map_or_else(|| entry.body.clone(), |waiting| waiting.body);
             match body {
                 Body::Message(payload) => {
                     let position = self.position;

@@ -177,8 +177,9 @@ impl Uniform {
         let (position, done) = (take.u64()?, take.u64()?);
         let seen = take.list(24, Seen::take)?;
         let state = take.rest();
-        if view.no() == self.view.no() && self.view.contains(self.me) && done <= self.done() {
-            // Only the log was behind: this broadcast goes on within an epoch without it.
+        if view.no() == self.view.no() && self.view.contains(self.me) {
+            // Only the log was behind. Within an epoch this member must not forget what it has stamped and
+            // acknowledged; what it lacks the others keep until it has it.
             return Some(());
         }
         self.view = view.clone();
