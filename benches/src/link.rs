@@ -1,5 +1,5 @@
-//! Network namespaces for measurements, two with a virtual link between them or one with its loopback
-//! interface; needs root and `ip`.
+//! Network namespaces for measurements, two with a virtual link between them, several with a switch, or one with
+//! its loopback interface; needs root and `ip`.
 
 use std::process::Command;
 
@@ -45,6 +45,33 @@ impl Link {
         let link = Self::namespaces(&["lo"])?;
         ip(&format!("-n {} link set lo up", link.names[0]))?;
         Ok(link)
+    }
+
+    /// Makes so many hosts that are joined by a switch: the first place is in the switch itself, with the
+    /// address 10.79.0.254, host *k* from 1 on has 10.79.0.*k*.
+    pub(crate) fn switch(hosts: usize) -> Result<Self> {
+        let ends: Vec<String> = (0..=hosts).map(|host| host.to_string()).collect();
+        let link = Self::namespaces(&ends.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let Some((middle, hosts)) = link.names.split_first() else { return Ok(link) };
+        ip(&format!("-n {middle} link set lo up"))?;
+        ip(&format!("-n {middle} link add switch0 type bridge"))?;
+        ip(&format!("-n {middle} address add 10.79.0.254/24 dev switch0"))?;
+        ip(&format!("-n {middle} link set switch0 up"))?;
+        for (host, number) in hosts.iter().zip(1..) {
+            ip(&format!("-n {host} link set lo up"))?;
+            ip(&format!(
+                "-n {host} link add link0 type veth peer name port{number} netns {middle}"
+            ))?;
+            ip(&format!("-n {host} address add 10.79.0.{number}/24 dev link0"))?;
+            ip(&format!("-n {host} link set link0 up"))?;
+            ip(&format!("-n {middle} link set port{number} master switch0 up"))?;
+        }
+        Ok(link)
+    }
+
+    /// All places, in their order.
+    pub(crate) fn all(&self) -> Vec<Place> {
+        self.names.iter().cloned().map(Place::Namespace).collect()
     }
 
     fn namespaces(ends: &[&str]) -> Result<Self> {

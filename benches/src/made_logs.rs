@@ -115,6 +115,7 @@ pub(crate) fn write(dir: &Path, wish: &Wish) -> Result<Made> {
         };
         schedules.push(Flow::resolve(spec.clone(), RunSeed(1))?.schedule());
         let note = Note::Flow(FlowInfo {
+            changes: Vec::new(),
             index,
             flow: index + 1,
             run: "f00d".to_owned(),

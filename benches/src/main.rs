@@ -4,8 +4,11 @@
 //! deadline, takes settings in alternating order and prints medians with 95 % intervals. What each
 //! command measures and how to read it: `docs/measurements.md`.
 
+mod agents;
+mod chaos;
 mod child;
 mod classic;
+mod cluster;
 mod decode;
 mod doctor;
 mod gaps;
@@ -17,6 +20,8 @@ mod made_logs;
 mod peers;
 mod plot;
 mod programs;
+#[cfg(feature = "rpc")]
+mod rpc;
 mod runtime;
 mod table;
 mod trials;
@@ -29,7 +34,7 @@ use itg_cli::finish;
 
 /// Measure the programs of ITG on this machine.
 ///
-/// Uses itg-send, itg-recv, itg-log and itg-decode from the directory of this program: build them
+/// Uses itg-send, itg-recv, itg-log, itg-decode and itg-cluster from the directory of this program: build them
 /// first, with `cargo build --release --workspace`. Compare numbers of one run only; other machines
 /// and other loads give others.
 ///
@@ -55,6 +60,14 @@ enum Command {
     /// One side of a trial of `runtime`
     #[command(hide = true)]
     RuntimePeer(runtime::PeerArgs),
+    /// Remote calls of today, tarpc and tonic, beside plain sockets and the runtime of layers: time of a
+    /// request and its reply, one client and one server
+    #[cfg(feature = "rpc")]
+    Rpc(rpc::RpcArgs),
+    /// One side of a trial of `rpc`
+    #[cfg(feature = "rpc")]
+    #[command(hide = true)]
+    RpcPeer(rpc::PeerArgs),
     /// Our ITGSend and ITGRecv beside D-ITG's: mean rate, gaps, CPU, and the largest rate without loss
     Classic(classic::ClassicArgs),
     /// How fast logs are decoded, beside ITGDec: records a second, peak memory, packets, page
@@ -64,6 +77,11 @@ enum Command {
     Peers(peers::PeersArgs),
     /// Whether the promise of `itg-send doctor` holds in later runs
     Doctor(doctor::DoctorArgs),
+    /// What being part of a cluster costs a flow, and how well 32 agents keep a common start
+    Cluster(cluster::ClusterArgs),
+    /// Eight agents, 64 flows, an agent killed every 5 s and started again after 3 s: what became of each
+    /// packet. Ends with 1 where one was sent twice or is missing without a cause
+    Chaos(chaos::ChaosArgs),
     /// One side of a raw loop of `peers`
     #[command(hide = true)]
     RawLoop(peers::RawArgs),
@@ -83,6 +101,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
             runtime::peer(args)?;
             return Ok(ExitCode::SUCCESS);
         }
+        #[cfg(feature = "rpc")]
+        Command::RpcPeer(args) => {
+            rpc::peer(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Command::Measured(args) => {
             decode::measured(args)?;
             return Ok(ExitCode::SUCCESS);
@@ -97,10 +120,16 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Logging(args) => logging::run(&args)?,
         Command::LogCost(args) => log_cost::run(&args)?,
         Command::Runtime(args) => runtime::run(&args)?,
+        #[cfg(feature = "rpc")]
+        Command::Rpc(args) => rpc::run(&args)?,
+        #[cfg(feature = "rpc")]
+        Command::RpcPeer(_) => {}
         Command::Classic(args) => classic::run(&args)?,
         Command::Decode(args) => decode::run(&args)?,
         Command::Peers(args) => peers::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
+        Command::Cluster(args) => cluster::run(&args)?,
+        Command::Chaos(args) => chaos::run(&args)?,
         Command::RuntimePeer(_) | Command::RawLoop(_) | Command::Measured(_) => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -5,13 +5,16 @@
 //! | `chatter` | casts at random, keeps a running hash of what is delivered as its state | `until` (forever), mean `pause` (50ms), greatest `size` (100 bytes) |
 //! | `rounds` | the closed system of the thesis: in round *r* process *r* mod *n* casts, and everybody delivers | `rounds` (1000), `warm_up` (100), `size` (100), `members` (all) |
 //! | `flood` | everybody has so many casts under way until process 0 has delivered `messages` | `messages` (100000), `outstanding` (512), `size` (100) |
+//! | `poisson` | casts at random instants, whatever becomes of the casts before | mean `pause` (1ms), `warm_up` (200ms), `lasts` (1s), `grace` (300ms), `size` (100) |
 //! | `asker` | a client that asks, waits for the answer and asks again | `rounds` (1000), `warm_up` (100), `size` (100) |
 //!
-//! `rounds`, `flood` and `asker` say how long it took when they are done (`result`: count, nanoseconds;
-//! `result times`: percentiles 50, 90, 99 in nanoseconds) and stop all processes.
+//! `rounds`, `flood` and `asker` say how long it took when the first of them is done (`result`: count, nanoseconds;
+//! `result times`: percentiles 50, 90, 99 in nanoseconds) and stop all processes. Each `poisson` says how many of its
+//! casts were delivered, in how many nanoseconds they fell due, and how many there were; its times are from the
+//! instant when a cast was due to its delivery here.
 
 use bytes::Bytes;
-use itg_core::streams::{below, fnv1a};
+use itg_core::streams::{below, exponential_ns, fnv1a};
 use itg_group::cast::{Ask, Tell};
 use itg_process::{Ctx, Layer, Level, MS, Message, Registry, Slot, StopReason, Time, TimerId};
 
@@ -28,8 +31,8 @@ fn ask(ask: Ask, cx: &mut Ctx<'_>) {
 
 /// A message of this length that begins with a number.
 fn numbered(number: u64, size: usize) -> Bytes {
-    let mut body = number.to_le_bytes().to_vec();
-    body.resize(size.max(8), 7);
+    let mut body = vec![7; size.max(8)];
+    body[..8].copy_from_slice(&number.to_le_bytes());
     body.into()
 }
 
@@ -57,13 +60,18 @@ impl Times {
     fn tell(&mut self, cx: &mut Ctx<'_>) {
         let total = self.begin.map_or(0, |begin| cx.now().since(begin));
         cx.log(Level::Info, RESULT, [self.gaps.len() as u64, total, 0]);
-        self.gaps.sort_unstable();
-        let at = |percent: usize| {
-            let at = (self.gaps.len() * percent / 100).min(self.gaps.len().saturating_sub(1));
-            self.gaps.get(at).copied().unwrap_or(0)
-        };
-        cx.log(Level::Info, TIMES, [at(50), at(90), at(99)]);
+        percentiles(&mut self.gaps, cx);
     }
+}
+
+/// Says the percentiles of some times.
+fn percentiles(times: &mut [u64], cx: &mut Ctx<'_>) {
+    times.sort_unstable();
+    let at = |percent: usize| {
+        let at = (times.len() * percent / 100).min(times.len().saturating_sub(1));
+        times.get(at).copied().unwrap_or(0)
+    };
+    cx.log(Level::Info, TIMES, [at(50), at(90), at(99)]);
 }
 
 struct Chatter {
@@ -103,7 +111,7 @@ impl Layer for Chatter {
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        match Tell::from_message(&message) {
+        match Tell::take(message) {
             Some(Tell::Message { position, payload, .. }) => self.take(position, &payload),
             Some(Tell::View { position, with, .. }) => self.take(position, &with),
             Some(Tell::Checkpoint { position }) => {
@@ -151,7 +159,7 @@ impl Layer for Rounds {
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        let Some(tell) = Tell::from_message(&message) else { return };
+        let Some(tell) = Tell::take(message) else { return };
         stateless(&tell, cx);
         let Tell::Message { payload, .. } = tell else { return };
         let Some(round) = number(&payload) else { return };
@@ -191,7 +199,7 @@ impl Layer for Flood {
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        let Some(tell) = Tell::from_message(&message) else { return };
+        let Some(tell) = Tell::take(message) else { return };
         stateless(&tell, cx);
         match tell {
             Tell::Message { payload, .. } => {
@@ -217,12 +225,98 @@ impl Layer for Flood {
     }
 }
 
+struct Poisson {
+    pause: u64,
+    warm_up: u64,
+    lasts: u64,
+    grace: u64,
+    size: usize,
+    begin: Time,
+    /// When the next cast is due.
+    next: Time,
+    offered: u64,
+    times: Vec<u64>,
+}
+
+/// Casts that one timer makes up for at most.
+const MOST_AT_ONCE: usize = 4096;
+
+impl Poisson {
+    /// Whether a cast that was due then is counted.
+    const fn counts(&self, due: Time) -> bool {
+        let since = due.since(self.begin);
+        since >= self.warm_up && since < self.warm_up + self.lasts
+    }
+
+    fn draw(&mut self, cx: &mut Ctx<'_>) {
+        self.next = self.next.after(exponential_ns(cx.rng(), self.pause));
+    }
+}
+
+impl Layer for Poisson {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        (self.begin, self.next) = (cx.now(), cx.now());
+        self.draw(cx);
+        cx.set_timer(self.next);
+    }
+
+    fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
+        let end = self.begin.after(self.warm_up + self.lasts);
+        for _ in 0..MOST_AT_ONCE {
+            if self.next > cx.now() || self.next >= end {
+                break;
+            }
+            self.offered += u64::from(self.counts(self.next));
+            let mut body = u64::from(cx.me().0).to_le_bytes().to_vec();
+            body.extend(self.next.0.to_le_bytes());
+            body.resize(self.size.max(16), 7);
+            ask(Ask::Cast(body.into()), cx);
+            self.draw(cx);
+        }
+        let over = end.after(self.grace);
+        if self.next < end {
+            cx.set_timer(self.next);
+        } else if cx.now() < over {
+            cx.set_timer(over);
+        } else {
+            cx.shutdown(StopReason::Finished);
+        }
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let Some(tell) = Tell::take(message) else { return };
+        stateless(&tell, cx);
+        let Tell::Message { payload, .. } = tell else { return };
+        let due = payload.get(8..).and_then(number).map(Time);
+        if let (Some(slot), Some(due)) = (number(&payload), due)
+            && slot == u64::from(cx.me().0)
+            && self.counts(due)
+        {
+            self.times.push(cx.now().since(due));
+        }
+    }
+
+    fn on_stop(&mut self, _why: StopReason, cx: &mut Ctx<'_>) {
+        cx.log(Level::Info, RESULT, [self.times.len() as u64, self.lasts, self.offered]);
+        percentiles(&mut self.times, cx);
+    }
+}
+
 struct Asker {
     rounds: u64,
     warm_up: u64,
     size: usize,
     round: u64,
     times: Times,
+    told: bool,
+}
+
+impl Asker {
+    fn tell(&mut self, cx: &mut Ctx<'_>) {
+        if !std::mem::replace(&mut self.told, true) {
+            self.times.tell(cx);
+        }
+    }
 }
 
 impl Layer for Asker {
@@ -231,7 +325,7 @@ impl Layer for Asker {
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        if let Some(Tell::Message { .. }) = Tell::from_message(&message) {
+        if let Some(Tell::Message { .. }) = Tell::take(message) {
             self.round += 1;
             if self.round > self.warm_up {
                 self.times.mark(cx.now());
@@ -239,10 +333,15 @@ impl Layer for Asker {
             if self.round <= self.rounds + self.warm_up {
                 ask(Ask::Cast(numbered(self.round, self.size)), cx);
             } else {
-                self.times.tell(cx);
+                self.tell(cx);
                 cx.shutdown(StopReason::Finished);
             }
         }
+    }
+
+    /// Another client was faster.
+    fn on_stop(&mut self, _why: StopReason, cx: &mut Ctx<'_>) {
+        self.tell(cx);
     }
 }
 
@@ -291,6 +390,21 @@ pub(crate) fn layers(registry: Registry) -> Registry {
                 size: usize_of(params.number("size", 100)?),
                 round: 0,
                 times: Times::default(),
+                told: false,
+            }) as Box<dyn Layer>)
+        })
+        .with("poisson", move |build| {
+            let params = &mut *build.params;
+            Ok(Box::new(Poisson {
+                pause: params.time_ns("pause", MS)?.max(1),
+                warm_up: params.time_ns("warm_up", 200 * MS)?,
+                lasts: params.time_ns("lasts", 1000 * MS)?,
+                grace: params.time_ns("grace", 300 * MS)?,
+                size: usize_of(params.number("size", 100)?),
+                begin: Time::ZERO,
+                next: Time::ZERO,
+                offered: 0,
+                times: Vec::new(),
             }) as Box<dyn Layer>)
         })
 }

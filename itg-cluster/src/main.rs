@@ -5,7 +5,9 @@
 mod bench;
 mod cluster;
 mod diff;
+mod events;
 mod layers;
+mod live;
 mod load;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -14,6 +16,7 @@ mod process;
 mod run;
 mod sim;
 mod simulate;
+mod sweep;
 mod trace;
 
 use std::io::{ErrorKind, Write as _};

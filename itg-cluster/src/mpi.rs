@@ -23,13 +23,14 @@ use itg_cli::{
 use itg_core::streams::fnv1a;
 use itg_experiment::{LOG_RANK, Manifest, Seed};
 use itg_mpi::{Job, Launch};
-use itg_net::{HandedTarget, LogTarget, Receiver};
+use itg_net::{HandedTarget, LogTarget, Receiver, Start};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::events::Events;
 use crate::run::{
-    MANIFEST, RECEIVER_LOG, RunArgs, SENDER_LOG, conclude, decode, directory, gates, prepare,
-    receiver, write,
+    MANIFEST, Place, RECEIVER_LOG, RunArgs, SENDER_LOG, conclude, decode, directory, gates,
+    prepare, receiver, write,
 };
 use carry::{Carrier, two_buffers};
 use collect::{Collected, Collector};
@@ -133,7 +134,8 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     job.barrier();
     let now = jiff::Timestamp::now().as_nanosecond() + START_MARGIN_NS;
     let start = job.broadcast(u64::try_from(now).unwrap_or(0).to_le_bytes().to_vec());
-    let start_unix_ns = start.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let start = start.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let start = start.map_or(Start::Soon, Start::NotBefore);
 
     let logged = has_log_rank(loaded);
     let mine = flow_of(loaded, job.rank());
@@ -160,7 +162,7 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
             plan: &loaded.plan,
             program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
             run: run_id,
-            start_unix_ns,
+            start,
             pacing: args.pacing.options(&loaded.experiment.pacing),
             log: log.map(|log| LogTarget::Handed(Box::new(log))),
             log_limits: two_buffers(),
@@ -316,7 +318,7 @@ impl Root {
         }
         let gates = gates(&loaded)?;
         let started = jiff::Timestamp::now();
-        let out = directory(args, &loaded, started);
+        let out = directory(args, &loaded.plan.name, started);
         prepare(&out)?;
         if !words.quiet {
             announce(&loaded.plan);
@@ -361,6 +363,8 @@ impl Reporting {
         receiver_errors: impl Iterator<Item = String>,
     ) -> Result<ExitCode> {
         let Self { out, loaded, gates, mut manifest, world, words } = self;
+        let place = Place { out, print: true, events: Events::default(), live: false };
+        let out = &place.out;
         manifest = manifest.setting("exit_code", collected.code.to_string());
         let mut names = vec![RECEIVER_LOG];
         if let Some(line) = &collected.log {
@@ -371,7 +375,7 @@ impl Reporting {
         let logs: Vec<_> = names.iter().map(|name| out.join(name)).collect();
         let report = decode(&logs, &manifest)?;
         let text = format!("MPI: {world}\n{}", itg_stats::text::render(&report));
-        let gate = conclude(&out, &report, &text, &gates, words)?;
+        let gate = conclude(&place, &report, &text, &gates, words)?;
         for failure in &collected.failures {
             say(format_args!("itg-cluster: {failure}"));
         }

@@ -1,8 +1,10 @@
 //! `itg-cluster run FILE --local`: the whole experiment on this host, receiver and logs embedded,
-//! ending in the report; `--sim`: in virtual time (see `sim.rs`); else over agents (see `cluster`).
+//! ending in the report; `--sim`: in virtual time (see `sim.rs`); else over agents (see `cluster`). A file that
+//! describes several runs: see `sweep`.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::IsTerminal as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,18 +12,24 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use itg_cli::{
-    Failure, Gates, LoadArgs, Loaded, PacingArgs, Sending, SendingResult, Signals, WordArgs,
-    account, announce, draw_run, refuse, say, send_plan,
+    Asked, Failure, Gates, LoadArgs, Loaded, PacingArgs, Sending, SendingResult, Signals, WordArgs,
+    account, announce, draw_run, refuse, say, send_plan_observed,
 };
 use itg_experiment::control::{Failover, Orphan};
 use itg_experiment::{Manifest, Time};
-use itg_net::{ClassicReceiving, LogLimits, LogTarget, Receiver, ReceiverOptions, ReceiverOutcome};
+use itg_net::{
+    ClassicReceiving, LogLimits, LogTarget, Receiver, ReceiverOptions, ReceiverOutcome, Start,
+};
 use itg_report::{Around, FLOWS_DRAWN};
 use itg_stats::{Analysis, Options, Report};
 use tokio::sync::watch;
 
 use crate::cluster::console::{self, Require, require};
+use crate::cluster::{figures, watch as watching};
+use crate::events::Events;
+use crate::live::Live;
 use crate::sim::Simulation;
+use crate::sweep::SweepArgs;
 
 /// Names of the files of a run, in its directory.
 pub(crate) const SENDER_LOG: &str = "sender.itg";
@@ -42,13 +50,23 @@ pub(crate) struct RunArgs {
     /// One flow on each rank of an MPI job: mpirun -n N itg-cluster run FILE --mpi, N being the number of
     /// flows, and one more for the log rank when [log] of the file says `server = "mpi"`
     #[cfg(feature = "mpi")]
-    #[arg(long, conflicts_with_all = ["local", "sim"])]
+    #[arg(long, conflicts_with_all = [
+        "local", "sim", "events", "resume", "accept_change", "in_order", "no_live", "keys",
+    ])]
     mpi: bool,
     /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) pacing: PacingArgs,
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+    /// What happens, as it happens: one JSON object a line to this file; `-`: to stdout, instead of the report
+    #[arg(long, value_name = "FILE", conflicts_with = "sim")]
+    events: Option<PathBuf>,
+    /// No live view, although stderr is a terminal
+    #[arg(long)]
+    no_live: bool,
     /// Over agents: directory of the cluster's keys
     #[arg(long, value_name = "DIR", conflicts_with_all = ["local", "sim"])]
     pub(crate) keys: Option<PathBuf>,
@@ -64,6 +82,33 @@ pub(crate) struct RunArgs {
     /// Over agents: how long a node may send without news from the others
     #[arg(long, value_name = "T", default_value = "2s", value_parser = lease, requires = "keys")]
     pub(crate) lease: Time,
+}
+
+impl RunArgs {
+    /// Where results go, but for the directory.
+    pub(crate) fn place(&self, words: WordArgs) -> Result<Place> {
+        let live = !self.no_live && !words.quiet && std::io::stderr().is_terminal();
+        let print = self.events.as_deref() != Some(Path::new("-"));
+        let events = Events::to(self.events.as_deref(), self.sweep.resumes())?;
+        Ok(Place { out: PathBuf::new(), print, events, live })
+    }
+
+    /// What decides how runs are carried out, beside the experiment: equal where these arguments are.
+    pub(crate) fn ways(&self) -> String {
+        format!(
+            "{:?}, require {:?}, orphan {:?}, failover {:?}, lease {} ns",
+            self.pacing, self.require, self.orphan, self.failover, self.lease.0
+        )
+    }
+
+    /// Where the experiment takes place.
+    pub(crate) const fn world(&self) -> &'static str {
+        match (self.sim, self.local) {
+            (true, _) => "sim",
+            (_, true) => "local",
+            _ => "cluster",
+        }
+    }
 }
 
 /// The words for [`Orphan`].
@@ -119,18 +164,62 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     if args.mpi {
         return crate::mpi::run(args, words);
     }
-    let mut loaded = itg_cli::load(&args.load)?;
+    let mut loaded = match itg_cli::load_any(&args.load)? {
+        Asked::One(loaded) => loaded,
+        Asked::Sweep(sweep, text) => return crate::sweep::run(args, &sweep, &text, words),
+    };
+    if args.sweep.any() {
+        return Err(refuse("--resume and its like are for files with [matrix] or [sweep]"));
+    }
+    let out = directory(args, &loaded.plan.name, jiff::Timestamp::now());
+    let place = Place { out, ..args.place(words)? };
+    let done = carry_out(args, &mut loaded, &place, words)?;
+    Ok(ExitCode::from(done.code))
+}
+
+/// Where the results of a run go.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The directory of the run.
+    pub(crate) out: PathBuf,
+    /// Whether the report is printed, too.
+    pub(crate) print: bool,
+    /// Who is told what happens.
+    pub(crate) events: Events,
+    /// Whether it is shown on a terminal.
+    pub(crate) live: bool,
+}
+
+/// A run that has come to its end.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// The exit code that it asks for.
+    pub(crate) code: u8,
+    /// What was measured.
+    pub(crate) report: Report,
+}
+
+/// Carries out one run, in the world that the command line names.
+pub(crate) fn carry_out(
+    args: &RunArgs,
+    loaded: &mut Loaded,
+    place: &Place,
+    words: WordArgs,
+) -> Result<Done> {
     loaded.plan.check_ends().map_err(refuse)?;
-    if args.sim {
-        return simulated(args, &mut loaded, words);
+    match args.world() {
+        "sim" => simulated(loaded, place, words),
+        "cluster" => console::run(args, loaded, place, words),
+        _ => locally(args, loaded, place, words),
     }
-    if !args.local {
-        return console::run(args, &loaded, words);
-    }
+}
+
+/// Runs the experiment on this host.
+fn locally(args: &RunArgs, loaded: &Loaded, place: &Place, words: WordArgs) -> Result<Done> {
     let started = jiff::Timestamp::now();
-    let out = directory(args, &loaded, started);
-    let gates = gates(&loaded)?;
-    prepare(&out)?;
+    let out = &place.out;
+    let gates = gates(loaded)?;
+    prepare(out)?;
     if !words.quiet {
         announce(&loaded.plan);
     }
@@ -145,13 +234,17 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
 
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let (sent, received) = runtime.block_on(both_sides(&loaded, &out, args.pacing, words))?;
+    let done = runtime.block_on(both_sides(loaded, place, args.pacing, words));
     drop(runtime);
+    if let Err(error) = &done {
+        place.events.end(Some(format!("{error:#}")));
+    }
+    let (sent, received) = done?;
 
     manifest = manifest.setting("exit_code", sent.code.to_string());
     write(&out.join(MANIFEST), &manifest.to_json())?;
     let report = decode(&[out.join(SENDER_LOG), out.join(RECEIVER_LOG)], &manifest)?;
-    let gate = conclude(&out, &report, &itg_stats::text::render(&report), &gates, words)?;
+    let gate = conclude(place, &report, &itg_stats::text::render(&report), &gates, words)?;
     for (_, error) in &sent.outcome.failures {
         say(format_args!("itg-cluster: {error}"));
     }
@@ -166,7 +259,8 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
         }
     }
     // A run that failed by itself says so first.
-    Ok(ExitCode::from(gate.filter(|_| sent.code == 0).unwrap_or(sent.code)))
+    let code = gate.filter(|_| sent.code == 0).unwrap_or(sent.code);
+    Ok(Done { code, report })
 }
 
 /// The gates of an experiment.
@@ -178,7 +272,7 @@ pub(crate) fn gates(loaded: &Loaded) -> Result<Gates> {
 
 /// Writes the report in all its forms, `text` being the one that is printed; what the gates make of it.
 pub(crate) fn conclude(
-    out: &Path,
+    Place { out, print, .. }: &Place,
     report: &Report,
     text: &str,
     gates: &Gates,
@@ -186,7 +280,9 @@ pub(crate) fn conclude(
 ) -> Result<Option<u8>> {
     write(&out.join("report.txt"), text)?;
     write(&out.join("report.json"), &(report.to_json() + "\n"))?;
-    crate::print(text)?;
+    if *print {
+        crate::print(text)?;
+    }
     let judged = gates.judge(report, "itg-cluster", words.quiet);
     if let Some(plots) = &report.plots {
         let command = itg_report::command(std::env::args());
@@ -197,21 +293,21 @@ pub(crate) fn conclude(
 }
 
 /// The directory of a run.
-pub(crate) fn directory(args: &RunArgs, loaded: &Loaded, started: jiff::Timestamp) -> PathBuf {
+pub(crate) fn directory(args: &RunArgs, name: &str, started: jiff::Timestamp) -> PathBuf {
     args.out.clone().unwrap_or_else(|| {
         let time = started.strftime("%Y%m%d-%H%M%S");
-        Path::new("itg-out").join(format!("{}-{time}", file_name(&loaded.plan.name)))
+        Path::new("itg-out").join(format!("{}-{time}", file_name(name)))
     })
 }
 
 /// Runs the experiment in virtual time.
-fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<ExitCode> {
+fn simulated(loaded: &mut Loaded, place: &Place, words: WordArgs) -> Result<Done> {
     let started = jiff::Timestamp::now();
-    let out = directory(args, loaded, started);
+    let out = &place.out;
     let gates = gates(loaded)?;
     let simulation = Simulation::new(loaded)?;
     let loaded = simulation.loaded();
-    prepare(&out)?;
+    prepare(out)?;
     let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
     let manifest = Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
         .started(unix_ns)
@@ -220,25 +316,31 @@ fn simulated(args: &RunArgs, loaded: &mut Loaded, words: WordArgs) -> Result<Exi
         .setting("exit_code", "0");
     write(&out.join(MANIFEST), &manifest.to_json())?;
     let model = simulation.model.clone();
-    simulation.run(&out, words)?;
+    simulation.run(out, words)?;
     let report = decode(&[out.join(SENDER_LOG), out.join(RECEIVER_LOG)], &manifest)?;
     let text = format!("Simulated: {model}\n{}", itg_stats::text::render(&report));
-    let gate = conclude(&out, &report, &text, &gates, words)?;
+    let gate = conclude(place, &report, &text, &gates, words)?;
     if !words.quiet {
         say(format_args!("logs, report and manifest are in {}", out.display()));
     }
-    Ok(gate.map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(Done { code: gate.unwrap_or(0), report })
 }
 
 /// A receiver within this program, with its log in the directory of the run.
 pub(crate) fn receiver(out: &Path, listen: SocketAddr) -> Result<Receiver> {
-    Receiver::bind(ReceiverOptions {
+    Receiver::bind(receiver_options(out.join(RECEIVER_LOG), listen))
+        .map_err(|error| Failure::new(1, error).into())
+}
+
+/// A receiver within this program: one thread, data on a port that the system chooses, all flows in one log.
+pub(crate) fn receiver_options(log: PathBuf, listen: SocketAddr) -> ReceiverOptions {
+    ReceiverOptions {
         shards: 1,
         busy_poll_us: None,
         receive_buffer: None,
         listen,
         data_port: 0,
-        log: Some(LogTarget::File(out.join(RECEIVER_LOG))),
+        log: Some(LogTarget::File(log)),
         log_limits: LogLimits::default(),
         allow_log_servers: false,
         secret: None,
@@ -248,18 +350,20 @@ pub(crate) fn receiver(out: &Path, listen: SocketAddr) -> Result<Receiver> {
         program: "itg-cluster".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings: BTreeMap::new(),
-    })
-    .map_err(|error| Failure::new(1, error).into())
+    }
 }
 
 /// Sends and receives on this host.
 async fn both_sides(
     loaded: &Loaded,
-    out: &Path,
+    place: &Place,
     pacing: PacingArgs,
     words: WordArgs,
 ) -> Result<(SendingResult, ReceiverOutcome)> {
     let signals = Signals::watch()?;
+    let Place { out, events, .. } = place;
+    let live = place.live.then(|| Live::start(events, signals.stop.clone())).flatten();
+    events.begin(watching::begin(loaded, "local", Vec::new()));
     let listen = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let receiver = receiver(out, listen)?;
     let address = receiver.addresses().next().context("the receiver has no address")?;
@@ -269,7 +373,7 @@ async fn both_sides(
     let mut settings = BTreeMap::new();
     settings.insert("plan".to_owned(), loaded.plan.hash_text());
     let sending = Sending {
-        start_unix_ns: None,
+        start: Start::Soon,
         plan: &loaded.plan,
         program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
         run: draw_run(),
@@ -277,10 +381,28 @@ async fn both_sides(
         log: Some(LogTarget::File(out.join(SENDER_LOG))),
         log_limits: LogLimits::default(),
         recv_log: None,
-        progress: !words.quiet,
+        progress: !words.quiet && live.is_none(),
         settings,
     };
-    let sent = send_plan(sending, |_| Some(address), &signals).await;
+    let (over, is_over) = tokio::sync::oneshot::channel();
+    let mut following = None;
+    let sent = send_plan_observed(
+        sending,
+        |_| Some(address),
+        &signals,
+        |lives| {
+            let events = events.clone();
+            let follow = figures::follow(lives, is_over, move |figures| events.statistics(figures));
+            following = Some(tokio::spawn(follow));
+        },
+    )
+    .await;
+    over.send(()).unwrap_or_default();
+    if let Some(following) = following {
+        following.await.context("the figures stopped on a bug")?;
+    }
+    events.end(signals.stop.borrow().clone());
+    drop(live);
     // The receiver ends by itself when nobody holds the other end any more.
     end.send(Some("the run is over".to_owned())).unwrap_or_default();
     let received = receiving.await.context("the receiver stopped on a bug")?;
@@ -320,7 +442,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// The name of an experiment as part of a file name.
-fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     name.chars().map(plain).take(64).collect()
 }

@@ -117,6 +117,7 @@ fn main() {
         }));
         for spec in &specs {
             bytes.extend(builder.note(&Note::Flow(FlowInfo {
+                changes: Vec::new(),
                 index: spec.id,
                 flow: spec.id,
                 run: "c0ffee".to_owned(),

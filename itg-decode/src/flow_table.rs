@@ -106,6 +106,10 @@ const COLUMNS: &[Column] = &[
     ("clock_offset_ns", |f| cell(f.clock.as_ref().map(|c| c.offset_ns))),
     ("clock_bound_ns", |f| cell(f.clock.as_ref().map(|c| c.bound_ns))),
     ("clock_skew_ppm", |f| cell(f.clock.as_ref().map(|c| c.skew_ppm))),
+    ("ledger_departure_p50_ns", |f| way(f.metrics.ledger.departure_ns, |w| w.p50)),
+    ("ledger_departure_p99_ns", |f| way(f.metrics.ledger.departure_ns, |w| w.p99)),
+    ("departure_stamps", |f| way(f.metrics.ledger.departure_ns, |w| w.count)),
+    ("departure_stamps_missing", |f| cell(f.departures.as_ref().and_then(|d| d.missing))),
 ];
 
 /// Columns that hold words.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -21,7 +21,8 @@ use itg_cli::{
 };
 use itg_core::flow::Proto;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
-use itg_net::pacing::PacingOptions;
+use itg_net::Start;
+use itg_net::pacing::{Level, PacingOptions};
 use itg_session::Phase;
 use itg_session::logs::Role;
 use itg_stats::gate::{Judgement, Outcome};
@@ -114,6 +115,10 @@ struct SendLogArgs {
     /// --classic, one that speaks D-ITG's protocol, at port 9001
     #[arg(long, value_name = "URL")]
     recv_log_server: Option<String>,
+    /// What `itg-send doctor --output FILE` found on this host: its promise goes into the log, and the report
+    /// says whether the run kept it
+    #[arg(long, value_name = "FILE")]
+    promise: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -150,6 +155,13 @@ fn run(cli: Cli) -> Result<ExitCode> {
     {
         return Err(refuse("--recv-log and --recv-log-server exclude each other: leave one out"));
     }
+    if request.classic
+        && (request.pacing.level == Some(Level::Txtime) || request.pacing.tx_stamps.is_some())
+    {
+        return Err(refuse(
+            "--classic has neither --pacing txtime nor --tx-stamps: leave them out",
+        ));
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
@@ -157,6 +169,9 @@ fn run(cli: Cli) -> Result<ExitCode> {
         let mut settings = BTreeMap::new();
         settings.insert("plan".to_owned(), request.plan.hash_text());
         settings.extend(request.logs.own.settings());
+        if let Some(path) = &request.logs.promise {
+            settings.extend(doctor::promised(path)?);
+        }
         let file = request.logs.own.file().map(Path::to_owned);
         let run = draw_run();
         if request.classic {
@@ -168,7 +183,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             return Ok(ExitCode::from(gate.unwrap_or(0)));
         }
         let sending = Sending {
-            start_unix_ns: None,
+            start: Start::Soon,
             plan: &request.plan,
             program: ("itg-send", env!("CARGO_PKG_VERSION")),
             pacing: request.pacing,

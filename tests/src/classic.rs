@@ -1,6 +1,6 @@
 //! `ITGRecv` and `ITGSend` as tests use them, and peers of D-ITG's protocol that misbehave.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -79,13 +79,16 @@ impl ClassicReceiver {
         self.dir.path().join(name)
     }
 
-    /// The records of a log in its directory.
+    /// The records of a log in its directory; none before the log is there.
     #[track_caller]
     #[must_use]
     pub fn log(&self, name: &str) -> Vec<LogRecord> {
         let path = self.file(name);
-        let bytes = std::fs::read(&path);
-        records(&bytes.unwrap_or_else(|error| panic!("{}: {error}", path.display()))).collect()
+        match std::fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => panic!("{}: {error}", path.display()),
+            Ok(bytes) => records(&bytes).collect(),
+        }
     }
 
     /// Starts our sender to it, in its directory; `-rp` is its data port unless given again.

@@ -10,6 +10,7 @@
 mod account;
 mod capture;
 mod classic;
+mod cluster;
 mod decode;
 mod ditg;
 mod group;
@@ -26,12 +27,13 @@ pub use classic::{
     ClassicLogServer, ClassicPeer, ClassicReceiver, classic_send, classic_sender, free_port,
     own_address,
 };
+pub use cluster::{Cluster, cluster_keys, cluster_program, flow_packets};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
 pub use group::{Group, Judged};
 pub use host::{Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for};
 pub use log_server::{LogServer, experiments, stored};
-pub use namespace::{Namespace, Pair};
+pub use namespace::{Namespace, Pair, Switch};
 pub use program::{Output, Running, program};
 pub use receiver::{Receiver, send, sender};
 pub use relay::{Impairment, Passed, Relay, Relayed, Traffic};

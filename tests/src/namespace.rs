@@ -148,3 +148,50 @@ impl Default for Pair {
         Self::new()
     }
 }
+
+/// Hosts that are joined by a switch, and one more host within the switch itself.
+///
+/// Host *k* has 10.78.0.(*k* + 1), the one in the middle 10.78.0.254.
+#[derive(Debug)]
+pub struct Switch {
+    /// Where the switch is.
+    pub middle: Namespace,
+    /// The others.
+    pub hosts: Vec<Namespace>,
+}
+
+impl Switch {
+    /// Makes hosts and switch.
+    #[must_use]
+    pub fn new(hosts: usize) -> Self {
+        let middle = Namespace::new();
+        middle.ip("link add switch0 type bridge");
+        middle.ip("address add 10.78.0.254/24 dev switch0");
+        middle.ip("link set switch0 up");
+        let host = |number: usize| {
+            let host = Namespace::new();
+            host.ip(&format!(
+                "link add link0 type veth peer name port{number} netns {}",
+                middle.name
+            ));
+            host.ip(&format!("address add {}/24 dev link0", Self::address(number)));
+            host.ip("link set link0 up");
+            middle.ip(&format!("link set port{number} master switch0 up"));
+            host
+        };
+        let hosts = (0..hosts).map(host).collect();
+        Self { middle, hosts }
+    }
+
+    /// The address of a host.
+    #[must_use]
+    pub fn address(host: usize) -> String {
+        format!("10.78.0.{}", host + 1)
+    }
+
+    /// Cuts the link of a host, or joins it again.
+    #[track_caller]
+    pub fn link(&self, host: usize, up: bool) {
+        self.middle.ip(&format!("link set port{host} {}", if up { "up" } else { "down" }));
+    }
+}

@@ -117,6 +117,65 @@ fn a_batch_joins_no_packets_that_are_due_farther_apart_than_the_tolerance() {
 }
 
 #[test]
+fn departures_of_sampled_packets_are_in_the_log_and_the_report() {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let receiver = Receiver::start(&["--log", &theirs]);
+    let laws = ["--idt", "exp(200us)", "--packets", "3000", "--flows", "2", "--seed", "5"];
+    let args = ["--tx-stamps", "4", "--log", &ours];
+    let done = send(&[&[receiver.at().as_str()], &laws[..], &args].concat()).exits(0);
+    drop(receiver.stop());
+    assert!(accounts(&done.out).iter().all(|account| account.agreed), "{done}");
+    for logs in [&[ours.as_str()][..], &[&ours, &theirs]] {
+        let report = json(logs);
+        for flow in report["flows"].as_array().expect("a list") {
+            let departures = &flow["departures"];
+            assert_eq!(departures["every"], 4, "{flow}");
+            assert_eq!(departures["asked"], 750, "{flow}");
+            let missing = departures["missing"].as_u64().expect("a count");
+            let way = &flow["ledger"]["departure_ns"];
+            assert_eq!(way["count"], 750 - missing, "{flow}");
+            // Loopback queues nothing and drops nothing: what is missing the kernel had no room for.
+            assert!(missing < 75, "{flow}");
+            let [min, p50, max] = ["min", "p50", "max"].map(|key| way[key].as_i64().expect("ns"));
+            assert!(min <= p50 && p50 <= max, "{flow}");
+            assert_eq!(departures["lateness_ns"]["count"], way["count"], "{flow}");
+            // It left before it arrived.
+            if let Some(network) = flow["ledger"]["network_ns"]["max"].as_i64() {
+                assert!(min <= network, "{flow}");
+            }
+        }
+        let total = report["total"]["ledger"]["departure_ns"]["count"].as_u64();
+        assert!(total > Some(1_300), "both flows: {}", report["total"]["ledger"]);
+    }
+    let text = decode(&[&ours]).exits(0).out;
+    assert!(text.contains("Send stack, median") && text.contains("Send stack, 99th"), "{text}");
+}
+
+#[test]
+fn times_that_no_queue_keeps_are_refused_in_words() {
+    let receiver = Receiver::start::<&str>(&[]);
+    let at = receiver.at();
+    let done = send(&[&at, "--pacing", "txtime", "--packets", "3"]).exits(3);
+    assert!(done.out.contains("`noqueue` of lo does not keep the times of packets"), "{done}");
+    let rows: [(&[&str], &str); 8] = [
+        (&["--proto", "tcp"], "it sends UDP only, not tcp"),
+        (&["--meter", "rtt"], "departures of round trips are not stamped"),
+        (&["--burst", "4"], "packets of a burst"),
+        (&["--max-burst", "4"], "max-burst means nothing"),
+        (&["--engine", "xdp"], "leave one out"),
+        (&["--max-error", "1ms"], "leave it out"),
+        (&["--classic"], "leave them out"),
+        (&["--tx-stamps", "4"], "add --log"),
+    ];
+    for (args, words) in rows {
+        let base = ["--pacing", "txtime", "--packets", "3"];
+        drop(send(&[&[at.as_str()], &base[..], args].concat()).exits(2).says(words));
+    }
+}
+
+#[test]
 fn more_than_the_host_can_send_ends_with_the_truth() {
     let dir = temp_dir();
     let log = dir.path().join("send.itg");

@@ -175,6 +175,25 @@ fn icmp_without_the_right_says_so() {
 }
 
 #[test]
+fn an_ordinary_user_is_told_what_root_can_do_for_times_that_the_kernel_keeps() {
+    if not_run() {
+        return;
+    }
+    let receiver = Receiver::start::<&str>(&[]);
+    let dir = temp_dir();
+    let mut command = nobody_sends(&dir);
+    command.args([&receiver.at(), "--pacing", "txtime", "--packets", "3"]);
+    let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(20)).exits(3);
+    for words in [
+        "`noqueue` of lo does not keep the times of packets",
+        "only root may choose that clock (CLOCK_TAI)",
+        "`tc qdisc replace dev lo root fq flow_limit 10000 limit 100000` mends it, if this kernel has `fq`",
+    ] {
+        assert!(done.out.contains(words), "{words}: {done}");
+    }
+}
+
+#[test]
 fn an_ordinary_user_gets_the_next_best_pacing_and_is_told() {
     if not_run() {
         return;

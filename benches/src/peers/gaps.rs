@@ -53,6 +53,14 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, laws: &[Law], book: &mut Book
         Tool::Itg,
         Tool::ItgRealtime,
     ]);
+    if let Err(why) = observer::may_capture() {
+        print(format_args!(
+            "NOT MEASURED: gaps: they are taken from the kernel's stamps of departing packets, and capturing \
+             those is refused ({why}): run itg-bench as root, or give it CAP_NET_RAW \
+             (setcap cap_net_raw+ep)"
+        ));
+        return Ok(());
+    }
     for &law in laws {
         let tools: Vec<_> = tools.iter().copied().filter(|tool| tool.knows(law)).collect();
         for &rate in &args.rates {

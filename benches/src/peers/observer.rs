@@ -149,12 +149,20 @@ pub(crate) fn counters(place: &Place) -> Result<Observer<Course>> {
     })
 }
 
+fn capture() -> std::io::Result<Socket> {
+    let all = u16::try_from(libc::ETH_P_ALL).map_err(std::io::Error::other)?.to_be();
+    Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(i32::from(all))))
+}
+
+/// Whether this user may look at packets as they leave.
+pub(crate) fn may_capture() -> std::io::Result<()> {
+    capture().map(drop)
+}
+
 /// Takes the kernel's stamp of every UDP packet that leaves a namespace for a port, in nanoseconds.
 pub(crate) fn departures(place: &Place, port: u16) -> Result<Observer<Vec<u64>>> {
     Observer::start(place, move |over, ready| {
-        let all = u16::try_from(libc::ETH_P_ALL)?.to_be();
-        let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(i32::from(all))))
-            .context("capturing packets (AF_PACKET)")?;
+        let socket = capture().context("capturing packets (AF_PACKET)")?;
         socket.set_nonblocking(true)?;
         socket.attach_filter(&departing(port))?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;

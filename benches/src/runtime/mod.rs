@@ -23,7 +23,7 @@ use crate::table::{Lines, percent, with_interval};
 use crate::trials::{Estimate, order, ratio};
 
 /// What a trial may take beyond its measured time.
-const MARGIN: Duration = Duration::from_secs(20);
+pub(crate) const MARGIN: Duration = Duration::from_secs(20);
 
 /// Cost of the runtime.
 #[derive(Debug, Args)]
@@ -130,28 +130,29 @@ fn networks(args: &RuntimeArgs) -> Result<()> {
 
 /// One trial: transactions or kilobytes a second.
 fn trial(work: Work, layers: bool, seconds: f64) -> Result<f64> {
-    let program = std::env::current_exe().context("this program")?;
     let name = work.to_possible_value().context("a name")?;
-    let command = |call: Option<&str>| {
-        let mut command = Command::new(&program);
-        command.args(["runtime-peer", name.get_name(), "--seconds", &seconds.to_string()]);
-        if layers {
-            command.arg("--layers");
-        }
-        if let Some(at) = call {
-            command.args(["--call", at]);
-        }
-        command
-    };
-    let (one, other) = if cpus() > 1 { (vec![1], vec![0]) } else { (vec![], vec![]) };
-    let first = Running::start(&mut command(None), &one)?;
-    let at = first.line_with("listening on ", MARGIN)?;
-    let second = Running::start(&mut command(Some(&at)), &other)?;
+    let time = seconds.to_string();
+    let mut words = vec!["runtime-peer", name.get_name(), "--seconds", &time];
+    if layers {
+        words.push("--layers");
+    }
+    let [first, second] = pair(&words)?;
     let limit = Duration::from_secs_f64(seconds) + MARGIN;
     let words = [second.finish(limit)?.exits(&[0])?.out, first.finish(limit)?.exits(&[0])?.out];
     let result = words.iter().find_map(|out| out.trim().strip_prefix("result "));
     let result = result.with_context(|| format!("no result in {words:?}"))?;
     result.parse().with_context(|| format!("result {result}"))
+}
+
+/// Two processes of this program with these arguments, a processor each if there are two: the first one says
+/// where it listens, the second is told to call there (`--call`).
+pub(crate) fn pair(words: &[&str]) -> Result<[Running; 2]> {
+    let program = std::env::current_exe().context("this program")?;
+    let (one, other) = if cpus() > 1 { (vec![1], vec![0]) } else { (vec![], vec![]) };
+    let first = Running::start(Command::new(&program).args(words), &one)?;
+    let at = first.line_with("listening on ", MARGIN)?;
+    let second = Running::start(Command::new(&program).args(words).args(["--call", &at]), &other)?;
+    Ok([first, second])
 }
 
 /// One side of a trial.
@@ -164,7 +165,7 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<()> {
     }
 }
 
-fn said(address: SocketAddr) {
+pub(crate) fn said(address: SocketAddr) {
     itg_cli::say(format_args!("listening on {address}"));
 }
 

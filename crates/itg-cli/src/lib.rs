@@ -32,13 +32,13 @@ pub use words::{WordArgs, say};
 
 #[cfg(feature = "net")]
 pub use {
-    load::{LoadArgs, Loaded, draw_seed, load, load_text, load_within},
+    load::{Asked, LoadArgs, Loaded, draw_seed, load, load_any, load_case, load_text, load_within},
     log_args::{LogArgs, parse_throttle, read_secret},
     pacing_args::PacingArgs,
     progress::{Progress, Shown},
     sending::{
         Contents, Sending, SendingResult, account, announce, choose_pacing, draw_run, log_failure,
-        send_plan,
+        send_plan, send_plan_observed,
     },
     signals::{Signals, stop_on_letter},
 };

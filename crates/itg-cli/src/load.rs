@@ -11,12 +11,13 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_core::flow::Proto;
 use itg_core::seed::RunSeed;
+use itg_experiment::sweep::{Case, Sweep};
 use itg_experiment::{Experiment, Plan, PlanInputs, Seed, Time};
 
 use crate::failure::refuse;
 
 /// The experiment and what replaces parts of it.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
     /// Experiment file (TOML)
     pub file: PathBuf,
@@ -80,6 +81,48 @@ pub fn load_text(
 ) -> Result<Loaded> {
     let origin = args.file.display().to_string();
     let experiment = Experiment::parse(&text, &origin).map_err(refuse)?;
+    planned(args, text, experiment, sizes)
+}
+
+/// What an experiment file asks for.
+#[derive(Debug)]
+pub enum Asked {
+    /// One run.
+    One(Box<Loaded>),
+    /// Several; the text of the file comes with them.
+    Sweep(Box<Sweep>, String),
+}
+
+/// Reads an experiment file of one run, and plans it, or of several.
+///
+/// # Errors
+/// What is wrong with the request.
+pub fn load_any(args: &LoadArgs) -> Result<Asked> {
+    let origin = args.file.display().to_string();
+    let text = fs::read_to_string(&args.file)
+        .map_err(|error| refuse(format!("cannot read experiment file `{origin}`: {error}")))?;
+    match Sweep::read(&text, &origin).map_err(refuse)? {
+        Some(sweep) => Ok(Asked::Sweep(Box::new(sweep), text)),
+        None => load_text(args, text, None).map(|loaded| Asked::One(Box::new(loaded))),
+    }
+}
+
+/// Plans a case of a sweep with the seed of one of its runs.
+///
+/// # Errors
+/// What is wrong with the request.
+pub fn load_case(args: &LoadArgs, case: &Case, seed: RunSeed) -> Result<Loaded> {
+    let args = LoadArgs { seed: Some(Seed(seed)), ..args.clone() };
+    planned(&args, case.text.clone(), case.experiment.clone(), None)
+}
+
+fn planned(
+    args: &LoadArgs,
+    text: String,
+    experiment: Experiment,
+    sizes: Option<fn(Proto) -> RangeInclusive<u32>>,
+) -> Result<Loaded> {
+    let origin = args.file.display().to_string();
     let seed = args.seed.or(experiment.seed).map_or_else(draw_seed, |seed| seed.0);
     let duration_ns = args.duration.map(|time| time.0);
     let base = args.file.parent().unwrap_or_else(|| Path::new(""));

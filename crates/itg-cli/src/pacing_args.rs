@@ -1,5 +1,7 @@
 //! How the sending thread waits, and how packets leave it: flags, over what the experiment file says.
 
+use std::num::NonZeroU32;
+
 use clap::Args;
 use itg_core::units::parse_duration_ns;
 use itg_experiment::PacingEntry;
@@ -9,8 +11,9 @@ use itg_net::pacing::{Level, PacingOptions};
 /// Arguments about pacing.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct PacingArgs {
-    /// How to wait for the time of a packet: sleep, hybrid (sleep, then spin) or spin [default: hybrid,
-    /// or the cheapest that keeps --max-error]
+    /// How to wait for the time of a packet: sleep, hybrid (sleep, then spin), spin, or txtime
+    /// (the kernel keeps it: UDP in exact mode through devices whose queueing discipline is fq or etf;
+    /// refused elsewhere) [default: hybrid, or the cheapest that keeps --max-error]
     #[arg(long, value_name = "LEVEL")]
     pacing: Option<Level>,
     /// Declare that 99 % of wake-ups are at most this late (20us); the host is measured before the run,
@@ -28,6 +31,10 @@ pub struct PacingArgs {
     /// 1.5 times the packets a second)
     #[arg(long, value_name = "NAME", default_value_t)]
     engine: SendEngine,
+    /// Log when one of N packets left the network stack of this host (the kernel's transmit stamps; one-way
+    /// UDP in exact mode through sockets) [default: none; with --pacing txtime: 16]
+    #[arg(long, value_name = "N")]
+    tx_stamps: Option<NonZeroU32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +60,7 @@ impl PacingArgs {
             cpu: self.cpu.or(file.cpu),
             max_error_p99_ns: self.max_error.map(|p| p.0).or(declared),
             engine: self.engine,
+            tx_stamps: self.tx_stamps,
         }
     }
 }

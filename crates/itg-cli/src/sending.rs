@@ -11,9 +11,10 @@ use itg_core::flow::Payload;
 use itg_core::payload::Content;
 use itg_core::units::{format_bit_rate, format_bytes};
 use itg_experiment::{Plan, PlannedFlow};
-use itg_net::pacing::{self, PacingOptions, Prepared};
+use itg_net::pacing::{self, Level, PacingOptions, Prepared};
 use itg_net::{
-    FlowLive, FlowOutcome, LogLimits, LogTarget, SendEngine, SendFlow, SendJob, SendOutcome,
+    FlowLive, FlowOutcome, LogLimits, LogTarget, SendEngine, SendFlow, SendJob, SendOutcome, Start,
+    txtime,
 };
 use itg_session::explain;
 
@@ -30,8 +31,8 @@ pub struct Sending<'a> {
     pub run: String,
     /// Name and version of the program.
     pub program: (&'a str, &'a str),
-    /// No packet leaves before this instant of Unix time, in nanoseconds.
-    pub start_unix_ns: Option<u64>,
+    /// From which instant planned times count.
+    pub start: Start,
     /// How the sending thread waits.
     pub pacing: PacingOptions,
     /// Log of what is sent.
@@ -70,6 +71,19 @@ pub async fn send_plan(
     receiver: impl Fn(&PlannedFlow) -> Option<SocketAddr>,
     signals: &Signals,
 ) -> Result<SendingResult> {
+    send_plan_observed(sending, receiver, signals, |_| ()).await
+}
+
+/// As [`send_plan`]; `observe` is given the counters of the flows by number before the first packet.
+///
+/// # Errors
+/// As of [`send_plan`].
+pub async fn send_plan_observed(
+    sending: Sending<'_>,
+    receiver: impl Fn(&PlannedFlow) -> Option<SocketAddr>,
+    signals: &Signals,
+    observe: impl FnOnce(Vec<(u32, Arc<FlowLive>)>),
+) -> Result<SendingResult> {
     let plan = sending.plan;
     let mut contents = Contents::new(plan);
     let mut flows = Vec::new();
@@ -90,6 +104,19 @@ pub async fn send_plan(
     for flow in &flows {
         engine.serves(flow.flow.spec()).map_err(refuse)?;
     }
+    let held = sending.pacing.level == Some(Level::Txtime);
+    if held && engine != SendEngine::default() {
+        return Err(refuse(format!(
+            "--pacing txtime leaves times to the queueing disciplines that --engine {engine} goes past: \
+             leave one out"
+        )));
+    }
+    for flow in flows.iter().filter(|_| held) {
+        txtime::serves(flow.flow.spec()).map_err(refuse)?;
+    }
+    if sending.pacing.tx_stamps.is_some() && sending.log.is_none() {
+        return Err(refuse("--tx-stamps puts stamps into the log of the sender: add --log"));
+    }
     engine.available().map_err(|error| Failure::new(1, error))?;
     settings.insert("engine".to_owned(), engine.to_string());
     if engine != SendEngine::default() && sending.progress {
@@ -98,12 +125,14 @@ pub async fn send_plan(
         ));
     }
     let pacing = choose_pacing(sending.pacing, &mut settings)?;
+    let lives = shown.iter().map(|shown| (shown.planned.flow.spec().id, Arc::clone(&shown.live)));
+    observe(lives.collect());
     let progress = sending.progress.then(|| Progress::start(&shown));
     let job = SendJob {
         run: sending.run,
         seed: plan.seed.0,
         flows,
-        start_unix_ns: sending.start_unix_ns,
+        start: sending.start,
         pacing: Some(pacing),
         log: sending.log,
         log_limits: sending.log_limits,
@@ -133,6 +162,18 @@ pub fn choose_pacing(
     options: PacingOptions,
     settings: &mut BTreeMap<String, String>,
 ) -> Result<Prepared> {
+    if options.level == Some(Level::Txtime) {
+        if options.max_error_p99_ns.is_some() {
+            return Err(refuse(
+                "--max-error holds the wake-ups of the sending thread to something; with --pacing txtime \
+                 the kernel keeps the times, and the stamps of departures tell how well: leave it out",
+            ));
+        }
+        settings.insert("pacing_txtime".to_owned(), "yes".to_owned());
+    }
+    if let Some(every) = options.tx_stamps {
+        settings.insert("tx_stamps".to_owned(), every.to_string());
+    }
     let (pacing, measured) = pacing::choose(options).map_err(|e| Failure::new(1, e))?;
     settings.insert("pacing".to_owned(), pacing.describe());
     if let (Some(errors), Some(ns)) = (measured, options.max_error_p99_ns) {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::header;
 use crate::law::{self, Law, LawError, Resolved, Unit};
+use crate::rate::{self, RateChange};
 use crate::schedule::Schedule;
 use crate::seed::RunSeed;
 
@@ -250,6 +251,10 @@ pub struct FlowSpec {
     /// the network stack where the kernel can (UDP only, 2 to [`MAX_BURST`]).
     #[serde(default)]
     pub burst: Option<u32>,
+    /// Changes of the rate while the flow ran; no part of the wish, and of what is said of it: logs have them
+    /// beside it.
+    #[serde(skip)]
+    pub changes: Vec<RateChange>,
     /// Socket options.
     pub socket: SocketOptions,
 }
@@ -272,6 +277,7 @@ impl FlowSpec {
             late: Late::Keep,
             max_burst: None,
             burst: None,
+            changes: Vec::new(),
             socket: SocketOptions::default(),
         }
     }
@@ -376,6 +382,12 @@ impl Flow {
         let idt = spec.idt.resolve(Unit::Time, 0.0, f64::INFINITY).map_err(law("idt"))?;
         let (lo, hi) = (f64::from(spec.proto.min_size()), f64::from(spec.proto.max_size()));
         let size = spec.size.resolve(Unit::Size, lo, hi).map_err(law("size"))?;
+        if !spec.changes.is_empty() {
+            rate::check(&spec.changes).map_err(|error| setting(&error.to_string()))?;
+            if idt.mean() <= 0.0 {
+                return Err(setting("it sends as fast as it can: there is no rate to change"));
+            }
+        }
         let on_off = match &spec.on_off {
             None => None,
             Some(on_off) => {
@@ -401,6 +413,14 @@ impl Flow {
     #[must_use]
     pub const fn spec(&self) -> &FlowSpec {
         &self.spec
+    }
+
+    /// The same flow with these changes of its rate.
+    ///
+    /// # Errors
+    /// Changes that cannot be followed.
+    pub fn with_changes(&self, changes: Vec<RateChange>) -> Result<Self, FlowError> {
+        Self::resolve(FlowSpec { changes, ..self.spec.clone() }, self.seed)
     }
 
     /// The run seed its streams derive from.

@@ -1,15 +1,17 @@
 //! The traffic model of ITG, without I/O: quantities with units, seeds, distributions, application
-//! profiles, flows, schedules, pacing rules and the packet header.
+//! profiles, flows, schedules, pacing rules, the packet header; and the confidence of a mean.
 //!
 //! A flow is two seeded random processes, inter-departure time and packet size. Time and size of
 //! packet *k* are a pure function of (run seed, flow id, *k*).
 
+pub mod confidence;
 pub mod flow;
 pub mod header;
 pub mod law;
 pub mod pacing;
 pub mod payload;
 pub mod profile;
+pub mod rate;
 pub mod schedule;
 pub mod seed;
 pub mod streams;

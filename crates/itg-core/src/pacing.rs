@@ -11,14 +11,26 @@ mod level;
 pub use level::{Level, LevelError};
 
 use crate::flow::{Flow, Late};
-use crate::schedule::{Departure, Schedule};
+use crate::rate::RateChange;
+use crate::schedule::{Checkpoint, Departure, Schedule, Together};
 
 /// With [`Late::Drop`], a packet that is late by more than this is left out: 1 ms.
 pub const LATE_AFTER_NS: u64 = 1_000_000;
 
+/// Packets that are drawn from the schedule at once.
+const AHEAD: usize = 8;
+
 /// A schedule and the rules for packets that could not leave in time.
 #[derive(Clone, Debug)]
 pub struct Pacer {
+    /// The next packets, drawn together: what draws one has the memory of the laws at hand for all of
+    /// them, which counts where thousands of flows take turns.
+    ahead: [Departure; AHEAD],
+    /// The first of them that has not left, and the place behind the last.
+    first: usize,
+    end: usize,
+    /// Where the schedule stood before they were drawn.
+    before: Checkpoint,
     schedule: Schedule,
     late: Late,
     max_burst: Option<u32>,
@@ -40,6 +52,10 @@ impl Pacer {
     #[must_use]
     pub fn from(flow: &Flow, schedule: Schedule) -> Self {
         Self {
+            ahead: [Departure { seq: 0, due_ns: 0, size: 0 }; AHEAD],
+            first: 0,
+            end: 0,
+            before: schedule.checkpoint(),
             schedule,
             late: flow.spec().late,
             max_burst: flow.spec().max_burst,
@@ -50,24 +66,78 @@ impl Pacer {
         }
     }
 
+    /// Draws the next packets if none is drawn. To be called when a packet has been sent, so that none
+    /// waits for a draw; packets are the same without it.
+    pub fn look_ahead(&mut self) {
+        if self.first < self.end {
+            return;
+        }
+        (self.first, self.end, self.before) = (0, 0, self.schedule.checkpoint());
+        while self.end < AHEAD
+            && let Some(departure) = self.schedule.advance()
+        {
+            self.ahead[self.end] = departure;
+            self.end += 1;
+        }
+    }
+
+    /// The next packet; `None` when the flow has ended.
+    #[inline]
+    fn peek(&self) -> Option<Departure> {
+        match self.ahead[..self.end].get(self.first) {
+            None => self.schedule.peek(),
+            drawn => drawn.copied(),
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        if self.first < self.end {
+            self.first += 1;
+        } else {
+            self.schedule.advance();
+        }
+    }
+
     /// When [`Pacer::take`] will next have a packet, in nanoseconds from the flow's start; `None`
     /// when the flow has ended.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
-        self.schedule.peek().map(|next| next.due_ns.max(self.not_before_ns))
+        self.peek().map(|next| next.due_ns.max(self.not_before_ns))
     }
 
     /// When the next packet is due, whatever held it up, in nanoseconds from the flow's start; `None`
     /// when the flow has ended.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
-        self.schedule.peek().map(|next| next.due_ns)
+        self.peek().map(|next| next.due_ns)
     }
 
     /// Sequence number after the last packet taken or skipped.
     #[must_use]
-    pub const fn next_seq(&self) -> u64 {
-        self.schedule.checkpoint().seq
+    pub fn next_seq(&self) -> u64 {
+        self.peek().map_or_else(|| self.schedule.checkpoint().seq, |next| next.seq)
+    }
+
+    /// Follows other changes of the flow's rate from now on.
+    pub fn change_rates(&mut self, changes: &[RateChange]) {
+        if self.first < self.end {
+            // What has been drawn and has not left is drawn again.
+            self.schedule.restore(self.before);
+            for _ in 0..self.first {
+                self.schedule.advance();
+            }
+            (self.first, self.end) = (0, 0);
+        }
+        self.schedule.change_rates(changes);
+        self.not_before_ns = 0;
+    }
+
+    /// Whether there is no packet more, and that only for the flow's length in time: with another rate there
+    /// may be.
+    #[must_use]
+    pub fn ends_by_time(&self) -> bool {
+        self.first == self.end && self.schedule.ends_by_time()
     }
 
     /// Packets left out because they were late.
@@ -76,31 +146,52 @@ impl Pacer {
         self.skipped
     }
 
+    /// Packets that must leave at `now_ns` together, at most `most`; `None` leaves it to [`Pacer::take`].
+    /// They are those that it would give.
+    pub fn take_burst(&mut self, now_ns: u64, most: u64) -> Option<Together> {
+        let next = self.schedule.peek()?;
+        let plain = self.first == self.end && self.late != Late::Drop && self.max_burst.is_none();
+        if !plain || next.due_ns > now_ns {
+            return None;
+        }
+        let together = self.schedule.advance_burst(most)?;
+        self.last_due_ns = next.due_ns;
+        Some(together)
+    }
+
     /// The next packet that must leave at `now_ns` (from the flow's start), or `None` when nothing
     /// more is due. Call it until it returns `None`.
     ///
     /// After `max_burst` packets back to back the next one keeps its own gap, counted from now.
+    #[inline]
     pub fn take(&mut self, now_ns: u64) -> Option<Departure> {
+        self.take_ahead(now_ns, 0)
+    }
+
+    /// The same for somebody who hands packets over up to `ahead_ns` before they are due: the next packet
+    /// due by then. Late is what is late now.
+    pub fn take_ahead(&mut self, now_ns: u64, ahead_ns: u64) -> Option<Departure> {
         loop {
-            let next = self.schedule.peek()?;
-            if next.due_ns.max(self.not_before_ns) > now_ns {
+            let next = self.peek()?;
+            if next.due_ns.max(self.not_before_ns) > now_ns.saturating_add(ahead_ns) {
                 self.burst = 0;
                 return None;
             }
-            if self.late == Late::Drop && now_ns - next.due_ns > LATE_AFTER_NS {
-                self.schedule.advance();
+            let late_ns = now_ns.saturating_sub(next.due_ns);
+            if self.late == Late::Drop && late_ns > LATE_AFTER_NS {
+                self.advance();
                 self.last_due_ns = next.due_ns;
                 self.skipped += 1;
                 continue;
             }
             if self.max_burst.is_some_and(|limit| self.burst >= limit) {
-                self.not_before_ns = now_ns + (next.due_ns - self.last_due_ns).max(1);
+                self.not_before_ns = now_ns + next.due_ns.saturating_sub(self.last_due_ns).max(1);
                 self.burst = 0;
                 return None;
             }
             self.burst += 1;
             self.last_due_ns = next.due_ns;
-            self.schedule.advance();
+            self.advance();
             return Some(next);
         }
     }
@@ -142,6 +233,72 @@ mod tests {
         let mut spec = FlowSpec::new(1);
         edit(&mut spec);
         Flow::resolve(spec, RunSeed(7)).expect("a flow that can be run")
+    }
+
+    proptest! {
+        #[test]
+        fn bursts_taken_together_are_those_taken_one_by_one(
+            (packets, bytes) in (1u64..300, 20u64..20_000), duration_ns in 1u64..400_000,
+            gap in prop::sample::select(vec![0.0, 0.5, 1000.0]), burst in 2u32..65, most in 1u64..70,
+        ) {
+            let mut spec = FlowSpec::new(1);
+            (spec.idt, spec.size) = (Law::Constant(gap), Law::Constant(64.0));
+            spec.burst = Some(burst);
+            spec.stop.packets = Some(packets);
+            spec.stop.bytes = Some(bytes.max(64));
+            spec.stop.duration_ns = Some(duration_ns);
+            let flow = Flow::resolve(spec, RunSeed(1)).expect("valid");
+            let mut pacer = Pacer::new(&flow);
+            let mut got = Vec::new();
+            while let Some(now) = pacer.next_ns() {
+                match pacer.take_burst(now, most) {
+                    Some(together) => got.extend(together.packets()),
+                    None => got.extend(pacer.take(now)),
+                }
+            }
+            prop_assert_eq!(got, flow.schedule().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn a_change_of_rate_is_for_all_packets_that_have_not_left(
+            taken in 0usize..30, ppm in 1u32..5_000_000, ahead in proptest::bool::ANY,
+        ) {
+            let flow = flow(|spec| spec.idt = Law::Exp { mean: 1e6 });
+            let (mut pacer, mut plain) = (Pacer::new(&flow), flow.schedule());
+            for _ in 0..taken {
+                prop_assert_eq!(pacer.take(u64::MAX), plain.advance());
+                if ahead {
+                    pacer.look_ahead();
+                }
+            }
+            let change = RateChange { at_ns: pacer.next_ns().expect("endless") / 2, ppm };
+            pacer.change_rates(&[change]);
+            plain.change_rates(&[change]);
+            for _ in 0..30 {
+                prop_assert_eq!(pacer.take(u64::MAX), plain.advance());
+            }
+        }
+
+        #[test]
+        fn packets_are_those_of_the_schedule_however_many_are_drawn_ahead(
+            seed: u64, packets in 1u64..40, looks in prop::collection::vec(proptest::bool::ANY, 40),
+        ) {
+            let mut spec = FlowSpec::new(1);
+            spec.idt = Law::Exp { mean: 1e6 };
+            spec.stop.packets = Some(packets);
+            let flow = Flow::resolve(spec, RunSeed(seed)).expect("valid");
+            let mut pacer = Pacer::new(&flow);
+            for (want, look) in flow.schedule().zip(looks) {
+                prop_assert_eq!(pacer.next_seq(), want.seq);
+                prop_assert_eq!(pacer.due_ns(), Some(want.due_ns));
+                prop_assert_eq!(pacer.take(u64::MAX), Some(want));
+                if look {
+                    pacer.look_ahead();
+                }
+            }
+            prop_assert_eq!((pacer.next_seq(), pacer.next_ns()), (packets, None));
+            prop_assert_eq!(pacer.take(u64::MAX), None);
+        }
     }
 
     proptest! {
@@ -201,6 +358,22 @@ mod tests {
         let sent: Vec<_> = std::iter::from_fn(|| pacer.take(4_500_000)).map(|p| p.seq).collect();
         assert_eq!(sent, [4], "0 to 3 are late by more than 1 ms");
         assert_eq!((pacer.skipped(), pacer.next_seq()), (4, 5));
+    }
+
+    #[test]
+    fn packets_are_taken_ahead_of_their_time_and_are_late_only_behind_it() {
+        let flow = flow(|spec| {
+            spec.late = Late::Drop;
+            spec.stop.packets = Some(10);
+        });
+        let mut pacer = Pacer::new(&flow);
+        let mut taken = |now, ahead| -> Vec<_> {
+            std::iter::from_fn(|| pacer.take_ahead(now, ahead)).map(|p| p.seq).collect()
+        };
+        assert_eq!(taken(0, 2_500_000), [0, 1, 2], "due at 0, 1 and 2 ms");
+        assert_eq!(taken(4_000_000, 999_999), [3, 4], "3 is late by 1 ms, which is not too much");
+        assert_eq!(taken(6_000_001, 2_000_000), [6, 7, 8], "5 is late by more");
+        assert_eq!(pacer.skipped(), 1);
     }
 
     #[test]

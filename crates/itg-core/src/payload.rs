@@ -17,8 +17,8 @@ const SPREAD: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub struct Content {
     bytes: Box<[u8]>,
-    /// Start places, at most 2^16.
-    spread: usize,
+    /// Which bits of a start place are used: all of 16 but the last three, or none.
+    places: usize,
 }
 
 impl Content {
@@ -27,7 +27,7 @@ impl Content {
     pub fn random(seed: RunSeed) -> Self {
         let mut bytes = vec![0; MAX_FRAME as usize + SPREAD].into_boxed_slice();
         seed.stream(0, Purpose::Content).at(0, 0).fill_bytes(&mut bytes);
-        Self { bytes, spread: SPREAD }
+        Self { bytes, places: (SPREAD - 1) & !7 }
     }
 
     /// The same bytes in every packet, repeated when the packet is longer.
@@ -38,7 +38,7 @@ impl Content {
     pub fn repeated(pattern: &[u8]) -> Self {
         assert!(!pattern.is_empty(), "a payload pattern has at least one byte");
         let bytes = pattern.iter().copied().cycle().take(MAX_FRAME as usize).collect();
-        Self { bytes, spread: 1 }
+        Self { bytes, places: 0 }
     }
 
     /// `len` bytes for packet `seq` of a flow, at most 1 MiB.
@@ -46,10 +46,11 @@ impl Content {
     /// # Panics
     /// When `len` is larger than any packet may be.
     #[must_use]
+    #[inline]
     pub fn of(&self, flow: u32, seq: u64, len: usize) -> &[u8] {
         // Fibonacci hashing (Knuth, TAOCP vol. 3, 6.4): successive packets start far apart.
         let mixed = (u64::from(flow) << 40 ^ seq).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
-        let start = (usize::try_from(mixed).expect("16 bits") % self.spread) & !7;
+        let start = usize::try_from(mixed).expect("16 bits") & self.places;
         &self.bytes[start..start + len]
     }
 }

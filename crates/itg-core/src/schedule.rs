@@ -8,12 +8,16 @@
 //! In burst mode packets are due *N* at a time, when the first of them would be by itself; which packets a
 //! flow has, and their sizes, does not change.
 //!
+//! Where the rate of a flow was changed while it ran, all of this happens on a clock that runs faster or slower
+//! from then on (see [`crate::rate`]).
+//!
 //! Gap, size and period *k* are random access (see [`crate::seed`]); due times are their running sum.
 //! [`Checkpoint`]s make that sum cheap to reach: with one each [`CHECKPOINT_EVERY`] packets, any
 //! packet is found by summing at most that many gaps (some milliseconds), see [`Checkpoints`].
 
 use crate::flow::{Flow, Stop};
 use crate::law::Resolved;
+use crate::rate::{RateChange, Rates};
 use crate::seed::{Purpose, Stream};
 
 /// Packets between two checkpoints.
@@ -28,6 +32,22 @@ pub struct Departure {
     pub due_ns: u64,
     /// Size in bytes.
     pub size: u32,
+}
+
+/// Packets that share a time and a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Together {
+    /// The first of them.
+    pub first: Departure,
+    /// How many they are.
+    pub count: u64,
+}
+
+impl Together {
+    /// The packets, one by one.
+    pub fn packets(self) -> impl Iterator<Item = Departure> {
+        (0..self.count).map(move |i| Departure { seq: self.first.seq + i, ..self.first })
+    }
 }
 
 /// Where a schedule stands: enough to go on from there.
@@ -57,9 +77,12 @@ pub struct Schedule {
     size: Resolved,
     size_stream: Stream,
     periods: Option<Periods>,
+    rates: Rates,
     stop: Stop,
     /// Packets that are due together; 1 but in burst mode.
     burst: u64,
+    /// Number of the first packet of the burst behind the one in force.
+    burst_end: u64,
     at: Checkpoint,
     next: Option<Departure>,
 }
@@ -104,8 +127,10 @@ impl Schedule {
             size: flow.size().clone(),
             size_stream: stream(Purpose::Size),
             periods,
+            rates: Rates::new(&flow.spec().changes),
             stop: flow.spec().stop,
             burst: u64::from(flow.spec().burst.unwrap_or(1)),
+            burst_end: 0,
             at: start,
             next: None,
         };
@@ -128,10 +153,32 @@ impl Schedule {
     /// Goes on from a checkpoint of the same flow.
     pub fn restore(&mut self, at: Checkpoint) {
         self.at = at;
+        self.burst_end = at.seq.next_multiple_of(self.burst);
         self.next = self.look();
     }
 
+    /// Follows other changes of the rate from now on; packets that have been taken are not taken again.
+    pub fn change_rates(&mut self, changes: &[RateChange]) {
+        self.rates = Rates::new(changes);
+        self.burst_end = self.at.seq.next_multiple_of(self.burst);
+        self.next = self.look();
+    }
+
+    /// When the packet that a checkpoint stands before is due by itself, in nanoseconds from the flow's start.
+    fn due_at(&self, at: Checkpoint) -> u64 {
+        self.rates.due_at(at.active_ns.saturating_add(at.paused_ns))
+    }
+
+    /// Whether there is no departure more, and that only for the flow's length in time.
+    #[must_use]
+    pub fn ends_by_time(&self) -> bool {
+        self.next.is_none()
+            && self.stop.packets.is_none_or(|limit| self.at.seq < limit)
+            && self.stop.duration_ns.is_some_and(|end_ns| self.due_at(self.at) >= end_ns)
+    }
+
     /// Takes the next departure.
+    #[inline]
     pub fn advance(&mut self) -> Option<Departure> {
         let taken = self.next?;
         self.at.seq += 1;
@@ -142,7 +189,35 @@ impl Schedule {
         Some(taken)
     }
 
+    /// Takes what is left of the burst in force, all at once, if that is at most `most` packets: to be
+    /// had where gaps and sizes are constant and no limit is near. `None` leaves it to
+    /// [`Schedule::advance`].
+    pub fn advance_burst(&mut self, most: u64) -> Option<Together> {
+        let first = self.next?;
+        let count = self.burst_end - first.seq;
+        let (gap, size) = (self.idt.steady()?, self.size.steady()?);
+        let (stop, at) = (self.stop, &mut self.at);
+        let (length, bytes) = (count.checked_mul(gap)?, count.checked_mul(size)?);
+        let active_ns = at.active_ns.checked_add(length)?;
+        let far = |limit: Option<u64>, value: u64| limit.is_none_or(|limit| value < limit);
+        let whole = self.periods.is_none()
+            && self.rates.none()
+            && count <= most
+            && far(stop.packets, first.seq.checked_add(count)?)
+            && far(stop.duration_ns, active_ns)
+            && far(stop.bytes, at.bytes.checked_add(bytes)?);
+        if !whole {
+            return None;
+        }
+        at.seq += count;
+        at.bytes += bytes;
+        at.active_ns = active_ns;
+        self.next = self.look();
+        Some(Together { first, count })
+    }
+
     /// The packet that `at` stands before, or `None` when a limit ends the flow.
+    #[inline]
     fn look(&mut self) -> Option<Departure> {
         let at = &mut self.at;
         if self.stop.packets.is_some_and(|limit| at.seq >= limit) {
@@ -151,7 +226,7 @@ impl Schedule {
         let horizon = self.stop.duration_ns.unwrap_or(u64::MAX);
         if let Some(p) = &mut self.periods {
             while at.active_ns >= at.on_end_ns {
-                if at.on_end_ns.saturating_add(at.paused_ns) >= horizon {
+                if self.rates.due_at(at.on_end_ns.saturating_add(at.paused_ns)) >= horizon {
                     return None;
                 }
                 let off = p.off.sample(&mut p.off_stream, at.burst);
@@ -161,7 +236,7 @@ impl Schedule {
                 at.on_end_ns = at.on_end_ns.saturating_add(on);
             }
         }
-        let due_ns = at.active_ns.saturating_add(at.paused_ns);
+        let due_ns = self.rates.due_at(at.active_ns.saturating_add(at.paused_ns));
         if due_ns >= horizon {
             return None;
         }
@@ -170,8 +245,9 @@ impl Schedule {
             return None;
         }
         let size = u32::try_from(size).unwrap_or(u32::MAX);
-        if at.seq.is_multiple_of(self.burst) {
+        if at.seq == self.burst_end {
             at.together_ns = due_ns;
+            self.burst_end += self.burst;
         }
         let due_ns = if self.burst > 1 { at.together_ns } else { due_ns };
         Some(Departure { seq: at.seq, due_ns, size })
@@ -205,7 +281,7 @@ impl Checkpoints {
     /// The schedule from packet `seq` on; `None` when the flow ends before it.
     #[must_use]
     pub fn from(&mut self, seq: u64) -> Option<Schedule> {
-        self.extend_while(|at| at.seq < seq);
+        self.extend_while(|_, at| at.seq < seq);
         let mark =
             self.marks[usize::try_from(seq / CHECKPOINT_EVERY).ok()?.min(self.marks.len() - 1)];
         let mut schedule = self.walker.clone();
@@ -219,9 +295,8 @@ impl Checkpoints {
     /// The schedule from the first packet that is due at or after `due_ns`; `None` when there is none.
     #[must_use]
     pub fn from_time(&mut self, due_ns: u64) -> Option<Schedule> {
-        self.extend_while(|at| at.active_ns.saturating_add(at.paused_ns) < due_ns);
-        let later =
-            self.marks.partition_point(|at| at.active_ns.saturating_add(at.paused_ns) < due_ns);
+        self.extend_while(|walker, at| walker.due_at(at) < due_ns);
+        let later = self.marks.partition_point(|at| self.walker.due_at(*at) < due_ns);
         let mut schedule = self.walker.clone();
         schedule.restore(self.marks[later.saturating_sub(1)]);
         while schedule.peek()?.due_ns < due_ns {
@@ -231,8 +306,8 @@ impl Checkpoints {
     }
 
     /// Walks on while the condition holds for the walker's place, leaving marks.
-    fn extend_while(&mut self, wanted: impl Fn(Checkpoint) -> bool) {
-        while wanted(self.walker.checkpoint()) && self.walker.advance().is_some() {
+    fn extend_while(&mut self, wanted: impl Fn(&Schedule, Checkpoint) -> bool) {
+        while wanted(&self.walker, self.walker.checkpoint()) && self.walker.advance().is_some() {
             let at = self.walker.checkpoint();
             if at.seq.is_multiple_of(CHECKPOINT_EVERY) {
                 self.marks.push(at);
@@ -299,6 +374,23 @@ mod tests {
         }
 
         #[test]
+        fn who_ends_by_time_goes_on_at_another_rate(seed: u64, packets in 1u64..40, bursts: bool) {
+            let flow = flow(seed, |spec| {
+                if bursts {
+                    self::bursts(spec);
+                }
+                spec.stop.packets = Some(packets);
+                spec.stop.duration_ns = Some(20_000_000);
+            });
+            let mut schedule = flow.schedule();
+            let sent = schedule.by_ref().count() as u64;
+            prop_assert_eq!(schedule.ends_by_time(), sent < packets);
+            schedule.change_rates(&[RateChange { at_ns: 0, ppm: 1_000_000_000 }]);
+            prop_assert_eq!(schedule.by_ref().count() as u64, packets - sent);
+            prop_assert!(!schedule.ends_by_time());
+        }
+
+        #[test]
         fn the_most_restrictive_limit_wins(
             seed: u64, packets in 1u64..300, bytes in 1u64..200_000, duration_ns in 1u64..300_000_000,
         ) {
@@ -352,11 +444,47 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Who follows a change when it comes sends what somebody plans who knew of it from the start; so
+        /// does who takes over.
+        #[test]
+        fn a_change_is_the_same_however_it_is_learned(
+            seed: u64, at_ns in 1u64..400_000_000, gap in 1u64..200_000_000,
+            ppm in 100_000u32..10_000_000, then in 100_000u32..10_000_000, pauses: bool,
+        ) {
+            let plain = flow(seed, |spec| {
+                spec.stop.duration_ns = Some(900_000_000);
+                if pauses {
+                    bursts(spec);
+                }
+            });
+            let all = vec![RateChange { at_ns, ppm }, RateChange { at_ns: at_ns + gap, ppm: then }];
+            let want: Vec<_> = plain.with_changes(all.clone()).expect("good").schedule().collect();
+            let mut schedule = plain.schedule();
+            let mut got = Vec::new();
+            for known in [&all[..1], &all[..]] {
+                let change = known.last().expect("one at least");
+                while schedule.peek().is_some_and(|next| next.due_ns < change.at_ns) {
+                    got.extend(schedule.advance());
+                }
+                schedule.change_rates(known);
+            }
+            got.extend(schedule);
+            prop_assert_eq!(&got, &want);
+            // The same packets as without changes, as far as both go, and at another time.
+            for (planned, changed) in plain.schedule().zip(&want) {
+                prop_assert_eq!((planned.seq, planned.size), (changed.seq, changed.size));
+                prop_assert!(planned.due_ns >= at_ns || planned.due_ns == changed.due_ns);
+            }
+        }
+    }
+
     #[test]
     fn packets_are_found_by_number_and_by_time() {
         let flow = flow(3, |spec| {
             bursts(spec);
             spec.stop.packets = Some(3 * CHECKPOINT_EVERY);
+            spec.changes = vec![RateChange { at_ns: 30_000_000_000, ppm: 300_000 }];
         });
         let all: Vec<_> = flow.schedule().collect();
         let mut checkpoints = Checkpoints::new(&flow);

@@ -46,6 +46,13 @@ pub struct Experiment {
     /// When the run counts as failed.
     #[serde(default)]
     pub gates: GatesEntry,
+    /// Variables of a sweep with their values: the experiment is run once for each combination. A variable is
+    /// put where the file says `"${NAME}"`; one that it says nowhere is the path of a key, as `flow.size`,
+    /// `flow.2.rate` or `network.rate`. Each `[[matrix.case]]` adds one more combination.
+    #[schemars(with = "Option<MatrixShape>")]
+    pub matrix: Option<toml::Table>,
+    /// How often, how long and in which order the combinations of a sweep are run.
+    pub sweep: Option<SweepEntry>,
     /// The simulated network; used only with `--sim`.
     #[schemars(with = "Option<BTreeMap<String, serde_json::Value>>")]
     pub network: Option<toml::Table>,
@@ -103,6 +110,41 @@ pub struct GatesEntry {
     /// Whether a condition whose figure is not known may pass. Default: false.
     #[serde(default)]
     pub allow_unknown: bool,
+}
+
+/// The shape of `[matrix]`, for its schema.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only its shape is of use")]
+struct MatrixShape {
+    /// Combinations by themselves, each with one value for each of its variables.
+    case: Option<Vec<BTreeMap<String, serde_json::Value>>>,
+    /// Variables, each with an array of values.
+    #[serde(flatten)]
+    variables: BTreeMap<String, serde_json::Value>,
+}
+
+/// How the combinations of `[matrix]` are run, and how often.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table: [sweep]")]
+pub struct SweepEntry {
+    /// Runs of each combination, each with its own seed. Default: 1; with `repeat_until` the least number, 3.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub repetitions: Option<u32>,
+    /// A combination is run again until this holds, as `ci95(delay.p99) < 5%`: half the 95 % interval of the
+    /// mean is less than that share of the mean. Several, all of which shall hold, are joined by `and`.
+    pub repeat_until: Option<String>,
+    /// With `repeat_until`: at most so many runs of each combination. Default: 30.
+    #[schemars(range(min = 3, max = 10_000))]
+    pub max_repetitions: Option<u32>,
+    /// No run begins after all runs together have taken this long.
+    pub max_time: Option<Time>,
+    /// Whether each round of combinations is in the order of the file. Default: false, a random order that
+    /// follows from the seed.
+    #[serde(default)]
+    pub in_order: bool,
+    /// Metrics of the comparison, of the total (`delay.p99`) or of one flow (`flow.2.loss`).
+    #[serde(default)]
+    pub compare: Vec<String>,
 }
 
 /// A flow, or several equal ones.

@@ -34,12 +34,14 @@ mod read;
 mod render;
 mod resolve;
 mod schema;
+pub mod sweep;
 mod values;
 mod warnings;
 
 pub use estimate::{Estimate, FlowEstimate, LOG_BYTES_PER_RECORD, Method, Total, WALK_LIMIT};
 pub use experiment::{
     Experiment, FlowEntry, GatesEntry, LOG_RANK, LogEntry, NodeEntry, PacingEntry, SCHEMA,
+    SweepEntry,
 };
 pub use itg_process::{ConfigError as Problem, TextPlace as Place};
 pub use manifest::{MANIFEST_SCHEMA, Manifest, ManifestError};

@@ -17,25 +17,67 @@ use crate::{Place, Problem};
 /// More problems than this are not looked for: the file is probably something else.
 const MAX_PROBLEMS: usize = 50;
 
-pub(crate) fn experiment(text: &str, origin: &str) -> Result<Experiment, ExperimentError> {
-    let problem = |at: Option<usize>, text_of: String| Problem {
-        origin: origin.to_owned(),
-        place: at.map(|at| Place::of(text, at)),
-        text: text_of,
-    };
-    let refuse = |problems| Err(ExperimentError { problems });
-    let root = match DeTable::parse(text) {
-        Ok(root) => root,
-        Err(error) => {
-            let at = error.span().map(|span| span.start);
-            return refuse(vec![problem(at, format!("not TOML: {}", one_line(error.message())))]);
-        }
-    };
-    let span = root.span();
-    let mut root = DeValue::Table(root.into_inner());
-    if let Some(text_of) = wrong_version(&root) {
-        return refuse(vec![problem(key_at(&root, "schema"), text_of)]);
+/// A file whose syntax and version are good, and for which messages can name places.
+#[derive(Clone, Copy)]
+pub(crate) struct File<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) origin: &'a str,
+}
+
+impl<'a> File<'a> {
+    pub(crate) fn problem(self, at: Option<usize>, text: String) -> Problem {
+        let place = at.map(|at| Place::of(self.text, at));
+        Problem { origin: self.origin.to_owned(), place, text }
     }
+
+    /// Its tables.
+    pub(crate) fn document(self) -> Result<DeTable<'a>, ExperimentError> {
+        let refuse = |problem| Err(ExperimentError { problems: vec![problem] });
+        let root = match DeTable::parse(self.text) {
+            Ok(root) => DeValue::Table(root.into_inner()),
+            Err(error) => {
+                let at = error.span().map(|span| span.start);
+                return refuse(
+                    self.problem(at, format!("not TOML: {}", one_line(error.message()))),
+                );
+            }
+        };
+        if let Some(text_of) = wrong_version(&root) {
+            return refuse(self.problem(key_at(&root, "schema"), text_of));
+        }
+        match root {
+            DeValue::Table(root) => Ok(root),
+            _ => unreachable!("a document is a table"),
+        }
+    }
+}
+
+/// Keys of files that describe several runs.
+pub(crate) const SEVERAL: [&str; 2] = ["matrix", "sweep"];
+
+/// Reads a file that describes one run.
+pub(crate) fn experiment(text: &str, origin: &str) -> Result<Experiment, ExperimentError> {
+    let file = File { text, origin };
+    let root = file.document()?;
+    if let Some((key, _)) = root.iter().find(|(key, _)| SEVERAL.contains(&key.get_ref().as_ref())) {
+        let text_of = format!(
+            "[{}]: the file describes several runs, which `itg-cluster run` carries out; here one run is wanted",
+            key.get_ref()
+        );
+        return Err(ExperimentError {
+            problems: vec![file.problem(Some(key.span().start), text_of)],
+        });
+    }
+    typed(root, file)
+}
+
+/// Reads the tables of a file.
+pub(crate) fn typed(root: DeTable<'_>, file: File<'_>) -> Result<Experiment, ExperimentError> {
+    let File { text, origin } = file;
+    let problem = |at, text_of| file.problem(at, text_of);
+    let refuse = |problems| Err(ExperimentError { problems });
+    let span = 0..text.len();
+    let mut root = DeValue::Table(root);
     let mut problems: Vec<_> = schema::take_unknown_keys(&mut root)
         .into_iter()
         .map(|unknown| {

@@ -320,9 +320,9 @@ impl FromStr for PacingLevel {
 }
 
 impl Value for PacingLevel {
-    const EXPECTED: &'static str =
-        "a pacing level: sleep (until the time of the packet), hybrid (sleep, then spin) or spin";
-    const CHOICES: &'static [&'static str] = &["sleep", "hybrid", "spin"];
+    const EXPECTED: &'static str = "a pacing level: sleep (until the time of the packet), hybrid (sleep, then spin), spin or \
+         txtime (the queueing discipline of the device keeps it)";
+    const CHOICES: &'static [&'static str] = &["sleep", "hybrid", "spin", "txtime"];
 }
 
 /// Names of differentiated-services code points: RFC 2474 (CS), 2597 (AF), 3246 (EF), 5865

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use itg_experiment::sweep::Sweep;
 use itg_experiment::{Experiment, Method, Plan, PlanInputs};
 
 fn examples() -> Vec<(String, String)> {
@@ -15,6 +16,9 @@ fn examples() -> Vec<(String, String)> {
             (name, std::fs::read_to_string(path).expect("text"))
         })
         .filter(|(_, text)| text.lines().any(|line| line.starts_with("schema =")))
+        .filter(|(name, text)| {
+            Sweep::read(text, name).unwrap_or_else(|error| panic!("{error}")).is_none()
+        })
         .collect();
     found.sort();
     found
@@ -98,4 +102,19 @@ Warnings:
             .filter(|line| !plan.describe().contains(line))
             .collect();
     assert!(lines.is_empty(), "{lines:?} not in {}", plan.describe());
+}
+
+#[test]
+fn the_sweep_has_six_cases_that_can_be_run() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/sweep-queue.toml");
+    let text = std::fs::read_to_string(path).expect("text");
+    assert!(text.starts_with("# "), "it starts with what it shows");
+    let sweep = Sweep::read(&text, "sweep-queue.toml").unwrap_or_else(|error| panic!("{error}"));
+    let sweep = sweep.expect("a sweep");
+    assert_eq!((sweep.cases.len(), sweep.repetitions()), (6, (3, 12)));
+    assert_eq!(sweep.cases[1].label, "gap=2ms network.queue=200");
+    for case in &sweep.cases {
+        let plan = plan(&case.label, &case.text);
+        plan.check_ends().unwrap_or_else(|error| panic!("{}: {error}", case.label));
+    }
 }

@@ -25,5 +25,8 @@ fn nothing_is_null_and_nothing_unknown_is_allowed() {
     let text = Experiment::json_schema().to_string();
     assert!(!text.contains("null"), "TOML has no null");
     let closed = text.matches("\"additionalProperties\":false").count();
-    assert_eq!(closed, 6, "the file, [log], [pacing], [gates], nodes and [[flow]] are closed");
+    assert_eq!(
+        closed, 7,
+        "the file, [log], [pacing], [gates], [sweep], nodes and [[flow]] are closed"
+    );
 }

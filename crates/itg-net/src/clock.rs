@@ -16,8 +16,8 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 /// How long a translation between the two clocks is used before it is measured again: 1 s.
 const PAIR_LIFETIME_NS: u64 = 1_000_000_000;
 
-fn read(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock).expect("CLOCK_MONOTONIC and CLOCK_REALTIME exist on Linux");
+pub(crate) fn read(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock).expect("the clocks that are read exist on Linux");
     now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs()
 }
 
@@ -100,8 +100,8 @@ impl UnixClock {
     }
 
     fn measure(&mut self, now_ns: u64) {
-        let pair = clock_pair();
-        self.offset_ns = pair.unix_ns.wrapping_sub(pair.monotonic_ns);
+        let now = reading();
+        self.offset_ns = now.unix_ns.wrapping_sub(now.monotonic_ns);
         self.until_ns = now_ns + PAIR_LIFETIME_NS;
     }
 }

@@ -4,29 +4,33 @@
 //! in batches of one system call; a socket that takes no more is watched until it does, and its
 //! packets stay due. Nothing here allocates, locks, or waits for anything but the clock and sockets.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::io::{self, ErrorKind, IoSlice};
+mod running;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use itg_core::flow::{Flow, Proto};
-use itg_core::schedule::Departure;
-use itg_record::{FlowEnd, Note, Record};
+use itg_core::rate::RateChange;
+use itg_record::{DepartureTotals, FlowEnd, Note};
 use itg_session::FlowTotals;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::time::TimeSpec;
 
+use self::running::{Handing, Refused, Running};
 use crate::clock::{self, UnixClock};
+use crate::departures::Sampler;
+use crate::due::DueQueue;
+use crate::errqueue::ErrorQueue;
 use crate::live::FlowLive;
 use crate::log::Producer;
-use crate::mmsg::{BATCH, Outgoing};
+use crate::mmsg::{BATCH, FEW};
 use crate::orders::Lease;
-use crate::pacing::{Prepared, Waiter};
+use crate::pacing::{Level, Prepared, Waiter};
 use crate::socket::DataSocket;
-use crate::traffic::{HEAD_LEN, IcmpHead, Traffic};
+use crate::traffic::{HEAD_LEN, Traffic};
+use crate::txtime::AHEAD_NS;
 use crate::wire::{Segments, Sockets, Wire};
 
 /// Why a flow ended that was told to stop, before more is known.
@@ -44,6 +48,9 @@ const NO_BUFFERS_NS: u64 = 1_000_000;
 /// Blocked sockets are looked at no more often than this: 20 µs.
 const POLL_EVERY_NS: u64 = 20_000;
 
+/// How long behind its last packet a flow waits for stamps of departures: 3 ms.
+const LINGER_NS: u64 = 3_000_000;
+
 /// A flow ready to send.
 #[derive(Debug)]
 pub(crate) struct TxFlow {
@@ -52,6 +59,8 @@ pub(crate) struct TxFlow {
     pub(crate) start_ns: u64,
     pub(crate) socket: DataSocket,
     pub(crate) log_index: u32,
+    /// What samples when its packets leave this host, where that was asked for.
+    pub(crate) sampler: Option<Sampler>,
     pub(crate) live: Arc<FlowLive>,
     /// Which of the [`StopSignal`]'s groups it belongs to.
     pub(crate) group: usize,
@@ -89,6 +98,11 @@ impl StopSignal {
         self.groups[group].store(false, Ordering::Release);
     }
 
+    /// There are changes of rates to look at: they are within 20 ms.
+    pub(crate) fn look(&self) {
+        self.raised.fetch_add(1, Ordering::Release);
+    }
+
     /// Ends all flows of a group within 20 ms.
     pub(crate) fn raise(&self, group: usize) {
         self.groups[group].store(true, Ordering::Release);
@@ -102,6 +116,8 @@ pub(crate) struct TxEnded {
     /// Place of the flow in the list that the engine was given.
     pub(crate) index: usize,
     pub(crate) totals: FlowTotals,
+    /// What became of the stamps of its departures.
+    pub(crate) departures: Option<DepartureTotals>,
     /// Packets that were due before the end could not be sent and are not in the totals.
     pub(crate) behind: bool,
 }
@@ -134,24 +150,6 @@ pub(crate) fn end_note(index: u32, totals: &FlowTotals) -> Note {
         receive_buffer: None,
         reason: totals.reason.clone(),
     })
-}
-
-struct Running {
-    tx: TxFlow,
-    /// When what is left is given up.
-    give_up_ns: u64,
-    /// Without gaps: as fast as the socket takes packets, until the time is over.
-    unpaced: bool,
-    /// Packets taken from the schedule and not yet by the kernel.
-    pending: Vec<Departure>,
-    /// Bytes of the first pending packet that a stream has taken.
-    partial: usize,
-    /// Stamp in the header of that packet.
-    partial_stamp_ns: u64,
-    packets: u64,
-    bytes: u64,
-    failed: u64,
-    last_error: Option<io::Error>,
 }
 
 /// How the datagrams of each kind of flow leave.
@@ -193,17 +191,20 @@ enum Next {
 pub(crate) struct Engine<F: FnMut(TxEnded)> {
     /// `None` where a flow has ended.
     flows: Vec<Option<Running>>,
-    due: BinaryHeap<Reverse<(u64, usize)>>,
+    due: DueQueue,
     blocked: Vec<usize>,
     next_poll_ns: u64,
     heads: Box<[[u8; HEAD_LEN]; BATCH]>,
     ways: Ways,
+    errors: ErrorQueue,
     unix: UnixClock,
     pacing: Prepared,
     waiter: Waiter,
     log: Option<Producer>,
     stop: Arc<StopSignal>,
     stops_seen: u32,
+    /// Changes of the rates of a group's flows.
+    rates: Option<Receiver<(usize, Vec<RateChange>)>>,
     /// Flows that join later; the thread ends when nobody can send any more.
     joining: Option<Receiver<TxFlow>>,
     /// Places of flows that have ended.
@@ -228,16 +229,18 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let mut engine = Self {
             blocked: Vec::with_capacity(flows.len()),
             flows: Vec::with_capacity(flows.len()),
-            due: BinaryHeap::with_capacity(flows.len()),
+            due: DueQueue::with_capacity(flows.len()),
             next_poll_ns: 0,
             heads: Box::new([[0; HEAD_LEN]; BATCH]),
             ways: Ways { exact, bursts: Segments::default(), others: Sockets },
+            errors: ErrorQueue::new(),
             unix: UnixClock::new(),
             waiter: Waiter::new(pacing.level()),
             pacing,
             log,
             stop,
             stops_seen: 0,
+            rates: None,
             joining,
             free: Vec::new(),
             next_join_ns: 0,
@@ -249,10 +252,16 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         engine
     }
 
+    /// The same, with changes of rates that come through a channel; [`StopSignal::look`] tells of them.
+    pub(crate) fn changing(self, rates: Receiver<(usize, Vec<RateChange>)>) -> Self {
+        Self { rates: Some(rates), ..self }
+    }
+
     fn add(&mut self, tx: TxFlow) {
         let index = self.free.pop().unwrap_or(self.flows.len());
-        self.due.push(Reverse((tx.start_ns, index)));
-        let flow = Some(Running::new(tx));
+        let flow = Running::new(tx);
+        self.due.push(flow.wake_ns(0), index);
+        let flow = Some(flow);
         match self.flows.get_mut(index) {
             Some(place) => *place = flow,
             None => self.flows.push(flow),
@@ -299,9 +308,12 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             if stops != self.stops_seen {
                 self.stops_seen = stops;
                 self.end_stopped();
+                self.change_rates();
             }
             let now = self.wait();
-            if self.stop.is_over(now) {
+            // What the kernel is given ahead of its time must leave in time.
+            let ahead_ns = if self.pacing.level() == Level::Txtime { AHEAD_NS } else { 0 };
+            if self.stop.is_over(now + ahead_ns) {
                 self.end_all(LEASE_OVER);
                 break;
             }
@@ -311,7 +323,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             if let Some(log) = &mut self.log {
                 log.tick(now);
             }
-            if let Some(&Reverse((due, index))) = self.due.peek()
+            if let Some((due, index)) = self.due.peek()
                 && due <= now
             {
                 self.due.pop();
@@ -325,7 +337,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
 
     fn place(&mut self, index: usize, next: Next) {
         match next {
-            Next::At(at) => self.due.push(Reverse((at, index))),
+            Next::At(at) => self.due.push(at, index),
             Next::Writable => self.blocked.push(index),
             Next::Ended(reason, behind) => self.end(index, reason, behind),
         }
@@ -340,8 +352,30 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             }
         }
         let flows = &self.flows;
-        self.due.retain(|Reverse((_, index))| flows[*index].is_some());
+        self.due.retain(|index| flows[index].is_some());
         self.blocked.retain(|index| flows[*index].is_some());
+    }
+
+    /// Follows changes of rates: flows that wait for their next packet may wait for another time.
+    fn change_rates(&mut self) {
+        while let Some((group, changes)) =
+            self.rates.as_ref().and_then(|rates| rates.try_recv().ok())
+        {
+            let flows = &self.flows;
+            let others = |index: usize| flows[index].as_ref().is_none_or(|f| f.tx.group != group);
+            self.due.retain(others);
+            for (index, place) in self.flows.iter_mut().enumerate() {
+                let Some(flow) = place.as_mut().filter(|flow| flow.tx.group == group) else {
+                    continue;
+                };
+                flow.tx.traffic.change_rates(&changes);
+                if !self.blocked.contains(&index) {
+                    // At the end of its schedule, or with packets that have been taken, it is its turn.
+                    let next = flow.tx.traffic.next_ns().filter(|_| flow.pending.is_empty());
+                    self.due.push(next.map_or(0, |next| flow.wake_ns(next)), index);
+                }
+            }
+        }
     }
 
     /// Ends all flows: nothing may leave any more.
@@ -354,13 +388,16 @@ impl<F: FnMut(TxEnded)> Engine<F> {
     }
 
     fn end(&mut self, index: usize, reason: String, behind: bool) {
-        let Some(flow) = self.flows[index].take() else { return };
+        let Some(mut flow) = self.flows[index].take() else { return };
         self.free.push(index);
         flow.tx.live.end();
         if flow.tx.traffic.proto() == Proto::Tcp {
             // Fails when the peer is gone, which the reason says already.
             drop(flow.tx.socket.socket.shutdown(std::net::Shutdown::Write));
         }
+        let socket = flow.tx.socket.socket.as_fd();
+        let sampler = flow.tx.sampler.take();
+        let departures = sampler.map(|sampler| sampler.finish(socket, &mut self.errors));
         let unsent = flow.pending.len() as u64;
         let totals = FlowTotals {
             flow: flow.tx.traffic.id(),
@@ -373,13 +410,13 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         };
         // Its socket is closed before anybody is told.
         drop(flow);
-        (self.on_end)(TxEnded { index, totals, behind });
+        (self.on_end)(TxEnded { index, totals, departures, behind });
     }
 
     /// Waits for the next deadline or a blocked socket, whichever comes first; returns the time.
     fn wait(&mut self) -> u64 {
         let now = clock::monotonic_ns();
-        let next = self.due.peek().map_or(u64::MAX, |Reverse((due, _))| *due);
+        let next = self.due.peek().map_or(u64::MAX, |(due, _)| due);
         let until = next.min(now + STOP_CHECK_NS);
         if self.blocked.is_empty() {
             return if until <= now { now } else { self.waiter.wait_until(until) };
@@ -394,7 +431,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         self.waiter.slept(now - asleep_since);
         self.next_poll_ns = now + POLL_EVERY_NS;
         // A socket that has become writable is due at once; otherwise the rest is spun.
-        if self.due.peek().is_some_and(|Reverse((due, _))| *due == next)
+        if self.due.peek().is_some_and(|(due, _)| due == next)
             && until.saturating_sub(now) <= guard_ns
         {
             now = self.waiter.wait_until(until);
@@ -436,7 +473,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             let woken = position >= first && ready[position - first]
                 || flows[index].as_ref().is_none_or(|flow| now >= flow.give_up_ns);
             if woken {
-                due.push(Reverse((now, index)));
+                due.push(now, index);
             }
             !woken
         });
@@ -446,8 +483,13 @@ impl<F: FnMut(TxEnded)> Engine<F> {
     fn turn(&mut self, index: usize, now_ns: u64) -> Next {
         let flow = self.flows[index].as_mut().expect("a flow that is due has not ended");
         let mut now_ns = now_ns;
+        let mut few = true;
         for _ in 0..BATCHES_A_TURN {
+            if flow.tx.sampler.as_ref().is_some_and(Sampler::is_due) {
+                flow.read(&mut self.errors, now_ns);
+            }
             flow.gather(now_ns, self.pacing.tolerance_ns());
+            few &= flow.pending.len() <= FEW;
             if flow.pending.is_empty() {
                 break;
             }
@@ -455,31 +497,40 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 if flow.unpaced {
                     return Next::Ended(flow.ending(self.ways.of(&flow.tx.traffic)), false);
                 }
-                let late_ms = (now_ns - flow.tx.start_ns - flow.pending[0].due_ns) / 1_000_000;
+                let late_ms = flow.late_ns(&flow.pending[0], now_ns) / 1_000_000;
                 let reason = format!(
                     "time over with packets due {late_ms} ms ago: this host or the path is too slow"
                 );
                 return Next::Ended(reason, true);
             }
-            let stamp_ns = self.unix.at(clock::monotonic_ns());
+            let monotonic_ns = clock::monotonic_ns();
+            let handing = Handing { monotonic_ns, unix_ns: self.unix.at(monotonic_ns) };
             let sent = match flow.tx.traffic.proto() {
-                Proto::Tcp => flow.send_stream(&mut self.heads, stamp_ns),
+                Proto::Tcp => flow.send_stream(&mut self.heads, handing.unix_ns),
+                _ if let Some(sent) = flow.send_alike(&mut self.ways.bursts, handing.unix_ns) => {
+                    sent
+                }
                 _ => {
                     let wire = self.ways.of(&flow.tx.traffic);
-                    flow.send_datagrams(wire, &mut self.heads, stamp_ns, self.identifier)
+                    flow.send_datagrams(wire, &mut self.heads, handing, self.identifier)
                 }
             };
+            flow.sample(*sent.as_ref().unwrap_or(&0), handing, &mut self.errors);
             match sent {
                 Ok(count) => {
                     let short = count < flow.pending.len();
-                    flow.account(count, stamp_ns, now_ns, self.log.as_mut());
+                    flow.account(count, handing, now_ns, self.log.as_mut());
                     if short && flow.tx.traffic.proto() == Proto::Tcp {
                         return Next::Writable;
                     }
                 }
                 Err(error) => match flow.refuse(error) {
                     Refused::Again => {}
-                    Refused::Writable => return Next::Writable,
+                    Refused::Writable => {
+                        // Unread stamps would pass for an error each time the socket is looked at.
+                        flow.read(&mut self.errors, now_ns);
+                        return Next::Writable;
+                    }
                     Refused::Later => return Next::At(now_ns + NO_BUFFERS_NS),
                     Refused::Ended(reason) => return Next::Ended(reason, false),
                 },
@@ -489,177 +540,20 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         if !flow.pending.is_empty() {
             return Next::At(now_ns);
         }
+        if few {
+            flow.tx.traffic.look_ahead();
+        }
         match flow.tx.traffic.next_ns() {
-            Some(next) => Next::At(flow.tx.start_ns + next),
+            Some(next) => Next::At(flow.wake_ns(next)),
+            // Another change of its rate may give it packets again.
+            None if self.stop.lease.is_some()
+                && flow.tx.traffic.ends_by_time()
+                && now_ns < flow.give_up_ns - END_GRACE_NS =>
+            {
+                Next::At(flow.give_up_ns - END_GRACE_NS)
+            }
+            None if flow.lingers() => Next::At(now_ns.max(flow.last_ns) + LINGER_NS),
             None => Next::Ended(flow.ending(self.ways.of(&flow.tx.traffic)), false),
         }
-    }
-}
-
-/// What to do after the kernel refused a packet.
-enum Refused {
-    Again,
-    Writable,
-    Later,
-    Ended(String),
-}
-
-impl Running {
-    fn new(tx: TxFlow) -> Self {
-        let unpaced = tx.traffic.unpaced();
-        let grace_ns = if unpaced { 0 } else { END_GRACE_NS };
-        let give_up_ns = tx
-            .traffic
-            .duration_ns()
-            .map_or(u64::MAX, |length| tx.start_ns.saturating_add(length).saturating_add(grace_ns));
-        Self {
-            tx,
-            give_up_ns,
-            unpaced,
-            pending: Vec::with_capacity(BATCH),
-            partial: 0,
-            partial_stamp_ns: 0,
-            packets: 0,
-            bytes: 0,
-            failed: 0,
-            last_error: None,
-        }
-    }
-
-    /// Takes packets that are due, as many as may share a time: a batch joins none that are due farther
-    /// apart than the tolerance, however late they all are. Bursts are due together.
-    fn gather(&mut self, now_ns: u64, tolerance_ns: u64) {
-        while self.pending.len() < BATCH {
-            let first = self.pending.first().map(|departure| departure.due_ns);
-            let due = self.tx.traffic.due_ns();
-            if due.zip(first).is_some_and(|(due, first)| due.saturating_sub(first) > tolerance_ns) {
-                return;
-            }
-            match self.tx.traffic.take(now_ns - self.tx.start_ns) {
-                Some(departure) => self.pending.push(departure),
-                None => return,
-            }
-        }
-    }
-
-    /// Sends pending packets as datagrams; returns how many the kernel took.
-    fn send_datagrams(
-        &self,
-        wire: &mut dyn Wire,
-        heads: &mut [[u8; HEAD_LEN]; BATCH],
-        stamp_ns: u64,
-        identifier: u16,
-    ) -> io::Result<usize> {
-        let Self { tx, pending, .. } = self;
-        let icmp = (tx.traffic.proto() == Proto::Icmp).then(|| IcmpHead {
-            v6: tx.socket.remote.is_ipv6(),
-            identifier,
-            checksum: tx.socket.raw_v4,
-        });
-        let mut packets = [Outgoing { head: &[], body: &[] }; BATCH];
-        for ((packet, head), departure) in packets.iter_mut().zip(heads).zip(pending) {
-            let (head, body) = match icmp {
-                None => tx.traffic.datagram(departure, stamp_ns, head),
-                Some(icmp) => tx.traffic.message(departure, stamp_ns, icmp, head),
-            };
-            *packet = Outgoing { head, body };
-        }
-        wire.send(&tx.socket, &packets[..pending.len()])
-    }
-
-    /// Writes pending packets into a stream; returns how many went in whole.
-    fn send_stream(
-        &mut self,
-        heads: &mut [[u8; HEAD_LEN]; BATCH],
-        stamp_ns: u64,
-    ) -> io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); 2 * BATCH];
-        for (i, (head, departure)) in heads.iter_mut().zip(&self.pending).enumerate() {
-            let started = i == 0 && self.partial > 0;
-            let stamp_ns = if started { self.partial_stamp_ns } else { stamp_ns };
-            let (head, body) = self.tx.traffic.framed(departure, stamp_ns, head);
-            let skip = if started { self.partial } else { 0 };
-            slices[2 * i] = IoSlice::new(&head[skip.min(head.len())..]);
-            slices[2 * i + 1] = IoSlice::new(&body[skip.saturating_sub(head.len())..]);
-        }
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let slices = &slices[..2 * self.pending.len()];
-        let taken = self.tx.socket.socket.send_vectored_with_flags(slices, flags)?;
-        let mut rest = self.partial + taken;
-        let mut whole = 0;
-        while let Some(departure) = self.pending.get(whole)
-            && rest >= departure.size as usize
-        {
-            rest -= departure.size as usize;
-            whole += 1;
-        }
-        if rest > 0 && (whole > 0 || self.partial == 0) {
-            self.partial_stamp_ns = stamp_ns;
-        }
-        self.partial = rest;
-        Ok(whole)
-    }
-
-    /// Logs and counts the first `count` pending packets as sent.
-    fn account(&mut self, count: usize, stamp_ns: u64, now_ns: u64, log: Option<&mut Producer>) {
-        let sent = &self.pending[..count];
-        let bytes = sent.iter().map(|departure| u64::from(departure.size)).sum();
-        if let Some(log) = log {
-            // In burst mode, packets that differ in their number alone share a record.
-            let burst = self.tx.traffic.burst();
-            let together = |a: &Departure, b: &Departure| {
-                burst && a.seq + 1 == b.seq && (a.due_ns, a.size) == (b.due_ns, b.size)
-            };
-            for run in sent.chunk_by(together) {
-                let Departure { seq, size, due_ns } = run[0];
-                let record = Record::sent(self.tx.log_index, seq, size, due_ns, stamp_ns);
-                log.push_run(&record, run.len(), now_ns);
-            }
-        }
-        if let Some(last) = count.checked_sub(1) {
-            let lateness_ns = (now_ns - self.tx.start_ns).saturating_sub(sent[last].due_ns);
-            self.tx.live.sent(count as u64, bytes, lateness_ns);
-        }
-        self.packets += count as u64;
-        self.bytes += bytes;
-        self.pending.drain(..count);
-    }
-
-    /// Decides about an error of the first pending packet.
-    fn refuse(&mut self, error: io::Error) -> Refused {
-        let stream = self.tx.traffic.proto() == Proto::Tcp;
-        match error.raw_os_error() {
-            _ if error.kind() == ErrorKind::WouldBlock => return Refused::Writable,
-            Some(libc::EINTR) => return Refused::Again,
-            Some(libc::ENOBUFS | libc::ENOMEM) => return Refused::Later,
-            // An ICMP message about an earlier packet; this one was not tried.
-            Some(libc::ECONNREFUSED) if !stream => {}
-            _ if stream => {
-                return Refused::Ended(format!("the connection broke: {error}"));
-            }
-            _ => {
-                self.pending.remove(0);
-                self.failed += 1;
-            }
-        }
-        if self.last_error.is_none() {
-            let flow = self.tx.traffic.id();
-            tracing::warn!(flow, to = %self.tx.socket.remote, %error, "a packet was refused");
-        }
-        self.last_error = Some(error);
-        Refused::Again
-    }
-
-    /// Why a flow whose schedule is at its end has ended.
-    fn ending(&self, wire: &dyn Wire) -> String {
-        let mut text = "end of the schedule".to_owned();
-        if let Some(remark) = wire.remark() {
-            text += "; ";
-            text += remark;
-        }
-        if let Some(error) = &self.last_error {
-            text += &format!("; the last refusal said: {error}");
-        }
-        text
     }
 }

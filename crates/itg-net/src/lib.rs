@@ -1,5 +1,5 @@
 //! Sockets, clocks, threads, batched I/O and pacing on real time: what drives the pure crates on a
-//! real host. All `unsafe` of the project's own code is here, in [`mmsg`], [`iso`], `beyond` and `sys`, each
+//! real host. All `unsafe` of the project's own code is here, in [`mmsg`], [`iso`], `beyond`, `errqueue` and `sys`, each
 //! with its reason.
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 
@@ -8,7 +8,10 @@ mod classic;
 pub mod clock;
 mod clock_probes;
 mod control;
+mod departures;
+mod due;
 mod engine;
+mod errqueue;
 mod frames;
 pub mod host;
 mod icmp;
@@ -30,6 +33,7 @@ mod socket;
 mod sys;
 mod tcp_watch;
 mod traffic;
+pub mod txtime;
 mod window;
 mod wire;
 
@@ -44,11 +48,11 @@ pub use log::{
     LogTarget, LogUrl, OnFull, Producer, forward,
 };
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
-pub use orders::{Lease, Orders};
+pub use orders::{Lease, Orders, Start};
 pub use receiver::{
     BindError, ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome,
     VisitError,
 };
 pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};
-pub use socket::{SocketError, enlarge, listen, plain, resolve};
+pub use socket::{SocketError, end_when_silent, enlarge, listen, plain, resolve};
 pub use sys::socket_drops;

@@ -19,6 +19,8 @@ use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 
 /// Datagrams in one call.
 pub const BATCH: usize = 64;
+/// Datagrams for which less is prepared, as when packets leave one by one.
+pub(crate) const FEW: usize = 4;
 /// Largest payload of a UDP datagram over IPv4, in bytes.
 const LARGEST_PAYLOAD: usize = 65_507;
 /// Bytes for control messages of one datagram, with room to spare.
@@ -35,6 +37,25 @@ pub struct Outgoing<'a> {
     pub head: &'a [u8],
     /// The rest.
     pub body: &'a [u8],
+    /// What the kernel is told about it.
+    pub(crate) order: Order,
+}
+
+/// What the kernel is told about a datagram beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// When it shall leave, in nanoseconds of the clock that its socket was given with `SO_TXTIME`; 0: at once.
+    pub(crate) at_ns: u64,
+    /// Whether its departure is stamped (see [`crate::departures`]).
+    pub(crate) stamp: bool,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A datagram that leaves at once.
+    #[must_use]
+    pub const fn new(head: &'a [u8], body: &'a [u8]) -> Self {
+        Self { head, body, order: Order { at_ns: 0, stamp: false } }
+    }
 }
 
 fn empty_msghdr() -> msghdr {
@@ -46,24 +67,86 @@ fn iov(bytes: &[u8]) -> iovec {
     iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
+/// The control messages of a datagram with an [`Order`]: each a `cmsghdr`, in words of 64 bits, and a word.
+#[derive(Clone, Copy)]
+struct OrderControl {
+    words: [u64; 6],
+    len: usize,
+}
+
+impl OrderControl {
+    const NONE: Self = Self { words: [0; 6], len: 0 };
+    /// Bytes that one of them takes.
+    const EACH: usize = size_of::<cmsghdr>() + 8;
+
+    fn new(order: Order) -> Self {
+        let mut control = Self::NONE;
+        if order.at_ns != 0 {
+            control.push(libc::SCM_TXTIME, 8, order.at_ns.to_ne_bytes());
+        }
+        if order.stamp {
+            let [a, b, c, d] = libc::SOF_TIMESTAMPING_TX_SOFTWARE.to_ne_bytes();
+            control.push(libc::SO_TIMESTAMPING, 4, [a, b, c, d, 0, 0, 0, 0]);
+        }
+        control
+    }
+
+    /// Appends a message of the level of sockets with `used` of these bytes.
+    fn push(&mut self, kind: i32, used: usize, value: [u8; 8]) {
+        let at = self.len / 8;
+        let [level, kind] = [libc::SOL_SOCKET, kind].map(i32::to_ne_bytes);
+        let [a, b, c, d] = level;
+        let [e, f, g, h] = kind;
+        self.words[at] = (size_of::<cmsghdr>() + used) as u64;
+        self.words[at + 1] = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+        self.words[at + 2] = u64::from_ne_bytes(value);
+        self.len += Self::EACH;
+    }
+}
+
+const _: () = assert!(size_of::<cmsghdr>() == 16 && 2 * OrderControl::EACH == 6 * 8);
+
 /// Sends datagrams of one connected socket without waiting; returns how many the kernel took.
 ///
 /// # Errors
 /// The error of the first datagram, when none was taken.
 pub fn send(socket: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
-    let count = packets.len().min(BATCH);
-    let mut iovs = [[iov(&[]); 2]; BATCH];
-    let mut headers = [const { mem::MaybeUninit::<mmsghdr>::uninit() }; BATCH];
+    if packets.iter().any(|packet| packet.order != Order::default()) {
+        let mut controls = [OrderControl::NONE; BATCH];
+        for (control, packet) in controls.iter_mut().zip(packets) {
+            *control = OrderControl::new(packet.order);
+        }
+        send_with::<BATCH>(socket, packets, &mut controls)
+    } else if packets.len() <= FEW {
+        send_with::<FEW>(socket, packets, &mut [])
+    } else {
+        send_with::<BATCH>(socket, packets, &mut [])
+    }
+}
+
+/// The same for the first `MOST` datagrams, with these control messages, where there are any.
+fn send_with<const MOST: usize>(
+    socket: BorrowedFd<'_>,
+    packets: &[Outgoing<'_>],
+    controls: &mut [OrderControl],
+) -> io::Result<usize> {
+    let count = packets.len().min(MOST);
+    let mut iovs = [[iov(&[]); 2]; MOST];
+    let mut headers = [const { mem::MaybeUninit::<mmsghdr>::uninit() }; MOST];
     for (i, packet) in packets[..count].iter().enumerate() {
         iovs[i] = [iov(packet.head), iov(packet.body)];
         let mut header = empty_msghdr();
         header.msg_iov = iovs[i].as_mut_ptr();
         header.msg_iovlen = 2;
+        if let Some(control) = controls.get_mut(i).filter(|control| control.len > 0) {
+            header.msg_control = control.words.as_mut_ptr().cast();
+            header.msg_controllen = control.len;
+        }
         headers[i].write(mmsghdr { msg_hdr: header, msg_len: 0 });
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the first `count` headers were written above; their pointers lead to `iovs` and to the
-    // caller's slices, all alive during the call, which only reads them. `count` ≤ 64 fits.
+    // SAFETY: the first `count` headers were written above; their pointers lead to `iovs`, `controls` and
+    // to the caller's slices, all alive during the call, which only reads them. `count` ≤ `MOST` ≤ 64 fits.
     let sent = unsafe {
         libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count as u32, flags)
     };
@@ -98,6 +181,33 @@ pub struct Together(Box<[u8]>);
 impl Default for Together {
     fn default() -> Self {
         Self(vec![0; BATCH * SMALL].into_boxed_slice())
+    }
+}
+
+impl Together {
+    /// Room for `count` datagrams of `size` bytes that may leave as one message: two at least, not more
+    /// than a batch or than fit a message, and small.
+    pub(crate) fn room(&mut self, count: usize, size: usize) -> Option<&mut [u8]> {
+        let fits = (2..=BATCH.min(LARGEST_PAYLOAD / size.max(1))).contains(&count);
+        (fits && (1..=SMALL).contains(&size)).then(|| &mut self.0[..count * size])
+    }
+
+    /// Sends the datagrams in [`Together::room`], without waiting.
+    ///
+    /// # Errors
+    /// The kernel's, also where it cannot cut.
+    pub(crate) fn send(&self, socket: BorrowedFd<'_>, count: usize, size: usize) -> io::Result<()> {
+        let mut bytes = iov(&self.0[..count * size]);
+        let mut segment = SegmentSize { size: size as u16, ..SegmentSize::NONE };
+        let mut header = empty_msghdr();
+        (header.msg_iov, header.msg_iovlen) = (&raw mut bytes, 1);
+        header.msg_control = (&raw mut segment).cast();
+        header.msg_controllen = size_of::<SegmentSize>();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the header's pointers lead to `segment` and to `self`, both alive during the call, which
+        // only reads them.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
@@ -329,18 +439,27 @@ impl RecvBatch {
     }
 }
 
-/// Reads what the kernel says beside a datagram.
-fn read_control(mut control: &[u8], datagram: &mut Datagram<'_>) {
+/// The first four bytes as an int.
+pub(crate) fn int(data: &[u8]) -> Option<i32> {
+    data.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+}
+
+/// Level, kind and contents of each control message, up to the first one that is broken.
+pub(crate) fn control_messages(mut control: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
     const HEAD: usize = size_of::<cmsghdr>();
-    let int = |data: &[u8]| data.first_chunk().map(|b| i32::from_ne_bytes(*b));
-    while let Some((head, _)) = control.split_first_chunk::<HEAD>() {
-        let (len, rest) = head.split_first_chunk::<8>().expect("a cmsghdr is 16 bytes");
+    std::iter::from_fn(move || {
+        let (head, _) = control.split_first_chunk::<HEAD>()?;
+        let (len, rest) = head.split_first_chunk::<8>()?;
         let len = usize::from_ne_bytes(*len);
-        let (level, kind) = (int(rest).unwrap_or(0), int(&rest[4..]).unwrap_or(0));
-        if len < HEAD || len > control.len() {
-            return;
-        }
-        let data = &control[HEAD..len];
+        let data = control.get(HEAD..len)?;
+        control = control.get(len.next_multiple_of(8)..).unwrap_or(&[]);
+        Some((int(rest)?, int(&rest[4..])?, data))
+    })
+}
+
+/// Reads what the kernel says beside a datagram.
+fn read_control(control: &[u8], datagram: &mut Datagram<'_>) {
+    for (level, kind, data) in control_messages(control) {
         let byte = int(data).or_else(|| data.first().map(|b| i32::from(*b))).unwrap_or(0);
         match (level, kind) {
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
@@ -362,7 +481,6 @@ fn read_control(mut control: &[u8], datagram: &mut Datagram<'_>) {
             }
             _ => {}
         }
-        control = control.get(len.next_multiple_of(8)..).unwrap_or(&[]);
     }
 }
 
@@ -408,8 +526,7 @@ mod tests {
             (&[0, 0], 1),
             (&[100, 100, 0], 2),
         ] {
-            let cut =
-                |len: &usize| Outgoing { head: &bytes[..len / 2], body: &bytes[len / 2..*len] };
+            let cut = |len: &usize| Outgoing::new(&bytes[..len / 2], &bytes[len / 2..*len]);
             let packets: Vec<_> = lens.iter().map(cut).collect();
             assert_eq!(alike(&packets), want, "lengths {lens:?}");
         }
@@ -423,7 +540,7 @@ mod tests {
         to.set_nonblocking(true).expect("a socket");
         let bodies: Vec<_> = (0..20_u8).map(|i| vec![i; if i == 19 { 40 } else { 1400 }]).collect();
         let packets: Vec<_> =
-            bodies.iter().map(|body| Outgoing { head: b"head", body: body.as_slice() }).collect();
+            bodies.iter().map(|body| Outgoing::new(b"head", body.as_slice())).collect();
         assert_eq!(alike(&packets), 20);
         let mut together = Together::default();
         let sent = send_cut(from.as_fd(), &packets, &mut together).expect("sent");
@@ -451,7 +568,7 @@ mod tests {
         let packets: Vec<_> = bytes
             .iter()
             .map(|bytes| bytes.split_at(bytes.len().min(20)))
-            .map(|(head, body)| Outgoing { head, body })
+            .map(|(head, body)| Outgoing::new(head, body))
             .collect();
         let mut together = Together::default();
         let sent = send_cut(from.as_fd(), &packets, &mut together).expect("sent");
@@ -474,7 +591,7 @@ mod tests {
         // Three messages: 10 of 100 bytes and a shorter one, one of 1000, 2 of 1200.
         let lens = [&[100; 10][..], &[60, 1000, 1200, 1200]].concat();
         let packets: Vec<_> =
-            lens.iter().map(|&len| Outgoing { head: b"head", body: &body[..len - 4] }).collect();
+            lens.iter().map(|&len| Outgoing::new(b"head", &body[..len - 4])).collect();
         let mut together = Together::default();
         let sent = send_cut(from.as_fd(), &packets, &mut together).expect("sent");
         assert_eq!(sent, 14);
@@ -494,7 +611,7 @@ mod tests {
             from.connect(to.local_addr().expect("bound")).expect("loopback");
             let body = [7; 1400];
             let packets: Vec<_> =
-                (0..10).map(|i| Outgoing { head: b"head", body: &body[..i * 100] }).collect();
+                (0..10).map(|i| Outgoing::new(b"head", &body[..i * 100])).collect();
             assert_eq!(send(from.as_fd(), &packets).expect("sent"), 10);
             let mut batch = RecvBatch::new(64, 8);
             assert_eq!(batch.recv(to.as_fd()).expect("arrived"), 10);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use itg_core::flow::Flow;
+use itg_core::rate::RateChange;
 use itg_core::schedule::Schedule;
 use itg_session::FlowTotals;
 use tokio::sync::mpsc;
@@ -32,11 +33,22 @@ impl Lease {
     }
 }
 
-/// How a run starts and ends that is part of a larger one.
+/// From which instant planned times count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// From shortly after all receivers have agreed.
+    #[default]
+    Soon,
+    /// The same, but not before this Unix time of this host, in nanoseconds: for runs that start at several
+    /// places at once.
+    NotBefore(u64),
+    /// From this Unix time of this host, in nanoseconds, however long ago that is.
+    At(u64),
+}
+
+/// How a run goes on and ends that is part of a larger one.
 #[derive(Debug)]
 pub struct Orders {
-    /// Planned times count from this instant, Unix time of this host in nanoseconds.
-    pub epoch_unix_ns: u64,
     /// Flows begin with the first packet that is due at this instant of CLOCK_MONOTONIC or later; `None`:
     /// with their first one, however late.
     pub resume_ns: Option<u64>,
@@ -44,6 +56,8 @@ pub struct Orders {
     pub lease: Arc<Lease>,
     /// Numbers of flows that shall end now.
     pub stops: mpsc::UnboundedReceiver<u32>,
+    /// Numbers of flows with all changes of their rates so far; times count from the start of the flow.
+    pub rates: mpsc::UnboundedReceiver<(u32, Vec<RateChange>)>,
     /// Is told of each flow that has sent its last packet, as soon as it has.
     pub ends: mpsc::UnboundedSender<FlowTotals>,
 }

@@ -673,6 +673,7 @@ impl Session {
         let to = local.map_or(ip, |address| address.ip());
         let introduction = log.map(|_| {
             Box::new(FlowInfo {
+                changes: Vec::new(),
                 index: 0,
                 flow,
                 run: self.run.clone(),

@@ -5,6 +5,7 @@
 //! for the replies of round-trip flows, one log.
 
 mod converse;
+mod outlets;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use std::thread::{self, JoinHandle};
 
 use itg_core::flow::{Flow, Meter, Proto};
 use itg_core::payload::Content;
+use itg_core::rate::RateChange;
 use itg_record::{FlowInfo, Note, Side};
 use itg_session::{
     ErrorKind, FlowCounts, FlowTotals, LogSummary, OpenedFlow, Phase, ProbeStamps, SenderConfig,
@@ -23,20 +25,20 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use self::converse::converse;
-use crate::beyond::{Frames, SendEngine};
+use self::outlets::Outlets;
 use crate::clock;
 use crate::clock_probes::ProbeNotes;
+use crate::departures;
 use crate::engine::{Engine, INTERRUPTED, StopSignal, TxEnded, TxFlow, count_left_out, end_note};
 use crate::host;
 use crate::live::FlowLive;
 use crate::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
-use crate::orders::Orders;
+use crate::orders::{Orders, Start};
 use crate::pacing::{Level, PacingOptions, Prepared};
 use crate::rx::{Command, Drain, Port, RxFlow, RxHandle};
-use crate::socket::{self, DataSocket, SocketError};
+use crate::socket::{self, DataSocket};
 use crate::tcp_watch::{self, TcpWatch};
 use crate::traffic::Traffic;
-use crate::wire::{Sockets, Wire};
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
@@ -69,9 +71,8 @@ pub struct SendJob {
     pub seed: u64,
     /// The flows, with different numbers.
     pub flows: Vec<SendFlow>,
-    /// No packet leaves before this instant of Unix time, in nanoseconds: for runs that start at several
-    /// places at once. Whoever agrees too late for it starts when it can.
-    pub start_unix_ns: Option<u64>,
+    /// From which instant planned times count.
+    pub start: Start,
     /// How the sending thread waits, with what the host grants for it; the default level when `None`.
     pub pacing: Option<Prepared>,
     /// Log of what is sent.
@@ -201,11 +202,14 @@ struct Run {
     log: Option<Log>,
     notes: Option<Producer>,
     opened: BTreeMap<usize, (OpenedFlow, DataSocket)>,
-    /// Where packets do not leave through sockets.
-    frames: Option<Frames>,
+    outlets: Outlets,
     sent: mpsc::UnboundedSender<TxEnded>,
     ended: Option<mpsc::UnboundedReceiver<TxEnded>>,
     engine: Option<JoinHandle<()>>,
+    /// Changes of rates, for the sending thread.
+    rates: Option<std::sync::mpsc::Sender<(usize, Vec<RateChange>)>>,
+    /// How the flows were introduced in the log, where their rates may change.
+    introduced: BTreeMap<usize, FlowInfo>,
     epoch: Option<(u64, u64)>,
     stop_signal: Arc<StopSignal>,
     tcp: TcpWatch,
@@ -276,6 +280,7 @@ impl Run {
         };
         let place_of =
             job.flows.iter().enumerate().map(|(i, flow)| (flow.flow.spec().id, i)).collect();
+        let outlets = Outlets::new(job.pacing.as_ref(), log.is_some());
         let (sent, ended) = mpsc::unbounded_channel();
         let (replied, answers) = mpsc::unbounded_channel();
         Self {
@@ -291,10 +296,12 @@ impl Run {
             tasks,
             log,
             opened: BTreeMap::new(),
-            frames: None,
+            outlets,
             sent,
             ended: Some(ended),
             engine: None,
+            rates: None,
+            introduced: BTreeMap::new(),
             epoch: None,
             tcp: TcpWatch::default(),
             replies: None,
@@ -313,8 +320,10 @@ impl Run {
         let mut ended = self.ended.take().expect("driven once");
         let mut answers = self.answers.take().expect("driven once");
         let (_unused, mut stops) = mpsc::unbounded_channel();
+        let (_idle, mut rates) = mpsc::unbounded_channel();
         if let Some(orders) = &mut self.job.orders {
             std::mem::swap(&mut stops, &mut orders.stops);
+            std::mem::swap(&mut rates, &mut orders.rates);
         }
         let mut stopping = false;
         let mut looks = tokio::time::interval(clock::ns(tcp_watch::EVERY_NS));
@@ -328,14 +337,18 @@ impl Run {
                         self.stop_signal.raise(*place);
                     }
                 }
+                Some((flow, changes)) = rates.recv() => self.change_rate(flow, changes),
                 Some(counts) = answers.recv() => {
                     self.awaited -= 1;
                     let place = self.place_of[&counts.flow];
                     self.outcome.flows[place].replies = Some(counts);
                 }
-                _ = looks.tick(), if !self.tcp.is_empty() => {
+                _ = looks.tick(), if self.engine.is_some() => {
                     if let Some(notes) = &mut self.notes {
                         self.tcp.look(notes);
+                        if let Some(samples) = self.outlets.samples() {
+                            samples.look(notes);
+                        }
                     }
                 }
                 reason = stop.wait_for(Option::is_some), if !stopping => {
@@ -415,6 +428,27 @@ impl Run {
         Ok(())
     }
 
+    /// A flow goes on at another rate: the sending thread follows, the log tells.
+    fn change_rate(&mut self, flow: u32, changes: Vec<RateChange>) {
+        let Some(&place) = self.place_of.get(&flow) else { return };
+        match self.job.flows[place].flow.with_changes(changes.clone()) {
+            Ok(changed) => self.job.flows[place].flow = changed,
+            Err(error) => {
+                tracing::error!("a change of its rate is not followed: {error}");
+                return;
+            }
+        }
+        if let (Some(notes), Some(info)) = (&mut self.notes, self.introduced.get_mut(&place)) {
+            info.changes.clone_from(&changes);
+            notes.note(Note::Flow(info.clone()));
+        }
+        if let Some(rates) = &self.rates
+            && rates.send((place, changes)).is_ok()
+        {
+            self.stop_signal.look();
+        }
+    }
+
     /// Ends the flows to a peer.
     fn stop_flows_to(&self, peer: usize) {
         for (place, _) in self.peer_of.iter().enumerate().filter(|(_, of)| **of == peer) {
@@ -443,22 +477,8 @@ impl Run {
             }
             _ => target,
         };
-        let engine = self.job.pacing.as_ref().map_or_else(SendEngine::default, Prepared::engine);
-        let (frames, what) = (&mut self.frames, format!("flow {}: engine {engine}", spec.id));
-        let open = || -> Result<DataSocket, SocketError> {
-            let mut data = socket::open_sender(spec, target)?;
-            if engine == SendEngine::Xdp {
-                let frames = match frames {
-                    Some(frames) => frames,
-                    None => {
-                        let new = Frames::new().map_err(|error| SocketError::io(what, &error))?;
-                        frames.insert(new)
-                    }
-                };
-                frames.attach(spec, &mut data)?;
-            }
-            Ok(data)
-        };
+        let outlets = &mut self.outlets;
+        let open = || outlets.open(spec, target);
         let data = match tokio::task::block_in_place(open) {
             Ok(data) => data,
             Err(error) => {
@@ -542,16 +562,16 @@ impl Run {
             return;
         }
         let pair = clock::clock_pair();
-        let epoch = match &self.job.orders {
+        let after = |margin_ns: u64| (pair.monotonic_ns + margin_ns, pair.unix_ns + margin_ns);
+        let epoch = match self.job.start {
             // An instant long ago may lie before the start of CLOCK_MONOTONIC: as far as that goes.
-            Some(Orders { epoch_unix_ns, .. }) => {
+            Start::At(unix_ns) => {
                 let ago = pair.unix_ns.saturating_sub(pair.monotonic_ns);
-                (epoch_unix_ns.saturating_sub(ago), *epoch_unix_ns)
+                (unix_ns.saturating_sub(ago), unix_ns)
             }
-            None => {
-                let wish = self.job.start_unix_ns.unwrap_or(0).saturating_sub(pair.unix_ns);
-                let margin_ns = START_MARGIN_NS.max(wish);
-                (pair.monotonic_ns + margin_ns, pair.unix_ns + margin_ns)
+            Start::Soon => after(START_MARGIN_NS),
+            Start::NotBefore(unix_ns) => {
+                after(START_MARGIN_NS.max(unix_ns.saturating_sub(pair.unix_ns)))
             }
         };
         self.epoch = Some(epoch);
@@ -579,8 +599,12 @@ impl Run {
             }
             let flow = &self.job.flows[place];
             let start_ns = epoch_ns + flow.flow.spec().start_ns;
+            let held = socket.kept.as_ref().map(|kept| {
+                format!("the times of packets are kept by {}, not by the sending thread", kept.by)
+            });
             if let Some(notes) = &mut self.notes {
-                notes.note(Note::Flow(FlowInfo {
+                let info = FlowInfo {
+                    changes: flow.flow.spec().changes.clone(),
                     index: log_index(place),
                     flow: opened.flow,
                     run: self.job.run.clone(),
@@ -591,12 +615,17 @@ impl Run {
                     epoch_unix_ns: epoch_unix_ns + flow.flow.spec().start_ns,
                     sender_boot_id: host::boot_id(),
                     receiver_boot_id: self.peers[peer].boot_id.clone(),
-                    notices: flow.flow.notices().collect(),
-                }));
+                    notices: flow.flow.notices().chain(held).collect(),
+                };
+                if self.job.orders.is_some() {
+                    self.introduced.insert(place, info.clone());
+                }
+                notes.note(Note::Flow(info));
                 if flow.flow.spec().proto == Proto::Tcp {
                     self.tcp.add(log_index(place), &socket.socket);
                 }
             }
+            let sampler = self.outlets.sampler(flow.flow.spec(), &socket, log_index(place));
             flows.push(TxFlow {
                 traffic: Traffic::itg(
                     flow.flow.clone(),
@@ -607,6 +636,7 @@ impl Run {
                 start_ns,
                 socket,
                 log_index: log_index(place),
+                sampler,
                 live: Arc::clone(&flow.live),
                 group: place,
             });
@@ -620,17 +650,16 @@ impl Run {
             pacing.unwrap_or_else(|| Prepared::new(Level::default(), PacingOptions::default()));
         let stop = Arc::clone(&self.stop_signal);
         let sent = self.sent.clone();
-        let frames = self.frames.take();
+        let exact = self.outlets.take_exact();
+        let (rates, changes) = std::sync::mpsc::channel();
+        self.rates = Some(rates);
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
-            let exact: Box<dyn Wire> = match frames {
-                Some(frames) => Box::new(frames),
-                None => Box::new(Sockets),
-            };
             Engine::new(flows, None, exact, pacing, log, stop, |mut end| {
                 end.index = places[end.index];
                 // The run outlives its sending thread.
                 drop(sent.send(end));
             })
+            .changing(changes)
             .run();
         })?;
         self.engine = Some(engine);
@@ -667,6 +696,11 @@ impl Run {
         {
             totals.reason.clone_from(why);
         }
+        if let Some(departures) = &end.departures
+            && self.outlets.samples().is_none()
+        {
+            totals.reason += &departures::remark(departures);
+        }
         let flow = self.job.flows[place].flow.clone();
         if end.behind {
             let (planned, mut counted) = (flow.clone(), totals.clone());
@@ -678,6 +712,9 @@ impl Run {
         }
         if let Some(notes) = &mut self.notes {
             self.tcp.end(log_index(place), notes);
+            if let Some((samples, totals)) = self.outlets.samples().zip(end.departures) {
+                samples.end(log_index(place), totals, notes);
+            }
             notes.note(end_note(log_index(place), &totals));
         }
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {

@@ -4,13 +4,15 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::units::BitRate;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::beyond::FramePath;
 use crate::sys;
+use crate::txtime::Kept;
 
 /// Receive buffer asked for unless told otherwise: what a burst of some 10 000 small packets needs.
 const RECEIVE_BUFFER: usize = 8 << 20;
@@ -135,6 +137,8 @@ pub(crate) struct DataSocket {
     pub(crate) raw_v4: bool,
     /// How its packets leave when they do not go through the socket.
     pub(crate) path: Option<Box<FramePath>>,
+    /// Who keeps the times of its packets, when the sending thread does not.
+    pub(crate) kept: Option<Box<Kept>>,
 }
 
 /// Opens, sets up and connects the data socket of a flow. Connecting TCP, SCTP or DCCP waits at
@@ -209,7 +213,7 @@ pub(crate) fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSoc
     let connecting = fail(format!("connecting {proto} to {target}"));
     match proto {
         Proto::Udp | Proto::Icmp => socket.connect(&remote.into()),
-        _ => socket.connect_timeout(&remote.into(), std::time::Duration::from_secs(5)),
+        _ => socket.connect_timeout(&remote.into(), Duration::from_secs(5)),
     }
     .map_err(connecting)?;
     socket.set_nonblocking(true).map_err(fail("switching to non-blocking".to_owned()))?;
@@ -217,7 +221,7 @@ pub(crate) fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSoc
         .local_addr()
         .and_then(|a| a.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
         .map_err(fail("asking for the local address".to_owned()))?;
-    Ok(DataSocket { socket, local, remote, raw_v4, path: None })
+    Ok(DataSocket { socket, local, remote, raw_v4, path: None, kept: None })
 }
 
 /// The names of the congestion controls that may be chosen, in words.
@@ -438,7 +442,7 @@ pub(crate) fn open_towards(
     socket.bind(&local.into()).map_err(fail)?;
     match proto {
         Proto::Udp => socket.connect(&remote.into()),
-        _ => socket.connect_timeout(&remote.into(), std::time::Duration::from_secs(5)),
+        _ => socket.connect_timeout(&remote.into(), Duration::from_secs(5)),
     }
     .map_err(fail)?;
     socket.set_nonblocking(true).map_err(fail)?;
@@ -544,6 +548,18 @@ pub fn plain(address: SocketAddr) -> SocketAddr {
     }
 }
 
+/// Has a connection end by itself when its other end has been silent for about this long although the kernel
+/// asked it (`TCP_USER_TIMEOUT`, and keepalive probes while nothing is sent).
+///
+/// # Errors
+/// The system knows no such options for this socket.
+pub fn end_when_silent(stream: &impl AsFd, silence: Duration) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_tcp_user_timeout(Some(silence))?;
+    let probes = TcpKeepalive::new().with_time(silence / 2).with_interval(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&probes.with_retries(3))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -595,6 +611,17 @@ mod tests {
         let error = open_sender(&spec, target).expect_err("no such control").to_string();
         let start = "flow 3: congestion control `nosuch`: ";
         assert!(error.starts_with(start) && error.contains("reno"), "{error}");
+    }
+
+    #[test]
+    fn connections_notice_silence() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let near = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("up");
+        end_when_silent(&near, Duration::from_secs(4)).expect("Linux has both");
+        let socket = SockRef::from(&near);
+        assert_eq!(socket.tcp_user_timeout().expect("set"), Some(Duration::from_secs(4)));
+        assert!(socket.keepalive().expect("set"));
+        assert_eq!(socket.tcp_keepalive_time().expect("set"), Duration::from_secs(2));
     }
 
     #[test]

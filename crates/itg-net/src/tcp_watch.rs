@@ -32,11 +32,6 @@ impl TcpWatch {
         }
     }
 
-    /// Whether there is anything to watch.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Looks at all connections.
     pub(crate) fn look(&self, log: &mut Producer) {
         self.0.iter().for_each(|(&index, socket)| note(index, socket, log));

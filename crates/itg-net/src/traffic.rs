@@ -7,10 +7,12 @@ use itg_core::flow::{Flow, Proto};
 use itg_core::header::{FRAME_LEN, PacketHeader};
 use itg_core::pacing::Pacer;
 use itg_core::payload::Content;
+use itg_core::rate::RateChange;
 use itg_core::schedule::Departure;
 
 use crate::classic::{ClassicForm, ClassicPackets};
 use crate::icmp;
+use crate::mmsg::BATCH;
 use crate::orders::schedule_from;
 
 /// Longest start of a packet, in front of what it carries: the length in a stream (4) and ITG's header
@@ -22,6 +24,7 @@ pub(crate) const HEAD_LEN: usize = 28;
 pub(crate) struct Traffic {
     id: u32,
     proto: Proto,
+    burst: bool,
     packets: Packets,
     form: Form,
 }
@@ -61,6 +64,61 @@ pub(crate) struct IcmpHead {
     pub(crate) checksum: bool,
 }
 
+/// Where packets come from.
+trait Source {
+    /// When the next packet is due, whatever holds it up; `None` at the end.
+    fn due_ns(&self) -> Option<u64>;
+    /// The next packet that must leave at `now_ns` after the flow's start, or, of a flow of ITG, at most
+    /// `ahead_ns` later, if any.
+    fn take(&mut self, now_ns: u64, ahead_ns: u64) -> Option<Departure>;
+}
+
+impl Source for Pacer {
+    fn due_ns(&self) -> Option<u64> {
+        self.due_ns()
+    }
+
+    fn take(&mut self, now_ns: u64, ahead_ns: u64) -> Option<Departure> {
+        self.take_ahead(now_ns, ahead_ns)
+    }
+}
+
+impl Source for ClassicPackets {
+    fn due_ns(&self) -> Option<u64> {
+        self.next_ns()
+    }
+
+    fn take(&mut self, now_ns: u64, _ahead_ns: u64) -> Option<Departure> {
+        self.take(now_ns)
+    }
+}
+
+/// Which packets may leave together; all in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    /// Now, from the flow's start.
+    pub(crate) now_ns: u64,
+    /// How long before they are due packets are taken.
+    pub(crate) ahead_ns: u64,
+    /// None is taken that is due farther from the first one than this, however late they all are.
+    pub(crate) tolerance_ns: u64,
+}
+
+fn gather(source: &mut impl Source, share: Share, pending: &mut Vec<Departure>) {
+    while pending.len() < BATCH {
+        let first = pending.first().map(|departure| departure.due_ns);
+        let due = source.due_ns();
+        let far = |(due, first): (u64, u64)| due.saturating_sub(first) > share.tolerance_ns;
+        if due.zip(first).is_some_and(far) {
+            return;
+        }
+        match source.take(share.now_ns, share.ahead_ns) {
+            Some(departure) => pending.push(departure),
+            None => return,
+        }
+    }
+}
+
 impl Traffic {
     /// The packets of a flow that its receiver knows as `handle`, from the first one on that is due at
     /// `from_ns` (after the flow's start) or later.
@@ -75,15 +133,15 @@ impl Traffic {
 
     fn planned(flow: Flow, content: Arc<Content>, form: Form, from_ns: u64) -> Self {
         let pacer = Pacer::from(&flow, schedule_from(&flow, from_ns));
-        let (id, proto) = (flow.spec().id, flow.spec().proto);
+        let (id, proto, burst) = (flow.spec().id, flow.spec().proto, flow.spec().burst.is_some());
         let packets = Packets::Itg(Box::new(ItgPackets { flow, content, pacer }));
-        Self { id, proto, packets, form }
+        Self { id, proto, burst, packets, form }
     }
 
     /// The packets of a flow of D-ITG.
     pub(crate) fn classic(packets: ClassicPackets, proto: Proto, form: ClassicForm) -> Self {
         let packets = Packets::Classic(Box::new(packets));
-        Self { id: form.flow, proto, packets, form: Form::Classic(form) }
+        Self { id: form.flow, proto, burst: false, packets, form: Form::Classic(form) }
     }
 
     /// Number of the flow.
@@ -111,11 +169,29 @@ impl Traffic {
         }
     }
 
-    /// The next packet that must leave at `now_ns` after the flow's start, if any.
-    pub(crate) fn take(&mut self, now_ns: u64) -> Option<Departure> {
+    /// Takes packets that must leave now.
+    pub(crate) fn gather(&mut self, share: Share, pending: &mut Vec<Departure>) {
         match &mut self.packets {
-            Packets::Itg(itg) => itg.pacer.take(now_ns),
-            Packets::Classic(classic) => classic.take(now_ns),
+            Packets::Itg(itg) => {
+                let most = (BATCH - pending.len()) as u64;
+                if self.burst
+                    && pending.is_empty()
+                    && let Some(together) = itg.pacer.take_burst(share.now_ns, most)
+                {
+                    pending.extend(together.packets());
+                }
+                gather(&mut itg.pacer, share, pending);
+            }
+            Packets::Classic(classic) => gather(&mut **classic, share, pending),
+        }
+    }
+
+    /// Draws the next packets if need be: to be called when nothing waits for it.
+    pub(crate) fn look_ahead(&mut self) {
+        match &mut self.packets {
+            Packets::Itg(itg) => itg.pacer.look_ahead(),
+            // Draws one packet at a time.
+            Packets::Classic(_) => {}
         }
     }
 
@@ -127,17 +203,21 @@ impl Traffic {
         }
     }
 
-    /// When the next packet is due, whatever holds it up; `None` at the end.
-    pub(crate) fn due_ns(&self) -> Option<u64> {
-        match &self.packets {
-            Packets::Itg(itg) => itg.pacer.due_ns(),
-            Packets::Classic(classic) => classic.next_ns(),
+    /// Follows other changes of the rate from now on; D-ITG's flows have none.
+    pub(crate) fn change_rates(&mut self, changes: &[RateChange]) {
+        if let Packets::Itg(itg) = &mut self.packets {
+            itg.pacer.change_rates(changes);
         }
+    }
+
+    /// Whether it is the flow's length in time alone that leaves it without another packet.
+    pub(crate) fn ends_by_time(&self) -> bool {
+        matches!(&self.packets, Packets::Itg(itg) if itg.pacer.ends_by_time())
     }
 
     /// Whether packets leave in bursts.
     pub(crate) fn burst(&self) -> bool {
-        matches!(&self.packets, Packets::Itg(itg) if itg.flow.spec().burst.is_some())
+        self.burst
     }
 
     /// Number of the packet after the last one taken or skipped.
@@ -181,7 +261,22 @@ impl Traffic {
         (&head[..used], self.carried(packet, used))
     }
 
-    /// The same as an ICMP message.
+    /// Writes whole datagrams of equal size one behind the other, as many as there are packets; `false`
+    /// when they are not of that kind.
+    pub(crate) fn put(&self, packets: &[Departure], stamp_ns: u64, bytes: &mut [u8]) -> bool {
+        let (Packets::Itg(itg), Form::Itg { handle }) = (&self.packets, &self.form) else {
+            return false;
+        };
+        let size = bytes.len() / packets.len().max(1);
+        for (packet, place) in packets.iter().zip(bytes.chunks_exact_mut(size.max(1))) {
+            let Some((head, body)) = place.split_first_chunk_mut() else { return false };
+            PacketHeader::write(*handle, packet.seq, stamp_ns, packet.size, head);
+            body.copy_from_slice(itg.content.of(self.id, packet.seq, body.len()));
+        }
+        true
+    }
+
+    /// As [`Traffic::datagram`], an ICMP message.
     pub(crate) fn message<'a>(
         &'a self,
         packet: &Departure,
@@ -231,5 +326,40 @@ impl Traffic {
             Form::Classic(form) => form.header(packet, stamp_ns, head),
         };
         (&head[..used], self.carried(packet, used))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use itg_core::flow::FlowSpec;
+    use itg_core::law::Law;
+    use itg_core::seed::RunSeed;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn datagrams_put_together_are_those_sent_one_by_one(
+            size in 12u32..=512, count in 1usize..=64, handle: u32, stamp_ns: u64, skip in 0usize..100,
+        ) {
+            let mut spec = FlowSpec::new(7);
+            spec.size = Law::Constant(f64::from(size));
+            let flow = Flow::resolve(spec, RunSeed(3)).expect("a flow that can be run");
+            let packets: Vec<_> = flow.schedule().skip(skip).take(count).collect();
+            let content = Arc::new(Content::random(RunSeed(3)));
+            let traffic = Traffic::itg(flow, handle, content, 0);
+            let mut bytes = vec![0; count * size as usize];
+            let whole = traffic.put(&packets, stamp_ns, &mut bytes);
+            prop_assert_eq!(whole, size >= 20, "shorter ones carry no time");
+            let mut want = Vec::new();
+            for packet in &packets {
+                let mut head = [0; HEAD_LEN];
+                let (head, body) = traffic.datagram(packet, stamp_ns, &mut head);
+                want.extend_from_slice(head);
+                want.extend_from_slice(body);
+            }
+            prop_assert!(!whole || bytes == want);
+        }
     }
 }

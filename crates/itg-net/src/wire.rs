@@ -47,28 +47,56 @@ pub(crate) struct Segments {
     refused: Option<String>,
 }
 
+impl Segments {
+    /// Room for datagrams of equal size that are to leave as one message; `None` where they cannot, or
+    /// where it is quicker to leave them where they are.
+    pub(crate) fn room(&mut self, count: usize, size: usize) -> Option<&mut [u8]> {
+        self.together.room(count, size).filter(|_| self.refused.is_none())
+    }
+
+    /// Sends the `count` datagrams of that room; `None` when the kernel does not cut messages here.
+    pub(crate) fn send_room(
+        &mut self,
+        flow: &DataSocket,
+        count: usize,
+        size: usize,
+    ) -> Option<io::Result<usize>> {
+        match self.together.send(flow.socket.as_fd(), count, size) {
+            Err(error) if cannot_cut(&error) => {
+                self.refuse(flow, &error);
+                None
+            }
+            done => Some(done.map(|()| count)),
+        }
+    }
+
+    fn refuse(&mut self, flow: &DataSocket, error: &io::Error) {
+        let to = flow.remote;
+        tracing::warn!(%error, %to, "bursts are not cut by the kernel: packet by packet");
+        self.refused = Some(format!("the kernel does not cut bursts here ({error})"));
+    }
+}
+
+/// What the kernel, or a device on the way, says when it cannot cut messages.
+fn cannot_cut(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE)
+    )
+}
+
 impl Wire for Segments {
     fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize> {
         let socket = flow.socket.as_fd();
-        if self.refused.is_none() && mmsg::alike(packets) > 1 {
-            match mmsg::send_cut(socket, packets, &mut self.together) {
-                // What the kernel, or a device on the way, says when it cannot cut messages.
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::EMSGSIZE)
-                    ) =>
-                {
-                    let to = flow.remote;
-                    tracing::warn!(%error, %to, "bursts are not cut by the kernel: packet by packet");
-                    self.refused = Some(format!("the kernel does not cut bursts here ({error})"));
-                }
-                done => return done,
-            }
+        if self.refused.is_some() {
+            return mmsg::send(socket, packets);
         }
-        match &self.refused {
-            Some(_) => mmsg::send(socket, packets),
-            None => mmsg::send_cut(socket, packets, &mut self.together),
+        match mmsg::send_cut(socket, packets, &mut self.together) {
+            Err(error) if cannot_cut(&error) && mmsg::alike(packets) > 1 => {
+                self.refuse(flow, &error);
+                mmsg::send(socket, packets)
+            }
+            done => done,
         }
     }
 

@@ -1,21 +1,18 @@
 //! The packet path asks nobody for memory: ten times the packets, the same number of allocations.
 #![allow(missing_docs, unsafe_code, reason = "tests; a global allocator is unsafe")]
 
+mod common;
+
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use itg_core::flow::{Flow, FlowSpec, Proto};
-use itg_core::law::Law;
-use itg_core::payload::Content;
-use itg_core::seed::RunSeed;
-use itg_net::{
-    ClassicReceiving, FlowLive, LogLimits, LogTarget, OnFull, Receiver, ReceiverOptions, SendFlow,
-    SendJob, send,
-};
-use tokio::sync::watch;
+use common::{Edit, run};
+use itg_core::flow::Proto;
+use itg_net::{SendEngine, rate_over_a_link};
 
+/// The counters are those of all tests of this program: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 /// Allocations of the two threads of the data plane.
 static SENDING: AtomicU64 = AtomicU64::new(0);
 static RECEIVING: AtomicU64 = AtomicU64::new(0);
@@ -62,80 +59,23 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn limits() -> LogLimits {
-    // All blocks from the beginning: growing would be an allocation of its own.
-    LogLimits { on_full: OnFull::Wait, pool_bytes: 4 << 20, ..LogLimits::default() }
-}
-
-/// What makes a flow another one than usual.
-type Edit = fn(&mut FlowSpec);
-
 /// Sends so many packets and returns what the sending and the receiving thread allocated.
 fn allocations(edit: Edit, packets: u64) -> (u64, u64) {
     let dir = tempfile::tempdir().expect("a directory");
-    let log = |name: &str| Some(LogTarget::File(dir.path().join(name)));
+    counted(|| drop(run(edit, packets, dir.path())))
+}
+
+/// What the two threads allocate meanwhile.
+fn counted(work: impl FnOnce()) -> (u64, u64) {
     let before = (SENDING.load(Ordering::Relaxed), RECEIVING.load(Ordering::Relaxed));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
-        let receiver = Receiver::bind(ReceiverOptions {
-            listen: "127.0.0.1:0".parse().expect("an address"),
-            data_port: 0,
-            receive_buffer: None,
-            shards: 1,
-            busy_poll_us: None,
-            log: log("recv.itg"),
-            log_limits: limits(),
-            log_dir: None,
-            allow_log_servers: false,
-            secret: None,
-            once: true,
-            classic: ClassicReceiving::default(),
-            program: "test".to_owned(),
-            version: "0".to_owned(),
-            settings: BTreeMap::new(),
-        })
-        .expect("loopback");
-        let address = receiver.addresses().next().expect("one");
-        let (_stop, stopped) = watch::channel(None);
-        let serving = tokio::spawn(receiver.serve(stopped.clone()));
-        let mut spec = FlowSpec::new(1);
-        spec.idt = Law::Exp { mean: 20_000.0 };
-        spec.stop.packets = Some(packets);
-        edit(&mut spec);
-        let job = SendJob {
-            start_unix_ns: None,
-            run: "0".repeat(32),
-            seed: 1,
-            flows: vec![SendFlow {
-                flow: Flow::resolve(spec, RunSeed(1)).expect("a flow that can be run"),
-                receiver: address,
-                content: Arc::new(Content::random(RunSeed(1))),
-                live: Arc::new(FlowLive::default()),
-            }],
-            pacing: None,
-            log: log("send.itg"),
-            log_limits: limits(),
-            recv_log: None,
-            program: "test".to_owned(),
-            version: "0".to_owned(),
-            settings: BTreeMap::new(),
-            orders: None,
-        };
-        let outcome = send(job, stopped).await.expect("sent");
-        let counts = outcome.flows[0].counts.as_ref().expect("counted");
-        assert_eq!(counts.packets, packets, "{outcome:?}");
-        assert_eq!(serving.await.expect("served").packets, packets);
-    });
+    work();
     let after = (SENDING.load(Ordering::Relaxed), RECEIVING.load(Ordering::Relaxed));
     (after.0 - before.0, after.1 - before.1)
 }
 
 #[test]
 fn ten_times_the_packets_take_the_same_number_of_allocations() {
+    let _alone = ALONE.lock();
     let kinds: [(&str, Edit); 3] = [
         ("udp", |_| {}),
         ("bursts", |spec| spec.burst = Some(16)),
@@ -152,4 +92,25 @@ fn ten_times_the_packets_take_the_same_number_of_allocations() {
             "{name}: 2000 packets took {few:?} allocations, 20 000 took {many:?}"
         );
     }
+}
+
+#[test]
+fn packets_past_the_network_stack_take_no_allocations_either() {
+    let _alone = ALONE.lock();
+    if !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI must run this as root");
+        println!("NOT TESTED: --engine xdp needs root");
+        return;
+    }
+    // The rates tell that ten times the time is some ten times the packets.
+    let mut rates = [0.0; 2];
+    let [few, many] = [(200_000_000, 0), (2_000_000_000, 1)].map(|(span_ns, place)| {
+        counted(|| {
+            rates[place] = rate_over_a_link(SendEngine::Xdp, 512, span_ns).expect("a link");
+        })
+    });
+    assert!(rates.iter().all(|pps| *pps > 1_000.0), "{rates:?} packets a second");
+    assert!(few.0 > 0 && few.1 > 0, "nothing was counted: {few:?}");
+    let more = (many.0.saturating_sub(few.0), many.1.saturating_sub(few.1));
+    assert!(more.0 <= 20 && more.1 <= 20, "{few:?} allocations in 0.2 s, {many:?} in 2 s");
 }

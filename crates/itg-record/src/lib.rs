@@ -34,7 +34,8 @@ pub use columns::{COLUMNS_SCHEMA, ColumnsError, MAX_RECORDS_PER_BYTE, RUN_COLUMN
 pub use compact::{Rewrite, compact, expand};
 pub use facts::BlockFacts;
 pub use note::{
-    ClockPair, ClockProbe, FlowEnd, FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side, TcpSample,
+    ClockPair, ClockProbe, DepartureSample, DepartureTotals, Departures, FlowEnd, FlowInfo,
+    LOG_SCHEMA, LogEnd, LogInfo, Note, Side, TcpSample,
 };
 pub use outline::{Outline, Outlined, UncheckedRecords};
 pub use read::{Cause, Damage, Item, LogReader};

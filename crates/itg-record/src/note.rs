@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use itg_core::flow::FlowSpec;
+use itg_core::rate::RateChange;
 use serde::{Deserialize, Serialize};
 
 /// Value of [`LogInfo::schema`] that this crate writes.
@@ -28,6 +29,8 @@ pub enum Note {
     Probe(ClockProbe),
     /// What the kernel says of a flow's TCP connection, some times a second.
     Tcp(TcpSample),
+    /// When packets of a flow left the sender's network stack, some at a time.
+    Departures(Departures),
     /// The log is complete: the last block.
     End(LogEnd),
 }
@@ -98,6 +101,9 @@ pub struct FlowInfo {
     pub receiver_boot_id: String,
     /// What had to be changed to make the flow's laws usable, one sentence each.
     pub notices: Vec<String>,
+    /// Changes of the rate so far, while the flow ran; a note with the same index says it again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<RateChange>,
 }
 
 /// How a flow ended, and its totals as this side counted them; `None` is not counted here.
@@ -196,6 +202,62 @@ pub struct TcpSample {
     pub delivery_rate_bps: u64,
 }
 
+/// When sampled packets of a flow left the sender's network stack: the kernel's transmit stamps, in software,
+/// just before the device takes a packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departures {
+    /// Value of `Record::flow` in this log.
+    pub index: u32,
+    /// One of so many packets is asked for.
+    pub every: u32,
+    /// Whether the kernel was told each packet's time and kept it until then (`--pacing txtime`).
+    pub held: bool,
+    /// The samples since the last note.
+    pub samples: Vec<DepartureSample>,
+    /// The account of the whole flow, in its last note.
+    pub totals: Option<DepartureTotals>,
+}
+
+/// What became of the stamps of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepartureTotals {
+    /// Stamps asked for.
+    pub asked: u64,
+    /// Of them, those that did not come back: the packet was dropped on its way to the device, or the kernel
+    /// had no room for the stamp.
+    pub missing: u64,
+    /// Packets that the queueing discipline dropped because their time had passed.
+    pub missed: u64,
+    /// Packets that it dropped because it could not use their time.
+    pub invalid: u64,
+}
+
+/// One packet on its way out of the sender's network stack; in JSON a list of the four numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, u64, u64, i64)", into = "(u64, u64, u64, i64)")]
+pub struct DepartureSample {
+    /// Sequence number in its flow.
+    pub seq: u64,
+    /// Planned time, in nanoseconds from the flow's start.
+    pub planned_ns: u64,
+    /// Handed to the kernel, Unix time in nanoseconds.
+    pub handed_unix_ns: u64,
+    /// Time from there to the kernel's stamp, in nanoseconds; below 0 only when the clock was set between.
+    pub left_after_ns: i64,
+}
+
+impl From<(u64, u64, u64, i64)> for DepartureSample {
+    fn from((seq, planned_ns, handed_unix_ns, left_after_ns): (u64, u64, u64, i64)) -> Self {
+        Self { seq, planned_ns, handed_unix_ns, left_after_ns }
+    }
+}
+
+impl From<DepartureSample> for (u64, u64, u64, i64) {
+    fn from(sample: DepartureSample) -> Self {
+        (sample.seq, sample.planned_ns, sample.handed_unix_ns, sample.left_after_ns)
+    }
+}
+
 /// The totals of a complete log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEnd {
@@ -205,4 +267,58 @@ pub struct LogEnd {
     pub records: u64,
     /// Records that could not be written.
     pub lost_records: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{BlockBuf, Item, LogReader, Record, note_block};
+
+    fn sample() -> impl Strategy<Value = (u64, u64, u64, i64)> {
+        any::<(u64, u64, u64, i64)>()
+    }
+
+    proptest! {
+        #[test]
+        fn departures_are_read_as_they_were_written(
+            index: u32, every: u32, held: bool, samples in prop::collection::vec(sample(), 0..50),
+            totals in prop::option::of(any::<(u64, u64, u64, u64)>()),
+        ) {
+            let samples = samples.into_iter().map(DepartureSample::from).collect();
+            let totals = totals.map(|(asked, missing, missed, invalid)| DepartureTotals {
+                asked, missing, missed, invalid,
+            });
+            let note = Note::Departures(Departures { index, every, held, samples, totals });
+            let block = note_block(&note, 0, 0);
+            let read = LogReader::new(&block).next();
+            prop_assert!(matches!(&read, Some(Item::Note { note: back, .. }) if *back == note), "{read:?}");
+        }
+
+        #[test]
+        fn packets_that_the_kernel_held_are_read_as_they_were_written(
+            flow: u32, seq: u64, size: u32, planned: u64, leave: u64, ahead: u64,
+        ) {
+            let record = Record::held(flow, seq, size, planned, leave, ahead);
+            let mut block = BlockBuf::new(1);
+            block.push(&record);
+            let bytes = block.seal(0, 0).to_vec();
+            let Some(Item::Records { mut records, .. }) = LogReader::new(&bytes).next() else {
+                return Err(TestCaseError::fail("no records"));
+            };
+            prop_assert_eq!(records.next(), Some(record));
+            prop_assert_eq!(u64::from(record.delta), ahead.min(u64::from(u32::MAX)));
+        }
+    }
+
+    #[test]
+    fn departures_are_lists_of_numbers_in_the_log() {
+        let samples = vec![DepartureSample::from((3, 40, 500, -6))];
+        let note = Departures { index: 1, every: 4, held: false, samples, totals: None };
+        let block = note_block(&Note::Departures(note), 0, 0);
+        let text = String::from_utf8_lossy(&block);
+        assert!(text.contains(r#""note":"departures""#), "{text}");
+        assert!(text.contains(r#""samples":[[3,40,500,-6]]"#), "{text}");
+    }
 }

@@ -20,6 +20,8 @@ pub mod flag {
     /// A packet was sent at `b`, but nobody knows for when it was planned: `a` means nothing. Logs of
     /// D-ITG know no plan.
     pub const UNPLANNED: u16 = 0x40;
+    /// A packet was handed to the kernel `delta` ns before `b`, with the order to let it leave at `b`.
+    pub const HELD: u16 = 0x2000;
 }
 
 /// Bits of the flags that hold the kind.
@@ -131,7 +133,7 @@ impl RawRecord {
 ///
 /// | kind | `a` | `b` | `delta` |
 /// |---|---|---|---|
-/// | [`Kind::Sent`] | planned time, ns from the flow's start | sent, just before the kernel call | 0 |
+/// | [`Kind::Sent`] | planned time, ns from the flow's start | sent, just before the kernel call; with [`flag::HELD`], when it is to leave | 0; with [`flag::HELD`], handed over so many ns before |
 /// | [`Kind::Received`] | sent, as the packet says (sender's clock); 0: too short to say | arrived | read − arrived, ns |
 /// | [`Kind::Echoed`] | sent | the reply arrived | read − arrived, ns |
 ///
@@ -179,6 +181,23 @@ impl Record {
             ttl: 0,
             tos: 0,
         }
+    }
+
+    /// The same for a packet that the kernel is told to let leave at Unix time `leave_ns`, and is given
+    /// `ahead_ns` before.
+    #[inline]
+    #[must_use]
+    pub const fn held(
+        flow: u32,
+        seq: u64,
+        size: u32,
+        planned_ns: u64,
+        leave_ns: u64,
+        ahead_ns: u64,
+    ) -> Self {
+        let (delta, flags) = saturate(ahead_ns);
+        let record = Self::sent(flow, seq, size, planned_ns, leave_ns);
+        Self { delta, flags: flags | flag::HELD, ..record }
     }
 
     /// A packet that the receiver got: sent at `sent_ns` of the sender's clock (0 when the packet was

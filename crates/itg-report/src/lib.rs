@@ -6,5 +6,5 @@
 mod html;
 mod svg;
 
-pub use html::{Around, FLOWS_DRAWN, command, compare_page, page};
-pub use svg::{Chart, of_flow, of_total, printable};
+pub use html::{Around, FLOWS_DRAWN, command, compare_page, page, sweep_page};
+pub use svg::{Chart, of_flow, of_sweep, of_total, printable};

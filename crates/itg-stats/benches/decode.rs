@@ -31,6 +31,7 @@ fn log(side: Side, record: impl Fn(u64) -> Option<Record>) -> Vec<u8> {
     let mut spec = FlowSpec::new(1);
     spec.idt = itg_core::law::Law::Constant(10_000.0);
     bytes.extend(builder.note(&Note::Flow(FlowInfo {
+        changes: Vec::new(),
         index: 0,
         flow: 1,
         run: "r".to_owned(),

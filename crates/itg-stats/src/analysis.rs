@@ -5,17 +5,21 @@
 //! logs are borrowed and not copied, and of a compacted log one block at a time is decoded. How the
 //! work is cut into pieces is in `decode`.
 
+mod promises;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use itg_core::flow::Meter;
+use itg_core::rate::{AS_ASKED_PPM, RateChange};
 use itg_core::units::format_duration_ns;
-use itg_record::{FlowEnd, FlowInfo, Kind, Record, Side, TcpSample};
+use itg_record::{Departures, FlowEnd, FlowInfo, Kind, Record, Side, TcpSample};
 use serde_json::Map;
 
 use crate::clocks::{Clocks, one_clock};
 use crate::decode::{self, Decoded, Pass};
 use crate::delay::signed_difference;
+use crate::departures::Departed;
 use crate::exec::{Executor, Inline};
 use crate::fidelity::Laws;
 use crate::filter::{Attributes, Filter};
@@ -68,6 +72,9 @@ struct Object {
     info: Option<FlowInfo>,
     end: Option<FlowEnd>,
     tcp: Vec<TcpSample>,
+    departures: Vec<Departures>,
+    /// Whether the kernel kept the times of its packets.
+    held: bool,
     stats: FlowStats,
     notices: Vec<String>,
     /// Where its records are: number of the log and index of the flow in it.
@@ -245,13 +252,15 @@ impl<'a> Analysis<'a> {
         for (key, object) in objects.in_order() {
             let peer = objects.get(&key.other());
             let facts = facts(object, peer);
-            let report = report(key, object, &facts, &clocks);
+            let departed = departed(object, peer);
+            let report = report(key, object, &facts, &clocks, departed.as_ref());
             if objects.counts(key, object) {
-                totals.add(key.flow, &object.stats, &report.metrics, &facts);
+                let departed = departed.as_ref();
+                totals.add(key.flow, &object.stats, &report.metrics, &facts, departed);
                 if !self.options.by.is_empty() {
                     let values = self.options.by.iter().map(|by| by.value(&report)).collect();
                     let group = groups.entry(values).or_default();
-                    group.add(key.flow, &object.stats, &report.metrics, &facts);
+                    group.add(key.flow, &object.stats, &report.metrics, &facts, departed);
                 }
             }
             if both {
@@ -260,6 +269,7 @@ impl<'a> Analysis<'a> {
             flows.push(report);
         }
         let plots = self.options.plots.map(|most| draw(&objects, &flows, most));
+        let promises = self.promises(&objects);
         let (total, mut notices) = totals.finish();
         notices.extend(self.log_notices());
         let intervals = grid.map(|grid| intervals(grid, &objects, &mut notices));
@@ -276,6 +286,7 @@ impl<'a> Analysis<'a> {
             manifest,
             flows,
             groups,
+            promises,
             total,
             intervals,
             plots,
@@ -396,6 +407,11 @@ impl<'a> Analysis<'a> {
                     objects.list[place].tcp.clone_from(samples);
                 }
             }
+            for (&index, notes) in &log.departures {
+                if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
+                    objects.list[place].departures.clone_from(notes);
+                }
+            }
         }
         objects
     }
@@ -486,6 +502,7 @@ impl Object {
             )),
             Some(info) => {
                 notices.extend(info.notices.iter().cloned());
+                notices.extend(changed(&info.spec.changes));
                 if let Err(error) = Plan::new(&info.spec, info.seed) {
                     notices.push(format!(
                         "the plan cannot be computed again, so sizes are not compared: {error}"
@@ -494,7 +511,17 @@ impl Object {
             }
         }
         let stats = FlowStats::new(setup(log, index, side, basis, Lane::Arrivals));
-        Self { info, end: None, tcp: Vec::new(), stats, notices, sources: Vec::new(), whole: false }
+        Self {
+            info,
+            end: None,
+            tcp: Vec::new(),
+            departures: Vec::new(),
+            held: side == Side::Sender && log.is_held(),
+            stats,
+            notices,
+            sources: Vec::new(),
+            whole: false,
+        }
     }
 
     fn meter(&self) -> Meter {
@@ -508,6 +535,24 @@ impl Object {
             Meter::Rtt => self.stats.side() == Side::Sender,
         }
     }
+}
+
+/// What it means that a rate was changed while the flow ran.
+fn changed(changes: &[RateChange]) -> Option<String> {
+    let list: Vec<String> = changes
+        .iter()
+        .map(|change| {
+            let factor = f64::from(change.ppm) / f64::from(AS_ASKED_PPM);
+            format!("x {factor} from {} on", format_duration_ns(change.at_ns))
+        })
+        .collect();
+    (!list.is_empty()).then(|| {
+        format!(
+            "the rate was changed while the flow ran ({}): the plan has the changes; gaps are not compared with \
+             their law",
+            list.join(", ")
+        )
+    })
 }
 
 /// What it means that a log ends before a flow does.
@@ -593,9 +638,27 @@ fn unlogged(object: &Object, peer: Option<&Object>) -> Option<u64> {
     Some(counted.max(end.log_lost_records))
 }
 
-fn report(key: &Key, object: &Object, facts: &Facts<'_>, clocks: &Clocks) -> FlowReport {
+/// When packets of a flow left its sender, by whichever side's log knows.
+fn departed(object: &Object, peer: Option<&Object>) -> Option<Departed> {
+    let both = [Some(object), peer].into_iter().flatten();
+    both.into_iter()
+        .find_map(|object| Departed::of(&object.departures, object.held, object.info.as_ref()))
+}
+
+fn report(
+    key: &Key,
+    object: &Object,
+    facts: &Facts<'_>,
+    clocks: &Clocks,
+    departed: Option<&Departed>,
+) -> FlowReport {
     let info = object.info.as_ref();
     let mut metrics = object.stats.summary(facts);
+    let mut notices = Vec::new();
+    if let Some(departed) = departed {
+        metrics.set_departures(departed);
+        notices = departed.notices();
+    }
     let clock = info.and_then(|info| clocks.report(info, object.stats.volume(), key.side));
     metrics.delay_basis = metrics.delay_ns.map(|delay| {
         if object.stats.is_round_trip() || info.is_some_and(one_clock) {
@@ -621,7 +684,8 @@ fn report(key: &Key, object: &Object, facts: &Facts<'_>, clocks: &Clocks) -> Flo
         host_buffer_errors: counted.and_then(|end| end.buffer_errors),
         receive_buffer_bytes: counted.and_then(|end| end.receive_buffer),
         end: object.end.as_ref().map(|end| end.reason.clone()),
-        notices: notices(object, clock.as_ref()),
+        notices: self::notices(object, clock.as_ref()).into_iter().chain(notices).collect(),
+        departures: departed.map(|departed| departed.report.clone()),
         tcp: tcp::report(&object.tcp),
         clock,
     }

@@ -20,6 +20,9 @@
 //! interval, and autocorrelation at small lags (see [`crate::law_test`], [`crate::autocorrelation`]).
 //! Each is judged by how far it lies beyond what chance explains.
 //!
+//! Where the rate was changed while the flow ran (see `itg_core::rate`), the plan has the changes, and what was sent is
+//! set against it; the law of gaps, which holds for one rate, is not compared. A notice says so.
+//!
 //! In burst mode (see `itg_core::schedule`) packets are planned several at a time, and what was sent is set
 //! against that plan; the law of gaps is not what such packets have, and is not compared. The verdict says so.
 //!
@@ -28,7 +31,9 @@
 //! mean packet rate, or when more than [`SKIPPED_LIMIT`] of the packets were left out; *warn* when
 //! a distance exceeds [`PASS_LIMIT`] or the 99th percentile of lateness what the sender declared; the same limits hold for distances to the law less their band, and
 //! [`RATE_LIMIT`] for the mean beyond its interval; successive gaps that are correlated by more than
-//! [`CORRELATION_LIMIT`] beyond chance fail too; *unknown* when there is no gap to compare. Sources:
+//! [`CORRELATION_LIMIT`] beyond chance fail too; *unknown* when there is no gap to compare. Times that the kernel was
+//! told and kept (`--pacing txtime`) pass only when stamps of departures say so: without any they are
+//! *unknown*; *warn* when 1 % of the stamps are off by more than τ, or a packet was dropped for its time. Sources:
 //! Kolmogorov 1933 and Smirnov 1939 for the distance; Lévy's metric for the tolerance; the limits
 //! are ours.
 
@@ -71,7 +76,7 @@ pub struct Laws(Arc<LawPair>);
 
 #[derive(Debug)]
 struct LawPair {
-    /// Of gaps; `None` where pauses or bursts make other gaps than the law.
+    /// Of gaps; `None` where pauses, bursts or changes of the rate make other gaps than the law.
     idt: Option<Resolved>,
     size: Resolved,
     burst: Option<u32>,
@@ -84,7 +89,7 @@ impl Laws {
     /// A description that cannot be run, such as an empirical law whose table is not in the log.
     pub fn new(spec: &FlowSpec, seed: u64) -> Result<Self, FlowError> {
         let flow = Flow::resolve(spec.clone(), RunSeed(seed))?;
-        let alone = flow.on_off().is_none() && spec.burst.is_none();
+        let alone = flow.on_off().is_none() && spec.burst.is_none() && spec.changes.is_empty();
         let idt = alone.then(|| flow.idt().clone());
         Ok(Self(Arc::new(LawPair { idt, size: flow.size().clone(), burst: spec.burst })))
     }
@@ -96,7 +101,7 @@ impl Laws {
 pub enum Cause {
     /// Packets left later than the tolerance: the sender or its host could not keep up.
     LateSender,
-    /// The sender left packets out because they were late.
+    /// Packets were left out by the sender because they were late, or dropped by a queueing discipline for their time.
     DroppedPackets,
     /// The law in force is not all of the law asked for: values that cannot be used are drawn again.
     TruncatedLaw,

@@ -163,6 +163,9 @@ impl Way {
 pub struct Ledger {
     /// In the sender: sent − planned.
     pub lateness_ns: Option<Way>,
+    /// In the sender's network stack: left it − handed to the kernel, of packets whose departure the kernel
+    /// stamped (`--tx-stamps`). Part of the time in the network.
+    pub departure_ns: Option<Way>,
     /// In the network: arrived − sent; there and back in a round-trip flow.
     pub network_ns: Option<Way>,
     /// In the receive stack: read − arrived, where the kernel said when a packet arrived.

@@ -42,7 +42,7 @@ pub enum Kind {
     Verdict,
 }
 
-type Get = fn(&Metrics) -> Option<f64>;
+pub(crate) type Get = fn(&Metrics) -> Option<f64>;
 
 /// The metrics that gates know: name, kind, where it is in a report.
 #[rustfmt::skip]
@@ -101,6 +101,15 @@ pub fn metrics() -> impl Iterator<Item = (&'static str, Kind)> {
     METRICS.iter().map(|&(name, kind, _)| (name, kind))
 }
 
+/// A metric by its name.
+pub(crate) fn metric(name: &str) -> Result<(&'static str, Kind, Get), GateError> {
+    let known = METRICS.iter().find(|(known, ..)| *known == name);
+    known.copied().ok_or_else(|| GateError::Metric {
+        name: name.to_owned(),
+        known: METRICS.map(|(name, ..)| name).join(", "),
+    })
+}
+
 /// Text that is no gate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
@@ -140,7 +149,7 @@ pub enum GateError {
 
 /// What is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
+pub(crate) enum Scope {
     AnyFlow,
     Flow(u32),
     Total,
@@ -319,11 +328,7 @@ impl Gate {
         let &(sign, op) = found.ok_or_else(|| GateError::Shape(text.to_owned()))?;
         let value = rest[sign.len()..].trim();
         let (scope, name) = scope(left.trim())?;
-        let known = METRICS.iter().find(|(known, ..)| *known == name);
-        let &(metric, kind, get) = known.ok_or_else(|| GateError::Metric {
-            name: name.to_owned(),
-            known: METRICS.map(|(name, ..)| name).join(", "),
-        })?;
+        let (metric, kind, get) = metric(name)?;
         if kind == Kind::Verdict && !matches!(op, Op::Equal | Op::Differs) {
             return Err(GateError::Order { metric });
         }
@@ -392,7 +397,8 @@ impl Gate {
     }
 }
 
-fn scope(name: &str) -> Result<(Scope, &str), GateError> {
+/// The scope of a name, and the name of the metric.
+pub(crate) fn scope(name: &str) -> Result<(Scope, &str), GateError> {
     if let Some(metric) = name.strip_prefix("total.") {
         return Ok((Scope::Total, metric));
     }
@@ -409,7 +415,7 @@ fn named(flow: &FlowReport) -> (String, &Metrics) {
 }
 
 /// The entries that the total counts: the first of those of one flow and run.
-fn counted(report: &Report) -> impl Iterator<Item = &FlowReport> {
+pub(crate) fn counted(report: &Report) -> impl Iterator<Item = &FlowReport> {
     let mut before: Option<(u32, &str)> = None;
     report.flows.iter().filter(move |flow| {
         let key = (flow.flow, flow.run.as_str());
@@ -457,6 +463,18 @@ impl Kind {
                 let found = verdict.map(rank);
                 found.ok_or_else(|| "expected pass, warn, fail or unknown".to_owned())
             }
+        }
+    }
+
+    /// The unit of its values in machine-readable forms.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Time => "ns",
+            Self::BitRate => "bit/s",
+            Self::PacketRate => "packets/s",
+            Self::Size => "bytes",
+            Self::Share | Self::Count | Self::Number | Self::Verdict => "1",
         }
     }
 
@@ -546,6 +564,7 @@ mod tests {
             host_buffer_errors: None,
             receive_buffer_bytes: None,
             tcp: None,
+            departures: None,
             end: None,
             notices: Vec::new(),
         }
@@ -556,6 +575,7 @@ mod tests {
         Report {
             schema: REPORT_SCHEMA,
             manifest: serde_json::Map::new(),
+            promises: Vec::new(),
             total: TotalReport { flows: flows.len() as u64, metrics, unmatched: None },
             flows,
             groups: None,

@@ -11,13 +11,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use itg_core::flow::Meter;
+use itg_core::rate::RateChange;
 use itg_record::{
-    Cause, ClockPair, ClockProbe, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo, LogReader, Note,
-    Outline, Outlined, PackedRecords, Record, Records, Side, TcpSample, UncheckedRecords,
+    Cause, ClockPair, ClockProbe, Departures, FlowEnd, FlowInfo, Item, Kind, LogEnd, LogInfo,
+    LogReader, Note, Outline, Outlined, PackedRecords, Record, Records, Side, TcpSample,
+    UncheckedRecords,
 };
 use serde_json::{Value, json};
 
 use crate::exec::Executor;
+use crate::promise::Promise;
 use crate::report::LogDamage;
 
 /// Bytes that a reader goes through before they leave memory.
@@ -124,6 +127,8 @@ pub(crate) struct Log<'a> {
     pub(crate) probes: Vec<ClockProbe>,
     /// What the kernel said of TCP connections, by the index of their flow.
     pub(crate) tcp: BTreeMap<u32, Vec<TcpSample>>,
+    /// When sampled packets left, likewise.
+    pub(crate) departures: BTreeMap<u32, Vec<Departures>>,
     pub(crate) end: Option<LogEnd>,
     /// In the order of the numbers of their blocks.
     pub(crate) blocks: Vec<Stored<'a>>,
@@ -180,7 +185,29 @@ impl<'a> Logs<'a> {
             None => self.read(bytes, &name, executor)?,
         }
         self.files.push((name, bytes));
+        self.share_changes();
         Ok(())
+    }
+
+    /// What one log knows of changes of a flow's rate holds for the flow in all logs: its receiver is not told.
+    fn share_changes(&mut self) {
+        let mut known: BTreeMap<(String, u32), Vec<RateChange>> = BTreeMap::new();
+        for info in self.logs.iter().flat_map(|log| log.flows.values()) {
+            if !info.spec.changes.is_empty() {
+                let longest = known.entry((info.run.clone(), info.flow)).or_default();
+                if longest.len() < info.spec.changes.len() {
+                    longest.clone_from(&info.spec.changes);
+                }
+            }
+        }
+        if known.is_empty() {
+            return;
+        }
+        for info in self.logs.iter_mut().flat_map(|log| log.flows.values_mut()) {
+            if let Some(changes) = known.get(&(info.run.clone(), info.flow)) {
+                info.spec.changes.clone_from(changes);
+            }
+        }
     }
 
     /// Takes a file whose blocks are checked when they are used.
@@ -282,6 +309,7 @@ impl<'a> Logs<'a> {
             }
             all.files.push((name.clone(), bytes));
         }
+        all.share_changes();
         all
     }
 }
@@ -300,7 +328,8 @@ impl<'a> Log<'a> {
     fn note(&mut self, note: Note) {
         match note {
             Note::Log(info) => self.info = Some(info),
-            Note::Flow(info) => {
+            Note::Flow(mut info) => {
+                info.spec.changes.clone_from(&info.changes);
                 self.flows.insert(info.index, info);
             }
             Note::FlowEnd(end) => {
@@ -308,6 +337,7 @@ impl<'a> Log<'a> {
             }
             Note::Clock(clock) => self.clock = Some(clock),
             Note::Probe(probe) => self.probes.push(probe),
+            Note::Departures(note) => self.departures.entry(note.index).or_default().push(note),
             Note::Tcp(sample) => self.tcp.entry(sample.index).or_default().push(sample),
             Note::End(end) => self.end = Some(end),
         }
@@ -369,7 +399,22 @@ impl<'a> Log<'a> {
 
     /// How late 99 % of the packets may be, as the sender declared.
     pub(crate) fn declared_p99_ns(&self) -> Option<u64> {
-        self.info.as_ref()?.settings.get("pacing_max_error_p99_ns")?.parse().ok()
+        self.setting("pacing_max_error_p99_ns")?.parse().ok()
+    }
+
+    /// Whether the kernel kept the times of packets.
+    pub(crate) fn is_held(&self) -> bool {
+        self.setting("pacing_txtime").is_some()
+    }
+
+    /// A setting of the program that wrote this log.
+    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
+        self.info.as_ref()?.settings.get(name).map(String::as_str)
+    }
+
+    /// What the host had promised for its sending.
+    pub(crate) fn promise(&self) -> Option<Promise> {
+        Promise::parse(self.setting("promise")?).ok()
     }
 
     /// What the manifest says about this log.

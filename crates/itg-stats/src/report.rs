@@ -11,9 +11,11 @@ use serde_json::{Map, Value};
 
 use crate::clock::{ClockModel, Step};
 use crate::delay::{Delay, DelayStats, Distribution, Jitter};
+use crate::departures::{Departed, DeparturesReport};
 use crate::fidelity::Fidelity;
-use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering};
+use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering, Way};
 use crate::plot::Plots;
+use crate::promise::PromiseReport;
 use crate::sequence::Loss;
 use crate::series::IntervalRow;
 use crate::stats::{LossBasis, Volume};
@@ -39,6 +41,9 @@ pub struct Report {
     /// Flows that have something in common, when that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<GroupReport>>,
+    /// What hosts had promised for their sending, of the logs that say so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub promises: Vec<PromiseReport>,
     /// All flows together.
     pub total: TotalReport,
     /// The course over time, when it was asked for.
@@ -89,6 +94,9 @@ pub struct FlowReport {
     /// What the kernel said of the flow's TCP connection, in the sender's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpReport>,
+    /// When sampled packets left the sender's network stack, in the sender's log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub departures: Option<DeparturesReport>,
     /// Why the flow ended, as its log says.
     pub end: Option<String>,
     /// What a reader of the figures should know, one sentence each.
@@ -416,6 +424,17 @@ impl Metrics {
         self.ipdv_ns = delay.ipdv();
         self.pdv_ns = delay.pdv();
         self.negative_delays = delay.negative();
+    }
+
+    /// What stamps of departures say: the way through the sender's stack, and, where the kernel kept the times
+    /// of packets, how late they were and what the verdict is worth.
+    pub(crate) fn set_departures(&mut self, departed: &Departed) {
+        self.ledger.departure_ns = Way::of(&departed.stack);
+        if departed.report.held {
+            departed.judge(&mut self.fidelity);
+            self.set_lateness(&departed.lateness);
+            self.ledger.lateness_ns = Way::of(&departed.lateness);
+        }
     }
 
     pub(crate) fn set_lateness(&mut self, lateness: &Distribution) {

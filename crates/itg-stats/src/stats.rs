@@ -739,6 +739,7 @@ impl FlowStats {
         metrics.set_lateness(departures.lateness());
         metrics.ledger = Ledger {
             lateness_ns: Way::of(departures.lateness()),
+            departure_ns: None,
             network_ns: Way::of(self.delay.distribution()),
             stack_ns: Way::of(&self.stack),
             loss: self.loss_split(metrics.lost, facts),

@@ -164,6 +164,11 @@ impl Page {
         if let Some(pdv) = m.pdv_ns {
             self.seconds("PDV, 99th percentile", pdv.percentiles.p99.map(|ns| ns as f64));
         }
+        if let Some(way) = m.ledger.departure_ns {
+            self.seconds("Send stack, median", Some(way.p50 as f64));
+            self.seconds("Send stack, 99th perc.", Some(way.p99 as f64));
+            self.count("Send stack, stamps", Some(way.count), "pkt");
+        }
         if let Some(stack) = m.ledger.stack_ns {
             self.seconds("Receive stack, median", Some(stack.p50 as f64));
             self.seconds("Receive stack, 99th perc.", Some(stack.p99 as f64));
@@ -287,6 +292,9 @@ impl Page {
         if let Some(unmatched) = total.unmatched {
             self.count("Unmatched flows", Some(unmatched.flows), "");
             self.count("Unmatched packets", Some(unmatched.packets), "pkt");
+        }
+        for promise in &report.promises {
+            self.line(&format!("Promise: {promise}"));
         }
         self.notes(&report.notices);
         for damage in &report.damage {

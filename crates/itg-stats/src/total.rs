@@ -8,6 +8,7 @@
 use itg_core::flow::Meter;
 
 use crate::delay::{DelayStats, Distribution};
+use crate::departures::Departed;
 use crate::fidelity::Fidelity;
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
 use crate::report::{Metrics, TotalReport, Unmatched};
@@ -25,6 +26,7 @@ pub(crate) struct Totals {
     unknown_sent: bool,
     delay: DelayStats,
     lateness: Distribution,
+    departure: Distribution,
     stack: Distribution,
     disorder: Disorder,
     duplicate_bytes: u64,
@@ -43,9 +45,16 @@ impl Totals {
         stats: &FlowStats,
         metrics: &Metrics,
         facts: &Facts<'_>,
+        departed: Option<&Departed>,
     ) {
         self.flows += 1;
-        self.lateness.merge(stats.departures(facts).lateness());
+        match departed.filter(|departed| departed.report.held) {
+            Some(departed) => self.lateness.merge(&departed.lateness),
+            None => self.lateness.merge(stats.departures(facts).lateness()),
+        }
+        if let Some(departed) = departed {
+            self.departure.merge(&departed.stack);
+        }
         self.stack.merge(stats.stack());
         self.duplicate_bytes += stats.duplicate_bytes();
         self.split.add(&metrics.ledger.loss);
@@ -168,6 +177,7 @@ impl Totals {
         }
         metrics.ledger = Ledger {
             lateness_ns: Way::of(&self.lateness),
+            departure_ns: Way::of(&self.departure),
             network_ns: metrics.delay_ns.and_then(|_| Way::of(self.delay.distribution())),
             stack_ns: Way::of(&self.stack),
             loss: self.split,

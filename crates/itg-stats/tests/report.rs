@@ -5,7 +5,7 @@ mod common;
 
 use common::{EPOCH, TestLog, blocks, compacted, end, interleave, plan, run_of_two_flows, spec};
 use itg_core::flow::Meter;
-use itg_record::{FlowEnd, Record, Side, flag};
+use itg_record::{DepartureSample, DepartureTotals, Departures, FlowEnd, Note, Record, Side, flag};
 use itg_stats::fidelity::Verdict;
 use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Report};
 use itg_stats::stats::LossBasis;
@@ -329,5 +329,121 @@ fn every_cut_of_a_log_is_decoded_or_refused() {
                 }
             }
         }
+    }
+}
+
+/// The two logs of a flow whose times the kernel keeps, with or without stamps of its departures.
+fn held(stamped: bool) -> [Vec<u8>; 2] {
+    let settings = [("pacing", "txtime"), ("pacing_txtime", "yes")];
+    let mut sender = TestLog::with_settings(1, Side::Sender, "boot-a", &settings);
+    let mut receiver = TestLog::new(Side::Receiver, "boot-a");
+    let spec = spec(1, "constant(10ms)", "constant(100)", 40);
+    sender.flow(3, &spec, ["boot-a", "boot-a"]);
+    receiver.flow(1, &spec, ["boot-a", "boot-a"]);
+    let mut samples = Vec::new();
+    for d in plan(&spec) {
+        let (due, ahead) = (EPOCH + d.due_ns, 700_000);
+        sender.records([Record::held(3, d.seq, d.size, d.due_ns, due, ahead)]);
+        let there = due + 60_000;
+        receiver.records([Record::received(1, d.seq, d.size, due, there, there, 64, 0)]);
+        if d.seq % 4 == 0 {
+            let late = 20_000 + d.seq.cast_signed();
+            let left_after = ahead.cast_signed() + late;
+            samples.push(DepartureSample::from((d.seq, d.due_ns, due - ahead, left_after)));
+        }
+    }
+    if stamped {
+        let totals = DepartureTotals { asked: 12, missing: 2, missed: 3, invalid: 0 };
+        let (index, every, held) = (3, 4, true);
+        let note = |samples: &[DepartureSample], totals| {
+            Note::Departures(Departures { index, every, held, samples: samples.to_vec(), totals })
+        };
+        sender.note(&note(&samples[..6], None));
+        sender.note(&note(&samples[6..], None));
+        sender.note(&note(&[], Some(totals)));
+    }
+    sender.end_flow(FlowEnd { sent_packets: Some(40), ..end(3) });
+    receiver.end_flow(FlowEnd { received_packets: Some(40), ..end(1) });
+    [sender.finish(), receiver.finish()]
+}
+
+#[test]
+fn lateness_of_packets_whose_times_the_kernel_kept_is_that_of_their_stamps() {
+    let [sender, receiver] = held(true);
+    for logs in [&[&sender[..]][..], &[&sender, &receiver], &[&receiver, &sender]] {
+        let report = report(logs);
+        for metrics in report.flows.iter().map(|flow| &flow.metrics).chain([&report.total.metrics])
+        {
+            let late = metrics.lateness_ns.unwrap();
+            assert_eq!((late.p50, late.max), (20_016, 20_036));
+            let way = metrics.ledger.departure_ns.unwrap();
+            assert_eq!((way.count, way.min, way.max), (10, 720_000, 720_036));
+            assert_eq!(metrics.ledger.lateness_ns.unwrap().count, 10);
+            assert_eq!(metrics.fidelity.verdict, Verdict::Warn, "three were dropped");
+        }
+        for flow in &report.flows {
+            let departures = flow.departures.as_ref().unwrap();
+            assert_eq!((departures.asked, departures.missing), (Some(12), Some(2)));
+            let notices = flow.notices.join("\n");
+            assert!(notices.contains("lateness is that of 10 packets"), "{notices}");
+            assert!(
+                notices.contains("3 packets were dropped by a queueing discipline"),
+                "{notices}"
+            );
+        }
+    }
+    let [sender, _] = held(false);
+    let report = report(&[&sender]);
+    assert_eq!(report.flows[0].metrics.lateness_ns, None, "nobody knows when they left");
+    assert_eq!(report.total.metrics.lateness_ns, None);
+    assert!(report.flows[0].notices[0].contains("lateness is not known"));
+    assert_eq!(report.total.metrics.fidelity.verdict, Verdict::Unknown);
+    let reasons = &report.flows[0].metrics.fidelity.reasons;
+    assert!(reasons.iter().any(|reason| reason.starts_with("no stamp says")), "{reasons:?}");
+}
+
+#[test]
+fn the_promise_of_a_host_is_held_against_its_run() {
+    // 100 packets a second, 5 us late.
+    let log_with = |settings: &[(&str, &str)], skipped| {
+        let mut log = TestLog::with_settings(1, Side::Sender, "boot-a", settings);
+        let spec = spec(1, "constant(10ms)", "constant(100)", 101);
+        log.flow(1, &spec, ["boot-a", "boot-a"]);
+        let at = |due: u64| EPOCH + due + 5_000;
+        log.records(
+            plan(&spec).iter().map(|d| Record::sent(1, d.seq, 100, d.due_ns, at(d.due_ns))),
+        );
+        log.end_flow(FlowEnd { skipped_packets: Some(skipped), ..end(1) });
+        log.finish()
+    };
+    let log = |settings: &[(&str, &str)]| log_with(settings, 0);
+    let pacing = ("pacing", "hybrid");
+    for (settings, want) in [
+        (&[pacing][..], None),
+        (&[pacing, ("promise", "100:5000"), ("promise_pacing", "hybrid")], Some(Some(true))),
+        (&[pacing, ("promise", "100:4999"), ("promise_pacing", "hybrid")], Some(Some(false))),
+        (&[pacing, ("promise", "100:5000"), ("promise_pacing", "spin")], Some(None)),
+        (&[pacing, ("promise", "10:5000"), ("promise_pacing", "hybrid")], Some(None)),
+        // Whoever wrote this into a log: it is no promise.
+        (&[pacing, ("promise", "5000"), ("promise_pacing", "hybrid")], None),
+    ] {
+        let report = report(&[&log(settings)]);
+        let got: Vec<_> = report.promises.iter().map(|promise| promise.kept).collect();
+        assert_eq!(got, want.into_iter().collect::<Vec<_>>(), "{settings:?}");
+        let text = itg_stats::text::render(&report);
+        assert_eq!(text.contains("Promise: one: "), want.is_some(), "{text}");
+    }
+    let settings = [pacing, ("promise", "100:5000"), ("promise_pacing", "hybrid")];
+    let report = report(&[&log_with(&settings, 2)]);
+    assert_eq!(report.promises[0].kept, Some(false), "more than 1 % were left out");
+    let log = log(&settings);
+    let some = Options { flows: [1].into(), ..Options::default() };
+    let filtered = Options { filter: Some("flow == 1".parse().unwrap()), ..Options::default() };
+    for options in [some, filtered] {
+        let mut analysis = Analysis::new(options);
+        analysis.add_log(&log, "one").unwrap();
+        let promise = &analysis.finish().promises[0];
+        assert_eq!((promise.kept, promise.rate_pps.round()), (None, 101.0));
+        assert_eq!(promise.why_not.as_deref(), Some("only some flows were decoded"));
     }
 }

@@ -1,12 +1,12 @@
 //! `itg-cluster bench broadcast`: the closed system of the thesis, in which process *r* mod *n* casts in round
-//! *r* and everybody delivers, over three transports; throughput; and the bars of our own.
+//! *r* and everybody delivers, over three transports; clients and servers; open load; and the bars of our own.
 
 use anyhow::{Context as _, Result};
 
 use super::group::{Group, configuration, in_process};
 use super::plot::{Line, Plot, Scale};
 use super::table::Table;
-use super::{BenchArgs, clients, crash, raw, us, verdict};
+use super::{BenchArgs, BroadcastArgs, clients, crash, open, raw, us, verdict, wanted};
 use crate::load::{RESULT, TIMES};
 use crate::print;
 
@@ -34,39 +34,100 @@ struct Cell {
     p99: u64,
 }
 
-pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let rounds = if args.quick { 500 } else { 3000 };
-    let trips = if args.quick { 5000 } else { 20_000 };
-    let (tcp, unix) = (raw::tcp(SIZE, trips)?, raw::unix(SIZE, trips)?);
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// The closed system of the thesis, Tables 4 to 6
+    Closed,
+    /// The closed system by the size of messages
+    Sizes,
+    /// Clients and servers, cases A and B
+    Clients,
+    /// Delay under an open load
+    Open,
+    /// Closed loop and messages a second against the bars
+    Bars,
+    /// What a crash of the coordinator costs
+    Crash,
+}
+
+pub(crate) fn run(args: &BroadcastArgs) -> Result<()> {
+    let (common, only) = (&args.common, |part| wanted(&args.only, &part));
+    let rounds = args.rounds.unwrap_or(if common.quick { 500 } else { 3000 });
+    let usual = usize::try_from(10 * rounds).unwrap_or(usize::MAX);
+    let raw = Raw::measure(usual.min(20_000))?;
     print(&format!(
-        "Round-trips of {SIZE} bytes with plain sockets between two threads (median): TCP {:.1} µs, \
-         Unix {:.1} µs\n",
-        us(tcp),
-        us(unix)
+        "Round-trips of {SIZE} bytes with plain sockets between two threads (median): on one core TCP {:.1} µs, \
+         Unix {:.1} µs; on two cores TCP {:.1} µs, Unix {:.1} µs\n",
+        us(raw.one[1]),
+        us(raw.one[0]),
+        us(raw.two[1]),
+        us(raw.two[0])
     ))?;
-    closed(args, rounds, [unix, tcp])?;
-    sizes(args, rounds)?;
-    clients::run(args)?;
-    let three = closed_system("tcp", 3, "log", rounds, SIZE)?;
-    // The transport may have become slower or faster meanwhile.
-    let tcp = tcp.midpoint(raw::tcp(SIZE, trips)?);
+    if only(Part::Closed) {
+        closed(common, rounds, raw.two)?;
+    }
+    if only(Part::Sizes) {
+        sizes(common, rounds)?;
+    }
+    if only(Part::Clients) {
+        clients::run(common, (rounds / 2).max(10))?;
+    }
+    if only(Part::Open) {
+        open::run(common, rounds)?;
+    }
+    if only(Part::Bars) {
+        bars(rounds, &raw)?;
+    }
+    if only(Part::Crash) {
+        crash::run((rounds / 200).max(1))?;
+    }
+    Ok(())
+}
+
+/// Round-trips over Unix and TCP sockets in nanoseconds, both ends on one core and on two.
+#[derive(Clone, Copy, Debug)]
+struct Raw {
+    one: [u64; 2],
+    two: [u64; 2],
+}
+
+impl Raw {
+    fn measure(trips: usize) -> Result<Self> {
+        let of = |cores| Ok([raw::unix(SIZE, trips, cores)?, raw::tcp(SIZE, trips, cores)?]);
+        let (first, second) = raw::two_cores()?;
+        let two: Result<_> = of((first, second));
+        let one: Result<_> = of((first, first));
+        Ok(Self { one: one?, two: two? })
+    }
+}
+
+/// What is asked of the ordered log.
+fn bars(rounds: u64, raw: &Raw) -> Result<()> {
     print("\nBars\n\n")?;
-    let ratio = us(three.p50) / us(tcp);
-    let what = format!(
-        "ordered log, n = 3, TCP, closed loop: p50 {:.1} µs (p99 {:.1} µs) to a raw round-trip of {:.1} µs",
-        us(three.p50),
-        us(three.p99),
-        us(tcp)
-    );
-    verdict(&what, ratio, "round-trips", ratio <= 6.0, "at most 6")?;
-    let messages = if args.quick { 100_000 } else { 1_000_000 };
+    let three = closed_system("tcp", 3, "log", rounds, SIZE)?;
+    // All processes inherit where this thread may run.
+    let core = raw::two_cores()?.0;
+    let alone = raw::on_core(core, || closed_system("tcp", 3, "log", rounds, SIZE))??;
+    for (cell, raw, cores) in [(three, raw.two[1], "all cores"), (alone, raw.one[1], "one core")] {
+        let ratio = us(cell.p50) / us(raw);
+        let what = format!(
+            "ordered log, n = 3, TCP, closed loop, {cores}: p50 {:.1} µs (p99 {:.1} µs) to a raw round-trip of {:.1} \
+             µs",
+            us(cell.p50),
+            us(cell.p99),
+            us(raw)
+        );
+        verdict(&what, ratio, "round-trips", ratio <= 6.0, "at most 6")?;
+    }
+    let messages = 300 * rounds;
     for (transport, bar) in [("in process", 1e6), ("unix", 1e5), ("tcp", 1e5)] {
         let rate = flood(transport, 3, messages)?;
         let what = format!("ordered log, n = 3, {transport}: messages of {SIZE} bytes, batched");
         let asked = format!("at least {bar:.0}");
         verdict(&what, rate, "messages/s", rate >= bar, &asked)?;
     }
-    crash::run(args)
+    Ok(())
 }
 
 /// One closed system.
@@ -116,7 +177,7 @@ fn closed(args: &BenchArgs, rounds: u64, raw: [u64; 2]) -> Result<()> {
     ))?;
     let mut table =
         Table::new(&["n, transport", "Sequencer", "Skeen", "Chandra-Toueg", "CT/Seq.", "log"]);
-    let sizes = [2, 4, 6];
+    let sizes = [2_u32, 4, 6, 8];
     let mut cells = Vec::new();
     for n in sizes {
         for transport in TRANSPORTS {
@@ -139,7 +200,7 @@ fn closed(args: &BenchArgs, rounds: u64, raw: [u64; 2]) -> Result<()> {
     print(&table.to_string())?;
     print("\nThe thesis (Tables 4 to 6, hosts of its time): ms a broadcast\n\n")?;
     let mut table = Table::new(&["n, transport", "Sequencer", "Skeen", "Chandra-Toueg", "CT/Seq."]);
-    for (at, n) in sizes.iter().enumerate() {
+    for (at, n) in sizes.iter().enumerate().take(3) {
         for (transport, values) in THESIS {
             let [sequencer, skeen, ct] = values[at];
             let cells = [sequencer, skeen, ct].map(|ms| format!("{ms:.0}"));
@@ -155,7 +216,8 @@ fn closed(args: &BenchArgs, rounds: u64, raw: [u64; 2]) -> Result<()> {
         let mut lines = Vec::new();
         for (at, algorithm) in ALGORITHMS.iter().enumerate() {
             for (which, transport) in TRANSPORTS.iter().enumerate().skip(1) {
-                let points = (0..3).map(|n| (f64::from(sizes[n]), cells[3 * n + which][at]));
+                let points =
+                    (0..sizes.len()).map(|n| (f64::from(sizes[n]), cells[3 * n + which][at]));
                 let name = format!("{algorithm}, {transport}");
                 lines.push(Line { name, points: points.collect() });
             }
@@ -180,7 +242,7 @@ fn estimates(cells: &[Vec<f64>], raw: [u64; 2]) -> Result<()> {
     for (which, raw) in raw.into_iter().enumerate() {
         let half = us(raw) / 2.0;
         for (at, steps) in STEPS.iter().enumerate() {
-            for (row, n) in [(1, 4.0), (2, 6.0)] {
+            for (row, n) in [(1, 4.0), (2, 6.0), (3, 8.0)] {
                 let overhead = cells[1 + which][at] / 2.0;
                 let estimate = steps * (n - 1.0) * half + overhead;
                 parts.push(cells[3 * row + 1 + which][at] / estimate);
@@ -188,7 +250,7 @@ fn estimates(cells: &[Vec<f64>], raw: [u64; 2]) -> Result<()> {
         }
     }
     let (least, most) = parts.iter().fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(*x), b.max(*x)));
-    print(&format!("{least:.2} to {most:.2} over the cells of n = 4 and 6\n"))
+    print(&format!("{least:.2} to {most:.2} over the cells of n = 4, 6 and 8\n"))
 }
 
 /// The shapes of the thesis's tables.
@@ -196,7 +258,8 @@ fn shapes(cells: &[Vec<f64>]) -> Result<()> {
     let sockets: Vec<_> = cells.iter().enumerate().filter(|(at, _)| at % 3 > 0).collect();
     let ordered = sockets.iter().filter(|(_, of)| of[0] < of[1] && of[1] < of[2]).count();
     let ratios = sockets.iter().filter(|(_, of)| (1.9..=2.8).contains(&(of[2] / of[0]))).count();
-    let by_transport = (0..3)
+    let rows = cells.len() / 3;
+    let by_transport = (0..rows)
         .flat_map(|n| (0..3).map(move |at| (3 * n, at)))
         .filter(|(n, at)| {
             cells[*n][*at] < cells[n + 1][*at] && cells[n + 1][*at] < cells[n + 2][*at]
@@ -204,9 +267,33 @@ fn shapes(cells: &[Vec<f64>]) -> Result<()> {
         .count();
     print(&format!(
         "Shapes of the thesis: Sequencer < Skeen < Chandra-Toueg in {ordered} of {} cells over sockets; \
-         CT/Sequencer within 1.9 to 2.8 in {ratios}; in process < Unix < TCP in {by_transport} of 9\n",
-        sockets.len()
+         CT/Sequencer within 1.9 to 2.8 in {ratios}; in process < Unix < TCP in {by_transport} of {}; time linear in \
+         n over TCP with R² of {}\n",
+        sockets.len(),
+        3 * rows,
+        (0..3)
+            .map(|at| {
+                let n = [2.0, 4.0, 6.0, 8.0].into_iter();
+                let points: Vec<_> =
+                    n.zip(cells.iter().skip(2).step_by(3).map(|of| of[at])).collect();
+                format!("{:.3}", linear(&points))
+            })
+            .collect::<Vec<_>>()
+            .join(", ")
     ))
+}
+
+/// R² of the straight line through these points.
+fn linear(points: &[(f64, f64)]) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a handful of points")]
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        points.iter().map(|point| of(point.0 - x, point.1 - y)).sum()
+    };
+    let (xx, yy, xy) = (sum(&|x, _| x * x), sum(&|_, y| y * y), sum(&|x, y| x * y));
+    if xx * yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 }
 }
 
 /// Time against the size of messages.
@@ -220,7 +307,7 @@ fn sizes(args: &BenchArgs, rounds: u64) -> Result<()> {
     for size in [8_u32, 100, 1000, 10_000] {
         let mut row = vec![size.to_string()];
         for (algorithm, line) in ALGORITHMS.iter().zip(&mut lines) {
-            let cell = closed_system("tcp", 4, algorithm, rounds / 3, size as usize)?;
+            let cell = closed_system("tcp", 4, algorithm, (rounds / 3).max(10), size as usize)?;
             line.points.push((f64::from(size), us(cell.mean)));
             row.push(format!("{:.1}", us(cell.mean)));
         }
@@ -238,4 +325,18 @@ fn sizes(args: &BenchArgs, rounds: u64) -> Result<()> {
         plot.write(dir)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_fits_itself_and_noise_does_not() {
+        let line = [(2.0, 5.0), (4.0, 9.0), (6.0, 13.0), (8.0, 17.0)];
+        assert!((linear(&line) - 1.0).abs() < 1e-12);
+        let bent = [(2.0, 5.0), (4.0, 30.0), (6.0, 2.0), (8.0, 17.0)];
+        assert!(linear(&bent) < 0.1, "{}", linear(&bent));
+        assert!(linear(&[(1.0, 2.0), (3.0, 2.0)]).abs() < 1e-12, "no variation to explain");
+    }
 }

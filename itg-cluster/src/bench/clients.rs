@@ -1,43 +1,81 @@
-//! Clients and servers: one client outside the group asks all servers (case A) or one of them (case B).
+//! Clients and servers: clients outside the group ask all servers (case A) or one of them (case B).
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::broadcast::ALGORITHMS;
 use super::group::{Group, configuration};
+use super::plot::{Line, Plot, Scale};
 use super::table::Table;
-use super::{BenchArgs, us};
+use super::{BenchArgs, percentile, us};
 use crate::load::{RESULT, TIMES};
 use crate::print;
 
-pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let rounds = if args.quick { 300 } else { 1500 };
+/// What some clients saw.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Median over the clients of their median times from request to first answer, in nanoseconds.
+    p50: u64,
+    /// Answers a second, of all clients.
+    rate: f64,
+}
+
+pub(crate) fn run(args: &BenchArgs, rounds: u64) -> Result<()> {
+    let (servers, clients): (&[u32], &[u32]) =
+        if args.quick { (&[2, 4], &[1, 3]) } else { (&[1, 2, 4, 6], &[1, 2, 3, 4]) };
     print(&format!(
-        "\nOne client, TCP, {rounds} requests of 100 bytes one after the other: µs from request to first answer \
-         (p50); case A asks all servers, case B one\n\n"
+        "\nClients and servers, TCP, {rounds} requests of 100 bytes one after the other from each client: µs from \
+         request to first answer (p50; in brackets answers a second, of all clients); case A asks all servers, case \
+         B one\n\n"
     ))?;
-    let mut table = Table::new(&["servers", "case", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
-    let mut faster = 0;
-    for servers in [2, 4] {
-        let mut rows = Vec::new();
-        for case in ["all", "one"] {
-            let times = ALGORITHMS.iter().map(|name| reply(servers, case, name, rounds));
-            rows.push(times.collect::<Result<Vec<_>>>()?);
+    let mut table =
+        Table::new(&["servers, clients", "case", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
+    let (mut faster, mut cells) = (0, 0);
+    let mut lines = Vec::new();
+    for &servers in servers {
+        let mut rates = vec![Vec::new(); ALGORITHMS.len()];
+        for &clients in clients {
+            let mut rows = Vec::new();
+            for case in ["all", "one"] {
+                let seen = ALGORITHMS.iter().map(|name| ask(servers, clients, case, name, rounds));
+                rows.push(seen.collect::<Result<Vec<_>>>()?);
+            }
+            faster += rows[0].iter().zip(&rows[1]).take(3).filter(|(a, b)| a.p50 < b.p50).count();
+            cells += 3;
+            for (rates, seen) in rates.iter_mut().zip(&rows[1]) {
+                rates.push((seen.rate, us(seen.p50)));
+            }
+            for (case, seen) in ["A", "B"].iter().zip(rows) {
+                let seen =
+                    seen.into_iter().map(|seen| format!("{:.1} ({:.0})", us(seen.p50), seen.rate));
+                let name = format!("{servers}, {clients}");
+                table.row([name, (*case).to_owned()].into_iter().chain(seen).collect());
+            }
         }
-        faster += rows[0].iter().zip(&rows[1]).take(3).filter(|(a, b)| a < b).count();
-        for (case, times) in ["A", "B"].iter().zip(rows) {
-            let times = times.into_iter().map(|ns| format!("{:.1}", us(ns)));
-            table.row([servers.to_string(), (*case).to_owned()].into_iter().chain(times).collect());
-        }
+        // The saturation of the thesis: how far more clients get more answers.
+        let named = ALGORITHMS.iter().zip(rates);
+        lines.extend(
+            named.map(|(name, points)| Line { name: format!("{name}, {servers} servers"), points }),
+        );
     }
     print(&table.to_string())?;
     print(&format!(
-        "\nThe thesis: case A is faster and costs more messages. Here in {faster} of 6 cells of its three \
+        "\nThe thesis: case A is faster and costs more messages. Here in {faster} of {cells} cells of its three \
          algorithms.\n"
-    ))
+    ))?;
+    if let Some(dir) = &args.out {
+        let plot = Plot {
+            name: "broadcast-clients".to_owned(),
+            title: "Clients and servers, case B: more clients from left to right".to_owned(),
+            x: ("answers a second".to_owned(), Scale::Linear),
+            y: "µs from request to answer".to_owned(),
+            lines,
+        };
+        plot.write(dir)?;
+    }
+    Ok(())
 }
 
-/// Median time of an answer in nanoseconds.
-fn reply(servers: u32, case: &str, algorithm: &str, rounds: u64) -> Result<u64> {
+fn ask(servers: u32, clients: u32, case: &str, algorithm: &str, rounds: u64) -> Result<Seen> {
     // The failure-free forms let the client itself cast in case A.
     let direct = case == "all" && algorithm != "log";
     let broadcast = format!("{{ layer = \"{algorithm}\", members = {servers} }}");
@@ -47,10 +85,19 @@ fn reply(servers: u32, case: &str, algorithm: &str, rounds: u64) -> Result<u64> 
          \"10s\" }}, {{ layer = \"asker\", rounds = {rounds} }}"
     );
     let client = if direct { format!("{broadcast}, {client}") } else { client };
-    let text = configuration("tcp", servers + 1, &server, Some((servers, &client)));
-    let events = Group::start(&text, servers + 1)?.finish()?;
-    let what = || format!("{algorithm}, case {case}: no result");
-    events.iter().find(|(_, seen)| seen.event == RESULT).with_context(what)?;
-    let times = events.iter().find(|(_, seen)| seen.event == TIMES).with_context(what)?;
-    Ok(times.1.values[0])
+    let text = configuration("tcp", servers + clients, &server, Some((servers, &client)));
+    let events = Group::start(&text, servers + clients)?.finish()?;
+    let all = |name: &str| -> Vec<[u64; 3]> {
+        let found = events.iter().filter(|(slot, seen)| *slot >= servers && seen.event == name);
+        found.map(|(_, seen)| seen.values).collect()
+    };
+    let (counts, times) = (all(RESULT), all(TIMES));
+    let mut p50: Vec<u64> = times.iter().map(|[p50, ..]| *p50).filter(|p50| *p50 > 0).collect();
+    if p50.is_empty() || counts.len() != clients as usize {
+        let got = counts.len();
+        anyhow::bail!("{algorithm}, case {case}: results of {got} of {clients} clients");
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = counts.iter().map(|[n, ns, _]| *n as f64 * 1e9 / (*ns).max(1) as f64).sum();
+    Ok(Seen { p50: percentile(&mut p50, 50), rate })
 }

@@ -8,15 +8,14 @@ use itg_process::MS;
 use nix::sys::signal::Signal;
 
 use super::group::{Group, configuration};
-use super::{BenchArgs, percentile, us, verdict};
+use super::{percentile, us, verdict};
 
 /// How long messages flow before the crash.
 const BEFORE: Duration = Duration::from_millis(700);
 /// And behind it.
 const BEHIND: Duration = Duration::from_millis(1500);
 
-pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    let trials = if args.quick { 3 } else { 15 };
+pub(crate) fn run(trials: u64) -> Result<()> {
     for (signal, what, bar) in [
         (Signal::SIGKILL, "killed (its connections are reset)", 50),
         (Signal::SIGSTOP, "stopped (it falls silent)", 250),

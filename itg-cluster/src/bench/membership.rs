@@ -20,16 +20,31 @@ use nix::sys::signal::Signal;
 use super::group::{Group, LIMIT, configuration};
 use super::plot::{Line, Plot, Scale};
 use super::table::Table;
-use super::{BenchArgs, percentile, us, verdict};
+use super::{BenchArgs, MembershipArgs, percentile, us, verdict, wanted};
 use crate::{layers, print};
 
-/// Processes of the measurement of our own.
-const PROCESSES: u32 = 32;
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Figures 4 to 8: simulation and models
+    Figures,
+    /// A view change of mode P between processes
+    Phases,
+    /// Processes that are killed, mode C
+    Kills,
+}
 
-pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    figures(args)?;
-    real(args)?;
-    views(args)
+pub(crate) fn run(args: &MembershipArgs) -> Result<()> {
+    if wanted(&args.only, &Part::Figures) {
+        figures(&args.common)?;
+    }
+    if wanted(&args.only, &Part::Phases) {
+        real(&args.common)?;
+    }
+    if wanted(&args.only, &Part::Kills) {
+        views(args)?;
+    }
+    Ok(())
 }
 
 fn arity(a: u32) -> Arity {
@@ -42,7 +57,7 @@ fn figures(args: &BenchArgs) -> Result<()> {
     let sizes: &[u32] =
         if args.quick { &[3, 15, 64, 256] } else { &[3, 7, 15, 31, 47, 64, 128, 256, 512, 1024] };
     print(
-        "Ts in µs: from the root's receipt of the first report to that of the last acknowledgement. Simulated \
+        "\nTs in µs: from the root's receipt of the first report to that of the last acknowledgement. Simulated \
          (mode P, fixed latency) and by the paper's models (base: equations 1 and 2; distance: BG/L, mesh)\n\n",
     )?;
     let mut table = Table::new(&[
@@ -232,33 +247,34 @@ fn phase(node: &Node, told: &Receiver<(u64, itg_process::Event)>, slot: Slot) ->
 }
 
 /// Mode C: a process is killed; when all others have the next view.
-fn views(args: &BenchArgs) -> Result<()> {
-    let trials = if args.quick { 5 } else { 40 };
+fn views(args: &MembershipArgs) -> Result<()> {
+    let trials = args.trials.unwrap_or(if args.common.quick { 5 } else { 40 });
+    let processes = args.processes;
     let layers = "\"detector\", \"log\", \"membership\", { layer = \"chatter\", pause = \"10s\" }";
-    let mut group = Group::start(&configuration("tcp", PROCESSES, layers, None), PROCESSES)?;
+    let mut group = Group::start(&configuration("tcp", processes, layers, None), processes)?;
     std::thread::sleep(Duration::from_millis(1000));
     let (mut reports, mut installs, mut all) = (Vec::new(), Vec::new(), Vec::new());
     for trial in 0..trials {
         // Every slot but 0 has its turn, the core included.
-        let slot = 1 + trial * 7 % (PROCESSES - 1);
+        let slot = 1 + trial * 7 % (processes - 1);
         let at = group.signal(slot, Signal::SIGKILL)?;
         std::thread::sleep(Duration::from_millis(200));
         group.until("the others have a view without it", |group| {
-            Ok(installed(group, at, PROCESSES - 1)?.is_some())
+            Ok(installed(group, at, processes - 1)?.is_some())
         })?;
-        let (report, last) = installed(&group, at, PROCESSES - 1)?.context("just seen")?;
+        let (report, last) = installed(&group, at, processes - 1)?.context("just seen")?;
         reports.push(report - at);
         installs.push(last - report);
         all.push(last - at);
         let at = monotonic_ns();
         group.come_back(slot)?;
         std::thread::sleep(Duration::from_millis(300));
-        group.until("it is in again", |group| Ok(installed(group, at, PROCESSES)?.is_some()))?;
+        group.until("it is in again", |group| Ok(installed(group, at, processes)?.is_some()))?;
     }
     drop(group);
     let ms = |values: &mut [u64], percent| us(percentile(values, percent)) / 1000.0;
     print(&format!(
-        "\n{PROCESSES} processes over TCP (mode C), one killed at a time, {trials} trials; ms\n\n"
+        "\n{processes} processes over TCP (mode C), one killed at a time, {trials} trials; ms\n\n"
     ))?;
     let mut table = Table::new(&["", "p50", "p99"]);
     for (name, values) in [
@@ -271,7 +287,7 @@ fn views(args: &BenchArgs) -> Result<()> {
     }
     print(&table.to_string())?;
     let p99 = ms(&mut installs, 99);
-    let what = format!("{PROCESSES} processes, first report to last installation, p99");
+    let what = format!("{processes} processes, first report to last installation, p99");
     verdict(&what, p99, "ms", p99 <= 20.0, "at most 20 ms")
 }
 

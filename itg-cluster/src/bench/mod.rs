@@ -8,6 +8,7 @@ mod clients;
 mod crash;
 mod group;
 mod membership;
+mod open;
 mod plot;
 mod raw;
 mod table;
@@ -23,11 +24,11 @@ use crate::print;
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Ordered broadcast: the closed-system and client/server measurements of the thesis (Tables 4 to 6), how
-    /// many messages a second, and what a crash of the coordinator costs
-    Broadcast(BenchArgs),
+    /// Ordered broadcast: the closed-system and client/server measurements of the thesis (Tables 4 to 6), delay
+    /// under an open load, how many messages a second, and what a crash of the coordinator costs
+    Broadcast(BroadcastArgs),
     /// Membership: how long a view change takes (Figures 4 to 8), in simulation and between processes
-    Membership(BenchArgs),
+    Membership(MembershipArgs),
 }
 
 /// Arguments of both.
@@ -41,18 +42,55 @@ pub(crate) struct BenchArgs {
     out: Option<PathBuf>,
 }
 
+/// Arguments of `broadcast`.
+#[derive(Debug, Args)]
+pub(crate) struct BroadcastArgs {
+    #[command(flatten)]
+    common: BenchArgs,
+    /// Broadcasts of each closed system; all other trials follow from it [default: 3000, with --quick 500]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
+    rounds: Option<u64>,
+    /// These parts alone, separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<broadcast::Part>,
+}
+
+/// Arguments of `membership`.
+#[derive(Debug, Args)]
+pub(crate) struct MembershipArgs {
+    #[command(flatten)]
+    common: BenchArgs,
+    /// Processes that are killed, one after the other [default: 40, with --quick 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    trials: Option<u32>,
+    /// Processes of which they are
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(4..=256))]
+    processes: u32,
+    /// These parts alone, separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<membership::Part>,
+}
+
 /// Measures and prints.
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
-    let (Bench::Broadcast(args) | Bench::Membership(args)) = bench;
-    if let Some(dir) = &args.out {
+    let common = match bench {
+        Bench::Broadcast(args) => &args.common,
+        Bench::Membership(args) => &args.common,
+    };
+    if let Some(dir) = &common.out {
         std::fs::create_dir_all(dir).with_context(|| format!("directory {}", dir.display()))?;
     }
-    print(&format!("{}\n\n", machine()))?;
+    print(&format!("{}\n", machine()))?;
     match bench {
         Bench::Broadcast(args) => broadcast::run(args)?,
         Bench::Membership(args) => membership::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a part is wanted: all are when none is named.
+fn wanted<P: PartialEq>(only: &[P], part: &P) -> bool {
+    only.is_empty() || only.contains(part)
 }
 
 /// What it runs on.

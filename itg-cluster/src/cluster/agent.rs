@@ -1,6 +1,6 @@
 //! `itg-cluster agent`: serves a node, one run at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::SocketAddr;
@@ -12,28 +12,50 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use itg_cli::{Failure, Signals, WordArgs, refuse, say};
-use itg_experiment::control::{Ask, Command};
+use itg_experiment::control::{Ask, Command, Phase, TOO_LATE, fence_wait};
 use itg_net::{clock, host};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::member::Member;
+use super::metrics::{self, Facts};
 use super::policy::Policy;
 use super::trust::{Line, Trust};
-use super::wire::{self, AGENT_PORT, CHUNK, Call, Hello, Join, Reply, Status};
-use super::work::{self, Handle, Setup, run_dir};
+use super::wire::{
+    self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
+};
+use super::work::{self, Handle, Kept, Setup, run_dir};
 
 /// A run that is over is remembered for so long, so that everybody hears of the end.
 const LINGER: Duration = Duration::from_secs(3);
-/// A run without its console gives way to another one after this time.
+/// A run that nobody is connected to, and that sends nothing, gives way to another one after this time.
 const ABANDONED: Duration = Duration::from_secs(10);
+/// … and is left after this time, whether or not another one comes.
+const DEAD: Duration = Duration::from_secs(60);
 /// How long somebody at a terminal waits for a command to be ordered.
 const ORDERED: Duration = Duration::from_secs(5);
+/// From the order to change a rate to the change, beside the length of a lease: by then its sender has heard of
+/// it, or is silent.
+const RATE_MARGIN_NS: u64 = 500_000_000;
+/// How often it is ordered where that takes too long.
+const RATE_TRIES: u32 = 5;
+/// How long all of that may take: less than whoever waits for the answer does.
+const RATE_LIMIT: Duration = Duration::from_secs(8);
+/// What somebody at a terminal hears when that takes too long.
+const SILENT: &str =
+    "it has not been ordered in time: a majority of the nodes does not answer; it may be yet";
+/// Longest remark, in bytes.
+const MOST_LABEL: usize = 200;
 /// Silence after which a member is excluded.
 pub(crate) const EXCLUDE_MS: u64 = 3000;
-/// Connections at the same time.
+/// Connections of those who have proved that they belong to the cluster.
 const MOST_LINES: usize = 4096;
+/// Connections of those who have not yet: the oldest one gives way to a new one.
+const MOST_PROVING: usize = 256;
+/// Members of a run.
+const MOST_MEMBERS: usize = 4096;
 
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
@@ -50,6 +72,9 @@ pub(crate) struct AgentArgs {
     /// What experiments may ask of this node (TOML); without it everything but payload files is allowed
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Tell Prometheus at http://ADDR:PORT/metrics what this node does; not encrypted, for whoever reaches it
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
 }
 
 struct Agent {
@@ -60,12 +85,18 @@ struct Agent {
     run: Mutex<Option<Run>>,
 }
 
-/// The run that the agent takes part in.
+/// The run that the agent takes part in; dropped, it is abandoned unless it is over.
 struct Run {
     id: String,
     handle: Handle,
-    /// Since when it has been over, or without its console.
+    /// Since when it has been over, or alone.
     idle_since: Option<Instant>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.handle.abandon("another run has taken this node");
+    }
 }
 
 /// Serves until a signal comes.
@@ -98,22 +129,33 @@ pub(crate) fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
                 "itg-cluster agent: listening on {listen}, data on {data}; end with Ctrl-C"
             ));
         }
-        let room = Arc::new(tokio::sync::Semaphore::new(MOST_LINES));
+        if let Some(at) = args.metrics {
+            let listener = metrics::listen(at)
+                .await
+                .map_err(|error| Failure::new(1, format!("metrics on {at}: {error}")))?;
+            let agent = Arc::clone(&agent);
+            tokio::spawn(metrics::serve(listener, move || {
+                let agent = Arc::clone(&agent);
+                async move { agent.facts().await }
+            }));
+        }
+        let room = Arc::new(Semaphore::new(MOST_LINES));
+        let mut proving = VecDeque::<AbortHandle>::new();
         let mut stop = signals.stop.clone();
         let mut look = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-                            tracing::warn!(%peer, "turned away: too many connections");
-                            continue;
-                        };
-                        let agent = Arc::clone(&agent);
-                        tokio::spawn(async move {
-                            agent.serve(stream, peer).await;
-                            drop(place);
-                        });
+                        proving.retain(|task| !task.is_finished());
+                        if proving.len() >= MOST_PROVING
+                            && let Some(oldest) = proving.pop_front()
+                        {
+                            oldest.abort();
+                        }
+                        let (agent, room) = (Arc::clone(&agent), Arc::clone(&room));
+                        let task = tokio::spawn(agent.let_in(stream, peer, room));
+                        proving.push_back(task.abort_handle());
                     }
                     Err(error) => {
                         tracing::warn!(%error, "a connection was not accepted");
@@ -134,14 +176,21 @@ pub(crate) fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
 }
 
 impl Agent {
-    async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let mut line = match self.trust.accept(stream).await {
-            Ok(line) => line,
-            Err(why) => {
-                tracing::warn!(%peer, "turned away: {why}");
-                return;
-            }
-        };
+    /// Lets somebody in who proves to belong to the cluster, as long as there is room.
+    async fn let_in(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, room: Arc<Semaphore>) {
+        match self.trust.accept(stream).await {
+            Ok(line) => match room.try_acquire_owned() {
+                Ok(place) => drop(tokio::spawn(async move {
+                    self.serve(line, peer).await;
+                    drop(place);
+                })),
+                Err(_) => tracing::warn!(%peer, "turned away: too many connections"),
+            },
+            Err(why) => tracing::warn!(%peer, "turned away: {why}"),
+        }
+    }
+
+    async fn serve(&self, mut line: Line, peer: SocketAddr) {
         match self.converse(&mut line).await {
             Ok(join) => self.carry(line, &join).await,
             Err(error) => tracing::debug!(%peer, "a connection has ended: {error:#}"),
@@ -150,7 +199,7 @@ impl Agent {
 
     /// Answers calls until one of them makes the connection that of a member.
     async fn converse(&self, line: &mut Line) -> Result<Join> {
-        let hello: Hello = wire::hear(line).await?;
+        let hello: Hello = answered(wire::hear(line)).await?;
         if let Some(why) = hello.differs() {
             wire::say(line, &Reply::Refused(format!("at the agent: {why}"))).await?;
             bail!("{why}");
@@ -168,8 +217,13 @@ impl Agent {
                     }
                     Err(error) => Reply::Refused(format!("{error:#}")),
                 },
+                Call::Forget(run) => {
+                    self.forget(&run).await;
+                    Reply::Joined
+                }
                 Call::Status => Reply::Status(Box::new(self.status().await)),
                 Call::Command(command) => Reply::Ordered(self.order(command).await),
+                Call::Rate { flow, rate } => Reply::Ordered(self.set_rate(flow, rate).await),
                 Call::List(run) => self.list(&run).await,
                 Call::Fetch { run, name, offset } => match self.fetch(&run, &name, offset) {
                     Ok(bytes) => Reply::Bytes(bytes),
@@ -182,9 +236,14 @@ impl Agent {
 
     /// Takes part in a run, if it does not already.
     async fn prepare(&self, join: &Join) -> Result<()> {
+        check(join)?;
         let mut run = self.run.lock().await;
         if let Some(present) = &*run {
             if present.id == join.run {
+                let ours = &present.handle.member.join;
+                if (ours.slot, &ours.addresses) != (join.slot, &join.addresses) {
+                    bail!("it is another member of this run");
+                }
                 return Ok(());
             }
             let over = present.handle.seen().closed;
@@ -198,18 +257,22 @@ impl Agent {
             bail!("it knows nothing of this run yet");
         }
         let dir = run_dir(&self.dir, &join.run).context("the name of the run makes no sense")?;
-        let console = join.addresses.len().checked_sub(1).context("a run without members")?;
-        if join.slot as usize >= console {
-            bail!("slot {} is no node's", join.slot);
-        }
-        // What was there before ends here.
+        // What was there before ends here, and its logs say so.
         *run = None;
         let (member, told) = Member::begin(join.clone(), &self.trust, EXCLUDE_MS)?;
         let setup = Setup { policy: Arc::clone(&self.policy), dir, listen: self.data };
-        let (handle, _task) = work::begin(setup, member, told);
+        let handle = work::begin(setup, member, told);
         tracing::info!("takes part in run {}", join.run);
         *run = Some(Run { id: join.run.clone(), handle, idle_since: None });
         Ok(())
+    }
+
+    /// Leaves a run that has not begun.
+    async fn forget(&self, run: &str) {
+        let mut present = self.run.lock().await;
+        if present.as_ref().is_some_and(|p| p.id == run && p.handle.seen().name.is_empty()) {
+            *present = None;
+        }
     }
 
     /// Carries what another member says to this one.
@@ -221,26 +284,25 @@ impl Agent {
         member.carry(line, join.from).await;
     }
 
-    /// Forgets a run that is over, notices one that has been left alone.
+    /// Forgets a run that is over, notices one that has been left alone, and leaves it when that lasts: it would
+    /// call others for ever, who would begin it again.
     async fn tidy(&self) {
         let mut run = self.run.lock().await;
         let Some(present) = &mut *run else { return };
         let (closed, idle) = {
             let seen = present.handle.seen();
-            let console = present.handle.member.join.addresses.len() - 1;
-            // Before the first change of the view all that have begun are in.
-            let there = match seen.slots.as_slice() {
-                [] => !seen.name.is_empty(),
-                slots => slots.iter().any(|slot| *slot as usize == console),
-            };
-            (seen.closed, seen.workers == 0 && !there)
+            // Without a majority nobody is excluded: what counts is who is connected.
+            (seen.closed, seen.workers == 0 && present.handle.member.lines() == 0)
         };
         if !closed && !idle {
             present.idle_since = None;
             return;
         }
         let since = *present.idle_since.get_or_insert_with(Instant::now);
-        if closed && since.elapsed() > LINGER {
+        if !closed && since.elapsed() > DEAD {
+            present.handle.abandon("nobody was connected to the run any more");
+            *run = None;
+        } else if closed && since.elapsed() > LINGER {
             *run = None;
         }
     }
@@ -248,6 +310,26 @@ impl Agent {
     async fn handle(&self) -> Option<(String, Handle)> {
         let run = self.run.lock().await;
         run.as_ref().map(|run| (run.id.clone(), run.handle.clone()))
+    }
+
+    /// What it does, for Prometheus.
+    async fn facts(&self) -> Facts {
+        let Some((id, handle)) = self.handle().await else { return Facts::default() };
+        let figures = handle.figures();
+        let seen = handle.seen();
+        let left = seen.lease_ns.saturating_sub(clock::monotonic_ns());
+        // Before the first change of the view all who have begun are in.
+        let members = match seen.slots.len() {
+            0 => handle.member.join.addresses.len(),
+            members => members,
+        };
+        Facts {
+            run: Some((id, seen.name.clone())),
+            view: (seen.view, members),
+            workers: seen.workers,
+            lease_left_ns: (left > 0 && seen.lease_ns < u64::MAX).then_some(left),
+            figures,
+        }
     }
 
     async fn status(&self) -> Status {
@@ -274,6 +356,48 @@ impl Agent {
         ) {
             return Err("that is no command for a terminal".to_owned());
         }
+        if matches!(&command, Command::Mark { label } if label.len() > MOST_LABEL) {
+            return Err(format!("a remark has {MOST_LABEL} bytes at most"));
+        }
+        Self::cast(&handle, command).await
+    }
+
+    /// Has a change of rates ordered: for an instant that all can still keep.
+    async fn set_rate(&self, flow: Option<u32>, rate: NewRate) -> Result<u64, String> {
+        let Some((_, handle)) = self.handle().await else {
+            return Err("no experiment runs here".to_owned());
+        };
+        let means =
+            flow.map_or(Some((f64::NAN, f64::NAN)), |flow| handle.seen().means.get(&flow).copied());
+        let means = means.ok_or_else(|| "there is no such flow".to_owned())?;
+        let ppm = rate.ppm(means).ok_or_else(|| {
+            "a rate can be changed to 0.001 to 1000 times what was asked for, where that is a rate".to_owned()
+        })?;
+        let ordering = Self::order_rate(&handle, flow, ppm);
+        tokio::time::timeout(RATE_LIMIT, ordering).await.unwrap_or_else(|_| Err(SILENT.to_owned()))
+    }
+
+    async fn order_rate(handle: &Handle, flow: Option<u32>, ppm: u32) -> Result<u64, String> {
+        let mut done = Err(TOO_LATE.to_owned());
+        for _ in 0..RATE_TRIES {
+            let replica = handle.look().await.ok_or_else(|| "its state is not known".to_owned())?;
+            if replica.phase() != Phase::Running {
+                return Err("nothing runs".to_owned());
+            }
+            let t0_unix_ns =
+                replica.t0_unix_ns().saturating_add_signed(handle.member.join.offset_ns);
+            let margin_ns = fence_wait(replica.rules().lease_ns) + RATE_MARGIN_NS;
+            let at_ns = clock::unix_ns().saturating_sub(t0_unix_ns) + margin_ns;
+            done = Self::cast(handle, Command::SetRate { flow, at_ns, ppm }).await;
+            if done.as_ref().err().is_none_or(|why| why != TOO_LATE) {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Has a command ordered; its position in the order, or why nothing came of it.
+    async fn cast(handle: &Handle, command: Command) -> Result<u64, String> {
         let mut applied = handle.applied.subscribe();
         let me = handle.member.join.slot;
         handle.member.ask(Ask::Command(command.clone())).await;
@@ -288,39 +412,42 @@ impl Agent {
                 }
             }
         };
-        tokio::time::timeout(ORDERED, waiting).await.unwrap_or_else(|_| {
-            Err("it has not been ordered in time: a majority of the nodes does not answer; it may be yet".to_owned())
-        })
+        tokio::time::timeout(ORDERED, waiting).await.unwrap_or_else(|_| Err(SILENT.to_owned()))
     }
 
-    /// The logs of a run, and whether they are complete; those of earlier lives are among them.
+    /// The logs of a run, and how far they are; those of earlier lives are among them.
     async fn list(&self, run: &str) -> Reply {
         let Some(dir) = run_dir(&self.dir, run) else {
             return Reply::Refused("the name of the run makes no sense".to_owned());
         };
-        let (mut drained, mut closed) = (true, true);
-        if let Some((id, handle)) = self.handle().await
-            && id == run
-        {
+        let present = self.handle().await.filter(|(id, _)| id == run);
+        let (trouble, refused) = present.as_ref().map_or_else(Default::default, |(_, handle)| {
             let seen = handle.seen();
-            (drained, closed) = (seen.drained, seen.closed);
-        }
+            (seen.trouble.clone(), seen.refused.clone())
+        });
+        let state = match (present, Kept::read(&dir)) {
+            (Some((_, handle)), _) => handle.seen().logs(),
+            (None, Some(Kept::Closed)) => Logs::Closed,
+            (None, Some(Kept::Abandoned)) => Logs::Abandoned,
+            (None, Some(Kept::Open) | None) => Logs::Unknown,
+        };
         let mut files = BTreeMap::new();
         if let Ok(entries) = fs::read_dir(dir) {
             for entry in entries.flatten() {
-                if let (Ok(name), Ok(facts)) = (entry.file_name().into_string(), entry.metadata()) {
+                if let (Ok(name), Ok(facts)) = (entry.file_name().into_string(), entry.metadata())
+                    && is_log(&name)
+                {
                     files.insert(name, facts.len());
                 }
             }
         }
-        Reply::Files { files, drained, closed }
+        Reply::Files { files, state, trouble, refused }
     }
 
     /// Some bytes of a log.
     fn fetch(&self, run: &str, name: &str, offset: u64) -> Result<Vec<u8>> {
         let dir = run_dir(&self.dir, run).context("the name of the run makes no sense")?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-        if !name.chars().all(plain) || Path::new(name).extension().is_none_or(|e| e != "itg") {
+        if !is_log(name) {
             bail!("`{name}` is no log");
         }
         let mut file = fs::File::open(dir.join(name))?;
@@ -328,5 +455,61 @@ impl Agent {
         let mut bytes = Vec::new();
         file.take(CHUNK as u64).read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+}
+
+/// Whether a name may be that of a log.
+fn is_log(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    name.chars().all(plain) && Path::new(name).extension().is_some_and(|what| what == "itg")
+}
+
+/// Whether what somebody asks for can be: who calls is a member behind the called one, which is a node.
+fn check(join: &Join) -> Result<()> {
+    let members = join.addresses.len();
+    if members > MOST_MEMBERS {
+        bail!("a run of {members} members: {MOST_MEMBERS} at most");
+    }
+    let console = members.checked_sub(1).context("a run without members")?;
+    if join.slot as usize >= console {
+        bail!("slot {} is no node's", join.slot);
+    }
+    if join.from <= join.slot || join.from as usize > console {
+        bail!("slot {} has no reason to call slot {}", join.from, join.slot);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_calls_is_a_member_behind_the_called_one() {
+        let join = |slot, from, members: usize| Join {
+            run: "0".repeat(32),
+            start: 1,
+            slot,
+            from,
+            addresses: vec![String::new(); members],
+            offset_ns: 0,
+            uncertainty_ns: 0,
+            begin: true,
+        };
+        for (slot, from, members, want) in [
+            (0, 3, 4, Ok(())),
+            (2, 3, 4, Ok(())),
+            (0, 1, 4, Ok(())),
+            (1, 1, 4, Err("slot 1 has no reason to call slot 1")),
+            (2, 1, 4, Err("slot 1 has no reason to call slot 2")),
+            (0, 4, 4, Err("slot 4 has no reason to call slot 0")),
+            (0, u32::MAX, 4, Err("slot 4294967295 has no reason to call slot 0")),
+            (3, 4, 4, Err("slot 3 is no node's")),
+            (0, 1, 0, Err("a run without members")),
+            (0, 1, 5000, Err("a run of 5000 members: 4096 at most")),
+        ] {
+            let got = check(&join(slot, from, members)).map_err(|error| error.to_string());
+            assert_eq!(got, want.map_err(str::to_owned), "slot {slot}, from {from} of {members}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The logs of all nodes: fetched, and asked how well the start was kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,32 +12,48 @@ use tokio::time::Instant;
 
 use super::member::greet;
 use super::trust::Trust;
-use super::wire::{Call, Reply, ask};
+use super::wire::{Call, Logs, Reply, ask};
 
 /// How often a node is asked whether its logs are closed.
 const AGAIN: Duration = Duration::from_millis(50);
+/// An agent that was started again has this time to hear of the run.
+const TOLD: Duration = Duration::from_secs(3);
 
-/// Waits until a node sends nothing any more (`closed`: until its logs are complete).
+/// Waits until a node sends nothing any more (`closed`: until its logs are complete). Returns the flows that its
+/// policy has ended.
 pub(crate) async fn wait(
     trust: &Trust,
     address: &str,
     run: &str,
     closed: bool,
     limit: Duration,
-) -> Result<()> {
-    let deadline = Instant::now() + limit;
+) -> Result<BTreeSet<u32>> {
+    let began = Instant::now();
     let mut line = trust.connect(address).await?;
     greet(&mut line).await?;
     loop {
-        let Reply::Files { drained, closed: complete, .. } =
+        let Reply::Files { state, trouble, refused, .. } =
             ask(&mut line, &Call::List(run.to_owned())).await?
         else {
             bail!("no list of logs");
         };
-        if if closed { complete } else { drained } {
-            return Ok(());
+        match state {
+            Logs::Closed => match trouble {
+                Some(trouble) => bail!("{trouble}"),
+                None => return Ok(refused),
+            },
+            Logs::Drained if !closed => return Ok(refused),
+            Logs::Abandoned => {
+                bail!("the agent has left the run: another one took it, or nobody was connected")
+            }
+            Logs::Unknown if began.elapsed() > TOLD => {
+                bail!(
+                    "the agent does not know the run: it was started again, and nobody has told it"
+                );
+            }
+            Logs::Open | Logs::Drained | Logs::Unknown => {}
         }
-        if Instant::now() > deadline {
+        if began.elapsed() > limit {
             bail!("not done after {} s", limit.as_secs());
         }
         tokio::time::sleep(AGAIN).await;

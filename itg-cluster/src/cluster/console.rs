@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -22,12 +21,14 @@ use tokio::time::Instant;
 
 use super::agent::EXCLUDE_MS;
 use super::collect;
-use super::ctl::with_port;
+use super::ctl::{times, with_port};
 use super::description::Description;
 use super::member::{Member, compare_clocks, greet};
 use super::trust::Trust;
-use super::wire::{Call, Join, ask};
-use crate::run::{RunArgs, conclude, decode, directory, gates, prepare, write};
+use super::watch::{self, Watch};
+use super::wire::{Call, Join, Reply, ask};
+use crate::live::Live;
+use crate::run::{Done, Place, RunArgs, conclude, decode, gates, prepare, write};
 
 /// How long nodes may take to get the description and make ready.
 const LOADING: Duration = Duration::from_secs(15);
@@ -35,6 +36,8 @@ const LOADING: Duration = Duration::from_secs(15);
 const MARGIN_NS: u64 = 700_000_000;
 /// How often the state is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long nodes may take to hear that a run that was interrupted does not begin.
+const FORGETTING: Duration = Duration::from_secs(1);
 /// How long senders may take to come to their end, and receivers behind them.
 const ENDING: Duration = Duration::from_secs(20);
 
@@ -66,7 +69,7 @@ struct Node {
 }
 
 /// Runs an experiment over the agents of its nodes.
-pub(crate) fn run(args: &RunArgs, loaded: &Loaded, words: WordArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &RunArgs, loaded: &Loaded, place: &Place, words: WordArgs) -> Result<Done> {
     let Some(keys) = &args.keys else {
         return Err(refuse(
             "running over several nodes needs the keys of their agents: give --keys DIR (`itg-cluster keys` \
@@ -76,9 +79,9 @@ pub(crate) fn run(args: &RunArgs, loaded: &Loaded, words: WordArgs) -> Result<Ex
     let nodes = nodes(loaded)?;
     let trust = Trust::load(keys)?;
     let started = jiff::Timestamp::now();
-    let out = directory(args, loaded, started);
+    let out = &place.out;
     let gates = gates(loaded)?;
-    prepare(&out)?;
+    prepare(out)?;
     if !words.quiet {
         announce(&loaded.plan);
     }
@@ -94,17 +97,43 @@ pub(crate) fn run(args: &RunArgs, loaded: &Loaded, words: WordArgs) -> Result<Ex
         );
     let done = runtime.block_on(async {
         let signals = Signals::watch()?;
-        let mut console =
-            Console::find(args, loaded, trust, nodes, words, manifest.clone()).await?;
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let live = place.live.then(|| Live::start(&place.events, signals.stop.clone())).flatten();
+        let watch = Watch::new(place.events.clone(), live, &names);
+        let names = names.into_iter().map(str::to_owned).collect();
+        place.events.begin(watch::begin(loaded, "cluster", names));
+        let run = Run { id: draw_run(), trust };
+        let addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
+        let found = Console::find(args, loaded, run.clone(), nodes, words, manifest.clone(), watch);
+        let found = unless_stopped(&signals, found).await;
+        if found.is_err() && signals.exit_code().is_some() {
+            // Some may have joined already.
+            drop(tokio::time::timeout(FORGETTING, run.forget(addresses)).await);
+        }
+        let mut console = found?;
         console.conduct(&signals).await?;
-        let logs = console.gather(&out).await?;
+        console.watch.end(signals.stop.borrow().clone());
+        let logs = if signals.exit_code().is_some() {
+            // The run was ended by a signal, but its logs are wanted: the next signal ends the program.
+            console.gather(out).await?
+        } else {
+            let logs = unless_stopped(&signals, console.gather(out)).await;
+            if signals.exit_code().is_some() {
+                console.leave("the logs stay with the agents").await;
+            }
+            logs?
+        };
         Ok::<_, anyhow::Error>((console, logs, signals.exit_code()))
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
+    if let Err(error) = &done {
+        place.events.end(Some(format!("{error:#}")));
+    }
     let (console, logs, signal) = done?;
 
     let mut text = console.story();
-    let code = signal.unwrap_or_else(|| u8::from(!console.lost_logs.is_empty()) * 4);
+    let whole = console.lost_logs.is_empty() && console.refused.is_empty();
+    let code = signal.unwrap_or_else(|| u8::from(!whole) * 4);
     let manifest = console
         .settings
         .iter()
@@ -119,14 +148,34 @@ pub(crate) fn run(args: &RunArgs, loaded: &Loaded, words: WordArgs) -> Result<Ex
     }
     let report = decode(&logs, &manifest)?;
     text.insert_str(0, &itg_stats::text::render(&report));
-    let gate = conclude(&out, &report, &text, &gates, words)?;
+    let gate = conclude(place, &report, &text, &gates, words)?;
     for (node, why) in &console.lost_logs {
         say(format_args!("itg-cluster: logs of node {node}: {why}"));
+    }
+    for (node, flows) in &console.refused {
+        let flows: Vec<String> = flows.iter().map(u32::to_string).collect();
+        say(format_args!(
+            "itg-cluster: policy of node {node}: the changed rate of flows {} is not allowed, so they have ended",
+            flows.join(" ")
+        ));
     }
     if !words.quiet {
         say(format_args!("logs, report and manifest are in {}", out.display()));
     }
-    Ok(ExitCode::from(gate.filter(|_| code == 0).unwrap_or(code)))
+    let code = gate.filter(|_| code == 0).unwrap_or(code);
+    Ok(Done { code, report })
+}
+
+/// Does something unless a signal ends the program before.
+async fn unless_stopped<T>(signals: &Signals, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut stop = signals.stop.clone();
+    tokio::select! {
+        done = work => done,
+        reason = stop.wait_for(Option::is_some) => {
+            let reason = reason.ok().and_then(|reason| reason.clone()).unwrap_or_default();
+            Err(Failure::new(signals.exit_code().unwrap_or(1), reason).into())
+        }
+    }
 }
 
 /// The nodes of the file, in the order of their names.
@@ -172,6 +221,29 @@ fn receiver(address: &str) -> Result<String> {
     Ok(format!("{host}:{port}"))
 }
 
+/// What a run is called, and the keys of those who may take part.
+#[derive(Clone)]
+struct Run {
+    id: String,
+    trust: Trust,
+}
+
+impl Run {
+    /// Tells nodes that the run does not begin: they would wait for it.
+    async fn forget(&self, addresses: Vec<String>) {
+        let mut leaving = JoinSet::new();
+        for address in addresses {
+            let Self { trust, id } = self.clone();
+            leaving.spawn(async move { call(&trust, &address, Call::Forget(id)).await });
+        }
+        while let Some(left) = leaving.join_next().await {
+            if let Ok(Err(error)) = left {
+                tracing::warn!("a node that had joined: {error:#}");
+            }
+        }
+    }
+}
+
 struct Console {
     trust: Trust,
     nodes: Vec<Node>,
@@ -186,7 +258,10 @@ struct Console {
     events: Vec<String>,
     settings: BTreeMap<String, String>,
     lost_logs: Vec<(String, String)>,
+    /// Flows that the policy of a node has ended, by its name.
+    refused: Vec<(String, BTreeSet<u32>)>,
     members: BTreeSet<u32>,
+    watch: Watch,
 }
 
 impl Console {
@@ -194,11 +269,13 @@ impl Console {
     async fn find(
         args: &RunArgs,
         loaded: &Loaded,
-        trust: Trust,
+        ours: Run,
         mut nodes: Vec<Node>,
         words: WordArgs,
         manifest: Manifest,
+        mut watch: Watch,
     ) -> Result<Self> {
+        let Run { id: run, trust } = ours.clone();
         let mut asking = JoinSet::new();
         for (slot, node) in nodes.iter().enumerate() {
             let (trust, address) = (trust.clone(), node.address.clone());
@@ -227,7 +304,6 @@ impl Console {
             let text = format!("{there} of {} nodes are there: nothing was started", nodes.len());
             return Err(Failure::new(3, text).into());
         }
-        let run = draw_run();
         let console = u32::try_from(nodes.len())?;
         let mut addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
         let receivers = addresses.iter().map(|at| receiver(at)).collect::<Result<Vec<_>>>()?;
@@ -255,23 +331,28 @@ impl Console {
                 ..join.clone()
             };
             joining.spawn(async move {
-                let joined = async {
-                    let mut line = trust.connect(&node.address).await?;
-                    greet(&mut line).await?;
-                    ask(&mut line, &Call::Join(join)).await
-                };
-                joined.await.map_err(|error: anyhow::Error| {
-                    Failure::new(
-                        3,
-                        format!("node {} ({}): joining: {error:#}", node.name, node.address),
-                    )
-                })
+                let joined = call(&trust, &node.address, Call::Join(join)).await;
+                let place = format!("node {} ({})", node.name, node.address);
+                match joined {
+                    Ok(_) => Ok(node.address),
+                    Err(error) => Err(Failure::new(3, format!("{place}: joining: {error:#}"))),
+                }
             });
         }
-        while let Some(joined) = joining.join_next().await {
-            drop(joined??);
+        let (mut joined, mut failed) = (Vec::new(), None);
+        while let Some(done) = joining.join_next().await {
+            match done? {
+                Ok(address) => joined.push(address),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(failed) = failed {
+            // The others would wait for a run that does not come.
+            ours.forget(joined).await;
+            return Err(failed.into());
         }
         let (member, told) = Member::begin(join, &trust, EXCLUDE_MS)?;
+        watch.formed(&member, &problems);
         let description = Description {
             run: run.clone(),
             manifest,
@@ -300,6 +381,8 @@ impl Console {
             events: Vec::new(),
             settings: BTreeMap::new(),
             lost_logs: Vec::new(),
+            refused: Vec::new(),
+            watch,
         })
     }
 
@@ -312,7 +395,7 @@ impl Console {
             u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0) * 1_000_000,
         );
         let line = format!("{at:>9}  {text}");
-        if !self.words.quiet {
+        if !self.words.quiet && !self.watch.shows() {
             say(&line);
         }
         self.events.push(line);
@@ -336,6 +419,7 @@ impl Console {
 
     /// Remembers what matters of what the group tells.
     fn note(&mut self, tell: &Tell) {
+        self.watch.told(tell, &self.member);
         match tell {
             Tell::State(replica) => self.replica = (**replica).clone(),
             Tell::View { number, slots } => {
@@ -369,6 +453,12 @@ impl Console {
                         format!("flow {flow} is handed to {}", self.name(*to))
                     }
                     Command::Mark { label } => format!("mark: {label}"),
+                    Command::SetRate { flow, at_ns, ppm } => format!(
+                        "{}: rate x {} from {} after the start on",
+                        flow.map_or_else(|| "all flows".to_owned(), |flow| format!("flow {flow}")),
+                        times(*ppm),
+                        format_duration_ns(*at_ns)
+                    ),
                     Command::Refuses { why, .. } => format!("{} refuses: {why}", self.name(*by)),
                     Command::Arm => "all nodes are ready".to_owned(),
                     _ => return,
@@ -381,7 +471,10 @@ impl Console {
 
     /// From loading to the end of all flows.
     async fn conduct(&mut self, signals: &Signals) -> Result<()> {
-        self.load().await?;
+        if let Err(error) = unless_stopped(signals, self.load()).await {
+            self.leave("the experiment was not started").await;
+            return Err(error);
+        }
         let t0_unix_ns = clock::unix_ns() + MARGIN_NS;
         self.order(Command::Start { t0_unix_ns }).await;
         let mut stop = signals.stop.clone();
@@ -395,11 +488,13 @@ impl Console {
                 reason = stop.wait_for(Option::is_some), if !stopping => {
                     stopping = true;
                     let reason = reason.ok().and_then(|reason| reason.clone()).unwrap_or_default();
+                    self.watch.word(&reason);
                     self.event(&reason);
                     self.order(Command::Stop { flow: None }).await;
                 }
             }
             self.look().await?;
+            self.watch.look(&self.replica);
             self.tell_moves(&mut owners);
             if self.replica.phase() >= Phase::Running && self.replica.is_settled() {
                 break;
@@ -407,6 +502,14 @@ impl Console {
         }
         self.event("all flows have ended");
         Ok(())
+    }
+
+    /// Ends the experiment before its time, saying so.
+    async fn leave(&mut self, what: &str) {
+        self.event(what);
+        self.order(Command::End).await;
+        // What is ordered goes out.
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 
     /// Asks for the state as this member knows it.
@@ -447,10 +550,9 @@ impl Console {
         let deadline = Instant::now() + LOADING;
         loop {
             self.look().await?;
+            self.watch.look(&self.replica);
             if let Some((slot, why)) = self.replica.refusals().first_key_value() {
                 let text = format!("node {}: {why}", self.name(*slot));
-                self.order(Command::End).await;
-                tokio::time::sleep(Duration::from_millis(200)).await;
                 return Err(Failure::new(3, text).into());
             }
             let console = u32::try_from(self.nodes.len())?;
@@ -505,8 +607,12 @@ impl Console {
         self.order(Command::End).await;
         let mut waiting = each(true);
         while let Some(done) = waiting.join_next().await {
-            if let (name, Err(error)) = done? {
-                self.lost_logs.push((name, format!("its logs are not complete: {error:#}")));
+            match done? {
+                (name, Err(error)) => {
+                    self.lost_logs.push((name, format!("its logs are not complete: {error:#}")));
+                }
+                (name, Ok(refused)) if !refused.is_empty() => self.refused.push((name, refused)),
+                _ => {}
             }
         }
         let mut logs = Vec::new();
@@ -561,6 +667,13 @@ impl Console {
         }
         text
     }
+}
+
+/// Asks an agent one thing.
+async fn call(trust: &Trust, address: &str, call: Call) -> Result<Reply> {
+    let mut line = trust.connect(address).await?;
+    greet(&mut line).await?;
+    ask(&mut line, &call).await
 }
 
 /// Looks at an agent: its version, its clock.

@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use itg_cli::{Failure, refuse, say};
+use itg_core::rate::AS_ASKED_PPM;
+use itg_core::units::Rate;
 use itg_experiment::Experiment;
 use itg_experiment::control::{Command, Replica, Stage};
 
 use super::member::greet;
 use super::trust::{Line, Trust};
-use super::wire::{AGENT_PORT, Call, Reply, Status, ask};
+use super::wire::{AGENT_PORT, Call, NewRate, Reply, Status, ask};
 
 /// Which agent.
 #[derive(Debug, Args)]
@@ -51,11 +53,42 @@ pub(crate) struct CtlArgs {
 enum What {
     /// End it now
     Stop,
+    /// Have it go on at another rate, a lease and half a second from now: as `2Mbps`, `500pps`, or `x0.5` of what the
+    /// experiment asks for
+    Rate {
+        /// The rate; for `all` flows a factor
+        #[arg(value_parser = new_rate)]
+        rate: NewRate,
+    },
+    /// Put a remark into the report (flow `all`)
+    Mark {
+        /// What it says
+        label: String,
+    },
     /// Have another node send it
     Move {
         /// Name of that node
         node: String,
     },
+}
+
+/// Reads `2Mbps`, `500pps`, `x0.5`; a bare number with a prefix, as `2M`, is in bits per second.
+fn new_rate(text: &str) -> Result<NewRate, String> {
+    if let Some(times) = text.strip_prefix('x') {
+        let times: f64 =
+            times.parse().map_err(|_| format!("`{text}`: expected a factor, as x0.5"))?;
+        let rate = NewRate::Times(times);
+        // A factor needs no means.
+        if rate.ppm((f64::NAN, f64::NAN)).is_none() {
+            return Err(format!("`{text}`: expected a factor of 0.001 to 1000"));
+        }
+        return Ok(rate);
+    }
+    let bits = if text.ends_with(['k', 'M', 'G']) { format!("{text}bps") } else { text.to_owned() };
+    match bits.parse::<Rate>().map_err(|error| error.to_string())? {
+        Rate::Bits(bits) => Ok(NewRate::Bits(bits.0)),
+        Rate::Packets(packets) => Ok(NewRate::Packets(packets)),
+    }
 }
 
 /// The addresses that a text stands for.
@@ -143,7 +176,7 @@ fn render(address: &str, status: &Status) -> String {
 
 /// The flows, those that are alike in one line.
 fn flows(replica: &Replica, name: &dyn Fn(u32) -> String) -> String {
-    let mut text = String::from("flow      stage     owner       changes of owner\n");
+    let mut text = String::from("flow      stage     owner       changes of owner  rate\n");
     for (word, flow) in replica.words().iter().zip(1_u32..) {
         let owner = word.owner().map_or_else(|| "nobody".to_owned(), name);
         let stage = match word.stage() {
@@ -153,9 +186,16 @@ fn flows(replica: &Replica, name: &dyn Fn(u32) -> String) -> String {
             Stage::Stopped => "stopped",
             Stage::Finished => "finished",
         };
-        text += &format!("{flow:<9} {stage:<9} {owner:<11} {}\n", word.fence());
+        let rate = replica.rates(flow).last().map_or(1.0, |change| times(change.ppm));
+        let fence = word.fence();
+        text += &format!("{flow:<9} {stage:<9} {owner:<11} {fence:<17} x{rate}\n");
     }
     text
+}
+
+/// Millionths as a factor.
+pub(crate) fn times(ppm: u32) -> f64 {
+    f64::from(ppm) / f64::from(AS_ASKED_PPM)
 }
 
 /// Has a command ordered.
@@ -169,8 +209,18 @@ pub(crate) fn ctl(args: &CtlArgs) -> Result<ExitCode> {
     };
     block(async {
         let (address, mut line, status) = args.whom.status().await?;
-        let command = match (&args.what, flow) {
-            (What::Stop, flow) => Command::Stop { flow },
+        let call = match (&args.what, flow) {
+            (What::Stop, flow) => Call::Command(Command::Stop { flow }),
+            (What::Rate { rate }, None) if !matches!(rate, NewRate::Times(_)) => {
+                return Err(refuse(
+                    "all flows together have no rate of their own: give a factor, as x0.5, or a flow's number",
+                ));
+            }
+            (What::Rate { rate }, flow) => Call::Rate { flow, rate: *rate },
+            (What::Mark { label }, None) => Call::Command(Command::Mark { label: label.clone() }),
+            (What::Mark { .. }, Some(_)) => {
+                return Err(refuse("a remark belongs to no flow: give `all`"));
+            }
             (What::Move { .. }, None) => {
                 return Err(refuse("one flow at a time can be moved: give its number"));
             }
@@ -180,10 +230,10 @@ pub(crate) fn ctl(args: &CtlArgs) -> Result<ExitCode> {
                     let hint = itg_process::suggestion(node, nodes);
                     return Err(refuse(format!("node `{node}`: {hint}")));
                 };
-                Command::Reassign { flow, to: to.1 }
+                Call::Command(Command::Reassign { flow, to: to.1 })
             }
         };
-        let Reply::Ordered(done) = ask(&mut line, &Call::Command(command)).await? else {
+        let Reply::Ordered(done) = ask(&mut line, &call).await? else {
             bail!("no answer");
         };
         match done {
@@ -198,6 +248,26 @@ pub(crate) fn ctl(args: &CtlArgs) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read() {
+        for (text, want) in [
+            ("2M", Ok(NewRate::Bits(2_000_000))),
+            ("2Mbps", Ok(NewRate::Bits(2_000_000))),
+            ("500pps", Ok(NewRate::Packets(500.0))),
+            ("x0.5", Ok(NewRate::Times(0.5))),
+            ("xx", Err("`xx`: expected a factor, as x0.5".to_owned())),
+            ("xNaN", Err("`xNaN`: expected a factor of 0.001 to 1000".to_owned())),
+            ("xinf", Err("`xinf`: expected a factor of 0.001 to 1000".to_owned())),
+            ("x0", Err("`x0`: expected a factor of 0.001 to 1000".to_owned())),
+            ("x1001", Err("`x1001`: expected a factor of 0.001 to 1000".to_owned())),
+        ] {
+            assert_eq!(new_rate(text), want, "{text}");
+        }
+        assert!(new_rate("often").is_err() && new_rate("0bps").is_err());
+    }
+
     #[test]
     fn agents_have_a_port_of_their_own() {
         for (text, want) in [
@@ -207,7 +277,7 @@ mod tests {
             ("fd00::1", "[fd00::1]:9020"),
             ("[fd00::1]:7", "[fd00::1]:7"),
         ] {
-            assert_eq!(super::with_port(text), want);
+            assert_eq!(with_port(text), want);
         }
     }
 }

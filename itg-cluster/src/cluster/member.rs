@@ -1,24 +1,26 @@
 //! This process as a member of the group of a run: layers of the ordered log and the replicated experiment,
 //! whose messages travel over the connections of the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
 use bytes::{Bytes, BytesMut};
 use itg_core::seed::RunSeed;
 use itg_experiment::control::{self, Ask, Planted, TELL, Tell};
-use itg_group::{cast, detector, membership};
+use itg_group::{cast, detector, membership, overlay};
 use itg_net::clock;
 use itg_process::{
     Config, Contract, Ctx, Injected, Layer, Message, Network, Output, Place, Process, Registry,
     Slot, Time, everybody, frame,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::figures::{self, Figures};
 use super::trust::{Line, Trust, Unreachable};
 use super::wire::{Call, Hello, Join, Reply, answered, ask, hear, say};
 
@@ -34,6 +36,8 @@ const FIRST: Duration = Duration::from_secs(5);
 /// What happens to a member.
 enum In {
     Ask(Ask),
+    /// What this node knows of its flows.
+    Figures(Bytes),
     Frame(Message),
     Up(u32, u64, mpsc::Sender<Bytes>),
     Down(u32, u64),
@@ -47,8 +51,34 @@ pub(crate) struct Member {
     inputs: mpsc::Sender<In>,
     /// What it is.
     pub(crate) join: Arc<Join>,
+    /// What all nodes together know of their flows.
+    pub(crate) figures: watch::Receiver<Figures>,
+    reports: Reports,
+    lines: Lines,
     tasks: Arc<Tasks>,
 }
+
+/// How many connections to other members there are.
+type Lines = Arc<AtomicUsize>;
+
+/// A connection, counted as long as it lives.
+struct Connected(Lines);
+
+impl Connected {
+    fn new(lines: &Lines) -> Self {
+        lines.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(lines))
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Who has been reported as failed, by slot: when this member heard of it first, and by whom.
+type Reports = Arc<std::sync::Mutex<BTreeMap<u32, (u64, u32)>>>;
 
 /// Ended with the last handle.
 struct Tasks(std::sync::Mutex<Vec<JoinHandle<()>>>);
@@ -61,15 +91,32 @@ impl Drop for Tasks {
 }
 
 /// The top of the stack: hands on what the experiment tells.
-struct Outlet(mpsc::UnboundedSender<Tell>);
+struct Outlet {
+    tells: mpsc::UnboundedSender<Tell>,
+    figures: watch::Sender<Figures>,
+}
 
 impl Layer for Outlet {
-    fn deliver(&mut self, message: Message, _cx: &mut Ctx<'_>) {
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
         if message.ty == TELL
             && let Some(tell) = Tell::from_message(&message)
         {
             // Nobody listens once the run is over.
-            drop(self.0.send(tell));
+            drop(self.tells.send(tell));
+        }
+        match overlay::Tell::from_message(&message) {
+            // The root has the sum of all: everybody gets it.
+            Some(overlay::Tell::Gathered { topic: figures::TOPIC, bytes, .. }) => {
+                if let Some(message) = (overlay::Ask::Spread { lasting: false, bytes }).message() {
+                    cx.down(message);
+                }
+            }
+            Some(overlay::Tell::Spread { bytes, .. }) => {
+                if let Some(sum) = Figures::read(&bytes) {
+                    self.figures.send_replace(sum);
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -85,10 +132,14 @@ impl Member {
         let n = join.addresses.len();
         let text = format!(
             "processes = {n}\n[[network]]\nname = \"control\"\nkind = \"cluster\"\n[[process]]\nlayers = [{{ layer = \
-             \"detector\", exclude = \"{exclude_ms}ms\" }}, \"log\", \"membership\", \"experiment\", \"outlet\"]\n"
+             \"detector\", exclude = \"{exclude_ms}ms\" }}, \"log\", \"membership\", \"overlay\", \"experiment\", \"outlet\"]\n"
         );
         let config = Config::parse(&text, "cluster")?;
-        let registry = Registry::new().with("outlet", move |_| Ok(Box::new(Outlet(tells.clone()))));
+        let (sums, figures) = watch::channel(Figures::default());
+        let registry = Registry::new().with("outlet", move |_| {
+            Ok(Box::new(Outlet { tells: tells.clone(), figures: sums.clone() }))
+        });
+        let registry = overlay::layers(registry, figures::merge);
         let registry = control::layers(
             membership::layers(detector::layers(cast::layers(registry, cast::Planted::default()))),
             Planted::default(),
@@ -107,13 +158,22 @@ impl Member {
         let member = Self {
             inputs,
             join: Arc::new(join),
+            figures,
+            reports: Arc::default(),
+            lines: Arc::default(),
             tasks: Arc::new(Tasks(std::sync::Mutex::default())),
         };
-        member.keep(tokio::spawn(drive(process, inbox)));
+        member.keep(tokio::spawn(drive(
+            process,
+            inbox,
+            member.join.slot,
+            Arc::clone(&member.reports),
+        )));
         for to in 0..member.join.slot {
             let trust = trust.clone();
             let (inputs, join) = (member.inputs.clone(), Arc::clone(&member.join));
-            member.keep(tokio::spawn(reach(trust, join, to, inputs)));
+            let lines = Arc::clone(&member.lines);
+            member.keep(tokio::spawn(reach(trust, join, to, inputs, lines)));
         }
         Ok((member, told))
     }
@@ -122,21 +182,52 @@ impl Member {
         self.tasks.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(task);
     }
 
+    /// Is no member any more.
+    pub(crate) fn end(&self) {
+        let mut tasks = self.tasks.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        tasks.drain(..).for_each(|task| task.abort());
+    }
+
     /// Asks the experiment for something.
     pub(crate) async fn ask(&self, ask: Ask) {
         // A member that has ended is told nothing.
         drop(self.inputs.send(In::Ask(ask)).await);
     }
 
+    /// Tells the others what this node knows of its flows.
+    pub(crate) fn contribute(&self, figures: &Figures) {
+        // With a full queue the next ones will do.
+        drop(self.inputs.try_send(In::Figures(figures.to_bytes())));
+    }
+
+    /// Who has reported these slots as failed since the last question, and when (CLOCK_MONOTONIC): the first.
+    pub(crate) fn reported(&self, slots: &BTreeSet<u32>) -> Option<(u64, u32, u32)> {
+        let mut reports = self.reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let found = slots
+            .iter()
+            .filter_map(|slot| reports.remove(slot).map(|(at_ns, by)| (at_ns, *slot, by)));
+        found.min()
+    }
+
     /// Carries the frames of another member who has called, as long as the connection lasts.
     pub(crate) async fn carry(&self, line: Line, slot: u32) {
+        let _connected = Connected::new(&self.lines);
         carry(line, slot, self.join.slot, &self.inputs).await;
+    }
+
+    /// How many members it is connected to.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines.load(Ordering::Relaxed)
     }
 }
 
 /// Drives the layers.
-async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>) {
+async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>, me: u32, reports: Reports) {
     let now = || Time(clock::monotonic_ns());
+    let reported = |suspect: u32, by: u32| {
+        let mut reports = reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        reports.entry(suspect).or_insert_with(|| (now().0, by));
+    };
     let mut lines: BTreeMap<u32, (u64, mpsc::Sender<Bytes>)> = BTreeMap::new();
     process.start(now());
     loop {
@@ -160,6 +251,11 @@ async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>) {
                         }
                     }
                 }
+                Output::Event(event) if event.name == "reported" => {
+                    let [suspect, by, _] =
+                        event.values.map(|value| u32::try_from(value).unwrap_or(u32::MAX));
+                    reported(suspect, by);
+                }
                 Output::Event(event) => tracing::debug!("{} {:?}", event.name, event.values),
                 Output::Trace(_) => {}
                 Output::Stopped(_) => return,
@@ -179,9 +275,17 @@ async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>) {
             input = inbox.recv() => match input {
                 None => return,
                 Some(In::Ask(ask)) => process.send(now(), ask.message()),
+                Some(In::Figures(bytes)) => {
+                    let ask = overlay::Ask::Contribute(figures::TOPIC, bytes);
+                    if let Some(message) = ask.message() {
+                        process.send(now(), message);
+                    }
+                }
                 Some(In::Frame(message)) => process.deliver(now(), message),
                 Some(In::Up(slot, id, line)) => {
                     lines.insert(slot, (id, line));
+                    // What was said of it before is over.
+                    reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&slot);
                     let back = Box::new(Injected::Trust(Slot(slot)));
                     process.control(now(), "membership", back);
                 }
@@ -191,6 +295,7 @@ async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>) {
                     }
                 }
                 Some(In::Gone(slot)) => {
+                    reported(slot, me);
                     let gone = Box::new(Injected::Suspect(Slot(slot)));
                     process.control(now(), "membership", gone);
                 }
@@ -201,7 +306,7 @@ async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>) {
 }
 
 /// Keeps a connection to a member of a lower slot.
-async fn reach(trust: Trust, join: Arc<Join>, to: u32, inputs: mpsc::Sender<In>) {
+async fn reach(trust: Trust, join: Arc<Join>, to: u32, inputs: mpsc::Sender<In>, lines: Lines) {
     let Some(address) = join.addresses.get(to as usize) else { return };
     let began = tokio::time::Instant::now();
     let mut was_there = false;
@@ -210,6 +315,7 @@ async fn reach(trust: Trust, join: Arc<Join>, to: u32, inputs: mpsc::Sender<In>)
         match call(&trust, &join, to, address, begin).await {
             Ok(line) => {
                 was_there = true;
+                let _connected = Connected::new(&lines);
                 carry(line, to, join.slot, &inputs).await;
             }
             Err(error) => {

@@ -9,8 +9,12 @@
 //! | `agent` | serves one node: calls, and the run that it takes part in |
 //! | `work` | the part of a run that a node does: its receiver, its senders |
 //! | `worker` | a process of its own that sends flows |
+//! | `workers` | these processes as their agent sees them |
 //! | `policy` | what an agent refuses |
 //! | `console` | `itg-cluster run FILE` over agents |
+//! | `figures` | what nodes know of their flows while they run, merged up the tree |
+//! | `metrics` | the same for Prometheus |
+//! | `watch` | what the console sees of a run, as events |
 //! | `collect` | logs of all nodes, and what they say of the start |
 //! | `ctl` | `itg-cluster status` and `ctl` |
 
@@ -19,9 +23,13 @@ mod collect;
 pub(crate) mod console;
 pub(crate) mod ctl;
 mod description;
+pub(crate) mod figures;
 mod member;
+mod metrics;
 mod policy;
 pub(crate) mod trust;
+pub(crate) mod watch;
 mod wire;
 mod work;
 pub(crate) mod worker;
+mod workers;

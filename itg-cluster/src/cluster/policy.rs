@@ -1,5 +1,6 @@
 //! What an agent refuses, whoever asks: its policy file.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
@@ -7,7 +8,8 @@ use std::path::Path;
 use anyhow::Result;
 use itg_cli::refuse;
 use itg_core::flow::Payload;
-use itg_core::units::{format_bit_rate, format_duration_ns};
+use itg_core::rate::AS_ASKED_PPM;
+use itg_core::units::{Rate, format_bit_rate, format_duration_ns};
 use itg_experiment::{FlowRate, Plan, Time};
 use serde::Deserialize;
 
@@ -64,6 +66,30 @@ impl Policy {
         Ok(policy)
     }
 
+    /// By how much the rates of flows may be changed while they run, in millionths of what they ask for;
+    /// flows that are not named have no limit.
+    pub(crate) fn most_ppm(&self, plan: &Plan) -> BTreeMap<u32, u32> {
+        let Some(most) = self.max_rate.map(|rate| rate.0) else { return BTreeMap::new() };
+        let estimate = plan.estimate();
+        let flows = plan.flows.iter().zip(&estimate.flows);
+        flows
+            .map(|(planned, flow)| {
+                #[expect(clippy::cast_precision_loss, reason = "a rate has few digits")]
+                let times = match most {
+                    Rate::Bits(most) => most.0 as f64 / flow.bit_rate,
+                    Rate::Packets(most) => most / flow.packet_rate,
+                };
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "what is out of range saturates"
+                )]
+                let ppm = (times * f64::from(AS_ASKED_PPM)).floor() as u32;
+                (planned.flow.spec().id, ppm)
+            })
+            .collect()
+    }
+
     /// Whether a plan is allowed; `targets` are the receivers of its flows.
     pub(crate) fn allows(&self, plan: &Plan, targets: &[IpAddr]) -> Result<(), String> {
         if let Some(most) = self.max_flows.filter(|most| plan.flows.len() > *most) {
@@ -89,12 +115,12 @@ impl Policy {
                 return Err(format!("policy: flow {id}: longer than {most}"));
             }
             let over = match self.max_rate.map(|rate| rate.0) {
-                Some(itg_core::units::Rate::Bits(most)) => {
+                Some(Rate::Bits(most)) => {
                     #[expect(clippy::cast_precision_loss, reason = "a rate has few digits")]
                     let most = most.0 as f64;
                     (flow.bit_rate > most).then(|| format_bit_rate(most))
                 }
-                Some(itg_core::units::Rate::Packets(most)) => {
+                Some(Rate::Packets(most)) => {
                     (flow.packet_rate > most).then(|| format!("{most} packets/s"))
                 }
                 None => None,

@@ -31,6 +31,8 @@ const CERTIFICATE: &str = "node.pem";
 const KEY: &str = "node.key";
 /// How long connecting and proving may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection whose other end does not answer ends after this time.
+const SILENCE: Duration = Duration::from_secs(6);
 
 /// Arguments of `keys`.
 #[derive(Debug, Args)]
@@ -156,7 +158,7 @@ impl Trust {
             }
             Ok(Ok(stream)) => stream,
         };
-        quick(&stream);
+        prepare(&stream);
         let name = ServerName::try_from(NAME).expect("a host name");
         let failed = |text| Unreachable { step: "proving who we are", text, refused: false };
         match timeout(PATIENCE, self.connector.connect(name, stream)).await {
@@ -168,7 +170,7 @@ impl Trust {
 
     /// Lets somebody in who belongs to the cluster.
     pub(crate) async fn accept(&self, stream: TcpStream) -> Result<Line, String> {
-        quick(&stream);
+        prepare(&stream);
         match timeout(PATIENCE, self.acceptor.accept(stream)).await {
             Err(_) => Err("it did not prove who it is in time".to_owned()),
             Ok(Err(error)) => Err(explain(&error)),
@@ -177,9 +179,12 @@ impl Trust {
     }
 }
 
-fn quick(stream: &TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY on a control connection");
+/// No delay for short messages, an end when the other host has gone without a word.
+fn prepare(stream: &TcpStream) {
+    if let Err(error) =
+        stream.set_nodelay(true).and_then(|()| itg_net::end_when_silent(stream, SILENCE))
+    {
+        tracing::debug!(%error, "options of a control connection");
     }
 }
 

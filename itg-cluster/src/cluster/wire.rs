@@ -1,9 +1,10 @@
 //! Calls to an agent and its replies: length (u32, little-endian) and JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use itg_core::rate::{AS_ASKED_PPM, FACTORS_PPM};
 use itg_experiment::control::{Command, Replica};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::trust::Line;
 
 /// Version of these messages, and of what members say to each other.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 3;
 /// Port of agents; what they receive comes to the next one.
 pub(crate) const AGENT_PORT: u16 = 9020;
 /// Longest message: 8 MiB.
@@ -82,10 +83,19 @@ pub(crate) enum Call {
     Clock,
     /// Take part in a run; from the reply on the connection carries frames of members.
     Join(Join),
+    /// Take no part in this run any more, of which nothing is known yet: it does not begin.
+    Forget(String),
     /// What does it do?
     Status,
     /// Order this command.
     Command(Command),
+    /// Order that a flow goes on at another rate soon; all of them without a number.
+    Rate {
+        /// Number of the flow.
+        flow: Option<u32>,
+        /// At which rate.
+        rate: NewRate,
+    },
     /// Which logs has it of this run?
     List(String),
     /// A part of one of them.
@@ -97,6 +107,38 @@ pub(crate) enum Call {
         /// From which byte on.
         offset: u64,
     },
+}
+
+/// At which rate a flow is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum NewRate {
+    /// Bits per second.
+    Bits(u64),
+    /// Packets per second.
+    Packets(f64),
+    /// Times what its description asks for.
+    Times(f64),
+}
+
+impl NewRate {
+    /// Millionths of what is asked for, of a flow with these means of packets per second and bytes; `None`
+    /// where that is no factor that can be used.
+    pub(crate) fn ppm(self, (packets, bytes): (f64, f64)) -> Option<u32> {
+        let times = match self {
+            #[expect(clippy::cast_precision_loss, reason = "a rate has few digits")]
+            Self::Bits(bits) => bits as f64 / (packets * bytes * 8.0),
+            Self::Packets(wanted) => wanted / packets,
+            Self::Times(times) => times,
+        };
+        let ppm = (times * f64::from(AS_ASKED_PPM)).round();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "what is no such number saturates, and is out of range"
+        )]
+        let ppm = ppm as u32;
+        FACTORS_PPM.contains(&ppm).then_some(ppm)
+    }
 }
 
 /// What an agent answers.
@@ -115,7 +157,7 @@ pub(crate) enum Reply {
     Refused(String),
     /// Its Unix time.
     Clock(u64),
-    /// It takes part.
+    /// It takes part, or no more.
     Joined,
     /// What it does.
     Status(Box<Status>),
@@ -125,16 +167,33 @@ pub(crate) enum Reply {
     Files {
         /// Their lengths.
         files: BTreeMap<String, u64>,
-        /// Whether nothing is sent any more.
-        drained: bool,
-        /// Whether all are complete.
-        closed: bool,
+        /// How far they are.
+        state: Logs,
+        /// What could not be written to them.
+        trouble: Option<String>,
+        /// Flows that the policy has ended.
+        refused: BTreeSet<u32>,
     },
     /// Bytes of a log follow, so many; none at its end.
     #[serde(skip)]
     Bytes(Vec<u8>),
     /// So many bytes follow.
     Follows(u32),
+}
+
+/// How far the logs of a run are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Logs {
+    /// Flows may be sent yet.
+    Open,
+    /// Nothing is sent any more.
+    Drained,
+    /// All are complete.
+    Closed,
+    /// They end where the agent has left the run before its end.
+    Abandoned,
+    /// The agent knows nothing of the run but its directory: it was started again, and nobody has told it.
+    Unknown,
 }
 
 /// What an agent does.
@@ -194,9 +253,13 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// # Errors
 /// It is silent for longer than [`ANSWER`].
 pub(crate) async fn answered<T>(said: impl Future<Output = Result<T>>) -> Result<T> {
-    match tokio::time::timeout(ANSWER, said).await {
+    within(ANSWER, said).await
+}
+
+async fn within<T>(limit: Duration, said: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(limit, said).await {
         Ok(said) => said,
-        Err(_) => bail!("no answer within {} s: is it stopped?", ANSWER.as_secs()),
+        Err(_) => bail!("no answer within {} s: is it stopped?", limit.as_secs_f64()),
     }
 }
 
@@ -215,5 +278,59 @@ async fn asked(line: &mut Line, call: &Call) -> Result<Reply> {
             Ok(Reply::Bytes(bytes))
         }
         reply => Ok(reply),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_other_versions_are_told_apart() {
+        assert_eq!(Hello::ours().differs(), None);
+        for other in [
+            Hello { protocol: PROTOCOL + 1, ..Hello::ours() },
+            Hello { version: "0.0.7".to_owned(), ..Hello::ours() },
+            Hello { schema: 99, ..Hello::ours() },
+        ] {
+            let why = other.differs().expect("another one");
+            assert!(why.contains("install the same version on all nodes"), "{why}");
+        }
+    }
+
+    #[test]
+    fn rates_are_factors_of_what_is_asked_for() {
+        let means = (100.0, 500.0);
+        for (rate, want) in [
+            (NewRate::Bits(400_000), Some(1_000_000)),
+            (NewRate::Bits(100_000), Some(250_000)),
+            (NewRate::Packets(150.0), Some(1_500_000)),
+            (NewRate::Times(0.5), Some(500_000)),
+            (NewRate::Times(1000.0), Some(1_000_000_000)),
+            (NewRate::Times(1000.1), None),
+            (NewRate::Times(0.0), None),
+            (NewRate::Times(-1.0), None),
+            (NewRate::Times(f64::NAN), None),
+            (NewRate::Bits(1), None),
+        ] {
+            assert_eq!(rate.ppm(means), want, "{rate:?}");
+        }
+        assert_eq!(NewRate::Packets(5.0).ppm((0.0, 500.0)), None);
+        assert_eq!(NewRate::Packets(5.0).ppm((f64::INFINITY, 500.0)), None);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_not_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let limit = Duration::from_millis(50);
+            let silent = within(limit, std::future::pending::<Result<()>>()).await;
+            let error = silent.expect_err("silence").to_string();
+            assert_eq!(error, "no answer within 0.05 s: is it stopped?");
+            let refused = within(limit, async { bail!("no") as Result<()> }).await;
+            assert_eq!(refused.expect_err("no").to_string(), "no", "what is said is passed on");
+            assert_eq!(answered(async { Ok(7) }).await.expect("said"), 7);
+        });
+        assert_eq!(ANSWER.as_secs(), 10, "as docs/cluster.md says");
     }
 }

@@ -4,40 +4,80 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use itg_core::rate::{AS_ASKED_PPM, RateChange};
 use itg_experiment::Plan;
 use itg_experiment::control::{Ask, Command, Phase, Replica, Tell};
-use itg_net::{ClassicReceiving, LogLimits, LogTarget, Receiver, ReceiverOptions, clock};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process;
+use itg_net::{Receiver, clock};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::description::Description;
+use super::figures::Figures;
 use super::member::Member;
 use super::policy::Policy;
+use super::wire::Logs;
 use super::worker::{Job, News, Order};
+use super::workers::{Event, Worker};
+use crate::run::receiver_options;
 
 /// A flow whose receiver was not there is tried again after this time.
 const AGAIN_NS: u64 = 200_000_000;
 /// The longest pause before it is tried again.
 const MOST_PAUSE_NS: u64 = 2_000_000_000;
+/// A worker that ends sooner has its flows wait before the next one.
+const SHORT_LIFE_NS: u64 = 1_000_000_000;
 /// How often it looks what is to be done.
 const LOOK: Duration = Duration::from_millis(100);
 /// A flow that cannot be sent is given up this long after its last packet was due.
 const GIVE_UP_NS: u64 = 1_000_000_000;
 /// A run whose console is gone is looked at this often.
 const ORPHAN: Duration = Duration::from_secs(1);
+/// How long a worker of an abandoned run may take to close its log.
+const WORKER_END: Duration = Duration::from_secs(3);
+
+/// A receiver whose port is taken is no reason to refuse the run before this time.
+const PORT_PATIENCE_NS: u64 = 3_000_000_000;
+/// File of a run's directory that says how its logs ended.
+const STATE: &str = "state";
+
+/// How the logs of a run ended, as its directory says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// They have not, or with their process.
+    Open,
+    /// They are complete.
+    Closed,
+    /// The agent has left the run before its end.
+    Abandoned,
+}
+
+impl Kept {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Open, "open\n"), (Self::Closed, "closed\n"), (Self::Abandoned, "abandoned\n")];
+
+    /// What a directory says.
+    pub(crate) fn read(dir: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(dir.join(STATE)).ok()?;
+        Self::ALL.into_iter().find(|(_, word)| *word == text).map(|(kept, _)| kept)
+    }
+
+    fn write(self, dir: &Path) -> std::io::Result<()> {
+        let word = Self::ALL.into_iter().find(|(kept, _)| *kept == self).map(|(_, word)| word);
+        std::fs::write(dir.join(STATE), word.unwrap_or_default())
+    }
+}
 
 /// What others may know of the work.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) name: String,
     pub(crate) nodes: Vec<String>,
+    /// What the flows send as asked for: packets per second, and the mean of their sizes in bytes.
+    pub(crate) means: BTreeMap<u32, (f64, f64)>,
     pub(crate) view: u64,
     /// Workers that run.
     pub(crate) workers: usize,
@@ -47,6 +87,32 @@ pub(crate) struct Seen {
     pub(crate) closed: bool,
     /// Slots of the view.
     pub(crate) slots: Vec<u32>,
+    /// What could not be written to the logs.
+    pub(crate) trouble: Option<String>,
+    /// Flows that the policy has ended.
+    pub(crate) refused: BTreeSet<u32>,
+    /// Until when it may send (CLOCK_MONOTONIC); 0 without a lease.
+    pub(crate) lease_ns: u64,
+    /// What each worker has sent; at 0 all those that have ended.
+    pub(crate) figures: BTreeMap<u64, Figures>,
+}
+
+impl Seen {
+    /// How far the logs are.
+    pub(crate) const fn logs(&self) -> Logs {
+        match (self.closed, self.drained) {
+            (true, _) => Logs::Closed,
+            (false, true) => Logs::Drained,
+            (false, false) => Logs::Open,
+        }
+    }
+
+    /// A worker has ended: what it has sent stays.
+    fn fold(&mut self, worker: u64) {
+        if let Some(last) = self.figures.remove(&worker) {
+            self.figures.entry(0).or_default().add(&last);
+        }
+    }
 }
 
 /// The work of a run, as its agent sees it.
@@ -56,11 +122,26 @@ pub(crate) struct Handle {
     pub(crate) seen: Arc<Mutex<Seen>>,
     pub(crate) applied: broadcast::Sender<(u32, u64, Command, Option<String>)>,
     pub(crate) replica: watch::Receiver<Option<Replica>>,
+    /// Why the run is no more, once it is.
+    left: Arc<watch::Sender<Option<&'static str>>>,
 }
 
 impl Handle {
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the work at once: no packet leaves any more, logs are closed, and say that they were abandoned.
+    /// The first reason counts.
+    pub(crate) fn abandon(&self, why: &'static str) {
+        self.left.send_if_modified(|left| left.is_none() && left.replace(why).is_none());
+    }
+
+    /// What this node knows of the flows that it has sent.
+    pub(crate) fn figures(&self) -> Figures {
+        let mut sum = Figures::default();
+        self.seen().figures.values().for_each(|worker| sum.add(worker));
+        sum
     }
 
     /// The state, as this member knows it now.
@@ -95,18 +176,16 @@ struct Duty {
     at_ns: u64,
     /// How long it waited the last time.
     pause_ns: u64,
+    /// Changes of its rate; times count from the start of the run.
+    changes: Vec<RateChange>,
 }
 
-struct Worker {
-    orders: mpsc::UnboundedSender<Order>,
-    flows: BTreeSet<u32>,
-    /// Waits for its end and kills it when dropped.
-    task: JoinHandle<()>,
-}
-
-enum Event {
-    News(News),
-    Gone(String),
+impl Duty {
+    /// How long to wait this time: twice as long as the last time.
+    fn longer_pause(&mut self) -> u64 {
+        self.pause_ns = (self.pause_ns * 2).clamp(AGAIN_NS, MOST_PAUSE_NS);
+        self.pause_ns
+    }
 }
 
 /// What is known of the experiment once its description has come.
@@ -117,8 +196,22 @@ struct Known {
     receivers: BTreeMap<u32, (u32, SocketAddr)>,
     end: watch::Sender<Option<String>>,
     receiving: Option<JoinHandle<itg_net::ReceiverOutcome>>,
-    /// When the last packet of each flow is due, counted from the start of the run.
-    ends_ns: BTreeMap<u32, u64>,
+    /// The receiver's port was not free yet.
+    unbound: Option<Unbound>,
+    /// When the last packet of each flow is due, as asked for, and when its duration is over if it has one;
+    /// counted from the start of the run.
+    ends_ns: BTreeMap<u32, (u64, Option<u64>)>,
+    /// What the policy allows of changed rates, in millionths of what flows ask for.
+    most_ppm: BTreeMap<u32, u32>,
+}
+
+/// A receiver whose port is taken.
+struct Unbound {
+    since_ns: u64,
+    /// When it is tried again.
+    at_ns: u64,
+    /// Others have been told that this node cannot do its part.
+    told: bool,
 }
 
 struct Work {
@@ -140,17 +233,14 @@ struct Work {
 }
 
 /// Does the work of a run until it is over.
-pub(crate) fn begin(
-    setup: Setup,
-    member: Member,
-    told: mpsc::UnboundedReceiver<Tell>,
-) -> (Handle, JoinHandle<()>) {
+pub(crate) fn begin(setup: Setup, member: Member, told: mpsc::UnboundedReceiver<Tell>) -> Handle {
     let (replica, looks) = watch::channel(None);
     let handle = Handle {
         member,
         seen: Arc::default(),
         applied: broadcast::channel(1024).0,
         replica: looks,
+        left: Arc::new(watch::Sender::new(None)),
     };
     let (news, events) = mpsc::unbounded_channel();
     let work = Work {
@@ -168,7 +258,10 @@ pub(crate) fn begin(
         draining: false,
         ending: false,
     };
-    (handle, tokio::spawn(work.run(told, events)))
+    // It ends by itself, or because it is abandoned.
+    let left = handle.left.subscribe();
+    drop(tokio::spawn(work.run(told, events, left)));
+    handle
 }
 
 impl Work {
@@ -176,6 +269,7 @@ impl Work {
         mut self,
         mut told: mpsc::UnboundedReceiver<Tell>,
         mut events: mpsc::UnboundedReceiver<(u64, Event)>,
+        mut left: watch::Receiver<Option<&'static str>>,
     ) {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -183,6 +277,11 @@ impl Work {
         orphan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             tokio::select! {
+                Ok(()) = left.changed() => {
+                    let why = left.borrow_and_update().unwrap_or_default();
+                    self.leave(why).await;
+                    break;
+                }
                 tell = told.recv() => {
                     let Some(tell) = tell else { break };
                     self.told(tell).await;
@@ -195,16 +294,20 @@ impl Work {
                 _ = look.tick() => {}
                 _ = orphan.tick(), if self.alone() => self.handle.member.ask(Ask::Look).await,
             }
+            self.bind_again().await;
             self.give_up().await;
             self.send_what_is_due();
             if self.draining && self.workers.is_empty() {
                 self.handle.seen().drained = true;
                 if self.ending {
-                    self.close().await;
+                    self.close(Kept::Closed, "the run is over").await;
                     break;
                 }
             }
-            self.handle.seen().workers = self.workers.len();
+            {
+                let mut seen = self.handle.seen();
+                (seen.workers, seen.lease_ns) = (self.workers.len(), self.lease_ns);
+            }
         }
     }
 
@@ -218,20 +321,52 @@ impl Work {
     async fn told(&mut self, tell: Tell) {
         match tell {
             Tell::Graph(bytes) => {
-                let answer = match self.learn(&bytes).await {
-                    Ok(()) => Ask::Able,
-                    Err(error) => Ask::Unable(format!("{error:#}")),
-                };
-                self.handle.member.ask(answer).await;
+                match self.learn(&bytes).await {
+                    // With the receiver's port taken it is told later.
+                    Ok(true) => self.handle.member.ask(Ask::Able).await,
+                    Ok(false) => {}
+                    Err(error) => {
+                        self.handle.member.ask(Ask::Unable(format!("{error:#}"))).await;
+                    }
+                }
             }
-            Tell::Emit { flow, fence, not_before_ns, t0_unix_ns } => {
+            Tell::Emit { flow, fence, not_before_ns, t0_unix_ns, changes } => {
                 let offset = self.handle.member.join.offset_ns;
-                self.t0_unix_ns = t0_unix_ns.saturating_add_signed(offset);
+                let t0_unix_ns = t0_unix_ns.saturating_add_signed(offset);
+                if self.t0_unix_ns != t0_unix_ns {
+                    self.t0_unix_ns = t0_unix_ns;
+                    let now = clock::reading();
+                    let (to_come, run_ns) = (
+                        t0_unix_ns.saturating_sub(now.unix_ns),
+                        now.unix_ns.saturating_sub(t0_unix_ns),
+                    );
+                    let at_ns = now.monotonic_ns.saturating_add(to_come);
+                    self.handle.member.ask(Ask::RunTime(at_ns, run_ns)).await;
+                }
                 let early = fence == 0 && clock::unix_ns() < self.t0_unix_ns;
                 let resume_ns = (!early).then_some(not_before_ns);
                 self.ceasing.remove(&flow);
-                self.duties
-                    .insert(flow, Duty { fence, resume_ns, worker: None, at_ns: 0, pause_ns: 0 });
+                if self.is_too_fast(flow, &changes) {
+                    self.handle.member.ask(Ask::Ended(flow, fence, 0)).await;
+                    return;
+                }
+                let (worker, at_ns, pause_ns) = (None, 0, 0);
+                let duty = Duty { fence, resume_ns, worker, at_ns, pause_ns, changes };
+                self.duties.insert(flow, duty);
+            }
+            Tell::Rate { flow, changes } if self.is_too_fast(flow, &changes) => {
+                if let Some(duty) = self.duties.remove(&flow) {
+                    self.cease(flow, duty.fence, duty.worker).await;
+                }
+            }
+            Tell::Rate { flow, changes } => {
+                if let Some(duty) = self.duties.get_mut(&flow) {
+                    duty.changes.clone_from(&changes);
+                    if let Some(worker) = duty.worker.and_then(|id| self.workers.get(&id)) {
+                        // One that has ended is reaped by its event.
+                        drop(worker.orders.send(Order::Rate(flow, changes)));
+                    }
+                }
             }
             Tell::Cease { flow, fence } => {
                 let worker = self.duties.remove(&flow).and_then(|duty| duty.worker);
@@ -273,10 +408,23 @@ impl Work {
         }
     }
 
-    /// Makes ready for an experiment: the plan, whether it is allowed, the receiver.
-    async fn learn(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.known.is_some() {
-            return Ok(());
+    /// Whether a changed rate is more than the policy of this agent allows: the flow ends here, and the console
+    /// hears of it.
+    fn is_too_fast(&self, flow: u32, changes: &[RateChange]) -> bool {
+        let most = self.known.as_ref().and_then(|known| known.most_ppm.get(&flow));
+        let over = most.zip(changes.last()).is_some_and(|(most, last)| last.ppm > *most);
+        if over {
+            tracing::error!(flow, "policy: its new rate is not allowed, so it has ended");
+            self.handle.seen().refused.insert(flow);
+        }
+        over
+    }
+
+    /// Makes ready for an experiment: the plan, whether it is allowed, the receiver. Returns whether that
+    /// has its port.
+    async fn learn(&mut self, bytes: &[u8]) -> Result<bool> {
+        if let Some(known) = &self.known {
+            return Ok(known.unbound.is_none());
         }
         let description = Description::read(bytes)?;
         let (_, plan) = description.plan()?;
@@ -296,42 +444,72 @@ impl Work {
         self.setup.policy.allows(&plan, &targets).map_err(|why| anyhow!(why))?;
         std::fs::create_dir_all(&self.setup.dir)
             .with_context(|| format!("directory {}", self.setup.dir.display()))?;
-        let start = self.handle.member.join.start;
-        let receiver = Receiver::bind(ReceiverOptions {
-            shards: 1,
-            busy_poll_us: None,
-            receive_buffer: None,
-            listen: self.setup.listen,
-            data_port: 0,
-            log: Some(LogTarget::File(self.setup.dir.join(format!("receiver-{start}.itg")))),
-            log_limits: LogLimits::default(),
-            allow_log_servers: false,
-            secret: None,
-            log_dir: None,
-            once: false,
-            classic: ClassicReceiving::default(),
-            program: "itg-cluster".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: BTreeMap::new(),
-        })?;
-        let (end, ended) = watch::channel(None);
-        let receiving = Some(tokio::spawn(receiver.serve(ended)));
+        Kept::Open.write(&self.setup.dir)?;
+        let (end, _) = watch::channel(None);
         let estimate = plan.estimate();
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "times are positive, and saturate"
         )]
-        let ends_ns = estimate.flows.iter().map(|flow| (flow.flow, flow.end_ns as u64)).collect();
+        let last = estimate.flows.iter().map(|flow| flow.end_ns as u64);
+        let ends_ns = plan.flows.iter().zip(last).map(|(planned, last_ns)| {
+            let spec = planned.flow.spec();
+            let over_ns = spec.stop.duration_ns.map(|time| spec.start_ns.saturating_add(time));
+            (spec.id, (last_ns, over_ns))
+        });
+        let ends_ns = ends_ns.collect();
         let flows = plan.flows.iter().map(|flow| flow.flow.spec().id);
         let receivers =
             flows.zip(&routes).map(|(flow, r)| (flow, (r.to, resolved[r.to as usize]))).collect();
         {
             let mut seen = self.handle.seen();
             (seen.name, seen.nodes) = (plan.name.clone(), description.nodes.clone());
+            let mean = |flow: &itg_core::flow::Flow| (flow.mean_packet_rate(), flow.size().mean());
+            seen.means =
+                plan.flows.iter().map(|flow| (flow.flow.spec().id, mean(&flow.flow))).collect();
         }
-        self.known = Some(Known { description, plan, receivers, end, receiving, ends_ns });
-        Ok(())
+        let now = clock::monotonic_ns();
+        let unbound = Some(Unbound { since_ns: now, at_ns: now, told: false });
+        let receiving = None;
+        let most_ppm = self.setup.policy.most_ppm(&plan);
+        self.known = Some(Known {
+            description,
+            plan,
+            receivers,
+            end,
+            receiving,
+            unbound,
+            ends_ns,
+            most_ppm,
+        });
+        Ok(false)
+    }
+
+    /// Starts the receiver, again and again while its port is taken: a run before this one may hold it yet.
+    async fn bind_again(&mut self) {
+        let now = clock::monotonic_ns();
+        let Some(known) = &mut self.known else { return };
+        let Some(unbound) = known.unbound.as_mut().filter(|unbound| unbound.at_ns <= now) else {
+            return;
+        };
+        let log = self.setup.dir.join(format!("receiver-{}.itg", self.handle.member.join.start));
+        let answer = match Receiver::bind(receiver_options(log, self.setup.listen)) {
+            Ok(receiver) => {
+                known.receiving = Some(tokio::spawn(receiver.serve(known.end.subscribe())));
+                known.unbound = None;
+                Ask::Able
+            }
+            Err(error) => {
+                unbound.at_ns = now + AGAIN_NS;
+                if unbound.told || now - unbound.since_ns < PORT_PATIENCE_NS {
+                    return;
+                }
+                unbound.told = true;
+                Ask::Unable(error.to_string())
+            }
+        };
+        self.handle.member.ask(answer).await;
     }
 
     fn order(&self, order: impl Fn() -> Order) {
@@ -353,14 +531,26 @@ impl Work {
 
     async fn heard(&mut self, id: u64, event: Event) {
         match event {
+            Event::News(News::LogFailed(why)) => {
+                tracing::error!("a sender's log: {why}");
+                self.handle.seen().trouble = Some(format!("a sender's log: {why}"));
+            }
             Event::News(News::Ended { flow, next, reason, whole }) => {
                 if let Some(worker) = self.workers.get_mut(&id) {
                     worker.flows.remove(&flow);
                 }
                 self.ended(id, flow, next, &reason, whole).await;
             }
+            Event::News(News::Figures(figures)) => {
+                self.handle.seen().figures.insert(id, figures);
+                self.handle.member.contribute(&self.handle.figures());
+            }
             Event::Gone(why) => {
                 let Some(worker) = self.workers.remove(&id) else { return };
+                self.handle.seen().fold(id);
+                let now = clock::monotonic_ns();
+                // One that cannot even begin is not started again and again without a pause.
+                let short = now.saturating_sub(worker.began_ns) < SHORT_LIFE_NS;
                 if !worker.flows.is_empty() {
                     tracing::warn!(
                         "a worker has ended ({why}): {} flows go on in another one",
@@ -374,9 +564,9 @@ impl Work {
                     if let Some(duty) = self.duties.get_mut(&flow).filter(|d| d.worker == Some(id))
                     {
                         // Its parent has seen it end: there is nothing to wait for.
-                        let now = clock::monotonic_ns();
-                        let resume_ns = Some(duty.resume_ns.map_or(now, |at| at.max(now)));
-                        (duty.worker, duty.resume_ns, duty.at_ns) = (None, resume_ns, 0);
+                        let at_ns = if short { now + duty.longer_pause() } else { now };
+                        let resume_ns = Some(duty.resume_ns.map_or(at_ns, |at| at.max(at_ns)));
+                        (duty.worker, duty.resume_ns, duty.at_ns) = (None, resume_ns, at_ns);
                     }
                 }
             }
@@ -403,16 +593,16 @@ impl Work {
             return;
         }
         tracing::info!(flow, "goes on later: {reason}");
-        duty.pause_ns = (duty.pause_ns * 2).clamp(AGAIN_NS, MOST_PAUSE_NS);
-        let at_ns = clock::monotonic_ns() + duty.pause_ns;
+        let at_ns = clock::monotonic_ns() + duty.longer_pause();
         (duty.worker, duty.resume_ns, duty.at_ns) = (None, Some(at_ns), at_ns);
     }
 
     /// When the last packet of a flow was due, and it is too late to send any.
     fn is_too_late(&self, flow: u32) -> bool {
-        let end_ns = self.known.as_ref().and_then(|known| known.ends_ns.get(&flow).copied());
-        let last_ns = self.t0_unix_ns.saturating_add(end_ns.unwrap_or(u64::MAX));
-        clock::unix_ns() > last_ns.saturating_add(GIVE_UP_NS)
+        let ends_ns = self.known.as_ref().and_then(|known| known.ends_ns.get(&flow).copied());
+        let changes = self.duties.get(&flow).map_or(&[][..], |duty| &duty.changes);
+        let end_ns = ends_ns.map_or(u64::MAX, |(last, over)| latest_end_ns(last, over, changes));
+        clock::unix_ns() > self.t0_unix_ns.saturating_add(end_ns).saturating_add(GIVE_UP_NS)
     }
 
     /// Ends flows that wait for their receivers and whose time is over.
@@ -458,12 +648,16 @@ impl Work {
             let job = Job {
                 description: known.description.clone(),
                 flows: flows.iter().map(|flow| (*flow, known.receivers[flow].1)).collect(),
+                changes: flows
+                    .iter()
+                    .filter_map(|flow| Some((*flow, self.duties.get(flow)?.changes.clone())))
+                    .collect(),
                 epoch_unix_ns: self.t0_unix_ns,
                 resume_ns,
                 lease_ns: self.lease_ns,
                 log: self.setup.dir.join(name),
             };
-            match start_worker(id, &job, self.news.clone()) {
+            match Worker::start(id, &job, self.news.clone()) {
                 Ok(worker) => {
                     for flow in &flows {
                         if let Some(duty) = self.duties.get_mut(flow) {
@@ -484,19 +678,43 @@ impl Work {
         }
     }
 
+    /// The agent leaves the run: no packet leaves any more, what was received is kept.
+    async fn leave(&mut self, why: &str) {
+        self.handle.member.end();
+        if self.handle.seen().closed {
+            return;
+        }
+        tracing::warn!("a run is abandoned: {why}");
+        // Their lease is over; a worker that does not end is killed with its task.
+        self.order(|| Order::Lease(0));
+        for worker in std::mem::take(&mut self.workers).into_values() {
+            let Worker { orders, mut task, .. } = worker;
+            drop(orders);
+            if tokio::time::timeout(WORKER_END, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+        self.close(Kept::Abandoned, why).await;
+    }
+
     /// Closes the receiver and its log.
-    async fn close(&mut self) {
+    async fn close(&mut self, kept: Kept, why: &str) {
         if let Some(known) = &mut self.known {
-            known.end.send_replace(Some("the run is over".to_owned()));
+            known.end.send_replace(Some(why.to_owned()));
             if let Some(receiving) = known.receiving.take() {
                 match receiving.await {
                     Ok(outcome) => {
                         if let Some(error) = outcome.log.and_then(|log| log.error) {
                             tracing::error!("the receiver's log: {error}");
+                            self.handle.seen().trouble =
+                                Some(format!("its receiver's log: {error}"));
                         }
                     }
                     Err(error) => tracing::error!("the receiver: {error}"),
                 }
+            }
+            if let Err(error) = kept.write(&self.setup.dir) {
+                tracing::error!("{}: {error}", self.setup.dir.display());
             }
             tracing::info!("experiment {} is over", known.plan.name);
         }
@@ -512,62 +730,52 @@ impl Drop for Work {
     }
 }
 
-fn start_worker(id: u64, job: &Job, news: mpsc::UnboundedSender<(u64, Event)>) -> Result<Worker> {
-    let program = std::env::current_exe().context("the path of this program")?;
-    let mut child = process::Command::new(program)
-        .args(["worker", "--quiet"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .context("starting a worker")?;
-    let mut stdin = child.stdin.take().context("the worker's input")?;
-    let stdout = child.stdout.take().context("the worker's output")?;
-    let (orders, mut given) = mpsc::unbounded_channel::<Order>();
-    let flows = job.flows.keys().copied().collect();
-    let mut first = serde_json::to_vec(job)?;
-    first.push(b'\n');
-    let task = tokio::spawn(async move {
-        let ordering = async {
-            if stdin.write_all(&first).await.is_err() {
-                return;
-            }
-            while let Some(order) = given.recv().await {
-                let Ok(mut line) = serde_json::to_vec(&order) else { continue };
-                line.push(b'\n');
-                if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
-                    return;
-                }
-            }
-        };
-        let listening = async {
-            let mut lines = BufReader::new(stdout).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                match serde_json::from_str(&line) {
-                    // The work may be over.
-                    Ok(found) => drop(news.send((id, Event::News(found)))),
-                    Err(error) => tracing::error!(%error, "news that make no sense"),
-                }
-            }
-        };
-        tokio::join!(listening, async {
-            tokio::select! {
-                () = ordering => {}
-                // A worker that has ended takes no orders.
-                _ = child.wait() => {}
-            }
-        });
-        let why = match child.wait().await {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
-        };
-        drop(news.send((id, Event::Gone(why))));
-    });
-    Ok(Worker { orders, flows, task })
+/// When the last packet of a flow is due at the latest: at the slowest rate that it had it takes so much longer;
+/// its duration stays as it is.
+fn latest_end_ns(last_ns: u64, over_ns: Option<u64>, changes: &[RateChange]) -> u64 {
+    let slowest = changes.iter().map(|change| change.ppm).min().unwrap_or(AS_ASKED_PPM);
+    let ppm = u64::from(slowest.clamp(1, AS_ASKED_PPM));
+    let stretched_ns = u128::from(last_ns) * u128::from(AS_ASKED_PPM) / u128::from(ppm);
+    let stretched_ns = u64::try_from(stretched_ns).unwrap_or(u64::MAX);
+    over_ns.map_or(stretched_ns, |over_ns| stretched_ns.min(over_ns.max(last_ns)))
 }
 
 /// The directory of a run under that of an agent; a run is 32 digits of base 16.
 pub(crate) fn run_dir(dir: &Path, run: &str) -> Option<PathBuf> {
     let plain = run.len() == 32 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| dir.join(run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slower_flow_ends_later_but_no_later_than_its_duration() {
+        let slow = [RateChange { at_ns: 5, ppm: 500_000 }, RateChange { at_ns: 9, ppm: 2_000_000 }];
+        for (last, over, changes, want) in [
+            (100, None, &[][..], 100),
+            (100, None, &slow[..], 200),
+            (100, Some(110), &slow[..], 110),
+            (100, Some(500), &slow[..], 200),
+            (100, Some(110), &slow[1..], 100),
+            (u64::MAX, None, &slow[..], u64::MAX),
+        ] {
+            let got = latest_end_ns(last, over, changes);
+            assert_eq!(got, want, "{last} {over:?} {changes:?}");
+        }
+    }
+
+    #[test]
+    fn figures_of_workers_that_have_ended_are_kept_in_one_place() {
+        let mut seen = Seen::default();
+        for worker in 1..=100 {
+            let mut figures = Figures::default();
+            figures.flows.entry(1).or_default().sent_packets = 10;
+            seen.figures.insert(worker, figures);
+            seen.fold(worker);
+        }
+        assert_eq!(seen.figures.len(), 1);
+        assert_eq!(seen.figures[&0].total().sent_packets, 1000);
+    }
 }

@@ -13,11 +13,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use itg_cli::{Contents, PacingArgs, choose_pacing};
-use itg_net::{FlowLive, Lease, LogLimits, LogTarget, Orders, SendFlow, SendJob};
+use itg_core::flow::FlowSpec;
+use itg_core::rate::RateChange;
+use itg_net::{FlowLive, Lease, LogLimits, LogTarget, Orders, SendFlow, SendJob, Start};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use super::description::Description;
+use super::figures::{self, Figures};
 
 /// How the reason of a flow begins that has been sent to its end.
 const WHOLE: &str = "end of the schedule";
@@ -29,6 +32,8 @@ pub(crate) struct Job {
     pub(crate) description: Description,
     /// Numbers of the flows, and where their receivers are.
     pub(crate) flows: BTreeMap<u32, SocketAddr>,
+    /// Changes of their rates so far; times count from the start of the run.
+    pub(crate) changes: BTreeMap<u32, Vec<RateChange>>,
     /// When planned times count from, on this host's clock.
     pub(crate) epoch_unix_ns: u64,
     /// Whether others have sent before, and from when on (CLOCK_MONOTONIC) this worker may.
@@ -46,11 +51,15 @@ pub(crate) enum Order {
     Lease(u64),
     /// This flow ends now.
     Stop(u32),
+    /// All changes of the rate of this flow; times count from the start of the run.
+    Rate(u32, Vec<RateChange>),
 }
 
 /// What it tells.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum News {
+    /// What it has sent so far.
+    Figures(Figures),
     /// What became of a flow: the number of its next packet, why it ended, and whether that is its end.
     Ended {
         /// Number of the flow.
@@ -62,6 +71,8 @@ pub(crate) enum News {
         /// Whether its schedule is at the end.
         whole: bool,
     },
+    /// Its log lacks what it has sent, and why.
+    LogFailed(String),
 }
 
 /// Runs as a worker.
@@ -86,10 +97,29 @@ fn tell(news: &News) -> Result<()> {
     Ok(())
 }
 
+/// Number of a flow and when it starts, in nanoseconds after the start of the run.
+const fn start_of(spec: &FlowSpec) -> (u32, u64) {
+    (spec.id, spec.start_ns)
+}
+
+/// Changes whose times count from the start of the run, with times from the start of the flow: of several
+/// before that the last one counts.
+fn from_start(changes: &[RateChange], start_ns: u64) -> Vec<RateChange> {
+    let before = changes.iter().rposition(|change| change.at_ns <= start_ns).unwrap_or(0);
+    let moved = |change: &RateChange| RateChange {
+        at_ns: change.at_ns.saturating_sub(start_ns),
+        ..*change
+    };
+    changes[before.min(changes.len())..].iter().map(moved).collect()
+}
+
 async fn work(job: Job) -> Result<()> {
     let (experiment, plan) = job.description.plan()?;
     let lease = Arc::new(Lease::until(job.lease_ns));
     let (stop, stops) = mpsc::unbounded_channel();
+    let (rate, rates) = mpsc::unbounded_channel();
+    let starts: BTreeMap<u32, u64> =
+        plan.flows.iter().map(|flow| start_of(flow.flow.spec())).collect();
     let (ends, mut endings) = mpsc::unbounded_channel();
     let (end, ended) = watch::channel(None);
     let orders_lease = Arc::clone(&lease);
@@ -101,6 +131,11 @@ async fn work(job: Job) -> Result<()> {
                 Ok(Order::Stop(flow)) => {
                     // The run may be over.
                     stop.send(flow).unwrap_or_default();
+                }
+                Ok(Order::Rate(flow, changes)) => {
+                    let start_ns = starts.get(&flow).copied().unwrap_or(0);
+                    // The run may be over.
+                    drop(rate.send((flow, from_start(&changes, start_ns))));
                 }
                 Err(error) => tracing::error!(%error, "an order that makes no sense"),
             }
@@ -115,8 +150,13 @@ async fn work(job: Job) -> Result<()> {
         let Some(receiver) = job.flows.get(&id) else { continue };
         let live = Arc::new(FlowLive::default());
         let content = contents.of(&planned.flow.spec().payload)?;
-        flows.push(SendFlow { flow: planned.flow.clone(), receiver: *receiver, content, live });
+        let mut flow = planned.flow.clone();
+        if let Some(changes) = job.changes.get(&id) {
+            flow = flow.with_changes(from_start(changes, flow.spec().start_ns))?;
+        }
+        flows.push(SendFlow { flow, receiver: *receiver, content, live });
     }
+    let lives = flows.iter().map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live))).collect();
     let mut settings = BTreeMap::new();
     settings.insert("plan".to_owned(), plan.hash_text());
     let pacing = PacingArgs::default().options(&experiment.pacing);
@@ -132,14 +172,8 @@ async fn work(job: Job) -> Result<()> {
         program: "itg-cluster".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings,
-        start_unix_ns: None,
-        orders: Some(Orders {
-            epoch_unix_ns: job.epoch_unix_ns,
-            resume_ns: job.resume_ns,
-            lease,
-            stops,
-            ends,
-        }),
+        start: Start::At(job.epoch_unix_ns),
+        orders: Some(Orders { resume_ns: job.resume_ns, lease, stops, rates, ends }),
     };
     let telling = tokio::spawn(async move {
         let mut told = BTreeSet::new();
@@ -153,9 +187,21 @@ async fn work(job: Job) -> Result<()> {
         }
         told
     });
-    let outcome = itg_net::send(send, ended).await?;
+    let (over, is_over) = tokio::sync::oneshot::channel();
+    let following = tokio::spawn(figures::follow(lives, is_over, |figures| {
+        if let Err(error) = tell(&News::Figures(figures.clone())) {
+            tracing::debug!(%error, "the agent does not listen");
+        }
+    }));
+    let outcome = itg_net::send(send, ended).await;
+    over.send(()).unwrap_or_default();
+    following.await?;
+    let outcome = outcome?;
     // The run has ended, and with it whoever could tell of an end.
     let told = telling.await?;
+    if let Some(error) = outcome.log.as_ref().and_then(|log| log.error.as_ref()) {
+        tell(&News::LogFailed(error.to_string()))?;
+    }
     for flow in outcome.flows.iter().filter(|flow| !told.contains(&flow.flow)) {
         let (next, reason) = match (&flow.totals, &flow.refused) {
             (_, Some(why)) => (0, why.clone()),
@@ -171,4 +217,29 @@ async fn work(job: Job) -> Result<()> {
         tell(&News::Ended { flow: flow.flow, next, reason, whole })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_count_from_the_start_of_the_flow() {
+        let changes = |list: &[(u64, u32)]| -> Vec<RateChange> {
+            list.iter().map(|&(at_ns, ppm)| RateChange { at_ns, ppm }).collect()
+        };
+        for (given, start_ns, want) in [
+            (vec![], 5, vec![]),
+            (vec![(10, 2), (20, 3)], 0, vec![(10, 2), (20, 3)]),
+            (vec![(10, 2), (20, 3)], 15, vec![(0, 2), (5, 3)]),
+            (vec![(10, 2), (20, 3)], 20, vec![(0, 3)]),
+            (vec![(10, 2), (20, 3)], 50, vec![(0, 3)]),
+        ] {
+            assert_eq!(
+                from_start(&changes(&given), start_ns),
+                changes(&want),
+                "{given:?} {start_ns}"
+            );
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 mod promise;
 mod rates;
+mod report;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use self::promise::Promise;
 use self::rates::{SIZE, Trial};
+pub(crate) use self::report::promised;
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -84,6 +86,8 @@ struct Findings {
     steal: Option<f64>,
     costs: Costs,
     wake_ups: Vec<Wakes>,
+    /// How the sending thread waited in the trials, and what was granted.
+    pacing: String,
     packet_bytes: u32,
     engines: Vec<EngineRate>,
     trials: Vec<Trial>,
@@ -94,6 +98,12 @@ pub(crate) fn run(args: &DoctorArgs, words: WordArgs) -> Result<ExitCode> {
     let options = args.pacing.options(&PacingEntry::default());
     if options.engine != SendEngine::default() {
         return Err(refuse("doctor measures every engine: leave --engine out"));
+    }
+    if options.level == Some(Level::Txtime) || options.tx_stamps.is_some() {
+        return Err(refuse(
+            "doctor measures the sending thread over loopback, where no queue keeps times: leave --pacing \
+             txtime and --tx-stamps out",
+        ));
     }
     let findings = examine(options, args.quick, words.quiet)?;
     let json = serde_json::to_string_pretty(&findings)? + "\n";
@@ -118,7 +128,7 @@ fn examine(options: PacingOptions, quick: bool, quiet: bool) -> Result<Findings>
     let (wakes, trials_a_rate, trial_ns) =
         if quick { (500, 4, 400_000_000) } else { (2_000, promise::TRIALS, 500_000_000) };
     tell("measuring wake-ups …");
-    let wake_ups = Level::ALL.iter().map(|&level| {
+    let wake_ups = Level::WAITS.iter().map(|&level| {
         let prepared = Prepared::new(level, options);
         let errors = calibrate(&prepared, WAKE_EVERY_NS, wakes);
         Wakes {
@@ -169,6 +179,7 @@ fn examine(options: PacingOptions, quick: bool, quiet: bool) -> Result<Findings>
         steal,
         costs: Costs::measure(),
         wake_ups,
+        pacing: Prepared::new(options.level.unwrap_or_default(), options).describe(),
         packet_bytes: SIZE,
         engines,
         promise: Promise::of(&trials),

@@ -15,6 +15,7 @@ use itg_core::seed::RunSeed;
 use itg_net::pacing::{PacingOptions, Prepared};
 use itg_net::{
     ClassicReceiving, FlowLive, LogLimits, LogTarget, Receiver, ReceiverOptions, SendFlow, SendJob,
+    Start,
 };
 use itg_stats::{Analysis, Options};
 use serde::Serialize;
@@ -73,7 +74,7 @@ pub(super) async fn trial(
     spec.stop.duration_ns = Some(duration_ns);
     let level = options.level.unwrap_or_default();
     let job = SendJob {
-        start_unix_ns: None,
+        start: Start::Soon,
         log_limits: LogLimits::default(),
         run: itg_cli::draw_run(),
         seed: seed.0,

@@ -177,6 +177,7 @@ fn describe(key: &FlowKey, flow: &Flow, shared: bool) -> FlowInfo {
     // Laws that are not known: no plan is computed from them.
     let unknown = |unit| Law::Empirical { name: "D-ITG".to_owned(), unit, table: None };
     FlowInfo {
+        changes: Vec::new(),
         index: flow.index,
         flow: key.flow,
         run: if shared { format!("d-itg {src} {dst}") } else { "d-itg".to_owned() },

@@ -109,6 +109,7 @@ impl FlowArgs {
             payload: self.payload.clone().map_or(Payload::Random, Payload::File),
             late: Late::Keep,
             max_burst: None,
+            changes: Vec::new(),
             socket: SocketOptions {
                 source: self.source.clone(),
                 source_port: self.source_port,

@@ -140,6 +140,11 @@ fn range(lo: f64, hi: f64, unit: Unit) -> String {
 }
 
 impl Resolved {
+    /// The value of every draw, if it is the same for all.
+    pub(crate) fn steady(&self) -> Option<u64> {
+        self.sampler.steady()
+    }
+
     /// The law in force: the one that was asked for, truncated if need be. Exact but for the
     /// rounding of each draw to a whole ns or byte.
     #[must_use]

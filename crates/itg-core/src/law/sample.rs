@@ -90,7 +90,16 @@ impl Sampler {
         })
     }
 
+    /// The value of every packet, if it is the same for all.
+    pub(super) fn steady(&self) -> Option<u64> {
+        match self {
+            Self::Constant(Constant { whole, fraction: 0, .. }) => Some(*whole),
+            _ => None,
+        }
+    }
+
     /// The value of packet `k`, a pure function of the stream and `k`.
+    #[inline]
     pub(super) fn sample(&self, stream: &mut Stream, k: u64) -> u64 {
         if let Self::Constant(constant) = self {
             return constant.gap(k);
@@ -200,7 +209,11 @@ impl Constant {
     }
 
     /// `round((k + 1)·x) − round(k·x)`.
+    #[inline]
     fn gap(self, k: u64) -> u64 {
+        if self.fraction == 0 {
+            return self.whole;
+        }
         let rounded = |k: u128| (k * u128::from(self.fraction) + (1 << 63)) >> 64;
         let k = u128::from(k);
         let step = rounded(k + 1) - rounded(k);

@@ -13,11 +13,15 @@ pub enum Level {
     Hybrid,
     /// Spin: one processor for the sending thread alone.
     Spin,
+    /// Hand packets over ahead, each with its time: the queueing discipline of the device keeps it.
+    Txtime,
 }
 
 impl Level {
-    /// All levels, from the cheapest to the most precise.
-    pub const ALL: [Self; 3] = [Self::Sleep, Self::Hybrid, Self::Spin];
+    /// All levels.
+    pub const ALL: [Self; 4] = [Self::Sleep, Self::Hybrid, Self::Spin, Self::Txtime];
+    /// Those at which the sending thread itself keeps the time, from the cheapest to the most precise.
+    pub const WAITS: [Self; 3] = [Self::Sleep, Self::Hybrid, Self::Spin];
 
     /// Its name on the command line and in files.
     #[must_use]
@@ -26,6 +30,7 @@ impl Level {
             Self::Sleep => "sleep",
             Self::Hybrid => "hybrid",
             Self::Spin => "spin",
+            Self::Txtime => "txtime",
         }
     }
 }
@@ -38,7 +43,7 @@ impl fmt::Display for Level {
 
 /// A text that names no level.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no pacing level: expected sleep, hybrid or spin")]
+#[error("`{0}` is no pacing level: expected sleep, hybrid, spin or txtime")]
 pub struct LevelError(String);
 
 impl FromStr for Level {
@@ -60,6 +65,9 @@ mod tests {
             assert_eq!(level.name().parse(), Ok(level));
         }
         let error = "fast".parse::<Level>().expect_err("no such level");
-        assert_eq!(error.to_string(), "`fast` is no pacing level: expected sleep, hybrid or spin");
+        assert_eq!(
+            error.to_string(),
+            "`fast` is no pacing level: expected sleep, hybrid, spin or txtime"
+        );
     }
 }

@@ -122,6 +122,15 @@ pub enum Command {
         /// Number of the packet behind the last one.
         next: u64,
     },
+    /// A flow goes on at another rate from an instant on; all of them without a number.
+    SetRate {
+        /// Number of the flow.
+        flow: Option<u32>,
+        /// The instant, in nanoseconds after the start of the experiment.
+        at_ns: u64,
+        /// Millionths of the rate that its description asks for.
+        ppm: u32,
+    },
     /// A remark, for the report.
     Mark {
         /// What it says.
@@ -131,6 +140,8 @@ pub enum Command {
     Renew {
         /// When it was said.
         sent_ns: u64,
+        /// The same instant in nanoseconds after the start of the experiment; 0 before it.
+        run_ns: u64,
     },
     /// No flow goes on; logs are closed and handed over.
     Drain,

@@ -1,6 +1,7 @@
 //! What the layer `experiment` is asked for, and what it tells: messages between layers of one process,
 //! which no network carries.
 
+use itg_core::rate::RateChange;
 use itg_process::{Message, Slot};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,9 @@ pub enum Ask {
     Unable(String),
     /// The last packet of a flow has been sent under this fence, the next one would be this.
     Ended(u32, u16, u64),
+    /// At this instant of the local clock, not before its start, the experiment has run for so long, both in
+    /// nanoseconds: the answer to [`Tell::Emit`], without which nothing may leave.
+    RunTime(u64, u64),
     /// Tell the state as this process knows it.
     Look,
 }
@@ -44,6 +48,15 @@ pub enum Tell {
         not_before_ns: u64,
         /// When planned times count from, by the clock of whoever started it.
         t0_unix_ns: u64,
+        /// Changes of its rate so far; times count from the start of the experiment.
+        changes: Vec<RateChange>,
+    },
+    /// A flow that is being sent goes on at another rate: all changes so far.
+    Rate {
+        /// Number of the flow.
+        flow: u32,
+        /// As in [`Tell::Emit`].
+        changes: Vec<RateChange>,
     },
     /// Send this flow no longer: answer with [`Ask::Ended`].
     Cease {

@@ -47,6 +47,8 @@ struct Control {
     able: bool,
     /// Commands that a full window has turned away.
     waiting: Vec<Bytes>,
+    /// An instant of the local clock, and how long the experiment had run then.
+    run_time: Option<(u64, u64)>,
     /// Until when packets may leave.
     lease_ns: u64,
     /// Flows that the layer above has been told to send, with their fences.
@@ -87,6 +89,10 @@ impl Control {
                 self.cast(&Command::Load { graph: hash, routes, rules }, cx);
             }
             Ask::Command(command) => self.cast(&command, cx),
+            Ask::RunTime(local_ns, run_ns) => {
+                self.run_time = Some((local_ns, run_ns));
+                self.keep_lease(cx);
+            }
             Ask::Look => Self::tell(&Tell::State(Box::new(self.replica.clone())), cx),
             Ask::Able => {
                 self.able = true;
@@ -125,13 +131,21 @@ impl Control {
         cx.log(Level::Info, "applied", values);
         let mine = self.me(cx) == Some(by);
         match &command {
-            Command::Renew { sent_ns } if mine => self.granted(*sent_ns, cx),
+            Command::Renew { sent_ns, .. } if mine => self.granted(*sent_ns, cx),
             Command::Load { graph, .. } if change == Change::Noted => {
                 if self.graph.as_ref().is_some_and(|held| fnv1a(held) == *graph) {
                     self.have(by.slot, cx);
                 } else {
                     self.graph = None;
                     self.want = Some(cx.set_timer_after(WANT_AFTER));
+                }
+            }
+            Command::SetRate { .. } => {
+                if let Change::Flows(flows) = &change {
+                    for flow in flows.iter().filter(|flow| self.duties.contains_key(flow)) {
+                        let changes = self.replica.rates(*flow).to_vec();
+                        Self::tell(&Tell::Rate { flow: *flow, changes }, cx);
+                    }
                 }
             }
             _ => {}
@@ -216,7 +230,8 @@ impl Control {
             let wait = if wait { fence_wait(self.replica.rules().lease_ns) } else { 0 };
             let not_before_ns = cx.now().after(wait).0;
             let t0_unix_ns = self.replica.t0_unix_ns();
-            Self::tell(&Tell::Emit { flow, fence, not_before_ns, t0_unix_ns }, cx);
+            let changes = self.replica.rates(flow).to_vec();
+            Self::tell(&Tell::Emit { flow, fence, not_before_ns, t0_unix_ns, changes }, cx);
         } else if let Some(fence) = had {
             self.duties.remove(&flow);
             self.ceasing.insert(flow, fence);
@@ -233,8 +248,11 @@ impl Control {
         if self.renew.is_some() || self.duties.is_empty() || self.me(cx).is_none() {
             return;
         }
+        // How long the run has lasted is known to the layer above.
+        let Some((local_ns, run_ns)) = self.run_time else { return };
         let sent_ns = cx.now().0;
-        self.cast(&Command::Renew { sent_ns }, cx);
+        let run_ns = run_ns.saturating_add(sent_ns.saturating_sub(local_ns));
+        self.cast(&Command::Renew { sent_ns, run_ns }, cx);
         let every = (self.replica.rules().lease_ns / RENEWALS).max(MS);
         self.renew = Some(cx.set_timer_after(every));
     }
@@ -271,6 +289,11 @@ impl Control {
             });
             if still {
                 self.duties.insert(flow, fence);
+                // A change that the state has in it comes as no entry of the log any more.
+                let changes = self.replica.rates(flow).to_vec();
+                if !changes.is_empty() {
+                    Self::tell(&Tell::Rate { flow, changes }, cx);
+                }
             } else {
                 self.ceasing.insert(flow, fence);
                 Self::tell(&Tell::Cease { flow, fence }, cx);
@@ -424,6 +447,7 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             graph: None,
             able: false,
             waiting: Vec::new(),
+            run_time: None,
             lease_ns: Time::ZERO.0,
             duties: BTreeMap::new(),
             ceasing: BTreeMap::new(),

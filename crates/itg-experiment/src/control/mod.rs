@@ -35,4 +35,4 @@ pub use command::{Command, Failover, Orphan, Route, Rules};
 pub use interface::{ASK, Ask, TELL, Tell};
 pub use layer::{fence_wait, layers};
 pub use mutant::{Mutant, Planted};
-pub use state::{Change, Phase, Replica, Stage, Word};
+pub use state::{Change, Phase, Replica, Stage, TOO_LATE, Word};

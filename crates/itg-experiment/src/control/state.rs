@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itg_core::rate::{FACTORS_PPM, MOST_CHANGES, RateChange};
 use itg_core::streams::fnv1a;
 use itg_group::{Member, View};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Command, Failover, Orphan, Route, Rules};
+use super::layer::fence_wait;
 
 /// How far an experiment is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -112,6 +114,11 @@ pub struct Replica {
     heirs: BTreeMap<u32, u32>,
     /// How far the last owner of a flow that was handed over, ended or stopped has come.
     next: BTreeMap<u32, u64>,
+    /// Changes of rates; times count from the start of the experiment.
+    rates: BTreeMap<u32, Vec<RateChange>>,
+    /// The latest time of the run at which a lease was asked for: none that the log has granted so far lasts
+    /// longer than a lease from there.
+    reached_ns: u64,
     /// Remarks.
     marks: Vec<String>,
     /// The console has been a member.
@@ -120,6 +127,10 @@ pub struct Replica {
     history: u64,
 }
 
+/// Why a change of a rate is void that was ordered when its instant was too near: another try may do.
+pub const TOO_LATE: &str = "it was ordered too late for that instant: try again";
+/// Clocks of two hosts disagree by less than this: 100 ms.
+const CLOCKS_APART: u64 = 100_000_000;
 /// Remarks that are kept.
 const MOST_MARKS: usize = 4096;
 
@@ -170,6 +181,12 @@ impl Replica {
     #[must_use]
     pub fn next(&self, flow: u32) -> Option<u64> {
         self.next.get(&flow).copied()
+    }
+
+    /// Changes of the rate of a flow, in their order; times count from the start of the experiment.
+    #[must_use]
+    pub fn rates(&self, flow: u32) -> &[RateChange] {
+        self.rates.get(&flow).map_or(&[], Vec::as_slice)
     }
 
     /// Who is in: slots and incarnations.
@@ -233,6 +250,10 @@ impl Replica {
                 for flow in flows {
                     bytes.extend(flow.to_le_bytes());
                     bytes.extend(self.word(*flow).map_or(0, |word| word.0).to_le_bytes());
+                    if let Some(last) = self.rates(*flow).last() {
+                        bytes.extend(last.at_ns.to_le_bytes());
+                        bytes.extend(last.ppm.to_le_bytes());
+                    }
                 }
             }
             Change::All => {
@@ -319,6 +340,7 @@ impl Replica {
                 self.set(*flow, Word::new(Stage::Finished, word.owner(), word.fence()));
                 Change::Flows(vec![*flow])
             }
+            Command::SetRate { flow, at_ns, ppm } => self.set_rate(*flow, *at_ns, *ppm),
             Command::Mark { label } => {
                 if self.marks.len() >= MOST_MARKS {
                     return Change::Void("there are as many remarks as are kept");
@@ -326,7 +348,10 @@ impl Replica {
                 self.marks.push(label.clone());
                 Change::Noted
             }
-            Command::Renew { .. } => Change::Noted,
+            Command::Renew { run_ns, .. } => {
+                self.reached_ns = self.reached_ns.max(*run_ns);
+                Change::Noted
+            }
             Command::Drain if (Phase::Loaded..Phase::Draining).contains(&self.phase) => {
                 self.stop(None);
                 self.phase = Phase::Draining;
@@ -428,6 +453,43 @@ impl Replica {
         } else {
             Change::Flows(stopped)
         }
+    }
+
+    /// A change is void where a flow has an earlier one to come yet (of all flows: for all), and where somebody may hold a lease at
+    /// that instant who has not heard of it: his packets would come twice when another one takes over.
+    fn set_rate(&mut self, flow: Option<u32>, at_ns: u64, ppm: u32) -> Change {
+        if self.phase != Phase::Running {
+            return Change::Void("nothing runs");
+        }
+        if !FACTORS_PPM.contains(&ppm) {
+            return Change::Void("a rate can be changed to 0.001 to 1000 times what was asked for");
+        }
+        let silent_ns = self.reached_ns.saturating_add(fence_wait(self.rules.lease_ns));
+        if at_ns < silent_ns.saturating_add(CLOCKS_APART) {
+            return Change::Void(TOO_LATE);
+        }
+        let range = flow.map_or_else(|| 1..=self.flows(), |flow| flow..=flow);
+        let goes_on = |flow: &u32| self.word(*flow).is_some_and(|w| w.stage() < Stage::Stopped);
+        let flows: Vec<u32> = range.filter(goes_on).collect();
+        if flows.is_empty() {
+            return Change::Void("no such flow goes on");
+        }
+        let able = |flow: &u32| {
+            let changes = self.rates(*flow);
+            changes.len() < MOST_CHANGES && changes.last().is_none_or(|last| last.at_ns < at_ns)
+        };
+        if !flows.iter().all(able) {
+            return Change::Void(match flow {
+                Some(_) => "its last change is yet to come, or it has had too many",
+                None => {
+                    "the last change of one of them is yet to come, or one has had too many: none is changed"
+                }
+            });
+        }
+        for flow in &flows {
+            self.rates.entry(*flow).or_default().push(RateChange { at_ns, ppm });
+        }
+        Change::Flows(flows)
     }
 
     fn reassign(&mut self, flow: u32, to: u32) -> Change {

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use itg_core::rate::Rates;
 use itg_core::seed::RunSeed;
 use itg_experiment::control::{
     self, Ask, Command, Failover, Orphan, Planted, Route, Rules, TELL, Tell, fence_wait,
@@ -15,7 +16,7 @@ use itg_sim::{Checker, Observation, Seen, World};
 
 pub const NET: &str = "kind = \"random\"\nfloor = \"100us\"\nmean = \"200us\"";
 /// Packets of a flow leave this far apart.
-const GAP: u64 = 20 * MS;
+pub const GAP: u64 = 20 * MS;
 /// From the order to start to the start.
 const MARGIN: u64 = 50 * MS;
 
@@ -28,6 +29,8 @@ pub struct Setup {
     pub packets: u64,
     pub rules: Rules,
     pub planted: Planted,
+    /// Entries of the log that members keep for those that are behind.
+    pub retain: u32,
     /// The console casts nothing: a test does.
     pub by_hand: bool,
 }
@@ -40,7 +43,15 @@ impl Setup {
             console: Some(nodes),
             ..Rules::default()
         };
-        Self { nodes, flows, packets: 150, rules, planted: Planted::default(), by_hand: false }
+        Self {
+            nodes,
+            flows,
+            packets: 150,
+            rules,
+            planted: Planted::default(),
+            retain: 4096,
+            by_hand: false,
+        }
     }
 
     pub fn routes(&self) -> Vec<Route> {
@@ -56,6 +67,8 @@ struct Sending {
     /// When its packets count from, by the local clock, which is right here.
     t0_ns: u64,
     next: u64,
+    /// When what is planned for a time is due.
+    rates: Rates,
     timer: TimerId,
 }
 
@@ -93,13 +106,17 @@ impl Node {
     fn told(&mut self, tell: Tell, cx: &mut Ctx<'_>) {
         match tell {
             Tell::Graph(_) => Self::ask(&Ask::Able, cx),
-            Tell::Emit { flow, fence, not_before_ns, t0_unix_ns } => {
+            Tell::Emit { flow, fence, not_before_ns, t0_unix_ns, changes } => {
+                let at = cx.now().0.max(t0_unix_ns);
+                Self::ask(&Ask::RunTime(at, at - t0_unix_ns), cx);
                 let timer = cx.set_timer_after(0);
                 let (from_ns, t0_ns) = (not_before_ns, t0_unix_ns);
                 // Who takes over begins with the packet that is due then.
                 let begin = from_ns.max(cx.now().0);
-                let next = if begin > t0_ns { (begin - t0_ns).div_ceil(GAP) } else { 0 };
-                self.sending.insert(flow, Sending { fence, from_ns, t0_ns, next, timer });
+                let rates = Rates::new(&changes);
+                let next = (0..).find(|k| t0_ns + rates.due_at(k * GAP) >= begin).unwrap_or(0);
+                let sending = Sending { fence, from_ns, t0_ns, next, rates, timer };
+                self.sending.insert(flow, sending);
             }
             Tell::Cease { flow, fence } => {
                 let next = self.sending.remove(&flow).map_or(0, |sending| {
@@ -107,6 +124,13 @@ impl Node {
                     sending.next
                 });
                 Self::ask(&Ask::Ended(flow, fence, next), cx);
+            }
+            Tell::Rate { flow, changes } => {
+                if let Some(sending) = self.sending.get_mut(&flow) {
+                    sending.rates = Rates::new(&changes);
+                    cx.cancel(sending.timer);
+                    sending.timer = cx.set_timer_after(0);
+                }
             }
             Tell::Lease(until) => self.lease_ns = until,
             Tell::Fenced => self.lease_ns = 0,
@@ -157,7 +181,7 @@ impl Layer for Node {
         let found = self.sending.iter_mut().find(|(_, sending)| sending.timer == id);
         let Some((&flow, sending)) = found else { return };
         let now = cx.now().0;
-        let due = sending.t0_ns + sending.next * GAP;
+        let due = sending.t0_ns + sending.rates.due_at(sending.next * GAP);
         if now < sending.from_ns || now < due {
             let at = sending.from_ns.max(due);
             sending.timer = cx.set_timer(itg_process::Time(at));
@@ -174,7 +198,7 @@ impl Layer for Node {
         }
         // Without a lease what is due is left out.
         sending.next += 1;
-        let due = sending.t0_ns + sending.next * GAP;
+        let due = sending.t0_ns + sending.rates.due_at(sending.next * GAP);
         sending.timer = cx.set_timer(itg_process::Time(due.max(now)));
     }
 }
@@ -275,7 +299,9 @@ pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster
     let n = setup.nodes + 1;
     let text = format!(
         "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\nlayers = [{{ layer = \
-         \"detector\", exclude = \"{exclude}\" }}, \"log\", \"membership\", \"experiment\", \"node\"]\n"
+         \"detector\", exclude = \"{exclude}\" }}, {{ layer = \"log\", retain = {} }}, \"membership\", \
+         \"experiment\", \"node\"]\n",
+        setup.retain
     );
     let registry = Registry::new().with("node", move |_| {
         Ok(Box::new(Node {

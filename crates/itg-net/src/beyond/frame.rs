@@ -251,7 +251,7 @@ mod tests {
     fn check(ends: &Ends, content: &[u8], cut: usize) -> Result<(), TestCaseError> {
         let head = FrameHead::new(ends).expect("one version");
         let (first, rest) = content.split_at(cut);
-        let packet = Outgoing { head: first, body: rest };
+        let packet = Outgoing::new(first, rest);
         // What was there before does not matter.
         let mut frame = vec![0xA5; head.frame_len(&packet)];
         head.write(&packet, &mut frame);
@@ -311,7 +311,7 @@ mod tests {
         // Protocol 17 and twice the length 10: the content makes it all ones.
         let content = (0xFFFF - 17 - 20_u16).to_be_bytes();
         let head = FrameHead::new(&ends).expect("one version");
-        let packet = Outgoing { head: &content, body: &[] };
+        let packet = Outgoing::new(&content, &[]);
         let mut frame = vec![0; head.frame_len(&packet)];
         head.write(&packet, &mut frame);
         assert_eq!(frame[40..42], [0xFF, 0xFF]);

@@ -7,7 +7,7 @@
 //! disciplines and its counters of UDP.
 
 mod frame;
-mod netlink;
+pub(crate) mod netlink;
 mod trial;
 mod xdp;
 

@@ -38,6 +38,9 @@ const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+/// Bytes of `tcmsg`, and the attribute with its name.
+const DISCIPLINE_BODY: usize = 20;
+const TCA_KIND: u16 = 1;
 const ARPHRD_ETHER: u16 = 1;
 const NTF_USE: u8 = 1;
 /// States of a neighbour whose address may be used.
@@ -171,14 +174,27 @@ fn family(ip: IpAddr) -> u8 {
 
 /// A connection to the kernel's routing.
 #[derive(Debug)]
-pub(super) struct Netlink(Socket);
+pub(crate) struct Netlink(Socket);
 
 impl Netlink {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let protocol = Protocol::from(libc::NETLINK_ROUTE);
         let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(protocol))?;
         socket.set_read_timeout(Some(Duration::from_secs(1)))?;
         Ok(Self(socket))
+    }
+
+    /// What the kernel says of a route.
+    fn route_to(&self, from: IpAddr, to: IpAddr, device: Option<u32>) -> Result<Vec<u8>, String> {
+        let bits = if to.is_ipv4() { 32 } else { 128 };
+        let body = [family(to), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut question = Question::new(libc::RTM_GETROUTE, &body)
+            .with(RTA_DST, &octets(to))
+            .with(RTA_SRC, &octets(from));
+        if let Some(device) = device {
+            question = question.with(RTA_OIF, &device.to_ne_bytes());
+        }
+        question.ask(&self.0).map_err(|error| format!("no route to {to}: {error}"))
     }
 
     /// The way from an address of this host to another one, through a certain device where one is given;
@@ -189,15 +205,7 @@ impl Netlink {
         to: IpAddr,
         device: Option<u32>,
     ) -> Result<Route, String> {
-        let bits = if to.is_ipv4() { 32 } else { 128 };
-        let body = [family(to), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        let mut question = Question::new(libc::RTM_GETROUTE, &body)
-            .with(RTA_DST, &octets(to))
-            .with(RTA_SRC, &octets(from));
-        if let Some(device) = device {
-            question = question.with(RTA_OIF, &device.to_ne_bytes());
-        }
-        let answer = question.ask(&self.0).map_err(|error| format!("no route to {to}: {error}"))?;
+        let answer = self.route_to(from, to, device)?;
         let kind = answer.get(7).copied().unwrap_or(0);
         if kind == libc::RTN_LOCAL {
             return Err(format!("{to} is this host itself: packets to it pass no Ethernet device"));
@@ -214,6 +222,38 @@ impl Netlink {
         let via = || attribute(&answer, ROUTE_BODY, RTA_VIA).and_then(|v| address(v.get(2..)?));
         let device = device.ok_or_else(|| format!("the route to {to} leads through no device"))?;
         Ok(Route { device, next_hop: gateway.or_else(via).unwrap_or(to) })
+    }
+
+    /// The device through which packets from an address of this host to another one leave; that of one's own
+    /// addresses is the loopback device.
+    pub(crate) fn way_out(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        device: Option<u32>,
+    ) -> Result<u32, String> {
+        let answer = self.route_to(from, to, device)?;
+        let device = attribute(&answer, ROUTE_BODY, RTA_OIF).and_then(|value| u32_at(value, 0));
+        device.ok_or_else(|| format!("the route to {to} leads through no device"))
+    }
+
+    /// The queueing discipline of a device, the outermost one; `None` when it has none that has a name.
+    pub(crate) fn discipline(&self, device: u32) -> io::Result<Option<String>> {
+        let question =
+            Question::change(libc::RTM_GETQDISC, libc::NLM_F_ECHO, &discipline_body(device));
+        let answer = question.ask(&self.0)?;
+        let kind = attribute(&answer, DISCIPLINE_BODY, TCA_KIND).unwrap_or_default();
+        let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
+        Ok((!kind.is_empty()).then_some(kind))
+    }
+
+    /// Gives a device another queueing discipline, with its usual parameters.
+    pub(crate) fn set_discipline(&self, device: u32, kind: &str) -> io::Result<()> {
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        Question::change(libc::RTM_NEWQDISC, flags, &discipline_body(device))
+            .with(TCA_KIND, &[kind.as_bytes(), &[0]].concat())
+            .ask(&self.0)
+            .map(drop)
     }
 
     /// A device; `Err` with words when it is not an Ethernet one.
@@ -294,6 +334,14 @@ impl Netlink {
         let mac = attribute(&answer, NEIGHBOUR_BODY, NDA_LLADDR)?;
         (state & NUD_VALID != 0).then(|| mac.try_into().ok()).flatten()
     }
+}
+
+fn discipline_body(device: u32) -> [u8; DISCIPLINE_BODY] {
+    let mut body = [0; DISCIPLINE_BODY];
+    body[4..8].copy_from_slice(&device.to_ne_bytes());
+    // Its parent is the device itself (TC_H_ROOT).
+    body[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
+    body
 }
 
 fn neighbour_body(device: u32, ip: IpAddr, flags: u8) -> [u8; NEIGHBOUR_BODY] {

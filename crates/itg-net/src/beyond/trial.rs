@@ -41,7 +41,8 @@ pub fn rate_over_a_link(engine: SendEngine, size: usize, span_ns: u64) -> Result
     let (address, bound) = mpsc::channel();
     let over = &AtomicBool::new(false);
     let arrived = thread::scope(|scope| {
-        let receiving = scope.spawn(move || {
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        let receiving = named("itg-receive").spawn_scoped(scope, move || {
             namespace.send(enter()?).map_err(gone)?;
             is_linked.recv().map_err(gone)?;
             link_up(THERE)?;
@@ -51,7 +52,7 @@ pub fn rate_over_a_link(engine: SendEngine, size: usize, span_ns: u64) -> Result
             address.send(socket.local_addr()?.as_socket()).map_err(gone)?;
             Ok::<u64, io::Error>(count(&socket, over))
         });
-        let sending = scope.spawn(move || {
+        let sending = named("itg-send").spawn_scoped(scope, move || {
             let sent = (|| {
                 let said = |error: io::Error| error.to_string();
                 enter().map_err(said)?;
@@ -66,6 +67,7 @@ pub fn rate_over_a_link(engine: SendEngine, size: usize, span_ns: u64) -> Result
             over.store(true, Ordering::Release);
             sent
         });
+        let (sending, receiving) = (sending.expect("a thread"), receiving.expect("a thread"));
         let sent = sending.join().expect("the sender of a trial does not panic");
         let arrived = receiving.join().expect("the receiver of a trial does not panic");
         match (sent, arrived) {
@@ -124,7 +126,7 @@ fn flood(engine: SendEngine, to: SocketAddr, size: usize, span_ns: u64) -> Resul
         }
     };
     let content = vec![0x5A; size];
-    let packets = [Outgoing { head: &content, body: &[] }; BATCH];
+    let packets = [Outgoing::new(&content, &[]); BATCH];
     let start_ns = clock::monotonic_ns();
     loop {
         let took_ns = clock::monotonic_ns() - start_ns;
@@ -150,9 +152,13 @@ mod tests {
     #[test]
     fn every_engine_sends_over_a_link_or_says_why_not() {
         for engine in SendEngine::ALL {
-            match rate_over_a_link(engine, 512, 50_000_000) {
-                // A batch at least: how fast is the machine's business.
-                Ok(pps) => assert!(pps > 1_000.0, "{engine}: {pps}"),
+            // A kernel that is busy with other namespaces lets nothing through a new link for a while.
+            let spans = [50_000_000, 500_000_000, 5_000_000_000];
+            let mut tries = spans.into_iter().map(|span_ns| rate_over_a_link(engine, 512, span_ns));
+            // A batch at least: how fast is the machine's business.
+            let reached = tries.find(|rate| !rate.as_ref().is_ok_and(|pps| *pps <= 1_000.0));
+            match reached.unwrap_or_else(|| panic!("{engine}: hardly a packet in 5 s")) {
+                Ok(_) => {}
                 Err(why) => {
                     assert!(!nix::unistd::geteuid().is_root(), "{why}");
                     assert!(why.contains("not permitted"), "{why}");

@@ -311,3 +311,37 @@ fn halves(value: u64) -> [u32; 2] {
     let [a, b, c, d, e, f, g, h] = value.to_ne_bytes();
     [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    /// The device has four queues to receive and one to send: the kernel lets a socket have the second queue,
+    /// through which nothing can leave.
+    #[test]
+    fn a_queue_that_only_receives_is_found_out() {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "CI must run this as root");
+            println!("NOT TESTED: network devices are made by root");
+            return;
+        }
+        let tried = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("root");
+            let add = "link add xdp0 numrxqueues 4 numtxqueues 1 type veth peer name xdp1";
+            for line in [add, "link set xdp0 up", "link set xdp1 up"] {
+                let done = Command::new("ip").args(line.split(' ')).status().expect("iproute2");
+                assert!(done.success(), "ip {line}");
+            }
+            let device = nix::net::if_::if_nametoindex("xdp0").expect("made just now");
+            let first = XdpSocket::open(device).expect("a queue that sends");
+            let second = XdpSocket::open(device).map(drop).map_err(|error| error.raw_os_error());
+            assert_eq!(second, Err(Some(libc::EBUSY)), "nothing leaves through the second queue");
+            drop(first);
+        });
+        tried.join().expect("as told above");
+    }
+}

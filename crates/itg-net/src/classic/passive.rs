@@ -75,7 +75,7 @@ impl Waiting {
         let remote = peer_of(&peer).ok_or_else(|| fail(ErrorKind::AddrNotAvailable.into()))?;
         let local = socket.local_addr().map_err(fail)?.as_socket().map_or(remote, plain);
         socket.set_nonblocking(true).map_err(fail)?;
-        Ok(DataSocket { socket, local, remote, raw_v4: false, path: None })
+        Ok(DataSocket { socket, local, remote, raw_v4: false, path: None, kept: None })
     }
 
     fn first_datagram(&self) -> io::Result<(Socket, SockAddr)> {

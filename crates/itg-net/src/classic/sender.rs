@@ -307,7 +307,15 @@ impl ClassicSender {
             })?;
         }
         lock(&self.shared.mail).insert(id, (mail, place));
-        let tx = TxFlow { traffic, start_ns, socket: data, log_index, live, group: place };
+        let tx = TxFlow {
+            traffic,
+            start_ns,
+            socket: data,
+            log_index,
+            sampler: None,
+            live,
+            group: place,
+        };
         if self.joining.send(tx).is_err() {
             lock(&self.shared.mail).remove(&id);
             self.shared.release(place, 2);
@@ -369,6 +377,7 @@ impl Shared {
         };
         if let Some(notes) = &mut *lock(&self.notes) {
             notes.note(Note::Flow(FlowInfo {
+                changes: Vec::new(),
                 index,
                 flow: flow.offer.flow,
                 run: self.run.clone(),

@@ -424,12 +424,12 @@ impl Remote {
         let (Some(first), Some(last), Some(socket)) = (first, last, &self.datagrams) else {
             return;
         };
-        let mut packets = [Outgoing { head: &[], body: &[] }; BATCH];
+        let mut packets = [Outgoing::new(&[], &[]); BATCH];
         let mut count = 0;
         let held = self.held.range_mut(first..=last);
         for (packet, (block_no, held)) in packets.iter_mut().zip(held) {
             let [head, body] = held.pieces(self.log_id, *block_no);
-            *packet = Outgoing { head, body };
+            *packet = Outgoing::new(head, body);
             count += 1;
         }
         let mut rest = &packets[..count];

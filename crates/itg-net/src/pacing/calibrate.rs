@@ -51,7 +51,7 @@ pub fn choose(options: PacingOptions) -> Result<(Prepared, Option<WakeErrors>), 
     let Some(asked_ns) = options.max_error_p99_ns else {
         return Ok((Prepared::new(options.level.unwrap_or_default(), options), None));
     };
-    let allowed: &[Level] = options.level.as_ref().map_or(&Level::ALL, std::slice::from_ref);
+    let allowed: &[Level] = options.level.as_ref().map_or(&Level::WAITS, std::slice::from_ref);
     let mut level = Level::default();
     let mut errors = WakeErrors::default();
     for &next in allowed {

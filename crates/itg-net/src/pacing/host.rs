@@ -6,14 +6,16 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Write as _;
+use std::num::NonZeroU32;
 
+use itg_core::units::format_duration_ns;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::unistd::Pid;
 
 use super::{Level, PacingOptions};
 use crate::beyond::SendEngine;
-use crate::{clock, sys};
+use crate::{clock, sys, txtime};
 
 /// Where the kernel takes the largest wake-up latency that may be (Documentation/power/pm_qos).
 const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
@@ -60,7 +62,7 @@ impl Prepared {
     /// Asks the host for what a level needs. Nothing of it outlives the value.
     #[must_use]
     pub fn new(level: Level, options: PacingOptions) -> Self {
-        let (awake, quick) = if level == Level::Sleep && !options.realtime {
+        let (awake, quick) = if matches!(level, Level::Sleep | Level::Txtime) && !options.realtime {
             (None, Wish::Unasked)
         } else {
             match keep_awake() {
@@ -90,6 +92,12 @@ impl Prepared {
         self.options.engine
     }
 
+    /// One of how many packets of a flow is stamped when it leaves this host; `None`: none.
+    pub(crate) fn stamp_every(&self) -> Option<u32> {
+        let usual = (self.level == Level::Txtime).then_some(txtime::STAMP_EVERY);
+        self.options.tx_stamps.map(NonZeroU32::get).or(usual)
+    }
+
     /// Packets that are due at most this far apart may leave with one system call, in nanoseconds: the
     /// declared precision, or 20 µs.
     #[must_use]
@@ -104,9 +112,16 @@ impl Prepared {
             (Some(cpu), Wish::Granted) => cpu.to_string(),
             (_, wish) => wish.to_string(),
         };
+        let level = match self.level {
+            Level::Txtime => format!(
+                "txtime (the kernel keeps the times; packets are handed over at most {} ahead)",
+                format_duration_ns(txtime::AHEAD_NS)
+            ),
+            level => level.to_string(),
+        };
         format!(
-            "{}, quick wake-ups: {}, real-time priority: {}, processor: {cpu}",
-            self.level, self.quick, self.realtime
+            "{level}, quick wake-ups: {}, real-time priority: {}, processor: {cpu}",
+            self.quick, self.realtime
         )
     }
 

@@ -2,12 +2,15 @@
 //!
 //! Each level buys precision with processor time. `sleep` gives the thread up until the deadline and
 //! takes the kernel's wake-up error (tens of µs). `hybrid` sleeps to a guard before the deadline and
-//! spins the rest; the guard is learned from the wake-ups themselves. `spin` never sleeps.
+//! spins the rest; the guard is learned from the wake-ups themselves. `spin` never sleeps. `txtime` leaves the
+//! deadlines to the kernel (see [`crate::txtime`]) and sleeps until some time before them.
 //! Whatever the level, deadlines are absolute: an error moves one packet and no other.
 
 mod calibrate;
 mod host;
 mod waiter;
+
+use std::num::NonZeroU32;
 
 pub use itg_core::pacing::Level;
 
@@ -30,4 +33,7 @@ pub struct PacingOptions {
     pub max_error_p99_ns: Option<u64>,
     /// How packets leave.
     pub engine: SendEngine,
+    /// Sample when packets leave this host, one of so many of each flow; with `txtime`, one of 16 unless
+    /// told otherwise.
+    pub tx_stamps: Option<NonZeroU32>,
 }

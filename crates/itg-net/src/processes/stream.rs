@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use itg_process::bootstrap::{Boot, Diagnosis, Step};
@@ -20,6 +20,12 @@ use crate::processes::shared::{Identity, News, Shared, now};
 const CONNECT: u64 = 3 * SECOND;
 /// Nanoseconds for a connection to say who it is.
 const GREETING: u64 = 5 * SECOND;
+/// Pauses before the next attempt when a connection is made and ends at once: a process that is killed closes its
+/// door a little later than what was behind it, and only then its host refuses.
+const AGAIN: [Duration; 3] =
+    [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
+/// Nanoseconds within which a connection ends at once.
+const AT_ONCE: u64 = SECOND;
 /// Longest greeting, in bytes.
 const MOST_GREETING: usize = 4096;
 /// Connections that may be silent about who they are at a time.
@@ -31,9 +37,10 @@ pub(crate) fn dial(shared: &Arc<Shared>, net: u8, slot: u32) {
         let Some(state) = shared.lock() else { return };
         state.nets[usize::from(net)].peers[slot as usize].incarnation()
     };
-    match reach(shared, net, slot) {
+    let reached = target(shared, net, slot).and_then(|target| target.reach(&shared.closing));
+    match reached {
         Ok((socket, incarnation, intake)) => read(shared, net, slot, incarnation, socket, intake),
-        Err(Unreached { why, refused, stale }) => {
+        Err(Unreached { why, refused, stale, .. }) => {
             tracing::debug!(slot, net, why, "not reached");
             let Some(mut state) = shared.lock() else { return };
             if let Some(news) = &state.news {
@@ -59,56 +66,96 @@ struct Unreached {
     why: String,
     /// Its host says that nobody listens there.
     refused: bool,
+    /// A connection was made and has ended at once.
+    cut: bool,
     /// The incarnation that has taken the place of this process.
     stale: Option<u64>,
 }
 
 impl<T: std::fmt::Display> From<T> for Unreached {
     fn from(why: T) -> Self {
-        Self { why: why.to_string(), refused: false, stale: None }
+        Self { why: why.to_string(), refused: false, cut: false, stale: None }
     }
 }
 
-fn reach(shared: &Arc<Shared>, net: u8, slot: u32) -> Result<(Socket, u64, Intake), Unreached> {
-    let (identity, address, max_body) = {
-        let state = shared.lock().ok_or("a layer has panicked")?;
-        let network = &state.nets[usize::from(net)];
-        let address = network.peers[slot as usize].address.clone();
-        (
-            state.identity.map(|identity| (identity, state.own_addresses())),
-            address,
-            network.wanted.max_body,
-        )
-    };
-    let (Some((Identity { me, incarnation, run, .. }, addresses)), Some(address)) =
-        (identity, address)
-    else {
+/// A process that is to be connected to, and who does.
+struct Target {
+    identity: Identity,
+    /// Where this process is reached.
+    own: Vec<String>,
+    net: u8,
+    slot: u32,
+    address: SockAddr,
+    max_body: usize,
+}
+
+fn target(shared: &Shared, net: u8, slot: u32) -> Result<Target, Unreached> {
+    let state = shared.lock().ok_or("a layer has panicked")?;
+    let network = &state.nets[usize::from(net)];
+    let address = network.peers[slot as usize].address.clone();
+    let (Some(identity), Some(address)) = (state.identity, address) else {
         return Err("it has no address".into());
     };
-    let socket = connect(&address, CONNECT, || shared.is_closing()).map_err(|error| {
-        let refused = error.kind() == ErrorKind::ConnectionRefused;
-        Unreached { refused, ..Unreached::from(error) }
-    })?;
-    prepare(&socket, !address.is_unix())?;
-    say(&socket, &Boot::Mesh { slot: me.0, incarnation, net, run, addresses })?;
-    let mut intake = Intake::new(MOST_GREETING);
-    let deadline = clock::machine_ns() + GREETING;
-    match intake.hear(&socket, deadline, &shared.closing)? {
-        Boot::Mesh { slot: its, incarnation, net: its_net, run: its_run, .. }
-            if (its, its_net, its_run) == (slot, net, run) =>
-        {
-            intake.limit(max_body);
-            Ok((socket, incarnation, intake))
+    let (own, max_body) = (state.own_addresses(), network.wanted.max_body);
+    Ok(Target { identity, own, net, slot, address, max_body })
+}
+
+type Reached = Result<(Socket, u64, Intake), Unreached>;
+
+impl Target {
+    /// Connects, again when the connection ends at once.
+    fn reach(&self, closing: &AtomicBool) -> Reached {
+        let mut reached = self.attempt(closing);
+        for pause in AGAIN {
+            let again = matches!(&reached, Err(unreached) if unreached.cut);
+            if !again || closing.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::sleep(pause);
+            reached = self.attempt(closing);
         }
-        Boot::Mesh { slot: its, .. } => {
-            Err(format!("slot {its} of another run answers there").into())
+        reached
+    }
+
+    fn attempt(&self, closing: &AtomicBool) -> Reached {
+        let &Self { identity: Identity { me, incarnation, run, .. }, net, slot, .. } = self;
+        let closed = || closing.load(Ordering::Relaxed);
+        let socket = connect(&self.address, CONNECT, closed).map_err(|error| {
+            let refused = error.kind() == ErrorKind::ConnectionRefused;
+            Unreached { refused, ..Unreached::from(error) }
+        })?;
+        let addresses = self.own.clone();
+        let made = clock::machine_ns();
+        let mut intake = Intake::new(MOST_GREETING);
+        let greeting = Boot::Mesh { slot: me.0, incarnation, net, run, addresses };
+        let heard = prepare(&socket, !self.address.is_unix())
+            .and_then(|()| say(&socket, &greeting))
+            .map_err(|error| error.to_string())
+            .and_then(|()| intake.hear(&socket, made + GREETING, closing));
+        let heard = heard.map_err(|why| {
+            let cut = clock::machine_ns() < made + AT_ONCE;
+            Unreached { cut, ..Unreached::from(why) }
+        })?;
+        match heard {
+            Boot::Mesh { slot: its, incarnation, net: its_net, run: its_run, .. }
+                if (its, its_net, its_run) == (slot, net, run) =>
+            {
+                intake.limit(self.max_body);
+                Ok((socket, incarnation, intake))
+            }
+            Boot::Mesh { slot: its, .. } => {
+                Err(format!("slot {its} of another run answers there").into())
+            }
+            Boot::Stale { incarnation: newer } => {
+                let why = format!(
+                    "incarnation {newer} of slot {me} has taken the place of {incarnation}"
+                );
+                Err(Unreached { stale: Some(newer), ..Unreached::from(why) })
+            }
+            other => {
+                Err(format!("it answers {other:?}").chars().take(200).collect::<String>().into())
+            }
         }
-        Boot::Stale { incarnation: newer } => {
-            let why =
-                format!("incarnation {newer} of slot {me} has taken the place of {incarnation}");
-            Err(Unreached { why, refused: false, stale: Some(newer) })
-        }
-        other => Err(format!("it answers {other:?}").chars().take(200).collect::<String>().into()),
     }
 }
 
@@ -290,3 +337,31 @@ fn read(
 
 /// How long a closing process waits for the others to close their connections, too.
 pub(crate) const LINGER: Duration = Duration::from_millis(300);
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// What is behind the door of a process that is killed goes before the door.
+    #[test]
+    fn a_door_that_closes_after_the_connection_is_a_refusal() {
+        for before in 0..3 {
+            let door = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let address = SockAddr::from(door.local_addr().unwrap());
+            let dying = thread::spawn(move || {
+                for _ in 0..before {
+                    drop(door.accept().unwrap());
+                }
+            });
+            let identity = Identity { me: Slot(0), processes: 2, incarnation: 1, run: 7 };
+            let target =
+                Target { identity, own: Vec::new(), net: 0, slot: 1, address, max_body: 100 };
+            let unreached = target.reach(&AtomicBool::new(false)).err().unwrap();
+            dying.join().unwrap();
+            assert!(unreached.refused && !unreached.cut, "{before}: {}", unreached.why);
+        }
+    }
+}

@@ -465,6 +465,7 @@ impl Session {
             notices.push(itg_classic::log::UNNUMBERED.to_owned());
         }
         FlowInfo {
+            changes: Vec::new(),
             index: 0,
             flow: offer.flow,
             run: self.run.clone(),

@@ -34,6 +34,7 @@ fn log_info(host: &str) -> Note {
 fn flow_info() -> Note {
     let stop = Stop { packets: Some(11), ..Stop::default() };
     Note::Flow(FlowInfo {
+        changes: Vec::new(),
         index: 0,
         flow: 1,
         run: "00c0ffee".into(),

@@ -18,11 +18,19 @@ fn moment(ns: i64) -> String {
 
 /// Time by where it went, loss by where it happened, percentiles of the delay.
 pub(super) fn ledger(m: &Metrics) -> Markup {
-    let ways: [(&str, &str, Option<Way>); 3] = [
+    // Seldom asked for, so not named where nobody did.
+    let sampled = m.ledger.departure_ns.is_some();
+    let ways: [(&str, &str, Option<Way>); 4] = [
         ("Sender", "sent − planned", m.ledger.lateness_ns),
+        (
+            "Send stack",
+            "left the stack − handed to the kernel, sampled; part of the network",
+            m.ledger.departure_ns,
+        ),
         ("Network", "arrived − sent", m.ledger.network_ns),
         ("Receive stack", "read − arrived", m.ledger.stack_ns),
     ];
+    let ways: Vec<_> = ways.into_iter().filter(|way| sampled || way.0 != "Send stack").collect();
     let loss = &m.ledger.loss;
     let losses = [
         ("Left out by the sender", "never sent, not among the lost", loss.skipped),
@@ -41,7 +49,7 @@ pub(super) fn ledger(m: &Metrics) -> Markup {
                         th.t scope="col" { "is" }
                     } }
                     tbody {
-                        @for (name, what, way) in ways { tr {
+                        @for (name, what, way) in &ways { tr {
                             th.t scope="row" { (name) }
                             @match way {
                                 None => td.t colspan="7" { "not known" },

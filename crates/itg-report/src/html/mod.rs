@@ -8,6 +8,7 @@ mod flows;
 mod ledger;
 mod parts;
 mod repeat;
+mod sweep;
 
 use itg_stats::Report;
 use itg_stats::gate::Outcome;
@@ -19,6 +20,7 @@ use crate::svg::{self, printable};
 
 pub use compare::page as compare_page;
 pub use repeat::command;
+pub use sweep::page as sweep_page;
 
 /// How many flows are drawn one by one.
 pub const FLOWS_DRAWN: usize = 8;

@@ -346,6 +346,7 @@ mod tests {
             host_buffer_errors: None,
             receive_buffer_bytes: None,
             tcp: None,
+            departures: None,
             end: None,
             notices: Vec::new(),
         }

@@ -20,16 +20,42 @@ pub(super) struct Axis {
     quantity: Quantity,
     label: String,
     high: f64,
+    /// Ticks with their own words.
+    named: Vec<(f64, String)>,
 }
+
+/// Ticks with words of their own are at least this far from each other, as a share of the axis for each letter.
+const LETTER: f64 = 0.0175;
 
 impl Axis {
     /// An axis that reaches to `high`, which decides the unit.
     pub(super) fn new(scale: Scale, quantity: Quantity, high: f64, label: &str) -> Self {
-        Self { scale, quantity, label: label.to_owned(), high }
+        Self { scale, quantity, label: label.to_owned(), high, named: Vec::new() }
+    }
+
+    /// An axis whose ticks are these values, in this order, as they are written; one that has no room beside
+    /// the one before it has no text.
+    pub(super) fn with_ticks(scale: Scale, label: &str, values: &[(String, f64)]) -> Self {
+        let mut free = f64::NEG_INFINITY;
+        let named = values.iter().map(|(text, value)| {
+            let text: String = text.chars().take(16).collect();
+            let half = LETTER * (text.chars().count() as f64 + 1.0) / 2.0;
+            let at = scale.at(*value);
+            let fits = at - half >= free;
+            if fits {
+                free = at + half;
+            }
+            (*value, if fits { text } else { String::new() })
+        });
+        let named = named.collect();
+        Self { scale, quantity: Quantity::Probability, label: label.to_owned(), high: 1.0, named }
     }
 
     /// Ticks with their texts; on a logarithmic axis each with its own unit.
     fn ticks(&self, wanted: f64) -> Vec<(f64, String)> {
+        if !self.named.is_empty() {
+            return self.named.clone();
+        }
         let (divisor, _) = self.quantity.unit(self.high);
         let text = |tick: f64| {
             if self.scale.is_log() { self.quantity.text(tick) } else { digits(tick / divisor) }

@@ -9,9 +9,11 @@ mod course;
 mod frame;
 mod maps;
 mod shape;
+mod sweep;
 
 use itg_stats::Report;
 use itg_stats::plot::{Curves, FlowPlots, Plots};
+use itg_stats::sweep::Table;
 use maud::{Markup, html};
 
 use crate::svg::frame::{HEIGHT, WIDTH};
@@ -90,6 +92,12 @@ pub fn of_flow(flow: &FlowPlots) -> Vec<Chart> {
         shape::asked_and_actual("sizes", "Sizes of packets", axis::Quantity::Size, pair)
     }));
     charts
+}
+
+/// The figures of a sweep, each against the variable with most values, by the names of their metrics.
+#[must_use]
+pub fn of_sweep(table: &Table) -> Vec<(String, Chart)> {
+    sweep::charts(table)
 }
 
 /// Two runs in one plot each.

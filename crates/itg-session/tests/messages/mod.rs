@@ -164,6 +164,7 @@ fn every_field() -> FlowSpec {
         payload: Payload::Pattern(vec![0xde, 0xad]),
         late: Late::Drop,
         max_burst: Some(9),
+        changes: Vec::new(),
         burst: Some(10),
         socket: SocketOptions {
             source: Some("127.0.0.1".to_owned()),
@@ -268,6 +269,7 @@ pub fn any_flow(ids: u32) -> impl Strategy<Value = FlowSpec> {
                 (start_ns, duration_ns, packets, bytes),
                 (payload, (rtt, drop, max_burst, burst), socket),
             )| FlowSpec {
+                changes: Vec::new(),
                 id,
                 proto,
                 profile,

@@ -291,6 +291,7 @@ pub fn simulate(
         let index = u32::try_from(place + 1).unwrap_or(u32::MAX);
         let (clock, epoch) = &clocks[spec.from as usize];
         let note = Note::Flow(FlowInfo {
+            changes: Vec::new(),
             index,
             flow: wish.id,
             run: info.run.clone(),

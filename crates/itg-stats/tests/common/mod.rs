@@ -27,6 +27,15 @@ impl TestLog {
     }
 
     pub fn with_id(log_id: u32, side: Side, boot_id: &str) -> Self {
+        Self::with_settings(log_id, side, boot_id, &[("proto", "udp")])
+    }
+
+    pub fn with_settings(
+        log_id: u32,
+        side: Side,
+        boot_id: &str,
+        settings: &[(&str, &str)],
+    ) -> Self {
         let mut builder = LogBuilder::new(log_id);
         let sender = side == Side::Sender;
         let bytes = builder.note(&Note::Log(LogInfo {
@@ -41,7 +50,7 @@ impl TestLog {
             started_unix_ns: EPOCH - 1_000_000,
             run: if sender { "c0ffee" } else { "" }.to_owned(),
             seed: sender.then_some(SEED),
-            settings: [("proto".to_owned(), "udp".to_owned())].into(),
+            settings: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             block_records: 16,
         }));
         Self { builder, bytes, block: BlockBuf::new(16) }
@@ -54,6 +63,7 @@ impl TestLog {
 
     pub fn flow(&mut self, index: u32, spec: &FlowSpec, boot_ids: [&str; 2]) {
         self.note(&Note::Flow(FlowInfo {
+            changes: Vec::new(),
             index,
             flow: spec.id,
             run: "c0ffee".to_owned(),

@@ -1,0 +1,326 @@
+//! `itg-bench chaos`: agents die and come back while flows are sent between them; what became of each packet.
+//!
+//! Eight agents, each on a host of its own (network namespaces, as root; else all on this one), 64 flows. An
+//! agent is killed every 5 s and started again 3 s later. Afterwards all logs are read: every flow has been
+//! sent to its end, no packet was sent twice, and each packet that is missing at its receiver has a cause.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use itg_core::flow::Flow;
+use itg_core::seed::RunSeed;
+use itg_record::{Item, Kind, LogReader, Note};
+
+use crate::agents::{Agents, logs};
+use crate::table::Lines;
+use crate::{print, verdict};
+
+const AGENTS: usize = 8;
+const FLOWS: usize = 64;
+/// Packets of a flow leave this far apart, in milliseconds.
+const GAP_MS: u64 = 20;
+const EVERY: Duration = Duration::from_secs(5);
+/// How long the start may take on a busy machine.
+const LOADED: Duration = Duration::from_secs(60);
+const DOWN: Duration = Duration::from_secs(3);
+/// Flows go on so long behind the last kill.
+const AFTER_S: u64 = 10;
+const SECOND: u64 = 1_000_000_000;
+/// A killed process has not written the block of records that it was filling: a second, and how long a block
+/// takes to be written on a busy machine.
+const UNWRITTEN: u64 = SECOND + SECOND / 2;
+/// From the return of a receiver to its first packet: it becomes a member, learns of the run, and its senders
+/// try it again, with pauses of up to 2 s.
+const RETURNING: u64 = 5 * SECOND;
+/// From the death of an owner to the first packet of the next one: exclusion (3 s), a lease (1 s), a worker.
+const OWNERLESS: u64 = 7 * SECOND;
+/// A packet that was due so shortly before the death of its owner may have been late, and never left.
+const LATE: u64 = SECOND / 5;
+
+#[derive(Debug, Args)]
+pub(crate) struct ChaosArgs {
+    /// How long agents are killed
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3600))]
+    seconds: u64,
+    /// Keep logs and report in this new directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Sender and receiver of a flow, counted from 0.
+const fn route(flow: usize) -> (usize, usize) {
+    (flow % AGENTS, (flow + 1 + flow / AGENTS % (AGENTS - 1)) % AGENTS)
+}
+
+fn unix_ns() -> u64 {
+    let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// When an agent was killed, and when it was there again.
+type Outage = (u64, u64);
+
+/// Everything that is known when the run is over.
+struct Seen {
+    /// By node.
+    outages: Vec<Vec<Outage>>,
+    /// Flow and number: node and time of each time that a sender's log has it.
+    sent: BTreeMap<(u32, u64), Vec<(usize, u64)>>,
+    /// Flow and number: how often a receiver's log has it.
+    received: BTreeMap<(u32, u64), u32>,
+    /// When each packet of each flow was due.
+    due: BTreeMap<(u32, u64), u64>,
+}
+
+/// Why a packet is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    ReceiverDown,
+    ReceiverLog,
+    NobodyOwned,
+    Unknown,
+}
+
+impl Cause {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::ReceiverDown => "the receiver was down, or coming back",
+            Self::ReceiverLog => "in the last second of a killed receiver, which is not in its log",
+            Self::NobodyOwned => "nobody owned the flow: its owner had been killed",
+            Self::Unknown => "without a cause",
+        }
+    }
+}
+
+impl Seen {
+    fn new(outages: Vec<Vec<Outage>>) -> Self {
+        let (sent, received, due) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { outages, sent, received, due }
+    }
+
+    /// Takes a log of a node.
+    fn add(&mut self, node: usize, bytes: &[u8]) -> Result<()> {
+        let mut flows = BTreeMap::new();
+        for item in LogReader::new(bytes) {
+            match item {
+                Item::Note { note: Note::Flow(info), .. } => {
+                    if info.epoch_unix_ns > 0 && !self.due.contains_key(&(info.flow, 0)) {
+                        let plan = Flow::resolve(info.spec.clone(), RunSeed(info.seed))?;
+                        for packet in plan.schedule() {
+                            let due = info.epoch_unix_ns + packet.due_ns;
+                            self.due.insert((info.flow, packet.seq), due);
+                        }
+                    }
+                    flows.insert(info.index, info.flow);
+                }
+                Item::Records { records, .. } => {
+                    for record in records {
+                        let Some(&flow) = flows.get(&record.flow) else { continue };
+                        let packet = (flow, record.seq);
+                        match record.kind {
+                            Kind::Sent => {
+                                self.sent.entry(packet).or_default().push((node, record.b))
+                            }
+                            _ => *self.received.entry(packet).or_default() += 1,
+                        }
+                    }
+                }
+                // A killed process has not closed its log.
+                Item::Note { .. } | Item::Damage(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn down(&self, node: usize, at: u64, before: u64, after_kill: u64, after_return: u64) -> bool {
+        self.outages[node].iter().any(|&(killed, back)| {
+            let until = if after_return > 0 { back + after_return } else { killed + after_kill };
+            at + before >= killed && at < until
+        })
+    }
+
+    /// Why a packet that is not in its receiver's log is missing there.
+    fn cause(&self, (flow, seq): (u32, u64)) -> Cause {
+        let Some(&due) = self.due.get(&(flow, seq)) else { return Cause::Unknown };
+        let (from, to) = route(flow as usize - 1);
+        if self.down(to, due, 0, 0, RETURNING) {
+            return Cause::ReceiverDown;
+        }
+        if self.down(to, due, UNWRITTEN, 0, RETURNING) {
+            return Cause::ReceiverLog;
+        }
+        // Who sent it before and behind the gap.
+        let before = self.sent.range((flow, 0)..(flow, seq)).next_back();
+        let behind = self.sent.range((flow, seq)..(flow, u64::MAX)).next();
+        let mut owners: BTreeSet<usize> = [before, behind]
+            .into_iter()
+            .flatten()
+            .flat_map(|(_, times)| times.iter().map(|(node, _)| *node))
+            .collect();
+        if before.is_none() {
+            owners.insert(from);
+        }
+        let unsent = !self.sent.contains_key(&(flow, seq));
+        if unsent && owners.into_iter().any(|node| self.down(node, due, LATE, OWNERLESS, 0)) {
+            return Cause::NobodyOwned;
+        }
+        Cause::Unknown
+    }
+}
+
+pub(crate) fn run(args: &ChaosArgs) -> Result<()> {
+    let mut agents = Agents::new(AGENTS, nix::unistd::geteuid().is_root())?;
+    let out = args.out.clone().unwrap_or_else(|| agents.path("out"));
+    let flows = experiment(args.seconds + AFTER_S);
+    let console = agents.run(&flows, &out, &["--lease", "1s"])?;
+    console.line_with("all nodes are ready", LOADED)?;
+    // The start lies 700 ms ahead.
+    thread::sleep(Duration::from_secs(1));
+    let mut outages = vec![Vec::new(); AGENTS];
+    for round in 0..usize::try_from(args.seconds / EVERY.as_secs())? {
+        // The first agent stays: somebody may want to ask it.
+        let victim = 1 + round * 3 % (AGENTS - 1);
+        let killed = unix_ns();
+        agents.kill(victim);
+        thread::sleep(DOWN);
+        agents.start(victim)?;
+        outages[victim].push((killed, unix_ns()));
+        thread::sleep(EVERY - DOWN);
+    }
+    let done = console.finish(Duration::from_secs(AFTER_S + 120))?.exits(&[0])?;
+    // The story, without the description of each flow.
+    let story: Vec<&str> = done.err.lines().filter(|line| !line.starts_with("flow ")).collect();
+    print(story.join("\n"));
+    let mut seen = Seen::new(outages);
+    for node in 0..AGENTS {
+        for log in logs(&out.join(Agents::name(node)))? {
+            seen.add(node, &fs::read(&log)?).with_context(|| log.display().to_string())?;
+        }
+    }
+    judge(&seen, &format!("{AGENTS} agents, {}", agents.place()), args.seconds)
+}
+
+fn experiment(seconds: u64) -> String {
+    let flow = |flow: usize| {
+        let (from, to) = route(flow);
+        format!(
+            "[[flow]]\nfrom = \"{}\"\nto = \"{}\"\nidt = \"constant({GAP_MS}ms)\"\nsize = \"constant(100)\"\n\
+             duration = \"{seconds}s\"\n",
+            Agents::name(from),
+            Agents::name(to)
+        )
+    };
+    (0..FLOWS).map(flow).collect()
+}
+
+fn judge(seen: &Seen, what: &str, seconds: u64) -> Result<()> {
+    let planned = seen.due.len();
+    let received = seen.received.keys().filter(|packet| seen.due.contains_key(packet)).count();
+    let mut causes: BTreeMap<Cause, usize> = BTreeMap::new();
+    let mut unknown = Vec::new();
+    let mut worst: BTreeMap<u32, usize> = BTreeMap::new();
+    for packet in seen.due.keys().filter(|packet| !seen.received.contains_key(packet)) {
+        let cause = seen.cause(*packet);
+        *causes.entry(cause).or_default() += 1;
+        *worst.entry(packet.0).or_default() += 1;
+        if cause == Cause::Unknown {
+            unknown.push(*packet);
+        }
+    }
+    let mut lines = Lines::new(["packets", "number"]);
+    lines.row(["planned", &planned.to_string()]);
+    lines.row(["in a receiver's log", &received.to_string()]);
+    for cause in [Cause::ReceiverDown, Cause::ReceiverLog, Cause::NobodyOwned, Cause::Unknown] {
+        let count = causes.get(&cause).copied().unwrap_or(0);
+        lines.row([format!("missing: {}", cause.words()), count.to_string()]);
+    }
+    let kills: usize = seen.outages.iter().map(Vec::len).sum();
+    print(format_args!("\n{what}, {FLOWS} flows, {kills} kills in {seconds} s\n\n{lines}\n"));
+    let twice: Vec<_> = seen
+        .sent
+        .iter()
+        .filter(|(_, times)| times.len() > 1)
+        .map(|(packet, _)| packet)
+        .chain(seen.received.iter().filter(|(_, count)| **count > 1).map(|(packet, _)| packet))
+        .collect();
+    // The last packet of each flow, or one shortly before it that its receiver has logged.
+    let last = |flow: u32| seen.due.range((flow, 0)..(flow, u64::MAX)).next_back();
+    let ended = (1..=FLOWS).filter(|flow| {
+        let flow = u32::try_from(*flow).unwrap_or(0);
+        last(flow).is_some_and(|(packet, _)| {
+            seen.sent.contains_key(packet) || seen.received.contains_key(packet)
+        })
+    });
+    let ended = ended.count();
+    let most = worst.values().max().copied().unwrap_or(0);
+    print(verdict(ended == FLOWS, &format!("{ended} of {FLOWS} flows are sent to their end")));
+    print(verdict(
+        twice.is_empty(),
+        &format!("{} packets were sent or arrived twice", twice.len()),
+    ));
+    print(verdict(
+        unknown.is_empty(),
+        &format!("{} packets are missing without a cause", unknown.len()),
+    ));
+    print(format_args!("the flow that lost most lacks {most} packets"));
+    ensure!(ended == FLOWS, "{} flows were not sent to their end", FLOWS - ended);
+    ensure!(
+        twice.is_empty(),
+        "packets twice, by flow and number: {:?}",
+        &twice[..twice.len().min(20)]
+    );
+    ensure!(
+        unknown.is_empty(),
+        "packets without a cause, by flow and number: {:?}",
+        &unknown[..unknown.len().min(20)]
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_missing_packet_has_the_right_cause() {
+        // Flow 1 goes from node 0 to node 1, flow 2 from node 1 to node 2.
+        let mut seen = Seen::new(vec![Vec::new(); AGENTS]);
+        seen.outages[1] = vec![(100 * SECOND, 103 * SECOND)];
+        for flow in 1..=2 {
+            for seq in 0..120 {
+                seen.due.insert((flow, seq), (seq + 80) * SECOND);
+            }
+        }
+        seen.sent.insert((2, 19), vec![(1, 99 * SECOND)]);
+        seen.sent.insert((2, 30), vec![(5, 110 * SECOND)]);
+        for (packet, want) in [
+            ((1, 10), Cause::Unknown),
+            ((1, 19), Cause::ReceiverLog),
+            ((1, 20), Cause::ReceiverDown),
+            ((1, 25), Cause::ReceiverDown),
+            ((1, 28), Cause::Unknown),
+            ((2, 19), Cause::Unknown),
+            ((2, 20), Cause::NobodyOwned),
+            ((2, 26), Cause::NobodyOwned),
+            ((2, 27), Cause::Unknown),
+            ((2, 30), Cause::Unknown),
+            ((2, 500), Cause::Unknown),
+        ] {
+            assert_eq!(seen.cause(packet), want, "{packet:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_sends_to_itself_and_everybody_sends() {
+        for flow in 0..FLOWS {
+            assert_ne!(route(flow).0, route(flow).1, "flow {flow}");
+        }
+        let from: BTreeSet<usize> = (0..FLOWS).map(|flow| route(flow).0).collect();
+        assert_eq!(from.len(), AGENTS);
+    }
+}

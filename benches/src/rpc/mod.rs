@@ -1,0 +1,186 @@
+//! The transports of today in the place of the thesis's RMI and CORBA: tarpc and tonic beside plain sockets and
+//! the runtime of layers, one client and one server in a closed loop, in alternated trials.
+
+mod grpc;
+mod layers;
+mod meter;
+mod native;
+mod sockets;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, ValueEnum};
+
+use crate::print;
+use crate::rpc::meter::Figures;
+use crate::runtime::{MARGIN, pair};
+use crate::table::{Lines, with_interval};
+use crate::trials::{Estimate, order, ratio};
+
+/// Bytes of a request; a reply has one.
+const SIZES: [u32; 3] = [1, 100, 1000];
+/// What requests consist of.
+const BYTE: u8 = 7;
+
+/// Cost of remote calls.
+#[derive(Debug, Args)]
+pub(crate) struct RpcArgs {
+    /// Trials of each setting
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    trials: usize,
+    /// Seconds a trial, 0.1 to 60
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    seconds: f64,
+    /// Few and short trials: a look, no measurement
+    #[arg(long)]
+    quick: bool,
+}
+
+/// By what a request and its reply travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// TCP sockets that block
+    Sockets,
+    /// The runtime of layers over TCP
+    Layers,
+    /// tarpc over TCP, bincode
+    Tarpc,
+    /// tonic: gRPC over HTTP/2
+    Tonic,
+}
+
+impl Way {
+    /// Plain sockets first: the others are compared with them.
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Sockets, "plain sockets"),
+        (Self::Layers, "runtime"),
+        (Self::Tarpc, "tarpc"),
+        (Self::Tonic, "tonic"),
+    ];
+}
+
+/// One side of a trial.
+#[derive(Debug, Args)]
+pub(crate) struct PeerArgs {
+    way: Way,
+    /// Where the server listens; without it this side is the server, and says where
+    #[arg(long)]
+    call: Option<SocketAddr>,
+    /// Bytes of a request
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    size: u32,
+    #[arg(long, value_parser = seconds)]
+    seconds: f64,
+}
+
+fn seconds(text: &str) -> Result<f64> {
+    let value: f64 = text.parse()?;
+    ensure!((0.1..=60.0).contains(&value), "expected 0.1 to 60 seconds");
+    Ok(value)
+}
+
+/// Runs the table.
+pub(crate) fn run(args: &RpcArgs) -> Result<()> {
+    let (trials, seconds) = if args.quick { (3, 0.5) } else { (args.trials.max(1), args.seconds) };
+    print(format_args!(
+        "a client and a server, two processes over loopback TCP, one processor each, one request after the \
+         other, replies of one byte, {trials} alternated trials of {seconds} s"
+    ));
+    let mut lines = Lines::new([
+        "way",
+        "request [B]",
+        "p50 [us]",
+        "p99 [us]",
+        "requests/s",
+        "p50, plain sockets = 1",
+    ]);
+    for size in SIZES {
+        let mut values: [Vec<Figures>; Way::ALL.len()] = Default::default();
+        // The first round warms up.
+        for round in 0..=trials {
+            for index in order(Way::ALL.len(), round) {
+                let figures = trial(Way::ALL[index].0, size, seconds)?;
+                if round > 0 {
+                    values[index].push(figures);
+                }
+            }
+        }
+        let column = |index: usize, of: fn(&Figures) -> f64| -> Vec<f64> {
+            values[index].iter().map(of).collect()
+        };
+        for (index, (_, name)) in Way::ALL.into_iter().enumerate() {
+            let p50 = column(index, |figures| figures.p50_us);
+            lines.row([
+                name.to_owned(),
+                size.to_string(),
+                with_interval(Estimate::of(&p50), 1),
+                with_interval(Estimate::of(&column(index, |figures| figures.p99_us)), 1),
+                with_interval(Estimate::of(&column(index, |figures| figures.rate)), 0),
+                with_interval(ratio(&p50, &column(0, |figures| figures.p50_us)), 2),
+            ]);
+        }
+    }
+    print(lines);
+    Ok(())
+}
+
+/// One trial. The server goes when the client has what it wants.
+fn trial(way: Way, size: u32, seconds: f64) -> Result<Figures> {
+    let name = way.to_possible_value().context("a name")?;
+    let (size, time) = (size.to_string(), seconds.to_string());
+    let words = ["rpc-peer", name.get_name(), "--size", &size, "--seconds", &time];
+    let [server, client] = pair(&words)?;
+    let out = client.finish(Duration::from_secs_f64(seconds) + MARGIN)?.exits(&[0])?.out;
+    drop(server);
+    Figures::read(&out).with_context(|| format!("no result in {out:?}"))
+}
+
+/// One side of a trial.
+pub(crate) fn peer(args: &PeerArgs) -> Result<()> {
+    let size = args.size as usize;
+    let time = Duration::from_secs_f64(args.seconds);
+    let Some(at) = args.call else {
+        return match args.way {
+            Way::Sockets => sockets::serve(size),
+            Way::Layers => layers::serve(time),
+            Way::Tarpc => native::serve(),
+            Way::Tonic => grpc::serve(),
+        };
+    };
+    let meter = match args.way {
+        Way::Sockets => sockets::call(at, size, time),
+        Way::Layers => layers::call(at, size, time),
+        Way::Tarpc => native::call(at, size, time),
+        Way::Tonic => grpc::call(at, size, time),
+    }?;
+    print(meter.figures()?);
+    Ok(())
+}
+
+/// Does this on one thread, as plain sockets do.
+fn on_one_thread<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_have_a_range() {
+        for (text, want) in [
+            ("0.1", Some(0.1)),
+            ("60", Some(60.0)),
+            ("0", None),
+            ("61", None),
+            ("-1", None),
+            ("NaN", None),
+            ("inf", None),
+            ("two", None),
+        ] {
+            assert_eq!(seconds(text).ok(), want, "seconds {text:?}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! tarpc: remote calls between programs in Rust, length-delimited bincode over TCP.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use tarpc::server::{BaseChannel, Channel as _};
+use tarpc::tokio_serde::formats::Bincode;
+use tarpc::tokio_util::codec::{Framed, LengthDelimitedCodec};
+use tarpc::{client, context, serde_transport};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_stream::StreamExt as _;
+
+use crate::rpc::meter::Meter;
+use crate::rpc::{BYTE, on_one_thread};
+use crate::runtime::said;
+
+/// Bytes of the longest frame that is taken.
+const FRAME: usize = 2 << 20;
+
+#[tarpc::service]
+trait Asked {
+    async fn ask(body: Bytes) -> Bytes;
+}
+
+/// Answers each request with its first byte.
+#[derive(Clone)]
+struct Answer;
+
+impl Asked for Answer {
+    async fn ask(self, _: context::Context, body: Bytes) -> Bytes {
+        body.slice(..body.len().min(1))
+    }
+}
+
+fn framed(stream: TcpStream) -> Result<Framed<TcpStream, LengthDelimitedCodec>> {
+    stream.set_nodelay(true)?;
+    Ok(LengthDelimitedCodec::builder().max_frame_length(FRAME).new_framed(stream))
+}
+
+pub(crate) fn serve() -> Result<()> {
+    on_one_thread(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        said(listener.local_addr()?);
+        let (stream, _) = listener.accept().await?;
+        let transport = serde_transport::new(framed(stream)?, Bincode::default());
+        let mut requests =
+            std::pin::pin!(BaseChannel::with_defaults(transport).execute(Answer.serve()));
+        while let Some(request) = requests.next().await {
+            request.await;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn call(at: SocketAddr, size: usize, time: Duration) -> Result<Meter> {
+    on_one_thread(async {
+        let stream = framed(TcpStream::connect(at).await?)?;
+        let transport = serde_transport::new(stream, Bincode::default());
+        let client = AskedClient::new(client::Config::default(), transport).spawn();
+        let body = Bytes::from(vec![BYTE; size]);
+        let mut meter = Meter::start(time);
+        loop {
+            let reply = client.ask(context::current(), body.clone()).await?;
+            if !meter.lap(&reply) {
+                return Ok(meter);
+            }
+        }
+    })
+}

@@ -1,0 +1,219 @@
+//! When sampled packets left the sender's network stack, by the kernel's stamps.
+
+use itg_core::units::format_duration_ns;
+use itg_record::{DepartureTotals, Departures, FlowInfo};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::delay::Distribution;
+use crate::fidelity::{Cause, Fidelity, GAP_TOLERANCE_NS, Verdict};
+use crate::figures::Way;
+
+/// Departures of a flow's packets, sampled.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct DeparturesReport {
+    /// One of so many packets was sampled; 0 where the log does not say.
+    pub every: u32,
+    /// Whether the kernel kept the times of the packets (`--pacing txtime`).
+    pub held: bool,
+    /// Left the network stack − planned, in nanoseconds.
+    pub lateness_ns: Option<Way>,
+    /// Stamps asked for; `None` when the log ends before the flow.
+    pub asked: Option<u64>,
+    /// Of them, those that did not come back.
+    pub missing: Option<u64>,
+    /// Packets that a queueing discipline dropped because their time had passed.
+    pub missed: Option<u64>,
+    /// Packets that it dropped because it could not use their time.
+    pub invalid: Option<u64>,
+}
+
+/// What the samples of a flow come to.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    pub(crate) report: DeparturesReport,
+    /// From the hand-over to the kernel to the departure.
+    pub(crate) stack: Distribution,
+    /// Departure − planned.
+    pub(crate) lateness: Distribution,
+}
+
+impl Departed {
+    /// Of the notes of a flow; `None` without notes, unless the log says that the kernel kept its times.
+    pub(crate) fn of(notes: &[Departures], held: bool, info: Option<&FlowInfo>) -> Option<Self> {
+        if notes.is_empty() && !held {
+            return None;
+        }
+        let (mut stack, mut lateness) = (Distribution::default(), Distribution::default());
+        for sample in notes.iter().flat_map(|note| &note.samples) {
+            stack.add(sample.left_after_ns);
+            if let Some(info) = info {
+                let left = i128::from(sample.handed_unix_ns) + i128::from(sample.left_after_ns);
+                let planned = i128::from(info.epoch_unix_ns) + i128::from(sample.planned_ns);
+                let late = left - planned;
+                lateness.add(i64::try_from(late).unwrap_or(if late < 0 {
+                    i64::MIN
+                } else {
+                    i64::MAX
+                }));
+            }
+        }
+        let totals = notes.iter().rev().find_map(|note| note.totals);
+        let told = |what: fn(&DepartureTotals) -> u64| totals.as_ref().map(what);
+        let report = DeparturesReport {
+            every: notes.last().map_or(0, |note| note.every),
+            held: held || notes.iter().any(|note| note.held),
+            lateness_ns: Way::of(&lateness),
+            asked: told(|totals| totals.asked),
+            missing: told(|totals| totals.missing),
+            missed: told(|totals| totals.missed),
+            invalid: told(|totals| totals.invalid),
+        };
+        Some(Self { report, stack, lateness })
+    }
+
+    /// What departures say of a verdict on the times that the kernel was told: it passes only where they are
+    /// known to be kept.
+    pub(crate) fn judge(&self, fidelity: &mut Fidelity) {
+        let mut warnings = Vec::new();
+        let of = |count: Option<u64>| count.unwrap_or(0);
+        let dropped = of(self.report.missed).saturating_add(of(self.report.invalid));
+        if dropped > 0 {
+            let words = "packets were dropped by a queueing discipline for their time";
+            warnings.push((Cause::DroppedPackets, format!("{dropped} {words}")));
+        }
+        if self.lateness.moments().count() == 0 {
+            if fidelity.verdict == Verdict::Pass {
+                fidelity.verdict = Verdict::Unknown;
+            }
+            let words = "no stamp says when packets left whose times the kernel was told";
+            fidelity.reasons.push(words.to_owned());
+        } else {
+            let ends = self.lateness.quantiles().at([0.01, 0.99]);
+            let off_ns = ends[0].unsigned_abs().max(ends[1].unsigned_abs());
+            if off_ns > GAP_TOLERANCE_NS {
+                let off = format_duration_ns(off_ns / 1_000 * 1_000);
+                let words =
+                    format!("packets left up to {off} off the times that the kernel was told");
+                warnings.push((Cause::LateSender, words));
+            }
+        }
+        for (cause, words) in warnings {
+            fidelity.verdict = fidelity.verdict.max(Verdict::Warn);
+            fidelity.reasons.push(words);
+            if !fidelity.causes.contains(&cause) {
+                fidelity.causes.push(cause);
+            }
+        }
+        fidelity.causes.sort_unstable();
+    }
+
+    /// What a reader of the figures should know.
+    pub(crate) fn notices(&self) -> Vec<String> {
+        let report = &self.report;
+        let mut notices = Vec::new();
+        let count = self.stack.moments().count();
+        if report.held {
+            notices.push(match count {
+                0 => "the kernel kept the times of packets, and no stamp says when they left: lateness is \
+                      not known"
+                    .to_owned(),
+                count => format!(
+                    "the kernel kept the times of packets: lateness is that of {count} packets with a \
+                     stamp of their departure; gaps are those that the kernel was told"
+                ),
+            });
+        }
+        for (count, what) in [
+            (report.missing, "stamps of departures did not come back"),
+            (report.missed, "packets were dropped by a queueing discipline: their time had passed"),
+            (
+                report.invalid,
+                "packets were dropped by a queueing discipline that could not use their time",
+            ),
+        ] {
+            if let Some(count) = count.filter(|count| *count > 0) {
+                notices.push(format!("{count} {what}"));
+            }
+        }
+        notices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use itg_record::DepartureSample;
+
+    use super::*;
+
+    fn note(samples: &[(u64, u64, u64, i64)], totals: Option<DepartureTotals>) -> Departures {
+        let samples = samples.iter().map(|sample| DepartureSample::from(*sample)).collect();
+        Departures { index: 1, every: 4, held: false, samples, totals }
+    }
+
+    #[test]
+    fn the_stack_is_what_lies_between_hand_over_and_departure() {
+        let totals = DepartureTotals { asked: 5, missing: 2, missed: 1, invalid: 0 };
+        let notes = [
+            note(&[(0, 0, 1_000, 40), (4, 10, 1_020, 60)], None),
+            note(&[(8, 20, 1_030, -5)], None),
+            note(&[], Some(totals)),
+        ];
+        let departed = Departed::of(&notes, false, None).expect("notes");
+        let stack = Way::of(&departed.stack).expect("samples");
+        assert_eq!((stack.count, stack.min, stack.max), (3, -5, 60));
+        let report = &departed.report;
+        assert_eq!((report.every, report.asked, report.missing), (4, Some(5), Some(2)));
+        assert_eq!(report.lateness_ns, None, "without its description no start is known");
+        let notices = departed.notices();
+        assert_eq!(notices.len(), 2, "{notices:?}");
+        assert!(Departed::of(&[], false, None).is_none());
+    }
+
+    #[test]
+    fn times_pass_only_where_they_are_known_to_be_kept() {
+        let departed = |samples: &[i64], totals| {
+            let samples: Vec<_> = samples.iter().map(|&left| (0, 0, 0, left)).collect();
+            let notes = [note(&samples, Some(totals))];
+            let mut departed = Departed::of(&notes, true, None).expect("notes");
+            // As with a description that puts the start to 0.
+            departed.lateness = departed.stack.clone();
+            departed
+        };
+        let none = DepartureTotals { asked: 2, ..DepartureTotals::default() };
+        let missed = DepartureTotals { missed: 1, ..none };
+        let invalid = DepartureTotals { invalid: 2, ..none };
+        let (late, dropped) = (Cause::LateSender, Cause::DroppedPackets);
+        for (samples, totals, before, want, causes) in [
+            (&[10, 99_000][..], none, Verdict::Pass, Verdict::Pass, vec![]),
+            (&[10, 101_000], none, Verdict::Pass, Verdict::Warn, vec![late]),
+            (&[10, -900_000], none, Verdict::Pass, Verdict::Warn, vec![late]),
+            (&[10, 101_000], none, Verdict::Fail, Verdict::Fail, vec![late]),
+            (&[10], missed, Verdict::Pass, Verdict::Warn, vec![dropped]),
+            (&[101_000], invalid, Verdict::Pass, Verdict::Warn, vec![late, dropped]),
+            (&[], none, Verdict::Pass, Verdict::Unknown, vec![]),
+            (&[], none, Verdict::Fail, Verdict::Fail, vec![]),
+            (&[], missed, Verdict::Pass, Verdict::Warn, vec![dropped]),
+        ] {
+            let mut fidelity = Fidelity { verdict: before, ..Fidelity::default() };
+            departed(samples, totals).judge(&mut fidelity);
+            assert_eq!(
+                (fidelity.verdict, fidelity.causes),
+                (want, causes),
+                "{samples:?} {totals:?}"
+            );
+            assert_eq!(
+                fidelity.reasons.is_empty(),
+                want == Verdict::Pass,
+                "{samples:?} {totals:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn times_kept_by_the_kernel_without_stamps_leave_lateness_unknown() {
+        let departed = Departed::of(&[], true, None).expect("held");
+        assert!(departed.report.held && departed.notices()[0].contains("not known"));
+        assert_eq!(departed.lateness.moments().count(), 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! Whether a host kept what `itg-send doctor` had promised for it.
+
+use itg_core::units::format_duration_ns;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::fidelity::SKIPPED_LIMIT;
+
+/// A rate counts as one that was promised for when it is within this share of it.
+const NEAR: f64 = 0.02;
+
+/// How late 99 % of the packets leave at most, by their rate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// Packets a second, and nanoseconds, by rate.
+    list: Vec<(u32, u64)>,
+}
+
+/// A text that is no promise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no promise: expected RATE:NANOSECONDS,… with growing rates")]
+pub struct PromiseError(String);
+
+impl Promise {
+    /// A promise for these rates (packets a second, at least one) and nanoseconds.
+    ///
+    /// # Errors
+    /// Rates that do not grow, or none.
+    pub fn new(list: Vec<(u32, u64)>) -> Result<Self, PromiseError> {
+        let promise = Self { list };
+        let grows = promise.list.is_sorted_by(|a, b| a.0 < b.0);
+        match promise.list.first() {
+            Some((1.., _)) if grows => Ok(promise),
+            _ => Err(PromiseError(promise.to_string())),
+        }
+    }
+
+    /// As it stands in the settings of a log: see the `Display` form.
+    ///
+    /// # Errors
+    /// A text that is none.
+    pub fn parse(text: &str) -> Result<Self, PromiseError> {
+        let entry = |entry: &str| {
+            let (rate, late) = entry.split_once(':')?;
+            Some((rate.parse().ok()?, late.parse().ok()?))
+        };
+        let list: Option<Vec<_>> = text.split(',').map(entry).collect();
+        let fail = || PromiseError(text.to_owned());
+        Self::new(list.ok_or_else(fail)?).map_err(|_| fail())
+    }
+
+    /// What was promised for a rate: between two that were measured the worse of both, below the lowest one
+    /// the same as there, above the highest one nothing.
+    #[must_use]
+    pub fn at(&self, rate_pps: f64) -> Option<u64> {
+        let near = |&&(rate, _): &&(u32, u64)| {
+            (f64::from(rate) - rate_pps).abs() <= NEAR * f64::from(rate)
+        };
+        if let Some((_, late_ns)) = self.list.iter().find(near) {
+            return Some(*late_ns);
+        }
+        let above = self.list.iter().position(|(rate, _)| f64::from(*rate) > rate_pps)?;
+        let around = &self.list[above.saturating_sub(1)..=above];
+        around.iter().map(|(_, late_ns)| *late_ns).max()
+    }
+}
+
+impl std::fmt::Display for Promise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, (rate, late)) in self.list.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{rate}:{late}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a host had promised for its sending, and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct PromiseReport {
+    /// Name of the sender's log.
+    pub log: String,
+    /// Packets a second that all its flows sent together.
+    pub rate_pps: f64,
+    /// 99 % of them were to leave at most so late, in nanoseconds; `None` when nothing was promised for that rate.
+    pub promised_p99_ns: Option<u64>,
+    /// 99 % of them left at most so late, in nanoseconds; `None` where it is not known.
+    pub late_p99_ns: Option<i64>,
+    /// Share of the packets that the sender left out because they were late. More than 1 % is a promise not kept.
+    pub left_out_share: f64,
+    /// Whether that was kept; `None` where it cannot be said.
+    pub kept: Option<bool>,
+    /// Why it cannot be said.
+    pub why_not: Option<String>,
+}
+
+/// What a host sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    /// Whether that is all it sent, in packets a second.
+    pub(crate) all: bool,
+    pub(crate) rate_pps: f64,
+    pub(crate) late_p99_ns: Option<i64>,
+    pub(crate) left_out_share: f64,
+}
+
+impl PromiseReport {
+    /// Compares; `pacing` is how the sending thread waited when doctor measured, and in the run.
+    pub(crate) fn of(
+        log: &str,
+        promise: &Promise,
+        pacing: (Option<&str>, Option<&str>),
+        sent: Sent,
+    ) -> Self {
+        let Sent { all, rate_pps, late_p99_ns, left_out_share } = sent;
+        let promised_p99_ns = promise.at(rate_pps);
+        let why_not = match (pacing, promised_p99_ns, late_p99_ns) {
+            ((promised, run), ..) if promised != run => Some(format!(
+                "it was measured with other pacing ({}) than the run ({})",
+                promised.unwrap_or("unknown"),
+                run.unwrap_or("unknown")
+            )),
+            _ if !all => Some("only some flows were decoded".to_owned()),
+            (_, None, _) => Some("nothing was promised for so high a rate".to_owned()),
+            (.., None) => Some("how late packets left is not known".to_owned()),
+            _ => None,
+        };
+        let kept = promised_p99_ns
+            .zip(late_p99_ns)
+            .filter(|_| why_not.is_none())
+            .map(|(promised, late)| u64::try_from(late).unwrap_or(0) <= promised)
+            .map(|kept| kept && left_out_share <= SKIPPED_LIMIT);
+        let log = log.to_owned();
+        Self { log, rate_pps, promised_p99_ns, late_p99_ns, left_out_share, kept, why_not }
+    }
+}
+
+impl std::fmt::Display for PromiseReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kilo = self.rate_pps / 1e3;
+        write!(f, "{}: ", self.log)?;
+        let late_ns = u64::try_from(self.late_p99_ns.unwrap_or(0)).unwrap_or(0);
+        // To three digits, upwards: a promise that was not kept does not look kept.
+        let step = 10u64.pow(late_ns.max(1).ilog10().saturating_sub(2));
+        let late = format_duration_ns(late_ns.div_ceil(step).saturating_mul(step));
+        match (self.promised_p99_ns, self.kept, &self.why_not) {
+            (Some(promised), Some(kept), _) => {
+                let promised = format_duration_ns(promised);
+                let verdict = if kept { "kept" } else { "not kept" };
+                let left_out = if self.left_out_share > SKIPPED_LIMIT {
+                    format!(", and {:.2} % were left out", 100.0 * self.left_out_share)
+                } else {
+                    String::new()
+                };
+                write!(
+                    f,
+                    "this host promised {kilo:.3} kpps exact to {promised} at p99; they were {late} \
+                     late{left_out}: {verdict}"
+                )
+            }
+            (_, _, why) => {
+                let why = why.as_deref().unwrap_or("unknown");
+                write!(f, "whether this host kept its promise cannot be said: {why}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promise() -> Promise {
+        Promise::parse("100:5000,1000:3000,50000:13000").expect("a promise")
+    }
+
+    #[test]
+    fn texts_are_promises_or_refused() {
+        assert_eq!(promise().to_string(), "100:5000,1000:3000,50000:13000");
+        for bad in
+            ["", "100", "100:x", "x:5", "100:5,100:6", "200:5,100:6", "0:5", "100:5,", "1:-1"]
+        {
+            let error = Promise::parse(bad).expect_err(bad).to_string();
+            assert!(error.starts_with(&format!("`{bad}` is no promise")), "{error}");
+        }
+    }
+
+    #[test]
+    fn between_two_rates_the_worse_holds() {
+        for (rate, want) in [
+            (10.0, Some(5_000)),
+            (100.0, Some(5_000)),
+            (500.0, Some(5_000)),
+            (990.0, Some(3_000)),
+            (1_015.0, Some(3_000)),
+            (20_000.0, Some(13_000)),
+            (50_900.0, Some(13_000)),
+            (51_100.0, None),
+        ] {
+            assert_eq!(promise().at(rate), want, "{rate} packets/s");
+        }
+    }
+
+    #[test]
+    fn the_verdict_is_told_in_words() {
+        let same = (Some("hybrid"), Some("hybrid"));
+        for (pacing, rate, late, kept, words) in [
+            (
+                same,
+                50_000.0,
+                Some(8_000),
+                Some(true),
+                "50.000 kpps exact to 13us at p99; they were 8us late: kept",
+            ),
+            (same, 50_000.0, Some(13_001), Some(false), "they were 13.1us late: not kept"),
+            (same, 50_000.0, Some(-5), Some(true), "0s late: kept"),
+            (same, 90_000.0, Some(1), None, "nothing was promised for so high a rate"),
+            (same, 1_000.0, None, None, "how late packets left is not known"),
+            (
+                (Some("hybrid"), Some("spin")),
+                1_000.0,
+                Some(1),
+                None,
+                "other pacing (hybrid) than the run (spin)",
+            ),
+        ] {
+            let sent = Sent { all: true, rate_pps: rate, late_p99_ns: late, left_out_share: 0.01 };
+            let report = PromiseReport::of("s.itg", &promise(), pacing, sent);
+            assert_eq!(report.kept, kept, "{words}");
+            assert!(report.to_string().ends_with(words), "{report}");
+            let some = PromiseReport::of("s.itg", &promise(), pacing, Sent { all: false, ..sent });
+            assert_eq!(some.kept, None, "of some flows: {some}");
+            let holes = Sent { left_out_share: 0.02, ..sent };
+            let holes = PromiseReport::of("s.itg", &promise(), pacing, holes);
+            assert_eq!(holes.kept, kept.map(|_| false), "with packets left out: {holes}");
+            assert_eq!(
+                holes.to_string().contains(", and 2.00 % were left out: not kept"),
+                kept.is_some()
+            );
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Many runs of an experiment beside each other: each figure of each case as a mean over its repetitions,
+//! with Student's 95 % interval ([`itg_core::confidence`]).
+//!
+//! The interval tells what varies from run to run, and supposes that runs are independent and their figures
+//! about normal. It is that of one figure of one case: among many, one in twenty misses. Where the number of
+//! runs was chosen by the width of the interval it is a little too narrow when the runs are few (Chow,
+//! Robbins, *Annals of Mathematical Statistics* 36, 1965: right in the limit).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use itg_core::confidence::Mean95;
+use serde::Serialize;
+
+use crate::gate::{self, GateError, Get, Kind, Scope};
+use crate::report::Report;
+
+/// Value of [`Table::schema`].
+pub const SWEEP_SCHEMA: u32 = 1;
+
+/// What is compared when nothing else is asked for.
+pub const COMPARED: [&str; 6] =
+    ["bitrate", "loss", "delay.mean", "delay.p99", "jitter.mean", "lateness.p99"];
+
+/// A figure of a report by its name: `delay.p99` of the total, `flow.2.loss` of a flow.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    name: String,
+    scope: Scope,
+    kind: Kind,
+    get: Get,
+}
+
+impl Figure {
+    /// Reads a name; without a flow it is that of the total.
+    ///
+    /// # Errors
+    /// No such metric, or one that has no mean.
+    pub fn parse(name: &str) -> Result<Self, GateError> {
+        let (scope, metric) = gate::scope(name.trim())?;
+        let (metric, kind, get) = gate::metric(metric)?;
+        if kind == Kind::Verdict {
+            return Err(GateError::Order { metric });
+        }
+        Ok(Self { name: name.trim().to_owned(), scope, kind, get })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A value of it for people, with its unit.
+    #[must_use]
+    pub fn text(&self, value: f64) -> String {
+        self.kind.text(value)
+    }
+
+    /// Its value in a report, where it is known.
+    #[must_use]
+    pub fn of(&self, report: &Report) -> Option<f64> {
+        let metrics = match self.scope {
+            Scope::Total | Scope::AnyFlow => &report.total.metrics,
+            Scope::Flow(number) => &gate::counted(report).find(|flow| flow.flow == number)?.metrics,
+        };
+        (self.get)(metrics).filter(|value| value.is_finite())
+    }
+}
+
+/// The comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// Version of this layout: [`SWEEP_SCHEMA`].
+    pub schema: u32,
+    /// Name of the experiment.
+    pub name: String,
+    /// Names of the variables.
+    pub variables: Vec<String>,
+    /// What is compared.
+    pub metrics: Vec<Metric>,
+    /// The cases, in the order of the file.
+    pub cases: Vec<Row>,
+}
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Metric {
+    /// Its name.
+    pub name: String,
+    /// Unit of its values: `ns`, `bit/s`, `packets/s`, `bytes`, `1`.
+    pub unit: &'static str,
+    /// How it is written for people.
+    #[serde(skip)]
+    pub kind: Kind,
+}
+
+/// A case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The case for people.
+    pub case: String,
+    /// Its values by variable.
+    pub values: BTreeMap<String, String>,
+    /// Runs that are done.
+    pub repetitions: u32,
+    /// One for each metric.
+    pub figures: Vec<Cell>,
+}
+
+/// A figure of a case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Cell {
+    /// Runs in which it is known.
+    pub n: usize,
+    /// Mean over these.
+    pub mean: Option<f64>,
+    /// Standard deviation over these.
+    pub stddev: Option<f64>,
+    /// 95 % interval of the mean.
+    pub ci95: Option<[f64; 2]>,
+    /// The smallest value.
+    pub min: Option<f64>,
+    /// The largest value.
+    pub max: Option<f64>,
+}
+
+impl Cell {
+    fn of(values: &[f64]) -> Self {
+        let Some(mean) = Mean95::of(values) else { return Self::default() };
+        Self {
+            n: mean.n,
+            mean: Some(mean.mean),
+            stddev: mean.stddev,
+            ci95: mean.interval(),
+            min: Some(mean.min),
+            max: Some(mean.max),
+        }
+    }
+
+    /// For people, to four digits: `1.203 ± 0.031 ms`, `25% ± 3.1%`.
+    #[must_use]
+    pub fn text(&self, kind: Kind) -> String {
+        let Some(mean) = self.mean else { return "-".to_owned() };
+        let half = self.ci95.map(|[low, high]| (high - low) / 2.0);
+        if kind == Kind::Time {
+            // One unit for both, so that they can be compared at a glance.
+            let units = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
+            let unit = units.into_iter().find(|(size, _)| mean.abs() >= *size);
+            let (size, unit) = unit.unwrap_or((1.0, "ns"));
+            let half = half.map_or_else(String::new, |half| format!(" ± {}", four(half / size)));
+            return format!("{}{half} {unit}", four(mean / size));
+        }
+        let text = |value: f64| kind.text(four(value).parse().unwrap_or(value));
+        match half {
+            Some(half) => format!("{} ± {}", text(mean), text(half)),
+            None => text(mean),
+        }
+    }
+}
+
+/// A number to four digits, without zeros at its end.
+fn four(value: f64) -> String {
+    if value.abs() < 1e-300 || !value.is_finite() {
+        return "0".to_owned();
+    }
+    let places = 3.0 - value.abs().log10().floor();
+    if places <= 0.0 {
+        return format!("{value:.0}");
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 304")]
+    let text = format!("{value:.0$}", places as usize);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The runs of a case.
+#[derive(Clone, Debug, Default)]
+pub struct Runs {
+    /// The case for people.
+    pub case: String,
+    /// Its values by variable.
+    pub values: BTreeMap<String, String>,
+    /// The figures of each of its runs.
+    pub figures: Vec<BTreeMap<String, Option<f64>>>,
+}
+
+impl Table {
+    /// The comparison of these cases.
+    #[must_use]
+    pub fn new(name: &str, variables: &[String], figures: &[Figure], cases: Vec<Runs>) -> Self {
+        let metrics = figures.iter().map(|figure| Metric {
+            name: figure.name.clone(),
+            unit: figure.kind.unit(),
+            kind: figure.kind,
+        });
+        let rows = cases.into_iter().map(|runs| {
+            let cells = figures.iter().map(|figure| {
+                let values = runs.figures.iter().filter_map(|run| run.get(figure.name()).copied());
+                Cell::of(&values.flatten().collect::<Vec<_>>())
+            });
+            let cells = cells.collect();
+            let repetitions = u32::try_from(runs.figures.len()).unwrap_or(u32::MAX);
+            Row { case: runs.case, values: runs.values, repetitions, figures: cells }
+        });
+        Self {
+            schema: SWEEP_SCHEMA,
+            name: name.to_owned(),
+            variables: variables.to_vec(),
+            metrics: metrics.collect(),
+            cases: rows.collect(),
+        }
+    }
+
+    /// As one JSON object over several lines, with a newline at its end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let text = serde_json::to_string_pretty(self);
+        text.unwrap_or_else(|error| unreachable!("texts and numbers: {error}")) + "\n"
+    }
+
+    /// As CSV, one line for each case and metric; what is not known is empty.
+    #[must_use]
+    pub fn to_csv(&self) -> String {
+        let mut out = csv::Writer::from_writer(Vec::new());
+        let head = self.variables.iter().map(String::as_str);
+        let tail =
+            ["repetitions", "metric", "unit", "n", "mean", "stddev", "ci95_low", "ci95_high"];
+        let head: Vec<&str> = head.chain(tail).chain(["min", "max"]).collect();
+        let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+        for row in &self.cases {
+            for (metric, cell) in self.metrics.iter().zip(&row.figures) {
+                let values = self.variables.iter().map(|name| row.values.get(name).cloned());
+                let mut line: Vec<String> = values.map(Option::unwrap_or_default).collect();
+                line.extend([
+                    row.repetitions.to_string(),
+                    metric.name.clone(),
+                    metric.unit.to_owned(),
+                    cell.n.to_string(),
+                ]);
+                let [low, high] = cell.ci95.map_or([None; 2], |ends| ends.map(Some));
+                let numbers = [cell.mean, cell.stddev, low, high, cell.min, cell.max];
+                line.extend(
+                    numbers.map(|value| value.map_or_else(String::new, |value| value.to_string())),
+                );
+                lines.push(line);
+            }
+        }
+        for line in lines {
+            let written = out.write_record(&line);
+            written.unwrap_or_else(|error| unreachable!("written to memory: {error}"));
+        }
+        let bytes = out.into_inner().unwrap_or_else(|error| unreachable!("memory: {error}"));
+        String::from_utf8(bytes).unwrap_or_else(|error| unreachable!("texts: {error}"))
+    }
+
+    /// For people: a line for each case.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        let metrics = self.metrics.iter().map(|metric| metric.name.clone());
+        rows.push(
+            self.variables.iter().cloned().chain(["runs".to_owned()]).chain(metrics).collect(),
+        );
+        for row in &self.cases {
+            let values = self
+                .variables
+                .iter()
+                .map(|name| row.values.get(name).cloned().unwrap_or_else(|| "-".to_owned()));
+            let figures = self.metrics.iter().zip(&row.figures);
+            let figures = figures.map(|(metric, cell)| cell.text(metric.kind));
+            rows.push(values.chain([row.repetitions.to_string()]).chain(figures).collect());
+        }
+        let columns = rows.first().map_or(0, Vec::len);
+        let widths: Vec<usize> = (0..columns)
+            .map(|c| rows.iter().map(|row| row[c].chars().count()).max().unwrap_or(0))
+            .collect();
+        let mut text = format!("Sweep: {}\n", self.name);
+        for row in rows {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let pad = " ".repeat(width - cell.chars().count());
+                let gap = if column == 0 { "" } else { "  " };
+                // Words to the left, numbers to the right.
+                let written = match column < self.variables.len() {
+                    true => write!(line, "{gap}{cell}{pad}"),
+                    false => write!(line, "{gap}{pad}{cell}"),
+                };
+                written.unwrap_or_else(|error| unreachable!("a String: {error}"));
+            }
+            text += line.trim_end();
+            text.push('\n');
+        }
+        text + "Means over the runs of a case ± half of the 95 % interval (Student's t).\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Analysis, Options};
+
+    fn table() -> Table {
+        let figures = ["delay.p99", "flow.2.loss"].map(|name| Figure::parse(name).expect("known"));
+        let runs = |size: &str, values: &[(Option<f64>, Option<f64>)]| Runs {
+            case: format!("size={size}"),
+            values: BTreeMap::from([("size".to_owned(), size.to_owned())]),
+            figures: values
+                .iter()
+                .map(|(delay, loss)| {
+                    BTreeMap::from([
+                        ("delay.p99".to_owned(), *delay),
+                        ("flow.2.loss".to_owned(), *loss),
+                    ])
+                })
+                .collect(),
+        };
+        let three = [(Some(4e6), Some(0.0)), (Some(5e6), None), (Some(6e6), Some(0.5))];
+        let cases = vec![runs("64", &three), runs("a,\"b\"", &[(Some(1e3), None)]), runs("9", &[])];
+        Table::new("x", &["size".to_owned()], &figures, cases)
+    }
+
+    #[test]
+    fn figures_are_known_by_the_names_of_gates() {
+        for (name, want) in [
+            ("delay.p99", None),
+            ("flow.3.loss", None),
+            ("total.bitrate", None),
+            ("speed", Some("unknown metric `speed`")),
+            ("flow.x.loss", Some("names no flow")),
+            ("fidelity", Some("fidelity has no order")),
+        ] {
+            let got = Figure::parse(name).map(|figure| figure.name().to_owned());
+            match (got, want) {
+                (Ok(got), None) => assert_eq!(got, name),
+                (Err(error), Some(want)) => assert!(error.to_string().contains(want), "{error}"),
+                (got, want) => panic!("{name}: {got:?}, {want:?}"),
+            }
+        }
+        let nothing = Analysis::new(Options::default()).finish();
+        assert_eq!(Figure::parse("flow.3.loss").expect("known").of(&nothing), None);
+        assert_eq!(Figure::parse("packets").expect("known").of(&nothing), Some(0.0));
+    }
+
+    #[test]
+    fn the_table_as_text() {
+        assert_eq!(
+            table().to_text(),
+            "Sweep: x\n\
+             size   runs     delay.p99   flow.2.loss\n\
+             64        3  5 ± 2.484 ms  25% ± 317.7%\n\
+             a,\"b\"     1          1 us             -\n\
+             9         0             -             -\n\
+             Means over the runs of a case ± half of the 95 % interval (Student's t).\n"
+        );
+    }
+
+    #[test]
+    fn the_table_as_csv_is_read_back() {
+        let text = table().to_csv();
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let head = reader.headers().expect("a head").clone();
+        assert_eq!(head.get(0), Some("size"));
+        let lines: Vec<csv::StringRecord> =
+            reader.records().map(|line| line.expect("good")).collect();
+        assert_eq!(lines.len(), 6);
+        let field = |line: usize, name: &str| {
+            let at = head.iter().position(|head| head == name).expect("a column");
+            lines[line].get(at).expect("a field").to_owned()
+        };
+        assert_eq!((field(0, "mean"), field(0, "unit")), ("5000000".to_owned(), "ns".to_owned()));
+        assert_eq!((field(2, "size"), field(2, "n")), ("a,\"b\"".to_owned(), "1".to_owned()));
+        assert_eq!((field(2, "ci95_low"), field(3, "mean")), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn the_table_as_json() {
+        let value: serde_json::Value = serde_json::from_str(&table().to_json()).expect("JSON");
+        let cell = &value["cases"][0]["figures"][0];
+        assert_eq!(cell["mean"], 5e6);
+        let low = cell["ci95"][0].as_f64().expect("a number");
+        assert!((low - (5e6 - 4.302_652_7 / 3f64.sqrt() * 1e6)).abs() < 1.0, "{low}");
+        assert_eq!(value["metrics"][1]["unit"], "1");
+        assert!(value["cases"][2]["figures"][0]["mean"].is_null(), "no run");
+    }
+}

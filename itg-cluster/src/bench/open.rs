@@ -1,0 +1,93 @@
+//! Open load: casts at random instants, whatever becomes of those before; delay against offered load.
+
+use anyhow::Result;
+
+use super::broadcast::ALGORITHMS;
+use super::group::{Group, configuration};
+use super::plot::{Line, Plot, Scale};
+use super::table::Table;
+use super::{BenchArgs, percentile, us};
+use crate::load::{RESULT, TIMES};
+use crate::print;
+
+/// What a load gave.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Median over the processes of the medians of their own casts, in nanoseconds from due to delivered.
+    p50: u64,
+    /// The largest of their 99th percentiles.
+    p99: u64,
+    /// Casts delivered of those that were due, in parts of one.
+    share: f64,
+}
+
+pub(crate) fn run(args: &BenchArgs, rounds: u64) -> Result<()> {
+    let (sizes, loads): (&[u32], &[u64]) = if args.quick {
+        (&[3], &[1000, 10_000])
+    } else {
+        (&[3, 5, 8], &[1000, 3000, 10_000, 30_000, 100_000])
+    };
+    let lasts = (rounds / 3).clamp(100, 1000);
+    print(&format!(
+        "\nOpen load, TCP, messages of 100 bytes, Poisson at all processes together, {lasts} ms each: ms from the \
+         instant when a cast is due to its delivery where it was cast, p50 / p99; in brackets the share that was \
+         delivered, where it is not all\n\n"
+    ))?;
+    let mut table = Table::new(&["n, offered/s", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
+    let mut lines = Vec::new();
+    for &n in sizes {
+        let mut points = vec![Vec::new(); ALGORITHMS.len()];
+        for &load in loads {
+            let mut row = vec![format!("{n}, {load}")];
+            for (name, points) in ALGORITHMS.iter().zip(&mut points) {
+                let seen = offer(n, name, load, lasts)?;
+                let share = match seen.share {
+                    share if share > 0.9995 => String::new(),
+                    share => format!(" ({:.1} %)", 100.0 * share),
+                };
+                let (p50, p99) = (us(seen.p50) / 1000.0, us(seen.p99) / 1000.0);
+                row.push(format!("{p50:.2} / {p99:.2}{share}"));
+                if share.is_empty() {
+                    let load = u32::try_from(load).unwrap_or(u32::MAX);
+                    points.push((f64::from(load), p50));
+                }
+            }
+            table.row(row);
+        }
+        let named = ALGORITHMS.iter().zip(points);
+        lines.extend(named.map(|(name, points)| Line { name: format!("{name}, n = {n}"), points }));
+    }
+    print(&table.to_string())?;
+    if let Some(dir) = &args.out {
+        let plot = Plot {
+            name: "broadcast-open".to_owned(),
+            title: "Ordered broadcast under an open load, TCP, 100 bytes".to_owned(),
+            x: ("messages offered a second".to_owned(), Scale::Log),
+            y: "ms, p50".to_owned(),
+            lines,
+        };
+        plot.write(dir)?;
+    }
+    Ok(())
+}
+
+fn offer(n: u32, algorithm: &str, load: u64, lasts_ms: u64) -> Result<Seen> {
+    let pause = 1_000_000_000 * u64::from(n) / load.max(1);
+    let layers = format!(
+        "\"{algorithm}\", {{ layer = \"poisson\", pause = \"{pause}ns\", lasts = \"{lasts_ms}ms\" }}"
+    );
+    let events = Group::start(&configuration("tcp", n, &layers, None), n)?.finish()?;
+    let all = |name: &str| -> Vec<[u64; 3]> {
+        let found = events.iter().filter(|(_, seen)| seen.event == name);
+        found.map(|(_, seen)| seen.values).collect()
+    };
+    let (counts, times) = (all(RESULT), all(TIMES));
+    if counts.len() != n as usize {
+        anyhow::bail!("{algorithm}, {load}/s: results of {} of {n} processes", counts.len());
+    }
+    let [delivered, offered] = [0, 2].map(|at| counts.iter().map(|values| values[at]).sum::<u64>());
+    let [mut p50, mut p99] = [0, 2].map(|at| times.iter().map(|t| t[at]).collect::<Vec<_>>());
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    let share = delivered as f64 / offered.max(1) as f64;
+    Ok(Seen { p50: percentile(&mut p50, 50), p99: percentile(&mut p99, 100), share })
+}

@@ -1,0 +1,199 @@
+//! What happens, as it happens: `--events` on one host and over agents, and the page for Prometheus.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_itg-cluster"));
+    command.args(args);
+    command
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let lines = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    let lines: Vec<Value> = lines.collect();
+    for line in &lines {
+        assert_eq!(line["schema"], 1, "{line}");
+        assert!(line["at_unix_ns"].as_u64().is_some_and(|at| at > 1_700_000_000_000_000_000));
+    }
+    let since = |line: &Value| line["since_ns"].as_u64().expect("a time");
+    assert!(lines.is_sorted_by_key(since), "in the order of their times");
+    lines
+}
+
+fn of<'a>(lines: &'a [Value], event: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["event"] == event).collect()
+}
+
+#[test]
+fn a_run_on_this_host_tells_what_happens_instead_of_its_report() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("x.toml");
+    let text = "schema = 1\nname = 'x'\nseed = 1\nduration = '2500ms'\n[[flow]]\nname = 'bulk'\nrate = '200pps'\nsize = 100\n";
+    fs::write(&file, text).expect("written");
+    let out = dir.path().join("out").display().to_string();
+    let args = ["run", &file.display().to_string(), "--local", "--out", &out, "--events", "-"];
+    let Output { status, stdout, stderr } = program(&args).output().expect("itg-cluster");
+    let err = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(0), "{err}");
+    let lines = lines(&String::from_utf8(stdout).expect("UTF-8"));
+    let first = lines.first().expect("a line");
+    assert_eq!(
+        (&first["event"], &first["world"], &first["name"]),
+        (&"run".into(), &"local".into(), &"x".into())
+    );
+    assert_eq!(first["flows"][0]["name"], "bulk");
+    assert_eq!(lines.last().expect("a line")["event"], "end");
+    let statistics = of(&lines, "statistics");
+    assert!(statistics.len() >= 2, "{} lines in 2.5 s", statistics.len());
+    let last = statistics.last().expect("one");
+    assert_eq!(
+        (&last["total"]["sent_packets"], &last["flows"][0]["sent_bytes"]),
+        (&500.into(), &50_000.into())
+    );
+    let packets = |line: &&Value| line["total"]["sent_packets"].as_u64();
+    assert!(statistics.is_sorted_by_key(packets), "counters only grow");
+    assert!(Path::new(&out).join("report.txt").exists(), "the report is kept");
+
+    let args = ["run", &file.display().to_string(), "--sim", "--events", "x"];
+    assert_eq!(
+        program(&args).output().expect("itg-cluster").status.code(),
+        Some(2),
+        "virtual time has no events"
+    );
+}
+
+/// A process that ends with the test.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A port that is free, and the next one, too.
+fn port() -> u16 {
+    for _ in 0..100 {
+        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = first.local_addr().expect("an address").port();
+        if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no two ports beside each other");
+}
+
+fn page(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the agent's page");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("answered");
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    text
+}
+
+/// The value of a line of a page.
+fn value(page: &str, name: &str) -> Option<f64> {
+    let line = page.lines().find(|line| line.starts_with(name))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let keys = path("keys");
+    assert!(program(&["keys", &keys]).output().expect("keys").status.success());
+    let mut agents = Vec::new();
+    let mut text = "schema = 1\nname = 'three'\nseed = 1\nduration = '5s'\n[nodes]\n".to_owned();
+    for name in ["a", "b", "c"] {
+        let (port, metrics) = (port(), port());
+        let (at, metrics_at) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{metrics}"));
+        let args = [
+            "agent",
+            "--listen",
+            &at,
+            "--keys",
+            &keys,
+            "--dir",
+            &path(name),
+            "--metrics",
+            &metrics_at,
+        ];
+        let child = program(&args).stderr(Stdio::null()).spawn().expect("an agent");
+        agents.push((Kept(child), port, metrics));
+        text += &format!("{name} = {{ address = '{at}' }}\n");
+    }
+    for (from, to) in [("a", "b"), ("b", "c"), ("c", "a")] {
+        text += &format!("[[flow]]\nfrom = '{from}'\nto = '{to}'\nrate = '100pps'\nsize = 200\n");
+    }
+    fs::write(path("x.toml"), text).expect("written");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for (_, _, metrics) in &agents {
+        while TcpStream::connect(("127.0.0.1", *metrics)).is_err() {
+            assert!(Instant::now() < deadline, "no agent");
+            sleep(Duration::from_millis(20));
+        }
+    }
+    assert_eq!(value(&page(agents[0].2), "itg_workers"), Some(0.0));
+    let (file, out, events) = (path("x.toml"), path("out"), path("events"));
+    let args = ["run", &file, "--keys", &keys, "--out", &out, "--events", &events];
+    let console =
+        program(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a run");
+    // While it runs the pages say so.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let text = page(agents[0].2);
+        if value(&text, "itg_flow_sent_packets_total{flow=\"1\"}").is_some_and(|sent| sent > 0.0) {
+            assert!(text.contains("name=\"three\""), "{text}");
+            assert_eq!(value(&text, "itg_view_members"), Some(4.0), "three nodes and the console");
+            assert_eq!(value(&text, "itg_workers"), Some(1.0));
+            assert!(
+                value(&text, "itg_lease_remaining_seconds").is_some_and(|left| left <= 2.0),
+                "{text}"
+            );
+            assert!(value(&text, "itg_lateness_seconds_count").is_some_and(|count| count > 0.0));
+            break;
+        }
+        assert!(Instant::now() < deadline, "nothing is sent: {text}");
+        sleep(Duration::from_millis(100));
+    }
+    let Output { status, stderr, .. } = console.wait_with_output().expect("its end");
+    let err = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(0), "{err}");
+    let lines = lines(&fs::read_to_string(&events).expect("events"));
+    assert_eq!(lines[0]["nodes"], serde_json::json!(["a", "b", "c"]));
+    for (event, key, want, times) in [
+        ("node", "state", "joined", 3),
+        ("node", "state", "ready", 3),
+        ("flow", "state", "running", 3),
+        ("flow", "state", "finished", 3),
+        ("command", "command", "load: 3 flows", 1),
+        ("command", "command", "start", 1),
+        ("end", "event", "end", 1),
+    ] {
+        let found = of(&lines, event).into_iter().filter(|line| line[key] == want).count();
+        assert_eq!(found, times, "{event} {want}: {lines:#?}");
+    }
+    let statistics = of(&lines, "statistics");
+    let mut all = statistics
+        .iter()
+        .filter(|line| line["flows"].as_array().is_some_and(|flows| flows.len() == 3));
+    let last = all.next_back().expect("the figures of all three nodes");
+    let sent = last["total"]["sent_packets"].as_u64().expect("a count");
+    assert!((300..=1500).contains(&sent), "{sent} of 1500 packets: {last}");
+    let flows = last["flows"].as_array().expect("flows").iter();
+    assert_eq!(
+        flows.map(|flow| flow["sent_packets"].as_u64().expect("a count")).sum::<u64>(),
+        sent
+    );
+}

@@ -1,0 +1,212 @@
+//! Agents as a user has them on several hosts: on loopback, or each in a network namespace of its own.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::{Output, Running, Switch, program, temp_dir};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// The program.
+#[must_use]
+pub fn cluster_program() -> Command {
+    Command::new(program("itg-cluster"))
+}
+
+/// Makes keys that are good for so many days.
+pub fn cluster_keys(dir: &Path, days: &str) {
+    let mut make = cluster_program();
+    make.args(["keys", "--days", days]).arg(dir);
+    drop(Running::start(&mut make).finish(LIMIT).exits(0));
+}
+
+/// Packets that one side of a flow saw, as a report says.
+#[must_use]
+pub fn flow_packets(report: &Value, flow: u64, side: &str) -> u64 {
+    let flows = report["flows"].as_array().expect("flows");
+    let found = flows.iter().find(|entry| entry["flow"] == flow && entry["side"] == side);
+    found.and_then(|entry| entry["packets"].as_u64()).unwrap_or(0)
+}
+
+/// A port that is free, and the next one too. Below those that the system gives to whoever calls: the agents'
+/// own connections would take them.
+fn two_ports() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 900).expect("small") * 20;
+    for _ in 0..9_000 {
+        let port = 12_000 + (first + NEXT.fetch_add(2, Ordering::Relaxed)) % 18_000;
+        let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if free(port) && free(port + 1) {
+            return port;
+        }
+    }
+    panic!("no two free ports side by side");
+}
+
+/// Agents, their keys, and what somebody at a terminal does with them.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: tempfile::TempDir,
+    addresses: Vec<String>,
+    /// The agents; `None` where one does not run.
+    pub agents: Vec<Option<Running>>,
+    /// Their hosts, unless it is this one.
+    pub switch: Option<Switch>,
+}
+
+impl Cluster {
+    /// So many agents on this host.
+    #[must_use]
+    pub fn new(nodes: usize) -> Self {
+        Self::with(None, (0..nodes).map(|_| format!("127.0.0.1:{}", two_ports())).collect())
+    }
+
+    /// So many agents, each on a host of its own, and a terminal on another one. Needs root.
+    #[must_use]
+    pub fn apart(nodes: usize) -> Self {
+        let switch = Switch::new(nodes);
+        let addresses = (0..nodes).map(|host| format!("{}:9020", Switch::address(host))).collect();
+        Self::with(Some(switch), addresses)
+    }
+
+    fn with(switch: Option<Switch>, addresses: Vec<String>) -> Self {
+        let dir = temp_dir();
+        cluster_keys(&dir.path().join("keys"), "365");
+        let agents = addresses.iter().map(|_| None).collect();
+        let mut made = Self { dir, addresses, agents, switch };
+        (0..made.agents.len()).for_each(|node| made.start(node, &[]));
+        made
+    }
+
+    /// A path in the directory of this test.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Where an agent listens.
+    #[must_use]
+    pub fn address(&self, node: usize) -> String {
+        self.addresses[node].clone()
+    }
+
+    /// The program on the host of a node.
+    fn on(&self, node: usize) -> Command {
+        match &self.switch {
+            None => cluster_program(),
+            Some(switch) => switch.hosts[node].command(&program("itg-cluster")),
+        }
+    }
+
+    /// The program at the terminal.
+    #[must_use]
+    pub fn terminal(&self) -> Command {
+        match &self.switch {
+            None => cluster_program(),
+            Some(switch) => switch.middle.command(&program("itg-cluster")),
+        }
+    }
+
+    /// Starts an agent.
+    pub fn start(&mut self, node: usize, more: &[&str]) {
+        self.start_in(node, &self.path(&format!("agent-{node}")), more);
+    }
+
+    /// Starts an agent that keeps its logs in this directory.
+    pub fn start_in(&mut self, node: usize, dir: &Path, more: &[&str]) {
+        let mut agent = self.on(node);
+        agent
+            .args(["agent", "--listen", &self.addresses[node]])
+            .arg("--keys")
+            .arg(self.path("keys"))
+            .arg("--dir")
+            .arg(dir)
+            .args(more);
+        let agent = Running::start(&mut agent);
+        drop(agent.line_with("listening on", LIMIT));
+        self.agents[node] = Some(agent);
+    }
+
+    /// An experiment whose nodes are these agents, called a, b, c, …, or n00, n01, … where there are many.
+    #[must_use]
+    pub fn experiment(&self, flows: &str) -> PathBuf {
+        let mut text = String::from("schema = 1\nname = \"test\"\nseed = 7\n[nodes]\n");
+        for (node, address) in self.addresses.iter().enumerate() {
+            let few = self.addresses.len() <= 26;
+            let letter = char::from(b'a' + u8::try_from(node % 26).expect("small"));
+            let name = if few { letter.to_string() } else { format!("n{node:02}") };
+            text += &format!("{name} = {{ address = \"{address}\" }}\n");
+        }
+        let path = self.path("experiment.toml");
+        fs::write(&path, text + flows).expect("written");
+        path
+    }
+
+    /// Starts an experiment, whose results come to `out`.
+    #[must_use]
+    pub fn run(&self, flows: &str, more: &[&str]) -> Running {
+        self.run_into("out", flows, more)
+    }
+
+    /// The same, with results in another directory of this test.
+    #[must_use]
+    pub fn run_into(&self, out: &str, flows: &str, more: &[&str]) -> Running {
+        let mut run = self.terminal();
+        run.arg("run")
+            .arg(self.experiment(flows))
+            .arg("--keys")
+            .arg(self.path("keys"))
+            .arg("--out")
+            .arg(self.path(out))
+            .args(more);
+        Running::start(&mut run)
+    }
+
+    /// The report of `out`.
+    #[must_use]
+    pub fn report(&self) -> Value {
+        let text = fs::read_to_string(self.path("out").join("report.json")).expect("a report");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Asks the first agent.
+    #[must_use]
+    pub fn ask(&self, words: &[&str]) -> Output {
+        self.ask_of(0, words)
+    }
+
+    /// Asks an agent.
+    #[must_use]
+    pub fn ask_of(&self, node: usize, words: &[&str]) -> Output {
+        let mut ask = self.terminal();
+        ask.arg(words[0])
+            .args(["--at", &self.addresses[node]])
+            .arg("--keys")
+            .arg(self.path("keys"))
+            .args(&words[1..]);
+        Running::start(&mut ask).finish(LIMIT)
+    }
+
+    /// What the first agent knows.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        let done = self.ask(&["status", "--json"]).exits(0);
+        serde_json::from_str(&done.out).expect("JSON")
+    }
+
+    /// Waits until the experiment runs.
+    pub fn wait_until_it_runs(&self) {
+        let deadline = Instant::now() + LIMIT;
+        while self.status()["replica"]["phase"] != "Running" {
+            assert!(Instant::now() < deadline, "it does not start: {}", self.status());
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}

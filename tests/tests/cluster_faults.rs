@@ -1,0 +1,235 @@
+//! Agents on this host, and what goes wrong between them: taken ports, runs that nobody wants any more, silent
+//! connections, impatience, nodes that are missing.
+#![allow(missing_docs, reason = "tests")]
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use itg_tests::{Cluster, Running, flow_packets, program, wait_for};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(90);
+const SHORT: &str =
+    "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"1s\"\n";
+const LONG: &str = "[[flow]]\nfrom = \"a\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"12s\"\n\
+     [[flow]]\nfrom = \"b\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"12s\"\n";
+
+/// The port behind that of an agent: its data.
+fn data_port(cluster: &Cluster, node: usize) -> TcpListener {
+    let address = cluster.address(node);
+    let (host, port) = address.rsplit_once(':').expect("host and port");
+    let port: u16 = port.parse().expect("a port");
+    TcpListener::bind((host, port + 1)).expect("it is free")
+}
+
+/// Logs below a directory whose names begin so.
+fn logs(dir: &Path, start: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if path.is_dir() {
+            found.extend(logs(&path, start));
+        } else if name.starts_with(start) && name.ends_with(".itg") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn decoded(logs: &[PathBuf]) -> Value {
+    let mut decode = Command::new(program("itg-decode"));
+    decode.args(["--format", "json"]).args(logs);
+    let done = Running::start(&mut decode).finish(LIMIT);
+    serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done}"))
+}
+
+#[test]
+fn a_port_that_is_taken_is_waited_for_and_named_when_it_stays_so() {
+    let cluster = Cluster::new(2);
+    let taken = data_port(&cluster, 1);
+    let run = cluster.run(SHORT, &[]);
+    thread::sleep(Duration::from_millis(1500));
+    drop(taken);
+    let done = run.finish(LIMIT).exits(0);
+    assert_eq!(flow_packets(&cluster.report(), 1, "receiver"), 100, "{done}");
+    let taken = data_port(&cluster, 1);
+    let done = cluster.run_into("second", SHORT, &[]).finish(LIMIT).exits(3);
+    assert!(done.err.contains("node b: ") && done.err.contains("another receiver runs"), "{done}");
+    drop(taken);
+}
+
+/// Everybody but one agent is gone: nobody can agree on anything. It falls silent, and after a while another
+/// run may have it; the logs of the first one say so.
+#[test]
+fn a_run_that_nobody_wants_gives_way_to_another() {
+    let mut cluster = Cluster::new(3);
+    let run = cluster.run(LONG, &["--lease", "1s"]);
+    cluster.wait_until_it_runs();
+    thread::sleep(Duration::from_secs(1));
+    drop(run);
+    drop(cluster.agents[1].take());
+    drop(cluster.agents[2].take());
+    cluster.start(1, &[]);
+    cluster.start(2, &[]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let done = loop {
+        let done = cluster.run_into("second", SHORT, &[]).finish(LIMIT);
+        if done.code == Some(0) || Instant::now() > deadline {
+            break done.exits(0);
+        }
+        assert!(done.err.contains("takes part in another run"), "{done}");
+        thread::sleep(Duration::from_secs(2));
+    };
+    let states = || {
+        let runs = fs::read_dir(cluster.path("agent-0")).expect("runs").flatten();
+        let mut states: Vec<String> =
+            runs.filter_map(|run| fs::read_to_string(run.path().join("state")).ok()).collect();
+        states.sort();
+        states
+    };
+    wait_for("both runs have ended", LIMIT, || states() == ["abandoned\n", "closed\n"]);
+    drop(done);
+}
+
+/// Whoever connects and says nothing keeps nobody out.
+#[test]
+fn silent_connections_keep_nobody_out() {
+    const SILENT: usize = 4200;
+    let cluster = Cluster::new(1);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
+    let wanted = (SILENT as u64 + 200).min(hard);
+    setrlimit(Resource::RLIMIT_NOFILE, wanted.max(soft), hard).expect("up to the hard limit");
+    let most = SILENT.min(usize::try_from(wanted.max(soft)).expect("small") - 100);
+    let address = cluster.address(0);
+    let silent: Vec<TcpStream> =
+        (0..most).map(|_| TcpStream::connect(&address).expect("it listens")).collect();
+    let began = Instant::now();
+    let done = cluster.ask(&["status"]).exits(0);
+    assert!(done.out.contains("no experiment"), "{done}");
+    println!("an answer beside {} silent connections after {:?}", silent.len(), began.elapsed());
+}
+
+/// The first Ctrl-C counts at once, also while agents are looked for.
+#[test]
+fn impatience_counts_before_the_start() {
+    let cluster = Cluster::new(2);
+    cluster.agents[1].as_ref().expect("runs").signal(Signal::SIGSTOP);
+    let run = cluster.run(SHORT, &[]);
+    thread::sleep(Duration::from_secs(1));
+    run.signal(Signal::SIGINT);
+    let done = run.finish(LIMIT).exits(130).within(Duration::from_secs(5));
+    assert!(done.err.contains("interrupted by SIGINT"), "{done}");
+}
+
+#[test]
+fn with_fewer_nodes_the_flows_of_the_others_are_moved() {
+    let mut cluster = Cluster::new(3);
+    drop(cluster.agents[2].take());
+    let flows = format!(
+        "{SHORT}[[flow]]\nfrom = \"c\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"4s\"\n"
+    );
+    let done = cluster.run_into("all", &flows, &["--require", "3"]).finish(LIMIT).exits(3);
+    assert!(done.err.contains("2 of 3 nodes are there: nothing was started"), "{done}");
+    let done = cluster.run(&flows, &["--require", "2"]).finish(LIMIT).exits(4);
+    assert!(done.err.contains("logs of node c: "), "{done}");
+    let report = cluster.report();
+    assert_eq!(flow_packets(&report, 1, "receiver"), 100, "{done}");
+    assert!(flow_packets(&report, 2, "receiver") > 50, "{done}");
+}
+
+#[test]
+fn with_failover_wait_flows_wait_for_their_node() {
+    let mut cluster = Cluster::new(3);
+    let run = cluster.run(LONG, &["--lease", "1s", "--failover", "wait"]);
+    cluster.wait_until_it_runs();
+    thread::sleep(Duration::from_secs(2));
+    drop(cluster.agents[1].take());
+    drop(run.line_with("flows 2: from b to nobody", LIMIT));
+    thread::sleep(Duration::from_secs(1));
+    cluster.start(1, &[]);
+    let done = run.finish(LIMIT).exits(0);
+    assert!(done.err.contains("flows 2: from nobody to b"), "{done}");
+    let report = cluster.report();
+    assert_eq!(flow_packets(&report, 1, "receiver"), 1200, "{done}");
+    let got = flow_packets(&report, 2, "receiver");
+    assert!(got > 200 && got < 1200, "{got}: {done}");
+    assert!(logs(&cluster.path("out").join("a"), "sender").len() == 1, "a sends flow 1 alone");
+}
+
+/// What becomes of flows whose console is killed.
+#[test]
+fn flows_without_a_console_do_as_they_were_told() {
+    itg_tests::in_parallel(
+        &[("stop", ("stop", false)), ("pause", ("pause", true)), ("finish", ("finish", true))],
+        |(orphan, goes_on)| {
+            let cluster = Cluster::new(3);
+            let run = cluster.run(LONG, &["--lease", "1s", "--orphan", orphan]);
+            cluster.wait_until_it_runs();
+            thread::sleep(Duration::from_secs(1));
+            drop(run);
+            // All agents close their logs by themselves.
+            let closed = |node: usize| {
+                let mut runs =
+                    fs::read_dir(cluster.path(&format!("agent-{node}"))).into_iter().flatten();
+                runs.any(|run| {
+                    run.is_ok_and(|run| {
+                        fs::read_to_string(run.path().join("state"))
+                            .is_ok_and(|text| text == "closed\n")
+                    })
+                })
+            };
+            wait_for("logs are closed", LIMIT, || (0..3).all(closed));
+            let report = decoded(&logs(&cluster.path("agent-2"), "receiver"));
+            for flow in 1..=2 {
+                let got = flow_packets(&report, flow, "receiver");
+                assert_eq!(got == 1200, *goes_on, "{orphan}: flow {flow}: {got}");
+            }
+        },
+    );
+}
+
+/// A rate is changed while the flow runs; whoever sends it then, and the report, know of it.
+#[test]
+fn a_rate_is_changed_while_the_flow_runs() {
+    let cluster = Cluster::new(3);
+    let run = cluster.run(LONG, &[]);
+    cluster.wait_until_it_runs();
+    drop(cluster.ask(&["ctl", "1", "rate", "x3"]).exits(0));
+    let again = cluster.ask(&["ctl", "9", "rate", "x3"]).exits(1);
+    assert!(again.err.contains("there is no such flow"), "{again}");
+    let all = cluster.ask(&["ctl", "all", "rate", "2M"]).exits(2);
+    assert!(all.err.contains("no rate of their own"), "{all}");
+    drop(cluster.ask(&["ctl", "all", "mark", "three times as much"]).exits(0));
+    thread::sleep(Duration::from_secs(3));
+    // 512 bytes each 10 ms are 409.6 kbit/s.
+    drop(cluster.ask_of(1, &["ctl", "2", "rate", "204800bps"]).exits(0));
+    drop(cluster.ask(&["ctl", "1", "move", "b"]).exits(0));
+    let text = cluster.ask(&["status"]).exits(0).out;
+    assert!(text.contains("x3\n") && text.contains("x0.5\n"), "{text}");
+    let done = run.finish(LIMIT).exits(0);
+    assert!(done.err.contains("mark: three times as much"), "{done}");
+    assert!(done.err.contains("flow 1: rate x 3 from "), "{done}");
+    let report = cluster.report();
+    let flows = report["flows"].as_array().expect("flows");
+    for (flow, range) in [(1, 2400..3600), (2, 600..1100)] {
+        for entry in flows.iter().filter(|entry| entry["flow"] == flow) {
+            let got = entry["packets"].as_u64().expect("a count");
+            assert!(range.contains(&got), "flow {flow}: {got} packets: {done}");
+            // A hand-over may leave a packet out; none comes twice.
+            assert!(entry["lost"].as_u64().unwrap_or(0) < 20, "{entry:#}");
+            assert!(entry["duplicated"].as_u64().unwrap_or(0) == 0, "{entry:#}");
+            let notices = entry["notices"].to_string();
+            assert!(notices.contains("the rate was changed while the flow ran"), "{entry:#}");
+            // The plan has the change: half of the packets would be late by seconds without.
+            if let Some(late) = entry["lateness_ns"]["p50"].as_i64() {
+                assert!(late.abs() < 200_000_000, "late by {late} ns: {entry:#}");
+            }
+        }
+    }
+}
