@@ -97,6 +97,14 @@ enum Standing {
     Excluded,
 }
 
+/// What becomes of a member that is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Goes,
+    Uncertain,
+    Stays,
+}
+
 /// Reports about one member.
 #[derive(Debug, Default)]
 struct Reports {
@@ -412,11 +420,15 @@ impl Agreed {
             if *suspect == self.me || !self.view.contains(*suspect) {
                 continue;
             }
+            // Who is to go already needs no further reports: they do not make the others wait.
+            let idle = evidence != Evidence::Silence && self.verdict(*suspect) == Verdict::Goes;
             let reports = self.reports.entry(*suspect).or_default();
             if reports.by.insert(detector, (evidence, now)).is_none() {
                 let values = [suspect.slot.0.into(), detector.slot.0.into(), self.view.no()];
                 out.push(Action::Log("reported", values));
-                self.touch(now, evidence, out);
+                if !idle {
+                    self.touch(now, evidence, out);
+                }
             }
         }
     }
@@ -478,28 +490,40 @@ impl Agreed {
     /// Suspects that are to go, and those that are not yet certain.
     fn cut(&self) -> (Vec<Member>, Vec<Member>) {
         let (mut stable, mut unstable) = (Vec::new(), Vec::new());
-        for (suspect, reports) in &self.reports {
-            let (h, l) = marks(&self.view, *suspect, self.settings.k_obs);
-            #[cfg(feature = "mutants")]
-            let (h, l) = if self.settings.no_cut { (1, 1) } else { (h, l) };
-            // An observer that is itself under suspicion counts as one that reports.
-            let watchers = observers(&self.view, suspect.slot, self.settings.k_obs);
-            let silent = watchers
-                .iter()
-                .filter_map(|slot| self.view.at(*slot))
-                .filter(|member| !reports.by.contains_key(member))
-                .filter(|member| self.reports.get(member).is_some_and(|r| r.by.len() >= l))
-                .count();
-            let seen = reports.by.len();
-            // Somebody saw it end: there is nothing to weigh.
-            let sure = reports.by.values().any(|(how, _)| *how == Evidence::Reported);
-            if sure || (seen >= l.min(1) && seen + silent >= h) {
-                stable.push(*suspect);
-            } else if seen >= l {
-                unstable.push(*suspect);
+        for suspect in self.reports.keys() {
+            match self.verdict(*suspect) {
+                Verdict::Goes => stable.push(*suspect),
+                Verdict::Uncertain => unstable.push(*suspect),
+                Verdict::Stays => {}
             }
         }
         (stable, unstable)
+    }
+
+    /// What the reports about a member are enough for.
+    fn verdict(&self, suspect: Member) -> Verdict {
+        let Some(reports) = self.reports.get(&suspect) else { return Verdict::Stays };
+        let (h, l) = marks(&self.view, suspect, self.settings.k_obs);
+        #[cfg(feature = "mutants")]
+        let (h, l) = if self.settings.no_cut { (1, 1) } else { (h, l) };
+        // An observer that is itself under suspicion counts as one that reports.
+        let watchers = observers(&self.view, suspect.slot, self.settings.k_obs);
+        let silent = watchers
+            .iter()
+            .filter_map(|slot| self.view.at(*slot))
+            .filter(|member| !reports.by.contains_key(member))
+            .filter(|member| self.reports.get(member).is_some_and(|r| r.by.len() >= l))
+            .count();
+        let seen = reports.by.len();
+        // Somebody saw it end: there is nothing to weigh.
+        let sure = reports.by.values().any(|(how, _)| *how == Evidence::Reported);
+        if sure || (seen >= l.min(1) && seen + silent >= h) {
+            Verdict::Goes
+        } else if seen >= l {
+            Verdict::Uncertain
+        } else {
+            Verdict::Stays
+        }
     }
 
     /// Repeats what may have been lost, and forgets reports that are not repeated.
