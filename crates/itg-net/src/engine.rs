@@ -41,6 +41,8 @@ pub(crate) const LEASE_OVER: &str = "the lease is over";
 const END_GRACE_NS: u64 = 100_000_000;
 /// Longest wait before the thread looks whether it should stop: 20 ms.
 const STOP_CHECK_NS: u64 = 20_000_000;
+/// A look may be late: it is left out when a packet is due so soon behind it, 1 ms.
+const LOOK_SLACK_NS: u64 = 1_000_000;
 /// Batches of one flow before others get their turn.
 const BATCHES_A_TURN: usize = 4;
 /// Pause after the kernel said that it has no memory for a packet (ENOBUFS): 1 ms.
@@ -419,7 +421,12 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let next = self.due.peek().map_or(u64::MAX, |(due, _)| due);
         let until = next.min(now + STOP_CHECK_NS);
         if self.blocked.is_empty() {
-            return if until <= now { now } else { self.waiter.wait_until(until) };
+            // The end of a sleep is spun for packets only: many threads that look would keep each other from sending.
+            return match until {
+                _ if until <= now => now,
+                _ if until.saturating_add(LOOK_SLACK_NS) < next => self.waiter.doze_until(until),
+                _ => self.waiter.wait_until(next),
+            };
         }
         if now < self.next_poll_ns && until <= now {
             return now;

@@ -57,6 +57,8 @@ const UDP_RECORDS: usize = 35;
 const QUEUE: usize = 16_384;
 /// Blocks of one producer, so that small ones do not fill the queue before the memory: 4096.
 const MOST_BLOCKS: usize = QUEUE / 4;
+/// Notes that wait for the block in hand, at most.
+const MOST_WITH_BLOCK: usize = 64;
 /// Longest wait for an empty block; after it the block in hand is lost.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -316,6 +318,7 @@ impl Log {
             limits,
             blocks,
             most_blocks,
+            with_block: Vec::new(),
             untold: 0,
             missing: BTreeMap::new(),
             stuck: false,
@@ -377,6 +380,8 @@ pub struct Producer {
     limits: LogLimits,
     blocks: usize,
     most_blocks: usize,
+    /// Notes that go with the block in hand, before it.
+    with_block: Vec<Note>,
     /// Records left out that the writer has not been told of.
     untold: u32,
     /// Records left out or lost here, by the index of their flow.
@@ -416,6 +421,24 @@ impl Producer {
         }
     }
 
+    /// Adds a note before the records of the block in hand, and hands it over with them: its writer is not woken now,
+    /// when the first packets of many flows arrive at once.
+    pub(crate) fn note_with_block(&mut self, note: Note) {
+        self.with_block.push(note);
+        if self.with_block.len() >= MOST_WITH_BLOCK {
+            self.tell_notes();
+        }
+    }
+
+    /// Hands over the notes that wait for the block in hand.
+    fn tell_notes(&mut self) {
+        for note in self.with_block.drain(..) {
+            if self.jobs.send(Job::Note(Box::new(note))).is_err() {
+                tracing::debug!("a note came after the end of the log");
+            }
+        }
+    }
+
     /// Adds a note behind the records so far.
     pub fn note(&mut self, note: Note) {
         self.flush();
@@ -427,6 +450,7 @@ impl Producer {
 
     /// Hands over the block in hand.
     pub fn flush(&mut self) {
+        self.tell_notes();
         if self.block.is_empty() {
             return;
         }

@@ -1,6 +1,6 @@
 //! Logs to files.
 
-use itg_record::{Item, LogReader, Side};
+use itg_record::{ClockPair, Item, LogReader, Side};
 
 use std::fs::File;
 
@@ -51,6 +51,48 @@ fn what_several_producers_push_is_in_the_file() {
         let seqs: Vec<_> = records.iter().filter(|r| r.flow == flow).map(|r| r.seq).collect();
         assert_eq!(seqs, (0..10_000).collect::<Vec<_>>(), "flow {flow}");
     }
+}
+
+/// The writer is not woken by the first packet of a flow; who is described first is in the log first.
+#[test]
+fn a_note_that_goes_with_a_block_waits_for_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let limits = LogLimits { block_records: 8, ..LogLimits::default() };
+    let log = Log::create(&LogTarget::File(path.clone()), info(), limits).expect("writable");
+    let ages = |count: u64| {
+        Note::Clock(ClockPair {
+            monotonic_ns: count,
+            unix_ns: 0,
+            max_error_ns: None,
+            synchronised: None,
+        })
+    };
+    let mut producer = log.producer();
+    fill(&mut producer, 1, 3);
+    producer.note_with_block(ages(5));
+    fill(&mut producer, 2, 2);
+    let written = || {
+        log.settle().recv_timeout(Duration::from_secs(60)).expect("settled");
+        let bytes = std::fs::read(&path).expect("written");
+        let items = LogReader::new(&bytes).filter_map(|item| match item {
+            Item::Records { records, .. } => Some(format!("{} records", records.count())),
+            Item::Note { note: Note::Clock(pair), .. } if pair.unix_ns == 0 => {
+                Some(format!("note {}", pair.monotonic_ns))
+            }
+            _ => None,
+        });
+        items.collect::<Vec<_>>()
+    };
+    assert_eq!(written(), Vec::<String>::new());
+    producer.flush();
+    assert_eq!(written(), ["note 5", "5 records"]);
+    // They do not grow without end where no records come.
+    (0..MOST_WITH_BLOCK as u64 + 1).for_each(|count| producer.note_with_block(ages(count)));
+    assert_eq!(written().len(), 2 + MOST_WITH_BLOCK);
+    drop(producer);
+    assert_eq!(written().len(), 3 + MOST_WITH_BLOCK);
+    drop(log.close());
 }
 
 #[test]

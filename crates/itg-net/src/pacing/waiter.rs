@@ -77,6 +77,22 @@ impl Waiter {
         self.slept_ns += ns;
     }
 
+    /// Sleeps until about `until_ns` of CLOCK_MONOTONIC, where nothing is due, without spinning at the end (but at
+    /// [`Level::Spin`]); returns the time that it is then.
+    pub(crate) fn doze_until(&mut self, until_ns: u64) -> u64 {
+        if self.level == Level::Spin {
+            return self.wait_until(until_ns);
+        }
+        let asleep_since = clock::monotonic_ns();
+        if asleep_since >= until_ns {
+            return asleep_since;
+        }
+        clock::sleep_until(until_ns);
+        let now = clock::monotonic_ns();
+        self.slept_ns += now - asleep_since;
+        now
+    }
+
     /// Waits until `deadline_ns` of CLOCK_MONOTONIC and returns the time that it is then; returns at
     /// once when the deadline has passed.
     pub(crate) fn wait_until(&mut self, deadline_ns: u64) -> u64 {
@@ -124,6 +140,19 @@ mod tests {
     fn the_guard_stays_in_its_range() {
         assert_eq!(learned(std::iter::repeat_n(10_000_000, 1_000)), 120_000);
         assert_eq!(learned(std::iter::repeat_n(0, 100_000)), 4_000);
+    }
+
+    #[test]
+    fn a_doze_ends_no_earlier_and_learns_nothing() {
+        for level in Level::WAITS {
+            let mut waiter = Waiter::new(level);
+            let guard_ns = waiter.guard_ns();
+            let until = clock::monotonic_ns() + 2_000_000;
+            assert!(waiter.doze_until(until) >= until, "{level}");
+            assert!(waiter.doze_until(until) >= until, "{level}, an instant that has passed");
+            assert_eq!(waiter.guard_ns(), guard_ns, "{level}");
+            assert_eq!(waiter.take_slept_ns() > 0, level != Level::Spin, "{level}");
+        }
     }
 
     #[test]

@@ -332,5 +332,5 @@ fn introduce(log: &mut LogSlot, info: &mut FlowInfo, from: Option<SocketAddr>) {
     if let Some(from) = from {
         info.src = from.to_string();
     }
-    log.producer.note(Note::Flow(info.clone()));
+    log.producer.note_with_block(Note::Flow(info.clone()));
 }
