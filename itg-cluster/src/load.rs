@@ -6,12 +6,14 @@
 //! | `rounds` | the closed system of the thesis: in round *r* process *r* mod *n* casts, and everybody delivers | `rounds` (1000), `warm_up` (100), `size` (100), `members` (all) |
 //! | `flood` | everybody has so many casts under way until process 0 has delivered `messages` | `messages` (100000), `outstanding` (512), `size` (100) |
 //! | `poisson` | casts at random instants, whatever becomes of the casts before | mean `pause` (1ms), `warm_up` (200ms), `lasts` (1s), `grace` (300ms), `size` (100) |
+//! | `talkers` | the first of each `children` + 1 processes asks all the others, waits for their answers and asks again | `children` (1), `warm_up` (200ms), `lasts` (500ms), `size` (64) |
 //! | `asker` | a client that asks, waits for the answer and asks again | `rounds` (1000), `warm_up` (100), `size` (100) |
 //!
 //! `rounds`, `flood` and `asker` say how long it took when the first of them is done (`result`: count, nanoseconds;
 //! `result times`: percentiles 50, 90, 99 in nanoseconds) and stop all processes. Each `poisson` says how many of its
 //! casts were delivered, in how many nanoseconds they fell due, and how many there were; its times are from the
-//! instant when a cast was due to its delivery here.
+//! instant when a cast was due to its delivery here. Each parent among `talkers` says how many rounds it had and how
+//! many nanoseconds they took.
 
 use bytes::Bytes;
 use itg_core::streams::{below, exponential_ns, fnv1a};
@@ -302,6 +304,72 @@ impl Layer for Poisson {
     }
 }
 
+/// Parents that talk with their children, whatever the others do.
+struct Talkers {
+    children: u32,
+    warm_up: u64,
+    lasts: u64,
+    body: Bytes,
+    begin: Time,
+    /// When the round under way began, and how many answers it waits for.
+    asked: Time,
+    waiting: u32,
+    rounds: u64,
+    total: u64,
+}
+
+impl Talkers {
+    const TYPE: u32 = 1;
+
+    const fn parent(&self, slot: Slot) -> bool {
+        slot.0.is_multiple_of(self.children + 1)
+    }
+
+    fn ask(&mut self, cx: &mut Ctx<'_>) {
+        (self.asked, self.waiting) = (cx.now(), self.children);
+        for child in 1..=self.children {
+            cx.down(Message::new(Slot(cx.me().0 + child), Self::TYPE, self.body.clone()));
+        }
+    }
+}
+
+impl Layer for Talkers {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        self.begin = cx.now();
+        if self.parent(cx.me()) {
+            self.ask(cx);
+        }
+        if cx.me() == Slot(0) {
+            cx.set_timer(self.begin.after(self.warm_up + self.lasts));
+        }
+    }
+
+    fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
+        cx.shutdown(StopReason::Finished);
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        if !self.parent(cx.me()) {
+            cx.down(Message::new(message.src, Self::TYPE, message.body));
+            return;
+        }
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting == 0 {
+            if self.asked.since(self.begin) >= self.warm_up {
+                self.rounds += 1;
+                self.total += cx.now().since(self.asked);
+            }
+            self.ask(cx);
+        }
+    }
+
+    fn on_stop(&mut self, _why: StopReason, cx: &mut Ctx<'_>) {
+        if self.parent(cx.me()) {
+            cx.log(Level::Info, RESULT, [self.rounds, self.total, 0]);
+        }
+    }
+}
+
 struct Asker {
     rounds: u64,
     warm_up: u64,
@@ -391,6 +459,25 @@ pub(crate) fn layers(registry: Registry) -> Registry {
                 round: 0,
                 times: Times::default(),
                 told: false,
+            }) as Box<dyn Layer>)
+        })
+        .with("talkers", move |build| {
+            let params = &mut *build.params;
+            let children = params.number("children", 1)?;
+            let whole = u64::from(build.n).is_multiple_of(children.saturating_add(1));
+            if children == 0 || !whole {
+                return Err(params.error_at("children", "expected groups of as many and a parent"));
+            }
+            Ok(Box::new(Talkers {
+                children: u32::try_from(children).unwrap_or(u32::MAX),
+                warm_up: params.time_ns("warm_up", 200 * MS)?,
+                lasts: params.time_ns("lasts", 500 * MS)?,
+                body: numbered(0, usize_of(params.number("size", 64)?)),
+                begin: Time::ZERO,
+                asked: Time::ZERO,
+                waiting: 0,
+                rounds: 0,
+                total: 0,
             }) as Box<dyn Layer>)
         })
         .with("poisson", move |build| {

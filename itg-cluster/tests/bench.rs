@@ -48,7 +48,7 @@ fn sane(rows: &[Vec<&str>], names: usize) {
     }
 }
 
-fn drawn(dir: &Path, names: &[&str]) {
+fn drawn(dir: &Path, names: &[impl std::fmt::Display]) {
     for name in names {
         let path = dir.join(format!("{name}.svg"));
         let svg = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -109,11 +109,20 @@ fn membership_figures_phases_and_kills() {
     let args = ["membership", "--quick", "--processes", "5", "--trials", "1"];
     let (text, dir) = bench(&args);
     let rows = rows(&text);
-    // Simulated sizes, sizes of real groups, three intervals.
-    assert_eq!(rows.len(), 4 + 2 + 3, "{text}");
-    sane(&rows, 1);
+    // Simulated sizes, patterns by number of groups, view changes under contention, sizes of real groups, three
+    // intervals.
+    assert_eq!(rows.len(), 4 + (5 + 3 + 2) + 2 + 2 + 3, "{text}");
+    let (patterns, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.len() == 5);
+    sane(&others, 1);
+    // What the model is off may have either sign.
+    sane(&patterns.iter().map(|row| row[..4].to_vec()).collect::<Vec<_>>(), 1);
+    for word in ["L0 = ", "n0 = ", "root of the mean square", "Between processes to modelled: base"]
+    {
+        assert!(text.contains(word), "no `{word}`: {text}");
+    }
     // What is simulated is exact wherever it runs.
     assert!(text.contains("PASS  simulated Ts"), "{text}");
     assert!(text.contains("5 processes, first report to last installation, p99"), "{text}");
-    drawn(dir.path(), &["membership-bgl", "membership-tcp", "membership-processes"]);
+    let figures = ["bgl", "tcp", "latency", "contention", "processes"];
+    drawn(dir.path(), &figures.map(|name| format!("membership-{name}")));
 }

@@ -6,12 +6,17 @@
 //! - base model: `Ts = 2·L·(H − 1) + Ocp·H` (equations 1 and 2);
 //! - distance model: `Ts = 2·L·Σ hops(level) + Ocp·H`, where `hops(level)` is the greatest distance
 //!   between a node of the level and its parent. The paper prints a further factor (H − 1), which its
-//!   own text and figures contradict.
+//!   own text and figures contradict;
+//! - contention model: L grows with the number of nodes that talk ([`Contention`]).
 //!
 //! Nodes lie in blocks of 8 × 8 × 8, x fastest, one block behind the other along z; distance is the sum
 //! of differences, with or without wrap-around.
 
+mod contention;
+
 use itg_process::{Time, US};
+
+pub use contention::{Contention, Fit, Pattern, fit};
 
 use crate::radix::Arity;
 

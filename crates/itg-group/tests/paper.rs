@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use common::{FIXED, Group, MILLI, member, paper, slots};
 use itg_group::Arity;
-use itg_group::model::Constants;
+use itg_group::model::{Constants, Contention};
 use itg_process::{SECOND, Slot};
 use itg_sim::Fault;
 
@@ -48,18 +48,57 @@ fn edge_messages(group: &mut Group) -> u64 {
 }
 
 fn ts(n: u32, a: u32, constants: Constants) -> u64 {
+    let net = format!("kind = \"fixed\"\ndelay = \"{}ns\"", constants.latency);
+    ts_on(n, a, &net, constants.compute)
+}
+
+fn ts_on(n: u32, a: u32, network: &str, compute: u64) -> u64 {
     let height = |n| Arity::try_from(a).expect("an arity").height(n);
     // A leaf whose loss leaves the tree as high as it was.
     let victim = if height(n - 1) == height(n) { n - 1 } else { n - 2 };
-    let (net, params) = (
-        format!("kind = \"fixed\"\ndelay = \"{}ns\"", constants.latency),
-        format!("compute = \"{}ns\", publish = false, late = \"10s\"", constants.compute),
-    );
-    let (mut group, _) = single(n, a, victim, &params, &net);
+    let params = format!("compute = \"{compute}ns\", publish = false, late = \"10s\"");
+    let (mut group, _) = single(n, a, victim, &params, network);
     group.settle(SECOND);
     let events = group.events();
     let at = |name| events.iter().find(|(_, _, event)| event.name == name).map(|(at, _, _)| *at);
     at("stable").expect("stable") - at("reported").expect("reported")
+}
+
+/// `Ts` on a network whose latency grows with the number of those that talk.
+fn crowded(n: u32, a: u32, model: Contention, compute: u64) -> u64 {
+    let Contention { latency, free, slope } = model;
+    let net =
+        format!("kind = \"crowd\"\ndelay = \"{latency}ns\"\nfree = {free}\nslope = \"{slope}ns\"");
+    ts_on(n, a, &net, compute)
+}
+
+/// Figure 8: in full trees the simulation is the contention model to the nanosecond; between them it stays
+/// close, rises from node to node, and leaves the base model far below.
+#[test]
+fn mode_p_under_contention_takes_what_the_model_says() {
+    let compute = Constants::TCP.compute;
+    let model = Contention { latency: Constants::TCP.latency, free: 12, slope: 5_000 };
+    for (a, sizes) in [(2, &[7, 15, 31, 63, 127, 255, 511][..]), (4, &[21, 85, 341])] {
+        for &n in sizes {
+            let arity = Arity::try_from(a).expect("an arity");
+            // The one that failed does not talk any more.
+            let want = model.by_level(n - 1, arity, compute).0;
+            let seen = crowded(n, a, model, compute);
+            assert!(seen.abs_diff(want) <= 1, "{n} nodes, arity {a}: {seen}, not {want}");
+        }
+    }
+    let arity = Arity::try_from(2).expect("an arity");
+    let mut before = 0;
+    for n in 66..=127 {
+        let seen = crowded(n, 2, model, compute);
+        let want = model.by_level(n - 1, arity, compute).0;
+        assert!(seen >= before, "{n} nodes: {seen} after {before}");
+        assert!(seen.abs_diff(want) * 100 <= want * 15, "{n} nodes: {seen}, model {want}");
+        before = seen;
+    }
+    let base = Constants::TCP.base(arity.height(127)).0;
+    assert!(before * 2 > 3 * base, "{before}, base model {base}");
+    assert!(before < model.together(127, arity, compute).0, "not everybody talks all the time");
 }
 
 /// M-4: `Ts` equals the base model to the nanosecond.

@@ -433,3 +433,59 @@ fn unknown_networks_and_parameters_are_named() {
         assert!(got.as_ref().is_err_and(|error| error.starts_with(want)), "{kind} {text}: {got:?}");
     }
 }
+
+/// Messages of a crowd take L(n) when all leave at once, in order; what changes on the way counts for its part.
+#[test]
+fn a_crowd_is_slower_the_more_talk() {
+    let params = "delay = \"100us\"\nfree = 4\nslope = \"10us\"";
+    for (pairs, want) in [(1, 100), (2, 100), (3, 120), (10, 260)] {
+        let mut bench = Bench::new(model("crowd", params, 20, 1));
+        for pair in 0..pairs {
+            bench.send(7, pair.into(), 2 * pair, 2 * pair + 1, 100);
+        }
+        bench.run_to(SECOND);
+        let arrived: Vec<_> =
+            (0..pairs).map(|pair| (pair.into(), 2 * pair + 1, Some(7 + want * US))).collect();
+        assert_eq!(bench.arrivals, arrived, "{pairs} pairs");
+        assert_eq!(bench.model.usage().busy_ns, want * US);
+    }
+    // One that talks with many is counted once.
+    let mut bench = Bench::new(model("crowd", params, 20, 1));
+    for child in 1..=5 {
+        bench.send(0, child.into(), 0, child, 1);
+    }
+    bench.run_to(SECOND);
+    assert!(bench.arrivals.iter().all(|arrival| arrival.2 == Some(120 * US)), "six talk");
+    // Half of the way alone, then six talk: half of 100 µs and half of 120 µs; those that came later
+    // have the other half of theirs alone again, two pairs at a time.
+    let mut bench = Bench::new(model("crowd", params, 20, 1));
+    bench.send(0, 1, 0, 1, 1);
+    bench.send(50 * US, 2, 2, 3, 1);
+    bench.send(50 * US, 3, 4, 5, 1);
+    bench.run_to(SECOND);
+    let times = [1, 2, 3].map(|id| bench.arrival(id));
+    assert_eq!(times, [Some(110 * US), Some(160 * US), Some(160 * US)]);
+}
+
+/// Random load on a crowd: everything arrives, in order, never faster than alone nor slower than with everybody.
+#[test]
+fn a_crowd_loses_nothing_and_keeps_order() {
+    let params = "delay = \"100us\"\nfree = 3\nslope = \"7us\"";
+    let mut bench = Bench::new(model("crowd", params, 16, 1));
+    let mut rng = rng("crowd");
+    let (mut now, mut left) = (0, Vec::new());
+    for id in 0..5_000 {
+        now += exponential_ns(&mut rng, 30 * US);
+        let src = u32::try_from(below(&mut rng, 16)).expect("small");
+        bench.send(now, id, src, (src + 3) % 16, 100);
+        left.push(now);
+    }
+    bench.run_to(u64::MAX - 1);
+    let ids: Vec<_> = bench.arrivals.iter().map(|arrival| arrival.0).collect();
+    assert_eq!(ids, (0..5_000).collect::<Vec<_>>());
+    let took = bench.arrivals.iter().zip(&left).map(|(seen, left)| seen.2.expect("all") - left);
+    let (least, most) = took.fold((u64::MAX, 0), |(a, b), t| (a.min(t), b.max(t)));
+    assert!((100 * US..150 * US).contains(&least), "{least}");
+    // A nanosecond is lost to rounding whenever the speed changes.
+    assert!((150 * US..=(100 + 13 * 7 + 1) * US).contains(&most), "{most}");
+}

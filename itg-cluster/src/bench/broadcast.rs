@@ -74,7 +74,7 @@ pub(crate) fn run(args: &BroadcastArgs) -> Result<()> {
         clients::run(common, (rounds / 2).max(10))?;
     }
     if only(Part::Open) {
-        open::run(common, rounds)?;
+        open::run(common, &args.groups, rounds)?;
     }
     if only(Part::Bars) {
         bars(rounds, &raw)?;

@@ -20,14 +20,16 @@ use nix::sys::signal::Signal;
 use super::group::{Group, LIMIT, configuration};
 use super::plot::{Line, Plot, Scale};
 use super::table::Table;
-use super::{BenchArgs, MembershipArgs, percentile, us, verdict, wanted};
+use super::{BenchArgs, MembershipArgs, contention, percentile, us, verdict, wanted};
 use crate::{layers, print};
 
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// Figures 4 to 8: simulation and models
+    /// Figures 4 to 6: simulation and models
     Figures,
+    /// Figures 7 and 8: latency while many talk, and the contention model
+    Contention,
     /// A view change of mode P between processes
     Phases,
     /// Processes that are killed, mode C
@@ -38,6 +40,9 @@ pub(crate) fn run(args: &MembershipArgs) -> Result<()> {
     if wanted(&args.only, &Part::Figures) {
         figures(&args.common)?;
     }
+    if wanted(&args.only, &Part::Contention) {
+        contention::run(&args.common)?;
+    }
     if wanted(&args.only, &Part::Phases) {
         real(&args.common)?;
     }
@@ -47,11 +52,11 @@ pub(crate) fn run(args: &MembershipArgs) -> Result<()> {
     Ok(())
 }
 
-fn arity(a: u32) -> Arity {
+pub(crate) fn arity(a: u32) -> Arity {
     Arity::try_from(a).unwrap_or_else(|_| Rules::default().arity)
 }
 
-/// Figures 4, 5, 6 and 8: Ts against the number of nodes. The values of the paper's own measurements are only in
+/// Figures 4, 5 and 6: Ts against the number of nodes. The values of the paper's own measurements are only in
 /// its figures and are not read off here; its models are exact, and the simulation is held against them.
 fn figures(args: &BenchArgs) -> Result<()> {
     let sizes: &[u32] =
@@ -114,9 +119,14 @@ fn figures(args: &BenchArgs) -> Result<()> {
 
 /// Ts of one leaf's failure in virtual time, in nanoseconds.
 fn simulate(n: u32, a: u32, constants: Constants) -> Result<u64> {
-    let (delay, compute) = (constants.latency, constants.compute);
+    let network = format!("kind = \"fixed\"\ndelay = \"{}ns\"", constants.latency);
+    ts_on(n, a, &network, constants.compute)
+}
+
+/// The same on this network, with this time to recompute the tree in nanoseconds.
+pub(crate) fn ts_on(n: u32, a: u32, network: &str, compute: u64) -> Result<u64> {
     let text = format!(
-        "processes = {n}\n[[network]]\nname = \"main\"\nkind = \"fixed\"\ndelay = \"{delay}ns\"\n[[process]]\n\
+        "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\n\
          layers = [{{ layer = \"membership-paper\", arity = {a}, compute = \"{compute}ns\", publish = false, \
          late = \"10s\" }}]\n"
     );
@@ -193,7 +203,7 @@ impl Drop for Children {
 }
 
 /// Members fail one after the other, a few of them; Ts of each. This program is the root.
-fn phases(network: &str, n: u32, a: u32) -> Result<Vec<u64>> {
+pub(crate) fn phases(network: &str, n: u32, a: u32) -> Result<Vec<u64>> {
     let layers = format!("{{ layer = \"membership-paper\", arity = {a} }}");
     let text = configuration(network, n, &layers, None);
     let registry = layers::registry();

@@ -5,6 +5,7 @@
 
 mod broadcast;
 mod clients;
+mod contention;
 mod crash;
 mod group;
 mod membership;
@@ -50,6 +51,9 @@ pub(crate) struct BroadcastArgs {
     /// Broadcasts of each closed system; all other trials follow from it [default: 3000, with --quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     rounds: Option<u64>,
+    /// Processes of the groups under an open load, separated by commas [default: 3,5,8, with --quick 3]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=32))]
+    groups: Vec<u32>,
     /// These parts alone, separated by commas
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<broadcast::Part>,

@@ -21,12 +21,13 @@ struct Seen {
     share: f64,
 }
 
-pub(crate) fn run(args: &BenchArgs, rounds: u64) -> Result<()> {
+pub(crate) fn run(args: &BenchArgs, groups: &[u32], rounds: u64) -> Result<()> {
     let (sizes, loads): (&[u32], &[u64]) = if args.quick {
         (&[3], &[1000, 10_000])
     } else {
         (&[3, 5, 8], &[1000, 3000, 10_000, 30_000, 100_000])
     };
+    let sizes = if groups.is_empty() { sizes } else { groups };
     let lasts = (rounds / 3).clamp(100, 1000);
     print(&format!(
         "\nOpen load, TCP, messages of 100 bytes, Poisson at all processes together, {lasts} ms each: ms from the \

@@ -1,5 +1,6 @@
 //! Simulated networks by name.
 
+mod crowd;
 mod dcr;
 mod delay;
 mod ethernet;
@@ -15,7 +16,7 @@ pub use fddi::{Fddi, Rotations};
 use crate::model::Model;
 
 /// The kinds of networks that there are.
-pub const KINDS: [&str; 10] = [
+pub const KINDS: [&str; 11] = [
     "ethernet",
     "switch",
     "fddi",
@@ -26,6 +27,7 @@ pub const KINDS: [&str; 10] = [
     "steps",
     "messages",
     "contention",
+    "crowd",
 ];
 
 /// A network of this kind, `sim:` in front or not, with these parameters; parameters that it does not
@@ -50,6 +52,7 @@ pub fn network(
             Box::new(delay::Delay::new(kind, params, seed, name, hosts)?)
         }
         "steps" | "messages" => Box::new(metric::Steps::new(params)?),
+        "crowd" => Box::new(crowd::Crowd::new(params, hosts)?),
         "contention" => Box::new(metric::Contention::new(params, hosts)?),
         other => {
             let text = format!("no simulated network `{other}`: {}", suggestion(other, KINDS));
