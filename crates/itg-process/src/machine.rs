@@ -76,14 +76,15 @@ pub trait Wiring<M: Machine>: Send {
     /// The message, when it is none: it passes through.
     fn request(&self, message: Message) -> Result<M::Request, Message>;
     /// What goes up.
-    fn delivery(&self, me: Slot, delivery: M::Delivery) -> Message;
+    fn delivery(&mut self, me: Slot, delivery: M::Delivery) -> Message;
     /// The request that another layer or the driver makes by [`Layer::control`], if it is one.
     fn control(&self, _what: &dyn Any) -> Option<M::Request> {
         None
     }
     /// Hands a delivery over: up as a message, unless the wiring knows better.
-    fn hand_over(&self, delivery: M::Delivery, cx: &mut Ctx<'_>) {
-        cx.up(self.delivery(cx.me(), delivery));
+    fn hand_over(&mut self, delivery: M::Delivery, cx: &mut Ctx<'_>) {
+        let message = self.delivery(cx.me(), delivery);
+        cx.up(message);
     }
 }
 

@@ -4,7 +4,7 @@
 //! time, and what has been delivered is forgotten as soon as nothing before it is missing. A ring is no
 //! longer than the window of its origin.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::{BufMut as _, BytesMut};
 use itg_process::Time;
@@ -76,14 +76,15 @@ pub(crate) enum Fate {
 /// Messages by origin.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Backlog {
-    origins: BTreeMap<Member, Origin>,
+    /// By member.
+    origins: Vec<(Member, Origin)>,
     waiting: usize,
     window: u64,
 }
 
 impl Backlog {
     pub(crate) const fn new(window: u64) -> Self {
-        Self { origins: BTreeMap::new(), waiting: 0, window }
+        Self { origins: Vec::new(), waiting: 0, window }
     }
 
     /// Messages that wait, of all origins.
@@ -91,14 +92,28 @@ impl Backlog {
         self.waiting
     }
 
+    fn origin(&self, member: Member) -> Option<&Origin> {
+        let at = self.origins.binary_search_by_key(&member, |(member, _)| *member).ok()?;
+        self.origins.get(at).map(|(_, origin)| origin)
+    }
+
+    fn origin_mut(&mut self, member: Member) -> &mut Origin {
+        let found = self.origins.binary_search_by_key(&member, |(member, _)| *member);
+        let at = found.unwrap_or_else(|at| {
+            self.origins.insert(at, (member, Origin::default()));
+            at
+        });
+        &mut self.origins[at].1
+    }
+
     /// Whether one more message of this number fits into the window of its origin.
     pub(crate) fn has_room(&self, id: Id) -> bool {
-        let next = self.origins.get(&id.origin).map_or(0, |origin| origin.next);
+        let next = self.origin(id.origin).map_or(0, |origin| origin.next);
         id.seq < next.saturating_add(self.window)
     }
 
     fn place(&self, id: Id) -> Option<&Place> {
-        let origin = self.origins.get(&id.origin)?;
+        let origin = self.origin(id.origin)?;
         let at = id.seq.checked_sub(origin.next)?;
         origin.places.get(usize::try_from(at).ok()?)
     }
@@ -113,14 +128,14 @@ impl Backlog {
 
     /// Whether a message has been delivered.
     pub(crate) fn is_delivered(&self, id: Id) -> bool {
-        let next = self.origins.get(&id.origin).map_or(0, |origin| origin.next);
+        let next = self.origin(id.origin).map_or(0, |origin| origin.next);
         id.seq < next || matches!(self.place(id), Some(Place::Delivered))
     }
 
     /// A place for a number within the window.
     fn open(&mut self, id: Id) -> Option<&mut Place> {
         let window = self.window;
-        self.origins.entry(id.origin).or_default().open(id.seq, window)
+        self.origin_mut(id.origin).open(id.seq, window)
     }
 
     /// Lets an entry wait; whether it is new and within the window.
@@ -138,25 +153,23 @@ impl Backlog {
     /// Notes that a message is delivered.
     pub(crate) fn deliver(&mut self, id: Id) -> Fate {
         let window = self.window;
-        let origin = self.origins.entry(id.origin).or_default();
+        let origin = self.origin_mut(id.origin);
         let Some(place) = origin.open(id.seq, window) else { return Fate::Void };
         let found = match std::mem::replace(place, Place::Delivered) {
             Place::Delivered => return Fate::Void,
             Place::Missing => None,
-            Place::Waiting(entry, _) => {
-                self.waiting -= 1;
-                Some(entry)
-            }
+            Place::Waiting(entry, _) => Some(entry),
         };
         while matches!(origin.places.front(), Some(Place::Delivered)) {
             origin.places.pop_front();
             origin.next += 1;
         }
+        self.waiting -= usize::from(found.is_some());
         Fate::Fresh(found)
     }
 
     fn entries(&self) -> impl Iterator<Item = (&Entry, Time)> {
-        self.origins.values().flat_map(|origin| &origin.places).filter_map(|place| match place {
+        self.origins.iter().flat_map(|(_, origin)| &origin.places).filter_map(|place| match place {
             Place::Waiting(entry, since) => Some((entry, *since)),
             Place::Missing | Place::Delivered => None,
         })
@@ -164,7 +177,7 @@ impl Backlog {
 
     /// What waits of one origin, by number.
     pub(crate) fn of(&self, origin: Member) -> impl Iterator<Item = &Entry> {
-        let places = self.origins.get(&origin).into_iter().flat_map(|origin| &origin.places);
+        let places = self.origin(origin).into_iter().flat_map(|origin| &origin.places);
         places.filter_map(|place| match place {
             Place::Waiting(entry, _) => Some(entry),
             Place::Missing | Place::Delivered => None,
@@ -198,13 +211,13 @@ impl Backlog {
 
     /// Forgets all origins but those that stay.
     pub(crate) fn retain(&mut self, stays: impl Fn(Member) -> bool) {
-        self.origins.retain(|origin, _| stays(*origin));
+        self.origins.retain(|(origin, _)| stays(*origin));
         self.waiting = self.entries().count();
     }
 
     /// What has been delivered, by origin.
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        let seen = |(&member, origin): (&Member, &Origin)| {
+        let seen = |&(member, ref origin): &(Member, Origin)| {
             let delivered = (origin.next..).zip(&origin.places);
             let beyond = delivered.filter(|(_, place)| **place == Place::Delivered);
             let beyond = beyond.map(|(seq, _)| seq).collect();
@@ -218,14 +231,14 @@ impl Backlog {
         let old = std::mem::take(&mut self.origins);
         self.waiting = 0;
         for seen in seen {
-            self.origins.entry(seen.origin).or_default().next = seen.next;
+            self.origin_mut(seen.origin).next = seen.next;
             for &seq in &seen.beyond {
                 if let Some(place) = self.open(Id { origin: seen.origin, seq }) {
                     *place = Place::Delivered;
                 }
             }
         }
-        for place in old.into_values().flat_map(|origin| origin.places) {
+        for place in old.into_iter().flat_map(|(_, origin)| origin.places) {
             if let Place::Waiting(entry, since) = place {
                 self.put(entry, since);
             }

@@ -242,14 +242,29 @@ impl Take {
     }
 
     fn entry(&mut self) -> Option<Entry> {
-        let (id, lamport) = (self.id()?, self.u64()?);
-        let body = match self.u8()? {
-            0 => Body::Message(self.blob(MOST_PAYLOAD)?),
+        let head = *self.left.first_chunk::<LEAST_ENTRY>()?;
+        let u32_at =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let id = Id { origin: Member::new(Slot(u32_at(0)), u64_at(4)), seq: u64_at(12) };
+        let (lamport, len) = (u64_at(20), u32_at(29));
+        let body = match head[28] {
+            0 => {
+                let end = LEAST_ENTRY + len as usize;
+                if len as usize > MOST_PAYLOAD || end > self.left.len() {
+                    return None;
+                }
+                let mut whole = self.left.split_to(end);
+                whole.advance(LEAST_ENTRY);
+                Body::Message(whole)
+            }
             1 => {
-                let len = self.u32()?;
+                self.left.advance(LEAST_ENTRY);
                 (len as usize <= MOST_PAYLOAD).then_some(Body::Held(len))?
             }
             2 => {
+                // Its length is that of what follows.
+                self.left.advance(LEAST_ENTRY - 4);
                 let change: ViewChange = read(&self.blob(MOST_PART)?)?;
                 let sound = change.changes.is_sound();
                 Body::Change(Arc::new(sound.then_some(change)?), self.blob(MOST_PART)?)

@@ -104,6 +104,13 @@ const EXCLUDED: u32 = 915;
 /// Last of the types that no network carries.
 pub(crate) const LOCAL_LAST: u32 = 919;
 
+/// Bytes that ordered messages share: whoever keeps one of them keeps so much.
+const ROOM: usize = 4096;
+/// Longer ones get memory of their own.
+const ALONE: usize = ROOM / 4;
+/// Bytes before an ordered message: position, origin, incarnation, number.
+const ORDERED_HEAD: usize = 28;
+
 /// A member as one number, for traces and checkers.
 #[must_use]
 pub fn code(member: Member) -> u64 {
@@ -181,15 +188,36 @@ impl Tell {
     /// As a message to the layer above.
     #[must_use]
     pub fn message(self, me: Slot) -> Message {
+        self.message_in(me, None)
+    }
+
+    /// The same; short ordered messages share this room, which spares each of them memory of its own.
+    pub(crate) fn message_in(self, me: Slot, room: Option<&mut BytesMut>) -> Message {
         let mut out = BytesMut::new();
         let ty = match self {
             Self::Message { position, id, payload } => {
-                let mut body = Vec::with_capacity(28 + payload.len());
-                body.extend_from_slice(&position.to_le_bytes());
-                body.extend_from_slice(&id.origin.slot.0.to_le_bytes());
-                body.extend_from_slice(&id.origin.incarnation.to_le_bytes());
-                body.extend_from_slice(&id.seq.to_le_bytes());
-                body.extend_from_slice(&payload);
+                let mut head = [0; ORDERED_HEAD];
+                head[..8].copy_from_slice(&position.to_le_bytes());
+                head[8..12].copy_from_slice(&id.origin.slot.0.to_le_bytes());
+                head[12..20].copy_from_slice(&id.origin.incarnation.to_le_bytes());
+                head[20..].copy_from_slice(&id.seq.to_le_bytes());
+                let len = ORDERED_HEAD + payload.len();
+                let body = match room {
+                    Some(room) if len <= ALONE => {
+                        if room.capacity() < len {
+                            room.reserve(ROOM);
+                        }
+                        room.put_slice(&head);
+                        room.put_slice(&payload);
+                        room.split().freeze()
+                    }
+                    _ => {
+                        let mut body = Vec::with_capacity(len);
+                        body.extend_from_slice(&head);
+                        body.extend_from_slice(&payload);
+                        body.into()
+                    }
+                };
                 return Message { src: me, ..Message::new(me, ORDERED, body) };
             }
             Self::View { position, view, with } => {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ops::RangeInclusive;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use itg_process::{
     Adapter, Build, ConfigError, Layer, Machine, Message, Params, Registry, Slot, Wiring,
 };
@@ -78,8 +78,11 @@ impl Wire for uniform::Say {
 }
 
 /// Any broadcast as a layer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CastWiring;
+#[derive(Debug, Default)]
+pub struct CastWiring {
+    /// Room for what is delivered next.
+    room: BytesMut,
+}
 
 impl<M> Wiring<M> for CastWiring
 where
@@ -106,8 +109,8 @@ where
         Ask::from_control(what)
     }
 
-    fn delivery(&self, me: Slot, tell: Tell) -> Message {
-        tell.message(me)
+    fn delivery(&mut self, me: Slot, tell: Tell) -> Message {
+        tell.message_in(me, Some(&mut self.room))
     }
 }
 
@@ -156,19 +159,20 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             let (me, view) = place(build, planted)?;
             let window = build.params.number("window", Settings::default().window)?;
             let machine = Thesis::new(algorithm, me, view.len(), window, planted);
-            Ok(Box::new(Adapter::new(machine, CastWiring)))
+            Ok(Box::new(Adapter::new(machine, CastWiring::default())))
         }
     };
     let mut registry = registry.with("log", move |build| {
         let (me, view) = place(build, planted)?;
         let settings = settings(build, planted)?;
-        Ok(Box::new(Adapter::new(Log::new(me, view, settings), CastWiring)) as Box<dyn Layer>)
+        Ok(Box::new(Adapter::new(Log::new(me, view, settings), CastWiring::default()))
+            as Box<dyn Layer>)
     });
     for (name, fast) in [("uniform-sequencer", Fast::Sequencer), ("uniform-skeen", Fast::Skeen)] {
         registry = registry.with(name, move |build| {
             let (me, view) = place(build, planted)?;
             let machine = Uniform::new(fast, me, view, settings(build, planted)?);
-            Ok(Box::new(Adapter::new(machine, CastWiring)))
+            Ok(Box::new(Adapter::new(machine, CastWiring::default())))
         });
     }
     let modes = [
@@ -181,7 +185,7 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             let (me, view) = place(build, planted)?;
             let window = build.params.number("window", Settings::default().window)?;
             let machine = Reliable::new(mode, me, view.len(), window);
-            Ok(Box::new(Adapter::new(machine, CastWiring)))
+            Ok(Box::new(Adapter::new(machine, CastWiring::default())))
         });
     }
     for algorithm in Algorithm::ALL {

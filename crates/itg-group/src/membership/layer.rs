@@ -51,7 +51,7 @@ impl Wiring<Paper> for Wire {
         Err(message)
     }
 
-    fn delivery(&self, me: Slot, tell: Tell) -> Message {
+    fn delivery(&mut self, me: Slot, tell: Tell) -> Message {
         tell_message(me, &tell)
     }
 
@@ -59,7 +59,7 @@ impl Wiring<Paper> for Wire {
         ask(what)
     }
 
-    fn hand_over(&self, tell: Tell, cx: &mut Ctx<'_>) {
+    fn hand_over(&mut self, tell: Tell, cx: &mut Ctx<'_>) {
         tell_up(&tell, self.publish, cx);
     }
 }
@@ -100,7 +100,7 @@ impl Wiring<Agreed> for AgreedWire {
         ask(what)
     }
 
-    fn delivery(&self, me: Slot, what: Do) -> Message {
+    fn delivery(&mut self, me: Slot, what: Do) -> Message {
         match what {
             Do::Tell(tell) => tell_message(me, &tell),
             Do::Pass(tell) => tell.message(me),
@@ -108,7 +108,7 @@ impl Wiring<Agreed> for AgreedWire {
         }
     }
 
-    fn hand_over(&self, what: Do, cx: &mut Ctx<'_>) {
+    fn hand_over(&mut self, what: Do, cx: &mut Ctx<'_>) {
         match what {
             Do::Tell(tell) => {
                 if let Tell::View(view) = &tell

@@ -35,7 +35,7 @@ impl Wiring<Overlay> for OverlayWiring {
         what.downcast_ref::<Ask>().cloned()
     }
 
-    fn delivery(&self, me: Slot, tell: Tell) -> Message {
+    fn delivery(&mut self, me: Slot, tell: Tell) -> Message {
         tell.message(me)
     }
 }

@@ -211,7 +211,7 @@ impl Wiring<Broadcast> for Wires {
         if message.ty == REQUEST { Ok(()) } else { Err(message) }
     }
 
-    fn delivery(&self, me: Slot, id: Id) -> Message {
+    fn delivery(&mut self, me: Slot, id: Id) -> Message {
         Message::new(me, DELIVERY, [id.0, id.1].map(u64::to_le_bytes).concat())
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Keep {
     snapshot: Option<Snapshot>,
 }
 
-fn size(value: &Value) -> usize {
+pub(super) fn size(value: &Value) -> usize {
     value.entries.iter().map(|entry| entry.len() + 64).sum()
 }
 
@@ -291,6 +291,7 @@ impl Log {
     pub(super) fn tell_status(&mut self, now: Time, out: &mut Out<Self>) {
         out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
         self.keep.asked_for = None;
+        self.untold = 0;
         if self.settings.trace {
             let kept = [self.keep.len() as u64, self.backlog.waiting() as u64, self.k];
             out.push(Action::Log("kept", kept));

@@ -43,6 +43,10 @@ pub use message::{Say, Snapshot, What};
 /// The instance that a process pulls that has no view yet: it wants a snapshot.
 pub const JOINING: u64 = u64::MAX;
 
+/// Bytes of decisions after which a member does not wait for its timer to say how far it is: under load
+/// less has to be kept for others, and is still in the caches when it is dropped.
+const UNTOLD: usize = 256 << 10;
+
 /// Settings of a log; all members have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -128,8 +132,8 @@ pub struct Log {
     clock: u64,
     next_seq: u64,
     backlog: Backlog,
-    /// Cast here and not yet told to others.
-    outbox: Vec<Entry>,
+    /// Cast here and not yet told to others: numbers and bytes of what waits.
+    outbox: Vec<(u64, usize)>,
     outbox_bytes: usize,
     /// Own messages that wait, those in the outbox included.
     own: usize,
@@ -140,6 +144,8 @@ pub struct Log {
     /// Decided here in this round, and not yet told: instance and round.
     announce: Option<(u64, u32)>,
     keep: Keep,
+    /// Bytes decided since the others were told how far this member is.
+    untold: usize,
     /// What the life before this one, or this one until it was excluded, knew to be decided: a member
     /// may have it from nobody else.
     past: Past,
@@ -185,6 +191,7 @@ impl Log {
             suspected: BTreeSet::new(),
             announce: None,
             keep: Keep::default(),
+            untold: 0,
             past: Past::new(),
             local: VecDeque::new(),
         };
@@ -293,7 +300,7 @@ impl Log {
         self.next_seq += 1;
         self.own += 1;
         self.outbox_bytes += entry.len();
-        self.outbox.push(entry.clone());
+        self.outbox.push((id.seq, entry.len()));
         self.backlog.put(entry, now);
     }
 
@@ -307,13 +314,14 @@ impl Log {
         if self.own > self.outbox.len() && !full {
             return;
         }
-        let mut entries = std::mem::take(&mut self.outbox);
         self.outbox_bytes = 0;
         // What was proposed here in the meantime has been told.
         let proposed = self.proposed_own();
-        entries.retain(|entry| {
-            proposed.binary_search(&entry.id.seq).is_err() && !self.backlog.is_delivered(entry.id)
-        });
+        let (origin, backlog) = (self.me, &self.backlog);
+        let told = self.outbox.drain(..).map(|(seq, _)| seq);
+        let untold = told.filter(|seq| proposed.binary_search(seq).is_err());
+        let entries: Vec<_> =
+            untold.filter_map(|seq| backlog.get(Id { origin, seq }).cloned()).collect();
         if !entries.is_empty() {
             self.tell_peers(What::Data(Arc::new(entries)), out);
         }
@@ -384,6 +392,7 @@ impl Log {
             if value.entries.len() > 1 {
                 out.push(Action::Sometimes("a batch of several"));
             }
+            self.untold += keep::size(&value);
             if self.settings.trace {
                 out.push(Action::Log("decided", [self.k, self.position, code(value.author)]));
             }
@@ -402,6 +411,9 @@ impl Log {
         }
         if self.k > before {
             out.push(Action::CancelTimer(Timer::Round));
+            if self.untold > UNTOLD {
+                self.tell_status(now, out);
+            }
             self.trim(out);
             self.checkpoint(out);
             if let Some((k, from, r, value)) = self.ahead.take_if(|ahead| ahead.0 <= self.k)
@@ -477,8 +489,10 @@ impl Log {
     fn view_changed(&mut self) {
         let view = self.view.clone();
         self.backlog.retain(|origin| view.contains(origin));
-        self.outbox.retain(|entry| view.contains(entry.id.origin));
-        self.outbox_bytes = self.outbox.iter().map(Entry::len).sum();
+        if !view.contains(self.me) {
+            self.outbox.clear();
+        }
+        self.outbox_bytes = self.outbox.iter().map(|(_, len)| len).sum();
         self.suspected.retain(|slot| view.at(*slot).is_some());
         self.keep.view_changed(&view);
         self.take_places();
