@@ -17,6 +17,7 @@ mod log_cost;
 mod logging;
 mod machine;
 mod made_logs;
+mod mpi;
 mod peers;
 mod plot;
 mod programs;
@@ -79,6 +80,9 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// What being part of a cluster costs a flow, and how well 32 agents keep a common start
     Cluster(cluster::ClusterArgs),
+    /// A log rank of MPI beside the log server: packets a second sent and logged, missing records. Needs an
+    /// itg-cluster with the feature `mpi`, and its launcher
+    Mpi(mpi::MpiArgs),
     /// Eight agents, 64 flows, an agent killed every 5 s and started again after 3 s: what became of each
     /// packet. Ends with 1 where one was sent twice or is missing without a cause
     Chaos(chaos::ChaosArgs),
@@ -129,6 +133,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Peers(args) => peers::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
         Command::Cluster(args) => cluster::run(&args)?,
+        Command::Mpi(args) => mpi::run(&args)?,
         Command::Chaos(args) => chaos::run(&args)?,
         Command::RuntimePeer(_) | Command::RawLoop(_) | Command::Measured(_) => {}
     }

@@ -14,6 +14,7 @@ fn wrong_requests_are_told_apart_from_failures() {
         (&["unknown"], "unrecognized subcommand"),
         (&["chaos", "--seconds", "soon"], "--seconds"),
         (&["peers", "--only", "luck"], "luck"),
+        (&["mpi", "--rates", "0,fast"], "fast"),
     ] {
         let out = bench(args);
         let words = String::from_utf8_lossy(&out.stderr);
