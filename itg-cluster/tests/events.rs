@@ -197,3 +197,60 @@ fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
         sent
     );
 }
+
+/// Somebody reads the events to know when it is over.
+#[test]
+fn a_run_that_fails_says_so_in_its_last_event() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    assert!(program(&["keys", &path("keys")]).output().expect("keys").status.success());
+    let text = format!(
+        "schema = 1\nname = 'x'\nduration = '1s'\n[nodes]\na = {{ address = '127.0.0.1:{}' }}\n\
+         [[flow]]\nfrom = 'a'\nto = 'a'\nrate = '100pps'\n",
+        port()
+    );
+    fs::write(path("x.toml"), text).expect("written");
+    let (file, keys, out, events) = (path("x.toml"), path("keys"), path("out"), path("events"));
+    let args = ["run", &file, "--keys", &keys, "--out", &out, "--events", &events];
+    let Output { status, stderr, .. } = program(&args).output().expect("its end");
+    let err = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(3), "{err}");
+    let lines = lines(&fs::read_to_string(&events).expect("events"));
+    let last = lines.last().expect("a line");
+    assert_eq!(last["event"], "end", "{lines:#?}");
+    let why = last["interrupted"].as_str().expect("a reason");
+    assert!(why.contains("0 of 1 nodes are there: nothing was started"), "{why}");
+}
+
+/// Whoever touches the terminal in the background is stopped (SIGTTOU), and his run would never end.
+#[test]
+fn a_run_in_the_background_of_a_terminal_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text = "schema = 1\nname = 'x'\nduration = '1s'\n[[flow]]\nrate = '100pps'\n";
+    fs::write(path("x.toml"), text).expect("written");
+    // With job control, as a shell of a person has it.
+    let run = format!(
+        "'{}' run '{}' --local --out '{}'",
+        env!("CARGO_BIN_EXE_itg-cluster"),
+        path("x.toml"),
+        path("out")
+    );
+    let line = format!("bash -mc \"{run} & wait \\$!; echo it ended with \\$?\"");
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    terminal.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(child) = terminal.spawn() else {
+        println!("not tried: there is no program `script` here");
+        return;
+    };
+    let mut child = Kept(child);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while child.0.try_wait().expect("a child").is_none() {
+        assert!(Instant::now() < deadline, "it has been stopped");
+        sleep(Duration::from_millis(50));
+    }
+    let mut text = String::new();
+    child.0.stdout.take().expect("its output").read_to_string(&mut text).expect("UTF-8");
+    assert!(text.contains("it ended with 0"), "{text}");
+}

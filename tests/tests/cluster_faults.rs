@@ -86,15 +86,62 @@ fn a_run_that_nobody_wants_gives_way_to_another() {
         assert!(done.err.contains("takes part in another run"), "{done}");
         thread::sleep(Duration::from_secs(2));
     };
-    let states = || {
-        let runs = fs::read_dir(cluster.path("agent-0")).expect("runs").flatten();
-        let mut states: Vec<String> =
-            runs.filter_map(|run| fs::read_to_string(run.path().join("state")).ok()).collect();
-        states.sort();
-        states
-    };
-    wait_for("both runs have ended", LIMIT, || states() == ["abandoned\n", "closed\n"]);
+    wait_for("both runs have ended", LIMIT, || states(&cluster, 0) == ["abandoned\n", "closed\n"]);
     drop(done);
+}
+
+/// How the logs of all runs of an agent have ended.
+fn states(cluster: &Cluster, node: usize) -> Vec<String> {
+    let runs = fs::read_dir(cluster.path(&format!("agent-{node}"))).into_iter().flatten().flatten();
+    let state = |run: fs::DirEntry| fs::read_to_string(run.path().join("state")).ok();
+    let mut states: Vec<String> = runs.filter_map(state).collect();
+    states.sort();
+    states
+}
+
+/// Two agents reach each other, but neither the console nor a majority: they leave the run after a minute, and
+/// take the next one.
+#[test]
+fn too_few_to_agree_leave_the_run_in_the_end() {
+    let mut cluster = Cluster::new(5);
+    let run = cluster.run(LONG, &["--lease", "1s"]);
+    cluster.wait_until_it_runs();
+    drop(run);
+    (2..5).for_each(|node| drop(cluster.agents[node].take()));
+    let second = cluster.run_into("second", SHORT, &["--require", "2"]).finish(LIMIT).exits(3);
+    assert!(second.err.contains("takes part in another run"), "{second}");
+    let left = |node: usize| states(&cluster, node) == ["abandoned\n"];
+    wait_for("they have left", Duration::from_secs(150), || left(0) && left(1));
+    (2..5).for_each(|node| cluster.start(node, &[]));
+    drop(cluster.run_into("third", SHORT, &[]).finish(LIMIT).exits(0));
+}
+
+/// One node has another run: the others, which had joined already, are told that this one does not begin.
+#[test]
+fn nodes_that_had_joined_forget_a_run_that_does_not_begin() {
+    let cluster = Cluster::new(3);
+    let run_of = |name: &str, nodes: &[usize], seconds: u32| {
+        let mut text =
+            format!("schema = 1\nname = \"{name}\"\nduration = \"{seconds}s\"\n[nodes]\n");
+        for node in nodes {
+            text += &format!("n{node} = {{ address = \"{}\" }}\n", cluster.address(*node));
+        }
+        let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
+        text += &format!("[[flow]]\nfrom = \"n{first}\"\nto = \"n{last}\"\nrate = \"100pps\"\n");
+        let file = cluster.path(&format!("{name}.toml"));
+        fs::write(&file, text).expect("written");
+        let mut run = cluster.terminal();
+        run.arg("run").arg(file).arg("--keys").arg(cluster.path("keys"));
+        run.arg("--out").arg(cluster.path(name));
+        Running::start(&mut run)
+    };
+    let first = run_of("first", &[0, 1], 12);
+    cluster.wait_until_it_runs();
+    let second = run_of("second", &[1, 2], 1).finish(LIMIT).exits(3);
+    assert!(second.err.contains("takes part in another run"), "{second}");
+    // It would wait for 10 s for a run that has not come.
+    drop(run_of("third", &[2], 1).finish(LIMIT).exits(0));
+    drop(first.finish(LIMIT).exits(0));
 }
 
 /// Whoever connects and says nothing keeps nobody out.
@@ -146,7 +193,9 @@ fn with_fewer_nodes_the_flows_of_the_others_are_moved() {
 #[test]
 fn with_failover_wait_flows_wait_for_their_node() {
     let mut cluster = Cluster::new(3);
-    let run = cluster.run(LONG, &["--lease", "1s", "--failover", "wait"]);
+    let events = cluster.path("events");
+    let told = ["--lease", "1s", "--failover", "wait", "--events", events.to_str().expect("UTF-8")];
+    let run = cluster.run(LONG, &told);
     cluster.wait_until_it_runs();
     thread::sleep(Duration::from_secs(2));
     drop(cluster.agents[1].take());
@@ -160,6 +209,17 @@ fn with_failover_wait_flows_wait_for_their_node() {
     let got = flow_packets(&report, 2, "receiver");
     assert!(got > 200 && got < 1200, "{got}: {done}");
     assert!(logs(&cluster.path("out").join("a"), "sender").len() == 1, "a sends flow 1 alone");
+    // What led to a view is told.
+    let lines = fs::read_to_string(&events).expect("events");
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let views: Vec<Value> = lines.filter(|line| line["event"] == "view").collect();
+    let cause = |view: &Value| view["cause"].as_str().expect("a cause").to_owned();
+    let causes: Vec<String> = views.iter().map(cause).collect();
+    assert!(
+        causes.iter().any(|cause| cause.contains('b') && !cause.contains("not known")),
+        "{causes:?}"
+    );
+    assert!(causes.iter().any(|cause| cause.contains("b asked to join")), "{causes:?}");
 }
 
 /// What becomes of flows whose console is killed.

@@ -17,8 +17,8 @@ use itg_net::{clock, host};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
+use super::idle::{Idle, Sight, Verdict};
 use super::member::Member;
 use super::metrics::{self, Facts};
 use super::policy::Policy;
@@ -28,12 +28,6 @@ use super::wire::{
 };
 use super::work::{self, Handle, Kept, Setup, run_dir};
 
-/// A run that is over is remembered for so long, so that everybody hears of the end.
-const LINGER: Duration = Duration::from_secs(3);
-/// A run that nobody is connected to, and that sends nothing, gives way to another one after this time.
-const ABANDONED: Duration = Duration::from_secs(10);
-/// … and is left after this time, whether or not another one comes.
-const DEAD: Duration = Duration::from_secs(60);
 /// How long somebody at a terminal waits for a command to be ordered.
 const ORDERED: Duration = Duration::from_secs(5);
 /// From the order to change a rate to the change, beside the length of a lease: by then its sender has heard of
@@ -89,8 +83,7 @@ struct Agent {
 struct Run {
     id: String,
     handle: Handle,
-    /// Since when it has been over, or alone.
-    idle_since: Option<Instant>,
+    idle: Idle,
 }
 
 impl Drop for Run {
@@ -247,8 +240,7 @@ impl Agent {
                 return Ok(());
             }
             let over = present.handle.seen().closed;
-            let abandoned = present.idle_since.is_some_and(|since| since.elapsed() > ABANDONED);
-            if !over && !abandoned {
+            if !over && !present.idle.gives_way(clock::monotonic_ns()) {
                 let name = present.handle.seen().name.clone();
                 bail!("it takes part in another run (`{name}`, {}): one at a time", present.id);
             }
@@ -263,7 +255,7 @@ impl Agent {
         let setup = Setup { policy: Arc::clone(&self.policy), dir, listen: self.data };
         let handle = work::begin(setup, member, told);
         tracing::info!("takes part in run {}", join.run);
-        *run = Some(Run { id: join.run.clone(), handle, idle_since: None });
+        *run = Some(Run { id: join.run.clone(), handle, idle: Idle::default() });
         Ok(())
     }
 
@@ -284,26 +276,29 @@ impl Agent {
         member.carry(line, join.from).await;
     }
 
-    /// Forgets a run that is over, notices one that has been left alone, and leaves it when that lasts: it would
-    /// call others for ever, who would begin it again.
+    /// Forgets a run that is over, and leaves one that nobody ends.
     async fn tidy(&self) {
         let mut run = self.run.lock().await;
         let Some(present) = &mut *run else { return };
-        let (closed, idle) = {
+        let member = &present.handle.member;
+        let sight = {
             let seen = present.handle.seen();
-            // Without a majority nobody is excluded: what counts is who is connected.
-            (seen.closed, seen.workers == 0 && present.handle.member.lines() == 0)
+            let (lines, console) = member.lines();
+            let (closed, sending) = (seen.closed, seen.workers > 0);
+            Sight { closed, sending, lines, console, ordered: seen.ordered }
         };
-        if !closed && !idle {
-            present.idle_since = None;
-            return;
-        }
-        let since = *present.idle_since.get_or_insert_with(Instant::now);
-        if !closed && since.elapsed() > DEAD {
-            present.handle.abandon("nobody was connected to the run any more");
-            *run = None;
-        } else if closed && since.elapsed() > LINGER {
-            *run = None;
+        match present.idle.look(clock::monotonic_ns(), sight) {
+            Verdict::Stay => {}
+            Verdict::Try => {
+                // Flows count from 1: void, but ordered.
+                let nothing = Command::Released { flow: 0, fence: 0, next: 0 };
+                member.ask(Ask::Command(nothing)).await;
+            }
+            Verdict::Leave(why) => {
+                present.handle.abandon(why);
+                *run = None;
+            }
+            Verdict::Forget => *run = None,
         }
     }
 

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::figures::{self, Figures};
+use super::signs::{self, Sign, Signs};
 use super::trust::{Line, Trust, Unreachable};
 use super::wire::{Call, Hello, Join, Reply, answered, ask, hear, say};
 
@@ -58,27 +59,35 @@ pub(crate) struct Member {
     tasks: Arc<Tasks>,
 }
 
-/// How many connections to other members there are.
-type Lines = Arc<AtomicUsize>;
+/// How many connections to other members there are, and how many of these to the console.
+type Lines = Arc<[AtomicUsize; 2]>;
 
 /// A connection, counted as long as it lives.
-struct Connected(Lines);
+struct Connected(Lines, bool);
 
 impl Connected {
-    fn new(lines: &Lines) -> Self {
-        lines.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(lines))
+    fn new(lines: &Lines, console: bool) -> Self {
+        let made = Self(Arc::clone(lines), console);
+        made.count(|count| count.fetch_add(1, Ordering::Relaxed));
+        made
+    }
+
+    fn count(&self, change: impl Fn(&AtomicUsize) -> usize) {
+        let counts = if self.1 { 2 } else { 1 };
+        for count in self.0.iter().take(counts) {
+            change(count);
+        }
     }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.count(|count| count.fetch_sub(1, Ordering::Relaxed));
     }
 }
 
-/// Who has been reported as failed, by slot: when this member heard of it first, and by whom.
-type Reports = Arc<std::sync::Mutex<BTreeMap<u32, (u64, u32)>>>;
+/// What is known here of members that have failed, by slot.
+type Reports = Arc<std::sync::Mutex<BTreeMap<u32, Signs>>>;
 
 /// Ended with the last handle.
 struct Tasks(std::sync::Mutex<Vec<JoinHandle<()>>>);
@@ -200,33 +209,38 @@ impl Member {
         drop(self.inputs.try_send(In::Figures(figures.to_bytes())));
     }
 
-    /// Who has reported these slots as failed since the last question, and when (CLOCK_MONOTONIC): the first.
-    pub(crate) fn reported(&self, slots: &BTreeSet<u32>) -> Option<(u64, u32, u32)> {
+    /// What was the first sign since the last question that one of these slots has failed, and when (CLOCK_MONOTONIC).
+    pub(crate) fn signs(&self, slots: &BTreeSet<u32>) -> Option<(u64, u32, Sign)> {
         let mut reports = self.reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let found = slots
-            .iter()
-            .filter_map(|slot| reports.remove(slot).map(|(at_ns, by)| (at_ns, *slot, by)));
-        found.min()
+        let signs = slots.iter().filter_map(|slot| Some((*slot, reports.remove(slot)?)));
+        signs::first(signs)
     }
 
     /// Carries the frames of another member who has called, as long as the connection lasts.
     pub(crate) async fn carry(&self, line: Line, slot: u32) {
-        let _connected = Connected::new(&self.lines);
+        let console = slot as usize + 1 == self.join.addresses.len();
+        let _connected = Connected::new(&self.lines, console);
         carry(line, slot, self.join.slot, &self.inputs).await;
     }
 
-    /// How many members it is connected to.
-    pub(crate) fn lines(&self) -> usize {
-        self.lines.load(Ordering::Relaxed)
+    /// How many members it is connected to, and whether the console is one of them.
+    pub(crate) fn lines(&self) -> (usize, bool) {
+        let [all, console] = &*self.lines;
+        (all.load(Ordering::Relaxed), console.load(Ordering::Relaxed) > 0)
     }
+}
+
+/// A slot among the values of an event.
+fn slot_of(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 /// Drives the layers.
 async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>, me: u32, reports: Reports) {
     let now = || Time(clock::monotonic_ns());
-    let reported = |suspect: u32, by: u32| {
+    let sign = |suspect: u32, sign: Sign| {
         let mut reports = reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        reports.entry(suspect).or_insert_with(|| (now().0, by));
+        reports.entry(suspect).or_default().note(now().0, sign);
     };
     let mut lines: BTreeMap<u32, (u64, mpsc::Sender<Bytes>)> = BTreeMap::new();
     process.start(now());
@@ -252,9 +266,11 @@ async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>, me: u32, rep
                     }
                 }
                 Output::Event(event) if event.name == "reported" => {
-                    let [suspect, by, _] =
-                        event.values.map(|value| u32::try_from(value).unwrap_or(u32::MAX));
-                    reported(suspect, by);
+                    let [suspect, by, _] = event.values.map(slot_of);
+                    sign(suspect, Sign::Reported(by));
+                }
+                Output::Event(event) if event.name == "suspected" => {
+                    sign(slot_of(event.values[0]), Sign::Silent(event.values[1]));
                 }
                 Output::Event(event) => tracing::debug!("{} {:?}", event.name, event.values),
                 Output::Trace(_) => {}
@@ -292,10 +308,11 @@ async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>, me: u32, rep
                 Some(In::Down(slot, id)) => {
                     if lines.get(&slot).is_some_and(|(other, _)| *other == id) {
                         lines.remove(&slot);
+                        sign(slot, Sign::Cut);
                     }
                 }
                 Some(In::Gone(slot)) => {
-                    reported(slot, me);
+                    sign(slot, Sign::Reported(me));
                     let gone = Box::new(Injected::Suspect(Slot(slot)));
                     process.control(now(), "membership", gone);
                 }
@@ -315,7 +332,7 @@ async fn reach(trust: Trust, join: Arc<Join>, to: u32, inputs: mpsc::Sender<In>,
         match call(&trust, &join, to, address, begin).await {
             Ok(line) => {
                 was_there = true;
-                let _connected = Connected::new(&lines);
+                let _connected = Connected::new(&lines, false);
                 carry(line, to, join.slot, &inputs).await;
             }
             Err(error) => {

@@ -5,8 +5,10 @@
 //! | `trust` | keys, and connections that both sides have proved to belong to the cluster |
 //! | `wire` | calls and replies on such a connection |
 //! | `member` | this process as a member of the group of a run: the ordered log over those connections |
+//! | `signs` | what it knows of why others have left it |
 //! | `description` | what every node gets to know of an experiment |
 //! | `agent` | serves one node: calls, and the run that it takes part in |
+//! | `idle` | when an agent ends its part in a run that nobody ends |
 //! | `work` | the part of a run that a node does: its receiver, its senders |
 //! | `worker` | a process of its own that sends flows |
 //! | `workers` | these processes as their agent sees them |
@@ -24,9 +26,11 @@ pub(crate) mod console;
 pub(crate) mod ctl;
 mod description;
 pub(crate) mod figures;
+mod idle;
 mod member;
 mod metrics;
 mod policy;
+mod signs;
 pub(crate) mod trust;
 pub(crate) mod watch;
 mod wire;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::figures::Figures;
 use super::member::Member;
+use super::signs::cause;
 use crate::events::{Events, FlowName, FlowState, NodeState, What};
 use crate::live::Live;
 
@@ -112,29 +113,30 @@ impl Watch {
         let left: BTreeSet<u32> = before.difference(&now).copied().collect();
         let came: BTreeSet<u32> = now.difference(&before).copied().collect();
         let at_ns = clock::monotonic_ns();
-        let report = member.reported(&left);
-        let cause = match report {
-            Some((_, suspect, by)) => {
-                Some(format!("{} reported by {}", self.name(suspect), self.name(by)))
-            }
-            None if !came.is_empty() && left.is_empty() => {
-                Some(format!("{} asked to join", self.names(came.iter().copied()).join(", ")))
-            }
-            None => None,
-        };
-        let agreed_after_ns = report.map(|(reported_ns, ..)| at_ns.saturating_sub(reported_ns));
+        let sign = member.signs(&left);
+        let cause =
+            cause(&left, &came, sign.map(|(_, slot, sign)| (slot, sign)), |slot| self.name(slot));
+        let cause = Some(cause);
+        let agreed_after_ns = sign.map(|(seen_ns, ..)| at_ns.saturating_sub(seen_ns));
         let (members, gone) = (self.names(now.iter().copied()), self.names(left.iter().copied()));
         let returned = self.names(came.iter().copied());
         let (left_names, came_names) = (gone.clone(), returned.clone());
-        let view =
-            What::View { number, members, left: gone, came: returned, cause, agreed_after_ns };
+        let view = What::View {
+            number,
+            members,
+            left: gone,
+            came: returned,
+            cause: cause.clone(),
+            agreed_after_ns,
+        };
         self.events.tell(view);
         for slot in left {
             self.ready.remove(&slot);
         }
-        for (nodes, state) in [(left_names, NodeState::Left), (came_names, NodeState::Joined)] {
+        let left = (left_names, NodeState::Left, cause);
+        for (nodes, state, why) in [left, (came_names, NodeState::Joined, None)] {
             for node in nodes.into_iter().filter(|node| Some(node) != self.names.last()) {
-                self.events.tell(What::Node { node, state, why: None });
+                self.events.tell(What::Node { node, state, why: why.clone() });
             }
         }
         self.unstable = Some((number, at_ns));

@@ -79,6 +79,8 @@ pub(crate) struct Seen {
     /// What the flows send as asked for: packets per second, and the mean of their sizes in bytes.
     pub(crate) means: BTreeMap<u32, (f64, f64)>,
     pub(crate) view: u64,
+    /// How many commands and views the group has agreed on, as far as this node knows.
+    pub(crate) ordered: u64,
     /// Workers that run.
     pub(crate) workers: usize,
     /// No worker runs, and none will.
@@ -181,6 +183,16 @@ struct Duty {
 }
 
 impl Duty {
+    /// Its worker has ended, and another one takes its place: at once, or after a pause where it has lived so
+    /// shortly that the next one may not begin either.
+    fn lost_worker(&mut self, began_ns: u64, now_ns: u64) {
+        let short = now_ns.saturating_sub(began_ns) < SHORT_LIFE_NS;
+        let at_ns = if short { now_ns + self.longer_pause() } else { now_ns };
+        // Its parent has seen it end: there is nothing to wait for.
+        let resume_ns = Some(self.resume_ns.map_or(at_ns, |at| at.max(at_ns)));
+        (self.worker, self.resume_ns, self.at_ns) = (None, resume_ns, at_ns);
+    }
+
     /// How long to wait this time: twice as long as the last time.
     fn longer_pause(&mut self) -> u64 {
         self.pause_ns = (self.pause_ns * 2).clamp(AGAIN_NS, MOST_PAUSE_NS);
@@ -381,6 +393,7 @@ impl Work {
                 self.order(|| Order::Lease(0));
             }
             Tell::Applied { position, by, command, void } => {
+                self.handle.seen().ordered += 1;
                 if void.is_none() {
                     match command {
                         Command::Drain => self.draining = true,
@@ -404,6 +417,7 @@ impl Work {
             Tell::View { number, slots } => {
                 let mut seen = self.handle.seen();
                 (seen.view, seen.slots) = (number, slots);
+                seen.ordered += 1;
             }
         }
     }
@@ -549,8 +563,6 @@ impl Work {
                 let Some(worker) = self.workers.remove(&id) else { return };
                 self.handle.seen().fold(id);
                 let now = clock::monotonic_ns();
-                // One that cannot even begin is not started again and again without a pause.
-                let short = now.saturating_sub(worker.began_ns) < SHORT_LIFE_NS;
                 if !worker.flows.is_empty() {
                     tracing::warn!(
                         "a worker has ended ({why}): {} flows go on in another one",
@@ -563,10 +575,7 @@ impl Work {
                     }
                     if let Some(duty) = self.duties.get_mut(&flow).filter(|d| d.worker == Some(id))
                     {
-                        // Its parent has seen it end: there is nothing to wait for.
-                        let at_ns = if short { now + duty.longer_pause() } else { now };
-                        let resume_ns = Some(duty.resume_ns.map_or(at_ns, |at| at.max(at_ns)));
-                        (duty.worker, duty.resume_ns, duty.at_ns) = (None, resume_ns, at_ns);
+                        duty.lost_worker(worker.began_ns, now);
                     }
                 }
             }
@@ -764,6 +773,35 @@ mod tests {
             let got = latest_end_ns(last, over, changes);
             assert_eq!(got, want, "{last} {over:?} {changes:?}");
         }
+    }
+
+    /// A worker that cannot begin is not started again and again without a pause.
+    #[test]
+    fn workers_that_die_at_once_are_started_ever_more_seldom() {
+        let mut duty = Duty {
+            fence: 0,
+            resume_ns: None,
+            worker: Some(1),
+            at_ns: 0,
+            pause_ns: 0,
+            changes: Vec::new(),
+        };
+        let mut now = 0;
+        let mut pauses_ms = Vec::new();
+        for _ in 0..6 {
+            let began = duty.at_ns;
+            now = began + SHORT_LIFE_NS - 1;
+            duty.lost_worker(began, now);
+            assert_eq!((duty.worker, duty.resume_ns), (None, Some(duty.at_ns)));
+            pauses_ms.push((duty.at_ns - now) / 1_000_000);
+        }
+        assert_eq!(pauses_ms, [200, 400, 800, 1600, 2000, 2000], "as docs/cluster.md says");
+        // One that has lived is replaced at once, but not before a lease of somebody else has ended.
+        duty.lost_worker(now, now + SHORT_LIFE_NS);
+        assert_eq!(duty.at_ns, now + SHORT_LIFE_NS);
+        duty.resume_ns = Some(u64::MAX);
+        duty.lost_worker(0, now);
+        assert_eq!((duty.at_ns, duty.resume_ns), (now, Some(u64::MAX)));
     }
 
     #[test]
