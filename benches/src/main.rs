@@ -62,13 +62,17 @@ enum Command {
     #[command(hide = true)]
     RuntimePeer(runtime::PeerArgs),
     /// Remote calls of today, tarpc and tonic, beside plain sockets and the runtime of layers: time of a
-    /// request and its reply, one client and one server
+    /// request and its reply, and of an ordered broadcast whose sends are remote calls
     #[cfg(feature = "rpc")]
     Rpc(rpc::RpcArgs),
     /// One side of a trial of `rpc`
     #[cfg(feature = "rpc")]
     #[command(hide = true)]
     RpcPeer(rpc::PeerArgs),
+    /// One process of an ordered broadcast of `rpc`
+    #[cfg(feature = "rpc")]
+    #[command(hide = true)]
+    RpcCast(rpc::CastArgs),
     /// Our ITGSend and ITGRecv beside D-ITG's: mean rate, gaps, CPU, and the largest rate without loss
     Classic(classic::ClassicArgs),
     /// How fast logs are decoded, beside ITGDec: records a second, peak memory, packets, page
@@ -110,6 +114,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
             rpc::peer(args)?;
             return Ok(ExitCode::SUCCESS);
         }
+        #[cfg(feature = "rpc")]
+        Command::RpcCast(args) => {
+            rpc::process(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Command::Measured(args) => {
             decode::measured(args)?;
             return Ok(ExitCode::SUCCESS);
@@ -127,7 +136,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         #[cfg(feature = "rpc")]
         Command::Rpc(args) => rpc::run(&args)?,
         #[cfg(feature = "rpc")]
-        Command::RpcPeer(_) => {}
+        Command::RpcPeer(_) | Command::RpcCast(_) => {}
         Command::Classic(args) => classic::run(&args)?,
         Command::Decode(args) => decode::run(&args)?,
         Command::Peers(args) => peers::run(&args)?,

@@ -13,15 +13,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::Sender;
 use tonic::body::Body;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::{NamedService, UnaryService};
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Endpoint, Server};
+use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, client, server};
 use tonic_prost::ProstCodec;
 
+use crate::rpc::carry::{Carry, reply};
 use crate::rpc::meter::Meter;
 use crate::rpc::{BYTE, on_one_thread};
 use crate::runtime::said;
@@ -35,9 +38,9 @@ struct Piece {
     body: Bytes,
 }
 
-/// Answers each request with its first byte.
+/// Answers each request with its first byte; frames for a process go to its inbox before.
 #[derive(Clone)]
-struct Answer;
+struct Answer(Option<Sender<Bytes>>);
 
 impl UnaryService<Piece> for Answer {
     type Response = Piece;
@@ -45,14 +48,20 @@ impl UnaryService<Piece> for Answer {
 
     fn call(&mut self, request: Request<Piece>) -> Self::Future {
         let Piece { body } = request.into_inner();
-        let body = body.slice(..body.len().min(1));
-        Box::pin(async { Ok(Response::new(Piece { body })) })
+        let (first, inbox) = (reply(&body), self.0.clone());
+        Box::pin(async move {
+            if let Some(inbox) = inbox {
+                // The process stops: it has nothing more to hear.
+                inbox.send(body).await.unwrap_or_default();
+            }
+            Ok(Response::new(Piece { body: first }))
+        })
     }
 }
 
 /// The service: what `tonic-build` would write.
 #[derive(Clone)]
-struct Asked;
+struct Asked(Answer);
 
 impl NamedService for Asked {
     const NAME: &'static str = "itg.Asked";
@@ -68,12 +77,13 @@ impl Service<http::Request<Body>> for Asked {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let answer = self.0.clone();
         Box::pin(async move {
             if request.uri().path() != METHOD {
                 return Ok(Status::unimplemented("no such method").into_http());
             }
             let mut grpc = server::Grpc::new(ProstCodec::<Piece, Piece>::default());
-            Ok(grpc.unary(Answer, request).await)
+            Ok(grpc.unary(answer, request).await)
         })
     }
 }
@@ -84,26 +94,54 @@ pub(crate) fn serve() -> Result<()> {
         let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let incoming = TcpIncoming::bind(any)?.with_nodelay(Some(true));
         said(incoming.local_addr()?);
-        Ok(Server::builder().add_service(Asked).serve_with_incoming(incoming).await?)
+        served(incoming, Answer(None)).await
     })
+}
+
+async fn served(incoming: TcpIncoming, answer: Answer) -> Result<()> {
+    Ok(Server::builder().add_service(Asked(answer)).serve_with_incoming(incoming).await?)
+}
+
+async fn connected(at: SocketAddr) -> Result<client::Grpc<Channel>> {
+    let endpoint = Endpoint::from_shared(format!("http://{at}"))?.tcp_nodelay(true);
+    Ok(client::Grpc::new(endpoint.connect().await?))
+}
+
+async fn ask(grpc: &mut client::Grpc<Channel>, body: Bytes) -> Result<Bytes> {
+    grpc.ready().await?;
+    let codec = ProstCodec::<Piece, Piece>::default();
+    let path = PathAndQuery::from_static(METHOD);
+    Ok(grpc.unary(Request::new(Piece { body }), path, codec).await?.into_inner().body)
 }
 
 pub(crate) fn call(at: SocketAddr, size: usize, time: Duration) -> Result<Meter> {
     on_one_thread(async {
-        let channel =
-            Endpoint::from_shared(format!("http://{at}"))?.tcp_nodelay(true).connect().await?;
-        let mut grpc = client::Grpc::new(channel);
-        let path = PathAndQuery::from_static(METHOD);
+        let mut grpc = connected(at).await?;
         let body = Bytes::from(vec![BYTE; size]);
         let mut meter = Meter::start(time);
         loop {
-            grpc.ready().await?;
-            let request = Request::new(Piece { body: body.clone() });
-            let codec = ProstCodec::<Piece, Piece>::default();
-            let reply = grpc.unary(request, path.clone(), codec).await?.into_inner();
-            if !meter.lap(&reply.body) {
+            if !meter.lap(&ask(&mut grpc, body.clone()).await?) {
                 return Ok(meter);
             }
         }
     })
+}
+
+/// Frames by tonic.
+pub(crate) struct Carrier(client::Grpc<Channel>);
+
+impl Carry for Carrier {
+    async fn serve(listener: TcpListener, inbox: Sender<Bytes>) -> Result<()> {
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        served(incoming, Answer(Some(inbox))).await
+    }
+
+    async fn connect(at: SocketAddr) -> Result<Self> {
+        Ok(Self(connected(at).await?))
+    }
+
+    async fn carry(&mut self, frame: Bytes) -> Result<()> {
+        ask(&mut self.0, frame).await?;
+        Ok(())
+    }
 }

@@ -1,8 +1,12 @@
 //! The transports of today in the place of the thesis's RMI and CORBA: tarpc and tonic beside plain sockets and
-//! the runtime of layers, one client and one server in a closed loop, in alternated trials.
+//! the runtime of layers, in alternated trials: one client and one server in a closed loop, and the ordered
+//! broadcasts of the thesis with a remote call for each send.
 
+mod carry;
+mod cast;
 mod grpc;
 mod layers;
+mod load;
 mod meter;
 mod native;
 mod sockets;
@@ -14,6 +18,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::print;
+pub(crate) use crate::rpc::cast::{CastArgs, process};
 use crate::rpc::meter::Figures;
 use crate::runtime::{MARGIN, pair};
 use crate::table::{Lines, with_interval};
@@ -33,9 +38,26 @@ pub(crate) struct RpcArgs {
     /// Seconds a trial, 0.1 to 60
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     seconds: f64,
+    /// Rounds of an ordered broadcast in one trial
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    rounds: u64,
+    /// These parts alone, separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
     /// Few and short trials: a look, no measurement
     #[arg(long)]
     quick: bool,
+}
+
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// A request and its reply
+    Calls,
+    /// The closed system of the thesis, Tables 4 to 6
+    Closed,
+    /// Clients and servers, cases A and B
+    Clients,
 }
 
 /// By what a request and its reply travel.
@@ -81,9 +103,24 @@ fn seconds(text: &str) -> Result<f64> {
     Ok(value)
 }
 
-/// Runs the table.
+/// Runs the tables.
 pub(crate) fn run(args: &RpcArgs) -> Result<()> {
     let (trials, seconds) = if args.quick { (3, 0.5) } else { (args.trials.max(1), args.seconds) };
+    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
+    if wanted(Part::Calls) {
+        calls(trials, seconds)?;
+    }
+    if wanted(Part::Closed) {
+        cast::closed(trials, args.rounds)?;
+    }
+    if wanted(Part::Clients) {
+        cast::clients(trials, args.rounds)?;
+    }
+    Ok(())
+}
+
+/// A client and a server.
+fn calls(trials: usize, seconds: f64) -> Result<()> {
     print(format_args!(
         "a client and a server, two processes over loopback TCP, one processor each, one request after the \
          other, replies of one byte, {trials} alternated trials of {seconds} s"

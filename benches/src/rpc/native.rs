@@ -10,8 +10,10 @@ use tarpc::tokio_serde::formats::Bincode;
 use tarpc::tokio_util::codec::{Framed, LengthDelimitedCodec};
 use tarpc::{client, context, serde_transport};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
 
+use crate::rpc::carry::{Carry, reply};
 use crate::rpc::meter::Meter;
 use crate::rpc::{BYTE, on_one_thread};
 use crate::runtime::said;
@@ -68,4 +70,48 @@ pub(crate) fn call(at: SocketAddr, size: usize, time: Duration) -> Result<Meter>
             }
         }
     })
+}
+
+/// Takes frames for a process, and answers each with its first byte.
+#[derive(Clone)]
+struct Take(Sender<Bytes>);
+
+impl Asked for Take {
+    async fn ask(self, _: context::Context, body: Bytes) -> Bytes {
+        let reply = reply(&body);
+        // The process stops: it has nothing more to hear.
+        self.0.send(body).await.unwrap_or_default();
+        reply
+    }
+}
+
+/// Frames by tarpc.
+pub(crate) struct Carrier(AskedClient);
+
+impl Carry for Carrier {
+    async fn serve(listener: TcpListener, inbox: Sender<Bytes>) -> Result<()> {
+        loop {
+            let (stream, _) = listener.accept().await?;
+            let transport = serde_transport::new(framed(stream)?, Bincode::default());
+            let take = Take(inbox.clone());
+            tokio::spawn(async move {
+                let requests = BaseChannel::with_defaults(transport).execute(take.serve());
+                let mut requests = std::pin::pin!(requests);
+                while let Some(request) = requests.next().await {
+                    request.await;
+                }
+            });
+        }
+    }
+
+    async fn connect(at: SocketAddr) -> Result<Self> {
+        let stream = framed(TcpStream::connect(at).await?)?;
+        let transport = serde_transport::new(stream, Bincode::default());
+        Ok(Self(AskedClient::new(client::Config::default(), transport).spawn()))
+    }
+
+    async fn carry(&mut self, frame: Bytes) -> Result<()> {
+        self.0.ask(context::current(), frame).await?;
+        Ok(())
+    }
 }
