@@ -4,6 +4,8 @@
 
 mod casts;
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use casts::order::Order;
 use casts::world;
@@ -343,6 +345,29 @@ fn sends(log: &mut Log, input: Input<Log>) -> Vec<(Vec<Slot>, Say)> {
         _ => None,
     });
     sent.collect()
+}
+
+/// Nobody waits for a timer to say how far it is while much is decided.
+#[test]
+fn what_all_have_is_collected_under_load_before_any_timer() {
+    let view = View::first(3, Rules::default());
+    let log = |slot| Log::new(Member::new(Slot(slot), 1), view.clone(), Settings::default());
+    let mut logs: Vec<Log> = (0..3).map(log).collect();
+    let mut most = 0;
+    for burst in 0..300 {
+        let cast = || Input::Request(Ask::Cast(vec![7; 1000].into()));
+        let mut queue: VecDeque<_> = (0..60).map(|_| (Slot(burst % 3), cast())).collect();
+        while let Some((at, input)) = queue.pop_front() {
+            for (to, say) in sends(&mut logs[at.index()], input) {
+                queue.extend(to.into_iter().map(|to| (to, Input::Message(at, say.clone()))));
+            }
+        }
+        most = logs.iter().map(Log::kept).max().unwrap_or(0).max(most);
+    }
+    for log in &logs {
+        assert_eq!(log.position(), 18_000);
+        assert!(most < 60 && log.instance() > 300, "{most} kept of {}", log.instance());
+    }
 }
 
 /// Process 0 decides its own exclusion with the vote of process 1 while process 2 is dead, and what it
