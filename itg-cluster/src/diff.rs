@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use itg_cli::{Failure, refuse};
 use itg_record::{Item, Kind, LogReader, Note};
@@ -19,7 +19,7 @@ use crate::run::{RECEIVER_LOG, SENDER_LOG};
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Directory of a run
+    /// Directory of a run: on one host, over agents, under MPI or simulated
     real: PathBuf,
     /// Directory of another one, such as its simulation
     sim: PathBuf,
@@ -58,19 +58,35 @@ pub(crate) fn run(args: &DiffArgs) -> Result<ExitCode> {
     }
 }
 
+/// The logs below the directories of the nodes, in the order of their names.
+fn of_nodes(dir: &Path) -> Vec<PathBuf> {
+    let entries = |dir: &Path| -> Vec<PathBuf> {
+        fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    };
+    let mut logs: Vec<_> = entries(dir).iter().flat_map(|node| entries(node)).collect();
+    logs.retain(|path| path.extension().is_some_and(|what| what == "itg"));
+    logs.sort();
+    logs
+}
+
 /// The logs of a run.
 struct Logs(Vec<(String, Vec<u8>)>);
 
 impl Logs {
+    /// Those of both sides, or of all nodes where agents have carried out the run.
     fn read(dir: &Path) -> Result<Self> {
-        let read = |name| {
-            let path = dir.join(name);
+        let mut paths = vec![dir.join(SENDER_LOG), dir.join(RECEIVER_LOG)];
+        if !paths[0].exists() {
+            let of_nodes = of_nodes(dir);
+            paths = if of_nodes.is_empty() { paths } else { of_nodes };
+        }
+        let read = |path: PathBuf| {
             let bytes = fs::read(&path).map_err(|error| {
                 refuse(format!("{}: {error}: expected the directory of a run", path.display()))
             })?;
             Ok((path.display().to_string(), bytes))
         };
-        [SENDER_LOG, RECEIVER_LOG].into_iter().map(read).collect::<Result<_>>().map(Self)
+        paths.into_iter().map(read).collect::<Result<_>>().map(Self)
     }
 
     fn report(&self) -> Result<Report> {
@@ -84,24 +100,26 @@ impl Logs {
 
     /// What was planned for each packet that was sent.
     fn schedule(&self) -> Result<Schedule> {
-        let (name, bytes) = self.0.first().context("the sender's log")?;
-        let mut numbers = BTreeMap::new();
         let mut packets = Vec::new();
-        for item in LogReader::new(bytes) {
-            match item {
-                Item::Note { log, note: Note::Flow(flow), .. } => {
-                    numbers.insert((log, flow.index), flow.flow);
-                }
-                Item::Records { log, records, .. } => {
-                    for record in records.into_iter().filter(|record| record.kind == Kind::Sent) {
-                        let flow = numbers.get(&(log, record.flow)).copied().unwrap_or(record.flow);
-                        packets.push((flow, record.seq, record.size, record.a));
+        for (name, bytes) in &self.0 {
+            let mut numbers = BTreeMap::new();
+            for item in LogReader::new(bytes) {
+                match item {
+                    Item::Note { log, note: Note::Flow(flow), .. } => {
+                        numbers.insert((log, flow.index), flow.flow);
                     }
-                }
-                Item::Note { .. } => {}
-                Item::Damage(_) => {
-                    let text = format!("{name} is damaged: `itg-decode {name}` says where");
-                    return Err(Failure::new(1, text).into());
+                    Item::Records { log, records, .. } => {
+                        let sent = records.into_iter().filter(|record| record.kind == Kind::Sent);
+                        packets.extend(sent.map(|record| {
+                            let known = numbers.get(&(log, record.flow)).copied();
+                            (known.unwrap_or(record.flow), record.seq, record.size, record.a)
+                        }));
+                    }
+                    Item::Note { .. } => {}
+                    Item::Damage(_) => {
+                        let text = format!("{name} is damaged: `itg-decode {name}` says where");
+                        return Err(Failure::new(1, text).into());
+                    }
                 }
             }
         }

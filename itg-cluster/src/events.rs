@@ -42,7 +42,7 @@ pub(crate) enum What {
     Run {
         /// Name of the experiment.
         name: String,
-        /// `local` or `cluster`.
+        /// `local`, `cluster` or `mpi`.
         world: String,
         /// The run seed.
         seed: u64,
@@ -286,6 +286,13 @@ impl Events {
             inner.over = true;
         }
         self.tell(What::End { interrupted });
+    }
+
+    /// Whether anybody gets the lines.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn are_heard(&self) -> bool {
+        let inner = self.inner();
+        inner.out.is_some() || inner.viewer.is_some()
     }
 
     /// Something has happened.

@@ -1,39 +1,42 @@
-//! `mpirun -n N itg-cluster run FILE --mpi`: one flow on each rank, one report.
+//! `mpirun -n N itg-cluster run FILE --mpi`: one flow on each rank, one report; a file that describes several
+//! runs has them carried out one after the other by the same job.
 //!
 //! Rank 0 reads the file, tells the others, keeps the receivers and their log, and reports. With `[log]
 //! server = "mpi"` it has no flow, but keeps the senders' log too: every other rank sends it its blocks
-//! while it goes on generating, from two buffers (see [`carry`]). Without it each rank, 0 too, has a flow,
+//! while it goes on generating (see [`carry`]). Without it each rank, 0 too, has a flow,
 //! and there is no senders' log.
 
 mod carry;
 mod collect;
+mod latest;
 mod process;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_cli::{
-    Failure, Gates, LoadArgs, Loaded, Sending, Signals, WordArgs, account, announce, draw_run,
-    load_text, refuse, say, send_plan,
+    Failure, LoadArgs, Loaded, Sending, Signals, WordArgs, account, announce, draw_run, load_text,
+    refuse, say, send_plan_observed,
 };
 use itg_core::streams::fnv1a;
-use itg_experiment::{LOG_RANK, Manifest, Seed};
+use itg_experiment::{LOG_RANK, Manifest, Plan, Seed};
 use itg_mpi::{Job, Launch};
-use itg_net::{HandedTarget, LogTarget, Receiver, Start};
+use itg_net::{HandedTarget, LogLimits, LogTarget, Start};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
-use crate::events::Events;
+use crate::cluster::{figures, watch as watching};
+use crate::events::{FlowState, NodeState, What};
 use crate::run::{
-    MANIFEST, Place, RECEIVER_LOG, RunArgs, SENDER_LOG, conclude, decode, directory, gates,
-    prepare, receiver, write,
+    Done, MANIFEST, Place, RECEIVER_LOG, RunArgs, SENDER_LOG, World, conclude, decode, gates,
+    prepare, receiver, run_in, write,
 };
-use carry::{Carrier, two_buffers};
-use collect::{Collected, Collector};
+use carry::Carrier;
+use collect::Collector;
+use latest::{Latest, Sharing};
 
 pub(crate) use process::run as run_process;
 
@@ -44,6 +47,8 @@ const QUEUE: usize = 16;
 /// Longest pause of the thread that talks to MPI.
 const LONGEST_PAUSE: Duration = Duration::from_micros(400);
 const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
+/// Between two looks whether rank 0 has another run.
+const WAIT: Duration = Duration::from_millis(2);
 
 /// The job of this program, or why there is none.
 fn start() -> Result<Job> {
@@ -68,18 +73,6 @@ fn start() -> Result<Job> {
     Ok(job)
 }
 
-/// What rank 0 has before the start.
-struct Root {
-    loaded: Loaded,
-    out: PathBuf,
-    gates: Gates,
-    manifest: Manifest,
-    receiver: Receiver,
-    address: SocketAddr,
-    run: String,
-    collector: Collector,
-}
-
 /// Runs this rank's part of the experiment.
 pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     let job = start()?;
@@ -90,136 +83,311 @@ pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     let mut hosts = job.gather(fnv1a(itg_net::host::name().as_bytes()).to_le_bytes());
     hosts.sort_unstable();
     hosts.dedup();
-    let root = match job.rank() {
-        0 => Some(Root::prepare(args, &job, hosts.len(), words)),
-        _ => None,
-    };
-    let said = match &root {
-        None => Vec::new(),
-        Some(Ok(root)) => serde_json::to_vec(&json!({
-            "text": root.loaded.text, "seed": root.loaded.plan.seed.0, "run": root.run,
-            "receiver": root.address.to_string(),
-        }))?,
-        Some(Err(_)) => b"null".to_vec(),
-    };
-    let said: Value = serde_json::from_slice(&job.broadcast(said))?;
-    let root = root.transpose()?;
-    if said.is_null() {
-        // Rank 0 says why.
-        return Ok(ExitCode::SUCCESS);
-    }
-    let part = root.as_ref().map_or_else(|| Part::of(args, &said).map(Some), |_| Ok(None));
-    let plan = match (&root, &part) {
-        (Some(root), _) => Some(&root.loaded),
-        (None, Ok(part)) => part.as_ref().map(|part| &part.loaded),
-        (None, Err(_)) => None,
-    };
-    let hash = plan.map_or(0, |loaded| fnv1a(loaded.plan.hash_text().as_bytes()));
-    let hashes = job.gather(hash.to_le_bytes());
-    if let Some(other) = hashes.iter().position(|other| *other != hashes[0]) {
-        part?;
-        if root.is_none() {
-            return Ok(ExitCode::SUCCESS);
+    let ranks = Ranks { job: &job, args, runtime: &runtime, signals, hosts: hosts.len() };
+    let done = match job.rank() {
+        0 => {
+            let done = run_in(&ranks, args, words);
+            ranks.told(b"null".to_vec());
+            done
         }
-        let why = format!(
-            "rank {other} plans something else than rank 0: do all hosts have the same files and the same \
-             version of this program?"
-        );
-        return Err(refuse(why));
-    }
-    let part = part?;
-    let loaded = plan_of(root.as_ref(), part.as_ref())?;
-    let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (run_id, address) = (text("run"), text("receiver").parse::<SocketAddr>()?);
-    job.barrier();
-    let now = jiff::Timestamp::now().as_nanosecond() + START_MARGIN_NS;
-    let start = job.broadcast(u64::try_from(now).unwrap_or(0).to_le_bytes().to_vec());
-    let start = start.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    let start = start.map_or(Start::Soon, Start::NotBefore);
-
-    let logged = has_log_rank(loaded);
-    let mine = flow_of(loaded, job.rank());
-    let (end, ended) = watch::channel(None);
-    let mut collector = None;
-    let mut reporting = None;
-    if let Some(Root { receiver, out, loaded, gates, manifest, collector: own, .. }) = root {
-        collector = Some(own);
-        reporting = Some((tokio::spawn(receiver.serve(ended)), out, loaded, gates, manifest));
-    }
-    let loaded = match (&reporting, &part) {
-        (Some((_, _, loaded, _, _)), _) => loaded,
-        (None, part) => plan_of(None, part.as_ref())?,
-    };
-    let (to, blocks) = std::sync::mpsc::sync_channel(QUEUE);
-    let log = (logged && mine.is_some()).then(|| HandedTarget {
-        place: "rank 0".to_owned(),
-        log_id: job.rank(),
-        to,
-    });
-    let mut carrier = Carrier::new(log.is_some().then_some(blocks));
-    let sending = mine.map(|flow| {
-        let sending = Sending {
-            plan: &loaded.plan,
-            program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
-            run: run_id,
-            start,
-            pacing: args.pacing.options(&loaded.experiment.pacing),
-            log: log.map(|log| LogTarget::Handed(Box::new(log))),
-            log_limits: two_buffers(),
-            recv_log: None,
-            progress: false,
-            settings: [("plan".to_owned(), loaded.plan.hash_text())].into(),
-        };
-        (flow, sending)
-    });
-    let handle = runtime.handle().clone();
-    let done = thread::scope(|scope| {
-        let sender = sending.map(|(flow, sending)| {
-            let signals = &signals;
-            scope.spawn(move || {
-                let receiver = |planned: &itg_experiment::PlannedFlow| {
-                    (planned.flow.spec().id == flow).then_some(address)
-                };
-                let sent = handle.block_on(send_plan(sending, receiver, signals));
-                sent_in_words(&loaded.plan, sent)
-            })
-        });
-        talk(&job, &mut carrier, collector.as_mut(), sender)
-    });
-    done?;
-    end.send(Some("the run is over".to_owned())).unwrap_or_default();
-    let code = match (reporting, collector) {
-        (Some((receiving, out, loaded, gates, manifest)), Some(collector)) => {
-            let received = runtime.block_on(receiving).context("the receiver stopped on a bug")?;
-            let collected = collector.finish();
-            let library = job.library();
-            let world = format!("{} ranks on {} host(s), {library}", job.size(), hosts.len());
-            let report = Reporting { out, loaded, gates, manifest, world, words };
-            report.conclude(collected, received.log.into_iter().filter_map(|log| log.error))
-        }
-        _ => Ok(ExitCode::SUCCESS),
+        _ => ranks.follow(),
     };
     drop(entered);
-    job.barrier();
-    code
+    done
+}
+
+/// The ranks of a job, seen from one of them.
+struct Ranks<'a> {
+    job: &'a Job,
+    args: &'a RunArgs,
+    runtime: &'a tokio::runtime::Runtime,
+    signals: Signals,
+    /// Number of hosts.
+    hosts: usize,
+}
+
+/// A run as all ranks know it.
+struct Agreed<'a> {
+    loaded: &'a Loaded,
+    run: String,
+    /// Where the receivers are.
+    receiver: SocketAddr,
+    /// Whether rank 0 wants to know what is sent.
+    figures: bool,
+}
+
+/// At rank 0.
+impl World for Ranks<'_> {
+    fn check(&self, loaded: &Loaded) -> Result<()> {
+        loaded.plan.check_ends().map_err(refuse)?;
+        let (flows, logs) = (loaded.plan.flows.len(), usize::from(has_log_rank(loaded)));
+        let want = flows + logs;
+        if want == self.job.size() as usize {
+            return Ok(());
+        }
+        let log = if logs == 1 { " and a log rank" } else { "" };
+        Err(refuse(format!(
+            "{} has {flows} flows{log}: it needs {want} ranks and not {}: mpirun -n {want}",
+            loaded.origin,
+            self.job.size()
+        )))
+    }
+
+    fn carry_out(&self, loaded: &mut Loaded, place: &Place, words: WordArgs) -> Result<Done> {
+        let done = self.lead(loaded, place, words);
+        if let Err(error) = &done {
+            place.events.end(Some(format!("{error:#}")));
+        }
+        done
+    }
+}
+
+impl Ranks<'_> {
+    /// What rank 0 says, once all ranks are here. Those that are early sleep until then.
+    fn told(&self, said: Vec<u8>) -> Vec<u8> {
+        self.job.barrier_while(|| thread::sleep(WAIT));
+        self.job.broadcast(said)
+    }
+
+    /// The first rank that plans something else than rank 0; on all ranks the same.
+    fn differs(&self, plan: Option<&Plan>) -> Option<usize> {
+        let hash = plan.map_or(0, |plan| fnv1a(plan.hash_text().as_bytes()));
+        let hashes = self.job.gather(hash.to_le_bytes());
+        hashes.iter().position(|other| *other != hashes[0])
+    }
+
+    /// Takes part in all runs, until rank 0 has no more.
+    fn follow(&self) -> Result<ExitCode> {
+        let mut failed = None;
+        loop {
+            let said: Value = serde_json::from_slice(&self.told(Vec::new()))?;
+            if said.is_null() {
+                // Rank 0 says why, if it is not the end.
+                return failed.map_or(Ok(ExitCode::SUCCESS), Err);
+            }
+            let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
+            let loaded = self.plan(&said);
+            if self.differs(loaded.as_ref().ok().map(|loaded| &loaded.plan)).is_some() {
+                failed = failed.or_else(|| loaded.err());
+                continue;
+            }
+            let run = Agreed {
+                loaded: &loaded?,
+                run: text("run").to_owned(),
+                receiver: text("receiver").parse()?,
+                figures: said.get("figures") == Some(&Value::Bool(true)),
+            };
+            self.take_part(&run, None)?;
+        }
+    }
+
+    /// Plans what rank 0 says.
+    fn plan(&self, said: &Value) -> Result<Loaded> {
+        let text = said.get("text").and_then(Value::as_str).context("no experiment")?;
+        let seed = said.get("seed").and_then(Value::as_u64).context("no seed")?;
+        let load = LoadArgs {
+            file: self.args.load.file.clone(),
+            seed: Some(Seed(itg_core::seed::RunSeed(seed))),
+            duration: self.args.load.duration,
+            profiles: self.args.load.profiles.clone(),
+        };
+        load_text(&load, text.to_owned(), None)
+    }
+
+    /// One run, at rank 0: opens the receiver, tells the others, and makes the report.
+    fn lead(&self, loaded: &Loaded, place: &Place, words: WordArgs) -> Result<Done> {
+        self.check(loaded)?;
+        let (job, out, events) = (self.job, &place.out, &place.events);
+        let gates = gates(loaded)?;
+        let started = jiff::Timestamp::now();
+        prepare(out)?;
+        if !words.quiet {
+            announce(&loaded.plan);
+        }
+        let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
+        let mut manifest =
+            Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
+                .started(unix_ns)
+                .setting("host", itg_net::host::name())
+                .setting("os", itg_net::host::os())
+                .setting("world", "mpi")
+                .setting("mpi", job.library())
+                .setting("ranks", job.size().to_string());
+        write(&out.join(MANIFEST), &manifest.to_json())?;
+        let ip: IpAddr = match self.hosts {
+            1 => Ipv4Addr::LOCALHOST.into(),
+            _ => itg_net::resolve(&itg_net::host::name(), 0).map_err(|e| Failure::new(1, e))?.ip(),
+        };
+        let receiver = receiver(out, SocketAddr::new(ip, 0))?;
+        let address = receiver.addresses().next().context("the receiver has no address")?;
+        let log = has_log_rank(loaded).then(|| out.join(SENDER_LOG));
+        let flows: Vec<_> =
+            (0..job.size()).filter_map(|rank| Some((rank, flow_of(loaded, rank)?))).collect();
+        let mut collector = Collector::new(log, flows.iter().copied().collect(), events.clone())?;
+        let run = draw_run();
+        let run = Agreed { loaded, run, receiver: address, figures: events.are_heard() };
+        let names = (0..job.size()).map(name).collect();
+        events.begin(watching::begin(loaded, "mpi", names));
+        self.told(serde_json::to_vec(&json!({
+            "text": loaded.text, "seed": loaded.plan.seed.0, "run": run.run,
+            "receiver": address.to_string(), "figures": run.figures,
+        }))?);
+        if let Some(other) = self.differs(Some(&loaded.plan)) {
+            return Err(refuse(format!(
+                "rank {other} plans something else than rank 0: do all hosts have the same files and the \
+                 same version of this program?"
+            )));
+        }
+        for rank in 0..job.size() {
+            events.tell(What::Node { node: name(rank), state: NodeState::Ready, why: None });
+        }
+        for (rank, flow) in flows {
+            let (state, owner) = (FlowState::Running, Some(name(rank)));
+            events.tell(What::Flow { flow, state, owner, before: None });
+        }
+        let (end, ended) = watch::channel(None);
+        let receiving = self.runtime.spawn(receiver.serve(ended));
+        self.take_part(&run, Some(&mut collector))?;
+        end.send(Some("the run is over".to_owned())).unwrap_or_default();
+        let received = self.runtime.block_on(receiving).context("the receiver stopped on a bug")?;
+        let collected = collector.finish();
+        events.end(self.signals.stop.borrow().clone());
+
+        manifest = manifest.setting("exit_code", collected.code.to_string());
+        let mut names = vec![RECEIVER_LOG];
+        if let Some(line) = &collected.log {
+            names.insert(0, SENDER_LOG);
+            manifest = manifest.setting("log", line.clone());
+        }
+        write(&out.join(MANIFEST), &manifest.to_json())?;
+        let logs: Vec<_> = names.iter().map(|name| out.join(name)).collect();
+        let report = decode(&logs, &manifest)?;
+        let world = format!("{} ranks on {} host(s), {}", job.size(), self.hosts, job.library());
+        let text = format!("MPI: {world}\n{}", itg_stats::text::render(&report));
+        let gate = conclude(place, &report, &text, &gates, words)?;
+        for failure in &collected.failures {
+            say(format_args!("itg-cluster: {failure}"));
+        }
+        if !words.quiet {
+            let total = loaded.plan.flows.len();
+            say(format_args!("{} of {total} flows:", collected.accounts.len()));
+            collected.accounts.iter().for_each(|account| say(account.trim_end()));
+            if let Some(line) = &collected.log {
+                say(line);
+            }
+            say(format_args!("logs, report and manifest are in {}", out.display()));
+        }
+        let receiver_errors = received.log.into_iter().filter_map(|log| log.error);
+        if let Some(error) = collected.log_error.into_iter().chain(receiver_errors).next() {
+            return Err(Failure::new(1, error).into());
+        }
+        let code = gate.filter(|_| collected.code == 0).unwrap_or(collected.code);
+        Ok(Done { code, report })
+    }
+
+    /// The part of this rank in a run that all have agreed on, from the common start to its end.
+    fn take_part(&self, run: &Agreed<'_>, collector: Option<&mut Collector>) -> Result<()> {
+        let Agreed { loaded, receiver, .. } = *run;
+        let job = self.job;
+        job.barrier();
+        let now = jiff::Timestamp::now().as_nanosecond() + START_MARGIN_NS;
+        let start = job.broadcast(u64::try_from(now).unwrap_or(0).to_le_bytes().to_vec());
+        let start = start.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        let start = start.map_or(Start::Soon, Start::NotBefore);
+        let mine = flow_of(loaded, job.rank());
+        let (to, blocks) = std::sync::mpsc::sync_channel(QUEUE);
+        let log = (has_log_rank(loaded) && mine.is_some()).then(|| HandedTarget {
+            place: name(0),
+            log_id: job.rank(),
+            to,
+        });
+        let mut carrier = Carrier::new(log.is_some().then_some(blocks));
+        let latest = Latest::default();
+        let sending = mine.map(|flow| {
+            let sending = Sending {
+                plan: &loaded.plan,
+                program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
+                run: run.run.clone(),
+                start,
+                pacing: self.args.pacing.options(&loaded.experiment.pacing),
+                log: log.map(|log| LogTarget::Handed(Box::new(log))),
+                log_limits: LogLimits::default(),
+                recv_log: None,
+                progress: false,
+                settings: [("plan".to_owned(), loaded.plan.hash_text())].into(),
+            };
+            (flow, sending)
+        });
+        let told = run.figures.then(|| latest.clone());
+        let (runtime, signals) = (self.runtime, &self.signals);
+        thread::scope(|scope| {
+            let sender = sending.map(|(flow, sending)| {
+                scope.spawn(move || {
+                    let sent = runtime.block_on(send(sending, flow, receiver, told, signals));
+                    sent_in_words(&loaded.plan, sent)
+                })
+            });
+            talk(job, &mut carrier, &latest, collector, sender)
+        })
+    }
+}
+
+/// Sends a flow; what it has sent so far goes to `told`, if that is wanted.
+async fn send(
+    sending: Sending<'_>,
+    flow: u32,
+    receiver: SocketAddr,
+    told: Option<Latest>,
+    signals: &Signals,
+) -> Result<itg_cli::SendingResult> {
+    let (over, is_over) = oneshot::channel();
+    let mut following = None;
+    let sent = send_plan_observed(
+        sending,
+        |planned| (planned.flow.spec().id == flow).then_some(receiver),
+        signals,
+        |lives| {
+            following = told.map(|told| {
+                tokio::spawn(figures::follow(lives, is_over, move |now| told.put(now.clone())))
+            });
+        },
+    )
+    .await;
+    over.send(()).unwrap_or_default();
+    if let Some(following) = following {
+        following.await.context("the figures stopped on a bug")?;
+    }
+    sent
 }
 
 /// The thread that talks to MPI, until this rank's part is over.
 fn talk(
     job: &Job,
     carrier: &mut Carrier,
+    latest: &Latest,
     mut collector: Option<&mut Collector>,
     mut sender: Option<thread::ScopedJoinHandle<'_, Value>>,
 ) -> Result<()> {
     let mut pause = SHORTEST_PAUSE;
     let mut result = None;
+    let mut sharing = Sharing::default();
     loop {
+        // What its flow has sent to its end is told before what became of it.
+        let finished = sender.as_ref().is_some_and(thread::ScopedJoinHandle::is_finished);
         let mut busy = carrier.step(job);
-        if let Some(collector) = collector.as_deref_mut() {
-            busy |= collector.step(job);
+        match collector.as_deref_mut() {
+            None => busy |= sharing.step(job, latest),
+            Some(collector) => {
+                busy |= collector.step(job);
+                if let Some(figures) = latest.take() {
+                    collector.figures(0, figures);
+                }
+            }
         }
-        if carrier.is_over()
-            && let Some(ended) = sender.take_if(|sender| sender.is_finished())
+        if finished
+            && carrier.is_over()
+            && sharing.is_over(latest)
+            && let Some(ended) = sender.take()
         {
             let bug = |_| json!({ "code": 1, "failures": ["the sending thread stopped on a bug"] });
             let value = ended.join().unwrap_or_else(bug);
@@ -244,7 +412,7 @@ fn talk(
 }
 
 /// What a rank tells rank 0 of its flow.
-fn sent_in_words(plan: &itg_experiment::Plan, sent: Result<itg_cli::SendingResult>) -> Value {
+fn sent_in_words(plan: &Plan, sent: Result<itg_cli::SendingResult>) -> Value {
     match sent {
         Err(error) => {
             let code = error.downcast_ref::<Failure>().map_or(1, Failure::code);
@@ -265,6 +433,11 @@ fn sent_in_words(plan: &itg_experiment::Plan, sent: Result<itg_cli::SendingResul
     }
 }
 
+/// A rank as events name it.
+fn name(rank: u32) -> String {
+    format!("rank {rank}")
+}
+
 /// Whether one rank keeps the senders' log.
 fn has_log_rank(loaded: &Loaded) -> bool {
     loaded.experiment.log.server.as_deref() == Some(LOG_RANK)
@@ -274,123 +447,4 @@ fn has_log_rank(loaded: &Loaded) -> bool {
 fn flow_of(loaded: &Loaded, rank: u32) -> Option<u32> {
     let place = (rank as usize).checked_sub(usize::from(has_log_rank(loaded)))?;
     loaded.plan.flows.get(place).map(|planned| planned.flow.spec().id)
-}
-
-fn plan_of<'a>(root: Option<&'a Root>, part: Option<&'a Part>) -> Result<&'a Loaded> {
-    let own = root.map(|root| &root.loaded);
-    own.or_else(|| part.map(|part| &part.loaded)).context("a rank without a plan")
-}
-
-/// What the other ranks have.
-struct Part {
-    loaded: Loaded,
-}
-
-impl Part {
-    /// Plans what rank 0 says.
-    fn of(args: &RunArgs, said: &Value) -> Result<Self> {
-        let text = said.get("text").and_then(Value::as_str).context("no experiment")?;
-        let seed = said.get("seed").and_then(Value::as_u64).context("no seed")?;
-        let load = LoadArgs {
-            file: args.load.file.clone(),
-            seed: Some(Seed(itg_core::seed::RunSeed(seed))),
-            duration: args.load.duration,
-            profiles: args.load.profiles.clone(),
-        };
-        Ok(Self { loaded: load_text(&load, text.to_owned(), None)? })
-    }
-}
-
-impl Root {
-    /// Reads the experiment, looks whether the job fits it, and opens the receiver.
-    fn prepare(args: &RunArgs, job: &Job, hosts: usize, words: WordArgs) -> Result<Self> {
-        let loaded = itg_cli::load(&args.load)?;
-        loaded.plan.check_ends().map_err(refuse)?;
-        let (flows, logs) = (loaded.plan.flows.len(), usize::from(has_log_rank(&loaded)));
-        let want = flows + logs;
-        if want != job.size() as usize {
-            let log = if logs == 1 { " and a log rank" } else { "" };
-            return Err(refuse(format!(
-                "{} has {flows} flows{log}: it needs {want} ranks and not {}: mpirun -n {want}",
-                loaded.origin,
-                job.size()
-            )));
-        }
-        let gates = gates(&loaded)?;
-        let started = jiff::Timestamp::now();
-        let out = directory(args, &loaded.plan.name, started);
-        prepare(&out)?;
-        if !words.quiet {
-            announce(&loaded.plan);
-        }
-        let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
-        let manifest =
-            Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
-                .started(unix_ns)
-                .setting("host", itg_net::host::name())
-                .setting("os", itg_net::host::os())
-                .setting("world", "mpi")
-                .setting("mpi", job.library())
-                .setting("ranks", job.size().to_string());
-        write(&out.join(MANIFEST), &manifest.to_json())?;
-        let ip: IpAddr = match hosts {
-            1 => Ipv4Addr::LOCALHOST.into(),
-            _ => itg_net::resolve(&itg_net::host::name(), 0).map_err(|e| Failure::new(1, e))?.ip(),
-        };
-        let receiver = receiver(&out, SocketAddr::new(ip, 0))?;
-        let address = receiver.addresses().next().context("the receiver has no address")?;
-        let log = has_log_rank(&loaded).then(|| out.join(SENDER_LOG));
-        let collector = Collector::new(log, flows)?;
-        let run = draw_run();
-        Ok(Self { loaded, out, gates, manifest, receiver, address, run, collector })
-    }
-}
-
-/// The end of a run at rank 0.
-struct Reporting {
-    out: PathBuf,
-    loaded: Loaded,
-    gates: Gates,
-    manifest: Manifest,
-    world: String,
-    words: WordArgs,
-}
-
-impl Reporting {
-    fn conclude(
-        self,
-        collected: Collected,
-        receiver_errors: impl Iterator<Item = String>,
-    ) -> Result<ExitCode> {
-        let Self { out, loaded, gates, mut manifest, world, words } = self;
-        let place = Place { out, print: true, events: Events::default(), live: false };
-        let out = &place.out;
-        manifest = manifest.setting("exit_code", collected.code.to_string());
-        let mut names = vec![RECEIVER_LOG];
-        if let Some(line) = &collected.log {
-            names.insert(0, SENDER_LOG);
-            manifest = manifest.setting("log", line.clone());
-        }
-        write(&out.join(MANIFEST), &manifest.to_json())?;
-        let logs: Vec<_> = names.iter().map(|name| out.join(name)).collect();
-        let report = decode(&logs, &manifest)?;
-        let text = format!("MPI: {world}\n{}", itg_stats::text::render(&report));
-        let gate = conclude(&place, &report, &text, &gates, words)?;
-        for failure in &collected.failures {
-            say(format_args!("itg-cluster: {failure}"));
-        }
-        if !words.quiet {
-            let total = loaded.plan.flows.len();
-            say(format_args!("{} of {total} flows:", collected.accounts.len()));
-            collected.accounts.iter().for_each(|account| say(account.trim_end()));
-            if let Some(line) = &collected.log {
-                say(line);
-            }
-            say(format_args!("logs, report and manifest are in {}", out.display()));
-        }
-        if let Some(error) = collected.log_error.into_iter().chain(receiver_errors).next() {
-            return Err(Failure::new(1, error).into());
-        }
-        Ok(ExitCode::from(gate.filter(|_| collected.code == 0).unwrap_or(collected.code)))
-    }
 }

@@ -50,9 +50,7 @@ pub(crate) struct RunArgs {
     /// One flow on each rank of an MPI job: mpirun -n N itg-cluster run FILE --mpi, N being the number of
     /// flows, and one more for the log rank when [log] of the file says `server = "mpi"`
     #[cfg(feature = "mpi")]
-    #[arg(long, conflicts_with_all = [
-        "local", "sim", "events", "resume", "accept_change", "in_order", "no_live", "keys",
-    ])]
+    #[arg(long, conflicts_with_all = ["local", "sim", "keys"])]
     mpi: bool,
     /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
@@ -103,6 +101,10 @@ impl RunArgs {
 
     /// Where the experiment takes place.
     pub(crate) const fn world(&self) -> &'static str {
+        #[cfg(feature = "mpi")]
+        if self.mpi {
+            return "mpi";
+        }
         match (self.sim, self.local) {
             (true, _) => "sim",
             (_, true) => "local",
@@ -158,22 +160,37 @@ fn lease(text: &str) -> Result<Time, String> {
     if range.contains(&time.0) { Ok(time) } else { Err("expected 100ms to 60s".to_owned()) }
 }
 
+/// What carries out runs: this host, agents, the ranks of a job.
+pub(crate) trait World {
+    /// Whether a run can take place there, as far as that is known before it begins.
+    fn check(&self, loaded: &Loaded) -> Result<()>;
+
+    /// Carries out one run.
+    fn carry_out(&self, loaded: &mut Loaded, place: &Place, words: WordArgs) -> Result<Done>;
+}
+
 /// Runs the experiment.
 pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     #[cfg(feature = "mpi")]
     if args.mpi {
         return crate::mpi::run(args, words);
     }
+    run_in(args, args, words)
+}
+
+/// Carries out the run that the file describes, or all of them.
+pub(crate) fn run_in(world: &dyn World, args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
     let mut loaded = match itg_cli::load_any(&args.load)? {
         Asked::One(loaded) => loaded,
-        Asked::Sweep(sweep, text) => return crate::sweep::run(args, &sweep, &text, words),
+        Asked::Sweep(sweep, text) => return crate::sweep::run(world, args, &sweep, &text, words),
     };
     if args.sweep.any() {
         return Err(refuse("--resume and its like are for files with [matrix] or [sweep]"));
     }
     let out = directory(args, &loaded.plan.name, jiff::Timestamp::now());
+    world.check(&loaded)?;
     let place = Place { out, ..args.place(words)? };
-    let done = carry_out(args, &mut loaded, &place, words)?;
+    let done = world.carry_out(&mut loaded, &place, words)?;
     Ok(ExitCode::from(done.code))
 }
 
@@ -199,18 +216,18 @@ pub(crate) struct Done {
     pub(crate) report: Report,
 }
 
-/// Carries out one run, in the world that the command line names.
-pub(crate) fn carry_out(
-    args: &RunArgs,
-    loaded: &mut Loaded,
-    place: &Place,
-    words: WordArgs,
-) -> Result<Done> {
-    loaded.plan.check_ends().map_err(refuse)?;
-    match args.world() {
-        "sim" => simulated(loaded, place, words),
-        "cluster" => console::run(args, loaded, place, words),
-        _ => locally(args, loaded, place, words),
+/// The world that the command line names: on this host, in virtual time, or over agents.
+impl World for RunArgs {
+    fn check(&self, loaded: &Loaded) -> Result<()> {
+        loaded.plan.check_ends().map_err(refuse)
+    }
+
+    fn carry_out(&self, loaded: &mut Loaded, place: &Place, words: WordArgs) -> Result<Done> {
+        match self.world() {
+            "sim" => simulated(loaded, place, words),
+            "cluster" => console::run(self, loaded, place, words),
+            _ => locally(self, loaded, place, words),
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use itg_net::clock;
 use itg_stats::sweep::{COMPARED, Figure, Runs, Table};
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Place, RunArgs, carry_out, directory, file_name, write};
+use crate::run::{Place, RunArgs, World, directory, file_name, write};
 
 /// What tells that a directory is that of a sweep.
 const SWEEP: &str = "sweep.json";
@@ -71,7 +71,7 @@ struct Kept {
     /// Its text.
     experiment: String,
     seed: u64,
-    /// `local`, `sim` or `cluster`.
+    /// `local`, `sim`, `cluster` or `mpi`.
     world: String,
     in_order: bool,
     duration_ns: Option<u64>,
@@ -102,6 +102,7 @@ struct Marker {
 
 /// A sweep, ready to go on.
 struct Work<'a> {
+    world: &'a dyn World,
     args: &'a RunArgs,
     sweep: &'a Sweep,
     seed: RunSeed,
@@ -131,7 +132,13 @@ pub(crate) fn figures(sweep: &Sweep) -> Result<Vec<Figure>> {
 }
 
 /// Carries out a sweep.
-pub(crate) fn run(args: &RunArgs, sweep: &Sweep, text: &str, words: WordArgs) -> Result<ExitCode> {
+pub(crate) fn run(
+    world: &dyn World,
+    args: &RunArgs,
+    sweep: &Sweep,
+    text: &str,
+    words: WordArgs,
+) -> Result<ExitCode> {
     let mut sweep = sweep.clone();
     sweep.settings.in_order |= args.sweep.in_order;
     let sweep = &sweep;
@@ -153,7 +160,7 @@ pub(crate) fn run(args: &RunArgs, sweep: &Sweep, text: &str, words: WordArgs) ->
     // All cases are good, or nothing is begun.
     for case in &sweep.cases {
         let loaded = load_case(&args.load, case, run_seed(RunSeed(ours.seed), case, 1))?;
-        loaded.plan.check_ends().map_err(refuse)?;
+        world.check(&loaded)?;
     }
     fs::create_dir_all(&out)
         .map_err(|error| Failure::new(1, format!("directory {}: {error}", out.display())))?;
@@ -163,6 +170,7 @@ pub(crate) fn run(args: &RunArgs, sweep: &Sweep, text: &str, words: WordArgs) ->
     }
     let kept = begin(args, &out, ours, seed.is_some())?;
     let mut work = Work {
+        world,
         args,
         sweep,
         seed: RunSeed(kept.seed),
@@ -419,7 +427,7 @@ impl Work<'_> {
         let place = Place { out: dir.clone(), print: false, ..self.place.clone() };
         // Each run has its own words only for those who want to hear more.
         let words = WordArgs { quiet: self.words.verbose == 0, ..self.words };
-        let done = carry_out(self.args, &mut loaded, &place, words)?;
+        let done = self.world.carry_out(&mut loaded, &place, words)?;
         if !matches!(done.code, 0 | 98 | 99) {
             return Ok(done.code);
         }

@@ -1,35 +1,23 @@
 //! What happens, as it happens: `--events` on one host and over agents, and the page for Prometheus.
 
+mod agents;
+mod ndjson;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use agents::{Kept, port};
+use ndjson::{lines, of};
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_itg-cluster"));
     command.args(args);
     command
-}
-
-fn lines(text: &str) -> Vec<Value> {
-    let lines = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
-    let lines: Vec<Value> = lines.collect();
-    for line in &lines {
-        assert_eq!(line["schema"], 1, "{line}");
-        assert!(line["at_unix_ns"].as_u64().is_some_and(|at| at > 1_700_000_000_000_000_000));
-    }
-    let since = |line: &Value| line["since_ns"].as_u64().expect("a time");
-    assert!(lines.is_sorted_by_key(since), "in the order of their times");
-    lines
-}
-
-fn of<'a>(lines: &'a [Value], event: &str) -> Vec<&'a Value> {
-    lines.iter().filter(|line| line["event"] == event).collect()
 }
 
 #[test]
@@ -58,7 +46,7 @@ fn a_run_on_this_host_tells_what_happens_instead_of_its_report() {
         (&last["total"]["sent_packets"], &last["flows"][0]["sent_bytes"]),
         (&500.into(), &50_000.into())
     );
-    let packets = |line: &&Value| line["total"]["sent_packets"].as_u64();
+    let packets = |line: &&serde_json::Value| line["total"]["sent_packets"].as_u64();
     assert!(statistics.is_sorted_by_key(packets), "counters only grow");
     assert!(Path::new(&out).join("report.txt").exists(), "the report is kept");
 
@@ -68,28 +56,6 @@ fn a_run_on_this_host_tells_what_happens_instead_of_its_report() {
         Some(2),
         "virtual time has no events"
     );
-}
-
-/// A process that ends with the test.
-struct Kept(Child);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-/// A port that is free, and the next one, too.
-fn port() -> u16 {
-    for _ in 0..100 {
-        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = first.local_addr().expect("an address").port();
-        if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no two ports beside each other");
 }
 
 fn page(port: u16) -> String {

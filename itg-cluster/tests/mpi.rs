@@ -1,17 +1,29 @@
-//! Experiments and processes under MPI: needs `mpirun`, and the feature `mpi`.
+//! Experiments and processes under MPI: needs the feature `mpi` and the launcher of that MPI, `mpirun` or what
+//! `ITG_MPIRUN` names.
 #![cfg(feature = "mpi")]
 
+mod agents;
+mod ndjson;
+
+use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use agents::{Kept, port};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_itg-cluster");
 
 /// A launcher of so many ranks.
 fn mpirun(ranks: u32) -> Command {
-    let mut command = Command::new("mpirun");
-    command.args(["--allow-run-as-root", "--oversubscribe", "-n", &ranks.to_string(), PROGRAM]);
+    let launcher = std::env::var_os("ITG_MPIRUN").unwrap_or_else(|| "mpirun".into());
+    let mut command = Command::new(launcher);
+    // What Open MPI wants to hear from root, and on few processors; others do not know these variables.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    command.args(["-n", &ranks.to_string(), PROGRAM]);
     command.stdin(Stdio::null());
     command
 }
@@ -84,22 +96,167 @@ fn l_6_n_flows_are_n_ranks_and_one_more_with_a_log() {
     }
 }
 
+/// One file, four worlds: this host, 8 agents, 9 ranks (8 flows and a log), virtual time.
 #[test]
-fn s_1_the_same_packets_on_one_host_under_mpi_and_simulated() {
+fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).display().to_string();
-    let file = experiment(dir.path(), 8, true);
-    let (code, _, err) = ranks(9, &["run", &file, "--mpi", "--out", &path("mpi")]);
+    let (file, keys) = (experiment(dir.path(), 8, true), path("keys"));
+    assert_eq!(alone(&["keys", &keys]).0, Some(0));
+    let mut text = fs::read_to_string(&file).expect("the experiment");
+    let mut agents = Vec::new();
+    for node in 'a'..='h' {
+        let at = format!("127.0.0.1:{}", port());
+        text += &format!("[nodes.{node}]\naddress = \"{at}\"\n");
+        let mut agent = Command::new(PROGRAM);
+        agent.args(["agent", "--listen", &at, "--keys", &keys, "--dir", &path(&node.to_string())]);
+        agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        agents.push((Kept(agent.spawn().expect("an agent")), at));
+    }
+    for (from, to) in ('a'..='h').zip(('a'..='h').cycle().skip(3)) {
+        text = text.replacen(
+            "[[flow]]\n",
+            &format!("[[FLOW]]\nfrom = \"{from}\"\nto = \"{to}\"\n"),
+            1,
+        );
+    }
+    fs::write(&file, text.replace("FLOW", "flow")).expect("written");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for (_, at) in &agents {
+        while TcpStream::connect(at).is_err() {
+            assert!(Instant::now() < deadline, "no agent at {at}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let (code, text, err) = ranks(9, &["run", &file, "--mpi", "--out", &path("mpi")]);
     assert_eq!(code, Some(0), "{err}");
-    for world in ["local", "sim"] {
-        let flag = format!("--{world}");
-        let (code, _, err) = alone(&["run", &file, &flag, "--out", &path(world)]);
-        assert_eq!(code, Some(0), "{err}");
-        let (code, text, err) = alone(&["diff", &path("mpi"), &path(world)]);
-        assert_eq!(code, Some(0), "{text}{err}");
+    assert!(text.starts_with("MPI: 9 ranks on 1 host(s), "), "the report says which world: {text}");
+    for (world, more) in
+        [("local", &["--local"][..]), ("sim", &["--sim"]), ("agents", &["--keys", &keys])]
+    {
+        let out = path(world);
+        let (code, text, err) = alone(&[&["run", &file, "--out", &out], more].concat());
+        assert_eq!(code, Some(0), "{world}: {err}");
+        assert!(world != "sim" || text.starts_with("Simulated: "), "the model: {text}");
+        let (code, text, err) = alone(&["diff", &path("mpi"), &out]);
+        assert_eq!(code, Some(0), "{world}: {text}{err}");
         let same = text.strip_prefix("planned schedules are identical: ").expect(&text);
         let same: u64 = same.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-        assert!(same > 1000, "{text}");
+        assert!(same > 1000 && !text.contains("sent only in"), "{world}: {text}");
+    }
+}
+
+const SWEEP: &str = r#"
+schema = 1
+name = "sizes"
+seed = 5
+duration = "500ms"
+[log]
+server = "mpi"
+[network]
+kind = "switch"
+[[flow]]
+idt = "exp(2ms)"
+[[flow]]
+idt = "3ms"
+[matrix]
+flow.size = [100, 900]
+[sweep]
+repetitions = 2
+"#;
+
+/// Plan, seed and exit code of each run of a sweep, by case and repetition.
+fn done(out: &Path) -> BTreeMap<String, [String; 3]> {
+    let dirs = |dir: &Path| -> Vec<_> {
+        let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    };
+    let runs = dirs(out).into_iter().flat_map(|case| dirs(&case));
+    let marked = runs.map(|run| {
+        let text = fs::read_to_string(run.join("done.json")).expect("a run that is done");
+        let marker: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let name = run.strip_prefix(out).expect("below it").display().to_string();
+        (name, ["plan", "seed", "exit_code"].map(|key| marker[key].to_string()))
+    });
+    marked.collect()
+}
+
+#[test]
+fn a_sweep_is_carried_out_by_one_job_and_tells_what_happens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (file, out, events) = (path("sizes.toml"), path("mpi"), path("events"));
+    fs::write(&file, SWEEP).expect("written");
+    let args = ["run", &file, "--mpi", "--out", &out, "--events", &events];
+    // Nothing is begun with a wrong number of ranks.
+    let (code, _, err) = ranks(2, &args);
+    assert!(code == Some(2) && err.contains("it needs 3 ranks and not 2"), "{code:?} {err}");
+    assert!(!Path::new(&out).exists(), "{err}");
+    let (code, text, err) = ranks(3, &args);
+    assert_eq!(code, Some(0), "{text}{err}");
+    assert!(text.starts_with("Sweep: sizes") && err.contains("4 runs in "), "{text}{err}");
+    let lines = ndjson::lines(&fs::read_to_string(&events).expect("events"));
+    for (event, count) in [("run", 4), ("end", 4), ("node", 12), ("flow", 16)] {
+        assert_eq!(ndjson::of(&lines, event).len(), count, "{event}: {lines:#?}");
+    }
+    let (code, _, err) = alone(&["run", &file, "--sim", "--out", &path("sim")]);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(done(Path::new(&out)), done(Path::new(&path("sim"))), "the same plans");
+    // One run has to be done again, and no other.
+    let again = fs::read_dir(&out).expect("cases").map(|case| case.expect("a case").path());
+    let again = again.filter(|path| path.is_dir()).min().expect("a case").join("2/done.json");
+    fs::remove_file(&again).expect("removed");
+    let (code, _, err) = ranks(3, &[&args[..], &["--resume"]].concat());
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("3 runs are done") && again.exists(), "{err}");
+    let lines = ndjson::lines(&fs::read_to_string(&events).expect("events"));
+    assert_eq!(ndjson::of(&lines, "run").len(), 5, "behind what was there");
+    assert_eq!(done(Path::new(&out)), done(Path::new(&path("sim"))));
+    let (code, _, err) = ranks(3, &[&args[..3], &["--out", &path("sim"), "--resume"]].concat()[..]);
+    assert!(code == Some(2) && err.contains("world `sim`, this is `mpi`"), "{code:?} {err}");
+}
+
+#[test]
+fn ranks_tell_what_happens_as_agents_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (log, count) in [(true, 3_u32), (false, 2)] {
+        let file = experiment(dir.path(), 2, log);
+        let out = dir.path().join(format!("run{log}"));
+        let args = ["run", &file, "--mpi", "--duration", "1500ms", "--events", "-", "--out"];
+        let (code, text, err) = ranks(count, &[&args[..], &[&out.display().to_string()]].concat());
+        assert_eq!(code, Some(0), "{text}{err}");
+        let lines = ndjson::lines(&text);
+        let first = lines.first().expect("a line");
+        assert_eq!((&first["event"], &first["world"]), (&"run".into(), &"mpi".into()));
+        let names: Vec<_> = (0..count).map(|rank| format!("rank {rank}")).collect();
+        assert_eq!(first["nodes"], serde_json::json!(names));
+        assert_eq!(lines.last().expect("a line")["event"], "end");
+        for (flow, rank) in [(1, count - 2), (2, count - 1)] {
+            for state in ["running", "finished"] {
+                let owner = format!("rank {rank}");
+                let told = ndjson::of(&lines, "flow").into_iter().filter(|line| {
+                    line["flow"] == flow && line["state"] == state && line["owner"] == owner
+                });
+                assert_eq!(told.count(), 1, "flow {flow} {state} {owner}: {lines:#?}");
+            }
+        }
+        let statistics = ndjson::of(&lines, "statistics");
+        let packets = |line: &&serde_json::Value| line["total"]["sent_packets"].as_u64();
+        assert!(statistics.is_sorted_by_key(packets), "counters only grow");
+        let last = statistics.last().expect("figures");
+        assert_eq!(last["flows"].as_array().map(Vec::len), Some(2), "of all ranks: {last}");
+        // The line of the end has all that was sent, as the accounts have it.
+        let sent: u64 = err
+            .lines()
+            .filter_map(|line| line.split_once("both sides agree on "))
+            .fold(0, |sum, (_, rest)| {
+                let count = rest.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+                sum + count.expect("a number")
+            });
+        if err.matches("both sides agree on ").count() == 2 {
+            assert_eq!(packets(last), Some(sent), "{err}");
+        }
+        assert!(out.join("report.json").exists(), "the report is kept");
     }
 }
 

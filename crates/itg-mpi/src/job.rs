@@ -18,6 +18,8 @@ pub mod tag {
     pub const DONE: i32 = 1501;
     /// What became of a rank's part of an experiment.
     pub const RESULT: i32 = 1600;
+    /// What a rank has sent so far.
+    pub const FIGURES: i32 = 1601;
 }
 
 /// Why there is no job.

@@ -4,17 +4,31 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use itg_core::units::format_duration_ns;
 use itg_mpi::{Job, Keeper, tag};
 use serde_json::Value;
 
+use crate::cluster::figures::Figures;
+use crate::events::{Events, FlowState, What};
+
+/// Between two lines with the figures of all ranks.
+const EVERY: Duration = Duration::from_secs(1);
+
 /// What has come.
 pub(super) struct Collector {
     log: Option<(PathBuf, BufWriter<File>)>,
     keeper: Keeper,
-    flows: usize,
+    /// Flows by rank.
+    flows: BTreeMap<u32, u32>,
+    events: Events,
+    /// What each rank has sent so far.
+    figures: BTreeMap<u32, Figures>,
+    /// Whether some of that has not been told yet, and when some was told last.
+    untold: bool,
+    told: Instant,
     results: BTreeMap<u32, Value>,
     error: Option<String>,
     stored_records_lost: bool,
@@ -35,19 +49,37 @@ pub(super) struct Collected {
 }
 
 impl Collector {
-    /// For so many flows; the senders' log goes to this file.
-    pub(super) fn new(log: Option<PathBuf>, flows: usize) -> Result<Self> {
+    /// For these flows, by rank; the senders' log goes to this file.
+    pub(super) fn new(
+        log: Option<PathBuf>,
+        flows: BTreeMap<u32, u32>,
+        events: Events,
+    ) -> Result<Self> {
         let open = |path: PathBuf| -> Result<_> {
             let file = File::create(&path).with_context(|| format!("log {}", path.display()))?;
             Ok((path, BufWriter::with_capacity(1 << 18, file)))
         };
         let log = log.map(open).transpose()?;
         let (keeper, results) = (Keeper::default(), BTreeMap::new());
-        Ok(Self { log, keeper, flows, results, error: None, stored_records_lost: false })
+        Ok(Self {
+            log,
+            keeper,
+            flows,
+            events,
+            figures: BTreeMap::new(),
+            untold: false,
+            told: Instant::now(),
+            results,
+            error: None,
+            stored_records_lost: false,
+        })
     }
 
     /// Takes what has come; whether there was anything.
     pub(super) fn step(&mut self, job: &Job) -> bool {
+        if self.untold && self.told.elapsed() >= EVERY {
+            self.tell();
+        }
         let Some(received) = job.receive() else { return false };
         let from = received.from;
         match received.tag {
@@ -64,6 +96,10 @@ impl Collector {
                 let value = serde_json::from_slice(&received.bytes).unwrap_or(Value::Null);
                 self.result(from, value);
             }
+            tag::FIGURES => match Figures::read(&received.bytes) {
+                Some(figures) => self.figures(from, figures),
+                None => tracing::warn!("rank {from} sent figures that are none: left out"),
+            },
             other => tracing::warn!("rank {from} sent something of kind {other}: left out"),
         }
         true
@@ -71,17 +107,41 @@ impl Collector {
 
     /// What became of the flow of a rank.
     pub(super) fn result(&mut self, from: u32, value: Value) {
+        if let Some(&flow) = self.flows.get(&from) {
+            let well = value.get("code").and_then(Value::as_u64) == Some(0);
+            let state = if well { FlowState::Finished } else { FlowState::Stopped };
+            let owner = Some(super::name(from));
+            self.events.tell(What::Flow { flow, state, owner, before: None });
+        }
         self.results.insert(from, value);
+    }
+
+    /// What a rank has sent so far.
+    pub(super) fn figures(&mut self, from: u32, figures: Figures) {
+        self.figures.insert(from, figures);
+        self.untold = true;
+    }
+
+    /// Tells what all have sent so far.
+    fn tell(&mut self) {
+        let mut sum = Figures::default();
+        self.figures.values().for_each(|figures| sum.add(figures));
+        self.events.statistics(&sum);
+        (self.untold, self.told) = (false, Instant::now());
     }
 
     /// Whether every rank has ended its flow, and its log.
     pub(super) fn is_over(&self) -> bool {
-        let logs = if self.log.is_some() { self.flows } else { 0 };
-        self.results.len() >= self.flows && self.keeper.ended() >= logs
+        let flows = self.flows.len();
+        let logs = if self.log.is_some() { flows } else { 0 };
+        self.results.len() >= flows && self.keeper.ended() >= logs
     }
 
     /// The account of all.
     pub(super) fn finish(mut self) -> Collected {
+        if self.untold {
+            self.tell();
+        }
         if let Some((path, file)) = &mut self.log
             && let Err(error) = file.flush()
         {
@@ -105,7 +165,7 @@ impl Collector {
                 came.blocks,
                 said.records,
                 said.blocks,
-                self.flows,
+                self.flows.len(),
                 format_duration_ns(stalled_ns / 1000 * 1000),
             )
         });
