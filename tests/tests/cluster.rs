@@ -139,6 +139,26 @@ fn a_rate_is_not_changed_beyond_the_policy() {
     assert!(got < 800, "{got}: {done}");
 }
 
+/// An agent samples when packets leave its host, as itg-send does.
+#[test]
+fn an_agent_stamps_departures_where_it_is_told_to() {
+    let mut cluster = Cluster::new(2);
+    drop(cluster.agents[0].take());
+    cluster.start(0, &["--tx-stamps", "4"]);
+    let flow = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(5ms)\"\npackets = 200\n\
+         [[flow]]\nfrom = \"b\"\nto = \"a\"\nidt = \"constant(5ms)\"\npackets = 200\n";
+    let done = cluster.run(flow, &[]).finish(LIMIT).exits(0);
+    let report = cluster.report();
+    let flows = report["flows"].as_array().expect("flows").iter();
+    let stamped = flows.filter(|flow| flow["departures"]["every"] == 4);
+    let stamped: Vec<_> =
+        stamped.map(|flow| (&flow["flow"], &flow["departures"]["asked"])).collect();
+    assert!(
+        !stamped.is_empty() && stamped.iter().all(|of| *of == (&1.into(), &50.into())),
+        "{stamped:?}: {done}"
+    );
+}
+
 /// C-1: 32 agents begin together. What is measured is printed; the bound is for a machine that has other work.
 #[test]
 fn c_1_many_agents_start_together() {

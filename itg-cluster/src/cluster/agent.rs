@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -28,6 +29,8 @@ use super::wire::{
 };
 use super::work::{self, Handle, Kept, Setup, run_dir};
 
+/// Others of a run that an agent has left, who are about to leave it too, do not bring it back so soon.
+const LEFT_NS: u64 = 10_000_000_000;
 /// How long somebody at a terminal waits for a command to be ordered.
 const ORDERED: Duration = Duration::from_secs(5);
 /// From the order to change a rate to the change, beside the length of a lease: by then its sender has heard of
@@ -69,14 +72,21 @@ pub(crate) struct AgentArgs {
     /// Tell Prometheus at http://ADDR:PORT/metrics what this node does; not encrypted, for whoever reaches it
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
+    /// Log when one of N packets left the network stack of this host (the kernel's transmit stamps; one-way UDP in
+    /// exact mode) [default: none; where the experiment's pacing is txtime: 16]
+    #[arg(long, value_name = "N")]
+    tx_stamps: Option<NonZeroU32>,
 }
 
 struct Agent {
+    tx_stamps: Option<NonZeroU32>,
     trust: Trust,
     policy: Arc<Policy>,
     dir: PathBuf,
     data: SocketAddr,
     run: Mutex<Option<Run>>,
+    /// The run that it has left last because nobody ended it, and when (CLOCK_MONOTONIC).
+    left: std::sync::Mutex<Option<(String, u64)>>,
 }
 
 /// The run that the agent takes part in; dropped, it is abandoned unless it is over.
@@ -101,11 +111,13 @@ pub(crate) fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
         .map_err(|error| refuse(format!("directory {}: {error}", args.dir.display())))?;
     let data = SocketAddr::new(listen.ip(), listen.port().checked_add(1).unwrap_or(AGENT_PORT + 1));
     let agent = Arc::new(Agent {
+        tx_stamps: args.tx_stamps,
         trust,
         policy: Arc::new(policy),
         dir: args.dir.clone(),
         data,
         run: Mutex::default(),
+        left: std::sync::Mutex::default(),
     });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -248,11 +260,16 @@ impl Agent {
         if !join.begin {
             bail!("it knows nothing of this run yet");
         }
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if left.is_some_and(|(id, at)| id == join.run && clock::monotonic_ns() - at < LEFT_NS) {
+            bail!("it has left this run just now");
+        }
         let dir = run_dir(&self.dir, &join.run).context("the name of the run makes no sense")?;
         // What was there before ends here, and its logs say so.
         *run = None;
         let (member, told) = Member::begin(join.clone(), &self.trust, EXCLUDE_MS)?;
-        let setup = Setup { policy: Arc::clone(&self.policy), dir, listen: self.data };
+        let policy = Arc::clone(&self.policy);
+        let setup = Setup { policy, dir, listen: self.data, tx_stamps: self.tx_stamps };
         let handle = work::begin(setup, member, told);
         tracing::info!("takes part in run {}", join.run);
         *run = Some(Run { id: join.run.clone(), handle, idle: Idle::default() });
@@ -296,6 +313,8 @@ impl Agent {
             }
             Verdict::Leave(why) => {
                 present.handle.abandon(why);
+                let left = Some((present.id.clone(), clock::monotonic_ns()));
+                *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
                 *run = None;
             }
             Verdict::Forget => *run = None,

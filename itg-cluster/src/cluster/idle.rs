@@ -99,7 +99,7 @@ impl Idle {
         if self.alone_ns.is_some_and(|since| now_ns - since > self.limits.dead_ns) {
             return Verdict::Leave("nobody was connected to the run any more");
         }
-        if sight.sending || sight.console || alone {
+        if sight.sending || sight.console {
             self.stuck = None;
             return Verdict::Stay;
         }
@@ -112,7 +112,8 @@ impl Idle {
         if stuck_ns > self.limits.dead_ns {
             return Verdict::Leave("neither the console nor a majority of the nodes was there");
         }
-        if stuck_ns > self.limits.dead_ns / 2 && !std::mem::replace(&mut self.tried, true) {
+        if !alone && stuck_ns > self.limits.dead_ns / 2 && !std::mem::replace(&mut self.tried, true)
+        {
             return Verdict::Try;
         }
         Verdict::Stay
@@ -180,6 +181,18 @@ mod tests {
         assert!(
             tries.len() > 20 && tries.iter().all(|(_, what)| *what == Verdict::Try),
             "{tries:?}"
+        );
+    }
+
+    /// Of two that leave one is the first: the other one is no better off without him.
+    #[test]
+    fn who_is_left_alone_at_last_leaves_all_the_same() {
+        let mut idle = Idle::with(LIMITS);
+        let few = |now: u64| Sight { lines: usize::from(now < 158), ..Sight::default() };
+        let verdicts = looked(&mut idle, 100..162, few);
+        assert!(
+            matches!(verdicts[..], [(131, Verdict::Try), (161, Verdict::Leave(_))]),
+            "{verdicts:?}"
         );
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,15 +22,9 @@ use super::member::Member;
 use super::policy::Policy;
 use super::wire::Logs;
 use super::worker::{Job, News, Order};
-use super::workers::{Event, Worker};
+use super::workers::{AGAIN_NS, Duty, Event, Worker};
 use crate::run::receiver_options;
 
-/// A flow whose receiver was not there is tried again after this time.
-const AGAIN_NS: u64 = 200_000_000;
-/// The longest pause before it is tried again.
-const MOST_PAUSE_NS: u64 = 2_000_000_000;
-/// A worker that ends sooner has its flows wait before the next one.
-const SHORT_LIFE_NS: u64 = 1_000_000_000;
 /// How often it looks what is to be done.
 const LOOK: Duration = Duration::from_millis(100);
 /// A flow that cannot be sent is given up this long after its last packet was due.
@@ -165,39 +160,8 @@ pub(crate) struct Setup {
     pub(crate) dir: PathBuf,
     /// Where the receiver listens.
     pub(crate) listen: SocketAddr,
-}
-
-/// A flow that this node is to send.
-struct Duty {
-    fence: u16,
-    /// From when on it may leave; `None` for the first owner at the start.
-    resume_ns: Option<u64>,
-    /// Which worker sends it.
-    worker: Option<u64>,
-    /// When it is tried (again).
-    at_ns: u64,
-    /// How long it waited the last time.
-    pause_ns: u64,
-    /// Changes of its rate; times count from the start of the run.
-    changes: Vec<RateChange>,
-}
-
-impl Duty {
-    /// Its worker has ended, and another one takes its place: at once, or after a pause where it has lived so
-    /// shortly that the next one may not begin either.
-    fn lost_worker(&mut self, began_ns: u64, now_ns: u64) {
-        let short = now_ns.saturating_sub(began_ns) < SHORT_LIFE_NS;
-        let at_ns = if short { now_ns + self.longer_pause() } else { now_ns };
-        // Its parent has seen it end: there is nothing to wait for.
-        let resume_ns = Some(self.resume_ns.map_or(at_ns, |at| at.max(at_ns)));
-        (self.worker, self.resume_ns, self.at_ns) = (None, resume_ns, at_ns);
-    }
-
-    /// How long to wait this time: twice as long as the last time.
-    fn longer_pause(&mut self) -> u64 {
-        self.pause_ns = (self.pause_ns * 2).clamp(AGAIN_NS, MOST_PAUSE_NS);
-        self.pause_ns
-    }
+    /// One of how many packets is stamped when it leaves this host.
+    pub(crate) tx_stamps: Option<NonZeroU32>,
 }
 
 /// What is known of the experiment once its description has come.
@@ -664,6 +628,7 @@ impl Work {
                 epoch_unix_ns: self.t0_unix_ns,
                 resume_ns,
                 lease_ns: self.lease_ns,
+                tx_stamps: self.setup.tx_stamps,
                 log: self.setup.dir.join(name),
             };
             match Worker::start(id, &job, self.news.clone()) {
@@ -773,35 +738,6 @@ mod tests {
             let got = latest_end_ns(last, over, changes);
             assert_eq!(got, want, "{last} {over:?} {changes:?}");
         }
-    }
-
-    /// A worker that cannot begin is not started again and again without a pause.
-    #[test]
-    fn workers_that_die_at_once_are_started_ever_more_seldom() {
-        let mut duty = Duty {
-            fence: 0,
-            resume_ns: None,
-            worker: Some(1),
-            at_ns: 0,
-            pause_ns: 0,
-            changes: Vec::new(),
-        };
-        let mut now = 0;
-        let mut pauses_ms = Vec::new();
-        for _ in 0..6 {
-            let began = duty.at_ns;
-            now = began + SHORT_LIFE_NS - 1;
-            duty.lost_worker(began, now);
-            assert_eq!((duty.worker, duty.resume_ns), (None, Some(duty.at_ns)));
-            pauses_ms.push((duty.at_ns - now) / 1_000_000);
-        }
-        assert_eq!(pauses_ms, [200, 400, 800, 1600, 2000, 2000], "as docs/cluster.md says");
-        // One that has lived is replaced at once, but not before a lease of somebody else has ended.
-        duty.lost_worker(now, now + SHORT_LIFE_NS);
-        assert_eq!(duty.at_ns, now + SHORT_LIFE_NS);
-        duty.resume_ns = Some(u64::MAX);
-        duty.lost_worker(0, now);
-        assert_eq!((duty.at_ns, duty.resume_ns), (now, Some(u64::MAX)));
     }
 
     #[test]

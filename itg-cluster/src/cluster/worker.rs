@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use anyhow::{Context as _, Result};
 use itg_cli::{Contents, PacingArgs, choose_pacing};
 use itg_core::flow::FlowSpec;
 use itg_core::rate::RateChange;
+use itg_net::pacing::PacingOptions;
 use itg_net::{FlowLive, Lease, LogLimits, LogTarget, Orders, SendFlow, SendJob, Start};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
@@ -40,6 +42,8 @@ pub(crate) struct Job {
     pub(crate) resume_ns: Option<u64>,
     /// Until when it may send (CLOCK_MONOTONIC).
     pub(crate) lease_ns: u64,
+    /// One of how many packets is stamped when it leaves this host.
+    pub(crate) tx_stamps: Option<NonZeroU32>,
     /// Log of what it sends.
     pub(crate) log: PathBuf,
 }
@@ -160,6 +164,7 @@ async fn work(job: Job) -> Result<()> {
     let mut settings = BTreeMap::new();
     settings.insert("plan".to_owned(), plan.hash_text());
     let pacing = PacingArgs::default().options(&experiment.pacing);
+    let pacing = PacingOptions { tx_stamps: job.tx_stamps, ..pacing };
     let pacing = choose_pacing(pacing, &mut settings)?;
     let send = SendJob {
         run: job.description.run.clone(),
