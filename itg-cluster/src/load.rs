@@ -6,19 +6,21 @@
 //! | `rounds` | the closed system of the thesis: in round *r* process *r* mod *n* casts, and everybody delivers | `rounds` (1000), `warm_up` (100), `size` (100), `members` (all) |
 //! | `flood` | everybody has so many casts under way until process 0 has delivered `messages` | `messages` (100000), `outstanding` (512), `size` (100) |
 //! | `poisson` | casts at random instants, whatever becomes of the casts before | mean `pause` (1ms), `warm_up` (200ms), `lasts` (1s), `grace` (300ms), `size` (100) |
-//! | `talkers` | the first of each `children` + 1 processes asks all the others, waits for their answers and asks again | `children` (1), `warm_up` (200ms), `lasts` (500ms), `size` (64) |
+//! | `talkers` | the first of each `children` + 1 processes asks all the others and waits for their answers, once in each `every`, when process 0 says so to all of them | `children` (1), `every` (5ms), `warm_up` (200ms), `lasts` (500ms), `size` (64) |
 //! | `asker` | a client that asks, waits for the answer and asks again | `rounds` (1000), `warm_up` (100), `size` (100) |
 //!
 //! `rounds`, `flood` and `asker` say how long it took when the first of them is done (`result`: count, nanoseconds;
 //! `result times`: percentiles 50, 90, 99 in nanoseconds) and stop all processes. Each `poisson` says how many of its
 //! casts were delivered, in how many nanoseconds they fell due, and how many there were; its times are from the
-//! instant when a cast was due to its delivery here. Each parent among `talkers` says how many rounds it had and how
-//! many nanoseconds they took.
+//! instant when a cast was due to its delivery here. Each parent among `talkers` says how many rounds it had and what
+//! half of them took at most, in nanoseconds.
 
 use bytes::Bytes;
 use itg_core::streams::{below, exponential_ns, fnv1a};
 use itg_group::cast::{Ask, Tell};
-use itg_process::{Ctx, Layer, Level, MS, Message, Registry, Slot, StopReason, Time, TimerId};
+use itg_process::{
+    Ctx, Dest, Layer, Level, MS, Message, Registry, Slot, StopReason, Time, TimerId,
+};
 
 /// Count and nanoseconds of a measurement.
 pub(crate) const RESULT: &str = "result";
@@ -304,9 +306,10 @@ impl Layer for Poisson {
     }
 }
 
-/// Parents that talk with their children, whatever the others do.
+/// Parents that talk with their children, all at once.
 struct Talkers {
     children: u32,
+    every: u64,
     warm_up: u64,
     lasts: u64,
     body: Bytes,
@@ -314,21 +317,25 @@ struct Talkers {
     /// When the round under way began, and how many answers it waits for.
     asked: Time,
     waiting: u32,
-    rounds: u64,
-    total: u64,
+    rounds: Vec<u64>,
 }
 
 impl Talkers {
-    const TYPE: u32 = 1;
+    /// Question and answer.
+    const TALK: u32 = 1;
+    /// Process 0 tells the other parents to begin.
+    const BEGIN: u32 = 2;
 
     const fn parent(&self, slot: Slot) -> bool {
         slot.0.is_multiple_of(self.children + 1)
     }
 
+    /// Begins a round; one that is under way goes on.
     fn ask(&mut self, cx: &mut Ctx<'_>) {
-        (self.asked, self.waiting) = (cx.now(), self.children);
-        for child in 1..=self.children {
-            cx.down(Message::new(Slot(cx.me().0 + child), Self::TYPE, self.body.clone()));
+        if self.waiting == 0 {
+            (self.asked, self.waiting) = (cx.now(), self.children);
+            let children: Vec<_> = (1..=self.children).map(|at| Slot(cx.me().0 + at)).collect();
+            cx.down(Message::new(Dest::Many(children.into()), Self::TALK, self.body.clone()));
         }
     }
 }
@@ -336,36 +343,39 @@ impl Talkers {
 impl Layer for Talkers {
     fn on_start(&mut self, cx: &mut Ctx<'_>) {
         self.begin = cx.now();
-        if self.parent(cx.me()) {
-            self.ask(cx);
-        }
         if cx.me() == Slot(0) {
-            cx.set_timer(self.begin.after(self.warm_up + self.lasts));
+            cx.set_timer_after(self.every);
         }
     }
 
     fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
-        cx.shutdown(StopReason::Finished);
+        if cx.now().since(self.begin) >= self.warm_up + self.lasts {
+            return cx.shutdown(StopReason::Finished);
+        }
+        let parents: Vec<_> = (1..cx.n()).map(Slot).filter(|slot| self.parent(*slot)).collect();
+        cx.down(Message::new(Dest::Many(parents.into()), Self::BEGIN, Bytes::new()));
+        self.ask(cx);
+        cx.set_timer_after(self.every);
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        if !self.parent(cx.me()) {
-            cx.down(Message::new(message.src, Self::TYPE, message.body));
-            return;
-        }
-        self.waiting = self.waiting.saturating_sub(1);
-        if self.waiting == 0 {
-            if self.asked.since(self.begin) >= self.warm_up {
-                self.rounds += 1;
-                self.total += cx.now().since(self.asked);
+        match message.ty {
+            Self::BEGIN => self.ask(cx),
+            Self::TALK if self.parent(cx.me()) => {
+                self.waiting = self.waiting.saturating_sub(1);
+                if self.waiting == 0 && self.asked.since(self.begin) >= self.warm_up {
+                    self.rounds.push(cx.now().since(self.asked));
+                }
             }
-            self.ask(cx);
+            _ => cx.down(Message::new(message.src, Self::TALK, message.body)),
         }
     }
 
     fn on_stop(&mut self, _why: StopReason, cx: &mut Ctx<'_>) {
         if self.parent(cx.me()) {
-            cx.log(Level::Info, RESULT, [self.rounds, self.total, 0]);
+            self.rounds.sort_unstable();
+            let half = self.rounds.get(self.rounds.len() / 2).copied().unwrap_or(0);
+            cx.log(Level::Info, RESULT, [self.rounds.len() as u64, half, 0]);
         }
     }
 }
@@ -470,14 +480,14 @@ pub(crate) fn layers(registry: Registry) -> Registry {
             }
             Ok(Box::new(Talkers {
                 children: u32::try_from(children).unwrap_or(u32::MAX),
+                every: params.time_ns("every", 5 * MS)?.max(1),
                 warm_up: params.time_ns("warm_up", 200 * MS)?,
                 lasts: params.time_ns("lasts", 500 * MS)?,
                 body: numbered(0, usize_of(params.number("size", 64)?)),
                 begin: Time::ZERO,
                 asked: Time::ZERO,
                 waiting: 0,
-                rounds: 0,
-                total: 0,
+                rounds: Vec::new(),
             }) as Box<dyn Layer>)
         })
         .with("poisson", move |build| {

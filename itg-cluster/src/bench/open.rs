@@ -47,7 +47,10 @@ pub(crate) fn run(args: &BenchArgs, groups: &[u32], rounds: u64) -> Result<()> {
                     share => format!(" ({:.1} %)", 100.0 * share),
                 };
                 let (p50, p99) = (us(seen.p50) / 1000.0, us(seen.p99) / 1000.0);
-                row.push(format!("{p50:.2} / {p99:.2}{share}"));
+                row.push(match seen.p50 {
+                    0 => "none".to_owned(),
+                    _ => format!("{p50:.2} / {p99:.2}{share}"),
+                });
                 if share.is_empty() {
                     let load = u32::try_from(load).unwrap_or(u32::MAX);
                     points.push((f64::from(load), p50));
