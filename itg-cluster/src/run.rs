@@ -60,7 +60,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
     /// What happens, as it happens: one JSON object a line to this file; `-`: to stdout, instead of the report
-    #[arg(long, value_name = "FILE", conflicts_with = "sim")]
+    #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     /// No live view, although stderr is a terminal
     #[arg(long)]
@@ -171,6 +171,12 @@ pub(crate) trait World {
 
 /// Runs the experiment.
 pub(crate) fn run(args: &RunArgs, words: WordArgs) -> Result<ExitCode> {
+    if args.sim && args.events.is_some() {
+        return Err(refuse(
+            "--events tells what happens while it happens, by the clock of this host; with --sim time is virtual \
+             and over in a moment: leave --events out, the logs and the report have all",
+        ));
+    }
     #[cfg(feature = "mpi")]
     if args.mpi {
         return crate::mpi::run(args, words);

@@ -51,11 +51,10 @@ fn a_run_on_this_host_tells_what_happens_instead_of_its_report() {
     assert!(Path::new(&out).join("report.txt").exists(), "the report is kept");
 
     let args = ["run", &file.display().to_string(), "--sim", "--events", "x"];
-    assert_eq!(
-        program(&args).output().expect("itg-cluster").status.code(),
-        Some(2),
-        "virtual time has no events"
-    );
+    let Output { status, stderr, .. } = program(&args).output().expect("itg-cluster");
+    let err = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(2), "virtual time has no events: {err}");
+    assert!(err.contains("with --sim time is virtual"), "{err}");
 }
 
 fn page(port: u16) -> String {

@@ -165,7 +165,9 @@ impl Job {
 
 fn library() -> String {
     let text = mpi::environment::library_version().unwrap_or_default();
-    text.lines().next().unwrap_or_default().trim_end_matches('\0').trim().to_owned()
+    let line = text.lines().next().unwrap_or_default().trim_end_matches('\0');
+    // MPICH puts a tab into it.
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Bytes that are being sent, and owned by the send.
