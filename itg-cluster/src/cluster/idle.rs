@@ -203,7 +203,7 @@ mod tests {
             let mut idle = Idle::with(LIMITS);
             assert_eq!(looked(&mut idle, 0..30, |_| sight), []);
             assert_eq!(looked(&mut idle, 300..330, |_| sight), [], "{sight:?}");
-            assert!(looked(&mut idle, 330..362, |_| sight).len() >= 1, "{sight:?}");
+            assert!(!looked(&mut idle, 330..362, |_| sight).is_empty(), "{sight:?}");
         }
     }
 
