@@ -119,8 +119,11 @@ fn changes(args: &BenchArgs, fit: &Fit) -> Result<()> {
             }
             for (column, value) in values.into_iter().map(Some).chain([seen]).enumerate() {
                 row.push(value.map_or_else(|| "–".to_owned(), |value| format!("{value:.0}")));
-                let line = &mut lines[which * names.len() + column];
-                line.points.extend(value.map(|value| (f64::from(*n), value)));
+                // What is far beyond the measured sizes would leave no room for them.
+                if at < real.len() {
+                    let line = &mut lines[which * names.len() + column];
+                    line.points.extend(value.map(|value| (f64::from(*n), value)));
+                }
             }
         }
         table.row(row);
