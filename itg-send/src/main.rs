@@ -17,7 +17,7 @@ use flow_args::FlowArgs;
 use itg_classic::send::carried_sizes;
 use itg_cli::{
     Gates, LoadArgs, LogArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
-    draw_seed, finish, load_within, refuse, say, send_plan,
+    draw_seed, finish, load_within, promised, refuse, say, send_plan,
 };
 use itg_core::flow::Proto;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
@@ -170,7 +170,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         settings.insert("plan".to_owned(), request.plan.hash_text());
         settings.extend(request.logs.own.settings());
         if let Some(path) = &request.logs.promise {
-            settings.extend(doctor::promised(path)?);
+            settings.extend(promised(path)?);
         }
         let file = request.logs.own.file().map(Path::to_owned);
         let run = draw_run();

@@ -139,12 +139,20 @@ fn a_rate_is_not_changed_beyond_the_policy() {
     assert!(got < 800, "{got}: {done}");
 }
 
-/// An agent samples when packets leave its host, as itg-send does.
+/// An agent samples when packets leave its host and holds against them what doctor promised, as itg-send does.
 #[test]
-fn an_agent_stamps_departures_where_it_is_told_to() {
+fn an_agent_stamps_departures_and_knows_a_promise_where_it_is_told_to() {
     let mut cluster = Cluster::new(2);
     drop(cluster.agents[0].take());
-    cluster.start(0, &["--tx-stamps", "4"]);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    let host = host.trim();
+    let promise = cluster.path("host.json");
+    let text = format!(
+        r#"{{"schema": 1, "host": {{"host": "{host}", "boot_id": ""}}, "pacing": "hybrid",
+            "promise": {{"precision": [{{"rate_pps": 1000, "late_p99_ns": 1234567}}]}}}}"#
+    );
+    fs::write(&promise, text).expect("written");
+    cluster.start(0, &["--tx-stamps", "4", "--promise", promise.to_str().expect("UTF-8")]);
     let flow = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(5ms)\"\npackets = 200\n\
          [[flow]]\nfrom = \"b\"\nto = \"a\"\nidt = \"constant(5ms)\"\npackets = 200\n";
     let done = cluster.run(flow, &[]).finish(LIMIT).exits(0);
@@ -157,6 +165,13 @@ fn an_agent_stamps_departures_where_it_is_told_to() {
         !stamped.is_empty() && stamped.iter().all(|of| *of == (&1.into(), &50.into())),
         "{stamped:?}: {done}"
     );
+    let promises: Vec<_> = report["promises"]
+        .as_array()
+        .expect("promises")
+        .iter()
+        .map(|p| p["promised_p99_ns"].clone())
+        .collect();
+    assert_eq!(promises, [1_234_567], "{done}");
 }
 
 /// C-1: 32 agents begin together. What is measured is printed; the bound is for a machine that has other work.

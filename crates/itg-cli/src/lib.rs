@@ -21,6 +21,8 @@ mod pacing_args;
 #[cfg(feature = "net")]
 mod progress;
 #[cfg(feature = "net")]
+mod promise;
+#[cfg(feature = "net")]
 mod sending;
 #[cfg(feature = "net")]
 mod signals;
@@ -36,6 +38,7 @@ pub use {
     log_args::{LogArgs, parse_throttle, read_secret},
     pacing_args::PacingArgs,
     progress::{Progress, Shown},
+    promise::{DOCTOR_SCHEMA, promised},
     sending::{
         Contents, Sending, SendingResult, account, announce, choose_pacing, draw_run, log_failure,
         send_plan, send_plan_observed,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use itg_cli::{Failure, Signals, WordArgs, refuse, say};
+use itg_cli::{Failure, Signals, WordArgs, promised, refuse, say};
 use itg_experiment::control::{Ask, Command, Phase, TOO_LATE, fence_wait};
 use itg_net::{clock, host};
 use tokio::net::{TcpListener, TcpStream};
@@ -76,10 +76,16 @@ pub(crate) struct AgentArgs {
     /// exact mode) [default: none; where the experiment's pacing is txtime: 16]
     #[arg(long, value_name = "N")]
     tx_stamps: Option<NonZeroU32>,
+    /// What `itg-send doctor --output FILE` found on this host: its promise goes into the logs of its senders, and
+    /// the report says whether it was kept
+    #[arg(long, value_name = "FILE")]
+    promise: Option<PathBuf>,
 }
 
 struct Agent {
     tx_stamps: Option<NonZeroU32>,
+    /// What the logs of senders say of this host.
+    settings: BTreeMap<String, String>,
     trust: Trust,
     policy: Arc<Policy>,
     dir: PathBuf,
@@ -109,9 +115,11 @@ pub(crate) fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
     let policy = args.policy.as_deref().map(Policy::load).transpose()?.unwrap_or_default();
     fs::create_dir_all(&args.dir)
         .map_err(|error| refuse(format!("directory {}: {error}", args.dir.display())))?;
+    let promise = args.promise.as_deref().map(promised).transpose()?;
     let data = SocketAddr::new(listen.ip(), listen.port().checked_add(1).unwrap_or(AGENT_PORT + 1));
     let agent = Arc::new(Agent {
         tx_stamps: args.tx_stamps,
+        settings: promise.into_iter().flatten().collect(),
         trust,
         policy: Arc::new(policy),
         dir: args.dir.clone(),
@@ -269,7 +277,13 @@ impl Agent {
         *run = None;
         let (member, told) = Member::begin(join.clone(), &self.trust, EXCLUDE_MS)?;
         let policy = Arc::clone(&self.policy);
-        let setup = Setup { policy, dir, listen: self.data, tx_stamps: self.tx_stamps };
+        let setup = Setup {
+            policy,
+            dir,
+            listen: self.data,
+            tx_stamps: self.tx_stamps,
+            settings: self.settings.clone(),
+        };
         let handle = work::begin(setup, member, told);
         tracing::info!("takes part in run {}", join.run);
         *run = Some(Run { id: join.run.clone(), handle, idle: Idle::default() });

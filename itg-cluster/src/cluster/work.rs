@@ -162,6 +162,8 @@ pub(crate) struct Setup {
     pub(crate) listen: SocketAddr,
     /// One of how many packets is stamped when it leaves this host.
     pub(crate) tx_stamps: Option<NonZeroU32>,
+    /// What the logs of senders say of this host.
+    pub(crate) settings: BTreeMap<String, String>,
 }
 
 /// What is known of the experiment once its description has come.
@@ -629,6 +631,7 @@ impl Work {
                 resume_ns,
                 lease_ns: self.lease_ns,
                 tx_stamps: self.setup.tx_stamps,
+                settings: self.setup.settings.clone(),
                 log: self.setup.dir.join(name),
             };
             match Worker::start(id, &job, self.news.clone()) {

@@ -44,6 +44,8 @@ pub(crate) struct Job {
     pub(crate) lease_ns: u64,
     /// One of how many packets is stamped when it leaves this host.
     pub(crate) tx_stamps: Option<NonZeroU32>,
+    /// What its log says of this host, beside what the worker knows.
+    pub(crate) settings: BTreeMap<String, String>,
     /// Log of what it sends.
     pub(crate) log: PathBuf,
 }
@@ -161,7 +163,7 @@ async fn work(job: Job) -> Result<()> {
         flows.push(SendFlow { flow, receiver: *receiver, content, live });
     }
     let lives = flows.iter().map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live))).collect();
-    let mut settings = BTreeMap::new();
+    let mut settings = job.settings;
     settings.insert("plan".to_owned(), plan.hash_text());
     let pacing = PacingArgs::default().options(&experiment.pacing);
     let pacing = PacingOptions { tx_stamps: job.tx_stamps, ..pacing };

@@ -2,7 +2,6 @@
 
 mod promise;
 mod rates;
-mod report;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use itg_cli::{Failure, PacingArgs, WordArgs, refuse, say};
+use itg_cli::{DOCTOR_SCHEMA, Failure, PacingArgs, WordArgs, refuse, say};
 use itg_core::units::{format_bytes, format_duration_ns};
 use itg_experiment::PacingEntry;
 use itg_net::pacing::{Level, PacingOptions, Prepared, calibrate};
@@ -21,10 +20,7 @@ use serde::Serialize;
 
 use self::promise::Promise;
 use self::rates::{SIZE, Trial};
-pub(crate) use self::report::promised;
 
-/// Version of the JSON.
-const SCHEMA: u32 = 1;
 /// Time between measured wake-ups: 1 ms.
 const WAKE_EVERY_NS: u64 = 1_000_000;
 /// Rates whose precision is measured, in packets a second.
@@ -174,7 +170,7 @@ fn examine(options: PacingOptions, quick: bool, quiet: bool) -> Result<Findings>
         (stolen_now - stolen) as f64 / all_now.saturating_sub(all).max(1) as f64
     });
     Ok(Findings {
-        schema: SCHEMA,
+        schema: DOCTOR_SCHEMA,
         host: HostFacts::gather(),
         steal,
         costs: Costs::measure(),

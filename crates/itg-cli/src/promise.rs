@@ -4,12 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use itg_cli::{refuse, say};
 use itg_net::host;
 use itg_stats::promise::Promise;
 use serde::Deserialize;
 
-use super::SCHEMA;
+use crate::{refuse, say};
+
+/// Version of the JSON that `itg-send doctor` writes.
+pub const DOCTOR_SCHEMA: u32 = 1;
 
 /// Longest file that is read: 4 MiB, a hundred times what doctor writes.
 const LONGEST: u64 = 4 << 20;
@@ -40,8 +42,11 @@ struct Precision {
     late_p99_ns: u64,
 }
 
-/// The settings that carry a promise into a log.
-pub(crate) fn promised(path: &Path) -> Result<[(String, String); 2]> {
+/// The settings that carry a promise into a log (`--promise FILE`).
+///
+/// # Errors
+/// The file cannot be read, is no report of `itg-send doctor` of this version, or is about another host.
+pub fn promised(path: &Path) -> Result<[(String, String); 2]> {
     let fail = |why: String| refuse(format!("--promise {}: {why}", path.display()));
     let len = fs::metadata(path).map_err(|error| fail(error.to_string()))?.len();
     if len > LONGEST {
@@ -55,9 +60,9 @@ fn settings(text: &str, host: &str, boot_id: &str) -> Result<[(String, String); 
     let found: Found = serde_json::from_str(text).map_err(|error| {
         format!("{error}: it is no report of itg-send doctor, as --output writes it")
     })?;
-    if found.schema != SCHEMA {
+    if found.schema != DOCTOR_SCHEMA {
         return Err(format!(
-            "its layout {} is not the one of this version, {SCHEMA}",
+            "its layout {} is not the one of this version, {DOCTOR_SCHEMA}",
             found.schema
         ));
     }
@@ -66,7 +71,7 @@ fn settings(text: &str, host: &str, boot_id: &str) -> Result<[(String, String); 
     }
     if found.host.boot_id != boot_id {
         say(
-            "itg-send: this host was started anew since doctor examined it: its promise may not hold",
+            "this host was started anew since itg-send doctor examined it: its promise may not hold",
         );
     }
     let list = found.promise.precision.iter().map(|p| (p.rate_pps, p.late_p99_ns)).collect();
@@ -89,11 +94,14 @@ mod tests {
         };
         let entry = r#"{"rate_pps": 1000, "late_p99_ns": 3400}"#;
         for (text, want) in [
-            (report(SCHEMA, "here", entry), Ok("1000:3400")),
-            (report(SCHEMA + 1, "here", entry), Err("is not the one of this version")),
-            (report(SCHEMA, "there", entry), Err("it is about the host there, and this is here")),
-            (report(SCHEMA, "here", ""), Err("is no promise")),
-            (report(SCHEMA, "here", &format!("{entry},{entry}")), Err("is no promise")),
+            (report(DOCTOR_SCHEMA, "here", entry), Ok("1000:3400")),
+            (report(DOCTOR_SCHEMA + 1, "here", entry), Err("is not the one of this version")),
+            (
+                report(DOCTOR_SCHEMA, "there", entry),
+                Err("it is about the host there, and this is here"),
+            ),
+            (report(DOCTOR_SCHEMA, "here", ""), Err("is no promise")),
+            (report(DOCTOR_SCHEMA, "here", &format!("{entry},{entry}")), Err("is no promise")),
             ("{}".to_owned(), Err("no report of itg-send doctor")),
         ] {
             match (settings(&text, "here", "c"), want) {
