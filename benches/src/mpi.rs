@@ -82,6 +82,9 @@ struct Side {
     /// Packets that were sent, and records of them.
     sent: u64,
     logged: u64,
+    /// Packets without a record, and records beyond one a packet; of each flow, added up.
+    missing: u64,
+    twice: u64,
     /// Of each flow by its own time, added up: packets a second that were sent, and that were logged.
     sent_pps: f64,
     logged_pps: f64,
@@ -138,6 +141,8 @@ fn read(bytes: &[u8], kind: Kind) -> Side {
     for tally in flows.values() {
         side.sent += tally.sent;
         side.logged += tally.logged;
+        side.missing += tally.sent.saturating_sub(tally.logged);
+        side.twice += tally.logged.saturating_sub(tally.sent);
         let seconds = tally.last_ns.saturating_sub(tally.first_ns) as f64 / 1e9;
         if seconds > 0.0 {
             side.sent_pps += tally.sent as f64 / seconds;
@@ -155,6 +160,8 @@ fn read_all(paths: &[PathBuf], kind: Kind) -> Result<Side> {
         let side = read(&bytes, kind);
         all.sent += side.sent;
         all.logged += side.logged;
+        all.missing += side.missing;
+        all.twice += side.twice;
         all.sent_pps += side.sent_pps;
         all.logged_pps += side.logged_pps;
     }
@@ -324,9 +331,12 @@ pub(crate) fn run(args: &MpiArgs) -> Result<()> {
             );
             print(verdict(part.mid >= BAR, &what));
         }
-        let missing: u64 =
-            found[0].iter().map(|trial| trial.senders.sent - trial.senders.logged).sum();
-        print(verdict(missing == 0, &format!("no record of MPI's is missing: {missing}")));
+        let sum =
+            |of: fn(&Side) -> u64| -> u64 { found[0].iter().map(|trial| of(&trial.senders)).sum() };
+        let (missing, twice) = (sum(|side| side.missing), sum(|side| side.twice));
+        let what =
+            format!("no record of MPI's is missing, none is there twice: {missing}, {twice}");
+        print(verdict(missing == 0 && twice == 0, &what));
     }
     Ok(())
 }
@@ -366,7 +376,7 @@ fn table(found: &[Vec<Trial>; WAYS.len()]) -> Lines {
             with_interval(Estimate::of(&all(place, |trial| trial.senders.sent_pps / 1e3)), 1),
             with_interval(Estimate::of(&all(place, logged)), 1),
             with_interval(ratio(&all(place, logged), &all(1, logged)), 3),
-            part(sum(|trial| trial.senders.sent.saturating_sub(trial.senders.logged))),
+            part(sum(|trial| trial.senders.missing)),
             part(sum(|trial| trial.senders.sent.saturating_sub(trial.received))),
             with_interval(Estimate::of(&all(place, |trial| trial.cpu_ns)), 0),
         ]);
@@ -410,6 +420,7 @@ mod tests {
         }
         let side = read(&bytes, Kind::Sent);
         assert_eq!((side.sent, side.logged), (6 + 5, 8));
+        assert_eq!((side.missing, side.twice), (3, 0));
         assert!((side.sent_pps - (6.0 + 5.0) / 4.0).abs() < 1e-9, "{side:?}");
         assert!((side.logged_pps - 2.0).abs() < 1e-9, "{side:?}");
         assert_eq!(read(&bytes, Kind::Received), Side::default());

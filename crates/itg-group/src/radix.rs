@@ -85,10 +85,11 @@ impl Arity {
         (position << self.bits) + 1
     }
 
-    /// First position of a level.
+    /// First position of a level that has one of 32 bits.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "a position")]
     pub const fn level_start(self, level: u32) -> u32 {
-        ((1 << (self.bits as u32 * level)) - 1) / (self.get() - 1)
+        (((1_u64 << (self.bits as u32 * level)) - 1) / (self.get() as u64 - 1)) as u32
     }
 
     /// Level of a position; the root is on level 0.

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Group, MILLI, agreed, member, slots};
 use itg_group::membership::{self, Agreed, AgreedSettings, Evidence, Hear, Say};
-use itg_group::{Rules, View, cast};
+use itg_group::{Member, Rules, View, cast};
 use itg_process::{Action, Input, Machine, Message, SECOND, Slot, Time};
 use itg_sim::{Fault, Kind, LinkFaults, Swarm};
 
@@ -130,15 +130,30 @@ fn the_window_ends_after_the_last_report_that_counts() {
     let watchers = membership::observers(&view, suspect.slot, AgreedSettings::default().k_obs);
     let enough = (2 * watchers.len()).div_ceil(3);
     for at in 1..=15 {
-        let detector = member(at, 1);
-        let suspects = vec![suspect];
-        let say = Say::NodeFailure { suspects, evidence: Evidence::Reset, detector };
-        let mut out = Vec::new();
-        let input = Input::Message(detector.slot, Hear::Say(say));
-        root.handle(Time(u64::from(at) * MILLI), input, &mut out);
-        let set = out.iter().any(|action| matches!(action, Action::SetTimer(..)));
+        let set = reported(&mut root, at, suspect, Evidence::Reset).is_some();
         assert_eq!(set, at as usize <= enough, "report {at}, {enough} are enough");
     }
+    // Enough have heard nothing of it, and then its connection is cut: that shortens the wait.
+    let mut root = Agreed::new(member(0, 1), view, AgreedSettings::default());
+    let mut last = Time::ZERO;
+    for at in 1..=10 {
+        last = reported(&mut root, at, suspect, Evidence::Silence).unwrap_or(last);
+    }
+    let cut = reported(&mut root, 11, suspect, Evidence::Reset).expect("a timer");
+    assert!(cut < last, "{cut:?}, {last:?}");
+}
+
+/// What the root makes of one more report, by this member and at its millisecond: when its timer is to ring.
+fn reported(root: &mut Agreed, at: u32, suspect: Member, evidence: Evidence) -> Option<Time> {
+    let detector = member(at, 1);
+    let say = Say::NodeFailure { suspects: vec![suspect], evidence, detector };
+    let mut out = Vec::new();
+    let input = Input::Message(detector.slot, Hear::Say(say));
+    root.handle(Time(u64::from(at) * MILLI), input, &mut out);
+    out.iter().find_map(|action| match action {
+        Action::SetTimer(_, at) => Some(*at),
+        _ => None,
+    })
 }
 
 /// Ten of many crash at one instant: nobody sees a view between.
@@ -429,7 +444,9 @@ fn who_excludes_itself_tells_the_others() {
 fn faults_by_many_seeds() {
     let range = |word: String| {
         let (from, to) = word.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
+        let range = from.parse().expect("FROM..TO")..to.parse().expect("FROM..TO");
+        assert!(!range.is_empty(), "{word}: no seeds");
+        Some(range)
     };
     sweep(std::env::args().find_map(range).unwrap_or(0..2000));
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use casts::order::Order;
 use casts::world;
-use itg_group::cast::log::{Log, Say, Settings, Timer};
+use itg_group::cast::log::{Log, Say, Settings, Timer, What};
 use itg_group::cast::{Ask, Mutant, Planted};
 use itg_group::{Changes, Member, Rules, View, ViewChange};
 use itg_process::{Action, Dest, Injected, Input, MS, Machine as _, SECOND, Slot, Time};
@@ -337,8 +337,13 @@ fn what_all_have_is_collected_and_nothing_else_mutant_21() {
 
 /// Gives a log this input; what it sends, and to whom.
 fn sends(log: &mut Log, input: Input<Log>) -> Vec<(Vec<Slot>, Say)> {
+    sends_at(log, Time::ZERO, input)
+}
+
+/// The same at this time.
+fn sends_at(log: &mut Log, now: Time, input: Input<Log>) -> Vec<(Vec<Slot>, Say)> {
     let mut out = Vec::new();
-    log.handle(Time::ZERO, input, &mut out);
+    log.handle(now, input, &mut out);
     let sent = out.into_iter().filter_map(|action| match action {
         Action::Send(Dest::One(slot), say) => Some((vec![slot], say)),
         Action::Send(Dest::Many(slots), say) => Some((slots.to_vec(), say)),
@@ -368,6 +373,45 @@ fn what_all_have_is_collected_under_load_before_any_timer() {
         assert_eq!(log.position(), 18_000);
         assert!(most < 60 && log.instance() > 300, "{most} kept of {}", log.instance());
     }
+}
+
+/// What a learner has cast and nobody decides is sent again by the clock, not for all that is decided.
+#[test]
+fn a_late_learner_sends_its_own_again_once_a_period() {
+    let rules = Rules { core: 3, ..Rules::default() };
+    let view = View::first(8, rules);
+    let settings = Settings::default();
+    let log = |slot| Log::new(Member::new(Slot(slot), 1), view.clone(), settings);
+    let (mut core, mut learner) = ([log(0), log(1), log(2)], log(3));
+    let again = |sent: &[(Vec<Slot>, Say)]| {
+        sent.iter().filter(|(_, say)| matches!(say.what, What::Data(_))).count()
+    };
+    // Its cast is lost.
+    let cast = |len: usize| Input::Request(Ask::Cast(vec![7; len].into()));
+    assert_eq!(again(&sends(&mut learner, cast(10))), 1);
+    let now = Time(2 * settings.rotate);
+    let mut heard = 0;
+    for _ in 0..40 {
+        let mut queue: VecDeque<_> = (0..60).map(|_| (Slot(0), cast(1000))).collect();
+        while let Some((at, input)) = queue.pop_front() {
+            let sent = match at.index() {
+                at @ 0..3 => sends(&mut core[at], input),
+                3 => {
+                    let sent = sends_at(&mut learner, now, input);
+                    assert_eq!(again(&sent), 0, "without a timer");
+                    heard += 1;
+                    sent
+                }
+                // Other learners are not asked for anything.
+                _ => Vec::new(),
+            };
+            for (to, say) in sent {
+                queue.extend(to.into_iter().map(|to| (to, Input::Message(at, say.clone()))));
+            }
+        }
+    }
+    assert!(heard > 40 && learner.position() == 2400, "{heard}, {}", learner.position());
+    assert_eq!(again(&sends_at(&mut learner, now, Input::Timer(Timer::Status))), 1);
 }
 
 /// Process 0 decides its own exclusion with the vote of process 1 while process 2 is dead, and what it

@@ -250,11 +250,11 @@ impl Take {
         let (lamport, len) = (u64_at(20), u32_at(29));
         let body = match head[28] {
             0 => {
-                let end = LEAST_ENTRY + len as usize;
-                if len as usize > MOST_PAYLOAD || end > self.left.len() {
+                let len = Some(len as usize).filter(|len| *len <= MOST_PAYLOAD)?;
+                if LEAST_ENTRY + len > self.left.len() {
                     return None;
                 }
-                let mut whole = self.left.split_to(end);
+                let mut whole = self.left.split_to(LEAST_ENTRY + len);
                 whole.advance(LEAST_ENTRY);
                 Body::Message(whole)
             }

@@ -420,8 +420,13 @@ impl Agreed {
             if *suspect == self.me || !self.view.contains(*suspect) {
                 continue;
             }
-            // Who is to go already needs no further reports: they do not make the others wait.
-            let idle = evidence != Evidence::Silence && self.verdict(*suspect) == Verdict::Goes;
+            // Who is to go already needs no further reports: they do not make the others wait. The first one that
+            // is surer than silence shortens the wait.
+            let sure =
+                |reports: &Reports| reports.by.values().any(|(how, _)| *how != Evidence::Silence);
+            let idle = evidence != Evidence::Silence
+                && self.reports.get(suspect).is_some_and(sure)
+                && self.verdict(*suspect) == Verdict::Goes;
             let reports = self.reports.entry(*suspect).or_default();
             if reports.by.insert(detector, (evidence, now)).is_none() {
                 let values = [suspect.slot.0.into(), detector.slot.0.into(), self.view.no()];

@@ -55,7 +55,9 @@ impl Contention {
         let height = arity.height(n);
         let mut sum = compute.saturating_mul(height.into());
         for level in 1..height {
-            let here = n.min(arity.level_start(level + 1)) - arity.level_start(level);
+            // The start of the level behind the last one may be beyond 32 bits.
+            let end = if level + 1 < height { arity.level_start(level + 1) } else { n };
+            let here = end - arity.level_start(level);
             let talking = here + here.div_ceil(arity.get());
             sum = sum.saturating_add(self.latency(talking).saturating_mul(2));
         }
@@ -222,6 +224,11 @@ mod tests {
         assert_eq!(huge.latency(u32::MAX), u64::MAX);
         assert_eq!(huge.together(9, arity(2), u64::MAX).0, u64::MAX);
         assert_eq!(huge.by_level(9, arity(2), u64::MAX).0, u64::MAX);
+        for a in [2, 4, 8, 16] {
+            let (all, level) =
+                (model.together(u32::MAX, arity(a), 0), model.by_level(u32::MAX, arity(a), 0));
+            assert!(level < all && level.0 > u64::from(u32::MAX) * 5_000, "arity {a}: {level:?}");
+        }
     }
 
     /// The dumb twin: walks every node, counts who talks by name, and adds hop by hop.

@@ -159,8 +159,11 @@ impl Prepared {
                     tracing::warn!(%error, "real-time priority");
                 })
                 .is_ok();
-        // Many senders that wake at one instant go before those whom their packets wake.
-        if !fifo && let Err(error) = sys::ask_for_short_turns() {
+        // Many senders that wake at one instant go before those whom their packets wake; who spins does not wake.
+        if !fifo
+            && self.level != Level::Spin
+            && let Err(error) = sys::ask_for_short_turns()
+        {
             tracing::debug!(%error, "short turns on the processor");
         }
         Turn { fifo, since_ns: clock::monotonic_ns() }

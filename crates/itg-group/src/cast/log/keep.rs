@@ -328,8 +328,13 @@ impl Log {
             let to = Dest::Many(to.into_iter().collect());
             out.push(Action::Send(to, Say { from: self.me, what }));
         }
+    }
+
+    /// A learner sends again what it has cast and nobody has decided for long: of that the core knows by the
+    /// learner alone.
+    pub(super) fn tell_own_again(&self, now: Time, out: &mut Out<Self>) {
+        let late = |since: Time| now.since(since) >= self.settings.rotate;
         if !self.is_core() && self.backlog.oldest(Some(self.me)).is_some_and(late) {
-            // Of what a learner casts the core knows by the learner alone.
             let own = self.backlog.batch(self.settings.batch_msgs, ANSWER_BYTES, Some(self.me));
             let entries = own.into_iter().cloned().collect();
             self.tell_peers(What::Data(Arc::new(entries)), out);

@@ -537,7 +537,10 @@ impl Log {
                 }
             }
             Input::Timer(Timer::Round) => self.slow(now, out),
-            Input::Timer(Timer::Status) => self.tell_status(now, out),
+            Input::Timer(Timer::Status) => {
+                self.tell_status(now, out);
+                self.tell_own_again(now, out);
+            }
         }
     }
 
