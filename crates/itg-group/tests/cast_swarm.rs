@@ -31,9 +31,11 @@ const LIVENESS: u64 = 90 * SECOND;
 
 /// Seeds of the smoke sweep.
 const SMOKE: u64 = 60;
-/// Seeds of a larger sweep that have found something: a member whose log was behind took a snapshot in the middle of
-/// an epoch, and with it forgot the numbers that it held.
-const FOUND: [(u64, &str); 1] = [(0x10_caaa, ALGORITHMS[2])];
+/// Seeds of larger sweeps that have found something: a member whose log was behind took a snapshot in the middle of
+/// an epoch, and with it forgot the numbers that it held; a cut was put together from a flush that had become older
+/// than what others kept, and what lay between was left out.
+const FOUND: [(u64, &str); 3] =
+    [(0x10_caaa, ALGORITHMS[2]), (0x3d_1b66, ALGORITHMS[1]), (0x3d_1574, ALGORITHMS[1])];
 /// Situations that a sweep must have seen.
 const SOMETIMES: [&str; 6] = [
     "snapshot used",

@@ -193,26 +193,18 @@ impl Uniform {
     }
 }
 
-/// What an epoch ends with: from the first message that somebody of a majority keeps, everything that
-/// was or may have been delivered, then what waits.
+/// What an epoch ends with: from the first message that whoever has delivered most still keeps, everything
+/// that was or may have been delivered, then what waits.
 fn cut<'a>(
     fast: super::Fast,
     flushes: impl Iterator<Item = &'a Flush> + Clone,
 ) -> (u64, Vec<Named>) {
-    // The longest of the delivered sequences: of two one is a prefix of the other.
+    // The longest of the delivered sequences: of two one is a prefix of the other. What is not kept in front of it all
+    // members of the view have, also those whose flush is older.
     let end = |flush: &&Flush| flush.first + flush.delivered.len() as u64;
     let Some(longest) = flushes.clone().max_by_key(end) else { return (0, Vec::new()) };
-    let mut first = longest.first;
+    let first = longest.first;
     let mut list = longest.delivered.clone();
-    for flush in flushes.clone().filter(|flush| flush.first < longest.first) {
-        // Somebody keeps earlier ones, which others may lack.
-        if flush.first < first {
-            let missing = usize::try_from(first - flush.first).unwrap_or(usize::MAX);
-            let earlier = flush.delivered.iter().take(missing).cloned();
-            list = earlier.chain(list).collect();
-            first = flush.first;
-        }
-    }
     let delivered: std::collections::BTreeSet<Id> = list.iter().map(|(id, _)| *id).collect();
     let mut payloads: BTreeMap<Id, &Bytes> = BTreeMap::new();
     let mut numbers: BTreeMap<Id, u64> = BTreeMap::new();
@@ -223,9 +215,13 @@ fn cut<'a>(
     payloads.retain(|id, _| !delivered.contains(id));
     let mut ordered: Vec<(u64, Id)> = numbers.into_iter().map(|(id, n)| (n, id)).collect();
     ordered.sort_unstable();
-    let mut next = first + list.len() as u64;
+    let end = first + list.len() as u64;
+    let mut next = end;
     for (number, id) in ordered {
-        if delivered.contains(&id) {
+        // An older flush has numbers of messages that all have delivered since.
+        let old = fast == super::Fast::Sequencer && number <= end;
+        if old || delivered.contains(&id) {
+            payloads.remove(&id);
             continue;
         }
         next += 1;
@@ -244,4 +240,57 @@ fn cut<'a>(
     }
     list.extend(payloads.into_iter().map(|(id, payload)| (id, payload.clone())));
     (first, list)
+}
+
+#[cfg(test)]
+mod tests {
+    use itg_process::Slot;
+
+    use super::super::Fast;
+    use super::*;
+
+    /// The message with this number in the order of the epoch.
+    fn named(number: u64) -> Named {
+        let origin = Member::new(Slot((number % 3) as u32), 1);
+        (Id { origin, seq: number / 3 }, Bytes::from(vec![7; 8]))
+    }
+
+    /// What a member holds that has delivered the messages behind `first` up to `done`, and holds those up to
+    /// `held` in order.
+    fn flush(first: u64, done: u64, held: u64) -> Flush {
+        Flush {
+            first,
+            delivered: (first + 1..=done).map(named).collect(),
+            orders: (done + 1..=held).map(|number| (named(number).0, number)).collect(),
+            waiting: (done + 1..=held).map(named).collect(),
+        }
+    }
+
+    /// However old the flushes are, what all do not have already comes once and in order.
+    #[test]
+    fn a_cut_has_no_gap_and_loses_nothing_that_may_be_stable() {
+        for fast in [Fast::Sequencer, Fast::Skeen] {
+            for (a, b) in [
+                (flush(0, 0, 9), flush(0, 5, 9)),
+                (flush(3, 7, 12), flush(5, 9, 14)),
+                // The first one is older than what all have delivered and nobody keeps.
+                (flush(70, 77, 140), flush(86, 176, 200)),
+                (flush(70, 77, 240), flush(86, 176, 200)),
+                (flush(70, 77, 80), flush(86, 86, 90)),
+            ] {
+                let (first, list) = cut(fast, [&a, &b].into_iter());
+                let done = a.first.max(b.first);
+                assert_eq!(first, done, "{fast:?}");
+                // In Skeen's form what all have may stand in it: it counts for nobody.
+                let old = |id: &Id| (1..=done).any(|number| named(number).0 == *id);
+                let fresh: Vec<Id> =
+                    list.into_iter().map(|(id, _)| id).filter(|id| !old(id)).collect();
+                let held = [&a, &b].map(|flush| flush.waiting.len() as u64);
+                let last = (a.first + a.delivered.len() as u64 + held[0])
+                    .max(b.first + b.delivered.len() as u64 + held[1]);
+                let want: Vec<Id> = (done + 1..=last).map(|number| named(number).0).collect();
+                assert_eq!(fresh, want, "{fast:?} {first}");
+            }
+        }
+    }
 }
