@@ -515,6 +515,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_leaves_later_does_not_bring_an_agent_back() {
+        // Who sees the others go a little later counts from then.
+        let dead_ns = crate::cluster::idle::Limits::default().dead_ns;
+        assert_eq!((LEFT_NS, dead_ns), (70_000_000_000, 60_000_000_000), "see docs/cluster.md");
+    }
+
+    #[test]
     fn who_calls_is_a_member_behind_the_called_one() {
         let join = |slot, from, members: usize| Join {
             run: "0".repeat(32),
