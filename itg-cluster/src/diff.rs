@@ -19,7 +19,7 @@ use crate::run::{RECEIVER_LOG, SENDER_LOG};
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Directory of a run: on one host, over agents, under MPI or simulated
+    /// Directory of a run: on one host, over agents, simulated, or under MPI (with `[log] server = "mpi"`)
     real: PathBuf,
     /// Directory of another one, such as its simulation
     sim: PathBuf,
@@ -69,6 +69,12 @@ fn of_nodes(dir: &Path) -> Vec<PathBuf> {
     logs
 }
 
+/// Whether this log is that of a receiver, by its name: `receiver.itg`, and of agents `receiver-START.itg`.
+fn is_receivers(path: &str) -> bool {
+    let name = Path::new(path).file_name().and_then(std::ffi::OsStr::to_str);
+    name.is_some_and(|name| name.starts_with("receiver"))
+}
+
 /// The logs of a run.
 struct Logs(Vec<(String, Vec<u8>)>);
 
@@ -77,6 +83,12 @@ impl Logs {
     fn read(dir: &Path) -> Result<Self> {
         let mut paths = vec![dir.join(SENDER_LOG), dir.join(RECEIVER_LOG)];
         if !paths[0].exists() {
+            if paths[1].exists() {
+                return Err(refuse(format!(
+                    "{}: this run kept no senders' log: under MPI add `[log] server = \"mpi\"`",
+                    dir.display()
+                )));
+            }
             let of_nodes = of_nodes(dir);
             paths = if of_nodes.is_empty() { paths } else { of_nodes };
         }
@@ -98,10 +110,10 @@ impl Logs {
         Ok(analysis.finish())
     }
 
-    /// What was planned for each packet that was sent.
+    /// What was planned for each packet that was sent: senders' logs say it.
     fn schedule(&self) -> Result<Schedule> {
         let mut packets = Vec::new();
-        for (name, bytes) in &self.0 {
+        for (name, bytes) in self.0.iter().filter(|(name, _)| !is_receivers(name)) {
             let mut numbers = BTreeMap::new();
             for item in LogReader::new(bytes) {
                 match item {

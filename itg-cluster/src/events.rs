@@ -72,9 +72,10 @@ pub(crate) enum What {
         left: Vec<String>,
         /// Who came.
         came: Vec<String>,
-        /// What led to it: who reported whom, as far as this member was told.
-        cause: Option<String>,
-        /// From the first such report to the view, in nanoseconds.
+        /// What led to it, as far as this program knows: who reported whom first, else the first sign that it saw
+        /// itself, else that it is not known; who asked to join. Never empty.
+        cause: String,
+        /// From that report or sign to the view, in nanoseconds; none without one.
         agreed_after_ns: Option<u64>,
     },
     /// Every flow that has not ended has an owner in the view again, and none is being handed over.

@@ -100,9 +100,7 @@ impl Board {
                         text += &format!("; {} {word}", who.join(", "));
                     }
                 }
-                if let Some(cause) = cause {
-                    text += &format!(" ({cause})");
-                }
+                text += &format!(" ({cause})");
                 self.note(line.since_ns, text);
             }
             What::Stable { view, after_ns } => {
@@ -511,7 +509,7 @@ mod tests {
                 members: vec!["a".to_owned(), "b".to_owned(), "console".to_owned()],
                 left: vec!["c".to_owned()],
                 came: vec![],
-                cause: Some("c reported by a".to_owned()),
+                cause: "c reported by a".to_owned(),
                 agreed_after_ns: Some(5),
             },
             What::Stable { view: 4, after_ns: 1_200_000_000 },

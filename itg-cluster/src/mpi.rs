@@ -32,7 +32,7 @@ use crate::cluster::{figures, watch as watching};
 use crate::events::{FlowState, NodeState, What};
 use crate::run::{
     Done, MANIFEST, Place, RECEIVER_LOG, RunArgs, SENDER_LOG, World, conclude, decode, gates,
-    prepare, receiver, run_in, write,
+    prepare, receiver, run_in, why, write,
 };
 use carry::Carrier;
 use collect::Collector;
@@ -251,7 +251,10 @@ impl Ranks<'_> {
         end.send(Some("the run is over".to_owned())).unwrap_or_default();
         let received = self.runtime.block_on(receiving).context("the receiver stopped on a bug")?;
         let collected = collector.finish();
-        events.end(self.signals.stop.borrow().clone());
+        let receiver_errors = received.log.into_iter().filter_map(|log| log.error);
+        let log_error = collected.log_error.clone().into_iter().chain(receiver_errors).next();
+        let errors = log_error.iter().chain(&collected.failures).cloned();
+        events.end(why(self.signals.stop.borrow().clone(), errors, collected.code));
 
         manifest = manifest.setting("exit_code", collected.code.to_string());
         let mut names = vec![RECEIVER_LOG];
@@ -277,8 +280,7 @@ impl Ranks<'_> {
             }
             say(format_args!("logs, report and manifest are in {}", out.display()));
         }
-        let receiver_errors = received.log.into_iter().filter_map(|log| log.error);
-        if let Some(error) = collected.log_error.into_iter().chain(receiver_errors).next() {
+        if let Some(error) = log_error {
             return Err(Failure::new(1, error).into());
         }
         let code = gate.filter(|_| collected.code == 0).unwrap_or(collected.code);

@@ -119,7 +119,8 @@ pub(crate) enum OrphanArg {
     /// They stop: when this program is gone, or at the end of the lease
     #[default]
     Stop,
-    /// They stand still while the others cannot be reached; this program is not missed
+    /// They stand still while the others cannot be reached, a minute at most: then their nodes leave the run; this
+    /// program is not missed
     Pause,
     /// They go on to their end; after a partition, two nodes may send the same flow
     Finish,
@@ -424,12 +425,25 @@ async fn both_sides(
     if let Some(following) = following {
         following.await.context("the figures stopped on a bug")?;
     }
-    events.end(signals.stop.borrow().clone());
-    drop(live);
     // The receiver ends by itself when nobody holds the other end any more.
     end.send(Some("the run is over".to_owned())).unwrap_or_default();
     let received = receiving.await.context("the receiver stopped on a bug")?;
-    Ok((sent?, received))
+    let sent = sent?;
+    let logs = sent.outcome.log.iter().chain(&received.log).filter_map(|log| log.error.clone());
+    let failures = sent.outcome.failures.iter().map(|(_, error)| error.to_string());
+    let stopped = signals.stop.borrow().clone();
+    events.end(why(stopped, logs.chain(failures), sent.code));
+    drop(live);
+    Ok((sent, received))
+}
+
+/// Why a run did not end well: it was stopped, one of these errors, or its exit code; none when it did.
+pub(crate) fn why(
+    stopped: Option<String>,
+    mut errors: impl Iterator<Item = String>,
+    code: u8,
+) -> Option<String> {
+    stopped.or_else(|| errors.next()).or_else(|| (code != 0).then(|| format!("exit code {code}")))
 }
 
 /// Decodes the logs of a run into its report.
@@ -468,4 +482,23 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
 pub(crate) fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     name.chars().map(plain).take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why;
+
+    #[test]
+    fn a_run_that_fails_says_why() {
+        let text = |text: &str| Some(text.to_owned());
+        for (stopped, errors, code, want) in [
+            (None, &[][..], 0, None),
+            (text("SIGINT"), &["a log"], 130, text("SIGINT")),
+            (None, &["a log", "a flow"], 0, text("a log")),
+            (None, &[], 4, text("exit code 4")),
+        ] {
+            let errors = errors.iter().map(|error| (*error).to_owned());
+            assert_eq!(why(stopped, errors, code), want);
+        }
+    }
 }

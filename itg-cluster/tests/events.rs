@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use agents::{Kept, port};
+use agents::{Kept, agent, port, words};
 use ndjson::{lines, of};
 
 fn program(args: &[&str]) -> Command {
@@ -81,21 +81,12 @@ fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
     let mut agents = Vec::new();
     let mut text = "schema = 1\nname = 'three'\nseed = 1\nduration = '5s'\n[nodes]\n".to_owned();
     for name in ["a", "b", "c"] {
-        let (port, metrics) = (port(), port());
-        let (at, metrics_at) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{metrics}"));
-        let args = [
-            "agent",
-            "--listen",
-            &at,
-            "--keys",
-            &keys,
-            "--dir",
-            &path(name),
-            "--metrics",
-            &metrics_at,
-        ];
-        let child = program(&args).stderr(Stdio::null()).spawn().expect("an agent");
-        agents.push((Kept(child), port, metrics));
+        let mut metrics = 0;
+        let (child, at) = agent(&keys, &path(name), |command| {
+            metrics = port();
+            command.args(["--metrics", &format!("127.0.0.1:{metrics}")]);
+        });
+        agents.push((child, name, metrics));
         text += &format!("{name} = {{ address = '{at}' }}\n");
     }
     for (from, to) in [("a", "b"), ("b", "c"), ("c", "a")] {
@@ -103,9 +94,9 @@ fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
     }
     fs::write(path("x.toml"), text).expect("written");
     let deadline = Instant::now() + Duration::from_secs(20);
-    for (_, _, metrics) in &agents {
+    for (_, name, metrics) in &agents {
         while TcpStream::connect(("127.0.0.1", *metrics)).is_err() {
-            assert!(Instant::now() < deadline, "no agent");
+            assert!(Instant::now() < deadline, "no page of {name}: {}", words(&path(name)));
             sleep(Duration::from_millis(20));
         }
     }
@@ -185,6 +176,26 @@ fn a_run_that_fails_says_so_in_its_last_event() {
     assert_eq!(last["event"], "end", "{lines:#?}");
     let why = last["interrupted"].as_str().expect("a reason");
     assert!(why.contains("0 of 1 nodes are there: nothing was started"), "{why}");
+}
+
+/// A log that cannot be written is known only when it is closed.
+#[test]
+fn a_log_that_cannot_be_written_is_told_by_the_last_event() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text = "schema = 1\nname = 'x'\nduration = '2s'\n[[flow]]\nrate = '4000pps'\nsize = 100\n";
+    fs::write(path("x.toml"), text).expect("written");
+    let limited = "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"";
+    let mut run = Command::new("bash");
+    run.args(["-c", limited, env!("CARGO_BIN_EXE_itg-cluster"), "run", &path("x.toml"), "--local"]);
+    run.args(["--events", "-", "--out", &path("out")]).stdin(Stdio::null());
+    let Output { status, stdout, stderr } = run.output().expect("bash");
+    let (text, err) = (String::from_utf8(stdout), String::from_utf8_lossy(&stderr));
+    assert_eq!(status.code(), Some(1), "{err}");
+    let lines = lines(&text.expect("UTF-8"));
+    let last = lines.last().expect("a line");
+    assert_eq!(last["event"], "end", "{last:#?}");
+    assert!(last["interrupted"].as_str().is_some_and(|why| why.contains(".itg: ")), "{last:#?}");
 }
 
 /// Whoever touches the terminal in the background is stopped (SIGTTOU), and his run would never end.

@@ -7,12 +7,11 @@ mod ndjson;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use agents::{Kept, port};
+use agents::{agent, words};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_itg-cluster");
 
@@ -79,6 +78,11 @@ fn l_6_n_flows_are_n_ranks_and_one_more_with_a_log() {
         assert!(text.starts_with(&format!("MPI: {count} ranks on 1 host(s), ")), "{text}");
         assert!(out.join("receiver.itg").exists());
         assert_eq!(out.join("sender.itg").exists(), log);
+        if !log {
+            let dir = out.display().to_string();
+            let (code, _, err) = alone(&["diff", &dir, &dir]);
+            assert!(code == Some(2) && err.contains("under MPI add `[log] server"), "{err}");
+        }
         let report = fs::read_to_string(out.join("report.json")).expect("a report");
         assert!(report.contains("\"world\": \"mpi\"") || report.contains("\"world\":\"mpi\""));
         if log {
@@ -86,8 +90,6 @@ fn l_6_n_flows_are_n_ranks_and_one_more_with_a_log() {
             assert_eq!((came, blocks), (sent, sent_blocks), "{err}");
             assert!(came > 200, "{err}");
             assert!(err.contains(" 0 lost before"), "{err}");
-            // These rates are far below what two buffers carry.
-            assert!(err.contains("packets waited for it 0 times"), "{err}");
         }
         // One rank more or less is refused, with the number that it needs.
         let (code, text, err) = ranks(count + 1, &args);
@@ -106,12 +108,9 @@ fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
     let mut text = fs::read_to_string(&file).expect("the experiment");
     let mut agents = Vec::new();
     for node in 'a'..='h' {
-        let at = format!("127.0.0.1:{}", port());
+        let (agent, at) = agent(&keys, &path(&node.to_string()), |_| {});
         text += &format!("[nodes.{node}]\naddress = \"{at}\"\n");
-        let mut agent = Command::new(PROGRAM);
-        agent.args(["agent", "--listen", &at, "--keys", &keys, "--dir", &path(&node.to_string())]);
-        agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        agents.push((Kept(agent.spawn().expect("an agent")), at));
+        agents.push(agent);
     }
     for (from, to) in ('a'..='h').zip(('a'..='h').cycle().skip(3)) {
         text = text.replacen(
@@ -121,13 +120,6 @@ fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
         );
     }
     fs::write(&file, text.replace("FLOW", "flow")).expect("written");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    for (_, at) in &agents {
-        while TcpStream::connect(at).is_err() {
-            assert!(Instant::now() < deadline, "no agent at {at}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
     let (code, text, err) = ranks(9, &["run", &file, "--mpi", "--out", &path("mpi")]);
     assert_eq!(code, Some(0), "{err}");
     assert!(text.starts_with("MPI: 9 ranks on 1 host(s), "), "the report says which world: {text}");
@@ -136,7 +128,8 @@ fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
     {
         let out = path(world);
         let (code, text, err) = alone(&[&["run", &file, "--out", &out], more].concat());
-        assert_eq!(code, Some(0), "{world}: {err}");
+        let said = || ('a'..='h').map(|node| words(&path(&node.to_string()))).collect::<String>();
+        assert_eq!(code, Some(0), "{world}: {err}{}", said());
         assert!(world != "sim" || text.starts_with("Simulated: "), "the model: {text}");
         let (code, text, err) = alone(&["diff", &path("mpi"), &out]);
         assert_eq!(code, Some(0), "{world}: {text}{err}");
@@ -253,9 +246,8 @@ fn ranks_tell_what_happens_as_agents_do() {
                 let count = rest.split(' ').next().and_then(|word| word.parse::<u64>().ok());
                 sum + count.expect("a number")
             });
-        if err.matches("both sides agree on ").count() == 2 {
-            assert_eq!(packets(last), Some(sent), "{err}");
-        }
+        assert_eq!(err.matches("both sides agree on ").count(), 2, "{err}");
+        assert_eq!(packets(last), Some(sent), "{err}");
         assert!(out.join("report.json").exists(), "the report is kept");
     }
 }

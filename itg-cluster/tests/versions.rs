@@ -1,12 +1,14 @@
 //! Programs whose messages differ do not work together, and say which versions they have.
 
+mod agents;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::{agent, words};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -89,30 +91,6 @@ async fn hear(line: &mut TlsStream<TcpStream>) -> Value {
     serde_json::from_slice(&bytes).expect("JSON")
 }
 
-/// A process that ends with the test.
-struct Kept(Child);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-/// An agent on a port that is free, and where it listens.
-fn agent(keys: &str, dir: &str) -> (Kept, String) {
-    for port in (21_000..30_000).step_by(2) {
-        let address = format!("127.0.0.1:{port}");
-        let mut agent = program(&["agent", "--listen", &address, "--keys", keys, "--dir", dir]);
-        let mut agent = Kept(agent.stderr(Stdio::piped()).spawn().expect("an agent"));
-        let err = BufReader::new(agent.0.stderr.take().expect("its words"));
-        if err.lines().map_while(Result::ok).any(|line| line.contains("listening on 127")) {
-            return (agent, address);
-        }
-    }
-    panic!("no free port");
-}
-
 /// Both versions of the messages are named, and what to do.
 fn names_both(text: &str, here: u64, there: u64) {
     for word in [
@@ -133,7 +111,7 @@ async fn programs_with_other_messages_refuse_each_other_and_name_both_versions()
     let stranger = Stranger::new(Path::new(&keys));
 
     // A program with the next version of the messages calls an agent; what that speaks is learnt with a good hello.
-    let (_agent, address) = agent(&keys, &path("agent"));
+    let (_agent, address) = agent(&keys, &path("agent"), |_| {});
     let calling = async {
         let hello = |protocol: u64| json!({ "protocol": protocol, "version": env!("CARGO_PKG_VERSION"), "schema": 1 });
         let mut line = stranger.call(&address).await;
@@ -148,7 +126,8 @@ async fn programs_with_other_messages_refuse_each_other_and_name_both_versions()
         names_both(&why, ours, ours + 1);
         ours
     };
-    let ours = tokio::time::timeout(LIMIT, calling).await.expect("in time");
+    let ours = tokio::time::timeout(LIMIT, calling).await;
+    let ours = ours.unwrap_or_else(|late| panic!("{late}: {}", words(&path("agent"))));
 
     // A console calls an agent with the next version.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     changes(args, &fit)
 }
 
-/// Sizes of one pattern: whole groups, 1 to 8 of them, at most so many processes.
+/// Sizes of one pattern: whole groups, 1 to 16 of them, at most so many processes.
 fn measure(children: u32, most: u32) -> Result<Pattern> {
     let group = children + 1;
     let sizes = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16].map(|groups| groups * group);

@@ -13,7 +13,8 @@ use crate::print;
 /// What a load gave.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Median over the processes of the medians of their own casts, in nanoseconds from due to delivered.
+    /// Median over the processes that delivered any of the medians of their own casts, in nanoseconds from due to
+    /// delivered; 0 when there is none.
     p50: u64,
     /// The largest of their 99th percentiles.
     p99: u64,
@@ -90,7 +91,9 @@ fn offer(n: u32, algorithm: &str, load: u64, lasts_ms: u64) -> Result<Seen> {
         anyhow::bail!("{algorithm}, {load}/s: results of {} of {n} processes", counts.len());
     }
     let [delivered, offered] = [0, 2].map(|at| counts.iter().map(|values| values[at]).sum::<u64>());
-    let [mut p50, mut p99] = [0, 2].map(|at| times.iter().map(|t| t[at]).collect::<Vec<_>>());
+    // A process that delivered none of its casts has no times: zeros.
+    let known = || times.iter().filter(|t| t[0] > 0);
+    let [mut p50, mut p99] = [0, 2].map(|at| known().map(|t| t[at]).collect::<Vec<_>>());
     #[expect(clippy::cast_precision_loss, reason = "a share for people")]
     let share = delivered as f64 / offered.max(1) as f64;
     Ok(Seen { p50: percentile(&mut p50, 50), p99: percentile(&mut p99, 100), share })

@@ -29,8 +29,9 @@ use super::wire::{
 };
 use super::work::{self, Handle, Kept, Setup, run_dir};
 
-/// Others of a run that an agent has left, who are about to leave it too, do not bring it back so soon.
-const LEFT_NS: u64 = 10_000_000_000;
+/// Others of a run that an agent has left, who are about to leave it too, do not bring it back so soon: they may
+/// have begun to count only when it left.
+const LEFT_NS: u64 = 70_000_000_000;
 /// How long somebody at a terminal waits for a command to be ordered.
 const ORDERED: Duration = Duration::from_secs(5);
 /// From the order to change a rate to the change, beside the length of a lease: by then its sender has heard of
@@ -316,7 +317,8 @@ impl Agent {
             let seen = present.handle.seen();
             let (lines, console) = member.lines();
             let (closed, sending) = (seen.closed, seen.workers > 0);
-            Sight { closed, sending, lines, console, ordered: seen.ordered }
+            let receiving = clock::unix_ns() < seen.receives_until_ns;
+            Sight { closed, sending, receiving, lines, console, ordered: seen.ordered }
         };
         match present.idle.look(clock::monotonic_ns(), sight) {
             Verdict::Stay => {}
@@ -511,6 +513,13 @@ fn check(join: &Join) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_leaves_later_does_not_bring_an_agent_back() {
+        // Who sees the others go a little later counts from then.
+        let dead_ns = crate::cluster::idle::Limits::default().dead_ns;
+        assert_eq!((LEFT_NS, dead_ns), (70_000_000_000, 60_000_000_000), "see docs/cluster.md");
+    }
 
     #[test]
     fn who_calls_is_a_member_behind_the_called_one() {

@@ -10,6 +10,8 @@ pub(crate) struct Sight {
     pub(crate) closed: bool,
     /// It sends flows.
     pub(crate) sending: bool,
+    /// Flows come to it that go on whoever is gone.
+    pub(crate) receiving: bool,
     /// Connections to other members.
     pub(crate) lines: usize,
     /// The console is one of them.
@@ -36,7 +38,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Limits {
     /// A run that is over is remembered for so long, so that everybody hears of the end.
     pub(crate) linger_ns: u64,
-    /// A run that nobody is connected to, and that sends nothing, gives way to another one after this time.
+    /// A run that nobody is connected to, and in which nothing is sent or comes, gives way to another one after this time.
     pub(crate) abandoned_ns: u64,
     /// … and is left after this time, whether or not another one comes; so is one in which nothing can be agreed.
     pub(crate) dead_ns: u64,
@@ -93,13 +95,14 @@ impl Idle {
             let over = now_ns.saturating_sub(since) > self.limits.linger_ns;
             return if over { Verdict::Forget } else { Verdict::Stay };
         }
+        let busy = sight.sending || sight.receiving;
         // Without a majority nobody is excluded: what counts is who is connected.
-        let alone = !sight.sending && sight.lines == 0;
+        let alone = !busy && sight.lines == 0;
         self.alone_ns = alone.then(|| self.alone_ns.unwrap_or(now_ns));
         if self.alone_ns.is_some_and(|since| now_ns - since > self.limits.dead_ns) {
             return Verdict::Leave("nobody was connected to the run any more");
         }
-        if sight.sending || sight.console {
+        if busy || sight.console {
             self.stuck = None;
             return Verdict::Stay;
         }
@@ -157,6 +160,8 @@ mod tests {
         let alone = Sight::default();
         for (what, used) in [
             ("it sends", Sight { sending: true, ..alone }),
+            ("it receives", Sight { receiving: true, ..alone }),
+            ("it receives from some", Sight { receiving: true, lines: 1, ..alone }),
             ("the console is there", Sight { lines: 1, console: true, ..alone }),
         ] {
             let mut idle = Idle::with(LIMITS);
@@ -164,6 +169,18 @@ mod tests {
             // Each time is a new beginning.
             let now_and_then = |now: u64| if now.is_multiple_of(50) { used } else { alone };
             assert_eq!(looked(&mut idle, 500..1000, now_and_then), [], "{what} now and then");
+        }
+    }
+
+    #[test]
+    fn who_only_receives_leaves_when_the_last_flow_is_over() {
+        for lines in [0, 1] {
+            let mut idle = Idle::with(LIMITS);
+            let sight = |now: u64| Sight { receiving: now < 300, lines, ..Sight::default() };
+            assert_eq!(looked(&mut idle, 0..320, sight), [], "{lines}");
+            assert!(idle.gives_way(320) == (lines == 0));
+            let verdicts = looked(&mut idle, 320..362, sight);
+            assert!(matches!(verdicts.last(), Some((361, Verdict::Leave(_)))), "{verdicts:?}");
         }
     }
 
@@ -196,7 +213,7 @@ mod tests {
         );
     }
 
-    /// Stopped for a minute, or a host asleep: others are looked for first.
+    /// Stopped for a minute: others are looked for first.
     #[test]
     fn who_stood_still_begins_anew() {
         for sight in [Sight::default(), Sight { lines: 1, ..Sight::default() }] {

@@ -270,7 +270,14 @@ async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>, me: u32, rep
                     sign(suspect, Sign::Reported(by));
                 }
                 Output::Event(event) if event.name == "suspected" => {
-                    sign(slot_of(event.values[0]), Sign::Silent(event.values[1]));
+                    sign(slot_of(event.values[0]), Sign::Silent);
+                }
+                Output::Event(event) if event.name == "trusted" => {
+                    let mut reports =
+                        reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    if let Some(signs) = reports.get_mut(&slot_of(event.values[0])) {
+                        signs.heard();
+                    }
                 }
                 Output::Event(event) => tracing::debug!("{} {:?}", event.name, event.values),
                 Output::Trace(_) => {}

@@ -25,6 +25,7 @@ mod collect;
 pub(crate) mod console;
 pub(crate) mod ctl;
 mod description;
+mod ends;
 pub(crate) mod figures;
 mod idle;
 mod member;

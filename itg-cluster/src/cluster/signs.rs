@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use itg_core::units::format_duration_ns;
-
 /// A sign that a member has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sign {
@@ -11,8 +9,8 @@ pub(crate) enum Sign {
     Reported(u32),
     /// Its connection to this member has ended.
     Cut,
-    /// It was silent for longer than usual: nanoseconds.
-    Silent(u64),
+    /// It was silent for longer than usual.
+    Silent,
 }
 
 /// What is known of one member: reports go to the root alone, so signs of this member's own stand in for them.
@@ -30,6 +28,11 @@ impl Signs {
         let place =
             if matches!(sign, Sign::Reported(_)) { &mut self.reported } else { &mut self.own };
         place.get_or_insert((at_ns, sign));
+    }
+
+    /// It was heard: what this member thought itself was wrong.
+    pub(crate) fn heard(&mut self) {
+        self.own = None;
     }
 }
 
@@ -61,10 +64,7 @@ pub(crate) fn cause(
         Some((slot, Sign::Cut)) => {
             causes.push(format!("the connection of {} to the console ended", name(slot)));
         }
-        Some((slot, Sign::Silent(ns))) => {
-            let ms = ns / 1_000_000 * 1_000_000;
-            causes.push(format!("{} silent for {}", name(slot), format_duration_ns(ms)));
-        }
+        Some((slot, Sign::Silent)) => causes.push(format!("{} fell silent", name(slot))),
         None if !left.is_empty() => {
             causes.push(format!("{} excluded; who reported it is not known here", names(left)));
         }
@@ -95,7 +95,7 @@ mod tests {
         for (a, b, want) in [
             (&[][..], &[][..], None),
             (&[cut], &[], Some((5, 0, Sign::Cut))),
-            (&[cut], &[(4, Sign::Silent(9))], Some((4, 1, Sign::Silent(9)))),
+            (&[cut], &[(4, Sign::Silent)], Some((4, 1, Sign::Silent))),
             (&[cut, (7, Sign::Reported(2))], &[], Some((7, 0, Sign::Reported(2)))),
             (
                 &[cut],
@@ -110,12 +110,23 @@ mod tests {
     }
 
     #[test]
+    fn a_suspicion_that_is_taken_back_is_no_sign() {
+        let mut signs = known(&[(1, Sign::Silent)]);
+        signs.heard();
+        signs.note(5, Sign::Cut);
+        assert_eq!(first([(0, signs)].into_iter()), Some((5, 0, Sign::Cut)));
+        let mut signs = known(&[(1, Sign::Silent), (2, Sign::Reported(3))]);
+        signs.heard();
+        assert_eq!(first([(0, signs)].into_iter()), Some((2, 0, Sign::Reported(3))));
+    }
+
+    #[test]
     fn no_view_is_without_a_cause() {
         let name = |slot: u32| ["a", "b", "c", "console"][slot as usize].to_owned();
         for (left, came, sign, want) in [
             (&[1][..], &[][..], Some((1, Sign::Reported(0))), "b reported by a"),
             (&[1], &[], Some((1, Sign::Cut)), "the connection of b to the console ended"),
-            (&[1], &[], Some((1, Sign::Silent(2_500_700_000))), "b silent for 2.5s"),
+            (&[1], &[], Some((1, Sign::Silent)), "b fell silent"),
             (&[1, 2], &[], None, "b, c excluded; who reported it is not known here"),
             (&[], &[1, 2], None, "b, c asked to join"),
             (&[1], &[2], Some((1, Sign::Reported(3))), "b reported by console; c asked to join"),

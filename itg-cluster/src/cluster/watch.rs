@@ -116,7 +116,6 @@ impl Watch {
         let sign = member.signs(&left);
         let cause =
             cause(&left, &came, sign.map(|(_, slot, sign)| (slot, sign)), |slot| self.name(slot));
-        let cause = Some(cause);
         let agreed_after_ns = sign.map(|(seen_ns, ..)| at_ns.saturating_sub(seen_ns));
         let (members, gone) = (self.names(now.iter().copied()), self.names(left.iter().copied()));
         let returned = self.names(came.iter().copied());
@@ -133,7 +132,7 @@ impl Watch {
         for slot in left {
             self.ready.remove(&slot);
         }
-        let left = (left_names, NodeState::Left, cause);
+        let left = (left_names, NodeState::Left, Some(cause));
         for (nodes, state, why) in [left, (came_names, NodeState::Joined, None)] {
             for node in nodes.into_iter().filter(|node| Some(node) != self.names.last()) {
                 self.events.tell(What::Node { node, state, why: why.clone() });

@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use itg_core::rate::{AS_ASKED_PPM, RateChange};
+use itg_core::rate::RateChange;
 use itg_experiment::Plan;
-use itg_experiment::control::{Ask, Command, Phase, Replica, Tell};
+use itg_experiment::control::{Ask, Command, Orphan, Phase, Replica, Tell};
 use itg_net::{Receiver, clock};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::description::Description;
+use super::ends::{GIVE_UP_NS, latest_end_ns, received_ns};
 use super::figures::Figures;
 use super::member::Member;
 use super::policy::Policy;
@@ -27,8 +28,6 @@ use crate::run::receiver_options;
 
 /// How often it looks what is to be done.
 const LOOK: Duration = Duration::from_millis(100);
-/// A flow that cannot be sent is given up this long after its last packet was due.
-const GIVE_UP_NS: u64 = 1_000_000_000;
 /// A run whose console is gone is looked at this often.
 const ORPHAN: Duration = Duration::from_secs(1);
 /// How long a worker of an abandoned run may take to close its log.
@@ -90,6 +89,8 @@ pub(crate) struct Seen {
     pub(crate) refused: BTreeSet<u32>,
     /// Until when it may send (CLOCK_MONOTONIC); 0 without a lease.
     pub(crate) lease_ns: u64,
+    /// Until when flows come to it whoever is gone (Unix time of this host); 0 when they end with the others.
+    pub(crate) receives_until_ns: u64,
     /// What each worker has sent; at 0 all those that have ended.
     pub(crate) figures: BTreeMap<u64, Figures>,
 }
@@ -307,6 +308,8 @@ impl Work {
                         self.handle.member.ask(Ask::Unable(format!("{error:#}"))).await;
                     }
                 }
+                // Who comes back finds a run that has begun.
+                self.handle.member.ask(Ask::Look).await;
             }
             Tell::Emit { flow, fence, not_before_ns, t0_unix_ns, changes } => {
                 let offset = self.handle.member.join.offset_ns;
@@ -364,6 +367,10 @@ impl Work {
                     match command {
                         Command::Drain => self.draining = true,
                         Command::End => (self.draining, self.ending) = (true, true),
+                        // When its flows are over is another time now.
+                        Command::Start { .. } | Command::SetRate { .. } => {
+                            self.handle.member.ask(Ask::Look).await;
+                        }
                         _ => {}
                     }
                 }
@@ -378,6 +385,7 @@ impl Work {
                 if self.alone() && replica.is_settled() {
                     (self.draining, self.ending) = (true, true);
                 }
+                self.handle.seen().receives_until_ns = self.receives_until_ns(&replica);
                 self.replica.send_replace(Some(*replica));
             }
             Tell::View { number, slots } => {
@@ -386,6 +394,22 @@ impl Work {
                 seen.ordered += 1;
             }
         }
+    }
+
+    /// Until when flows come to this node that need nobody's leave, by the clock of this host; 0 without any.
+    fn receives_until_ns(&self, replica: &Replica) -> u64 {
+        let Some(known) = &self.known else { return 0 };
+        if replica.rules().orphan != Orphan::Finish || replica.phase() != Phase::Running {
+            return 0;
+        }
+        let join = &self.handle.member.join;
+        let t0_unix_ns = replica.t0_unix_ns().saturating_add_signed(join.offset_ns);
+        let here = known.receivers.iter().filter(|(_, (to, _))| *to == join.slot);
+        let ends = here.filter_map(|(flow, _)| {
+            let (last_ns, over_ns) = *known.ends_ns.get(flow)?;
+            Some(received_ns(last_ns, over_ns, replica.rates(*flow)))
+        });
+        ends.max().map_or(0, |end_ns| t0_unix_ns.saturating_add(end_ns))
     }
 
     /// Whether a changed rate is more than the policy of this agent allows: the flow ends here, and the console
@@ -707,16 +731,6 @@ impl Drop for Work {
     }
 }
 
-/// When the last packet of a flow is due at the latest: at the slowest rate that it had it takes so much longer;
-/// its duration stays as it is.
-fn latest_end_ns(last_ns: u64, over_ns: Option<u64>, changes: &[RateChange]) -> u64 {
-    let slowest = changes.iter().map(|change| change.ppm).min().unwrap_or(AS_ASKED_PPM);
-    let ppm = u64::from(slowest.clamp(1, AS_ASKED_PPM));
-    let stretched_ns = u128::from(last_ns) * u128::from(AS_ASKED_PPM) / u128::from(ppm);
-    let stretched_ns = u64::try_from(stretched_ns).unwrap_or(u64::MAX);
-    over_ns.map_or(stretched_ns, |over_ns| stretched_ns.min(over_ns.max(last_ns)))
-}
-
 /// The directory of a run under that of an agent; a run is 32 digits of base 16.
 pub(crate) fn run_dir(dir: &Path, run: &str) -> Option<PathBuf> {
     let plain = run.len() == 32 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -726,22 +740,6 @@ pub(crate) fn run_dir(dir: &Path, run: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_slower_flow_ends_later_but_no_later_than_its_duration() {
-        let slow = [RateChange { at_ns: 5, ppm: 500_000 }, RateChange { at_ns: 9, ppm: 2_000_000 }];
-        for (last, over, changes, want) in [
-            (100, None, &[][..], 100),
-            (100, None, &slow[..], 200),
-            (100, Some(110), &slow[..], 110),
-            (100, Some(500), &slow[..], 200),
-            (100, Some(110), &slow[1..], 100),
-            (u64::MAX, None, &slow[..], u64::MAX),
-        ] {
-            let got = latest_end_ns(last, over, changes);
-            assert_eq!(got, want, "{last} {over:?} {changes:?}");
-        }
-    }
 
     #[test]
     fn figures_of_workers_that_have_ended_are_kept_in_one_place() {
