@@ -156,11 +156,14 @@ fn a_full_disk_is_told_of() {
     cluster.start_in(2, &small.join("agent"), &[]);
     let flows = "[[flow]]\nfrom = \"a\"\nto = \"c\"\nidt = \"constant(50us)\"\nsize = \"constant(64)\"\nduration = \"3s\"\n\
          [[flow]]\nfrom = \"b\"\nto = \"a\"\nidt = \"constant(10ms)\"\nduration = \"3s\"\n";
-    let done = cluster.run(flows, &[]).finish(LIMIT).exits(4);
-    assert!(
-        done.err.contains("logs of node c: its logs are not complete: its receiver's log"),
-        "{done}"
-    );
+    let events = cluster.path("events.ndjson");
+    let args = ["--events", events.to_str().expect("UTF-8")];
+    let done = cluster.run(flows, &args).finish(LIMIT).exits(4);
+    let what = "logs of node c: its logs are not complete: its receiver's log";
+    assert!(done.err.contains(what), "{done}");
+    let events = fs::read_to_string(events).expect("written");
+    let last = events.lines().last().expect("a line");
+    assert!(last.contains(r#""event":"end""#) && last.contains(what), "{last}");
     assert_eq!(flow_packets(&cluster.report(), 2, "receiver"), 300, "{done}");
     drop(cluster.agents[2].take());
 }

@@ -28,7 +28,7 @@ use super::trust::Trust;
 use super::watch::{self, Watch};
 use super::wire::{Call, Join, Reply, ask};
 use crate::live::Live;
-use crate::run::{Done, Place, RunArgs, conclude, decode, gates, prepare, write};
+use crate::run::{Done, Place, RunArgs, conclude, decode, gates, prepare, why, write};
 
 /// How long nodes may take to get the description and make ready.
 const LOADING: Duration = Duration::from_secs(15);
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &RunArgs, loaded: &Loaded, place: &Place, words: WordArg
         }
         let mut console = found?;
         console.conduct(&signals).await?;
-        console.watch.end(signals.stop.borrow().clone());
+        console.watch.close();
         let logs = if signals.exit_code().is_some() {
             // The run was ended by a signal, but its logs are wanted: the next signal ends the program.
             console.gather(out).await?
@@ -123,17 +123,20 @@ pub(crate) fn run(args: &RunArgs, loaded: &Loaded, place: &Place, words: WordArg
             }
             logs?
         };
-        Ok::<_, anyhow::Error>((console, logs, signals.exit_code()))
+        let stopped = signals.stop.borrow().clone();
+        Ok::<_, anyhow::Error>((console, logs, signals.exit_code(), stopped))
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     if let Err(error) = &done {
         place.events.end(Some(format!("{error:#}")));
     }
-    let (console, logs, signal) = done?;
+    let (console, logs, signal, stopped) = done?;
 
     let mut text = console.story();
     let whole = console.lost_logs.is_empty() && console.refused.is_empty();
     let code = signal.unwrap_or_else(|| u8::from(!whole) * 4);
+    let lost = console.lost_logs.iter().map(|(node, why)| format!("logs of node {node}: {why}"));
+    place.events.end(why(stopped, lost, code));
     let manifest = console
         .settings
         .iter()

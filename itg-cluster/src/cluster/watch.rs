@@ -190,9 +190,8 @@ impl Watch {
         }
     }
 
-    /// The run is over: the terminal is given back.
-    pub(crate) fn end(&mut self, interrupted: Option<String>) {
-        self.events.end(interrupted);
+    /// All flows have ended: the terminal is given back.
+    pub(crate) fn close(&mut self) {
         self.live = None;
     }
 }
