@@ -3,6 +3,8 @@
 //!
 //! A child is this program again, asked for the test `child` alone.
 
+mod meter;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -14,8 +16,10 @@ use itg_net::processes::{
 };
 use itg_process::bootstrap::{Application, Require, Step};
 use itg_process::{
-    Ctx, Event, Layer, Level, Message, NetId, Registry, SECOND, Slot, StopReason, farm, types,
+    Config, Contract, Ctx, Event, Inproc, Layer, Level, Message, NetId, Network, Registry, SECOND,
+    Slot, StopReason, Time, farm, types,
 };
+use itg_sim::{Exit, World};
 
 /// What a child shall do: `call|wait ADDRESS [die STEP]`.
 const TASK: &str = "ITG_TEST_CHILD";
@@ -30,6 +34,7 @@ fn any_port() -> SocketAddr {
 fn registry() -> Registry {
     farm::layers(Registry::new())
         .with("second-network", |_| Ok(Box::new(SecondNetwork)))
+        .with("meter", meter::make)
         .with("flood", |_| Ok(Box::new(Flood::default())))
         .with("stopper", |_| Ok(Box::new(Stopper::default())))
 }
@@ -276,6 +281,53 @@ fn n_1_the_farm_completes_on_real_networks() {
         assert_eq!((counters.damaged, counters.strangers), (0, 0), "{network}: {counters:?}");
         assert_eq!(counters.lost > 0, network.contains("loss"), "{network}: {counters:?}");
     }
+}
+
+/// S-5: the layer of docs/layers.md under the farm, in one address space, in virtual time, on real networks.
+#[test]
+fn s_5_a_layer_of_thirty_lines_runs_in_all_worlds() {
+    let text = |network: &str| {
+        farm::configuration(4, 300, network)
+            .replace(
+                "[\"failure-detector\"",
+                "[{ layer = \"meter\", period = \"2ms\" }, \"failure-detector\"",
+            )
+            .replace("\"worker\"", "{ layer = \"worker\", work = \"1ms\" }")
+    };
+    let config = |text: &str| Config::parse(text, "farm.toml").expect("well written");
+    let seed = itg_core::seed::RunSeed(1);
+    let [count, sum] = farm::expected(300);
+    let look = |world: &str, events: &[Event]| {
+        assert_eq!(complete(events), Some([count, sum, 0]), "{world}");
+        let last = events.iter().rfind(|event| event.name == "meter");
+        let [up, down, _] = last.unwrap_or_else(|| panic!("{world}: no meter")).values;
+        assert!(up > 0 && down > 0, "{world}: {up} up, {down} down");
+    };
+
+    let networks = [Network { name: "main".to_owned(), contract: Contract::INPROC }];
+    let processes =
+        registry().processes(&config(&text("kind = \"inproc\"")), seed, &networks.into());
+    let mut world = Inproc::start(processes.expect("known layers"), 100, Time::ZERO);
+    world.run_until(Time(60 * SECOND));
+    let events: Vec<Event> = world.take_events().into_iter().map(|(_, event)| event).collect();
+    look("one address space", &events);
+
+    let mut world =
+        World::new(&config(&text("kind = \"switch\"")), &registry(), seed).expect("known");
+    world.keep_events();
+    assert_eq!(world.run(60 * SECOND), Exit::Stopped);
+    let events: Vec<Event> = world.take_events().into_iter().map(|(.., event)| event).collect();
+    look("virtual time", &events);
+
+    for network in ["kind = \"tcp\"", "kind = \"unix\"", "kind = \"udp\""] {
+        let (_, events) = arrival(&text(network), 3, |_| String::new()).finish();
+        look(network, &events);
+    }
+
+    // What a user reads is what has run.
+    let code = include_str!("meter/mod.rs").replace("pub(crate) ", "");
+    let code = code.split_once("impl Layer").expect("a layer").1;
+    assert!(include_str!("../../../docs/layers.md").contains(code.trim_end()));
 }
 
 #[test]
