@@ -28,6 +28,8 @@ pub(super) struct Orders {
     stamps: BTreeMap<Id, BTreeMap<Member, u64>>,
     holding: BTreeMap<Id, BTreeSet<Member>>,
     stable_ones: BTreeSet<Id>,
+    /// The last one of those that has been said again.
+    said: Option<(u64, Id)>,
 }
 
 impl Orders {
@@ -222,15 +224,20 @@ impl Uniform {
                 }
             }
             Fast::Skeen => {
-                // Numbers that a majority may not hold yet, and the lowest ones of those that it does.
+                // Numbers that a majority may not hold yet, and in turns those that it does: whichever somebody
+                // lacks may hold up all that have greater ones.
                 let own = |(_, id): &&(u64, Id)| id.origin == self.me;
                 let own = self.orders.order.iter().filter(own).copied();
-                let (stable, open): (Vec<_>, Vec<_>) =
+                let (mut stable, open): (Vec<_>, Vec<_>) =
                     own.partition(|(_, id)| self.orders.is_stable(*id));
+                let next = stable.partition_point(|one| Some(*one) <= self.orders.said);
+                stable.rotate_left(next);
+                stable.truncate(AGAIN);
+                self.orders.said = stable.last().copied();
                 for (number, id) in open.into_iter().take(AGAIN) {
                     self.tell_others(What::Order(id, number), out);
                 }
-                for (number, id) in stable.into_iter().take(AGAIN) {
+                for (number, id) in stable {
                     self.tell_others(What::Order(id, number), out);
                     self.tell_others(What::StableOne(id), out);
                 }
