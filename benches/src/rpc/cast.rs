@@ -63,7 +63,7 @@ pub(crate) struct CastArgs {
 pub(crate) fn closed(trials: usize, rounds: u64) -> Result<()> {
     print(format_args!(
         "\nclosed system: in round r process r mod n casts {SIZE} bytes and everybody delivers; each send is a \
-         remote call, the next one to the same process waits for its reply; us a broadcast, mean of {rounds} rounds, \
+         remote call, the next one to the same process waits for its reply (the runtime's sends have none); us a broadcast, mean of {rounds} rounds, \
          {trials} alternated trials; in brackets times the runtime's TCP, and what RMI and CORBA were to the thesis's \
          sockets"
     ));
