@@ -22,7 +22,7 @@ use itg_cli::{
     refuse, say, send_plan_observed,
 };
 use itg_core::streams::fnv1a;
-use itg_experiment::{LOG_RANK, Manifest, Plan, Seed};
+use itg_experiment::{LOG_RANK, Plan, Seed};
 use itg_mpi::{Job, Launch};
 use itg_net::{HandedTarget, LogLimits, LogTarget, Start};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ use crate::cluster::{figures, watch as watching};
 use crate::events::{FlowState, NodeState, What};
 use crate::run::{
     Done, MANIFEST, Place, RECEIVER_LOG, RunArgs, SENDER_LOG, World, conclude, decode, gates,
-    prepare, receiver, run_in, why, write,
+    manifest, prepare, receiver, run_in, why, write,
 };
 use carry::Carrier;
 use collect::Collector;
@@ -204,15 +204,9 @@ impl Ranks<'_> {
         if !words.quiet {
             announce(&loaded.plan);
         }
-        let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
-        let mut manifest =
-            Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
-                .started(unix_ns)
-                .setting("host", itg_net::host::name())
-                .setting("os", itg_net::host::os())
-                .setting("world", "mpi")
-                .setting("mpi", job.library())
-                .setting("ranks", job.size().to_string());
+        let mut manifest = manifest(loaded, started, "mpi")
+            .setting("mpi", job.library())
+            .setting("ranks", job.size().to_string());
         write(&out.join(MANIFEST), &manifest.to_json())?;
         let ip: IpAddr = match self.hosts {
             1 => Ipv4Addr::LOCALHOST.into(),

@@ -247,13 +247,7 @@ fn locally(args: &RunArgs, loaded: &Loaded, place: &Place, words: WordArgs) -> R
     if !words.quiet {
         announce(&loaded.plan);
     }
-    let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
-    let mut manifest =
-        Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
-            .started(unix_ns)
-            .setting("host", itg_net::host::name())
-            .setting("os", itg_net::host::os())
-            .setting("world", "local");
+    let mut manifest = manifest(loaded, started, "local");
     write(&out.join(MANIFEST), &manifest.to_json())?;
 
     let runtime =
@@ -285,6 +279,16 @@ fn locally(args: &RunArgs, loaded: &Loaded, place: &Place, words: WordArgs) -> R
     // A run that failed by itself says so first.
     let code = gate.filter(|_| sent.code == 0).unwrap_or(sent.code);
     Ok(Done { code, report })
+}
+
+/// The manifest of a run that this host begins.
+pub(crate) fn manifest(loaded: &Loaded, started: jiff::Timestamp, world: &str) -> Manifest {
+    let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
+    Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
+        .started(unix_ns)
+        .setting("host", itg_net::host::name())
+        .setting("os", itg_net::host::os())
+        .setting("world", world)
 }
 
 /// The gates of an experiment.
