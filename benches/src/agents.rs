@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use itg_testkit::child::Running;
 
-use crate::child::Running;
 use crate::link::Link;
-use crate::programs::{Place, Programs, READY, memory};
+use crate::programs::{Location, Programs, READY, memory};
 
 /// Agents with their keys; killed and removed when dropped.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Agents {
     running: Vec<Option<Running>>,
     addresses: Vec<String>,
     /// The console's, then the agents'.
-    places: Vec<Place>,
+    places: Vec<Location>,
     work: tempfile::TempDir,
     /// Removed behind the processes in it.
     switch: Option<Link>,
@@ -29,7 +29,7 @@ impl Agents {
         let program = Programs::with(&["itg-cluster"])?.path("itg-cluster");
         let work = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
         let switch = if apart { Some(Link::switch(count)?) } else { None };
-        let places = switch.as_ref().map_or_else(|| vec![Place::Here; count + 1], Link::all);
+        let places = switch.as_ref().map_or_else(|| vec![Location::Here; count + 1], Link::all);
         let address = |node: usize| match &switch {
             Some(_) => format!("10.79.0.{}:9020", node + 1),
             None => format!("127.0.0.1:{}", 19_020 + 2 * node),
@@ -39,12 +39,12 @@ impl Agents {
         let mut made = Self { program, running, addresses, places, work, switch };
         let mut keys = Command::new(&made.program);
         keys.arg("keys").arg(made.path("keys"));
-        drop(Running::start(&mut keys, &[])?.finish(READY)?.exits(&[0])?);
+        drop(Running::spawn(&mut keys, &[])?.wait(READY)?.ended_with(&[0])?);
         (0..count).try_for_each(|node| made.start(node))?;
         Ok(made)
     }
 
-    /// Where they are, in words.
+    /// Location of the agents, in words.
     pub(crate) const fn place(&self) -> &'static str {
         if self.switch.is_some() { "each on a host of its own" } else { "all on this host" }
     }
@@ -66,8 +66,8 @@ impl Agents {
         agent.args(["agent", "--listen", &self.addresses[node]]);
         agent.arg("--keys").arg(self.path("keys"));
         agent.arg("--dir").arg(self.path(&format!("agent-{node}")));
-        let agent = Running::start(&mut agent, &[])?;
-        agent.line_with("listening on", READY)?;
+        let agent = Running::spawn(&mut agent, &[])?;
+        agent.after("listening on", READY)?;
         self.running[node] = Some(agent);
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Agents {
         let mut console = self.places.first().context("a place")?.command(&self.program);
         console.arg("run").arg(&file).arg("--keys").arg(self.path("keys"));
         console.arg("--out").arg(out).args(more);
-        Running::start(&mut console, &[])
+        Running::spawn(&mut console, &[])
     }
 }
 

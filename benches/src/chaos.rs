@@ -25,26 +25,27 @@ const FLOWS: usize = 64;
 /// Packets of a flow leave this far apart, in milliseconds.
 const GAP_MS: u64 = 20;
 const EVERY: Duration = Duration::from_secs(5);
-/// How long the start may take on a busy machine.
+/// Time that the start may take on a busy machine.
 const LOADED: Duration = Duration::from_secs(60);
 const DOWN: Duration = Duration::from_secs(3);
 /// Flows go on so long behind the last kill.
 const AFTER_S: u64 = 10;
 const SECOND: u64 = 1_000_000_000;
-/// A killed process has not written the block of records that it was filling: a second, and how long a block
-/// takes to be written on a busy machine.
+/// A killed process has not written the block of records that it was filling: a second of them, and
+/// the time that writing a block takes on a busy machine.
 const UNWRITTEN: u64 = SECOND + SECOND / 2;
 /// From the return of a receiver to its first packet: it becomes a member, learns of the run, and its senders
 /// try it again, with pauses of up to 2 s.
 const RETURNING: u64 = 5 * SECOND;
-/// From the death of an owner to the first packet of the next one: exclusion (3 s), a lease (1 s), a worker.
+/// From the end of an owner to the first packet of the next one: exclusion (3 s), a lease (1 s), a
+/// worker.
 const OWNERLESS: u64 = 7 * SECOND;
-/// A packet that was due so shortly before the death of its owner may have been late, and never left.
+/// A packet that was due so shortly before the end of its owner may have been late, and never left.
 const LATE: u64 = SECOND / 5;
 
 #[derive(Debug, Args)]
 pub(crate) struct ChaosArgs {
-    /// How long agents are killed
+    /// Length of the time in which agents are killed, in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3600))]
     seconds: u64,
     /// Keep logs and report in this new directory
@@ -62,22 +63,22 @@ fn unix_ns() -> u64 {
     u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// When an agent was killed, and when it was there again.
+/// Unix nanoseconds at which an agent was killed, and at which it had been started again.
 type Outage = (u64, u64);
 
 /// Everything that is known when the run is over.
-struct Seen {
+struct Evidence {
     /// By node.
     outages: Vec<Vec<Outage>>,
     /// Flow and number: node and time of each time that a sender's log has it.
     sent: BTreeMap<(u32, u64), Vec<(usize, u64)>>,
-    /// Flow and number: how often a receiver's log has it.
+    /// Flow and number: number of records in the receiver's logs.
     received: BTreeMap<(u32, u64), u32>,
-    /// When each packet of each flow was due.
+    /// Flow and number: Unix nanoseconds at which the packet was due.
     due: BTreeMap<(u32, u64), u64>,
 }
 
-/// Why a packet is missing.
+/// Cause of a missing packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     ReceiverDown,
@@ -97,7 +98,7 @@ impl Cause {
     }
 }
 
-impl Seen {
+impl Evidence {
     fn new(outages: Vec<Vec<Outage>>) -> Self {
         let (sent, received, due) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { outages, sent, received, due }
@@ -144,7 +145,7 @@ impl Seen {
         })
     }
 
-    /// Why a packet that is not in its receiver's log is missing there.
+    /// Cause for which a packet is missing in its receiver's log.
     fn cause(&self, (flow, seq): (u32, u64)) -> Cause {
         let Some(&due) = self.due.get(&(flow, seq)) else { return Cause::Unknown };
         let (from, to) = route(flow as usize - 1);
@@ -154,7 +155,7 @@ impl Seen {
         if self.down(to, due, UNWRITTEN, 0, RETURNING) {
             return Cause::ReceiverLog;
         }
-        // Who sent it before and behind the gap.
+        // The nodes that sent the flow before and after the missing packet.
         let before = self.sent.range((flow, 0)..(flow, seq)).next_back();
         let behind = self.sent.range((flow, seq)..(flow, u64::MAX)).next();
         let mut owners: BTreeSet<usize> = [before, behind]
@@ -178,12 +179,12 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<()> {
     let out = args.out.clone().unwrap_or_else(|| agents.path("out"));
     let flows = experiment(args.seconds + AFTER_S);
     let console = agents.run(&flows, &out, &["--lease", "1s"])?;
-    console.line_with("all nodes are ready", LOADED)?;
+    console.after("all nodes are ready", LOADED)?;
     // The start lies 700 ms ahead.
     thread::sleep(Duration::from_secs(1));
     let mut outages = vec![Vec::new(); AGENTS];
     for round in 0..usize::try_from(args.seconds / EVERY.as_secs())? {
-        // The first agent stays: somebody may want to ask it.
+        // The first agent stays: the console may want to ask it.
         let victim = 1 + round * 3 % (AGENTS - 1);
         let killed = unix_ns();
         agents.kill(victim);
@@ -192,11 +193,11 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<()> {
         outages[victim].push((killed, unix_ns()));
         thread::sleep(EVERY - DOWN);
     }
-    let done = console.finish(Duration::from_secs(AFTER_S + 120))?.exits(&[0])?;
+    let done = console.wait(Duration::from_secs(AFTER_S + 120))?.ended_with(&[0])?;
     // The story, without the description of each flow.
     let story: Vec<&str> = done.err.lines().filter(|line| !line.starts_with("flow ")).collect();
     print(story.join("\n"));
-    let mut seen = Seen::new(outages);
+    let mut seen = Evidence::new(outages);
     for node in 0..AGENTS {
         for log in logs(&out.join(Agents::name(node)))? {
             seen.add(node, &fs::read(&log)?).with_context(|| log.display().to_string())?;
@@ -218,7 +219,7 @@ fn experiment(seconds: u64) -> String {
     (0..FLOWS).map(flow).collect()
 }
 
-fn judge(seen: &Seen, what: &str, seconds: u64) -> Result<()> {
+fn judge(seen: &Evidence, what: &str, seconds: u64) -> Result<()> {
     let planned = seen.due.len();
     let received = seen.received.keys().filter(|packet| seen.due.contains_key(packet)).count();
     let mut causes: BTreeMap<Cause, usize> = BTreeMap::new();
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn every_missing_packet_has_the_right_cause() {
         // Flow 1 goes from node 0 to node 1, flow 2 from node 1 to node 2.
-        let mut seen = Seen::new(vec![Vec::new(); AGENTS]);
+        let mut seen = Evidence::new(vec![Vec::new(); AGENTS]);
         seen.outages[1] = vec![(100 * SECOND, 103 * SECOND)];
         for flow in 1..=2 {
             for seq in 0..120 {

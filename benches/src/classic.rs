@@ -1,7 +1,8 @@
 //! Our ITGSend and ITGRecv beside D-ITG's, in one table.
 //!
-//! Rate and gaps are judged by an observer that is neither: it plays D-ITG's receiver and takes the
-//! kernel's stamp of every packet. Loss and CPU are those of the pairs, both sides logging.
+//! Rate and inter-departure times are judged by an observer that is neither: it plays D-ITG's
+//! receiver and takes the kernel's stamp of every packet. Loss and CPU are those of the pairs, both
+//! sides logging.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
@@ -14,18 +15,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_classic::log::RECORD_LEN;
-use itg_net::mmsg::{BATCH, RecvBatch};
+use itg_socket::mmsg::{BATCH, RecvBatch};
+use itg_testkit::child::Running;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::child::Running;
-use crate::gaps::Seen;
+use crate::gaps::GapFigures;
 use crate::print;
 use crate::programs::{Programs, READY, memory};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order};
 
-/// Where Debian's package installs D-ITG.
+/// Directory of Debian's package of D-ITG.
 const THEIRS: &str = "/usr/bin";
 /// Size of the packets in bytes.
 const SIZE: &str = "64";
@@ -68,7 +69,7 @@ impl ClassicArgs {
     }
 }
 
-/// Whose programs.
+/// Programs of one side: D-ITG's or ours.
 struct Side {
     name: &'static str,
     dir: PathBuf,
@@ -116,7 +117,7 @@ fn rates(args: &ClassicArgs, sides: &[Side]) -> Result<()> {
             }
         }
         for (side, seen) in sides.iter().zip(&seen) {
-            let of = |value: fn(&Seen) -> f64, digits| {
+            let of = |value: fn(&GapFigures) -> f64, digits| {
                 let values: Vec<_> = seen.iter().map(value).collect();
                 with_interval(Estimate::of(&values), digits)
             };
@@ -137,7 +138,7 @@ fn rates(args: &ClassicArgs, sides: &[Side]) -> Result<()> {
 }
 
 /// Lets a sender send to the observer.
-fn observed(side: &Side, rate: u32, seconds: u32) -> Result<Seen> {
+fn observed(side: &Side, rate: u32, seconds: u32) -> Result<GapFigures> {
     let signalling = TcpListener::bind("127.0.0.1:0")?;
     let data = UdpSocket::bind("127.0.0.1:0")?;
     setsockopt(&data, sockopt::ReceiveTimestampns, &true)?;
@@ -166,7 +167,7 @@ fn observed(side: &Side, rate: u32, seconds: u32) -> Result<Seen> {
     let mut command = Command::new(side.path("ITGSend"));
     command.args(["-a", "127.0.0.1", "-Sdp", &port, "-t", &time, "-C", &rate_text, "-c", SIZE]);
     let started = Instant::now();
-    let sending = Running::start(&mut command, &[])?;
+    let sending = Running::spawn(&mut command, &[])?;
     let mut stamps = Vec::with_capacity((rate * seconds) as usize + 16);
     let mut batch = RecvBatch::new(BATCH, 32);
     loop {
@@ -183,12 +184,12 @@ fn observed(side: &Side, rate: u32, seconds: u32) -> Result<Seen> {
         ensure!(started.elapsed() < limit, "`{}` does not end", side.path("ITGSend").display());
     }
     talking.join().map_err(|_| anyhow::anyhow!("the observer stopped on a bug"))??;
-    let done = sending.finish(READY)?.exits(&[0])?;
+    let done = sending.wait(READY)?.ended_with(&[0])?;
     let cpu = done.cpu.as_secs_f64() / f64::from(seconds);
-    Ok(Seen { cpu, ..Seen::of_rate(&stamps, f64::from(rate)) })
+    Ok(GapFigures { cpu, ..GapFigures::of_rate(&stamps, f64::from(rate)) })
 }
 
-/// What a pair did of a run.
+/// Result of a pair in a run: packets sent and received, processor time of each program.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
     sent: u64,
@@ -253,7 +254,7 @@ fn pair(side: &Side, rate: u32, seconds: u32) -> Result<Carried> {
     let port_text = port.to_string();
     let mut command = Command::new(side.path("ITGRecv"));
     command.current_dir(dir.path()).args(["-Sp", &port_text, "-l", "r"]);
-    let receiving = Running::start(&mut command, &[])?;
+    let receiving = Running::spawn(&mut command, &[])?;
     receiving.wait_for_port(port)?;
     let (time, rate_text) = ((seconds * 1000).to_string(), rate.to_string());
     let mut command = Command::new(side.path("ITGSend"));
@@ -261,8 +262,8 @@ fn pair(side: &Side, rate: u32, seconds: u32) -> Result<Carried> {
     command.args(["-a", "127.0.0.1", "-Sdp", &port_text, "-rp", &data, "-t", &time]);
     command.args(["-C", &rate_text, "-c", SIZE, "-l", "s"]);
     let limit = READY + Duration::from_secs(u64::from(seconds));
-    let sent = Running::start(&mut command, &[])?.finish(limit)?.exits(&[0])?;
-    let received = receiving.stop(Signal::SIGINT, READY)?.exits(&[0])?;
+    let sent = Running::spawn(&mut command, &[])?.wait(limit)?.ended_with(&[0])?;
+    let received = receiving.stop(Signal::SIGINT, READY)?.ended_with(&[0])?;
     let records = |name: &str| -> Result<u64> {
         Ok(std::fs::metadata(dir.path().join(name))?.len() / RECORD_LEN as u64)
     };

@@ -1,4 +1,4 @@
-//! `itg-bench cluster`: what being part of a cluster costs a flow, and how well a common start is kept.
+//! `itg-bench cluster`: cost of a cluster for a flow, and accuracy of a common start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_record::{Item, Kind, LogReader, Note};
+use itg_testkit::child::Running;
 
 use crate::agents::{Agents, logs};
-use crate::child::Running;
-use crate::programs::{Place, Programs};
+use crate::programs::{Location, Programs};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
 use crate::{print, verdict};
@@ -25,9 +25,9 @@ const SIZE: u32 = 512;
 const BAR: f64 = 0.95;
 /// Agents of the common start.
 const STARTERS: usize = 32;
-/// How late first packets may be.
+/// Upper bound of the lateness of first packets, in milliseconds.
 const START_BAR_MS: f64 = 1.0;
-/// How long a trial may take beyond its packets.
+/// Time that a trial may take beyond its packets.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
@@ -69,7 +69,7 @@ fn rates(args: &ClusterArgs) -> Result<()> {
     let alone = |round: usize| -> Result<f64> {
         let log = agents.path(&format!("alone-{round}.itg"));
         let receiver = programs.receiver(
-            &Place::Here,
+            &Location::Here,
             "127.0.0.1",
             &["--log".to_owned(), log.display().to_string()],
             &[],
@@ -78,7 +78,7 @@ fn rates(args: &ClusterArgs) -> Result<()> {
         send.arg(&receiver.address).args(["--idt", "constant(0s)", "--duration", &seconds, "-q"]);
         send.args(["--size", &format!("constant({SIZE})"), "--log"]);
         send.arg(agents.path(&format!("alone-sent-{round}.itg")));
-        drop(Running::start(&mut send, &[])?.finish(limit)?.exits(&[0])?);
+        drop(Running::spawn(&mut send, &[])?.wait(limit)?.ended_with(&[0])?);
         drop(receiver.stop()?);
         let rate = kpps(&log)?;
         fs::remove_file(log)?;
@@ -93,7 +93,7 @@ fn rates(args: &ClusterArgs) -> Result<()> {
             Agents::name(0),
             Agents::name(1)
         );
-        drop(agents.run(&flow, &out, &[])?.finish(limit)?.exits(&[0])?);
+        drop(agents.run(&flow, &out, &[])?.wait(limit)?.ended_with(&[0])?);
         let mut found = logs(&out.join(Agents::name(1)))?;
         let log = found.pop().context("a receiver's log")?;
         let rate = kpps(&log)?;
@@ -127,7 +127,7 @@ fn rates(args: &ClusterArgs) -> Result<()> {
     Ok(())
 }
 
-/// How late the first packet of each flow of a sender's log left, in milliseconds.
+/// Lateness of the first packet of each flow of a sender's log, in milliseconds.
 fn lateness(log: &Path) -> Result<Vec<f64>> {
     let bytes = fs::read(log)?;
     let mut epochs = BTreeMap::new();
@@ -161,7 +161,7 @@ fn start() -> Result<()> {
         })
         .collect();
     let out = agents.path("start");
-    drop(agents.run(&flows, &out, &[])?.finish(LIMIT)?.exits(&[0])?);
+    drop(agents.run(&flows, &out, &[])?.wait(LIMIT)?.ended_with(&[0])?);
     let mut late = Vec::new();
     for node in 0..STARTERS {
         for log in logs(&out.join(Agents::name(node)))? {

@@ -1,4 +1,5 @@
-//! How fast `itg-decode` is beside ITGDec: whole processes, started anew, their files in the page cache.
+//! Speed of `itg-decode` beside ITGDec: whole processes, started anew, their files in the page
+//! cache.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use itg_testkit::child::Running;
 use nix::sys::resource::{UsageWho, getrusage};
 
-use crate::child::Running;
-use crate::made_logs::{self, Made, Wish};
+use crate::made_logs::{self, LogContents, Made};
 use crate::programs::{Programs, installed};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
@@ -22,10 +23,10 @@ const SUMMARY_RATE: f64 = 25.0;
 const PEAK_MIB: f64 = 64.0;
 const CSV_RATIO: f64 = 20.0;
 const HTML_SECONDS: f64 = 3.0;
-/// How long a program may take.
+/// Time that a program may take.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// How fast logs are decoded.
+/// Options of `decode`.
 #[derive(Debug, Args)]
 pub(crate) struct DecodeArgs {
     /// Packets sent in the run whose logs are decoded
@@ -34,7 +35,7 @@ pub(crate) struct DecodeArgs {
     /// Flows in it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     flows: u32,
-    /// Gaps between its packets
+    /// Inter-departure times of its packets
     #[arg(long, value_name = "DIST", default_value = "exp(10us)")]
     idt: String,
     /// Sizes of its packets
@@ -105,7 +106,7 @@ impl Task {
         let own = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(own);
         command.arg("measured").arg("--").args(&self.command);
-        let done = Running::start(&mut command, &[])?.finish(LIMIT)?.exits(&[0])?;
+        let done = Running::spawn(&mut command, &[])?.wait(LIMIT)?.ended_with(&[0])?;
         let mut words = done.out.split_whitespace().map(str::parse::<f64>);
         let (Some(Ok(ns)), Some(Ok(kib))) = (words.next(), words.next()) else {
             anyhow::bail!("`{}` said {:?}", done.command, done.out);
@@ -132,12 +133,12 @@ pub(crate) fn run(args: &DecodeArgs) -> Result<()> {
     let packets = if args.quick { args.records.min(1_000_000) } else { args.records };
     let trials = if args.quick { 3 } else { args.trials.max(1) };
     let (idt, size) = (args.idt.clone(), args.size.clone());
-    let made = made_logs::write(dir, &Wish { packets, flows: args.flows, idt, size })?;
+    let made = made_logs::write(dir, &LogContents { packets, flows: args.flows, idt, size })?;
     let peer = installed("ITGDec").then(|| dir.join("recv.ditg"));
     if let Some(log) = &peer {
         let mut command = Command::new(programs.path("itg-decode"));
         command.arg("-q").arg(&made.receiver).args(["--format", "ditg", "--output"]).arg(log);
-        Running::start(&mut command, &[])?.finish(LIMIT)?.exits(&[0])?;
+        Running::spawn(&mut command, &[])?.wait(LIMIT)?.ended_with(&[0])?;
     } else {
         print("ITGDec is not installed (Debian: d-itg), so nothing stands beside us: no ratios");
     }
@@ -158,7 +159,7 @@ pub(crate) fn run(args: &DecodeArgs) -> Result<()> {
     Ok(())
 }
 
-/// What is measured; ITGDec's tasks come before those set against them.
+/// Tasks to measure; ITGDec's come before those compared with them.
 fn tasks(
     programs: &Programs,
     made: &Made,
@@ -211,7 +212,7 @@ fn table(tasks: &[Task]) -> Lines {
     lines
 }
 
-/// What of the bars holds.
+/// Prints which bars hold.
 fn bars(tasks: &[Task]) {
     for task in tasks.iter().filter(|task| task.program == "itg-decode") {
         let against = task.against.map(|place| ratio(&task.rates(), &tasks[place].rates()).mid);

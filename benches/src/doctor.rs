@@ -1,4 +1,5 @@
-//! Whether `itg-send doctor` keeps its word: one examination, then many runs at the rate that it promised.
+//! Test of the promise of `itg-send doctor`: one examination, then many runs at the rate that it
+//! promised.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,17 +7,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_cli::say;
+use itg_testkit::child::Running;
 use serde_json::Value;
 
-use crate::child::Running;
-use crate::programs::{Place, Programs, READY, memory};
+use crate::programs::{Location, Programs, READY, memory};
 use crate::table::with_interval;
 use crate::trials::Estimate;
 use crate::{print, verdict};
 
 /// Share of the runs in which the promise has to hold.
 const BAR: f64 = 0.95;
-/// How long the examination may take.
+/// Time that the examination may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Options of `doctor`.
@@ -33,7 +34,8 @@ pub(crate) struct DoctorArgs {
     quick: bool,
 }
 
-/// What doctor promised.
+/// Promise of doctor: rate in packets a second, and lateness that 99 % of the packets do not
+/// exceed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Promised {
     rate_pps: u64,
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
         command.arg("--quick");
     }
     say("itg-bench: itg-send doctor examines this host");
-    let done = Running::start(&mut command, &[])?.finish(PATIENCE)?.exits(&[0])?;
+    let done = Running::spawn(&mut command, &[])?.wait(PATIENCE)?.ended_with(&[0])?;
     let report: Value = serde_json::from_str(&done.out).context("the report of doctor")?;
     let promised = Promised::of(&report)?;
     let bound_us = promised.late_p99_ns as f64 / 1e3;
@@ -76,14 +78,14 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     let mut late = Vec::with_capacity(args.runs);
     for run in 0..args.runs.max(1) {
         say(format_args!("itg-bench: run {} of {}", run + 1, args.runs));
-        let receiver = programs.receiver(&Place::Here, "127.0.0.1", &log, &[])?;
+        let receiver = programs.receiver(&Location::Here, "127.0.0.1", &log, &[])?;
         let mut command = Command::new(programs.path("itg-send"));
         command.args([&receiver.address, "-q", "--seed", "1", "--size", "constant(512)"]);
         command.args(["--rate", &format!("{}pps", promised.rate_pps)]);
         command.args(["--duration", &format!("{}s", args.seconds)]).arg("--log").arg(&sent);
         let limit = READY + Duration::from_secs(args.seconds);
-        Running::start(&mut command, &[])?.finish(limit)?.exits(&[0])?;
-        receiver.stop()?.exits(&[130])?;
+        Running::spawn(&mut command, &[])?.wait(limit)?.ended_with(&[0])?;
+        receiver.stop()?.ended_with(&[130])?;
         let decoded = programs.decode(&sent)?;
         ensure!(decoded.packets > 0.0, "nothing was sent");
         late.push(decoded.late_us.context("no lateness in the report")?);

@@ -1,18 +1,18 @@
-//! Gaps between stamps against those that were asked for. Pure.
+//! Inter-departure times by stamps against the requested ones. Pure.
 
-/// What an observer saw of a run.
+/// Observation of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
-    /// Mean rate against the one asked for.
+pub(crate) struct GapFigures {
+    /// Relative error of the mean rate against the requested one.
     pub(crate) rate_error: f64,
-    /// Median and 99th percentile of the gaps' errors, in microseconds.
+    /// Median and 99th percentile of the errors of inter-departure times, in microseconds.
     pub(crate) gap_p50_us: f64,
     pub(crate) gap_p99_us: f64,
     /// CPU of the sender per wall time.
     pub(crate) cpu: f64,
 }
 
-impl Seen {
+impl GapFigures {
     /// Of stamps in nanoseconds of packets at a constant rate.
     pub(crate) fn of_rate(stamps: &[u64], rate: f64) -> Self {
         let gap = 1e9 / rate;
@@ -43,13 +43,14 @@ impl Seen {
     }
 }
 
-/// Greatest distance between the distribution of some values and a law's (Kolmogorov and Smirnov).
-pub(crate) fn distance(values: &mut [f64], law: impl Fn(f64) -> f64) -> f64 {
+/// Greatest distance between the empirical distribution of some values and a given one (Kolmogorov
+/// and Smirnov).
+pub(crate) fn distance(values: &mut [f64], distribution: impl Fn(f64) -> f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let count = values.len() as f64;
     let mut most = 0.0_f64;
     for (i, &x) in values.iter().enumerate() {
-        let expected = law(x);
+        let expected = distribution(x);
         most = most.max(expected - i as f64 / count).max((i + 1) as f64 / count - expected);
     }
     most
@@ -62,14 +63,14 @@ mod tests {
     #[test]
     fn stamps_are_judged_by_what_was_asked_for() {
         let even: Vec<u64> = (0..101).map(|i| i * 1_000_000).collect();
-        let seen = Seen::of_rate(&even, 1000.0);
+        let seen = GapFigures::of_rate(&even, 1000.0);
         assert!(seen.rate_error.abs() < 1e-9 && seen.gap_p99_us < 1e-9, "{seen:?}");
         let slow: Vec<u64> = (0..101).map(|i| i * 1_100_000).collect();
-        let seen = Seen::of_rate(&slow, 1000.0);
+        let seen = GapFigures::of_rate(&slow, 1000.0);
         assert!((seen.rate_error + 1.0 / 11.0).abs() < 1e-9, "{seen:?}");
         assert!((seen.gap_p50_us - 100.0).abs() < 1e-9, "{seen:?}");
-        assert!(Seen::of_rate(&[5], 1000.0).rate_error < -0.9);
-        let seen = Seen::of_plan(&[100, 1_100, 4_100], &[0.0, 1_000.0, 3_000.0]);
+        assert!(GapFigures::of_rate(&[5], 1000.0).rate_error < -0.9);
+        let seen = GapFigures::of_plan(&[100, 1_100, 4_100], &[0.0, 1_000.0, 3_000.0]);
         assert!((seen.gap_p50_us - 0.0).abs() < 1e-9 && seen.rate_error < -0.2, "{seen:?}");
     }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::programs::Place;
+use crate::programs::Location;
 
 /// The receiver's address.
 pub(crate) const RECEIVER: &str = "10.78.0.2";
@@ -40,7 +40,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Makes one, whose loopback interface nobody else uses.
+    /// Makes one, whose loopback interface no other program uses.
     pub(crate) fn loopback() -> Result<Self> {
         let link = Self::namespaces(&["lo"])?;
         ip(&format!("-n {} link set lo up", link.names[0]))?;
@@ -70,8 +70,8 @@ impl Link {
     }
 
     /// All places, in their order.
-    pub(crate) fn all(&self) -> Vec<Place> {
-        self.names.iter().cloned().map(Place::Namespace).collect()
+    pub(crate) fn all(&self) -> Vec<Location> {
+        self.names.iter().cloned().map(Location::Namespace).collect()
     }
 
     fn namespaces(ends: &[&str]) -> Result<Self> {
@@ -86,8 +86,8 @@ impl Link {
     }
 
     /// The sender's place and the receiver's.
-    pub(crate) fn places(&self) -> (Place, Place) {
-        let place = |index: usize| Place::Namespace(self.names[index].clone());
+    pub(crate) fn places(&self) -> (Location, Location) {
+        let place = |index: usize| Location::Namespace(self.names[index].clone());
         (place(0), place(self.names.len() - 1))
     }
 }

@@ -1,4 +1,4 @@
-//! What logging costs: CPU time a packet of a sending process (L-7), records a second (L-8, 5.5 (c)).
+//! Cost of logging: CPU time a packet of a sending process (L-7), records a second (L-8).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use itg_net::{Log, LogLimits, LogServer, LogServerOptions, LogServerTarget, LogTarget, host};
-use itg_record::{BlockBuf, LogBuilder, Record, Side};
+use itg_engine::{Log, LogLimits, LogServerTarget, LogTarget, log_info};
+use itg_node::{LogServer, LogServerOptions};
+use itg_record::{BlockBuf, LogBuilder, Record, SentPacket, Side};
 use itg_session::logs::{self, Role, Transport};
+use itg_testkit::child::Running;
 use tokio::sync::{mpsc, watch};
 
-use crate::child::Running;
 use crate::machine::cpus;
-use crate::programs::{Place, Programs, clear};
+use crate::programs::{Location, Programs, clear};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
 use crate::{print, verdict};
@@ -25,7 +26,7 @@ const REMOTE_BAR: f64 = 1.05;
 const APPEND_BAR: f64 = 50.0;
 const SERVER_BAR: f64 = 5.0;
 
-/// What logging costs.
+/// Options of `log-cost`.
 #[derive(Debug, Args)]
 pub(crate) struct LogCostArgs {
     /// Trials of each setting
@@ -41,7 +42,7 @@ pub(crate) struct LogCostArgs {
     /// Payload bytes a packet
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     size: u32,
-    /// How fast the throttled local disk writes
+    /// Rate at which the throttled local disk writes
     #[arg(long, value_name = "RATE", default_value = "4MB/s")]
     slow_disk: String,
     /// Few and short trials: a look, no measurement
@@ -86,7 +87,7 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
     let (ours, others) =
         if cpus() > 1 { (vec![0], (1..cpus()).collect()) } else { (vec![], vec![]) };
     let server = programs.log_server(&store, &others)?;
-    let receiver = programs.receiver(&Place::Here, "127.0.0.1", &[], &others)?;
+    let receiver = programs.receiver(&Location::Here, "127.0.0.1", &[], &others)?;
     let file = work.path().join("local.itg").display().to_string();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let way = |name, args| Way { name, args, cpu_ns: Vec::new(), rate: Vec::new(), whole: 0 };
@@ -119,9 +120,9 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
             command.args(["--size", &format!("constant({})", args.size)]);
             command.args(["--packets", &packets.to_string()]).args(&way.args);
             let started = Instant::now();
-            let done = Running::start(&mut command, &ours)?.finish(Duration::from_secs(600))?;
+            let done = Running::spawn(&mut command, &ours)?.wait(Duration::from_secs(600))?;
             let took = started.elapsed().as_secs_f64();
-            let done = done.exits(&[0])?;
+            let done = done.ended_with(&[0])?;
             if round > 0 {
                 way.cpu_ns.push(done.cpu.as_secs_f64() * 1e9 / packets as f64);
                 way.rate.push(packets as f64 / took / 1e3);
@@ -184,6 +185,7 @@ fn records_a_second(args: &LogCostArgs) -> Result<()> {
         dir: work.path().to_owned(),
         secret: None,
         limits: logs::LogLimits::default(),
+        max_per_address: 128,
         throttle_bytes_per_s: None,
     };
     let server = runtime.block_on(async { LogServer::bind(options, accounts) })?;
@@ -245,7 +247,13 @@ fn records_a_second(args: &LogCostArgs) -> Result<()> {
 }
 
 fn record(seq: u64) -> Record {
-    Record::sent(1, seq, 512, seq * 1000, seq * 1000 + 77)
+    Record::sent(SentPacket {
+        flow: 1,
+        seq,
+        size: 512,
+        planned_ns: seq * 1000,
+        sent_ns: seq * 1000 + 77,
+    })
 }
 
 /// Millions of records a second that one thread places into blocks of 1024, sealed when full.
@@ -265,8 +273,7 @@ fn appended(records: u64) -> f64 {
 
 /// Millions of records a second of one producer, until all are where they belong.
 fn pushed(target: &LogTarget, records: u64, block_records: usize) -> Result<f64> {
-    let info =
-        host::log_info(Side::Sender, "itg-bench", "0", "00".to_owned(), Some(1), BTreeMap::new());
+    let info = log_info(Side::Sender, "itg-bench", "0", "00".to_owned(), Some(1), BTreeMap::new());
     let limits = LogLimits { block_records, ..LogLimits::default() };
     let log = Log::create(target, info, limits)?;
     let mut producer = log.producer();

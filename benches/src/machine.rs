@@ -1,4 +1,4 @@
-//! Where and when a measurement was made.
+//! Machine and time of a measurement.
 
 use std::fs;
 

@@ -2,11 +2,10 @@
 //!
 //! Every command starts real programs (those that lie next to it) on this host, waits for each with a
 //! deadline, takes settings in alternating order and prints medians with 95 % intervals. What each
-//! command measures and how to read it: `docs/measurements.md`.
+//! command measures and how to read it: `docs/lab/README.md`.
 
 mod agents;
 mod chaos;
-mod child;
 mod classic;
 mod cluster;
 mod decode;
@@ -19,7 +18,6 @@ mod machine;
 mod made_logs;
 mod mpi;
 mod peers;
-mod plot;
 mod programs;
 #[cfg(feature = "rpc")]
 mod rpc;
@@ -52,10 +50,10 @@ enum Command {
     /// The measurement procedure of the D-ITG paper: achieved rate and missing records by log buffer,
     /// packet size and packet rate, with logs to a local file and to a log server over TCP and UDP
     Logging(logging::LoggingArgs),
-    /// What logging costs: CPU time a packet with and without logs, records a second into a block,
+    /// Cost of logging: CPU time a packet with and without logs, records a second into a block,
     /// into a file and through a log server
     LogCost(log_cost::LogCostArgs),
-    /// What the runtime of layers costs: transactions and bytes a second beside plain sockets (Neko's
+    /// Cost of the runtime of layers: transactions and bytes a second beside plain sockets (Neko's
     /// Table 1), events a second and acceleration of the simulator
     Runtime(runtime::RuntimeArgs),
     /// One side of a trial of `runtime`
@@ -73,22 +71,23 @@ enum Command {
     #[cfg(feature = "rpc")]
     #[command(hide = true)]
     RpcCast(rpc::CastArgs),
-    /// Our ITGSend and ITGRecv beside D-ITG's: mean rate, gaps, CPU, and the largest rate without loss
+    /// Our ITGSend and ITGRecv beside D-ITG's: mean rate, inter-departure times, CPU, and the
+    /// largest rate without loss
     Classic(classic::ClassicArgs),
-    /// How fast logs are decoded, beside ITGDec: records a second, peak memory, packets, page
+    /// Speed of decoding beside ITGDec: records a second, peak memory, packets, page
     Decode(decode::DecodeArgs),
-    /// Our generator beside D-ITG, mgen, iperf3, sockperf and raw loops: rates, bursts, gaps, many flows,
-    /// TCP, as the kernel counts and stamps them
+    /// Our generator beside D-ITG, mgen, iperf3, sockperf and raw loops: rates, bursts,
+    /// inter-departure times, many flows, TCP, as the kernel counts and stamps them
     Peers(peers::PeersArgs),
-    /// Whether the promise of `itg-send doctor` holds in later runs
+    /// Test of the promise of `itg-send doctor` in later runs
     Doctor(doctor::DoctorArgs),
-    /// What being part of a cluster costs a flow, and how well 32 agents keep a common start
+    /// Cost of a cluster for a flow, and accuracy of the common start of 32 agents
     Cluster(cluster::ClusterArgs),
     /// A log rank of MPI beside the log server: packets a second sent and logged, missing records. Needs an
     /// itg-cluster with the feature `mpi`, and its launcher
     Mpi(mpi::MpiArgs),
-    /// Eight agents, 64 flows, an agent killed every 5 s and started again after 3 s: what became of each
-    /// packet. Ends with 1 where one was sent twice or is missing without a cause
+    /// Eight agents, 64 flows, an agent killed every 5 s and started again after 3 s: outcome of
+    /// each packet. Ends with 1 where one was sent twice or is missing without a cause
     Chaos(chaos::ChaosArgs),
     /// One side of a raw loop of `peers`
     #[command(hide = true)]

@@ -13,19 +13,19 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_cli::refuse;
 use itg_record::{Item, Kind, LogReader, Note};
+use itg_testkit::child::Running;
 
-use crate::child::Running;
-use crate::programs::{Place, Programs, READY, clear, memory};
+use crate::programs::{Location, Programs, READY, clear, memory};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
 use crate::{print, verdict};
 
 /// MPI reaches at least this part of the rate with the log server over UDP.
 const BAR: f64 = 0.95;
-/// How long a trial may take beyond its packets: ranks take turns on few processors.
+/// Time that a trial may take beyond its packets: ranks take turns on few processors.
 const LIMIT: Duration = Duration::from_secs(90);
-/// What lets Open MPI start more ranks than there are processors, also for root, and leave them where
-/// the system puts them; others do not know these variables.
+/// Variables with which Open MPI starts more ranks than there are processors, also for root, and
+/// leaves them where the system puts them; other implementations do not know these variables.
 const LAUNCHER: [(&str, &str); 4] = [
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -58,7 +58,7 @@ pub(crate) struct MpiArgs {
     cluster: Option<PathBuf>,
 }
 
-/// Where the senders' logs go.
+/// Destination of the senders' logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// To rank 0.
@@ -76,7 +76,7 @@ const WAYS: [(Way, &str); 4] = [
     (Way::File, "local file"),
 ];
 
-/// What the logs of one side say.
+/// Sums over the logs of one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Side {
     /// Packets that were sent, and records of them.
@@ -152,7 +152,7 @@ fn read(bytes: &[u8], kind: Kind) -> Side {
     side
 }
 
-/// What the logs of these files say together.
+/// Sums over the logs in these files.
 fn read_all(paths: &[PathBuf], kind: Kind) -> Result<Side> {
     let mut all = Side::default();
     for path in paths {
@@ -181,7 +181,7 @@ impl<'a> Bench<'a> {
         let cluster = args.cluster.clone().unwrap_or_else(|| programs.path("itg-cluster"));
         let mut asked = Command::new(&cluster);
         asked.args(["run", "--mpi", "--help"]);
-        let knows = Running::start(&mut asked, &[])?.finish(READY)?.code == Some(0);
+        let knows = Running::spawn(&mut asked, &[])?.wait(READY)?.code == Some(0);
         if !knows {
             return Err(refuse(format!(
                 "{} was built without MPI: cargo build --release -p itg-cluster --features mpi (and see \
@@ -197,7 +197,7 @@ impl<'a> Bench<'a> {
         self.work.path().join(name)
     }
 
-    /// How long one trial may take.
+    /// Time that one trial may take.
     fn limit(&self) -> Duration {
         LIMIT + Duration::from_secs(u64::from(self.args.seconds))
     }
@@ -233,7 +233,7 @@ impl<'a> Bench<'a> {
         job.envs(LAUNCHER).args(["-n", &(flows + 1).to_string()]).arg(&self.cluster);
         job.args(["-q", "run"]).arg(&file).arg("--mpi").arg("--out").arg(&out);
         // A log that is not whole is a failure of the run, and what the trial is to find.
-        let done = Running::start(&mut job, &[])?.finish(self.limit())?.exits(&[0, 1])?;
+        let done = Running::spawn(&mut job, &[])?.wait(self.limit())?.ended_with(&[0, 1])?;
         let senders = read_all(&[out.join("sender.itg")], Kind::Sent)
             .with_context(|| format!("{}{}", done.out, done.err))?;
         let received = read_all(&[out.join("receiver.itg")], Kind::Received)?.logged;
@@ -252,7 +252,7 @@ impl<'a> Bench<'a> {
         };
         let log = self.path("receiver.itg");
         let args = ["--log".to_owned(), log.display().to_string()];
-        let receiver = self.programs.receiver(&Place::Here, "127.0.0.1", &args, &[])?;
+        let receiver = self.programs.receiver(&Location::Here, "127.0.0.1", &args, &[])?;
         let mut senders = Vec::new();
         for flow in 0..*flows {
             let mut send = Command::new(self.programs.path("itg-send"));
@@ -271,11 +271,11 @@ impl<'a> Bench<'a> {
                     send.arg("--log").arg(store.join(format!("sender-{flow}.itg")));
                 }
             }
-            senders.push(Running::start(&mut send, &[])?);
+            senders.push(Running::spawn(&mut send, &[])?);
         }
         let mut cpu = Duration::ZERO;
         for sender in senders {
-            cpu += sender.finish(self.limit())?.exits(&[0, 1])?.cpu;
+            cpu += sender.wait(self.limit())?.ended_with(&[0, 1])?.cpu;
         }
         cpu += receiver.stop()?.cpu;
         if let Some(server) = server {
@@ -345,9 +345,9 @@ pub(crate) fn run(args: &MpiArgs) -> Result<()> {
 fn launcher(program: &Path) -> Result<String> {
     let mut asked = Command::new(program);
     asked.arg("--version");
-    let done = Running::start(&mut asked, &[])
+    let done = Running::spawn(&mut asked, &[])
         .map_err(|error| refuse(format!("--mpirun: {error:#}")))?
-        .finish(READY)?;
+        .wait(READY)?;
     let line = done.out.lines().take(2).map(str::trim).collect::<Vec<_>>().join(", ");
     Ok(line)
 }
@@ -386,7 +386,7 @@ fn table(found: &[Vec<Trial>; WAYS.len()]) -> Lines {
 
 #[cfg(test)]
 mod tests {
-    use itg_record::{BlockBuf, FlowEnd, LogBuilder, Record};
+    use itg_record::{BlockBuf, FlowEnd, LogBuilder, Record, SentPacket};
 
     use super::*;
 
@@ -398,23 +398,17 @@ mod tests {
             let mut block = BlockBuf::new(8);
             // Packet 2 is missing; one each second.
             for seq in [0_u64, 1, 3, 4] {
-                block.push(&Record::sent(0, seq, 100, 0, 1_000_000_000 * (seq + 5)));
+                block.push(&Record::sent(SentPacket {
+                    flow: 0,
+                    seq,
+                    size: 100,
+                    planned_ns: 0,
+                    sent_ns: 1_000_000_000 * (seq + 5),
+                }));
             }
             bytes.extend(log.seal(&mut block));
             if log_id == 1 {
-                let end = FlowEnd {
-                    index: 0,
-                    sent_packets: Some(6),
-                    sent_bytes: None,
-                    skipped_packets: None,
-                    received_packets: None,
-                    received_bytes: None,
-                    log_lost_records: 0,
-                    socket_drops: None,
-                    buffer_errors: None,
-                    receive_buffer: None,
-                    reason: "end".to_owned(),
-                };
+                let end = FlowEnd { sent_packets: Some(6), ..FlowEnd::new(0, "end") };
                 bytes.extend(log.note(&Note::FlowEnd(end)));
             }
         }

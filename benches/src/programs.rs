@@ -6,15 +6,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use itg_testkit::child::{Output, Running};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::child::{Done, Running};
-
-/// How long a program may take to be ready or to end, on a busy machine.
+/// Time that a program may take to be ready or to end, on a busy machine.
 pub(crate) const READY: Duration = Duration::from_secs(20);
 
-/// Whether a program of others is installed.
+/// Returns true if a program of this name is on the path.
 pub(crate) fn installed(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|dir| dir.join(program).is_file())
@@ -26,9 +25,9 @@ pub(crate) fn memory() -> PathBuf {
     if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
 }
 
-/// Where a program runs.
+/// Place where a program runs.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// On this host.
     #[default]
     Here,
@@ -36,7 +35,7 @@ pub(crate) enum Place {
     Namespace(String),
 }
 
-impl Place {
+impl Location {
     /// A command that runs there.
     pub(crate) fn command(&self, program: &Path) -> Command {
         match self {
@@ -80,10 +79,10 @@ impl Programs {
         self.dir.join(name)
     }
 
-    /// A receiver; where senders connect.
+    /// A receiver; its address is the one that senders connect to.
     pub(crate) fn receiver(
         &self,
-        place: &Place,
+        place: &Location,
         listen: &str,
         args: &[String],
         cpus: &[usize],
@@ -95,18 +94,18 @@ impl Programs {
 
     /// A log server that stores into a directory.
     pub(crate) fn log_server(&self, dir: &Path, cpus: &[usize]) -> Result<Server> {
-        let mut command = Place::Here.command(&self.path("itg-log"));
+        let mut command = Location::Here.command(&self.path("itg-log"));
         command.args(["--listen", "127.0.0.1:0", "--dir"]).arg(dir);
         Server::start(&mut command, "waiting for producers on ", cpus)
     }
 
-    /// What a log says.
+    /// Figures of a log, by `itg-decode`.
     pub(crate) fn decode(&self, log: &Path) -> Result<Decoded> {
         let mut command = Command::new(self.path("itg-decode"));
         command.arg(log).args(["--format", "json"]);
-        let done = Running::start(&mut command, &[])?.finish(Duration::from_secs(120))?;
+        let done = Running::spawn(&mut command, &[])?.wait(Duration::from_secs(120))?;
         // 1: something of the log is missing or damaged, which the report accounts for.
-        let done = done.exits(&[0, 1])?;
+        let done = done.ended_with(&[0, 1])?;
         let report: Value = serde_json::from_str(&done.out).context("the report of itg-decode")?;
         Ok(Decoded::of(&report))
     }
@@ -139,25 +138,25 @@ impl Decoded {
 #[derive(Debug)]
 pub(crate) struct Server {
     running: Running,
-    /// Where they connect.
+    /// Address that clients connect to.
     pub(crate) address: String,
 }
 
 impl Server {
     fn start(command: &mut Command, words: &str, cpus: &[usize]) -> Result<Self> {
-        let running = Running::start(command, cpus)?;
-        let line = running.line_with(words, READY)?;
+        let running = Running::spawn(command, cpus)?;
+        let line = running.after(words, READY)?;
         let address = line.split([' ', ';']).next().unwrap_or_default().to_owned();
         Ok(Self { running, address })
     }
 
     /// Waits until it ends by itself.
-    pub(crate) fn finish(self) -> Result<Done> {
-        self.running.finish(READY)
+    pub(crate) fn finish(self) -> Result<Output> {
+        self.running.wait(READY)
     }
 
     /// Ends it as Ctrl-C does.
-    pub(crate) fn stop(self) -> Result<Done> {
+    pub(crate) fn stop(self) -> Result<Output> {
         self.running.stop(Signal::SIGINT, READY)
     }
 }

@@ -46,7 +46,7 @@ fn middle(sorted: &[f64]) -> f64 {
     }
 }
 
-/// How many values at either end may be left out: the largest k with
+/// Number of values at either end that may be left out: the largest k with
 /// P(Binomial(n, 1/2) ≤ k − 1) ≤ 2.5 %, which is 0 for n < 6.
 fn skipped(n: usize) -> usize {
     let mut term = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));

@@ -121,7 +121,8 @@ fn managers(bytes: &[u8]) {
     for _ in 0..2 {
         manager.sent(bytes);
         let mut out = Vec::new();
-        daemon.request("a manager", bytes, &mut out);
+        daemon.request("a manager", true, bytes, &mut out);
+        daemon.begun(1, &mut out);
         for output in out {
             if let DaemonOutput::Send { bytes, .. } = output {
                 let _ = manager.reply(&bytes);

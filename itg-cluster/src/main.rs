@@ -2,34 +2,19 @@
 //!
 //! Data goes to stdout, words to stderr.
 
-mod bench;
-mod cluster;
-mod diff;
-mod events;
-mod layers;
-mod live;
-mod load;
-#[cfg(feature = "mpi")]
-mod mpi;
-mod plan;
-mod process;
-mod run;
-mod sim;
-mod simulate;
-mod sweep;
-mod trace;
+mod args;
 
-use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use itg_agent::agent::{self, AgentArgs};
+use itg_agent::ctl::{self, CtlArgs, StatusArgs};
+use itg_agent::trust::{self, KeysArgs};
+use itg_agent::worker;
 use itg_cli::WordArgs;
+use itg_run::{bench, diff, live, plan, process, simulate};
 
-use crate::cluster::agent::{self, AgentArgs};
-use crate::cluster::ctl::{self, CtlArgs, StatusArgs};
-use crate::cluster::trust::{self, KeysArgs};
-use crate::cluster::worker;
+use crate::args::RunArgs;
 
 /// Plan and run experiments of the Internet traffic generator ITG.
 ///
@@ -48,7 +33,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run an experiment file
-    Run(run::RunArgs),
+    Run(RunArgs),
     /// Run processes made of layers on simulated networks, in virtual time
     Simulate(simulate::SimulateArgs),
     /// Compare two runs of an experiment, such as a real one and its simulation: what was planned for each
@@ -70,7 +55,7 @@ enum Command {
     /// Measure group communication on this host beside the published figures
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Show what an experiment file will send and log, and which wishes cannot be met
+    /// Show what an experiment file will send and log, and which requested values cannot be met
     Plan(plan::PlanArgs),
 }
 
@@ -78,7 +63,7 @@ fn main() -> ExitCode {
     let cli = itg_cli::parse::<Cli>();
     cli.words.start();
     let done = match cli.command {
-        Command::Run(args) => run::run(&args, cli.words),
+        Command::Run(args) => args.run(cli.words),
         Command::Simulate(args) => simulate::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Process(args) => process::run(&args, cli.words),
@@ -90,15 +75,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Plan(args) => plan::run(&args),
     };
+    live::settle();
     itg_cli::finish("itg-cluster", done)
-}
-
-/// Writes data to stdout; a reader that has seen enough (`… | head`) is no failure.
-fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => done.context("cannot write to stdout"),
-    }
 }
 
 #[cfg(test)]

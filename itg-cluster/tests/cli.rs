@@ -1,12 +1,11 @@
 //! `itg-cluster` as it is seen from a shell: help, version, and requests that make no sense.
 
-use std::process::{Command, Output};
+use std::process::{Command, Stdio};
+
+use itg_testkit::child::said;
 
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_itg-cluster"));
-    let Output { status, stdout, stderr } = command.args(args).output().expect("itg-cluster");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    said(Command::new(env!("CARGO_BIN_EXE_itg-cluster")).args(args))
 }
 
 #[test]
@@ -50,17 +49,15 @@ fn itgmanager_says_why_it_cannot_ask() {
     let long = "x".repeat(2000);
     for (args, words) in [
         (&["-h"][..], "ITGManager [HOST [OPTIONS OF ITGSend]]"),
-        // Nobody answers at an address for documentation (RFC 5737).
+        // No host answers at an address for documentation (RFC 5737).
         (&["192.0.2.1", "-z", "5"], "192.0.2.1:8998"),
         (&["no.such.host.invalid", "-z", "5"], "the daemon's host `no.such.host.invalid`"),
         (&["127.0.0.1", &long], "more than the 1457 it may have"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ITGManager"));
-        let command = command.args(args).stdin(std::process::Stdio::null());
-        let Output { status, stdout, stderr } = command.output().expect("it starts");
-        let said = [stdout, stderr].map(|bytes| String::from_utf8(bytes).expect("UTF-8"));
-        assert_eq!(status.code(), Some(1), "{args:?}: {said:?}");
-        assert!(said[0].starts_with("ITGManager version 2.8.1 "), "{said:?}");
-        assert!(said.iter().any(|text| text.contains(words)), "no {words:?} in {said:?}");
+        let (code, out, err) = said(command.args(args).stdin(Stdio::null()));
+        assert_eq!(code, Some(1), "{args:?}: {out}{err}");
+        assert!(out.starts_with("ITGManager version 2.8.1 "), "{out}");
+        assert!((out + &err).contains(words), "no {words:?} in its words: {err}");
     }
 }

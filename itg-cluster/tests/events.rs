@@ -1,4 +1,4 @@
-//! What happens, as it happens: `--events` on one host and over agents, and the page for Prometheus.
+//! Events of a run as they happen: `--events` on one host and over agents, and the page for Prometheus.
 
 mod agents;
 mod ndjson;
@@ -11,7 +11,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use agents::{Kept, agent, port, words};
+use agents::{agent, words};
+use itg_testkit::child::Kept;
+use itg_testkit::host::two_ports;
 use ndjson::{lines, of};
 
 fn program(args: &[&str]) -> Command {
@@ -83,7 +85,7 @@ fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
     for name in ["a", "b", "c"] {
         let mut metrics = 0;
         let (child, at) = agent(&keys, &path(name), |command| {
-            metrics = port();
+            metrics = two_ports();
             command.args(["--metrics", &format!("127.0.0.1:{metrics}")]);
         });
         agents.push((child, name, metrics));
@@ -154,7 +156,7 @@ fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
     );
 }
 
-/// Somebody reads the events to know when it is over.
+/// A reader of the events wants to know when it is over.
 #[test]
 fn a_run_that_fails_says_so_in_its_last_event() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -163,7 +165,7 @@ fn a_run_that_fails_says_so_in_its_last_event() {
     let text = format!(
         "schema = 1\nname = 'x'\nduration = '1s'\n[nodes]\na = {{ address = '127.0.0.1:{}' }}\n\
          [[flow]]\nfrom = 'a'\nto = 'a'\nrate = '100pps'\n",
-        port()
+        two_ports()
     );
     fs::write(path("x.toml"), text).expect("written");
     let (file, keys, out, events) = (path("x.toml"), path("keys"), path("out"), path("events"));
@@ -198,7 +200,7 @@ fn a_log_that_cannot_be_written_is_told_by_the_last_event() {
     assert!(last["interrupted"].as_str().is_some_and(|why| why.contains(".itg: ")), "{last:#?}");
 }
 
-/// Whoever touches the terminal in the background is stopped (SIGTTOU), and his run would never end.
+/// A process in the background that touches the terminal is stopped (SIGTTOU), and its run would never end.
 #[test]
 fn a_run_in_the_background_of_a_terminal_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");

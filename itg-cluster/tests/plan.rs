@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use itg_testkit::child::said;
+
 const GOOD: &str = "schema = 1\nname = \"x\"\nduration = \"10s\"\n[[flow]]\nprofile = \"dns\"\n";
 
 /// Runs the program in a directory with these files; gives exit code, stdout, stderr.
@@ -18,10 +20,9 @@ fn run(files: &[(&str, &str)], args: &[&str]) -> (i32, String, String) {
         fs::write(path, text).expect("file");
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_itg-cluster"));
-    let output = command.current_dir(&dir).args(args).output().expect("run");
+    let (code, out, err) = said(command.current_dir(&dir).args(args));
     fs::remove_dir_all(&dir).expect("clean up");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code().expect("exit code"), text(output.stdout), text(output.stderr))
+    (code.expect("exit code"), out, err)
 }
 
 #[test]

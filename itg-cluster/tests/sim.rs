@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
+
+use itg_testkit::child::said;
 
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_itg-cluster"));
-    let Output { status, stdout, stderr } = command.args(args).output().expect("itg-cluster");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    said(Command::new(env!("CARGO_BIN_EXE_itg-cluster")).args(args))
 }
 
 fn profile(name: &str) -> String {
@@ -143,4 +142,77 @@ fn a_run_and_its_simulation_plan_the_same_packets() {
     fs::remove_file(dir.path().join("real/sender.itg")).expect("removed");
     let (code, _, err) = run(&["diff", &path("real"), &path("sim")]);
     assert!(code == Some(2) && err.contains("this run kept no senders' log: under MPI"), "{err}");
+}
+
+#[test]
+fn results_go_to_a_directory_that_is_new_or_empty() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let one = profile("simulated-switch.toml");
+    let many = dir.path().join("many.toml");
+    let text = fs::read_to_string(&one).expect("a profile");
+    fs::write(&many, format!("{text}\n[sweep]\nrepetitions = 2\n")).expect("written");
+    let many = many.display().to_string();
+    for file in [&one, &many] {
+        for name in ["report.txt", "notes"] {
+            let out = tempfile::tempdir().expect("a directory");
+            let mine = out.path().join(name);
+            fs::write(&mine, "mine").expect("written");
+            let path = out.path().display().to_string();
+            let args = ["run", file, "--sim", "--duration", "7s", "--out", &path];
+            let (code, _, err) = run(&args);
+            assert_eq!(code, Some(2), "{name}: {err}");
+            assert!(err.contains(&mine.display().to_string()) && err.contains("--out"), "{err}");
+            assert_eq!(fs::read_to_string(&mine).expect("still there"), "mine");
+            assert_eq!(fs::read_dir(&path).expect("readable").count(), 1, "nothing is added");
+            fs::remove_file(&mine).expect("there");
+            let (code, _, err) = run(&args);
+            assert_eq!(code, Some(0), "an empty directory: {err}");
+            let (code, _, err) = run(&args);
+            assert_eq!(code, Some(2), "{err}");
+            assert!(err.contains("already"), "{err}");
+        }
+    }
+}
+
+/// A group of five with a detector, and one without.
+fn group(detector: &str) -> String {
+    format!(
+        "processes = 5\n[[network]]\nname = \"main\"\nkind = \"fixed\"\ndelay = \"1ms\"\n[[process]]\n\
+         layers = [\"link\", {detector}\"log\", \"membership\"]\n"
+    )
+}
+
+#[test]
+fn wrong_suspicions_reach_the_detector_that_is_there_or_none_is_said_to() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("group.toml");
+    let simulate = |seed: u32| {
+        let seed = seed.to_string();
+        let file = file.display().to_string();
+        let args = ["simulate", &file, "--faults", "--seed", &seed, "--until", "12s"];
+        let (_, out, err) = run(&args);
+        let drawn = err.lines().find(|line| line.starts_with("faults: kinds=")).expect("faults");
+        (drawn.to_owned(), out, err)
+    };
+    fs::write(&file, group("")).expect("written");
+    for seed in 0..8 {
+        let (drawn, out, err) = simulate(seed);
+        assert!(err.contains("no process has a layer that takes suspicions"), "{err}");
+        assert!(!drawn.contains("Suspicion") && !out.contains("suspicions taken"), "{err}{out}");
+    }
+    fs::write(&file, group("\"detector\", ")).expect("written");
+    let mut taken = 0;
+    for seed in 0..8 {
+        let (drawn, out, err) = simulate(seed);
+        let line = out.lines().find(|line| line.contains("wrong suspicions taken"));
+        assert!(line.is_none() || drawn.contains("Suspicion"), "{err}{out}");
+        if let Some(line) = line {
+            assert!(line.ends_with("by the layer detector"), "{line}");
+            let count = |word: usize| line.split(' ').nth(word).and_then(|word| word.parse().ok());
+            let (got, told): (u32, u32) = count(0).zip(count(2)).expect("two numbers");
+            assert!(got <= told, "{line}");
+            taken += got;
+        }
+    }
+    assert!(taken > 0, "of eight seeds none has a wrong suspicion");
 }

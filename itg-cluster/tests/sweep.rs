@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use itg_testkit::child::said;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -36,9 +37,7 @@ fn program(args: &[&str]) -> Command {
 }
 
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = program(args).output().expect("itg-cluster");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    said(&mut program(args))
 }
 
 struct Dir(tempfile::TempDir);

@@ -26,7 +26,7 @@ fn program(args: &[&str]) -> Command {
     command
 }
 
-/// Somebody with the keys of the cluster who speaks for himself.
+/// A caller with the keys of the cluster that writes its own messages.
 struct Stranger {
     chain: Vec<CertificateDer<'static>>,
     roots: Arc<RootCertStore>,

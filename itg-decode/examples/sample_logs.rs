@@ -1,6 +1,6 @@
-//! Writes the two logs of a run that never was, to look at reports with:
-//! `sample_logs DIR FLOWS PACKETS [SEED]`. Delays queue up, packets are lost in bursts, doubled and
-//! overtaken; every ninth flow has a late sender; every seventh loses nothing.
+//! Writes the two logs of a run that never was, to look at reports with: `sample_logs DIR FLOWS
+//! PACKETS [SEED]`. Delays queue up, packets are lost in bursts, duplicated and reordered; every
+//! ninth flow has a late sender; every seventh loses nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -10,14 +10,11 @@
 
 use std::fs;
 
+use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{Flow, FlowSpec, Stop};
-use itg_core::law::{Law, Unit};
 use itg_core::seed::RunSeed;
-use itg_record::{
-    BlockBuf, ClockPair, FlowEnd, FlowInfo, LOG_SCHEMA, LogBuilder, LogInfo, Note, Record, Side,
-};
-
-const EPOCH: u64 = 1_800_000_000_000_000_000;
+use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
+use itg_testkit::logs::{EPOCH, Setup, TestLog, end};
 
 struct Random(u64);
 
@@ -47,9 +44,13 @@ fn main() {
     let mut ends = Vec::new();
     for id in 1..=flows {
         let spec = FlowSpec {
-            idt: Law::parse(["exp(1ms)", "1ms", "pareto(2.5,600us)"][id as usize % 3], Unit::Time)
+            idt: Distribution::parse(
+                ["exp(1ms)", "1ms", "pareto(2.5,600us)"][id as usize % 3],
+                Unit::Time,
+            )
+            .unwrap(),
+            size: Distribution::parse(["uniform(100,1400)", "512"][id as usize % 2], Unit::Size)
                 .unwrap(),
-            size: Law::parse(["uniform(100,1400)", "512"][id as usize % 2], Unit::Size).unwrap(),
             stop: Stop { packets: Some(packets), ..Stop::default() },
             profile: (id % 4 == 0).then(|| "voip-g711<&>".to_owned()),
             ..FlowSpec::new(id)
@@ -65,7 +66,13 @@ fn main() {
                 0
             };
             let out = EPOCH + departure.due_ns + stall + random.exp(3e3) as u64;
-            sent.push(Record::sent(id, departure.seq, departure.size, departure.due_ns, out));
+            sent.push(Record::sent(SentPacket {
+                flow: id,
+                seq: departure.seq,
+                size: departure.size,
+                planned_ns: departure.due_ns,
+                sent_ns: out,
+            }));
             let load = 0.5 + 0.45 * (departure.due_ns as f64 / 3e9 + f64::from(id)).sin();
             queue = (queue * 0.98 + random.exp(4e4 * load) - 2e4).max(0.0);
             bad = random.unit() < if bad { 0.7 } else { 0.001 * load };
@@ -77,7 +84,16 @@ fn main() {
                 delay += 4e6;
             }
             let take = |at: u64| {
-                Record::received(id, departure.seq, departure.size, out, at, at + 9_000, 60, 0)
+                Record::received(ReceivedPacket {
+                    flow: id,
+                    seq: departure.seq,
+                    size: departure.size,
+                    sent_ns: out,
+                    arrived_ns: at,
+                    read_ns: at + 9_000,
+                    ttl: 60,
+                    tos: 0,
+                })
             };
             arrived.push(take(out + delay as u64));
             got += 1;
@@ -94,74 +110,28 @@ fn main() {
     for (side, records, name) in
         [(Side::Sender, sent, "sender"), (Side::Receiver, arrived, "receiver")]
     {
-        let mut builder = LogBuilder::new(1);
         let is_sender = side == Side::Sender;
-        let mut bytes = builder.note(&Note::Log(LogInfo {
-            schema: LOG_SCHEMA,
-            side,
-            program: format!("itg-{}", if is_sender { "send" } else { "recv" }),
-            version: "0.1.0".to_owned(),
-            host: if is_sender { "alpha" } else { "beta" }.to_owned(),
-            os: "Linux 6.18".to_owned(),
-            boot_id: "4e0d7f6a".to_owned(),
-            pid: 7,
-            started_unix_ns: EPOCH - 1_000_000,
-            run: if is_sender { "c0ffee" } else { "" }.to_owned(),
-            seed: is_sender.then_some(seed),
-            settings: [
-                ("log".to_owned(), format!("{name}.itg")),
-                ("plan".to_owned(), "91ab".to_owned()),
-            ]
-            .into(),
+        let file = format!("{name}.itg");
+        let mut log = TestLog::of(Setup {
+            log_id: 1,
+            seed,
             block_records: 1024,
-        }));
+            settings: &[("log", &file), ("plan", "91ab")],
+            ..Setup::new(side, "4e0d7f6a")
+        });
         for spec in &specs {
-            bytes.extend(builder.note(&Note::Flow(FlowInfo {
-                changes: Vec::new(),
-                index: spec.id,
-                flow: spec.id,
-                run: "c0ffee".to_owned(),
-                seed,
-                spec: spec.clone(),
-                src: format!("10.0.0.1:{}", 40_000 + spec.id),
-                dst: "10.0.0.2:8999".to_owned(),
-                epoch_unix_ns: EPOCH,
-                sender_boot_id: "4e0d7f6a".to_owned(),
-                receiver_boot_id: "4e0d7f6a".to_owned(),
-                notices: vec![],
-            })));
+            log.flow(spec.id, spec, ["4e0d7f6a", "4e0d7f6a"]);
         }
-        bytes.extend(builder.note(&Note::Clock(ClockPair {
-            unix_ns: EPOCH,
-            monotonic_ns: 5_000,
-            max_error_ns: Some(16_000),
-            synchronised: Some(true),
-        })));
-        let mut block = BlockBuf::new(1024);
-        for record in &records {
-            if block.is_full() {
-                bytes.extend(builder.seal(&mut block));
-                block.clear();
-            }
-            block.push(record);
-        }
-        bytes.extend(builder.seal(&mut block));
+        log.clock();
+        log.records(records);
         for (spec, got) in specs.iter().zip(&ends) {
-            bytes.extend(builder.note(&Note::FlowEnd(FlowEnd {
-                index: spec.id,
+            log.end_flow(FlowEnd {
                 sent_packets: Some(packets),
-                sent_bytes: None,
                 skipped_packets: Some(0),
                 received_packets: (!is_sender).then_some(*got),
-                received_bytes: None,
-                log_lost_records: 0,
-                socket_drops: None,
-                buffer_errors: None,
-                receive_buffer: None,
-                reason: "all packets sent".to_owned(),
-            })));
+                ..end(spec.id)
+            });
         }
-        bytes.extend(builder.end(0));
-        fs::write(format!("{folder}/{name}.itg"), bytes).unwrap();
+        fs::write(format!("{folder}/{file}"), log.finish()).unwrap();
     }
 }

@@ -36,10 +36,10 @@ pub(crate) struct Args {
     /// Log files.
     #[arg(required = true, value_name = "LOG")]
     pub(crate) logs: Vec<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
-    /// Add the course over time in windows of this length, with a unit (100ms, 1s).
+    /// Add figures over time in windows of this length, with a unit (100ms, 1s).
     #[arg(long, value_name = "T", value_parser = interval)]
     pub(crate) interval: Option<Interval>,
     /// Print one line a packet instead of the summary.
@@ -72,16 +72,16 @@ pub(crate) struct Args {
     pub(crate) words: WordArgs,
 }
 
-/// What else than decoding.
+/// Commands other than decoding.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Compare(CompareArgs),
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people, as ITGDec lays it out.
+    /// Text, as ITGDec lays it out.
     Text,
     /// One JSON object.
     Json,
@@ -98,7 +98,7 @@ pub(crate) enum Format {
     Ditg,
 }
 
-/// What to group flows by.
+/// Property to group flows by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     /// Transport protocol.

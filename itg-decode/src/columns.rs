@@ -3,14 +3,11 @@
 //! A row group of [`GROUP_ROWS`] rows is held in memory and written when it is full. Zstandard,
 //! level 1. What is not known is null.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use arrow::array::{
-    ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
-};
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use itg_stats::report::Report;
 use itg_stats::{Analysis, PacketLine};
@@ -18,6 +15,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
+use crate::export::Export;
 use crate::print::{WindowLine, window_lines};
 use crate::work::Work;
 
@@ -27,35 +25,43 @@ pub(crate) const GROUP_ROWS: usize = 1 << 17;
 /// Name, type, whether it may be unknown.
 type Column = (&'static str, DataType, bool);
 
-const PACKETS: [Column; 7] = [
-    ("flow", DataType::UInt32, false),
-    ("seq", DataType::UInt64, false),
-    ("size_bytes", DataType::UInt32, false),
-    ("planned_ns", DataType::UInt64, true),
-    ("sent_ns", DataType::UInt64, true),
-    ("arrived_ns", DataType::UInt64, true),
-    ("read_ns", DataType::UInt64, true),
+// All numbers are signed: a difference of two of them, such as a delay that clocks make negative, must not wrap in
+// whatever reads the table.
+const PACKETS: [Column; 8] = [
+    ("flow", DataType::Int64, false),
+    ("seq", DataType::Int64, true),
+    ("size_bytes", DataType::Int64, false),
+    ("planned_ns", DataType::Int64, true),
+    ("sent_ns", DataType::Int64, true),
+    ("arrived_ns", DataType::Int64, true),
+    ("read_ns", DataType::Int64, true),
+    ("run", DataType::Utf8, false),
 ];
 
 const WINDOWS: [Column; 13] = [
-    ("flow", DataType::UInt32, true),
+    ("flow", DataType::Int64, true),
     ("run", DataType::Utf8, true),
     ("side", DataType::Utf8, false),
-    ("interval_ns", DataType::UInt64, false),
-    ("start_unix_ns", DataType::UInt64, false),
-    ("start_ns", DataType::UInt64, false),
+    ("interval_ns", DataType::Int64, true),
+    ("start_unix_ns", DataType::Int64, true),
+    ("start_ns", DataType::Int64, true),
     ("partial", DataType::Boolean, false),
-    ("packets", DataType::UInt64, false),
-    ("bytes", DataType::UInt64, false),
+    ("packets", DataType::Int64, true),
+    ("bytes", DataType::Int64, true),
     ("bitrate_bps", DataType::Float64, false),
     ("delay_mean_ns", DataType::Float64, true),
     ("jitter_mean_ns", DataType::Float64, true),
-    ("lost", DataType::UInt64, true),
+    ("lost", DataType::Int64, true),
 ];
+
+/// A number as a column has it; what only a damaged or hostile log can say, 2⁶³ or more, is null.
+fn signed(value: Option<u64>) -> Option<i64> {
+    value.and_then(|value| i64::try_from(value).ok())
+}
 
 /// A Parquet file while it is written, a row at a time.
 pub(crate) struct Table<T> {
-    writer: ArrowWriter<File>,
+    writer: ArrowWriter<Export>,
     schema: Arc<Schema>,
     columns: fn(&[T]) -> Vec<ArrayRef>,
     rows: Vec<T>,
@@ -72,8 +78,8 @@ impl<T> Table<T> {
             .map(|(name, kind, null)| Field::new(*name, kind.clone(), *null))
             .collect();
         let schema = Arc::new(Schema::new(fields));
-        let file =
-            File::create(path).with_context(|| format!("{}: cannot be written", path.display()))?;
+        let file = Export::create(path)
+            .with_context(|| format!("{}: cannot be written", path.display()))?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
             .set_max_row_group_row_count(Some(GROUP_ROWS))
@@ -96,37 +102,37 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Writes what is left and the directory of the file.
+    /// Writes what is left and the directory of the file, and puts the file in its place.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         self.flush()?;
-        self.writer.close()?;
-        Ok(())
+        Ok(self.writer.into_inner()?.finish()?)
     }
 }
 
 /// Writes the packets of all logs, by windows as they are joined.
 pub(crate) fn packets(analysis: &Analysis<'_>, work: &Work<'_>, path: &Path) -> anyhow::Result<()> {
     let mut table = packet_table(path)?;
-    analysis.packets_in_order(work, &<[PacketLine]>::to_vec, |lines| {
+    analysis.packets_in_order(work, &<[PacketLine<'_>]>::to_vec, |lines| {
         lines.into_iter().try_for_each(|line| table.push(line))
     })?;
     table.finish()
 }
 
 /// A file for packets.
-fn packet_table(path: &Path) -> anyhow::Result<Table<PacketLine>> {
-    fn column(rows: &[PacketLine], get: fn(&PacketLine) -> Option<u64>) -> ArrayRef {
-        Arc::new(rows.iter().map(get).collect::<UInt64Array>())
+fn packet_table<'r>(path: &Path) -> anyhow::Result<Table<PacketLine<'r>>> {
+    fn column<'r>(rows: &[PacketLine<'r>], get: fn(&PacketLine<'r>) -> Option<u64>) -> ArrayRef {
+        Arc::new(rows.iter().map(|row| signed(get(row))).collect::<Int64Array>())
     }
-    Table::create(path, &PACKETS, |rows| {
+    Table::create(path, &PACKETS, |rows: &[PacketLine<'r>]| {
         vec![
-            Arc::new(rows.iter().map(|row| Some(row.flow)).collect::<UInt32Array>()),
+            column(rows, |row| Some(u64::from(row.flow))),
             column(rows, |row| Some(row.seq)),
-            Arc::new(rows.iter().map(|row| Some(row.size_bytes)).collect::<UInt32Array>()),
+            column(rows, |row| Some(u64::from(row.size_bytes))),
             column(rows, |row| row.planned_ns),
             column(rows, |row| row.sent_ns),
             column(rows, |row| row.arrived_ns),
             column(rows, |row| row.read_ns),
+            Arc::new(rows.iter().map(|row| Some(row.run)).collect::<StringArray>()),
         ]
     })
 }
@@ -134,14 +140,14 @@ fn packet_table(path: &Path) -> anyhow::Result<Table<PacketLine>> {
 /// Writes the windows of a report.
 pub(crate) fn windows(report: &Report, path: &Path) -> anyhow::Result<()> {
     fn column<'r>(rows: &[WindowLine<'r>], get: fn(&WindowLine<'r>) -> Option<u64>) -> ArrayRef {
-        Arc::new(rows.iter().map(get).collect::<UInt64Array>())
+        Arc::new(rows.iter().map(|row| signed(get(row))).collect::<Int64Array>())
     }
     fn figure<'r>(rows: &[WindowLine<'r>], get: fn(&WindowLine<'r>) -> Option<f64>) -> ArrayRef {
         Arc::new(rows.iter().map(get).collect::<Float64Array>())
     }
     let mut table = Table::create(path, &WINDOWS, |rows: &[WindowLine<'_>]| {
         vec![
-            Arc::new(rows.iter().map(|row| row.flow).collect::<UInt32Array>()),
+            column(rows, |row| row.flow.map(u64::from)),
             Arc::new(rows.iter().map(|row| row.run).collect::<StringArray>()),
             Arc::new(
                 rows.iter().map(|row| Some(row.side.unwrap_or("total"))).collect::<StringArray>(),

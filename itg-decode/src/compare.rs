@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use itg_core::text::visible_lines;
 use itg_stats::compare::{Resampling, compare};
 use itg_stats::{Analysis, Options, Report};
 
-use crate::complain;
 use crate::map::Bytes;
 use crate::outputs::write;
 use crate::work::Work;
+use crate::{complain, complain_of_lost};
 
 /// Compare two runs, or a run and its simulation: flow by flow (joined by number) and in total.
 ///
@@ -23,7 +24,7 @@ pub(crate) struct CompareArgs {
     pub(crate) a: PathBuf,
     /// The second run.
     pub(crate) b: PathBuf,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Also write one HTML page.
@@ -42,7 +43,7 @@ pub(crate) struct CompareArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// Text.
     Text,
     /// One JSON object.
     Json,
@@ -58,6 +59,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<bool> {
         Format::Text => comparison.to_text(),
         Format::Json => comparison.to_json() + "\n",
     };
+    let text = visible_lines(&text);
     match &args.output {
         Some(path) => write(path, &text)?,
         None => std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?,
@@ -80,7 +82,8 @@ fn decode(path: &Path) -> anyhow::Result<(Report, bool)> {
     let report = analysis.finish_with(&work);
     analysis.not_closed().iter().for_each(complain);
     analysis.damage().iter().for_each(complain);
-    Ok((report, analysis.damage().is_empty()))
+    let lost = complain_of_lost(&files);
+    Ok((report, analysis.damage().is_empty() && !lost))
 }
 
 fn logs(path: &Path) -> anyhow::Result<Vec<(String, Bytes)>> {
@@ -102,9 +105,10 @@ fn logs(path: &Path) -> anyhow::Result<Vec<(String, Bytes)>> {
         paths.push(path.to_owned());
     }
     let open = |path: PathBuf| {
-        let bytes =
-            Bytes::open(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
-        Ok((path.display().to_string(), bytes))
+        let name = path.display().to_string();
+        let bytes = Bytes::open(&path, |words| complain(format_args!("{name}: {words}")))
+            .with_context(|| format!("{name}: cannot be read"))?;
+        Ok((name, bytes))
     };
     paths.into_iter().map(open).collect()
 }

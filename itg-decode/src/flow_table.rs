@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use itg_core::text::table_cell;
 use itg_stats::figures::{Percentiles, Way};
 use itg_stats::report::{FlowReport, Report};
 
@@ -110,6 +111,7 @@ const COLUMNS: &[Column] = &[
     ("ledger_departure_p99_ns", |f| way(f.metrics.ledger.departure_ns, |w| w.p99)),
     ("departure_stamps", |f| way(f.metrics.ledger.departure_ns, |w| w.count)),
     ("departure_stamps_missing", |f| cell(f.departures.as_ref().and_then(|d| d.missing))),
+    ("excess_packets", |f| f.metrics.excess_packets.to_string()),
 ];
 
 /// Columns that hold words.
@@ -120,7 +122,10 @@ pub(crate) fn csv(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(COLUMNS.iter().map(|(name, _)| name))?;
     for flow in &report.flows {
-        csv.write_record(COLUMNS.iter().map(|(_, value)| value(flow)))?;
+        csv.write_record(COLUMNS.iter().map(|(name, value)| {
+            let value = value(flow);
+            if WORDS.contains(name) { table_cell(&value).into_owned() } else { value }
+        }))?;
     }
     Ok(csv.flush()?)
 }
@@ -130,7 +135,7 @@ pub(crate) fn number_names() -> impl Iterator<Item = &'static str> {
     numbers().map(|(name, _)| *name)
 }
 
-/// What a flow has in them; empty where it is not known.
+/// Values of a flow in the columns that hold numbers; empty where a value is not known.
 pub(crate) fn number_cells(flow: &FlowReport) -> impl Iterator<Item = String> {
     numbers().map(|(_, value)| value(flow))
 }

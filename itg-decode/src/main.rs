@@ -5,6 +5,7 @@ mod args;
 mod columns;
 mod compare;
 mod ditg;
+mod export;
 mod flow_table;
 mod map;
 mod outputs;
@@ -13,7 +14,6 @@ mod print;
 mod work;
 
 use std::fmt::Display;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -22,6 +22,7 @@ use itg_cli::{Gates, finish, refuse, say};
 use itg_stats::Analysis;
 
 use crate::args::{Args, Command, Format};
+use crate::export::Export;
 use crate::map::Bytes;
 use crate::work::Work;
 
@@ -36,18 +37,30 @@ fn main() -> ExitCode {
         None => run(&args),
     };
     match done {
-        // Whoever reads has seen enough (`| head`).
+        // The reader has seen enough (`| head`).
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         done => finish(PROGRAM, done.map(ExitCode::from)),
     }
 }
 
-/// What went wrong, which is always said.
+/// Reports an error, also with `-q`.
 fn complain(what: impl Display) {
     say(format_args!("{PROGRAM}: {what}"));
 }
 
-/// What the command line cannot say by itself.
+/// Names the files that were shortened while they were read; returns true if there are any.
+fn complain_of_lost(files: &[(String, Bytes)]) -> bool {
+    let lost = files.iter().filter_map(|(name, bytes)| Some((name, bytes.lost()?)));
+    lost.map(|(name, at)| {
+        complain(format_args!(
+            "{name}: it was shortened, or could not be read, while it was decoded: nothing is known from byte {at} on"
+        ));
+    })
+    .count()
+        > 0
+}
+
+/// Checks what the command line cannot check by itself; returns the gates.
 fn check(args: &Args) -> anyhow::Result<Gates> {
     if args.format == Format::Parquet {
         if cfg!(not(feature = "parquet")) {
@@ -81,10 +94,17 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let mut sound = true;
     let mut files = Vec::new();
     for path in &args.logs {
-        match Bytes::open(path) {
-            Ok(bytes) => files.push((path.display().to_string(), ditg::understood(bytes))),
+        let name = path.display().to_string();
+        match Bytes::open(path, |words| note(&format_args!("{name}: {words}"))) {
+            Ok(bytes) => {
+                let bytes = ditg::understood(bytes, |words| {
+                    complain(format_args!("{name}: {words}"));
+                    sound = false;
+                });
+                files.push((name, bytes));
+            }
             Err(error) => {
-                complain(format_args!("{}: cannot be read: {error}", path.display()));
+                complain(format_args!("{name}: cannot be read: {error}"));
                 sound = false;
             }
         }
@@ -102,6 +122,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         }
     }
     if taken == 0 {
+        complain_of_lost(&files);
         return Ok(1);
     }
     let gate = show(args, &gates, &analysis, &work, &note);
@@ -114,8 +135,9 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         complain(damage);
         sound = false;
     }
+    sound &= !complain_of_lost(&files);
     match gate {
-        // Whoever reads has seen enough (`| head`).
+        // The reader has seen enough (`| head`).
         Err(error) if is_broken_pipe(&error) => Ok(u8::from(!sound)),
         gate => Ok(gate?.unwrap_or_else(|| u8::from(!sound))),
     }
@@ -129,7 +151,8 @@ fn show(
     work: &Work<'_>,
     note: &dyn Fn(&dyn Display),
 ) -> anyhow::Result<Option<u8>> {
-    let mut out = output(args)?;
+    let mut opened = Out::of(args)?;
+    let mut out = opened.writer();
     let mut gate = None;
     if args.format == Format::Ditg {
         let runs = analysis.runs().len();
@@ -161,22 +184,48 @@ fn show(
         }
         gate = args.outputs.write(&report, gates, args.words.quiet)?;
     }
-    out.flush()?;
+    opened.finish()?;
     Ok(gate)
 }
 
-fn output(args: &Args) -> anyhow::Result<Box<dyn Write + Send>> {
-    const BUFFER: usize = 1 << 18;
-    Ok(match &args.output {
-        None => Box::new(BufWriter::with_capacity(BUFFER, io::stdout())),
-        // Written by itself, see `columns`.
-        Some(_) if args.format == Format::Parquet => Box::new(io::sink()),
-        Some(path) => {
-            let file = File::create(path)
-                .with_context(|| format!("{}: cannot be written", path.display()))?;
-            Box::new(BufWriter::with_capacity(BUFFER, file))
+/// Destination of the report, or of the packets.
+enum Out {
+    Stdout(BufWriter<io::Stdout>),
+    File(BufWriter<Export>),
+    /// Parquet writes its file by itself, see `columns`.
+    Elsewhere(io::Sink),
+}
+
+impl Out {
+    fn of(args: &Args) -> anyhow::Result<Self> {
+        const BUFFER: usize = 1 << 18;
+        Ok(match &args.output {
+            None => Self::Stdout(BufWriter::with_capacity(BUFFER, io::stdout())),
+            Some(_) if args.format == Format::Parquet => Self::Elsewhere(io::sink()),
+            Some(path) => {
+                let file = Export::create(path)
+                    .with_context(|| format!("{}: cannot be written", path.display()))?;
+                Self::File(BufWriter::with_capacity(BUFFER, file))
+            }
+        })
+    }
+
+    fn writer(&mut self) -> &mut (dyn Write + Send) {
+        match self {
+            Self::Stdout(out) => out,
+            Self::File(out) => out,
+            Self::Elsewhere(out) => out,
         }
-    })
+    }
+
+    /// Everything is written: a file is put in its place.
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Stdout(mut out) => out.flush(),
+            Self::File(out) => out.into_inner().map_err(io::IntoInnerError::into_error)?.finish(),
+            Self::Elsewhere(_) => Ok(()),
+        }
+    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

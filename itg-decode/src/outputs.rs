@@ -1,4 +1,4 @@
-//! What is made of a report beside its text: a page, plots, gates, JUnit.
+//! Products of a report beside its text: a page, plots, gates, JUnit.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,6 +14,7 @@ use itg_stats::gate::{Gate, Judgement, Outcome};
 use maud::html as markup;
 
 use crate::PROGRAM;
+use crate::export::Export;
 
 /// Pages, plots and gates.
 #[derive(Debug, Default, Args)]
@@ -44,12 +45,12 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// How many flows to draw one by one; `None` when nothing is drawn.
+    /// Number of flows to draw one by one; `None` when nothing is drawn.
     pub(crate) fn plots(&self) -> Option<usize> {
         (self.html.is_some() || self.svg.is_some()).then_some(itg_report::FLOWS_DRAWN)
     }
 
-    /// The gates of the command line and of the experiment file, and whether they may be unknown.
+    /// The gates of the command line and of the experiment file, with the rule for unknown figures.
     ///
     /// # Errors
     /// A file that cannot be read, is no experiment, or has something in `fail_if` that is no gate.
@@ -106,10 +107,12 @@ impl OutputArgs {
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let mut file =
-        fs::File::create(path).with_context(|| format!("{}: cannot be written", path.display()))?;
-    file.write_all(text.as_bytes())
-        .with_context(|| format!("{}: cannot be written", path.display()))
+    let whole = || {
+        let mut file = Export::create(path)?;
+        file.write_all(text.as_bytes())?;
+        file.finish()
+    };
+    whole().with_context(|| format!("{}: cannot be written", path.display()))
 }
 
 fn drawings(report: &Report, plots: &itg_stats::plot::Plots, folder: &Path) -> anyhow::Result<()> {

@@ -4,15 +4,17 @@
 //! eight at a time into a buffer of fixed size, without going through `fmt`. Buffers go round: memory
 //! that is given back and taken again comes in page by page, which costs more than the digits.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
+use itg_core::text::{table_cell, visible, visible_lines};
 use itg_stats::{Analysis, PacketLine};
 
 use crate::args::Format;
 use crate::work::Work;
 
-const HEAD: &str = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns\n";
+const HEAD: &str = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns,run\n";
 
 /// Prints one line a packet; says how many.
 pub(crate) fn print(
@@ -25,7 +27,7 @@ pub(crate) fn print(
         Format::Csv => out.write_all(HEAD.as_bytes())?,
         Format::Text => writeln!(
             out,
-            "{:>6} {:>12} {:>10} {:>16} {:>20} {:>20} {:>20}",
+            "{:>6} {:>12} {:>10} {:>16} {:>20} {:>20} {:>20}  run",
             "flow", "seq", "size [B]", "planned [ns]", "sent [ns]", "arrived [ns]", "read [ns]"
         )?,
         Format::Json => out.write_all(b"[")?,
@@ -34,12 +36,13 @@ pub(crate) fn print(
     }
     let used: Mutex<Vec<Vec<u8>>> = Mutex::default();
     let pool = || used.lock().unwrap_or_else(PoisonError::into_inner);
-    let make = |lines: &[PacketLine]| {
+    let make = |lines: &[PacketLine<'_>]| {
         let mut text = pool().pop().unwrap_or_default();
-        text.reserve(lines.len() * 96);
+        text.reserve(lines.len() * 128);
+        let mut end = RunEnd::default();
         for line in lines {
             match format {
-                Format::Csv => csv(line, &mut text),
+                Format::Csv => csv(line, &mut end, &mut text),
                 Format::Text => columns(line, &mut text),
                 Format::Octave => octave(line, &mut text),
                 _ => json(line, format == Format::Json, &mut text),
@@ -70,33 +73,59 @@ const OCTAVE_HEAD: &str = "% One row a packet; NaN where no log knows. Times but
     packet_columns = {'flow', 'seq', 'size_bytes', 'planned_ns', 'sent_ns', 'arrived_ns', 'read_ns'};\n\
     packets = [\n";
 
-fn times(line: &PacketLine) -> [Option<u64>; 4] {
+fn times(line: &PacketLine<'_>) -> [Option<u64>; 4] {
     [line.planned_ns, line.sent_ns, line.arrived_ns, line.read_ns]
 }
 
-/// Room for a line: six numbers of at most 20 digits, one of 10, and their signs; and for what is
+/// The last field of a line and its end: the same for all packets of a flow, and quoted where a run id out of a
+/// strange log needs it.
+#[derive(Default)]
+struct RunEnd {
+    run: String,
+    text: Vec<u8>,
+}
+
+impl RunEnd {
+    fn of(&mut self, run: &str) -> &[u8] {
+        if self.run != run || self.text.is_empty() {
+            run.clone_into(&mut self.run);
+            let cell = table_cell(run);
+            let field = if cell.contains([',', '"']) {
+                format!("\"{}\"", cell.replace('"', "\"\""))
+            } else {
+                cell.into_owned()
+            };
+            self.text = format!(",{field}\n").into_bytes();
+        }
+        &self.text
+    }
+}
+
+/// Room for a line but its last field: six numbers of at most 20 digits, one of 10, and their signs; and for what is
 /// written eight digits at a time.
 const LINE: usize = 160;
 
-fn csv(line: &PacketLine, text: &mut Vec<u8>) {
+fn csv(line: &PacketLine<'_>, end: &mut RunEnd, text: &mut Vec<u8>) {
     let mut buffer = [0; LINE];
     let mut at = LINE;
-    let mut put = |byte: u8, value: Option<u64>| {
-        at -= 1;
-        buffer[at] = byte;
+    let mut put = |value: Option<u64>| {
         if let Some(value) = value {
             at = digits(value, &mut buffer, at);
         }
+        at -= 1;
+        buffer[at] = b',';
     };
     let [planned, sent, arrived, read] = times(line);
-    put(b'\n', read);
-    put(b',', arrived);
-    put(b',', sent);
-    put(b',', planned);
-    put(b',', Some(u64::from(line.size_bytes)));
-    put(b',', Some(line.seq));
-    put(b',', Some(u64::from(line.flow)));
-    text.extend_from_slice(&buffer[at..]);
+    put(read);
+    put(arrived);
+    put(sent);
+    put(planned);
+    put(Some(u64::from(line.size_bytes)));
+    put(Some(line.seq));
+    put(Some(u64::from(line.flow)));
+    // No comma stands before the first one.
+    text.extend_from_slice(&buffer[at + 1..]);
+    text.extend_from_slice(end.of(line.run));
 }
 
 /// Writes a number in front of `at`; returns where it starts. Up to seven bytes before it are overwritten.
@@ -126,17 +155,18 @@ const fn eight_digits(value: u64) -> u64 {
     (tens | ((quarters - tens * 10) << 8)) + u64::from_le_bytes([b'0'; 8])
 }
 
-fn columns(line: &PacketLine, text: &mut Vec<u8>) {
+fn columns(line: &PacketLine<'_>, text: &mut Vec<u8>) {
     let dash = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| ns.to_string());
-    let PacketLine { flow, seq, size_bytes, .. } = line;
+    let PacketLine { flow, seq, size_bytes, run, .. } = line;
+    let run = if run.is_empty() { Cow::Borrowed("-") } else { visible(run) };
     let [planned, sent, arrived, read] = times(line).map(dash);
     let row = format!(
-        "{flow:>6} {seq:>12} {size_bytes:>10} {planned:>16} {sent:>20} {arrived:>20} {read:>20}\n"
+        "{flow:>6} {seq:>12} {size_bytes:>10} {planned:>16} {sent:>20} {arrived:>20} {read:>20}  {run}\n"
     );
     text.extend_from_slice(row.as_bytes());
 }
 
-fn octave(line: &PacketLine, text: &mut Vec<u8>) {
+fn octave(line: &PacketLine<'_>, text: &mut Vec<u8>) {
     let nan = |ns: Option<u64>| ns.map_or_else(|| "NaN".to_owned(), |ns| ns.to_string());
     let PacketLine { flow, seq, size_bytes, .. } = line;
     let [planned, sent, arrived, read] = times(line).map(nan);
@@ -144,12 +174,21 @@ fn octave(line: &PacketLine, text: &mut Vec<u8>) {
     text.extend_from_slice(row.as_bytes());
 }
 
-fn json(line: &PacketLine, of_an_array: bool, text: &mut Vec<u8>) {
+fn json(line: &PacketLine<'_>, of_an_array: bool, text: &mut Vec<u8>) {
     if of_an_array {
         text.push(b',');
     }
-    // Numbers and nothing else: there is nothing that JSON cannot say.
-    if serde_json::to_writer(&mut *text, line).is_ok() && !of_an_array {
+    // Numbers and a run id: there is nothing that JSON cannot say.
+    let start = text.len();
+    if serde_json::to_writer(&mut *text, line).is_err() {
+        return;
+    }
+    if matches!(visible(line.run), Cow::Owned(_)) {
+        let json = String::from_utf8_lossy(&text[start..]).into_owned();
+        text.truncate(start);
+        text.extend_from_slice(visible_lines(&json).as_bytes());
+    }
+    if !of_an_array {
         text.push(b'\n');
     }
 }
@@ -191,11 +230,21 @@ mod tests {
             sent_ns: None,
             arrived_ns: most,
             read_ns: most,
+            run: "c0ffee",
         };
         let mut text = Vec::new();
-        csv(&line, &mut text);
+        let mut end = RunEnd::default();
+        csv(&line, &mut end, &mut text);
+        csv(&PacketLine { flow: 0, read_ns: None, run: "", ..line }, &mut end, &mut text);
+        csv(
+            &PacketLine { flow: 1, read_ns: None, run: "=a,\"b\u{1b}", ..line },
+            &mut end,
+            &mut text,
+        );
         let (a, b) = (u32::MAX, u64::MAX);
-        let want = format!("{a},{b},{a},{b},,{b},{b}\n");
+        let want = format!(
+            "{a},{b},{a},{b},,{b},{b},c0ffee\n0,{b},{a},{b},,{b},,\n1,{b},{a},{b},,{b},,\"'=a,\"\"b\\u001b\"\n"
+        );
         assert_eq!(String::from_utf8(text).expect("digits"), want);
     }
 }

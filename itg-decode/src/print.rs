@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use itg_core::text::{table_cell, visible_lines};
 use itg_stats::report::{FlowReport, Report};
 use itg_stats::series::IntervalRow;
 use itg_stats::text;
@@ -14,7 +15,7 @@ use crate::flow_table::{self, cell};
 pub(crate) fn report(report: &Report, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     match format {
         Format::Text => out.write_all(text::render(report).as_bytes())?,
-        Format::Json => writeln!(out, "{}", report.to_json())?,
+        Format::Json => writeln!(out, "{}", visible_lines(&report.to_json()))?,
         Format::Ndjson => ndjson(report, out)?,
         Format::Csv if report.intervals.is_some() => interval_csv(report, out)?,
         Format::Csv => flow_table::csv(report, out)?,
@@ -27,7 +28,7 @@ pub(crate) fn report(report: &Report, format: Format, out: &mut dyn Write) -> an
 
 /// A line of NDJSON: an object and what it is.
 #[derive(Serialize)]
-struct Line<'a, T> {
+struct PacketLine<'a, T> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(flatten)]
@@ -48,17 +49,18 @@ pub(crate) struct WindowLine<'a> {
 
 fn ndjson(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     fn line<T: Serialize>(out: &mut dyn Write, kind: &str, value: &T) -> anyhow::Result<()> {
-        serde_json::to_writer(&mut *out, &Line { kind, value })?;
-        Ok(out.write_all(b"\n")?)
+        let json = serde_json::to_string(&PacketLine { kind, value })?;
+        Ok(writeln!(out, "{}", visible_lines(&json))?)
     }
     #[derive(Serialize)]
     struct Head<'a> {
         schema: u32,
         manifest: &'a serde_json::Map<String, serde_json::Value>,
+        errors: &'a [String],
         notices: &'a [String],
     }
-    let Report { schema, manifest, notices, .. } = report;
-    line(out, "report", &Head { schema: *schema, manifest, notices })?;
+    let Report { schema, manifest, errors, notices, .. } = report;
+    line(out, "report", &Head { schema: *schema, manifest, errors, notices })?;
     for flow in &report.flows {
         line(out, "flow", flow)?;
     }
@@ -110,7 +112,7 @@ fn interval_csv(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     for WindowLine { flow, run, side, row, .. } in window_lines(report) {
         csv.write_record([
             cell(flow),
-            cell(run),
+            table_cell(run.unwrap_or_default()).into_owned(),
             side.unwrap_or("total").to_owned(),
             row.start_ns.to_string(),
             row.partial.to_string(),
@@ -132,7 +134,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// A script of GNU Octave and MATLAB that defines the figures of the flows and, with windows, their
-/// course: what ITGDec's `-d`, `-j`, `-b` and `-p` files hold, one matrix for all.
+/// values over time: what ITGDec's `-d`, `-j`, `-b` and `-p` files hold, one matrix for all.
 fn octave(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "% itg-decode: one row a flow and side; NaN where a figure is not known.")?;
     let names: Vec<_> = flow_table::number_names().map(quoted).collect();

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -19,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Work<'m> {
     threads: usize,
     files: &'m [(String, Bytes)],
-    /// Whether to show progress.
+    /// True to show progress.
     shows: bool,
     started: Instant,
     bar: OnceLock<ProgressBar>,
@@ -93,6 +94,11 @@ impl Executor for Work<'_> {
 
     fn coming(&self, bytes: &[u8]) {
         let _found = self.files.iter().any(|(_, file)| file.come(bytes));
+    }
+
+    fn holes(&self, file: &[u8]) -> Vec<Range<usize>> {
+        let its = |(_, bytes): &&(String, Bytes)| bytes.as_ptr() == file.as_ptr();
+        self.files.iter().find(its).map_or_else(Vec::new, |(_, bytes)| bytes.holes())
     }
 
     fn passed(&self, bytes: &[u8]) {

@@ -1,8 +1,5 @@
-//! The program as people run it: formats, joins, damage, exit codes.
+//! The program as users run it: formats, joins, damage, exit codes.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
-
-#[path = "../../crates/itg-stats/tests/common/mod.rs"]
-mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,15 +7,15 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use assert_cmd::cargo::cargo_bin;
-use common::{EPOCH, TestLog, blocks, compacted, interleave, run_of_two_flows, spec};
-use itg_record::{Record, Side};
+use itg_record::{ReceivedPacket, Record, SentPacket, Side};
+use itg_testkit::logs::{EPOCH, TestLog, blocks, compacted, interleave, run_of_two_flows, spec};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// A directory with the logs of a run of two flows.
 struct Dir(TempDir);
 
-/// What the program did.
+/// Result of a run of the program: exit code, stdout, stderr.
 struct Run {
     code: Option<i32>,
     out: String,
@@ -128,7 +125,8 @@ fn packets_are_joined_sorted_and_empty_where_unknown() {
         let run = dir.decode(&[args, &["--packets", "--format", "csv"]].concat());
         assert_eq!(run.code, Some(0), "{}", run.err);
         let mut lines = run.out.lines();
-        assert_eq!(lines.next(), Some("flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns"));
+        let head = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns,run";
+        assert_eq!(lines.next(), Some(head));
         lines.map(|line| line.split(',').map(str::to_owned).collect()).collect()
     };
     let both = lines(&["recv.itg", "send.itg"]);
@@ -138,7 +136,10 @@ fn packets_are_joined_sorted_and_empty_where_unknown() {
         |line: &Vec<String>| (line[0].parse::<u32>().unwrap(), line[1].parse::<u64>().unwrap());
     assert!(both.is_sorted_by_key(key));
     let lost = both.iter().find(|line| key(line) == (1, 3)).unwrap();
-    assert_eq!(&lost[2..], ["100", "30000000", &(EPOCH + 30_001_111).to_string(), "", ""]);
+    assert_eq!(
+        &lost[2..],
+        ["100", "30000000", &(EPOCH + 30_001_111).to_string(), "", "", "c0ffee"]
+    );
     assert!(both.iter().filter(|l| key(l) != (1, 3) && l[6].is_empty()).count() == 9);
     let alone = lines(&["recv.itg", "--flow", "2"]);
     assert_eq!(alone.len(), 90);
@@ -156,7 +157,9 @@ fn packets_are_joined_sorted_and_empty_where_unknown() {
     assert_eq!(json.as_array().unwrap().len(), 160);
     let text = dir.decode(&["send.itg", "--packets"]).out;
     assert_eq!(text.lines().count(), 161);
-    assert!(text.lines().all(|line| line.len() == text.lines().next().unwrap().len()));
+    // Columns are as wide as their heads; behind them stands the run.
+    let width = |line: &str| line.rfind(' ').unwrap();
+    assert!(text.lines().all(|line| width(line) == width(text.lines().next().unwrap())));
 }
 
 #[test]
@@ -167,12 +170,27 @@ fn round_trips_are_counted_at_the_sender() {
     let mut log = TestLog::new(Side::Sender, "boot-a");
     log.flow(0, &spec, ["boot-a", "boot-b"]);
     let sent = |k: u64| EPOCH + k * 1_000_000;
-    log.records((0..5).map(|k| Record::sent(0, k, 64, k * 1_000_000, sent(k))));
-    log.records(
-        (0..4).map(|k| {
-            Record::echoed(0, k, 64, sent(k), sent(k) + 250_000, sent(k) + 250_500, 64, 0)
-        }),
-    );
+    log.records((0..5).map(|k| {
+        Record::sent(SentPacket {
+            flow: 0,
+            seq: k,
+            size: 64,
+            planned_ns: k * 1_000_000,
+            sent_ns: sent(k),
+        })
+    }));
+    log.records((0..4).map(|k| {
+        Record::echoed(ReceivedPacket {
+            flow: 0,
+            seq: k,
+            size: 64,
+            sent_ns: sent(k),
+            arrived_ns: sent(k) + 250_000,
+            read_ns: sent(k) + 250_500,
+            ttl: 64,
+            tos: 0,
+        })
+    }));
     dir.write("rtt.itg", &log.finish());
     let report = dir.json(&["rtt.itg"]);
     let flow = &report["flows"][0];
@@ -344,7 +362,15 @@ fn a_reader_that_leaves_ends_the_program_quietly() {
     let dir = Dir::new();
     let mut log = TestLog::new(Side::Sender, "boot-a");
     log.flow(0, &spec(1, "constant(1us)", "constant(64)", 100_000), ["boot-a", "boot-a"]);
-    log.records((0..100_000).map(|k| Record::sent(0, k, 64, k * 1_000, EPOCH + k * 1_000)));
+    log.records((0..100_000).map(|k| {
+        Record::sent(SentPacket {
+            flow: 0,
+            seq: k,
+            size: 64,
+            planned_ns: k * 1_000,
+            sent_ns: EPOCH + k * 1_000,
+        })
+    }));
     dir.write("long.itg", &log.finish());
     for format in ["csv", "text", "json", "ndjson"] {
         let mut child = Command::new(cargo_bin("itg-decode"))

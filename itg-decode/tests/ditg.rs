@@ -112,3 +112,49 @@ fn itg_decode_reads_and_writes_logs_of_d_itg() {
     let (_, out, _) = run("ITGDec", folder.path(), &["back.log"]);
     assert_eq!(unversioned(&out), unversioned(&want));
 }
+
+#[test]
+fn what_cannot_be_written_is_not_there_and_what_was_there_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = golden("udp-owdm-recv.log");
+    let log = log.to_str().expect("UTF-8");
+    // No file may have more than 512 or 1024 bytes, and writing more is an error.
+    let full = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let program = assert_cmd::cargo::cargo_bin("itg-decode");
+    for args in [
+        &["--format", "ditg", "-o", "out"][..],
+        &["--packets", "--format", "csv", "-o", "out"],
+        &["--packets", "--format", "octave", "-o", "out"],
+        &["--packets", "--format", "parquet", "-o", "out"],
+        &["--format", "json", "-o", "out"],
+        &["--html", "out"],
+        &["--junit", "out", "--format", "json", "-o", "out"],
+    ] {
+        for before in [None, Some("before")] {
+            let out = folder.path().join("out");
+            if let Some(text) = before {
+                fs::write(&out, text).expect("writable");
+            }
+            let mut command = Command::new("/bin/sh");
+            command.current_dir(folder.path()).args(["-c", full, "sh"]);
+            let done = command.arg(&program).arg(log).args(args).output().expect("runs");
+            let err = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.code(), Some(1), "{args:?}: {err}");
+            let there = fs::read_to_string(&out).ok();
+            assert_eq!(there.as_deref(), before, "{args:?}");
+            let files = fs::read_dir(folder.path()).expect("readable").count();
+            assert_eq!(files, usize::from(before.is_some()), "{args:?} left something");
+            if before.is_some() {
+                fs::remove_file(&out).expect("there");
+            }
+        }
+    }
+    // A file that can be written replaces what was there; a link stays one.
+    let target = folder.path().join("target");
+    fs::write(&target, "before").expect("writable");
+    std::os::unix::fs::symlink(&target, folder.path().join("link")).expect("a link");
+    let (code, _, err) = run("itg-decode", folder.path(), &[log, "--format", "ditg", "-o", "link"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(folder.path().join("link").is_symlink());
+    assert_eq!(fs::metadata(&target).expect("there").len() % 144, 0);
+}

@@ -3,28 +3,25 @@
 //! that disagree and a span of more than a day.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
-#[path = "../../crates/itg-stats/tests/common/mod.rs"]
-mod common;
-
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 use assert_cmd::cargo::cargo_bin;
-use common::{EPOCH, TestLog, spec};
-use itg_record::{Record, Side};
+use itg_record::{ReceivedPacket, Record, SentPacket, Side};
+use itg_testkit::logs::{EPOCH, TestLog, spec};
 use tempfile::TempDir;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/python/check_report.py");
 
 /// A flow to come.
 #[derive(Clone, Copy)]
-struct Course {
+struct FlowFigures {
     packets: u64,
     first_seq: u64,
     gap_ns: u64,
-    /// Packets of a hundred that are lost (in runs), come twice, or are overtaken.
+    /// Packets of a hundred that are lost (in runs), come twice, or are reordered.
     lost: u64,
     twice: u64,
     late: u64,
@@ -32,7 +29,7 @@ struct Course {
     offset_ns: i64,
 }
 
-fn write(dir: &Path, courses: &[Course]) {
+fn write(dir: &Path, courses: &[FlowFigures]) {
     let mut sender = TestLog::new(Side::Sender, "a");
     let mut receiver = TestLog::new(Side::Receiver, "b");
     for (index, course) in (0u32..).zip(courses) {
@@ -49,7 +46,13 @@ fn write(dir: &Path, courses: &[Course]) {
             let (seq, planned) = (course.first_seq + k, k * course.gap_ns);
             let sent = EPOCH + planned + noise(40_000);
             let size = 100 + u32::try_from(noise(1_300)).unwrap();
-            sender.records([Record::sent(index, seq, size, planned, sent)]);
+            sender.records([Record::sent(SentPacket {
+                flow: index,
+                seq,
+                size,
+                planned_ns: planned,
+                sent_ns: sent,
+            })]);
             if dead == 0 && noise(100) < course.lost {
                 dead = 1 + noise(4);
             }
@@ -68,7 +71,16 @@ fn write(dir: &Path, courses: &[Course]) {
         arrivals.sort_unstable();
         arrivals.dedup_by_key(|arrival| arrival.0);
         receiver.records(arrivals.into_iter().map(|(there, seq, size, sent, read)| {
-            Record::received(index, seq, size, sent, there, read, 64, 0)
+            Record::received(ReceivedPacket {
+                flow: index,
+                seq,
+                size,
+                sent_ns: sent,
+                arrived_ns: there,
+                read_ns: read,
+                ttl: 64,
+                tos: 0,
+            })
         }));
     }
     fs::write(dir.join("send.itg"), sender.finish()).unwrap();
@@ -99,16 +111,23 @@ fn figures_are_those_of_an_independent_program() {
         return;
     }
     let ms = 1_000_000;
-    let calm =
-        Course { packets: 900, first_seq: 0, gap_ns: ms, lost: 0, twice: 0, late: 0, offset_ns: 0 };
-    let rough = Course { packets: 9_000, lost: 3, twice: 4, late: 6, ..calm };
-    let day = Course { gap_ns: 30_000 * ms, offset_ns: -86_400_000_000_000, ..rough };
-    let wrap = Course { first_seq: (1 << 32) - 700, packets: 1_500, ..rough };
+    let calm = FlowFigures {
+        packets: 900,
+        first_seq: 0,
+        gap_ns: ms,
+        lost: 0,
+        twice: 0,
+        late: 0,
+        offset_ns: 0,
+    };
+    let rough = FlowFigures { packets: 9_000, lost: 3, twice: 4, late: 6, ..calm };
+    let day = FlowFigures { gap_ns: 30_000 * ms, offset_ns: -86_400_000_000_000, ..rough };
+    let wrap = FlowFigures { first_seq: (1 << 32) - 700, packets: 1_500, ..rough };
     for (name, courses, logs) in [
         ("calm", &[calm][..], &["send.itg", "recv.itg"][..]),
         ("rough", &[rough, calm], &["send.itg", "recv.itg"]),
         ("the receiver alone", &[rough], &["recv.itg"]),
-        ("more than a day", &[Course { packets: 3_000, ..day }], &["send.itg", "recv.itg"]),
+        ("more than a day", &[FlowFigures { packets: 3_000, ..day }], &["send.itg", "recv.itg"]),
         ("beyond 32 bits", &[wrap], &["send.itg", "recv.itg"]),
     ] {
         let dir = TempDir::new().unwrap();

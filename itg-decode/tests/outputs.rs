@@ -1,15 +1,13 @@
-//! Pages, plots, gates, Parquet and comparisons, as people ask for them.
+//! Pages, plots, gates, Parquet and comparisons, as users ask for them.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
-
-#[path = "../../crates/itg-stats/tests/common/mod.rs"]
-mod common;
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use assert_cmd::cargo::cargo_bin;
-use common::run_of_two_flows;
+use itg_testkit::child::said;
+use itg_testkit::logs::run_of_two_flows;
 use tempfile::TempDir;
 
 struct Dir(TempDir);
@@ -39,9 +37,8 @@ impl Dir {
 
     fn run(&self, args: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(cargo_bin("itg-decode"));
-        let done = command.args(args).current_dir(self.0.path()).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
+        let (code, out, err) = said(command.args(args).current_dir(self.0.path()));
+        (code.unwrap(), out, err)
     }
 }
 

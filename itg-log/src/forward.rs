@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use itg_cli::{Failure, WordArgs, read_secret, refuse, say};
-use itg_net::{Forwarded, LogUrl};
+use itg_engine::{Forwarded, LogUrl};
 use itg_session::logs::Transport;
 
 /// Arguments of `forward`.
 #[derive(Debug, Args)]
 pub(crate) struct ForwardArgs {
-    /// The spool; FILE.index.jsonl beside it says whose log it is. Both are removed when every block is
+    /// The spool; FILE.index.jsonl beside it names its log. Both are removed when every block is
     /// stored. When it is interrupted, begin it anew: what is stored is not stored again
     #[arg(value_name = "SPOOL")]
     spool: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ForwardArgs, words: WordArgs) -> Result<ExitCode> {
         return Err(refuse("a spool is sent over TCP, which loses nothing: write --to tcp://…"));
     }
     let secret = args.secret_file.as_deref().map(read_secret).transpose()?;
-    let told = itg_net::forward(&args.spool, &to, secret)?;
+    let told = itg_engine::forward(&args.spool, &to, secret)?;
     let spool = args.spool.display();
     let Forwarded { place, blocks, records, done, fate, error } = told;
     if !done {

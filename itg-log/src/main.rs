@@ -12,7 +12,8 @@ use clap::{Args, Parser, Subcommand};
 use itg_classic::wire::PORT_LOG;
 use itg_cli::{Signals, WordArgs, finish, parse_throttle, read_secret, refuse, say};
 use itg_core::units::{format_bytes, parse_bytes};
-use itg_net::{LOG_PORT, LogServer, LogServerOptions};
+use itg_engine::LOG_PORT;
+use itg_node::{LogServer, LogServerOptions, SlotLimits};
 use itg_record::MAX_BLOCK_LEN;
 use itg_session::logs::{LogAccount, LogLimits, Role};
 use tokio::sync::mpsc;
@@ -22,7 +23,7 @@ use crate::classic::{ClassicOptions, ClassicServer, Telling};
 /// Store the logs of many senders and receivers (their --log-server), one file an experiment.
 ///
 /// Blocks come over TCP (acknowledged, sent again after a break, stored exactly once) or UDP (one block a
-/// datagram, gaps are counted). A block that was acknowledged is there after a crash of this program.
+/// datagram, missing ones are counted). A block that was acknowledged is there after a crash of this program.
 /// Runs until SIGINT or SIGTERM, then stores what has come and prints a summary. Read the files with
 /// itg-decode, also while they grow.
 ///
@@ -49,22 +50,29 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ServeArgs {
-    /// Where producers connect, and where UDP blocks come
+    /// Address that producers connect to and send UDP blocks to
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:9003")]
     listen: String,
     /// Take the logs of D-ITG's programs too (ITGSend -L, ITGRecv -L): where they ask for one, by TCP.
     /// Each gets a data port from 9003 to 10002, and a file of the name it asks for in --dir
     #[arg(long, value_name = "ADDR[:PORT]", num_args = 0..=1, default_missing_value = "[::]:9001")]
     classic: Option<String>,
-    /// Directory for the files NAME.itg and NAME.index.jsonl; nothing is written elsewhere
+    /// Directory for the files NAME.itg and NAME.index.jsonl, made when it is not there; nothing is written elsewhere
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Let a log of D-ITG's programs replace an older one of its name, as D-ITG does; other files never are
+    /// replaced
+    #[arg(long, requires = "classic")]
+    replace_logs: bool,
     /// File with the secret that producers must know
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Producers at the same time
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_producers: usize,
+    /// Connections of one address at the same time; those that have not registered give way to newer ones
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
+    max_per_address: u16,
     /// Experiments with producers at the same time
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_experiments: usize,
@@ -84,7 +92,7 @@ struct ServeArgs {
     /// have two blocks on the way
     #[arg(long, value_name = "BYTES", default_value = "256Mi")]
     memory: String,
-    /// What one producer may take of the other half (at most an eighth of it in any case)
+    /// Memory that one producer may take of the other half (at most an eighth of it in any case)
     #[arg(long, value_name = "BYTES", default_value = "16Mi")]
     producer_memory: String,
     /// For measurements: write to the file of an experiment no faster than this, as 20MB/s
@@ -132,7 +140,7 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
     let Some(dir) = &cli.dir else {
         return Err(refuse("name the directory for the logs with --dir DIR"));
     };
-    let listen = itg_net::resolve(&cli.listen, LOG_PORT).map_err(refuse)?;
+    let listen = itg_socket::resolve(&cli.listen, LOG_PORT).map_err(refuse)?;
     let limits = cli.limits()?;
     let secret = cli.secret_file.as_deref().map(read_secret).transpose()?;
     if !words.quiet {
@@ -152,16 +160,25 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
             format_bytes(limits.producer_bytes)
         ));
     }
-    let classic = cli.classic.as_ref().map(|at| itg_net::resolve(at, PORT_LOG).map_err(refuse));
+    std::fs::create_dir_all(dir)
+        .map_err(|error| refuse(format!("--dir {}: {error}", dir.display())))?;
+    let classic = cli.classic.as_ref().map(|at| itg_socket::resolve(at, PORT_LOG).map_err(refuse));
     let classic = classic.transpose()?.map(|listen| ClassicOptions {
         listen,
         dir: dir.clone(),
-        clients: limits.producers,
+        places: SlotLimits { total: limits.producers, per_address: cli.max_per_address.into() },
         log_bytes: limits.log_bytes,
+        replace: cli.replace_logs,
     });
     let throttle_bytes_per_s = cli.log_throttle.as_deref().map(parse_throttle).transpose()?;
-    let options =
-        LogServerOptions { listen, dir: dir.clone(), secret, limits, throttle_bytes_per_s };
+    let options = LogServerOptions {
+        listen,
+        dir: dir.clone(),
+        secret,
+        limits,
+        max_per_address: cli.max_per_address.into(),
+        throttle_bytes_per_s,
+    };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -231,7 +248,7 @@ fn limit_in_words(bytes: u64) -> String {
     if bytes == u64::MAX { "not limited".to_owned() } else { format_bytes(bytes) }
 }
 
-/// What became of a log, in one sentence.
+/// Account of a log, in one sentence.
 fn sentence(account: &LogAccount) -> String {
     let side = match account.who.role {
         Role::Sender => "sender",

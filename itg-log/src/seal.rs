@@ -1,13 +1,14 @@
 //! `itg-log seal`: rewrites logs with their records in column blocks, or back.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use itg_cli::{WordArgs, say};
+use itg_cli::{WordArgs, refuse, say};
 use itg_record::{compact, expand};
 
 /// Arguments of `seal`.
@@ -25,7 +26,7 @@ pub(crate) struct SealArgs {
 pub(crate) fn run(args: &SealArgs, words: WordArgs) -> Result<ExitCode> {
     for path in &args.logs {
         let name = path.display();
-        let bytes = fs::read(path).with_context(|| format!("log {name}"))?;
+        let bytes = read(path).with_context(|| format!("log {name}"))?;
         let (before, records, after) = rewrite(path, &bytes, args.undo)
             .with_context(|| format!("log {name} stays as it was"))?;
         if !words.quiet {
@@ -36,6 +37,29 @@ pub(crate) fn run(args: &SealArgs, words: WordArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes of a hole that a log has in no case: 1 MiB.
+const HOLE: u64 = 1 << 20;
+
+/// The bytes of a file; neither a pipe, which might let wait, nor space that was never written.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(refuse("it is no log of ITG: it is no file"));
+    }
+    if let Some(hole) = itg_socket::first_hole(&file, HOLE) {
+        return Err(refuse(format!(
+            "{} bytes from byte {} on were never written: `itg-decode` tells what is there",
+            hole.end - hole.start,
+            hole.start
+        )));
+    }
+    // Where the file was looked at.
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn rewrite(path: &Path, bytes: &[u8], undo: bool) -> Result<(u64, u64, u64)> {
@@ -49,6 +73,9 @@ fn rewrite(path: &Path, bytes: &[u8], undo: bool) -> Result<(u64, u64, u64)> {
         for piece in &mut pieces {
             out.write_all(&piece)?;
             after += piece.len() as u64;
+        }
+        if pieces.blocks() == 0 {
+            return Err(refuse("it is no log of ITG: there is no block in it"));
         }
         let records = pieces.records();
         out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;

@@ -21,7 +21,7 @@ fn help_and_version_go_to_stdout() {
 #[test]
 fn requests_that_make_no_sense_end_with_2_and_a_sentence() {
     for (args, words) in [
-        (&["--dir", "/nonexistent/dir"][..], "there is no such directory: create it first"),
+        (&["--dir", "/proc/nonexistent"][..], "--dir /proc/nonexistent: "),
         (&[], "--dir DIR"),
         (&["--dir", "/tmp", "--listen", "127.0.0.1:x"], "`x` is not a port"),
         (&["--dir", "/tmp", "--memory", "lots"], "lots"),
@@ -34,6 +34,17 @@ fn requests_that_make_no_sense_end_with_2_and_a_sentence() {
         assert!(err.contains(words), "no {words:?} in {err}");
         assert!(done.stdout.is_empty(), "{args:?}");
     }
+}
+
+#[test]
+fn the_directory_is_made() {
+    let parent = std::env::temp_dir().join(format!("itg-log-cli-{}", std::process::id()));
+    let dir = parent.join("logs").display().to_string();
+    // An address for documentation (RFC 5737), so that it ends by itself.
+    let done = run(&["--dir", &dir, "--listen", "203.0.113.1:9003"]);
+    assert_eq!(done.status.code(), Some(2), "{}", String::from_utf8_lossy(&done.stderr));
+    std::fs::remove_dir(&dir).expect("it is there, and empty");
+    std::fs::remove_dir(&parent).expect("the temporary directory");
 }
 
 #[test]

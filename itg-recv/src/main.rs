@@ -1,6 +1,7 @@
 //! `itg-recv`: receives the flows of any number of senders and logs every packet.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,7 +9,7 @@ use anyhow::Result;
 use clap::Parser;
 use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, refuse, say};
 use itg_core::units::{parse_bytes, parse_duration_ns};
-use itg_net::{BindError, ClassicReceiving, Receiver, ReceiverOptions};
+use itg_node::{BindError, ClassicReceiving, Receiver, ReceiverOptions, SENDERS_PER_ADDRESS};
 use itg_session::logs::Role;
 
 /// Port of the signalling channel.
@@ -25,8 +26,8 @@ const MOST_BUFFER: u32 = 1 << 30;
 #[derive(Debug, Parser)]
 #[command(name = "itg-recv", version)]
 struct Cli {
-    /// Where senders connect: ADDR, ADDR:PORT or [V6]:PORT; `::` stands for all addresses, IPv4
-    /// included
+    /// Address that senders connect to: ADDR, ADDR:PORT or [V6]:PORT; `::` stands for all
+    /// addresses, IPv4 included
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:9000")]
     listen: String,
     /// Port for the data of UDP and TCP flows that ask for no other one; 0: any free port
@@ -46,12 +47,24 @@ struct Cli {
     busy_poll: Option<u32>,
     #[command(flatten)]
     log: LogArgs,
-    /// Directory for logs that senders ask for with --recv-log; without it they are refused
+    /// Directory for logs that senders ask for with --recv-log; without it they are refused. A log is
+    /// always a new file: no name that is there already is taken
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
+    /// Let a log in D-ITG's form in --log-dir be replaced by a new one of that name, as D-ITG does; other
+    /// files never are
+    #[arg(long)]
+    replace_logs: bool,
     /// Let senders have their logs sent to log servers that they name with --recv-log-server
     #[arg(long)]
     allow_log_servers: bool,
+    /// Connections of one address at the same time; those without a flow give way to newer ones
+    #[arg(long, value_name = "N", default_value_t = SENDERS_PER_ADDRESS)]
+    max_per_address: usize,
+    /// Take packets of flows from this address, too, beside the one from where their sender signals: of a
+    /// sender of D-ITG that binds another one (-sa), or behind a translator of addresses; may be repeated
+    #[arg(long, value_name = "ADDR")]
+    allow_source: Vec<IpAddr>,
     /// End after the first sender has left
     #[arg(long)]
     once: bool,
@@ -84,7 +97,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
-    let listen = itg_net::resolve(&cli.listen, CONTROL_PORT).map_err(refuse)?;
+    let listen = itg_socket::resolve(&cli.listen, CONTROL_PORT).map_err(refuse)?;
     let mut settings = BTreeMap::new();
     settings.insert("listen".to_owned(), listen.to_string());
     settings.insert("data-port".to_owned(), cli.data_port.to_string());
@@ -97,8 +110,12 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let log_dir =
         cli.log_dir.as_ref().map_or_else(|| "none".to_owned(), |d| d.display().to_string());
     settings.insert("log-dir".to_owned(), log_dir);
+    if !cli.allow_source.is_empty() {
+        let sources: Vec<_> = cli.allow_source.iter().map(ToString::to_string).collect();
+        settings.insert("allow-source".to_owned(), sources.join(" "));
+    }
     settings.extend(cli.log.settings());
-    let run = format!("receiver-{}-{}", itg_net::host::name(), std::process::id());
+    let run = format!("receiver-{}-{}", itg_socket::host::name(), std::process::id());
     if !cli.words.quiet {
         let text: Vec<_> = settings.iter().map(|(key, value)| format!("{key} {value}")).collect();
         say(format_args!("itg-recv {}: {}", env!("CARGO_PKG_VERSION"), text.join(", ")));
@@ -112,8 +129,11 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         log: cli.log.target(&run, Role::Receiver)?,
         log_limits: cli.log.limits()?,
         log_dir: cli.log_dir.clone(),
+        replace_logs: cli.replace_logs,
         allow_log_servers: cli.allow_log_servers,
+        allow_sources: cli.allow_source.clone(),
         secret: cli.log.secret()?,
+        max_per_address: cli.max_per_address,
         once: cli.once,
         classic: ClassicReceiving::default(),
         program: "itg-recv".to_owned(),
@@ -136,8 +156,13 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             ));
         }
         let outcome = receiver.serve(signals.stop.clone()).await;
+        let foreign = match outcome.foreign {
+            0 => String::new(),
+            1 => ", 1 foreign one left out".to_owned(),
+            count => format!(", {count} foreign ones left out"),
+        };
         say(format_args!(
-            "served {} senders, {} packets received",
+            "served {} senders, {} packets received{foreign}",
             outcome.sessions, outcome.packets
         ));
         if let Some(log) = outcome.log {

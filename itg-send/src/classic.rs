@@ -8,11 +8,14 @@ use anyhow::Result;
 use itg_classic::send::{LogProto, carry};
 use itg_classic::wire::{FlowResult, PORT_LOG, RecvLog, Refusal, SenderEnding};
 use itg_cli::{Contents, Progress, Shown, Signals, choose_pacing, log_failure, refuse, say};
-use itg_net::{
+use itg_engine::log_info;
+use itg_node::{
     ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
-    ClassicSending, ClassicSource, ClassicWay, SendEngine, clock, host,
+    ClassicSending, ClassicSource, ClassicWay,
 };
 use itg_record::Side;
+use itg_session::{Difference, explain_replies};
+use itg_socket::{SendEngine, clock};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -43,7 +46,7 @@ pub(crate) async fn send(
     let version = env!("CARGO_PKG_VERSION");
     let sending = ClassicSending {
         log: own.target(&run, itg_session::logs::Role::Sender)?,
-        info: host::log_info(Side::Sender, "itg-send", version, run, Some(seed), settings),
+        info: log_info(Side::Sender, "itg-send", version, run, Some(seed), settings),
         log_limits: own.limits()?,
         pacing,
         flows_max: shown.len(),
@@ -96,11 +99,11 @@ fn channels(request: &Request, quiet: bool) -> Result<(Vec<ClassicChannel>, Vec<
     let mut shown = Vec::new();
     let mut notices: Vec<String> = Vec::new();
     for planned in &request.plan.flows {
-        if request.node.as_ref().is_some_and(|node| *node != planned.from) {
+        let spec = planned.flow.spec();
+        if !request.ours.contains(&spec.id) {
             continue;
         }
         let to = request.receivers[&planned.to];
-        let spec = planned.flow.spec();
         let carried = carry(&planned.flow, to.ip()).map_err(refuse)?;
         notices.extend(carried.notices);
         let live = Arc::default();
@@ -110,6 +113,7 @@ fn channels(request: &Request, quiet: bool) -> Result<(Vec<ClassicChannel>, Vec<
             log: log.clone(),
             flows: Vec::new(),
             since_ns,
+            third_party: false,
         });
         channel.flows.push(ClassicFlow {
             offer: carried.offer,
@@ -153,7 +157,7 @@ fn recv_log(request: &Request) -> Result<Option<RecvLog>> {
         Some(("udp", host)) => (LogProto::Udp, host),
         _ => return Err(refuse(format!("log server `{url}`: write tcp://HOST or udp://HOST"))),
     };
-    let address = itg_net::resolve(host, PORT_LOG).map_err(refuse)?;
+    let address = itg_socket::resolve(host, PORT_LOG).map_err(refuse)?;
     if address.port() != PORT_LOG {
         return Err(refuse(format!(
             "log server `{url}`: D-ITG's protocol names no port, its log servers are at {PORT_LOG}: leave \
@@ -163,7 +167,7 @@ fn recv_log(request: &Request) -> Result<Option<RecvLog>> {
     Ok(Some(RecvLog::Server { address: address.ip(), proto, path }))
 }
 
-/// What became of each flow, in words.
+/// Account of each flow, in words.
 fn account(shown: &[Shown<'_>], endings: &[ClassicEnding]) -> String {
     let outcomes: BTreeMap<u32, &ClassicOutcome> =
         endings.iter().flat_map(|ending| &ending.flows).map(|flow| (flow.flow, flow)).collect();
@@ -197,10 +201,9 @@ fn told(flow: &ClassicOutcome) -> String {
         text.push_str(&format!(", {} were refused here", totals.failed));
     }
     if let Some(replies) = &flow.replies {
-        let missing = totals.packets.saturating_sub(replies.unique);
-        text.push_str(&format!("; {} replies came back, {missing} did not", replies.unique));
+        text.push_str(&format!("; {}", explain_replies(totals, replies)));
     }
-    if totals.reason != "end of the schedule" {
+    if !totals.reason.is_plain() {
         text.push_str(&format!("; ended: {}", totals.reason));
     }
     text.extend(flow.why.iter().map(|why| format!("; {why}")));
@@ -228,7 +231,10 @@ fn judge(channel: &ClassicEnding) -> u8 {
         say(format_args!("itg-send: {why}"));
     }
     let flows = channel.flows.iter().map(|flow| match flow.result {
-        FlowResult::Done => 0,
+        FlowResult::Done => {
+            let both = flow.totals.as_ref().zip(flow.replies.as_ref());
+            u8::from(both.is_some_and(|(sent, back)| Difference::between(sent, back).is_corrupt()))
+        }
         FlowResult::Failed if code != 0 => code,
         FlowResult::Failed => 1,
         FlowResult::Refused(Refusal::Bind | Refusal::Rights) => 3,

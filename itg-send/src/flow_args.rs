@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Args;
 use itg_experiment::{
     ByteCount, Count, Dscp, Ecn, FlowEntry, FlowRate, LateRule, MeterKind, PayloadKind, ProtoName,
-    SizeLaw, Time, TimeLaw,
+    SizeDistribution, Time, TimeDistribution,
 };
 
 #[derive(Debug, Args)]
@@ -13,20 +13,20 @@ pub(crate) struct FlowArgs {
     /// Transport protocol: udp, tcp, icmp, sctp or dccp [default: the profile's, or udp]
     #[arg(long)]
     proto: Option<ProtoName>,
-    /// Law of the gaps between packets [default: the profile's, or constant(1ms)]
+    /// Distribution of inter-departure times [default: the profile's, or constant(1ms)]
     #[arg(long, value_name = "DIST", conflicts_with = "rate")]
-    idt: Option<TimeLaw>,
-    /// Constant gaps such that this rate holds on average, as 10Mbps or 50kpps
+    idt: Option<TimeDistribution>,
+    /// Constant inter-departure times such that this rate holds on average, as 10Mbps or 50kpps
     #[arg(long)]
     rate: Option<FlowRate>,
-    /// Law of packet sizes in bytes, ITG's header included [default: the profile's, or
+    /// Distribution of packet sizes in bytes, ITG's header included [default: the profile's, or
     /// constant(512)]
     #[arg(long, value_name = "DIST")]
-    size: Option<SizeLaw>,
+    size: Option<SizeDistribution>,
     /// Application profile, as voip-g711, quake3 or voip-g729.2:header=crtp,vad=yes, or a file
     #[arg(long, value_name = "NAME[:k=v,…]")]
     profile: Option<String>,
-    /// Bursts: the laws of the ON and the OFF periods, as exp(1s),constant(500ms)
+    /// Bursts: the distributions of the ON and the OFF periods, as exp(1s),constant(500ms)
     #[arg(long, value_name = "ON,OFF")]
     on_off: Option<OnOff>,
     /// End after this time [default: 10s when no other limit is given]
@@ -71,7 +71,7 @@ pub(crate) struct FlowArgs {
     /// Let TCP gather small writes (Nagle's algorithm)
     #[arg(long)]
     nagle: bool,
-    /// What packets carry: random, pattern:HEX or file:PATH [default: random, from the seed]
+    /// Content of packets: random, pattern:HEX or file:PATH [default: random, from the seed]
     #[arg(long)]
     payload: Option<PayloadKind>,
     /// Packets that could not leave in time: keep (send late, the mean rate holds) or drop (leave out
@@ -128,11 +128,11 @@ impl FlowArgs {
     }
 }
 
-/// Two laws with a comma between them.
+/// Two distributions with a comma between them.
 #[derive(Clone, Debug)]
 struct OnOff {
-    on: TimeLaw,
-    off: TimeLaw,
+    on: TimeDistribution,
+    off: TimeDistribution,
 }
 
 impl FromStr for OnOff {
@@ -151,8 +151,9 @@ impl FromStr for OnOff {
         let (at, _) = comma.ok_or_else(|| {
             format!("`{text}` is one law, expected two with a comma: exp(1s),constant(500ms)")
         })?;
-        let law = |text: &str| text.trim().parse::<TimeLaw>().map_err(|error| error.to_string());
-        Ok(Self { on: law(&text[..at])?, off: law(&text[at + 1..])? })
+        let distribution =
+            |text: &str| text.trim().parse::<TimeDistribution>().map_err(|error| error.to_string());
+        Ok(Self { on: distribution(&text[..at])?, off: distribution(&text[at + 1..])? })
     }
 }
 

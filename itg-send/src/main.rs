@@ -3,8 +3,9 @@
 mod classic;
 mod doctor;
 mod flow_args;
+mod nodes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -20,9 +21,10 @@ use itg_cli::{
     draw_seed, finish, load_within, promised, refuse, say, send_plan,
 };
 use itg_core::flow::Proto;
+use itg_core::text::{visible, visible_lines};
+use itg_engine::pacing::{Level, PacingOptions};
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
-use itg_net::Start;
-use itg_net::pacing::{Level, PacingOptions};
+use itg_node::Start;
 use itg_session::Phase;
 use itg_session::logs::Role;
 use itg_stats::gate::{Judgement, Outcome};
@@ -30,7 +32,7 @@ use itg_stats::{Analysis, Options};
 
 /// Port of the signalling channel of receivers.
 const CONTROL_PORT: u16 = 9000;
-/// How long a flow lasts when nothing else ends it: 10 s.
+/// Duration of a flow when nothing else ends it: 10 s.
 const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 
 /// Send seeded flows to a receiver (itg-recv) and log every packet.
@@ -39,10 +41,10 @@ const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 /// file. What is sent is a pure function of the seed, which is printed and logged.
 ///
 /// Units: durations 100ns, 500us, 20ms, 1.5s, 2min, 1h; rates 64kbps, 10Mbps, 50pps, 100kpps; bytes
-/// 512, 64Ki, 10M. Laws: constant(x), uniform(a,b), exp(mean), normal(mean,sd),
+/// 512, 64Ki, 10M. Distributions: constant(x), uniform(a,b), exp(mean), normal(mean,sd),
 /// lognormal(median,sigma), pareto(shape,scale), cauchy(location,scale), student(location,scale,nu),
-/// gamma(shape,scale), weibull(shape,scale), poisson(mean), discrete(x:w,…), mix(w:LAW,…),
-/// empirical(FILE), trunc(LAW,lo,hi).
+/// gamma(shape,scale), weibull(shape,scale), poisson(mean), discrete(x:w,…), mix(w:DIST,…),
+/// empirical(FILE), trunc(DIST,lo,hi).
 ///
 /// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense, 3 the receiver is not
 /// reachable or refused, 4 the receiver vanished (what was measured is kept), 98 and 99 a gate of the
@@ -91,7 +93,7 @@ struct SingleArgs {
 struct RunArgs {
     #[command(flatten)]
     load: LoadArgs,
-    /// Send only the flows of this node [default: all flows]
+    /// Send the flows of this node [default: of the nodes whose addresses this host has]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
     /// Speak the protocol of D-ITG 2.8.1, to its ITGRecv or to itg-recv
@@ -115,8 +117,8 @@ struct SendLogArgs {
     /// --classic, one that speaks D-ITG's protocol, at port 9001
     #[arg(long, value_name = "URL")]
     recv_log_server: Option<String>,
-    /// What `itg-send doctor --output FILE` found on this host: its promise goes into the log, and the report
-    /// says whether the run kept it
+    /// Report of `itg-send doctor --output FILE` on this host: its promise goes into the log, and
+    /// the report of the run says whether it was kept
     #[arg(long, value_name = "FILE")]
     promise: Option<PathBuf>,
 }
@@ -127,13 +129,16 @@ fn main() -> ExitCode {
     finish("itg-send", run(cli))
 }
 
-/// What will be sent, and to whom.
+/// Flows to send, and their receivers.
 struct Request {
     /// In D-ITG's protocol.
     classic: bool,
     plan: Plan,
     receivers: BTreeMap<String, SocketAddr>,
-    node: Option<String>,
+    /// The flows that are sent from here, by number.
+    ours: BTreeSet<u32>,
+    /// Note of the flows that are not sent from here, and why.
+    notice: Option<String>,
     pacing: PacingOptions,
     logs: SendLogArgs,
     /// Those of the experiment file, and its name.
@@ -150,6 +155,9 @@ fn run(cli: Cli) -> Result<ExitCode> {
     let words = cli.words;
     if !words.quiet {
         announce(&request.plan);
+        if let Some(notice) = &request.notice {
+            say(format_args!("itg-send: {notice}"));
+        }
     }
     if !request.classic && request.logs.recv_log.is_some() && request.logs.recv_log_server.is_some()
     {
@@ -195,8 +203,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             settings,
         };
         let receiver = |flow: &PlannedFlow| {
-            let ours = request.node.as_ref().is_none_or(|node| *node == flow.from);
-            ours.then(|| request.receivers[&flow.to])
+            request.ours.contains(&flow.flow.spec().id).then(|| request.receivers[&flow.to])
         };
         let result = send_plan(sending, receiver, &signals).await?;
         print(&account(&request.plan, &result.outcome))?;
@@ -214,13 +221,14 @@ fn run(cli: Cli) -> Result<ExitCode> {
             .iter()
             .map(|log| (log.to_string(), log.lost_records, log.error.as_ref()));
         let remote = result.outcome.remote_logs.iter().map(|(receiver, log)| {
-            let words = format!("log {} on {}: {} records", log.file, receiver.ip(), log.records);
+            let (file, receiver) = (visible(&log.file), receiver.ip());
+            let words = format!("log {file} on {receiver}: {} records", log.records);
             (words, log.lost_records, log.error.as_ref())
         });
         for (words, lost, error) in own.chain(remote) {
             say(words);
             if let Some(error) = error {
-                say(format_args!("itg-send: {error} ({lost} records lost)"));
+                say(format_args!("itg-send: {} ({lost} records lost)", visible(error)));
             }
         }
         // A run that failed by itself says so first.
@@ -257,7 +265,7 @@ fn judge(gates: &Gates, origin: &str, log: Option<&Path>, words: WordArgs) -> Re
 
 fn print(text: &str) -> Result<()> {
     use std::io::Write as _;
-    match std::io::stdout().write_all(text.as_bytes()) {
+    match std::io::stdout().write_all(visible_lines(text).as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
@@ -274,7 +282,7 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
             "name a receiver, as in `itg-send 10.0.0.3`, or an experiment with `run FILE`",
         ));
     };
-    let receiver = itg_net::resolve(host, CONTROL_PORT).map_err(refuse)?;
+    let receiver = itg_socket::resolve(host, CONTROL_PORT).map_err(refuse)?;
     let mut entry = args.flow.entry();
     entry.to = Some(host.clone());
     if entry.duration.is_none() && entry.packets.is_none() && entry.bytes.is_none() {
@@ -289,10 +297,11 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let inputs = PlanInputs { sizes: sizes(args.classic), ..PlanInputs::new(seed, &mut files) };
     let plan = Plan::resolve(&experiment, inputs).map_err(refuse)?;
     let receivers = plan.flows.iter().map(|flow| (flow.to.clone(), receiver)).collect();
+    let ours = plan.flows.iter().map(|flow| flow.flow.spec().id).collect();
     let pacing = args.pacing.options(&PacingEntry::default());
     let (gates, origin) = (Gates::default(), String::new());
     let (classic, logs) = (args.classic, args.logs);
-    Ok(Request { classic, plan, receivers, node: None, pacing, logs, gates, origin })
+    Ok(Request { classic, plan, receivers, ours, notice: None, pacing, logs, gates, origin })
 }
 
 fn from_file(args: RunArgs) -> Result<Request> {
@@ -308,21 +317,17 @@ fn from_file(args: RunArgs) -> Result<Request> {
         ));
     }
     let nodes = &loaded.experiment.nodes;
-    if let Some(node) = &args.node
-        && !loaded.plan.flows.iter().any(|flow| flow.from == *node)
-    {
-        return Err(refuse(format!("no flow of {} is sent by node `{node}`", loaded.origin)));
-    }
+    let nodes::Ours { flows: ours, notice } = nodes::ours(&loaded, args.node.as_deref())?;
     let mut receivers = BTreeMap::new();
-    for flow in &loaded.plan.flows {
+    for flow in loaded.plan.flows.iter().filter(|flow| ours.contains(&flow.flow.spec().id)) {
         let address = nodes.get(&flow.to).map_or("127.0.0.1", |node| node.address.as_str());
-        let receiver = itg_net::resolve(address, CONTROL_PORT).map_err(refuse)?;
+        let receiver = itg_socket::resolve(address, CONTROL_PORT).map_err(refuse)?;
         receivers.insert(flow.to.clone(), receiver);
     }
     let pacing = args.pacing.options(&loaded.experiment.pacing);
     let (plan, origin) = (loaded.plan, loaded.origin);
-    let RunArgs { node, classic, logs, .. } = args;
-    Ok(Request { classic, plan, receivers, node, pacing, logs, gates, origin })
+    let RunArgs { classic, logs, .. } = args;
+    Ok(Request { classic, plan, receivers, ours, notice, pacing, logs, gates, origin })
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! `itg-send` as it is seen from a shell: help, version, and requests that make no sense.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Command;
+
+use itg_testkit::child::said;
 
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_itg-send"));
-    let Output { status, stdout, stderr } = command.args(args).output().expect("itg-send");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    said(Command::new(env!("CARGO_BIN_EXE_itg-send")).args(args))
 }
 
 #[test]

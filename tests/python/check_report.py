@@ -172,7 +172,8 @@ def main(report_name, packets_name):
     rows = {}
     with open(packets_name, encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
-            row = {key: number(value) for key, value in line.items()}
+            # The run is a name; the logs are of one.
+            row = {key: number(value) for key, value in line.items() if key != "run"}
             rows.setdefault(row["flow"], []).append(row)
     check = Checker()
     flows = [flow for flow in report["flows"] if flow["side"] == "receiver" and flow["meter"] != "rtt"]

@@ -1,6 +1,6 @@
 //! The account that `itg-send` prints on stdout, one line a flow.
 
-/// What a line says.
+/// Contents of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Number of the flow.
@@ -13,7 +13,7 @@ pub struct Account {
     pub received: Option<u64>,
     /// Bytes received.
     pub received_bytes: Option<u64>,
-    /// Whether both sides agree.
+    /// True if both sides agree.
     pub agreed: bool,
     /// The whole line.
     pub line: String,

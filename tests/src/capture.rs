@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -25,7 +26,7 @@ const ICMP_V6: u8 = 58;
 
 /// A packet as it was seen on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct CapturedPacket {
     /// IP protocol number.
     pub proto: u8,
     /// From where.
@@ -50,20 +51,20 @@ pub struct Seen {
     pub tcp: (u32, u8),
 }
 
-impl Seen {
-    /// Whether it is a UDP datagram.
+impl CapturedPacket {
+    /// Returns true for a UDP datagram.
     #[must_use]
     pub const fn is_udp(&self) -> bool {
         self.proto == UDP
     }
 
-    /// Whether it is a TCP segment.
+    /// Returns true for a TCP segment.
     #[must_use]
     pub const fn is_tcp(&self) -> bool {
         self.proto == TCP
     }
 
-    /// Whether it is an ICMP echo request, of either version.
+    /// Returns true for an ICMP echo request, of either version.
     #[must_use]
     pub const fn is_echo(&self) -> bool {
         matches!((self.proto, self.src_port), (ICMP_V4, 8) | (ICMP_V6, 128))
@@ -74,7 +75,7 @@ impl Seen {
 #[derive(Debug)]
 pub struct Capture {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Vec<Seen>>>,
+    thread: Option<JoinHandle<Vec<CapturedPacket>>>,
 }
 
 impl Capture {
@@ -99,7 +100,7 @@ impl Capture {
 
     /// Ends the capture; what was seen in the order in which it was seen.
     #[must_use]
-    pub fn end(mut self) -> Vec<Seen> {
+    pub fn end(mut self) -> Vec<CapturedPacket> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("ended once").join().expect("the capture's thread")
     }
@@ -120,7 +121,7 @@ fn open() -> Socket {
 }
 
 /// Reads until told to stop and nothing more has come for 100 ms.
-fn watch(mut socket: &Socket, stop: &AtomicBool) -> Vec<Seen> {
+fn watch(mut socket: &Socket, stop: &AtomicBool) -> Vec<CapturedPacket> {
     let mut seen = Vec::new();
     let mut frame = [0; SNAP];
     loop {
@@ -137,45 +138,43 @@ fn watch(mut socket: &Socket, stop: &AtomicBool) -> Vec<Seen> {
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let four = bytes.get(at..at + 4)?.first_chunk::<4>()?;
-    Some(u32::from_be_bytes(*four))
-}
-
-/// An Ethernet frame with IPv4 (RFC 791) or IPv6 (RFC 8200, no extension headers) inside.
-fn dissect(frame: &[u8]) -> Option<Seen> {
-    let ip = frame.get(14..)?;
-    let (proto, src, dst, ttl, tos, header_len, total) = match u16_at(frame, 12)? {
-        0x0800 => {
-            let at = |from: usize| ip.get(from..from + 4)?.first_chunk::<4>().copied();
-            let (src, dst) = (IpAddr::from(at(12)?), IpAddr::from(at(16)?));
-            let len = usize::from(ip[0] & 15) * 4;
-            (ip[9], src, dst, ip[8], ip[1], len, u64::from(u16_at(ip, 2)?))
+/// An Ethernet frame with IPv4 (RFC 791) or IPv6 (RFC 8200) inside; its end may be cut off.
+fn dissect(frame: &[u8]) -> Option<CapturedPacket> {
+    let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
+    let (src, dst, ttl, tos, len) = match packet.net.as_ref()? {
+        LaxNetSlice::Ipv4(ip) => {
+            let header = ip.header();
+            let (src, dst) = (header.source_addr().into(), header.destination_addr().into());
+            let tos = header.dcp().value() << 2 | header.ecn().value();
+            (src, dst, header.ttl(), tos, header.payload_len().ok()?)
         }
-        0x86DD => {
-            let at = |from: usize| ip.get(from..from + 16)?.first_chunk::<16>().copied();
-            let (src, dst) = (IpAddr::from(at(8)?), IpAddr::from(at(24)?));
-            let tos = u8::try_from(u16_at(ip, 0)? >> 4 & 0xFF).ok()?;
-            (ip[6], src, dst, ip[7], tos, 40, 40 + u64::from(u16_at(ip, 4)?))
+        LaxNetSlice::Ipv6(ip) => {
+            let header = ip.header();
+            let (src, dst) = (header.source_addr().into(), header.destination_addr().into());
+            (src, dst, header.hop_limit(), header.traffic_class(), header.payload_length())
+        }
+        LaxNetSlice::Arp(_) => return None,
+    };
+    let identifier = |bytes: [u8; 4]| u16::from_be_bytes([bytes[0], bytes[1]]);
+    let (proto, src_port, dst_port, head, body, tcp) = match packet.transport? {
+        TransportSlice::Udp(udp) => {
+            (UDP, udp.source_port(), udp.destination_port(), 8, udp.payload(), (0, 0))
+        }
+        TransportSlice::Tcp(tcp) => {
+            let seen = (tcp.sequence_number(), tcp.header_slice()[13]);
+            let head = tcp.header_slice().len();
+            (TCP, tcp.source_port(), tcp.destination_port(), head, tcp.payload(), seen)
+        }
+        TransportSlice::Icmpv4(icmp) => {
+            let identifier = identifier(icmp.bytes5to8());
+            (ICMP_V4, icmp.type_u8().into(), identifier, 8, icmp.payload(), (0, 0))
+        }
+        TransportSlice::Icmpv6(icmp) => {
+            let identifier = identifier(icmp.bytes5to8());
+            (ICMP_V6, icmp.type_u8().into(), identifier, 8, icmp.payload(), (0, 0))
         }
         _ => return None,
     };
-    let inner = ip.get(header_len..)?;
-    let inner_len = match proto {
-        UDP | ICMP_V4 | ICMP_V6 => 8,
-        TCP => usize::from(inner.get(12)? >> 4) * 4,
-        _ => return None,
-    };
-    let (src_port, dst_port) = match proto {
-        UDP | TCP => (u16_at(inner, 0)?, u16_at(inner, 2)?),
-        _ => (u16::from(*inner.first()?), u16_at(inner, 4)?),
-    };
-    let tcp = if proto == TCP { (u32_at(inner, 4)?, *inner.get(13)?) } else { (0, 0) };
-    let body = inner.get(inner_len..)?;
     let header = body.first_chunk::<12>().map_or((0, 0), |head| {
         let (handle, seq) = head.split_first_chunk::<4>().expect("12 bytes");
         let seq = seq.first_chunk::<8>().expect("8 bytes");
@@ -186,6 +185,18 @@ fn dissect(frame: &[u8]) -> Option<Seen> {
         body.get(20..).unwrap_or_default().iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
         });
-    let payload = total - (header_len + inner_len) as u64;
-    Some(Seen { proto, src, dst, ttl, tos, src_port, dst_port, payload, header, content, tcp })
+    let payload = u64::from(len) - head as u64;
+    Some(CapturedPacket {
+        proto,
+        src,
+        dst,
+        ttl,
+        tos,
+        src_port,
+        dst_port,
+        payload,
+        header,
+        content,
+        tcp,
+    })
 }

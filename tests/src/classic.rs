@@ -10,15 +10,16 @@ use std::time::Duration;
 use itg_classic::log::{LogRecord, records};
 use itg_classic::send::{App, HeaderKind};
 use itg_classic::wire::{FlowOffer, NO_SERIAL, OfferProto, SenderMessage};
+use itg_testkit::child::{Output, Running};
+use itg_testkit::host::temp_dir;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::ditg::listens;
-use crate::host::temp_dir;
 use crate::log_server::LogServer;
-use crate::program::{Output, Running, program};
+use crate::program::program;
 
-/// How long a program may take on a busy machine.
+/// Time that a program may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A port that was free on all addresses a moment ago, over TCP and UDP; each call another one.
@@ -194,7 +195,7 @@ impl ClassicPeer {
         bytes
     }
 
-    /// Whether the other side has closed.
+    /// Returns true if the other side has closed.
     #[must_use]
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
@@ -249,6 +250,12 @@ impl ClassicLogServer {
         let server = LogServer::start(dir.path(), &["--classic", &format!("{host}:9001")]);
         drop(server.running.line_with("waiting for D-ITG's programs on ", LIMIT));
         Self { host, server, dir }
+    }
+
+    /// Waits until a client has ended a log with so many records.
+    #[track_caller]
+    pub fn ended(&self, name: &str, records: usize) {
+        drop(self.server.running.line_with(&format!("{name}: {records} records of "), LIMIT));
     }
 
     /// The records of a log, once its clients have ended it.

@@ -1,13 +1,12 @@
 //! Agents as a user has them on several hosts: on loopback, or each in a network namespace of its own.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use itg_testkit::host::two_ports;
 use serde_json::Value;
 
 use crate::{Output, Running, Switch, program, temp_dir};
@@ -35,22 +34,7 @@ pub fn flow_packets(report: &Value, flow: u64, side: &str) -> u64 {
     found.and_then(|entry| entry["packets"].as_u64()).unwrap_or(0)
 }
 
-/// A port that is free, and the next one too. Below those that the system gives to whoever calls: the agents'
-/// own connections would take them.
-fn two_ports() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 900).expect("small") * 20;
-    for _ in 0..9_000 {
-        let port = 12_000 + (first + NEXT.fetch_add(2, Ordering::Relaxed)) % 18_000;
-        let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        if free(port) && free(port + 1) {
-            return port;
-        }
-    }
-    panic!("no two free ports side by side");
-}
-
-/// Agents, their keys, and what somebody at a terminal does with them.
+/// Agents, their keys, and commands as from a terminal.
 #[derive(Debug)]
 pub struct Cluster {
     dir: tempfile::TempDir,
@@ -65,7 +49,14 @@ impl Cluster {
     /// So many agents on this host.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
-        Self::with(None, (0..nodes).map(|_| format!("127.0.0.1:{}", two_ports())).collect())
+        Self::with_options(nodes, &[])
+    }
+
+    /// The same, with these options of each agent.
+    #[must_use]
+    pub fn with_options(nodes: usize, options: &[&str]) -> Self {
+        let addresses = (0..nodes).map(|_| format!("127.0.0.1:{}", two_ports())).collect();
+        Self::with(None, addresses, options)
     }
 
     /// So many agents, each on a host of its own, and a terminal on another one. Needs root.
@@ -73,15 +64,15 @@ impl Cluster {
     pub fn apart(nodes: usize) -> Self {
         let switch = Switch::new(nodes);
         let addresses = (0..nodes).map(|host| format!("{}:9020", Switch::address(host))).collect();
-        Self::with(Some(switch), addresses)
+        Self::with(Some(switch), addresses, &[])
     }
 
-    fn with(switch: Option<Switch>, addresses: Vec<String>) -> Self {
+    fn with(switch: Option<Switch>, addresses: Vec<String>, options: &[&str]) -> Self {
         let dir = temp_dir();
         cluster_keys(&dir.path().join("keys"), "365");
         let agents = addresses.iter().map(|_| None).collect();
         let mut made = Self { dir, addresses, agents, switch };
-        (0..made.agents.len()).for_each(|node| made.start(node, &[]));
+        (0..made.agents.len()).for_each(|node| made.start(node, options));
         made
     }
 
@@ -91,7 +82,7 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// Where an agent listens.
+    /// Address that an agent listens on.
     #[must_use]
     pub fn address(&self, node: usize) -> String {
         self.addresses[node].clone()
@@ -194,7 +185,7 @@ impl Cluster {
         Running::start(&mut ask).finish(LIMIT)
     }
 
-    /// What the first agent knows.
+    /// Status of the run, as the first agent reports it.
     #[must_use]
     pub fn status(&self) -> Value {
         let done = self.ask(&["status", "--json"]).exits(0);

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use itg_testkit::child::{Output, Running};
 use serde_json::Value;
 
-use crate::program::{Output, Running, program};
+use crate::program::program;
 
 /// One line of `--packets --format csv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Packet {
     pub arrived: Option<u64>,
     /// Read, Unix nanoseconds.
     pub read: Option<u64>,
+    /// Run id.
+    pub run: String,
 }
 
 /// Runs `itg-decode`.
@@ -45,14 +48,15 @@ pub fn packets<P: AsRef<Path>>(logs: &[P]) -> Vec<Packet> {
     args.extend(["--packets", "--format", "csv"].map(OsStr::new));
     let done = decode(&args).exits(0);
     let mut lines = done.out.lines();
-    let header = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns";
+    let header = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns,run";
     assert_eq!(lines.next(), Some(header), "{}", done.err);
     lines.map(packet).collect()
 }
 
 #[track_caller]
 fn packet(line: &str) -> Packet {
-    let cells: Vec<_> = line
+    let (numbers, run) = line.rsplit_once(',').unwrap_or_else(|| panic!("not a packet: `{line}`"));
+    let cells: Vec<_> = numbers
         .split(',')
         .map(|cell| {
             let number = || panic!("`{cell}` in `{line}`");
@@ -63,7 +67,7 @@ fn packet(line: &str) -> Packet {
         panic!("not a packet: `{line}`")
     };
     let flow = u32::try_from(flow).expect("a number of a flow");
-    Packet { flow, seq, size, planned, sent, arrived, read }
+    Packet { flow, seq, size, planned, sent, arrived, read, run: run.to_owned() }
 }
 
 /// The plan by flow: sequence number, size and planned time of each packet, in order.

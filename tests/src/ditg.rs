@@ -1,15 +1,14 @@
 //! D-ITG's own programs, the other side of tests.
 
-use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::host::{not_run, wait_for};
-use crate::program::Running;
+use itg_testkit::child::Running;
+use itg_testkit::host::{has_socket, not_run, wait_for};
 
-/// Where Debian's package installs D-ITG.
+/// Directory of Debian's package of D-ITG.
 const FOLDER: &str = "/usr/bin";
 
 /// The path of one of D-ITG's programs.
@@ -18,8 +17,8 @@ pub fn real(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// Whether a test that needs root and D-ITG must be left out; says so loudly. Under CI (environment
-/// variable `CI`) it fails instead.
+/// Returns true if a test that needs root and D-ITG must be left out, and says so on stderr. Under
+/// CI (environment variable `CI`) it fails instead.
 #[must_use]
 pub fn not_run_without_d_itg() -> bool {
     if not_run() {
@@ -45,7 +44,7 @@ pub fn listens(running: &Running, port: u16) {
     wait_for(&what, Duration::from_secs(20), || is_listening(running, port));
 }
 
-/// Whether a program listens on this TCP port, of its own network namespace.
+/// Returns true if a program listens on this TCP port, of its own network namespace.
 #[must_use]
 pub fn is_listening(running: &Running, port: u16) -> bool {
     has_socket(running.pid(), "tcp", port, Some("0A"))
@@ -58,20 +57,7 @@ pub fn takes_datagrams(running: &Running, port: u16) {
     wait_for(&what, Duration::from_secs(20), || has_socket(running.pid(), "udp", port, None));
 }
 
-fn has_socket(pid: u32, table: &str, port: u16, state: Option<&str>) -> bool {
-    let local = format!(":{port:04X}");
-    ["", "6"].iter().any(|version| {
-        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}{version}"));
-        text.unwrap_or_default().lines().any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            let (address, state_is) = (words.next(), words.nth(1));
-            address.is_some_and(|address| address.ends_with(&local))
-                && (state.is_none() || state == state_is)
-        })
-    })
-}
-
-/// What `ITGDec` prints of a log, without its two lines of version.
+/// Output of `ITGDec` for a log, without its two lines of version.
 #[track_caller]
 #[must_use]
 pub fn itgdec(program: &Path, log: &Path) -> String {

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use itg_group::cast::{CastEvent, ReplicaEvent};
 use itg_group::check::{Order, Views};
+use itg_group::detector::DetectorEvent;
+use itg_group::membership::MembershipEvent;
 use itg_group::{Rules, View};
 use itg_process::bootstrap::Ticket;
-use itg_process::{Event, Level, Slot};
+use itg_process::{Event, LayerEvent, Level, Slot};
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
@@ -17,14 +20,14 @@ use tempfile::TempDir;
 
 use crate::{Running, program, temp_dir};
 
-/// How long anything may take on a busy machine.
+/// Time that anything may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// One life of a process.
-struct Life {
+/// One incarnation of a process.
+struct Incarnation {
     trace: PathBuf,
     running: Option<Running>,
-    /// When it was killed, in nanoseconds of the monotonic clock.
+    /// Instant at which it was killed, in nanoseconds of the monotonic clock.
     killed: Option<u64>,
     /// Its slot, once it says so.
     slot: Option<u32>,
@@ -33,11 +36,11 @@ struct Life {
 /// Processes of one group on this host, or on several namespaces of it.
 pub struct Group {
     dir: TempDir,
-    lives: Vec<Life>,
+    lives: Vec<Incarnation>,
     processes: u32,
 }
 
-/// What the checkers make of the traces.
+/// Verdict of the checkers on the traces.
 pub struct Judged {
     /// The oracle of views.
     pub views: Views,
@@ -46,10 +49,11 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Slots of the view that all who live have installed, and that is of exactly them; else why not.
+    /// Slots of the view that all running processes have installed, and that is of exactly them;
+    /// else the reason.
     ///
     /// # Errors
-    /// In words: who differs, or has not delivered what others have.
+    /// In words: the process that differs, or has not delivered what others have.
     pub fn agreed(&self) -> Result<Vec<u32>, String> {
         let view = self.views.agreed()?;
         match self.order.missing() {
@@ -120,7 +124,7 @@ impl Group {
         let number = self.lives.len();
         let trace = self.dir.path().join(format!("{number}.ndjson"));
         let running = Running::start(command.arg("--trace").arg(&trace));
-        self.lives.push(Life { trace, running: Some(running), killed: None, slot: None });
+        self.lives.push(Incarnation { trace, running: Some(running), killed: None, slot: None });
         number
     }
 
@@ -144,7 +148,7 @@ impl Group {
         }
     }
 
-    fn life(&mut self, slot: u32) -> &mut Life {
+    fn life(&mut self, slot: u32) -> &mut Incarnation {
         let life = self.lives.iter_mut().rev().find(|life| life.slot == Some(slot));
         life.expect("a process of this slot")
     }
@@ -160,17 +164,46 @@ impl Group {
         }
     }
 
-    /// A process that was killed runs again, by the ticket of process 0.
+    /// A process that was killed runs again, by its ticket.
     #[track_caller]
     pub fn come_back(&mut self, slot: u32) {
-        let ticket = fs::read_to_string(self.ticket()).expect("the ticket of process 0");
-        let ticket = Ticket { slot, ..ticket.parse().expect("a ticket") };
-        let path = self.dir.path().join(format!("ticket-{slot}-{}", self.lives.len()));
-        fs::write(&path, ticket.to_string()).expect("written");
-        let mut command = Command::new(program("itg-cluster"));
-        command.arg("process").arg("--return").arg(&path);
+        self.come_back_by(slot, Command::new(program("itg-cluster")));
+    }
+
+    /// The same, by this command (the program `itg-cluster`, perhaps within a namespace).
+    #[track_caller]
+    pub fn come_back_by(&mut self, slot: u32, mut command: Command) {
+        let path = self.ticket_of(slot);
+        command.args(["process", "--step-timeout", "2s", "--return"]).arg(&path);
         let number = self.run(command);
         self.wait("it is back", |group| group.lives[number].slot == Some(slot));
+    }
+
+    /// The ticket of a process: the first time it is that of process 0 for its slot.
+    #[track_caller]
+    #[must_use]
+    pub fn ticket_of(&self, slot: u32) -> PathBuf {
+        let path = self.dir.path().join(format!("ticket-{slot}"));
+        if !path.exists() {
+            let ticket = fs::read_to_string(self.ticket()).expect("the ticket of process 0");
+            let ticket = Ticket { slot, ..ticket.parse().expect("a ticket") };
+            fs::write(&path, ticket.to_string()).expect("written");
+        }
+        path
+    }
+
+    /// The slot of the process that the command of this number started.
+    #[must_use]
+    pub fn slot_of(&self, command: usize) -> u32 {
+        self.lives[command].slot.expect("it runs")
+    }
+
+    /// Number of times that a process has logged this event in its latest incarnation.
+    #[track_caller]
+    #[must_use]
+    pub fn says(&mut self, slot: u32, like: fn(&Event) -> bool) -> usize {
+        let events = events(&self.life(slot).trace);
+        events.iter().filter(|(_, event)| like(event)).count()
     }
 
     /// Lets the checkers read the traces as far as they are written.
@@ -180,7 +213,7 @@ impl Group {
     #[track_caller]
     #[must_use]
     pub fn judge(&self) -> Judged {
-        let mut told: Vec<(u64, usize, Told)> = Vec::new();
+        let mut told: Vec<(u64, usize, TraceEvent)> = Vec::new();
         // What happened before this instant: its causes have been written before it.
         let until = monotonic_ns();
         for (number, life) in self.lives.iter().enumerate() {
@@ -188,11 +221,13 @@ impl Group {
             let mut events = events(&life.trace);
             events.retain(|(at, _)| *at <= until);
             let begin = events.first().map_or(0, |(at, _)| *at);
-            told.push((begin, number, Told::Started(Slot(slot), start)));
+            told.push((begin, number, TraceEvent::Started(Slot(slot), start)));
             told.extend(
-                events.into_iter().map(|(at, event)| (at, number, Told::Said(Slot(slot), event))),
+                events
+                    .into_iter()
+                    .map(|(at, event)| (at, number, TraceEvent::Said(Slot(slot), event))),
             );
-            told.extend(life.killed.map(|at| (at, number, Told::Gone(Slot(slot)))));
+            told.extend(life.killed.map(|at| (at, number, TraceEvent::Gone(Slot(slot)))));
         }
         // Stable: what one process says at one instant stays in its order.
         told.sort_by_key(|(at, number, _)| (*at, *number));
@@ -202,17 +237,17 @@ impl Group {
         };
         for (at, _, told) in &told {
             let held = match told {
-                Told::Started(slot, start) => {
+                TraceEvent::Started(slot, start) => {
                     judged.views.started(*slot, *start);
                     judged.order.started(*slot, *start);
                     Ok(())
                 }
-                Told::Gone(slot) => {
+                TraceEvent::Gone(slot) => {
                     judged.views.gone(*slot);
                     judged.order.gone(*slot);
                     Ok(())
                 }
-                Told::Said(slot, event) => {
+                TraceEvent::Said(slot, event) => {
                     judged.views.see(*slot, event).and_then(|()| judged.order.see(*slot, event))
                 }
             };
@@ -237,7 +272,7 @@ impl Group {
         }
     }
 
-    /// Waits until those of the group who live agree on a view of exactly these slots.
+    /// Waits until the running processes of the group agree on a view of exactly these slots.
     #[track_caller]
     pub fn until_view(&mut self, slots: &[u32]) {
         let deadline = Instant::now() + LIMIT;
@@ -259,22 +294,22 @@ impl Group {
 
     /// Waits until a process has said this, so many times.
     #[track_caller]
-    pub fn until_said(&mut self, slot: u32, name: &str, times: usize) {
-        self.wait(&format!("process {slot} says `{name}`"), |group| {
+    pub fn until_said(&mut self, slot: u32, like: fn(&Event) -> bool, times: usize) {
+        self.wait(&format!("process {slot} has said it {times} times"), |group| {
             let lives = group.lives.iter().filter(|life| life.slot == Some(slot));
             let said = lives.flat_map(|life| events(&life.trace));
-            said.filter(|(_, event)| event.name == name).count() >= times
+            said.filter(|(_, event)| like(event)).count() >= times
         });
     }
 
-    /// Whether anybody has said this.
+    /// Returns true if any process has logged this event.
     #[must_use]
-    pub fn anybody_said(&self, name: &str) -> bool {
-        self.lives.iter().flat_map(|life| events(&life.trace)).any(|(_, event)| event.name == name)
+    pub fn anybody_said(&self, like: fn(&Event) -> bool) -> bool {
+        self.lives.iter().flat_map(|life| events(&life.trace)).any(|(_, event)| like(&event))
     }
 
-    /// Waits until nothing is cast any more and everybody has everything, then ends all processes: what all
-    /// of them have said holds to the end.
+    /// Waits until nothing is cast any more and all processes have delivered everything, then ends
+    /// them: what all of them have said holds to the end.
     #[track_caller]
     pub fn finish(mut self) -> Judged {
         let deadline = Instant::now() + LIMIT;
@@ -299,7 +334,7 @@ impl Group {
     }
 }
 
-enum Told {
+enum TraceEvent {
     Started(Slot, u64),
     Said(Slot, Event),
     Gone(Slot),
@@ -311,7 +346,7 @@ fn lines(trace: &Path) -> Vec<Value> {
     whole.map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Slot and life of a trace, when it says so.
+/// Slot and incarnation of a trace, when it says so.
 fn header(trace: &Path) -> Option<(u32, u64)> {
     lines(trace).iter().find_map(|line| {
         let slot = u32::try_from(line["process"].as_u64()?).ok()?;
@@ -322,35 +357,25 @@ fn header(trace: &Path) -> Option<(u32, u64)> {
 fn events(trace: &Path) -> Vec<(u64, Event)> {
     let lines = lines(trace);
     let event = |line: &Value| {
-        let name = NAMES.iter().find(|name| line["event"] == **name)?;
+        let name = line["event"].as_str()?;
         let value = |k: usize| line["values"][k].as_u64().expect("a number");
         let values = [value(0), value(1), value(2)];
-        let event = Event { level: Level::Info, name, values };
+        // Votes are counted in simulations only.
+        if let Some(CastEvent::Adopted { .. } | CastEvent::Majority { .. }) =
+            CastEvent::decode(name, values)
+        {
+            return None;
+        }
+        let event = known::<CastEvent>(name, values)
+            .or_else(|| known::<MembershipEvent>(name, values))
+            .or_else(|| known::<DetectorEvent>(name, values))
+            .or_else(|| known::<ReplicaEvent>(name, values))?;
         Some((line["at_ns"].as_u64().expect("a time"), event))
     };
     lines.iter().filter_map(event).collect()
 }
 
-/// The events that the checkers know, and those that tests ask for.
-const NAMES: [&str; 20] = [
-    "view made",
-    "view gone",
-    "view new",
-    "installed",
-    "excluded",
-    "digests differ",
-    "not a child",
-    "cast",
-    "deliver",
-    "view",
-    "install",
-    "born again",
-    "welcomed",
-    "state",
-    "decided",
-    "collect",
-    "lost payload",
-    "suspended",
-    "refused",
-    "given up",
-];
+/// The event of a set that has this name and these values.
+fn known<E: LayerEvent>(name: &str, values: [u64; 3]) -> Option<Event> {
+    E::decode(name, values).map(|event| Event::new(Level::Info, event))
+}

@@ -14,7 +14,6 @@ mod cluster;
 mod decode;
 mod ditg;
 mod group;
-mod host;
 mod log_server;
 mod namespace;
 mod program;
@@ -22,7 +21,7 @@ mod receiver;
 mod relay;
 
 pub use account::{Account, accounts};
-pub use capture::{Capture, Seen};
+pub use capture::{Capture, CapturedPacket};
 pub use classic::{
     ClassicLogServer, ClassicPeer, ClassicReceiver, classic_send, classic_sender, free_port,
     own_address,
@@ -31,9 +30,12 @@ pub use cluster::{Cluster, cluster_keys, cluster_program, flow_packets};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
 pub use group::{Group, Judged};
-pub use host::{Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for};
+pub use itg_testkit::child::{Output, Running};
+pub use itg_testkit::host::{
+    Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for,
+};
 pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair, Switch};
-pub use program::{Output, Running, program};
+pub use program::program;
 pub use receiver::{Receiver, send, sender};
 pub use relay::{Impairment, Passed, Relay, Relayed, Traffic};

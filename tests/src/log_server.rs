@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use itg_testkit::child::{Output, Running};
 use nix::sys::signal::Signal;
 
 use crate::decode::decode;
-use crate::program::{Output, Running, program};
+use crate::program::program;
 
-/// How long a server may take to be ready, on a busy machine.
+/// Time that a server may take to be ready, on a busy machine.
 const READY: Duration = Duration::from_secs(20);
 
 /// A log server that waits for producers.
@@ -20,7 +21,7 @@ const READY: Duration = Duration::from_secs(20);
 pub struct LogServer {
     /// The program.
     pub running: Running,
-    /// Where producers connect.
+    /// Address that producers connect to.
     pub address: SocketAddr,
 }
 

@@ -79,7 +79,16 @@ impl Namespace {
         command
     }
 
-    /// Moves the calling thread into it, for as long as the thread lives.
+    /// Does something within it, with sockets of the test's own.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let inside = || {
+            self.enter();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join()).expect("the work succeeds")
+    }
+
+    /// Moves the calling thread into it, for as long as the thread runs.
     pub(crate) fn enter(&self) {
         let path = Path::new("/run/netns").join(&self.name);
         let file = std::fs::File::open(path).expect("the namespace exists");
@@ -154,7 +163,7 @@ impl Default for Pair {
 /// Host *k* has 10.78.0.(*k* + 1), the one in the middle 10.78.0.254.
 #[derive(Debug)]
 pub struct Switch {
-    /// Where the switch is.
+    /// Namespace of the switch.
     pub middle: Namespace,
     /// The others.
     pub hosts: Vec<Namespace>,
@@ -187,6 +196,13 @@ impl Switch {
     #[must_use]
     pub fn address(host: usize) -> String {
         format!("10.78.0.{}", host + 1)
+    }
+
+    /// Keeps a host from all others that are kept apart, but not from the rest; or ends that.
+    #[track_caller]
+    pub fn isolate(&self, host: usize, on: bool) {
+        let state = if on { "on" } else { "off" };
+        self.middle.ip(&format!("link set port{host} type bridge_slave isolated {state}"));
     }
 
     /// Cuts the link of a host, or joins it again.

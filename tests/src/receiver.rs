@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use itg_testkit::child::{Output, Running};
 use nix::sys::signal::Signal;
 
-use crate::program::{Output, Running, program};
+use crate::program::program;
 
-/// How long a receiver may take to be ready, on a busy machine.
+/// Time that a receiver may take to be ready, on a busy machine.
 const READY: Duration = Duration::from_secs(20);
-/// How long a sender of a short run may take.
+/// Time that a sender of a short run may take.
 const SENT: Duration = Duration::from_secs(60);
 
 /// A receiver that waits for senders.
@@ -19,7 +20,7 @@ const SENT: Duration = Duration::from_secs(60);
 pub struct Receiver {
     /// The program.
     pub running: Running,
-    /// Where senders connect (the first address, when there are several).
+    /// Address that senders connect to (the first one, when there are several).
     pub address: SocketAddr,
 }
 

@@ -12,23 +12,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often threads look whether the relay has ended.
+/// Time between two looks of a thread whether the relay has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What happens to datagrams on their way; shares are of 0 to 1.
+/// Impairment of datagrams on their way; shares are of 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Impairment {
-    /// Where its random choices come from.
+    /// Seed of its random choices.
     pub seed: u64,
     /// Share that is lost.
     pub lost: f64,
     /// Share that comes twice.
     pub twice: f64,
-    /// Share that is overtaken by the datagrams behind it, by 1 to 8 of them.
+    /// Share that is reordered: it leaves after 1 to 8 of the datagrams behind it.
     pub late: f64,
 }
 
-/// What a relay has done with datagrams.
+/// Counts of a relay's datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Relayed {
     /// Datagrams that came.
@@ -41,7 +41,7 @@ pub struct Relayed {
     pub late: u64,
 }
 
-/// What has become of one datagram.
+/// Outcome of one datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Its first 64 bytes, fewer when it is shorter: the header of ITG's packets, and what follows.
@@ -58,7 +58,7 @@ impl Passed {
         u64::from_le_bytes(self.head[4..12].try_into().expect("a header"))
     }
 
-    /// When a packet of ITG says that it was sent, Unix nanoseconds.
+    /// Time at which a packet of ITG says that it was sent, in Unix nanoseconds.
     #[must_use]
     pub fn sent_ns(&self) -> u64 {
         u64::from_le_bytes(self.head[12..20].try_into().expect("a long packet"))
@@ -105,7 +105,7 @@ impl Shared {
 /// A relay; ends when dropped.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where it listens.
+    /// Address that it listens on.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -149,12 +149,12 @@ impl Relay {
         self.shared.cuts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What comes from now on passes again.
+    /// Lets traffic pass again from now on.
     pub fn heal(&self) {
         self.shared.cut.store(false, Ordering::Relaxed);
     }
 
-    /// What has become of each datagram, when no more come and all have left.
+    /// Ends the relay once all datagrams have left; returns the outcome of each.
     #[must_use]
     pub fn finish(mut self) -> Traffic {
         self.end();
@@ -168,7 +168,7 @@ impl Relay {
         }
     }
 
-    /// What has become of datagrams so far.
+    /// Counts of datagrams so far.
     #[must_use]
     pub fn relayed(&self) -> Relayed {
         *self.shared.relayed.lock().unwrap_or_else(PoisonError::into_inner)
@@ -233,14 +233,14 @@ fn pass_datagrams(
     let last = thread::spawn(move || let_leave(&leaving, &for_leaving));
     let mut chance = Chance(impairment.seed);
     let mut ways: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
-    // Datagrams that wait for others to overtake them: for how many still, and what.
+    // Reordered datagrams that wait for later ones: for how many still, and what.
     let mut waiting: Vec<(u64, Leaving)> = Vec::new();
     let pass = |leaving: Leaving| leave.send(leaving).expect("its thread waits for all of them");
     let mut buffer = vec![0; 65_536];
     let mut answers = Vec::new();
     while !shared.stopped() {
         let Ok((len, source)) = from.recv_from(&mut buffer) else {
-            // Nothing comes: nobody will overtake them any more.
+            // Nothing comes: no later datagram will leave before them.
             waiting.drain(..).for_each(|(_, leaving)| pass(leaving));
             continue;
         };

@@ -30,7 +30,7 @@ fn bytes(records: &[LogRecord]) -> u64 {
     records.iter().map(|record| u64::from(record.size)).sum()
 }
 
-/// A receiver by hand, whose data port somebody else reads: the conversation of one flow.
+/// A receiver by hand, whose data port the caller reads: the conversation of one flow.
 fn stand_in(data_port: u16) -> (String, JoinHandle<()>) {
     let signalling = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let port = signalling.local_addr().expect("bound").port().to_string();
@@ -62,7 +62,7 @@ fn m1_the_mean_rate_is_kept() {
     }
 }
 
-/// A receiver whose replies take longer than the gap between packets.
+/// A receiver whose replies take longer than the inter-departure time.
 #[test]
 fn m2_round_trips_longer_than_the_gap_are_right() {
     const LATER: Duration = Duration::from_millis(120);
@@ -194,7 +194,7 @@ fn s1_s7_the_flow_that_ends_first_ends_alone_and_hundreds_run_together() {
 
 #[test]
 fn s2_s3_own_addresses_ports_and_interfaces_are_used() {
-    let receiver = ClassicReceiver::start(&["-l", "r"]);
+    let receiver = ClassicReceiver::start(&["-l", "r", "--allow-source", "127.0.0.7"]);
     let own = free_port();
     let own_text = own.to_string();
     let args = ["-sa", "127.0.0.7", "-sp", &own_text, "-Ssa", "127.0.0.8", "-C", "500", "-z", "20"];
@@ -248,7 +248,7 @@ fn s13_r13_a_full_disk_is_told() {
     drop(done.says("No space left on device").says("200 records lost"));
 }
 
-/// What our sender asks a receiver for that refuses it: `len` bytes.
+/// Request of our sender for a log, to a receiver that refuses it: `len` bytes.
 fn wish(args: &[&str], len: usize) -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let port = listener.local_addr().expect("bound").port().to_string();
@@ -529,8 +529,8 @@ fn r14_chosen_and_explicit_ports_live_side_by_side() {
     receiver.serves();
 }
 
-/// Packets of ITG's flows and D-ITG's cannot be told apart on one port: whoever comes second is refused,
-/// in words that say why.
+/// Packets of ITG's flows and D-ITG's cannot be told apart on one port: the sender that comes
+/// second is refused, in words that say why.
 #[test]
 fn flows_of_both_protocols_do_not_share_a_port() {
     let receiver = Receiver::start(&["-v"]);
@@ -702,6 +702,29 @@ fn packets_bytes_and_time_end_flows() {
         let mut counts = [0; 5];
         receiver.log(log).iter().for_each(|record| counts[record.flow as usize - 1] += 1);
         assert_eq!(counts, [7, 11, 9, 30, 11], "{log}: {done}");
+    }
+}
+
+/// The log of a receiver in passive mode names both ends of a connection.
+#[test]
+fn ports_of_a_stream_in_passive_mode_are_logged() {
+    let (dir, port) = (temp_dir(), free_port());
+    let (signalling, sp, rp) = (port.to_string(), free_port(), free_port());
+    let (sp_text, rp_text) = (sp.to_string(), rp.to_string());
+    let args = ["-H", "-Ssp", &signalling, "-sp", &sp_text, "-rp", &rp_text, "-T", "TCP"];
+    let sending = classic_sender(dir.path(), &[&args[..], &["-C", "500", "-z", "20"]].concat());
+    listens(&sending, port);
+    let mut command = std::process::Command::new(program("ITGRecv"));
+    command.current_dir(dir.path()).args(["-H", "127.0.0.1", "-Sp", &signalling]);
+    let receiving = Running::start(command.args(["-l", "r"]));
+    drop(sending.finish(LIMIT).exits(0));
+    drop(receiving.finish(LIMIT).exits(0));
+    let log = fs::read(dir.path().join("r")).expect("a log");
+    let records: Vec<_> = itg_classic::log::records(&log).collect();
+    assert_eq!(records.len(), 20);
+    for record in records {
+        let ports = (record.src_port, record.dst_port);
+        assert_eq!(ports, (u32::from(sp), u32::from(rp)), "{record:?}");
     }
 }
 

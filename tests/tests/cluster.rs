@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ fn three_agents_send_to_each_other_and_one_report_comes_out() {
 const LONG: &str = "[[flow]]\nfrom = \"a\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"12s\"\n\
      [[flow]]\nfrom = \"b\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"12s\"\n";
 
-/// C-2: the agent that sends a flow is killed; another one sends it on, with one gap.
+/// C-2: the agent that sends a flow is killed; another one sends it on, with one interruption.
 #[test]
 fn c_2_the_flows_of_an_agent_that_is_killed_go_on_elsewhere() {
     let mut cluster = Cluster::new(3);
@@ -50,7 +51,7 @@ fn c_2_the_flows_of_an_agent_that_is_killed_go_on_elsewhere() {
     assert!(got > 300 && got < 1200, "{got} of 1200: {done}");
 }
 
-/// Commands from a terminal, by way of any agent; and somebody else's experiment is not disturbed.
+/// Commands from a terminal, by way of any agent; another user's experiment is not disturbed.
 #[test]
 fn flows_are_stopped_and_moved_from_any_terminal() {
     let cluster = Cluster::new(3);
@@ -65,6 +66,9 @@ fn flows_are_stopped_and_moved_from_any_terminal() {
     thread::sleep(Duration::from_secs(3));
     let text = cluster.ask(&["status"]).exits(0).out;
     assert!(text.contains("2         running   a "), "{text}");
+    // Once more, while it runs.
+    drop(cluster.ask(&["ctl", "2", "move", "b"]).exits(0));
+    thread::sleep(Duration::from_secs(3));
     drop(cluster.ask(&["ctl", "all", "stop"]).exits(0));
     let done = run.finish(LIMIT).exits(0);
     assert!(done.err.contains("all flows are stopped"), "{done}");
@@ -72,6 +76,16 @@ fn flows_are_stopped_and_moved_from_any_terminal() {
     let got = flow_packets(&report, 1, "receiver");
     assert!(got > 50 && got < 1200, "{got}: {done}");
     assert_eq!(flow_packets(&report, 1, "sender"), got, "{done}");
+    // What both owners of the other flow sent is one account.
+    let flows = report["flows"].as_array().expect("flows");
+    for entry in flows.iter().filter(|entry| entry["flow"] == 2) {
+        let got = entry["packets"].as_u64().expect("a count");
+        assert_eq!((&entry["sent_packets"], &entry["lost"]), (&got.into(), &0.into()), "{entry:#}");
+        assert_eq!(entry["excess_packets"], 0, "{entry:#}");
+        // The reason of each of them.
+        assert!(entry["end"].as_str().is_some_and(|end| end.contains("; ")), "{entry:#}");
+    }
+    assert_eq!(report["errors"].as_array().map(Vec::len), Some(0), "{report:#}");
 }
 
 #[test]
@@ -82,27 +96,15 @@ fn who_does_not_belong_is_told_so() {
     let expired = cluster.path("expired");
     cluster_keys(&expired, "0");
     let at = cluster.address(0);
-    for (dir, want) in
-        [(&strange, "keys of another cluster"), (&expired, "keys of another cluster")]
+    for (dir, code, want) in
+        [(&strange, 3, "keys of another cluster"), (&expired, 2, "the keys have expired")]
     {
         let mut ask = cluster_program();
         ask.args(["status", "--at", &at]).arg("--keys").arg(dir);
-        let done = Running::start(&mut ask).finish(LIMIT).exits(3);
+        let done = Running::start(&mut ask).finish(LIMIT).exits(code);
         assert!(done.err.contains(want), "{done}");
     }
-    // An agent whose own keys have expired.
-    drop(cluster.agents[1].take());
-    let kept = cluster.path("keys");
-    fs::rename(&kept, cluster.path("good")).expect("renamed");
-    fs::rename(&expired, &kept).expect("renamed");
-    cluster.start(1, &[]);
-    let mut ask = cluster_program();
-    ask.args(["status", "--at", &cluster.address(1)]).arg("--keys").arg(&kept);
-    let done = Running::start(&mut ask).finish(LIMIT).exits(3);
-    assert!(done.err.contains("the keys have expired"), "{done}");
-    // Who is missing is named, with the step.
-    fs::rename(&kept, &expired).expect("renamed");
-    fs::rename(cluster.path("good"), &kept).expect("renamed");
+    // The missing nodes are named, with the step.
     drop(cluster.agents[1].take());
     let done = cluster.run(FLOWS.split("[[flow]]\nfrom = \"b\"").next().expect("one"), &[]);
     let done = done.finish(LIMIT).exits(3);
@@ -204,4 +206,41 @@ fn c_1_many_agents_start_together() {
         ns > 500_000_000
     });
     assert_eq!(late.count(), 0, "more than half a second late: {}", starts.join("\n"));
+}
+
+#[test]
+fn an_agent_starts_with_keys_that_prove_something_or_not_at_all() {
+    let dir = itg_tests::temp_dir();
+    let made = |name: &str, days: &str| {
+        let keys = dir.path().join(name);
+        cluster_keys(&keys, days);
+        keys
+    };
+    let (good, expired) = (made("good", "365"), made("expired", "0"));
+    let mixed = made("mixed", "365");
+    fs::copy(good.join("ca.pem"), mixed.join("ca.pem")).expect("copied");
+    let mode = |name: &str, mode: u32| {
+        let keys = made(name, "365");
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(keys.join("node.key"), permissions).expect("ours");
+        keys
+    };
+    for (keys, words) in [
+        (mode("all", 0o644), &["node.key: others can read it (mode 0644)", "chmod 600"][..]),
+        (mode("group", 0o640), &["node.key: others can read it (mode 0640)", "chmod 600"]),
+        (mode("writable", 0o602), &["node.key: others can read it (mode 0602)"]),
+        (expired, &["node.pem: the keys have expired", "itg-cluster keys"]),
+        (mixed, &["node.pem: it does not fit ca.pem", "itg-cluster keys"]),
+    ] {
+        let agent = dir.path().join("agent").display().to_string();
+        let starts = ["agent", "--listen", "127.0.0.1:0", "--dir", &agent];
+        for program in [&starts[..], &["status", "--at", "127.0.0.1:1"]] {
+            let mut command = cluster_program();
+            command.args(program).arg("--keys").arg(&keys);
+            let done = Running::start(&mut command).finish(LIMIT).exits(2);
+            for words in words {
+                assert!(done.err.contains(words), "{words}: {done}");
+            }
+        }
+    }
 }

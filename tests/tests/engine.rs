@@ -83,8 +83,8 @@ fn packets_in_bursts_and_one_by_one_share_no_port() {
     drop(running.finish(Duration::from_secs(20)).exits(0));
 }
 
-/// How far apart packets were due that left together, at most, when the sender had been stopped for a while
-/// and had ten thousand packets to catch up with.
+/// Largest difference of the due times of packets that left together, in nanoseconds, when the
+/// sender had been stopped for a while and had ten thousand packets to catch up with.
 fn farthest_apart(more: &[&str]) -> u64 {
     let dir = temp_dir();
     let log = dir.path().join("send.itg");
@@ -122,9 +122,9 @@ fn departures_of_sampled_packets_are_in_the_log_and_the_report() {
     let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
     let (ours, theirs) = (log("send.itg"), log("recv.itg"));
     let receiver = Receiver::start(&["--log", &theirs]);
-    let laws = ["--idt", "exp(200us)", "--packets", "3000", "--flows", "2", "--seed", "5"];
+    let distributions = ["--idt", "exp(200us)", "--packets", "3000", "--flows", "2", "--seed", "5"];
     let args = ["--tx-stamps", "4", "--log", &ours];
-    let done = send(&[&[receiver.at().as_str()], &laws[..], &args].concat()).exits(0);
+    let done = send(&[&[receiver.at().as_str()], &distributions[..], &args].concat()).exits(0);
     drop(receiver.stop());
     assert!(accounts(&done.out).iter().all(|account| account.agreed), "{done}");
     for logs in [&[ours.as_str()][..], &[&ours, &theirs]] {

@@ -44,7 +44,7 @@ fn helps(done: &Output) {
 
 #[test]
 fn an_absent_receiver_ends_with_3() {
-    // A port that was free a moment ago, and an address that nobody answers (RFC 5737).
+    // A port that was free a moment ago, and an address without a host (RFC 5737).
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = free.local_addr().expect("an address").port();
     drop(free);
@@ -163,7 +163,7 @@ fn a_sender_that_stood_still_blames_itself() {
     let running = receiver.begin(&[&["--log", &ours], &LONG[..]].concat());
     thread::sleep(Duration::from_millis(700));
     running.signal(Signal::SIGSTOP);
-    // The receiver gives up who has been silent for five seconds.
+    // The receiver gives up a sender that has been silent for five seconds.
     drop(receiver.running.line_with("not been heard of for 5s", SECONDS_30));
     thread::sleep(Duration::from_secs(1));
     running.signal(Signal::SIGCONT);
@@ -291,7 +291,7 @@ fn a_signal_before_the_first_packet_ends_at_once() {
     running.signal(Signal::SIGINT);
     let done = running.finish(SECONDS_10).exits(130);
     assert!(done.out.contains("0 packets"), "{done}");
-    // Nobody but itself is there to be interrupted while a receiver does not answer.
+    // While a receiver does not answer, only the program itself can be interrupted.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let running = sender(&[silent.local_addr().expect("an address").to_string()]);
     thread::sleep(Duration::from_millis(500));
@@ -362,7 +362,7 @@ fn the_receiver_chooses_where_logs_go() {
     assert!(done.err.contains("good.itg") && done.err.contains("30 records"), "{done}");
     assert_eq!(packets(&[logs.join("good.itg")]).len(), 30);
 
-    // A log that is being written is not given to somebody else.
+    // A log that is being written is not given to another producer.
     let args = ["--packets", "500", "--idt", "constant(4ms)", "--recv-log", "shared.itg"];
     let first = sender(&[&[at.as_str()], &args[..]].concat());
     wait_for("the log", SECONDS_10, || logs.join("shared.itg").exists());
@@ -370,9 +370,10 @@ fn the_receiver_chooses_where_logs_go() {
     helps(&done.says("choose another name"));
     let done = first.finish(SECONDS_10).exits(0).says("500 records");
     assert_eq!(packets(&[logs.join("shared.itg")]).len(), 500, "{done}");
-    // When it has been closed, the name is free again.
-    let done = send(&[at.as_str(), "--packets", "3", "--recv-log", "shared.itg"]).exits(0);
-    assert_eq!(packets(&[logs.join("shared.itg")]).len(), 3, "{done}");
+    // When it has been closed, it stays as it is.
+    let done = send(&[at.as_str(), "--packets", "3", "--recv-log", "shared.itg"]).exits(3);
+    helps(&done.says("choose another name"));
+    assert_eq!(packets(&[logs.join("shared.itg")]).len(), 500);
 
     let keeps_none = Receiver::start::<&str>(&[]);
     let done = send(&[&keeps_none.at(), "--packets", "3", "--recv-log", "x.itg"]).exits(3);

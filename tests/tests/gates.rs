@@ -1,5 +1,5 @@
-//! What an experiment asks of its run — gates, a declared precision — is judged by every program that
-//! sees a log of it.
+//! Requirements of an experiment — gates, a declared precision — are judged by every program that
+//! sees a log of the run.
 #![allow(missing_docs, reason = "tests")]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a log server and its producers make of bad networks, dead programs and their own limits: what is
+//! A log server and its producers with bad networks, dead programs and their own limits: what is
 //! stored and what is reported missing is what was produced.
 #![allow(missing_docs, reason = "tests")]
 
@@ -16,10 +16,10 @@ use itg_tests::{
 use nix::sys::signal::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Where the tests' relays listen; servers are at 127.0.0.1.
+/// Address of the tests' relays; servers are at 127.0.0.1.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// What a producer said of its log: records stored, produced, and missing or left out.
+/// Account of a producer of its log: records stored, produced, and missing or left out.
 #[track_caller]
 fn said(done: &Output) -> (u64, u64, u64) {
     let line = done.err.lines().find(|line| line.contains(" records stored"));
@@ -178,7 +178,7 @@ fn l_4_the_spool_of_a_killed_sender_is_forwarded_exactly_once() {
     let first = forward(&spool, &url).finish(LIMIT).exits(0);
     assert!(first.err.contains(&format!("{in_spool} records in")), "{first}");
     assert!(!spool.exists() && !index.exists(), "an empty spool is removed");
-    // Once more, as if nobody had noticed.
+    // Once more with the same spool, as if its blocks had not been stored.
     fs::write(&spool, blocks).expect("writable");
     fs::write(&index, lines).expect("writable");
     forward(&spool, &url).finish(LIMIT).exits(0);

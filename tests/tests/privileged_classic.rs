@@ -23,7 +23,7 @@ const PACKETS: u64 = 40;
 /// Cells at the same time: they wait most of the time.
 const TOGETHER: usize = 24;
 
-/// Whose program.
+/// Origin of a program: D-ITG's or ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Real,
@@ -39,7 +39,7 @@ impl Who {
     }
 }
 
-/// Where both logs go.
+/// Destination of both logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Logs {
     Local,
@@ -71,7 +71,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What a cell is known to do.
+/// Known behaviour of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Works,
@@ -238,7 +238,7 @@ fn run(cell: &Cell) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs cells, some at a time; what did not go as known.
+/// Runs cells, some at a time; returns those that did not behave as known.
 fn surprises(cells: &[Cell]) -> Vec<String> {
     let (next, surprises) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -342,8 +342,8 @@ fn r11_a_receiver_keeps_its_log_at_a_server_of_either_family() {
     itg_tests::in_parallel(&rows, |(host, proto)| logs_at_our_server(host, proto));
 }
 
-/// D-ITG's receiver with its own `-L` over TCP dies at most of its starts; one that lives logs at our server
-/// like any other client.
+/// D-ITG's receiver with its own `-L` over TCP dies at most of its starts; one that survives logs
+/// at our server like any other client.
 #[test]
 fn r10_a_receiver_that_survives_its_start_logs_at_our_server() {
     if not_run_without_d_itg() {

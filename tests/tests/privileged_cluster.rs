@@ -103,7 +103,7 @@ fn away(cut: impl Fn(&Cluster), join: impl Fn(&Cluster)) {
     assert_eq!(flow_packets(&report, 1, "receiver"), 2200, "flow 1 is not concerned: {done}");
     let got = flow_packets(&report, 2, "receiver");
     assert!(got > 800 && got < 2200, "{got}: {done}");
-    // Who sent each packet of flow 2, and when.
+    // Sender of each packet of flow 2, and time.
     let mut sent: BTreeMap<u64, (char, u64)> = BTreeMap::new();
     for node in ['a', 'b', 'c', 'd'] {
         let mut own = logs(&cluster.path("out").join(node.to_string()));
@@ -168,7 +168,7 @@ fn a_full_disk_is_told_of() {
     drop(cluster.agents[2].take());
 }
 
-/// C-7: traffic that fills the network for some seconds makes nobody suspect anybody.
+/// C-7: traffic that fills the network for some seconds causes no suspicion.
 #[test]
 fn c_7_traffic_does_not_disturb_the_group() {
     if not_run() {

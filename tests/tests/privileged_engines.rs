@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use itg_tests::{
-    Account, Capture, Output, Pair, Receiver, Running, Seen, accounts, in_parallel, not_run,
-    packets, program, temp_dir,
+    Account, Capture, CapturedPacket, Output, Pair, Receiver, Running, accounts, in_parallel,
+    not_run, packets, program, temp_dir,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Run {
     done: Output,
     accounts: Vec<Account>,
-    seen: Vec<Seen>,
+    seen: Vec<CapturedPacket>,
 }
 
 /// Sends with an engine to a fresh receiver while the link is captured, `meanwhile` something happens.
@@ -68,9 +68,9 @@ fn frames_are_those_that_sockets_send() {
     }
     in_parallel(&[("v4", "10.77.0.2"), ("v6", "fd77::2"), ("link-local", "fe80::2%link0")], |to| {
         let pair = Pair::new();
-        let laws = ["--idt", "exp(2ms)", "--size", "uniform(64,1400)", "--packets", "150"];
+        let distributions = ["--idt", "exp(2ms)", "--size", "uniform(64,1400)", "--packets", "150"];
         let options = ["--ttl", "17", "--dscp", "EF", "--ecn", "ect0", "--flows", "3"];
-        let args = [&[*to, "--seed", "77"], &laws[..], &options[..]].concat();
+        let args = [&[*to, "--seed", "77"], &distributions[..], &options[..]].concat();
         let ip: IpAddr = to.split('%').next().expect("never empty").parse().expect("an address");
         let [sockets, frames] = ["socket", "xdp"].map(|engine| {
             let run = run(&pair, engine, &args, || {});

@@ -1,4 +1,4 @@
-//! What needs root on one host: full disks, and ICMP over loopback.
+//! Tests that need root on one host: full disks, and ICMP over loopback.
 #![allow(missing_docs, reason = "tests")]
 
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn a_full_disk_at_the_receiver_of_a_log_that_was_asked_for() {
     let (written, lost) = told(&done.err, "wish.itg");
     assert_eq!(Some(written + lost), accounts(&done.out)[0].received, "{done}");
     holds(disk.join("wish.itg").to_str().expect("UTF-8"), written);
-    // The receiver serves on, and says what is wrong with the next wish.
+    // The receiver serves on, and says what is wrong with the next request.
     let done = send(&[at.as_str(), "--packets", "3", "--idt", "constant(1ms)"]).exits(0);
     assert!(done.out.contains("both sides agree"), "{done}");
     drop(std::fs::write(disk.join("filler"), vec![0; 1 << 20]));
@@ -120,8 +120,9 @@ fn icmp_over_loopback() {
             let receiver = Receiver::listening(listen, &["--log", &theirs]);
             let at = receiver.at();
             let args = [at.as_str(), "--proto", "icmp", "--meter", meter, "--flows", "2"];
-            let laws = ["--idt", "exp(3ms)", "--size", "uniform(12,1400)", "--packets", "200"];
-            let running = sender(&[&args[..], &laws, &["--log", &ours]].concat());
+            let distributions =
+                ["--idt", "exp(3ms)", "--size", "uniform(12,1400)", "--packets", "200"];
+            let running = sender(&[&args[..], &distributions, &["--log", &ours]].concat());
             let done = running.finish(Duration::from_secs(30)).exits(0);
             drop(receiver.stop());
             for account in accounts(&done.out) {
@@ -141,7 +142,7 @@ fn icmp_over_loopback() {
     );
 }
 
-/// `itg-send` as the user nobody, who may not open raw sockets nor have real-time priority; `dir` is where
+/// `itg-send` as the user nobody, which may not open raw sockets nor have real-time priority; `dir` is where
 /// it may write.
 fn nobody_sends(dir: &tempfile::TempDir) -> std::process::Command {
     let copy = dir.path().join("itg-send");
@@ -168,7 +169,7 @@ fn icmp_without_the_right_says_so() {
     let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(20));
     let words = format!("{}{}", done.out, done.err);
     if done.code != Some(0) {
-        // Where net.ipv4.ping_group_range lets everybody ping, it works.
+        // Where net.ipv4.ping_group_range lets every user ping, it works.
         let done = done.exits(3);
         assert!(words.contains("ICMP needs root, CAP_NET_RAW"), "{done}");
     }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use itg_tests::{
-    Account, Capture, Output, Pair, Receiver, Running, Seen, accounts, in_parallel, json, lists,
-    not_run, packets, program, temp_dir,
+    Account, Capture, CapturedPacket, Output, Pair, Receiver, Running, accounts, in_parallel, json,
+    lists, not_run, packets, program, temp_dir,
 };
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ fn receiver(pair: &Pair, log: &str) -> Receiver {
 struct Run {
     done: Output,
     accounts: Vec<Account>,
-    seen: Vec<Seen>,
+    seen: Vec<CapturedPacket>,
     report: Value,
 }
 
@@ -84,7 +84,7 @@ impl Run {
 type Datagrams = (u64, u64, BTreeSet<(u32, u64)>);
 
 /// Datagrams of a capture to this host, by source port.
-fn datagrams(seen: &[Seen], to: IpAddr) -> BTreeMap<u16, Datagrams> {
+fn datagrams(seen: &[CapturedPacket], to: IpAddr) -> BTreeMap<u16, Datagrams> {
     let mut flows = BTreeMap::<u16, Datagrams>::new();
     for packet in seen.iter().filter(|packet| packet.is_udp() && packet.dst == to) {
         let flow = flows.entry(packet.src_port).or_default();
@@ -96,11 +96,12 @@ fn datagrams(seen: &[Seen], to: IpAddr) -> BTreeMap<u16, Datagrams> {
 }
 
 /// Bytes of the streams of a capture to this port, by source port: from SYN to FIN.
-fn streams(seen: &[Seen], to: IpAddr, port: u16) -> BTreeMap<u16, u64> {
+fn streams(seen: &[CapturedPacket], to: IpAddr, port: u16) -> BTreeMap<u16, u64> {
     const FIN: u8 = 1;
     const SYN: u8 = 2;
     let mut flows = BTreeMap::<u16, (Option<u32>, Option<u32>)>::new();
-    let data = |packet: &&Seen| packet.is_tcp() && packet.dst == to && packet.dst_port == port;
+    let data =
+        |packet: &&CapturedPacket| packet.is_tcp() && packet.dst == to && packet.dst_port == port;
     for packet in seen.iter().filter(data) {
         let flow = flows.entry(packet.src_port).or_default();
         let (seq, flags) = packet.tcp;
@@ -154,8 +155,8 @@ fn both_sides_agree_with_a_capture() {
 fn agrees_with_a_capture(case: &Case) {
     let pair = Pair::new();
     let args = [case.to, "--proto", case.proto, "--meter", case.meter, "--flows", "3"];
-    let laws = ["--idt", "exp(5ms)", "--size", "uniform(64,1400)", "--packets", "150"];
-    let run = run(&pair, &[&args[..], &laws].concat());
+    let distributions = ["--idt", "exp(5ms)", "--size", "uniform(64,1400)", "--packets", "150"];
+    let run = run(&pair, &[&args[..], &distributions].concat());
     run.agreed();
     assert_eq!(run.accounts.len(), 3, "{}", run.done);
     let ip = case.to.split('%').next().expect("never empty");
@@ -275,7 +276,7 @@ fn socket_options_are_seen_on_the_link() {
             let run = run(&pair, &[&args[..], &more].concat());
             run.agreed();
             let to: IpAddr = args[0].parse().expect("an address");
-            let ours = |packet: &&Seen| {
+            let ours = |packet: &&CapturedPacket| {
                 packet.dst == to
                     && match *proto {
                         "udp" => packet.is_udp(),

@@ -70,7 +70,7 @@ fn n_12_a_host_that_is_cut_off_is_named_with_its_step() {
     let file = dir.path().join("farm.toml");
     let path = file.to_str().expect("UTF-8");
     let pair = Pair::new();
-    // Nobody at all at one address, nobody who listens at the other.
+    // No host at one address, no listener at the other.
     for (host, words) in [("10.77.0.99", "no answer"), ("10.77.0.2", "refused")] {
         let hosts = format!("hosts = [\"{host}\", \"{host}\"]");
         fs::write(&file, farm(&hosts, "kind = \"tcp\"")).expect("written");

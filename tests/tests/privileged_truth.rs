@@ -1,4 +1,4 @@
-//! A link whose rate and queue are known: what the report says of it. Needs root.
+//! A link whose rate and queue are known, and the report on it. Needs root.
 #![allow(missing_docs, reason = "tests")]
 
 use std::time::Duration;

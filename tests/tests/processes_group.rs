@@ -3,10 +3,16 @@
 
 use std::time::Duration;
 
+use itg_group::membership::MembershipEvent;
+use itg_process::Event;
 use itg_tests::Group;
 use nix::sys::signal::Signal;
 
 const ALL: [u32; 6] = [0, 1, 2, 3, 4, 5];
+
+fn is_born_again(event: &Event) -> bool {
+    matches!(event.decode(), Some(MembershipEvent::BornAgain { .. }))
+}
 
 #[test]
 fn m_23_one_that_is_killed_is_left_out_and_returns() {
@@ -55,7 +61,7 @@ fn m_23_who_sleeps_for_10_s_is_excluded_and_comes_in_again_by_itself() {
     // The others have gone on without it.
     assert!(group.judge().views.changes() >= 1, "it is still in");
     group.signal(2, Signal::SIGCONT);
-    group.until_said(2, "born again", 1);
+    group.until_said(2, is_born_again, 1);
     group.until_view(&ALL);
     let judged = group.finish();
     let view = judged.views.agreed().expect("agreed");

@@ -1,4 +1,4 @@
-//! The same seed gives the same packets, and the packets are those that the laws ask for.
+//! The same seed gives the same packets, and the packets are those that the distributions ask for.
 #![allow(missing_docs, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use itg_tests::{Receiver, in_parallel, lists, packets, send, temp_dir};
 
-/// What was sent: sequence number, size and planned time of each packet of each flow.
+/// Packets sent, by flow: sequence number, size in bytes and planned time in nanoseconds of each.
 type Plan = BTreeMap<u32, Vec<(u64, u64, u64)>>;
 
 /// Sends with these arguments, which need a receiver's address in front; the plan and stderr.

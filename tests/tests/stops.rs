@@ -1,4 +1,4 @@
-//! When flows end and start, their pauses, and what happens to packets that could not leave in time.
+//! Starts and ends of flows, their pauses, and packets that could not leave in time.
 #![allow(missing_docs, reason = "tests")]
 
 use std::fs;
@@ -98,7 +98,7 @@ fn off_periods_are_pauses() {
         .windows(2)
         .map(|two| two[1].planned.expect("planned") - two[0].planned.expect("planned"))
         .collect();
-    // Ten packets in a burst; the gap that a pause interrupts is longer by the pause.
+    // Ten packets in an ON period; the time that an OFF period interrupts is longer by it.
     for (index, &gap) in gaps.iter().enumerate() {
         let want = if (index + 1) % 10 == 0 { 210_000_000 } else { 10_000_000 };
         assert_eq!(gap, want, "gap {index} of {gaps:?}");
@@ -108,13 +108,15 @@ fn off_periods_are_pauses() {
         let (planned_before, sent_before) =
             (two[0].planned.expect("planned"), two[0].sent.expect("sent"));
         if planned - planned_before > 200_000_000 {
-            // Half of the pause is enough to tell it from a gap, however late the first one left.
+            // Half of the pause is enough to tell it from an inter-departure time, however late the
+            // first one left.
             assert!(sent - sent_before > 100_000_000, "no pause: {two:?}");
         }
     }
 }
 
-/// What became of a flow whose sender the system has stopped for half a second in mid-run.
+/// Account, packets and report of a flow whose sender the system has stopped for half a second in
+/// mid-run.
 fn halted(args: &[&str]) -> (Account, Vec<Packet>, serde_json::Value) {
     let dir = temp_dir();
     let log = dir.path().join("send.itg");
@@ -202,7 +204,7 @@ fn flows_without_gaps_end_in_time_too() {
 
 #[test]
 fn a_limit_on_bursts_spreads_what_is_caught_up() {
-    // Packets of one gap each, less than a third of it apart: they catch up.
+    // The inter-departure time is 1 ms; packets less than a third of it apart catch up.
     let longest = |list: &[Packet]| {
         let mut runs = vec![0u32];
         for two in list.windows(2) {

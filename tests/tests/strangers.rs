@@ -1,4 +1,5 @@
-//! What a receiver bears on its ports: strangers, garbage, half-open peers, crowds and long lives.
+//! Foreign input on the ports of a receiver: foreign packets, garbage, half-open peers, many
+//! senders and many runs.
 #![allow(missing_docs, reason = "tests")]
 
 use std::io::{Read as _, Write as _};

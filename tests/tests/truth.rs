@@ -1,4 +1,4 @@
-//! What happened on the way is known exactly: does the report say so?
+//! Comparison of the report with what is known to have happened on the way.
 #![allow(missing_docs, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ fn at_receiver(report: &Value) -> &Value {
 
 /// A receiver on 127.0.0.1 whose data port is known beforehand.
 fn receiver(args: &[&str]) -> (Receiver, u16) {
-    // Whoever takes the port in between makes the receiver fail, not the test lie.
+    // A program that takes the port in between makes the receiver fail, not the test lie.
     let free = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
     let mut command = Command::new(program("itg-recv"));
     let port = free.to_string();
@@ -180,8 +180,8 @@ fn the_clocks_of_one_host_are_found_equal_within_the_bound() {
     }
 }
 
-/// What waits in the socket's buffer while the receiver stands still is neither lost nor late: it has the
-/// kernel's stamps.
+/// Packets that wait in the socket's buffer while the receiver stands still are neither lost nor
+/// late: they have the kernel's stamps.
 #[test]
 fn a_receiver_that_stands_still_for_two_seconds_loses_nothing_that_its_buffer_holds() {
     let dir = temp_dir();

@@ -2,9 +2,9 @@
 
 use crate::trials::Estimate;
 
-/// What is lost at most where nothing is to be lost: 0.1 %.
+/// Largest share of lost records where nothing is to be lost: 0.1 %.
 pub(crate) const STRICT: f64 = 0.001;
-/// What is lost at most where some loss is tolerated: 5 %.
+/// Largest share of lost records where some loss is tolerated: 5 %.
 pub(crate) const LOOSE: f64 = 0.05;
 /// Rates that differ by no more than this count as equal: 1 %.
 const SAME: f64 = 0.01;
@@ -34,7 +34,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// What one variant can do at one end, with its D* and c*.
+/// Capacity of one variant at one end, with its D* and c*.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Capacity {
     /// Packets a second when more are asked for than can be done, in each trial.

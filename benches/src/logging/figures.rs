@@ -1,24 +1,25 @@
 //! The paper's figures as tables on stdout and as SVG.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use itg_report::{Curve, Plot};
 
 use super::trial::{End, Setting, Trial, Variant};
 use super::{FIRST_SIZE, Results, estimate};
-use crate::plot::{Line, Plot};
 use crate::print;
 use crate::table::{Lines, percent, with_interval};
 use crate::trials::Estimate;
 
-/// Where figures go.
+/// Writer of figures: plots into a directory, if one is given.
 pub(crate) struct Figures {
     dir: Option<PathBuf>,
     written: Vec<String>,
 }
 
-/// How a figure shows a trial.
+/// Quantity of a trial that a figure shows.
 #[derive(Clone, Copy)]
 enum Shown {
     Rate,
@@ -84,10 +85,12 @@ impl Figures {
         Self { dir, written: Vec::new() }
     }
 
-    fn draw(&mut self, plot: &Plot) -> Result<()> {
+    fn draw(&mut self, name: &str, plot: &Plot) -> Result<()> {
         if let Some(dir) = &self.dir {
-            plot.write(dir)?;
-            self.written.push(format!("{}.svg", plot.name));
+            let name = format!("{name}.svg");
+            let path = dir.join(&name);
+            fs::write(&path, plot.svg()).with_context(|| format!("writing {}", path.display()))?;
+            self.written.push(name);
         }
         Ok(())
     }
@@ -107,17 +110,18 @@ impl Figures {
             lines.row(cells);
         }
         print(format_args!("\n{title}: {}\n{lines}", shown.label()));
-        let line = |((_, name), column): (&(usize, String), &BTreeMap<u32, Estimate>)| Line {
+        let line = |((_, name), column): (&(usize, String), &BTreeMap<u32, Estimate>)| Curve {
             name: name.clone(),
             points: column.iter().map(|(x, e)| (f64::from(*x), shown.drawn(e.mid))).collect(),
         };
-        self.draw(&Plot {
-            name: name.to_owned(),
+        let plot = Plot {
             title: title.to_owned(),
             x: x.to_owned(),
             y: shown.label().to_owned(),
             lines: grid.iter().map(line).collect(),
-        })
+            ..Plot::default()
+        };
+        self.draw(name, &plot)
     }
 
     /// Figure 1: generators beside the ideal line.

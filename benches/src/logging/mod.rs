@@ -58,7 +58,7 @@ pub(crate) struct LoggingArgs {
     no_peers: bool,
 }
 
-/// What was measured for one setting.
+/// Trials by setting.
 type Results = BTreeMap<Setting, Vec<Trial>>;
 
 fn estimate(trials: &[Trial], of: impl Fn(&Trial) -> f64) -> Estimate {

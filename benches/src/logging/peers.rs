@@ -7,12 +7,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use itg_testkit::child::Running;
+use itg_testkit::host::has_socket;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::plan::Plan;
 use super::trial::Trial;
-use crate::child::Running;
 use crate::print;
 use crate::programs::{READY, installed};
 use crate::trials::{Estimate, order};
@@ -54,15 +55,15 @@ impl Peer {
     }
 }
 
-/// What one run asks for.
-struct Wish<'a> {
+/// Requested values of one run.
+struct Request<'a> {
     work: &'a Path,
     rate: u32,
     size: u32,
     seconds: f64,
 }
 
-impl Wish<'_> {
+impl Request<'_> {
     fn file(&self, name: &str) -> PathBuf {
         self.work.join(name)
     }
@@ -72,7 +73,7 @@ impl Wish<'_> {
     }
 }
 
-/// Waits until somebody listens on a TCP port, without touching it.
+/// Waits until a program listens on a TCP port, without touching it.
 fn wait_for_port(port: u16) -> Result<()> {
     let deadline = Instant::now() + READY;
     while !listening(port) {
@@ -83,18 +84,7 @@ fn wait_for_port(port: u16) -> Result<()> {
 }
 
 fn listening(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .any(|path| listens(&fs::read_to_string(path).unwrap_or_default(), port))
-}
-
-/// Whether a table of sockets has one in state LISTEN (0A) with this port.
-fn listens(table: &str, port: u16) -> bool {
-    table.lines().skip(1).any(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let local = words.next().unwrap_or_default();
-        local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some("0A")
-    })
+    has_socket(std::process::id(), "tcp", port, Some("0A"))
 }
 
 /// The achieved rates of all generators that are installed, by the rate asked for.
@@ -112,7 +102,7 @@ pub(super) fn rates(plan: &Plan, size: u32) -> Result<Vec<(String, BTreeMap<u32,
             let (peer, rate) = (index % there.len(), plan.first_rates[index / there.len()]);
             // mgen and iperf3 count in whole seconds.
             let seconds = plan.seconds.max(1.0).round();
-            let wish = Wish { work: work.path(), rate, size, seconds };
+            let wish = Request { work: work.path(), rate, size, seconds };
             let got = match there[peer] {
                 Peer::ItgSend => d_itg(&wish, &[]),
                 Peer::ItgSendPolling => d_itg(&wish, &["-poll"]),
@@ -135,7 +125,7 @@ pub(super) fn rates(plan: &Plan, size: u32) -> Result<Vec<(String, BTreeMap<u32,
     Ok(names.zip(found.into_iter().map(estimates)).collect())
 }
 
-fn args_of_itgsend(wish: &Wish<'_>) -> Command {
+fn args_of_itgsend(wish: &Request<'_>) -> Command {
     let mut command = Command::new("ITGSend");
     command.current_dir(wish.work).args(["-a", "127.0.0.1"]);
     for (option, value) in [
@@ -153,14 +143,14 @@ fn args_of_itgsend(wish: &Wish<'_>) -> Command {
 fn itgrecv(work: &Path) -> Result<Running> {
     let mut command = Command::new("ITGRecv");
     command.current_dir(work).args(["-Sp", &CONTROL_PORT.to_string()]);
-    let receiver = Running::start(&mut command, &[])?;
+    let receiver = Running::spawn(&mut command, &[])?;
     wait_for_port(CONTROL_PORT)?;
     Ok(receiver)
 }
 
 /// Packets in a log of D-ITG.
 fn itgdec(log: &Path) -> Result<f64> {
-    let done = Running::start(Command::new("ITGDec").arg(log), &[])?.finish(READY)?;
+    let done = Running::spawn(Command::new("ITGDec").arg(log), &[])?.wait(READY)?;
     total_packets(&done.out).with_context(|| format!("ITGDec {}: {}", log.display(), done.out))
 }
 
@@ -170,39 +160,39 @@ fn total_packets(summary: &str) -> Option<f64> {
     line.split_once('=')?.1.trim().parse().ok()
 }
 
-fn d_itg(wish: &Wish<'_>, args: &[&str]) -> Result<f64> {
+fn d_itg(wish: &Request<'_>, args: &[&str]) -> Result<f64> {
     let receiver = itgrecv(wish.work)?;
     let log = wish.file("sender.log");
     let mut command = args_of_itgsend(wish);
     command.args(args).arg("-l").arg(&log);
-    Running::start(&mut command, &[])?.finish(wish.limit())?.exits(&[0])?;
+    Running::spawn(&mut command, &[])?.wait(wish.limit())?.ended_with(&[0])?;
     receiver.stop(Signal::SIGINT, READY)?;
     Ok(itgdec(&log)? / wish.seconds)
 }
 
-fn mgen(wish: &Wish<'_>) -> Result<f64> {
+fn mgen(wish: &Request<'_>) -> Result<f64> {
     let log = wish.file("mgen.txt");
     let flow = format!("ON 1 UDP DST 127.0.0.1/{DATA_PORT} PERIODIC [{} {}]", wish.rate, wish.size);
     let end = format!("{:.1} OFF 1", wish.seconds);
     let mut command = Command::new("mgen");
     command.args(["txlog", "output"]).arg(&log).args(["event", &flow, "event", &end]);
-    Running::start(&mut command, &[])?.finish(wish.limit())?.exits(&[0])?;
+    Running::spawn(&mut command, &[])?.wait(wish.limit())?.ended_with(&[0])?;
     let text = fs::read_to_string(&log).context("the log of mgen")?;
     let sent = text.lines().filter(|line| line.contains(" SEND ")).count();
     Ok(sent as f64 / wish.seconds)
 }
 
-fn iperf3(wish: &Wish<'_>) -> Result<f64> {
+fn iperf3(wish: &Request<'_>) -> Result<f64> {
     let port = CONTROL_PORT.to_string();
     let mut server = Command::new("iperf3");
-    let server = Running::start(server.args(["-s", "-1", "-p", &port]), &[])?;
+    let server = Running::spawn(server.args(["-s", "-1", "-p", &port]), &[])?;
     wait_for_port(CONTROL_PORT)?;
     let bits = u64::from(wish.rate) * u64::from(wish.size) * 8;
     let mut command = Command::new("iperf3");
     command.args(["-c", "127.0.0.1", "-p", &port, "-u", "-J", "-b", &bits.to_string()]);
     command.args(["-l", &wish.size.to_string(), "-t", &format!("{:.0}", wish.seconds)]);
-    let done = Running::start(&mut command, &[])?.finish(wish.limit())?.exits(&[0])?;
-    server.finish(READY)?;
+    let done = Running::spawn(&mut command, &[])?.wait(wish.limit())?.ended_with(&[0])?;
+    server.wait(READY)?;
     let report: Value = serde_json::from_str(&done.out).context("the report of iperf3")?;
     let sent = &report["end"]["sum_sent"];
     let packets = sent["packets"].as_f64().context("no packets in iperf3's report")?;
@@ -231,7 +221,7 @@ pub(super) fn log_servers(
             let transport = transports[index % transports.len()];
             let rate = rates[index / transports.len()];
             let seconds = plan.seconds.max(0.5);
-            let wish = Wish { work: work.path(), rate, size, seconds };
+            let wish = Request { work: work.path(), rate, size, seconds };
             match itglog(&wish, transport) {
                 Ok(packets) => {
                     let key = (format!("ITGLog, {transport}"), rate);
@@ -246,14 +236,14 @@ pub(super) fn log_servers(
     Ok(found)
 }
 
-fn itglog(wish: &Wish<'_>, transport: &str) -> Result<f64> {
+fn itglog(wish: &Request<'_>, transport: &str) -> Result<f64> {
     let mut command = Command::new("ITGLog");
-    let server = Running::start(command.current_dir(wish.work), &[])?;
+    let server = Running::spawn(command.current_dir(wish.work), &[])?;
     wait_for_port(ITGLOG_PORT)?;
     let receiver = itgrecv(wish.work)?;
     let mut command = args_of_itgsend(wish);
     command.args(["-poll", "-L", "127.0.0.1", transport, "-l", "remote.log"]);
-    Running::start(&mut command, &[])?.finish(wish.limit())?.exits(&[0])?;
+    Running::spawn(&mut command, &[])?.wait(wish.limit())?.ended_with(&[0])?;
     // ITGLog writes on after the sender has ended.
     std::thread::sleep(Duration::from_millis(300));
     receiver.stop(Signal::SIGINT, READY)?;
@@ -271,15 +261,5 @@ mod tests {
             "Total packets            =          6880\nx\nTotal packets            =   7000\n";
         assert_eq!(total_packets(text), Some(7000.0));
         assert_eq!(total_packets("nothing"), None);
-    }
-
-    #[test]
-    fn a_table_of_sockets_shows_who_listens() {
-        let table = "  sl  local_address rem_address   st\n   \
-                     0: 00000000:2329 00000000:0000 0A 00000000\n   \
-                     1: 0100007F:4A9C 0100007F:2329 01 00000000\n";
-        for (port, want) in [(0x2329, true), (0x4A9C, false), (1, false)] {
-            assert_eq!(listens(table, port), want, "port {port}");
-        }
     }
 }

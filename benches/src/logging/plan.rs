@@ -1,4 +1,4 @@
-//! Which values are tried, how often and for how long. Pure.
+//! Values to try, number of trials and their length. Pure.
 
 /// Starting, ending and decoding one run, in seconds.
 const OVERHEAD_S: f64 = 0.4;

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use itg_testkit::child::Running;
 use tempfile::TempDir;
 
-use crate::child::Running;
-use crate::programs::{Place, Programs, READY, Server, clear, stored_log};
+use crate::programs::{Location, Programs, READY, Server, clear, stored_log};
 
-/// Where the log goes, in the paper's words.
+/// Destination of the log, in the paper's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Variant {
     /// A local file.
@@ -33,7 +33,7 @@ impl Variant {
     }
 }
 
-/// Which end logs.
+/// End that logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum End {
     Sender,
@@ -64,7 +64,7 @@ pub(crate) struct Setting {
     pub(crate) rate: u32,
 }
 
-/// What a trial gave.
+/// Result of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Trial {
     /// Logged packets a second.
@@ -100,26 +100,27 @@ pub(crate) struct Bench {
     /// A log server, and a receiver without a log.
     server: Option<Server>,
     silent: Server,
-    sender_at: Place,
-    receiver_at: Place,
+    sender_at: Location,
+    receiver_at: Location,
     listen: String,
     seconds: f64,
-    /// How fast local files are written.
+    /// Rate at which local files are written, with a unit; `None`: as fast as the disk takes it.
     slow_disk: Option<String>,
 }
 
 impl Bench {
     /// On this host, over loopback.
     pub(crate) fn here(seconds: f64, slow_disk: Option<String>) -> Result<Self> {
-        let mut bench = Self::between(Place::Here, Place::Here, "127.0.0.1", seconds, slow_disk)?;
+        let mut bench =
+            Self::between(Location::Here, Location::Here, "127.0.0.1", seconds, slow_disk)?;
         bench.server = Some(bench.programs.log_server(&bench.store, &[])?);
         Ok(bench)
     }
 
     /// From one place to another, without a log server.
     pub(crate) fn between(
-        sender_at: Place,
-        receiver_at: Place,
+        sender_at: Location,
+        receiver_at: Location,
         listen: &str,
         seconds: f64,
         slow_disk: Option<String>,
@@ -166,10 +167,10 @@ impl Bench {
         }
         let limit = Duration::from_secs_f64(self.seconds) + READY;
         // A flow that could not keep up fails, and its log says how far it came.
-        let sent = Running::start(&mut command, &[])?.finish(limit)?.exits(&[0, 1])?;
+        let sent = Running::spawn(&mut command, &[])?.wait(limit)?.ended_with(&[0, 1])?;
         let done = match receiver {
             None => sent,
-            Some(receiver) => receiver.finish()?.exits(&[0, 1])?,
+            Some(receiver) => receiver.finish()?.ended_with(&[0, 1])?,
         };
         let path = match setting.variant {
             Variant::Cv => file.clone(),

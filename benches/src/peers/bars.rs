@@ -27,7 +27,7 @@ struct Bar {
     passed: bool,
 }
 
-/// What was measured.
+/// Record of a measurement: machine, figures and bars.
 #[derive(Debug, Serialize)]
 pub(crate) struct Book {
     machine: String,

@@ -1,4 +1,4 @@
-//! Many flows: how late their packets are, and what they cost against one flow.
+//! Many flows: lateness of their packets, and cost against one flow.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use itg_record::{Item, LogReader, Note};
 
 use super::bars::Book;
 use super::observer::Counts;
-use super::tools::{Law, Load, Stage, Tool};
+use super::tools::{Distribution, Load, Stage, Tool};
 use super::{PeersArgs, progress, trial};
 use crate::print;
 use crate::table::{Lines, with_interval};
@@ -34,8 +34,9 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()
 
 fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
     let seconds = args.seconds(3);
-    let law = Law::Exponential;
-    let load = Load { rate: Some(EACH), law, size: SIZE, seconds, flows: MANY, tcp: false };
+    let distribution = Distribution::Exponential;
+    let load =
+        Load { rate: Some(EACH), distribution, size: SIZE, seconds, flows: MANY, tcp: false };
     let table = format!("{MANY} flows of {EACH} packets/s, exponential gaps");
     let [mut kpps, mut p50, mut p99, mut kept] = [const { Vec::new() }; 4];
     for round in 0..args.runs() {
@@ -73,7 +74,7 @@ fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
     Ok(())
 }
 
-/// How late each packet of a receiver's log arrived after its planned time, in nanoseconds.
+/// Time from when each packet of a receiver's log was planned until it arrived, in nanoseconds.
 fn lateness(log: &[u8]) -> Result<Vec<u64>> {
     let mut flows: BTreeMap<u32, (u64, u64, Schedule)> = BTreeMap::new();
     let mut arrived = Vec::new();
@@ -115,8 +116,14 @@ fn few(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
         progress(&table, round, args.runs());
         for place in crate::trials::order(counts.len(), round) {
             let flows = counts[place];
-            let load =
-                Load { rate: None, law: Law::Constant, size: SIZE, seconds, flows, tcp: false };
+            let load = Load {
+                rate: None,
+                distribution: Distribution::Constant,
+                size: SIZE,
+                seconds,
+                flows,
+                tcp: false,
+            };
             let ran = trial(Tool::Itg, &load, stage)?;
             kpps[place].push(ran.course.rate(|counts: &Counts| counts.read) / 1e3);
         }

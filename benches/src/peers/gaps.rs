@@ -1,16 +1,17 @@
-//! How true gaps are: mean rate, error of each gap, distribution, and the processor time it costs.
+//! Accuracy of inter-departure times: mean rate, error of each one, distribution, and processor
+//! time.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use itg_core::distribution::Unit;
 use itg_core::flow::{Flow, FlowSpec};
-use itg_core::law::Unit;
 use itg_core::seed::RunSeed;
 
 use super::bars::Book;
-use super::tools::{Law, Load, SEED, Stage, Tool, law_of, ready};
+use super::tools::{Distribution, Load, SEED, Stage, Tool, distribution_of, ready};
 use super::{PeersArgs, observer, present, progress};
-use crate::gaps::{Seen, distance};
+use crate::gaps::{GapFigures, distance};
 use crate::print;
 use crate::programs::memory;
 use crate::table::{Lines, with_interval};
@@ -21,7 +22,8 @@ const SIZE: usize = 64;
 /// Parts of a run at its start and its end that are not judged: starting, warming up, hanging up.
 const START: f64 = 0.1;
 const END: f64 = 0.02;
-/// Bars: share of the rate, of the best peer's gap error at p99, of a spinning peer's processor time.
+/// Bars: relative error of the rate; error of inter-departure times at p99 over the best peer's;
+/// processor time over that of a spinning peer.
 const RATE_BAR: f64 = 1e-4;
 const P99_BAR: f64 = 1.2;
 const CPU_BAR: f64 = 0.15;
@@ -30,19 +32,29 @@ const CPU_RATE: u32 = 1_000;
 /// Quantile of the Kolmogorov distribution at 95 %.
 const CRITICAL: f64 = 1.358;
 
-/// Laws by their names.
-pub(super) fn laws(names: &[String]) -> Result<Vec<Law>> {
-    let known = [Law::Constant, Law::Exponential, Law::Pareto, Law::Uniform];
+/// Returns the distributions of these names.
+pub(super) fn laws(names: &[String]) -> Result<Vec<Distribution>> {
+    let known = [
+        Distribution::Constant,
+        Distribution::Exponential,
+        Distribution::Pareto,
+        Distribution::Uniform,
+    ];
     names
         .iter()
-        .map(|name| match known.iter().find(|law| law.name() == name) {
-            Some(law) => Ok(*law),
+        .map(|name| match known.iter().find(|distribution| distribution.name() == name) {
+            Some(distribution) => Ok(*distribution),
             None => bail!("no law `{name}`: constant, exponential, pareto or uniform"),
         })
         .collect()
 }
 
-pub(super) fn run(args: &PeersArgs, stage: &Stage, laws: &[Law], book: &mut Book) -> Result<()> {
+pub(super) fn run(
+    args: &PeersArgs,
+    stage: &Stage,
+    laws: &[Distribution],
+    book: &mut Book,
+) -> Result<()> {
     let tools = present(&[
         Tool::Ditg,
         Tool::DitgPoll,
@@ -61,23 +73,23 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, laws: &[Law], book: &mut Book
         ));
         return Ok(());
     }
-    for &law in laws {
-        let tools: Vec<_> = tools.iter().copied().filter(|tool| tool.knows(law)).collect();
+    for &distribution in laws {
+        let tools: Vec<_> = tools.iter().copied().filter(|tool| tool.knows(distribution)).collect();
         for &rate in &args.rates {
             if args.quick && ![1_000, 10_000].contains(&rate) {
                 continue;
             }
-            one(args, stage, law, rate, &tools, book)?;
+            one(args, stage, distribution, rate, &tools, book)?;
         }
     }
     Ok(())
 }
 
-/// What was seen of a trial.
+/// Observation of a trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    seen: Seen,
-    /// Distance of the gaps' distribution from the law.
+    seen: GapFigures,
+    /// Distance of the observed distribution of inter-departure times from the requested one.
     distance: f64,
     gaps: usize,
 }
@@ -85,23 +97,23 @@ struct Trial {
 fn one(
     args: &PeersArgs,
     stage: &Stage,
-    law: Law,
+    distribution: Distribution,
     rate: u32,
     tools: &[Tool],
     book: &mut Book,
 ) -> Result<()> {
     let seconds = args.seconds(4).max(2);
-    let table = format!("gaps, {}, {rate} packets/s", law.name());
+    let table = format!("gaps, {}, {rate} packets/s", distribution.name());
     let mut trials = vec![Vec::new(); tools.len()];
     for round in 0..args.runs() {
         progress(&table, round, args.runs());
         for place in order(tools.len(), round) {
-            let trial = observed(tools[place], law, rate, seconds, stage)
+            let trial = observed(tools[place], distribution, rate, seconds, stage)
                 .with_context(|| format!("{}, {table}", tools[place].name()))?;
             trials[place].push(trial);
         }
     }
-    let exact = law == Law::Constant;
+    let exact = distribution == Distribution::Constant;
     let mut lines = Lines::new([
         "",
         "mean rate error %",
@@ -121,7 +133,7 @@ fn one(
         let p99 = of("gap error p99 us", |trial| trial.seen.gap_p99_us);
         let distance = of("distance", |trial| trial.distance);
         let cpu = of("processor", |trial| trial.seen.cpu);
-        // Where gaps are drawn, only ours are known beforehand.
+        // Where inter-departure times are random, only ours are known beforehand.
         let planned = exact || tool.is_ours();
         let known = |estimate: Estimate, digits| {
             if planned { with_interval(estimate, digits) } else { "-".to_owned() }
@@ -191,9 +203,16 @@ fn one(
 }
 
 /// Runs one trial under the eyes of a capture.
-fn observed(tool: Tool, law: Law, rate: u32, seconds: u64, stage: &Stage) -> Result<Trial> {
+fn observed(
+    tool: Tool,
+    distribution: Distribution,
+    rate: u32,
+    seconds: u64,
+    stage: &Stage,
+) -> Result<Trial> {
     let a_second = f64::from(rate);
-    let load = Load { rate: Some(a_second), law, size: SIZE, seconds, flows: 1, tcp: false };
+    let load =
+        Load { rate: Some(a_second), distribution, size: SIZE, seconds, flows: 1, tcp: false };
     let logs = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
     let ready = ready(tool, &load, stage, logs.path())?;
     let observer = observer::departures(&stage.sender, ready.data)?;
@@ -205,25 +224,28 @@ fn observed(tool: Tool, law: Law, rate: u32, seconds: u64, stage: &Stage) -> Res
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
     let part = |share: f64| (stamps.len() as f64 * share) as usize;
     let judged = part(START)..stamps.len() - part(END);
-    let seen = if tool.is_ours() && law != Law::Constant {
-        let plan = plan(law, a_second, stamps.len())?;
-        Seen::of_plan(&stamps[judged.clone()], &plan[judged.clone()])
+    let seen = if tool.is_ours() && distribution != Distribution::Constant {
+        let plan = plan(distribution, a_second, stamps.len())?;
+        GapFigures::of_plan(&stamps[judged.clone()], &plan[judged.clone()])
     } else {
-        Seen::of_rate(&stamps[judged.clone()], a_second)
+        GapFigures::of_rate(&stamps[judged.clone()], a_second)
     };
     let mut gaps: Vec<_> = stamps[judged]
         .windows(2)
         .map(|pair| pair[1].saturating_sub(pair[0]) as f64 * a_second / 1e9)
         .collect();
     let count = gaps.len();
-    let distance = distance(&mut gaps, |x| law.cumulative(x));
-    Ok(Trial { seen: Seen { cpu, ..seen }, distance, gaps: count })
+    let distance = distance(&mut gaps, |x| distribution.cumulative(x));
+    Ok(Trial { seen: GapFigures { cpu, ..seen }, distance, gaps: count })
 }
 
-/// When our packets are due, in nanoseconds.
-fn plan(law: Law, rate: f64, packets: usize) -> Result<Vec<f64>> {
+/// Instants at which our packets are due, in nanoseconds after the start.
+fn plan(distribution: Distribution, rate: f64, packets: usize) -> Result<Vec<f64>> {
     let mut spec = FlowSpec::new(1);
-    spec.idt = itg_core::law::Law::parse(&law_of(law, 1e9 / rate), Unit::Time)?;
+    spec.idt = itg_core::distribution::Distribution::parse(
+        &distribution_of(distribution, 1e9 / rate),
+        Unit::Time,
+    )?;
     let flow = Flow::resolve(spec, RunSeed(SEED.parse()?))?;
     Ok(flow.schedule().take(packets).map(|packet| packet.due_ns as f64).collect())
 }

@@ -1,8 +1,8 @@
 //! Our generator beside D-ITG, mgen, iperf3, sockperf and raw loops, in turns, as the kernel saw them.
 //!
-//! Rates are those of the kernel's counters in network namespaces that nobody else uses, gaps those of
-//! the kernel's stamps of departing packets (AF_PACKET); what the programs report is not looked at. Sender
-//! and receiver have a processor each where there are two.
+//! Rates are those of the kernel's counters in network namespaces without other traffic,
+//! inter-departure times those of the kernel's stamps of departing packets (AF_PACKET); the reports
+//! of the programs are not used. Sender and receiver have a processor each where there are two.
 
 mod bars;
 mod flows;
@@ -20,21 +20,21 @@ use clap::{Args, ValueEnum};
 use itg_cli::say;
 
 use self::bars::Book;
-use self::observer::Course;
+use self::observer::CounterSeries;
 pub(crate) use self::raw::{RawArgs, run as raw};
 use self::tools::{Load, Stage, Tool};
 use crate::link::{Link, RECEIVER};
-use crate::programs::{Place, Programs, memory};
+use crate::programs::{Location, Programs, memory};
 use crate::{machine, print};
 
-/// Which tables.
+/// Table of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Table {
     /// One flow, as fast as can be, each packet by itself
     Rates,
     /// The same in bursts that the kernel cuts and joins
     Bursts,
-    /// How true the gaps are
+    /// Accuracy of inter-departure times
     Gaps,
     /// 10 000 flows, and 64 against one
     Flows,
@@ -42,7 +42,7 @@ enum Table {
     Tcp,
 }
 
-/// Over which interface.
+/// Interface between sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Over {
     /// Loopback
@@ -63,10 +63,10 @@ pub(crate) struct PeersArgs {
     /// Payload bytes of packets, for rates and bursts
     #[arg(long, value_delimiter = ',', default_value = "64,512,1472")]
     sizes: Vec<usize>,
-    /// Packets a second, for gaps
+    /// Packets a second, for inter-departure times
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000,100000")]
     rates: Vec<u32>,
-    /// Laws of gaps: constant, exponential, pareto, uniform
+    /// Distributions of inter-departure times: constant, exponential, pareto, uniform
     #[arg(long, value_delimiter = ',', default_value = "constant,exponential,pareto,uniform")]
     laws: Vec<String>,
     /// Trials of each setting
@@ -75,7 +75,7 @@ pub(crate) struct PeersArgs {
     /// Length of a trial in seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// A look: three trials of one size over loopback, gaps at two rates
+    /// A look: three trials of one size over loopback, inter-departure times at two rates
     #[arg(long)]
     quick: bool,
     /// Write the figures to this file as JSON
@@ -120,14 +120,14 @@ pub(crate) fn run(args: &PeersArgs) -> Result<()> {
         }
         Err(why) => print(format_args!("NOT MEASURED: {name}: {why:#}")),
     };
-    // Gaps, flows and TCP are measured over loopback.
+    // Inter-departure times, flows and TCP are measured over loopback.
     stage("lo", Link::loopback(), "127.0.0.1", &mut stages);
     if args.over(Over::Veth) && (args.wants(Table::Rates) || args.wants(Table::Bursts)) {
         stage("veth", Link::new(), RECEIVER, &mut stages);
     }
     if stages.is_empty() {
         print("on this host's own loopback interface: what others send counts as well");
-        let here = || Place::Here;
+        let here = || Location::Here;
         let (sender, receiver) = (here(), here());
         stages.push(Stage { name: "lo", sender, receiver, address: "127.0.0.1", programs });
     }
@@ -169,9 +169,9 @@ fn present(tools: &[Tool]) -> Vec<Tool> {
     here
 }
 
-/// What a trial showed at the receiver, and its logs.
+/// Counters of the receiver during a trial, and the logs of the trial.
 struct Ran {
-    course: Course,
+    course: CounterSeries,
     logs: tempfile::TempDir,
 }
 

@@ -1,5 +1,5 @@
-//! What the kernel says of a run, whatever the programs say: counters of a namespace, and the stamps of
-//! packets as they leave.
+//! Observation by the kernel, independent of the programs: counters of a namespace, and the stamps
+//! of packets as they leave.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -9,13 +9,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use itg_net::mmsg::{BATCH, RecvBatch};
+use itg_socket::mmsg::{BATCH, RecvBatch};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::os::fd::AsFd as _;
 
-use crate::programs::Place;
+use crate::programs::Location;
 
 /// Time between two looks at the counters.
 const EVERY: Duration = Duration::from_millis(20);
@@ -61,11 +61,11 @@ fn field(text: &str, table: &str, name: &str) -> u64 {
 
 /// Counters over the time of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Course(Vec<(Instant, Counts)>);
+pub(crate) struct CounterSeries(Vec<(Instant, Counts)>);
 
-impl Course {
-    /// How fast a counter grew: between the moments at which it had a sixth and nine tenths of its growth, so
-    /// that neither the start nor the end of the programs counts.
+impl CounterSeries {
+    /// Growth of a counter a second: between the moments at which it had a sixth and nine tenths of
+    /// its growth, so that neither the start nor the end of the programs counts.
     pub(crate) fn rate(&self, of: impl Fn(&Counts) -> u64) -> f64 {
         let total = self.total(&of) as f64;
         let first = self.0.first().map_or(0, |(_, counts)| of(counts)) as f64;
@@ -77,7 +77,7 @@ impl Course {
         if seconds > 0.0 { (of(&to.1) - of(&from.1)) as f64 / seconds } else { 0.0 }
     }
 
-    /// How much a counter grew.
+    /// Growth of a counter.
     pub(crate) fn total(&self, of: impl Fn(&Counts) -> u64) -> u64 {
         let end = |counts: Option<&(Instant, Counts)>| counts.map_or(0, |(_, counts)| of(counts));
         end(self.0.last()).saturating_sub(end(self.0.first()))
@@ -103,12 +103,12 @@ pub(crate) struct Observer<T> {
 
 impl<T: Send + 'static> Observer<T> {
     fn start(
-        place: &Place,
+        place: &Location,
         work: impl FnOnce(&AtomicBool, &dyn Fn()) -> Result<T> + Send + 'static,
     ) -> Result<Self> {
         let namespace = match place {
-            Place::Here => None,
-            Place::Namespace(name) => {
+            Location::Here => None,
+            Location::Namespace(name) => {
                 Some(File::open(format!("/run/netns/{name}")).context("the namespace")?)
             }
         };
@@ -126,7 +126,7 @@ impl<T: Send + 'static> Observer<T> {
         Ok(Self { over, thread })
     }
 
-    /// What it has seen.
+    /// Ends the observer and returns what it recorded.
     pub(crate) fn stop(self) -> Result<T> {
         self.over.store(true, Ordering::Release);
         self.thread.join().map_err(|_| anyhow::anyhow!("the observer stopped on a bug"))?
@@ -134,7 +134,7 @@ impl<T: Send + 'static> Observer<T> {
 }
 
 /// Looks at the counters of a namespace.
-pub(crate) fn counters(place: &Place) -> Result<Observer<Course>> {
+pub(crate) fn counters(place: &Location) -> Result<Observer<CounterSeries>> {
     Observer::start(place, |over, ready| {
         let mut course = Vec::new();
         loop {
@@ -142,7 +142,7 @@ pub(crate) fn counters(place: &Place) -> Result<Observer<Course>> {
             course.push((Instant::now(), Counts::now()?));
             ready();
             if last {
-                return Ok(Course(course));
+                return Ok(CounterSeries(course));
             }
             thread::sleep(EVERY);
         }
@@ -154,13 +154,13 @@ fn capture() -> std::io::Result<Socket> {
     Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(i32::from(all))))
 }
 
-/// Whether this user may look at packets as they leave.
+/// Fails if this user may not capture packets as they leave.
 pub(crate) fn may_capture() -> std::io::Result<()> {
     capture().map(drop)
 }
 
 /// Takes the kernel's stamp of every UDP packet that leaves a namespace for a port, in nanoseconds.
-pub(crate) fn departures(place: &Place, port: u16) -> Result<Observer<Vec<u64>>> {
+pub(crate) fn departures(place: &Location, port: u16) -> Result<Observer<Vec<u64>>> {
     Observer::start(place, move |over, ready| {
         let socket = capture().context("capturing packets (AF_PACKET)")?;
         socket.set_nonblocking(true)?;
@@ -243,7 +243,7 @@ mod tests {
                 Counts { read, dropped: 1, ..Counts::default() },
             )
         });
-        let course = Course(course.collect());
+        let course = CounterSeries(course.collect());
         assert!((course.rate(|counts| counts.read) - 100.0).abs() < 2.0);
         assert_eq!(course.total(|counts| counts.read), 200);
         assert!(course.lost(1) < 1e-9);
@@ -259,7 +259,7 @@ mod tests {
         let to = UdpSocket::bind("127.0.0.1:0").expect("loopback");
         let other = UdpSocket::bind("127.0.0.1:0").expect("loopback");
         let port = to.local_addr().expect("bound").port();
-        let observer = departures(&Place::Here, port).expect("captures");
+        let observer = departures(&Location::Here, port).expect("captures");
         let from = UdpSocket::bind("127.0.0.1:0").expect("loopback");
         for _ in 0..5 {
             from.send_to(&[1; 40], to.local_addr().expect("bound")).expect("sent");

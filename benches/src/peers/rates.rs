@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::bars::Book;
 use super::observer::Counts;
-use super::tools::{Law, Load, Stage, Tool};
+use super::tools::{Distribution, Load, Stage, Tool};
 use super::{PeersArgs, present, progress, trial};
 use crate::print;
 use crate::table::{Lines, with_interval};
@@ -38,7 +38,14 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, bursts: bool, book: &mut Book
     }
     for size in args.sizes() {
         let seconds = args.seconds(2);
-        let load = Load { rate: None, law: Law::Constant, size, seconds, flows: 1, tcp: false };
+        let load = Load {
+            rate: None,
+            distribution: Distribution::Constant,
+            size,
+            seconds,
+            flows: 1,
+            tcp: false,
+        };
         let mode = if bursts { "bursts" } else { "exact" };
         let table = format!("{mode}, {}, {size} B", stage.name);
         let mut kpps = vec![Vec::new(); tools.len()];
@@ -98,7 +105,14 @@ pub(super) fn tcp(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()
     let tools = present(&[Tool::Iperf, Tool::Itg]);
     let seconds = args.seconds(3);
     let size = 128 << 10;
-    let load = Load { rate: None, law: Law::Constant, size, seconds, flows: 1, tcp: true };
+    let load = Load {
+        rate: None,
+        distribution: Distribution::Constant,
+        size,
+        seconds,
+        flows: 1,
+        tcp: true,
+    };
     let mut gbps = vec![Vec::new(); tools.len()];
     for round in 0..args.runs() {
         progress("TCP", round, args.runs());

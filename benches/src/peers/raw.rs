@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
-use itg_net::mmsg::{BATCH, RecvBatch};
+use itg_socket::mmsg::{BATCH, RecvBatch};
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 
 /// Largest payload of a datagram over IPv4 in bytes.
@@ -25,10 +25,10 @@ const BUFFER: usize = 8 << 20;
 const PIECE: usize = 1 << 20;
 /// The receiver ends after this much silence.
 const SILENCE: Duration = Duration::from_millis(400);
-/// How long it waits for the first packet.
+/// Time that the receiver waits for the first packet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Which loop.
+/// Kind of loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Loop {
     /// sendmmsg to recvmmsg

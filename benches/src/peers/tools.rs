@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use itg_testkit::child::Running;
 use nix::sys::signal::Signal;
 
-use crate::child::Running;
-use crate::programs::{Place, Programs, READY, installed};
+use crate::programs::{Location, Programs, READY, installed};
 
 /// Processors of the two sides.
 const SENDER: &[usize] = &[0];
@@ -42,9 +42,9 @@ pub(crate) enum Tool {
     ItgBurst,
 }
 
-/// Gaps between packets.
+/// Distribution of inter-departure times.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Law {
+pub(crate) enum Distribution {
     Constant,
     Exponential,
     /// Pareto, of shape 3.
@@ -53,7 +53,7 @@ pub(crate) enum Law {
     Uniform,
 }
 
-impl Law {
+impl Distribution {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Constant => "constant",
@@ -63,7 +63,7 @@ impl Law {
         }
     }
 
-    /// Probability of a gap of at most `x` times the mean.
+    /// Probability of an inter-departure time of at most `x` times the mean.
     pub(crate) fn cumulative(self, x: f64) -> f64 {
         match self {
             Self::Constant => f64::from(u8::from(x >= 1.0)),
@@ -79,24 +79,24 @@ pub(crate) const PARETO_SHAPE: f64 = 3.0;
 /// Of a mean of 1.
 pub(crate) const PARETO_SCALE: f64 = (PARETO_SHAPE - 1.0) / PARETO_SHAPE;
 
-/// What is asked for.
+/// Requested traffic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     /// Packets a second of each flow; `None`: as many as can be.
     pub(crate) rate: Option<f64>,
-    pub(crate) law: Law,
+    pub(crate) distribution: Distribution,
     pub(crate) size: usize,
     pub(crate) seconds: u64,
     pub(crate) flows: u32,
     pub(crate) tcp: bool,
 }
 
-/// Where the two sides run.
+/// Places of the two sides, and the programs to run there.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
-    pub(crate) sender: Place,
-    pub(crate) receiver: Place,
+    pub(crate) sender: Location,
+    pub(crate) receiver: Location,
     pub(crate) address: &'static str,
     pub(crate) programs: Programs,
 }
@@ -146,20 +146,20 @@ impl Tool {
         (!there).then_some(package)
     }
 
-    /// Whether it can send gaps of a law.
-    pub(crate) const fn knows(self, law: Law) -> bool {
-        match law {
-            Law::Constant => true,
-            Law::Exponential | Law::Uniform => {
+    /// Returns true if it can send inter-departure times of this distribution.
+    pub(crate) const fn knows(self, distribution: Distribution) -> bool {
+        match distribution {
+            Distribution::Constant => true,
+            Distribution::Exponential | Distribution::Uniform => {
                 self.is_ours()
                     || matches!(self, Self::Ditg | Self::DitgPoll | Self::Mgen | Self::MgenPrecise)
             }
-            Law::Pareto => self.is_ours() || matches!(self, Self::Ditg | Self::DitgPoll),
+            Distribution::Pareto => self.is_ours() || matches!(self, Self::Ditg | Self::DitgPoll),
         }
     }
 }
 
-/// Where Debian installs D-ITG.
+/// Directory of Debian's package of D-ITG.
 const THEIRS: &str = "/usr/bin";
 
 /// A receiver that waits.
@@ -173,7 +173,7 @@ pub(crate) struct Ready {
 
 /// Starts the receiving side; logs go to `dir`.
 pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Result<Ready> {
-    // Free in this host's own namespace; in those made for the measurement nobody else is.
+    // Free in this host's own namespace; in those made for the measurement no other program runs.
     let free = || -> Result<u16> { Ok(UdpSocket::bind("0.0.0.0:0")?.local_addr()?.port()) };
     let (control, data) = (free()?, free()?);
     let address = stage.address;
@@ -215,7 +215,7 @@ pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Resul
             command
         }
     };
-    let receiver = Running::start(command.current_dir(dir), RECEIVER)?;
+    let receiver = Running::spawn(command.current_dir(dir), RECEIVER)?;
     let waits_at = match tool {
         Tool::Ditg | Tool::DitgPoll => control,
         _ if tool.is_ours() => control,
@@ -244,24 +244,24 @@ impl Ready {
     pub(crate) fn send(&self, load: &Load, stage: &Stage) -> Result<Duration> {
         let mut command = self.command(load, stage)?;
         let limit = READY + Duration::from_secs(load.seconds);
-        let running = Running::start(command.current_dir(&self.dir), SENDER)?;
+        let running = Running::spawn(command.current_dir(&self.dir), SENDER)?;
         let mgen = matches!(self.tool, Tool::Mgen | Tool::MgenPrecise);
         let done = if mgen {
             // It waits for further events after the last one, and flat out it hears no other signal.
             thread::sleep(Duration::from_secs(load.seconds) + Duration::from_millis(300));
             running.stop(Signal::SIGKILL, READY)?
         } else {
-            running.finish(limit)?
+            running.wait(limit)?
         };
         // The observer tells whether it sent.
-        Ok(if mgen { done.cpu } else { done.exits(&[0])?.cpu })
+        Ok(if mgen { done.cpu } else { done.ended_with(&[0])?.cpu })
     }
 
     fn command(&self, load: &Load, stage: &Stage) -> Result<Command> {
         let (address, data, control) = (stage.address, self.data, self.control);
         let (size, seconds) = (load.size.to_string(), load.seconds.to_string());
         let theirs = |name: &str| stage.sender.command(&Path::new(THEIRS).join(name));
-        ensure!(self.tool.knows(load.law), "{} has no such law", self.tool.name());
+        ensure!(self.tool.knows(load.distribution), "{} has no such law", self.tool.name());
         let rate = load.rate.unwrap_or(0.0);
         let number = |x: f64| format!("{x:.9}");
         Ok(match self.tool {
@@ -283,14 +283,14 @@ impl Ready {
                 command.args(["-a", address, "-Sdp", &control, "-rp", &data, "-t", &time]);
                 command.args(["-c", &size, "-l", "s.dat"]);
                 let mean_ms = 1e3 / rate;
-                match (load.rate, load.law) {
+                match (load.rate, load.distribution) {
                     (None, _) => command.args(["-C", FLAT_OUT]),
-                    (_, Law::Constant) => command.args(["-C", &number(rate)]),
-                    (_, Law::Exponential) => command.args(["-E", &number(rate)]),
-                    (_, Law::Uniform) => {
+                    (_, Distribution::Constant) => command.args(["-C", &number(rate)]),
+                    (_, Distribution::Exponential) => command.args(["-E", &number(rate)]),
+                    (_, Distribution::Uniform) => {
                         command.args(["-U", &number(rate / 1.5), &number(rate / 0.5)])
                     }
-                    (_, Law::Pareto) => {
+                    (_, Distribution::Pareto) => {
                         command.args(["-V", &number(PARETO_SHAPE), &number(mean_ms * PARETO_SCALE)])
                     }
                 };
@@ -304,10 +304,10 @@ impl Ready {
                 if self.tool == Tool::MgenPrecise {
                     command.args(["precise", "on"]);
                 }
-                let pattern = match (load.rate, load.law) {
+                let pattern = match (load.rate, load.distribution) {
                     (None, _) => format!("periodic [-1 {size}]"),
-                    (_, Law::Exponential) => format!("poisson [{rate} {size}]"),
-                    (_, Law::Uniform) => format!("jitter [{rate} {size} 0.5]"),
+                    (_, Distribution::Exponential) => format!("poisson [{rate} {size}]"),
+                    (_, Distribution::Uniform) => format!("jitter [{rate} {size} 0.5]"),
                     _ => format!("periodic [{rate} {size}]"),
                 };
                 command.args(["binary", "txlog", "output", "s.mgn"]);
@@ -337,7 +337,7 @@ impl Ready {
                 let mut command = stage.sender.command(&stage.programs.path("itg-send"));
                 command.arg(format!("{address}:{control}"));
                 let gap_ns = if rate > 0.0 { 1e9 / rate } else { 0.0 };
-                command.args(["--idt", &law_of(load.law, gap_ns)]);
+                command.args(["--idt", &distribution_of(load.distribution, gap_ns)]);
                 command.args(["--size", &format!("constant({size})"), "--seed", SEED]);
                 command.args(["--duration", &format!("{seconds}s"), "--log", "s.itg", "-q"]);
                 command.args(["--flows", &load.flows.to_string()]);
@@ -359,13 +359,13 @@ impl Ready {
         let done = match self.tool {
             // They end by themselves.
             Tool::Raw | Tool::RawLog | Tool::RawSegments | Tool::RawSegmentsLog | Tool::Iperf => {
-                self.receiver.finish(READY)?
+                self.receiver.wait(READY)?
             }
             Tool::Mgen | Tool::MgenPrecise => self.receiver.stop(Signal::SIGTERM, READY)?,
             _ => self.receiver.stop(Signal::SIGINT, READY)?,
         };
         if self.tool.is_ours() {
-            done.exits(&[130])?;
+            done.ended_with(&[130])?;
         }
         Ok(())
     }
@@ -374,13 +374,13 @@ impl Ready {
 /// Seed of our runs.
 pub(crate) const SEED: &str = "1";
 
-/// A law of gaps as our programs read it.
-pub(crate) fn law_of(law: Law, gap_ns: f64) -> String {
-    match law {
-        Law::Constant => format!("constant({gap_ns:.6}ns)"),
-        Law::Exponential => format!("exp({gap_ns:.6}ns)"),
-        Law::Pareto => format!("pareto({PARETO_SHAPE},{:.6}ns)", gap_ns * PARETO_SCALE),
-        Law::Uniform => format!("uniform({:.6}ns,{:.6}ns)", gap_ns * 0.5, gap_ns * 1.5),
+/// A distribution of inter-departure times as our programs read it.
+pub(crate) fn distribution_of(distribution: Distribution, gap_ns: f64) -> String {
+    match distribution {
+        Distribution::Constant => format!("constant({gap_ns:.6}ns)"),
+        Distribution::Exponential => format!("exp({gap_ns:.6}ns)"),
+        Distribution::Pareto => format!("pareto({PARETO_SHAPE},{:.6}ns)", gap_ns * PARETO_SCALE),
+        Distribution::Uniform => format!("uniform({:.6}ns,{:.6}ns)", gap_ns * 0.5, gap_ns * 1.5),
     }
 }
 
@@ -390,14 +390,19 @@ mod tests {
 
     #[test]
     fn laws_have_the_mean_one() {
-        for law in [Law::Exponential, Law::Pareto, Law::Uniform] {
+        for distribution in [Distribution::Exponential, Distribution::Pareto, Distribution::Uniform]
+        {
             // The mean of a positive value is the area above its distribution function.
             let step = 1e-3;
-            let mean: f64 =
-                (0..2_000_000).map(|i| step * (1.0 - law.cumulative(f64::from(i) * step))).sum();
-            assert!((mean - 1.0).abs() < 2e-3, "{law:?}: {mean}");
-            let text = law_of(law, 1e6);
-            let parsed = itg_core::law::Law::parse(&text, itg_core::law::Unit::Time);
+            let mean: f64 = (0..2_000_000)
+                .map(|i| step * (1.0 - distribution.cumulative(f64::from(i) * step)))
+                .sum();
+            assert!((mean - 1.0).abs() < 2e-3, "{distribution:?}: {mean}");
+            let text = distribution_of(distribution, 1e6);
+            let parsed = itg_core::distribution::Distribution::parse(
+                &text,
+                itg_core::distribution::Unit::Time,
+            );
             assert!(parsed.is_ok(), "{text}");
         }
     }

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
-use itg_net::processes::{Listener, MasterSetup, Meet, Noted, SlaveSetup, Watch};
-use itg_net::processes::{start_master, start_slave};
+use itg_mesh::{Listener, MasterSetup, Meet, Noted, SlaveSetup, Watch};
+use itg_mesh::{start_master, start_slave};
 use itg_process::Event;
 use itg_process::bootstrap::Application;
+use itg_testkit::child::Running;
 
-use crate::child::Running;
 use crate::print;
-use crate::rpc::load::{RESULT, SIZE, registry};
-use crate::rpc::{carry, grpc, native, on_one_thread};
+use crate::rpc::load::{LoadEvent, SIZE, registry};
+use crate::rpc::{grpc, native, on_one_thread, transport};
 use crate::runtime::{MARGIN, said};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
@@ -170,13 +170,13 @@ fn trial(way: Way, n: u32, text: &str) -> Result<f64> {
     let start = |slot: u32| {
         let mut command = Command::new(&program);
         command.args(["rpc-cast", name.get_name()]).arg(&file).args(["--slot", &slot.to_string()]);
-        Running::start(command.arg("--peers").arg(&peers), &[])
+        Running::spawn(command.arg("--peers").arg(&peers), &[])
     };
     let running: Vec<_> = (0..n).map(start).collect::<Result<_>>()?;
     let mut addresses = String::new();
     // Of the runtime's processes the first alone says where it is.
     for process in running.iter().take(if way == Way::Layers { 1 } else { running.len() }) {
-        addresses += &process.line_with("listening on ", MARGIN)?;
+        addresses += &process.after("listening on ", MARGIN)?;
         addresses.push('\n');
     }
     let half = dir.path().join("half");
@@ -184,7 +184,7 @@ fn trial(way: Way, n: u32, text: &str) -> Result<f64> {
     std::fs::rename(&half, &peers)?;
     let (mut count, mut total) = (0.0, 0.0);
     for process in running {
-        let out = process.finish(3 * MARGIN)?.exits(&[0])?.out;
+        let out = process.wait(3 * MARGIN)?.ended_with(&[0])?.out;
         for line in out.lines().filter_map(|line| line.strip_prefix("result ")) {
             let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
             let [rounds, ns, _] = numbers[..] else { anyhow::bail!("three numbers: {line:?}") };
@@ -204,28 +204,27 @@ pub(crate) fn process(args: &CastArgs) -> Result<()> {
         Way::Tarpc => on_one_thread(called::<native::Carrier>(args, &text))?,
         Way::Tonic => on_one_thread(called::<grpc::Carrier>(args, &text))?,
     };
-    for event in events.iter().filter(|event| event.name == RESULT) {
-        let [count, total, p50] = event.values;
-        print(format_args!("result {count} {total} {p50}"));
+    for LoadEvent::Result { count, ns, p50 } in events.iter().filter_map(Event::decode) {
+        print(format_args!("result {count} {ns} {p50}"));
     }
     Ok(())
 }
 
-async fn called<C: carry::Carry>(args: &CastArgs, text: &str) -> Result<Vec<Event>> {
-    let process = carry::process(text, args.slot)?;
-    let listener = carry::listen().await?;
+async fn called<C: transport::Carry>(args: &CastArgs, text: &str) -> Result<Vec<Event>> {
+    let process = transport::process(text, args.slot)?;
+    let listener = transport::listen().await?;
     said(listener.local_addr()?);
     let peers = peers(&args.peers)?;
-    carry::run::<C>(process, listener, &peers, 2 * MARGIN).await
+    transport::run::<C>(process, listener, &peers, 2 * MARGIN).await
 }
 
-/// The same by the runtime. Its slots follow from who comes first.
+/// The same by the runtime. Its slots follow from the order in which processes connect.
 fn layers(args: &CastArgs, text: String) -> Result<Vec<Event>> {
     let registry = registry();
     let (tell, told) = std::sync::mpsc::channel();
     let watch: Watch = Box::new(move |note| {
         if let Noted::Event(_, event) = note {
-            // Nobody listens only when this process ends.
+            // The receiving end is gone only when this process ends.
             tell.send(event).unwrap_or_default();
         }
     });

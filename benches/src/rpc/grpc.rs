@@ -24,8 +24,8 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, client, server};
 use tonic_prost::ProstCodec;
 
-use crate::rpc::carry::{Carry, reply};
 use crate::rpc::meter::Meter;
+use crate::rpc::transport::{Carry, reply};
 use crate::rpc::{BYTE, on_one_thread};
 use crate::runtime::said;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use itg_net::processes::{Listener, MasterSetup, Meet, SlaveSetup, start_master, start_slave};
+use itg_mesh::{Listener, MasterSetup, Meet, SlaveSetup, start_master, start_slave};
 use itg_process::bootstrap::Application;
 use itg_process::{Ctx, Layer, Message, Registry, Slot, StopReason};
 

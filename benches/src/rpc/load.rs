@@ -1,13 +1,20 @@
-//! What the ordered broadcasts are given to do: the closed system of the thesis, and its clients and servers.
+//! Load of the ordered broadcasts: the closed system of the thesis, and its clients and servers.
 
 use bytes::Bytes;
 use itg_group::Member;
 use itg_group::cast::service::{Case, Client, Replicated, Server};
-use itg_group::cast::{self, Ask, Planted, Tell};
-use itg_process::{Build, Ctx, Layer, Level, Message, Registry, SECOND, Slot, StopReason, Time};
+use itg_group::cast::{self, CastDelivery, CastRequest, Planted};
+use itg_process::{
+    Build, Ctx, Layer, Level, Message, Registry, SECOND, Slot, StopReason, Time, layer_events,
+};
 
-/// The event of a result: how many, in how many nanoseconds, and the median of one in nanoseconds.
-pub(crate) const RESULT: &str = "result";
+layer_events! {
+    /// Results of the layers.
+    pub(crate) enum LoadEvent {
+        /// Rounds, nanoseconds of all of them, and of half of them at most each.
+        Result { count: u64, ns: u64, p50: u64 } = "result",
+    }
+}
 
 /// Bytes of a message, as in the thesis.
 pub(crate) const SIZE: usize = 100;
@@ -15,7 +22,7 @@ pub(crate) const SIZE: usize = 100;
 fn cast(round: u64, cx: &mut Ctx<'_>) {
     let mut body = vec![7; SIZE];
     body[..8].copy_from_slice(&round.to_le_bytes());
-    if let Some(message) = Ask::Cast(body.into()).message() {
+    if let Some(message) = CastRequest::Cast(body.into()).message() {
         cx.down(message);
     }
 }
@@ -40,12 +47,12 @@ impl Times {
     fn tell(&mut self, cx: &mut Ctx<'_>) {
         self.gaps.sort_unstable();
         let p50 = self.gaps.get(self.gaps.len() / 2).copied().unwrap_or(0);
-        let values = [self.gaps.len() as u64, self.gaps.iter().sum(), p50];
-        cx.log(Level::Info, RESULT, values);
+        let (count, ns) = (self.gaps.len() as u64, self.gaps.iter().sum());
+        cx.log(Level::Info, LoadEvent::Result { count, ns, p50 });
     }
 }
 
-/// In round r process r mod n casts, and everybody delivers.
+/// In round r process r mod n casts, and all deliver.
 struct Rounds {
     rounds: u64,
     members: u64,
@@ -66,7 +73,9 @@ impl Layer for Rounds {
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        let Some(Tell::Message { payload, .. }) = Tell::take(message) else { return };
+        let Some(CastDelivery::Message { payload, .. }) = CastDelivery::take(message) else {
+            return;
+        };
         let Some(round) = payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) else {
             return;
         };
@@ -93,7 +102,7 @@ impl Layer for Asker {
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        if !matches!(Tell::take(message), Some(Tell::Message { .. })) {
+        if !matches!(CastDelivery::take(message), Some(CastDelivery::Message { .. })) {
             return;
         }
         self.times.mark(self.round, cx.now());

@@ -28,7 +28,7 @@ impl Meter {
         Self { time, begin: now, last: now, warm_up: WARM_UP, times_us: Vec::new(), wrong: 0 }
     }
 
-    /// A reply has come: whether there is to be another request.
+    /// Takes a reply; returns true if there is to be another request.
     pub(crate) fn lap(&mut self, reply: &[u8]) -> bool {
         let now = Instant::now();
         self.wrong += u64::from(reply != [BYTE]);
@@ -42,7 +42,7 @@ impl Meter {
         now.duration_since(self.begin) < self.time
     }
 
-    /// What was measured.
+    /// Ends the measurement and returns its figures.
     ///
     /// # Errors
     /// Nothing was, or a reply was wrong.
@@ -63,7 +63,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted[(sorted.len() * percent).div_ceil(100).saturating_sub(1)]
 }
 
-/// What a trial gave.
+/// Result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figures {
     /// Requests a second.
@@ -81,7 +81,7 @@ impl fmt::Display for Figures {
 }
 
 impl Figures {
-    /// What [`Display`](fmt::Display) wrote.
+    /// Reads the text that [`Display`](fmt::Display) wrote.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut numbers = text.trim().strip_prefix("result ")?.split(' ').map(str::parse);
         let mut number = || numbers.next()?.ok();

@@ -2,7 +2,6 @@
 //! the runtime of layers, in alternated trials: one client and one server in a closed loop, and the ordered
 //! broadcasts of the thesis with a remote call for each send.
 
-mod carry;
 mod cast;
 mod grpc;
 mod layers;
@@ -10,6 +9,7 @@ mod load;
 mod meter;
 mod native;
 mod sockets;
+mod transport;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::trials::{Estimate, order, ratio};
 
 /// Bytes of a request; a reply has one.
 const SIZES: [u32; 3] = [1, 100, 1000];
-/// What requests consist of.
+/// Byte that requests and replies consist of.
 const BYTE: u8 = 7;
 
 /// Cost of remote calls.
@@ -87,7 +87,7 @@ impl Way {
 #[derive(Debug, Args)]
 pub(crate) struct PeerArgs {
     way: Way,
-    /// Where the server listens; without it this side is the server, and says where
+    /// Address of the server; without it this side is the server, and prints its address
     #[arg(long)]
     call: Option<SocketAddr>,
     /// Bytes of a request
@@ -169,7 +169,7 @@ fn trial(way: Way, size: u32, seconds: f64) -> Result<Figures> {
     let (size, time) = (size.to_string(), seconds.to_string());
     let words = ["rpc-peer", name.get_name(), "--size", &size, "--seconds", &time];
     let [server, client] = pair(&words)?;
-    let out = client.finish(Duration::from_secs_f64(seconds) + MARGIN)?.exits(&[0])?.out;
+    let out = client.wait(Duration::from_secs_f64(seconds) + MARGIN)?.ended_with(&[0])?.out;
     drop(server);
     Figures::read(&out).with_context(|| format!("no result in {out:?}"))
 }

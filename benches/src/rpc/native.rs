@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
 
-use crate::rpc::carry::{Carry, reply};
 use crate::rpc::meter::Meter;
+use crate::rpc::transport::{Carry, reply};
 use crate::rpc::{BYTE, on_one_thread};
 use crate::runtime::said;
 

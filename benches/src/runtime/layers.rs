@@ -3,10 +3,17 @@
 use bytes::Bytes;
 use itg_process::{
     Ctx, Layer, Level, MS, Message, Registry, SECOND, Slot, StopReason, Time, TimerId, US,
+    layer_events,
 };
 
-/// The event that holds a result: how many (transactions, bytes), in how many nanoseconds.
-pub(crate) const RESULT: &str = "result";
+layer_events! {
+    /// Results of the layers.
+    pub(crate) enum BenchEvent {
+        /// Transactions or bytes, and in how many nanoseconds.
+        Result { count: u64, ns: u64 } = "result",
+    }
+}
+
 /// Bytes of a message of a stream.
 pub(crate) const STREAM_BODY: usize = 8192;
 /// Messages that a source sends in one go.
@@ -64,7 +71,7 @@ impl Layer for Client {
         if elapsed < self.time {
             Self::ask(cx);
         } else {
-            cx.log(Level::Info, RESULT, [self.count, elapsed, 0]);
+            cx.log(Level::Info, BenchEvent::Result { count: self.count, ns: elapsed });
             cx.shutdown(StopReason::Finished);
         }
     }
@@ -138,6 +145,6 @@ impl Layer for Sink {
 
     fn on_stop(&mut self, _why: StopReason, cx: &mut Ctx<'_>) {
         let elapsed = self.last.since(self.first.unwrap_or(self.last));
-        cx.log(Level::Info, RESULT, [self.bytes, elapsed, 0]);
+        cx.log(Level::Info, BenchEvent::Result { count: self.bytes, ns: elapsed });
     }
 }

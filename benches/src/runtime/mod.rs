@@ -1,5 +1,5 @@
-//! What the runtime of layers costs (N-14): Neko's Table 1, each value beside plain sockets in alternated
-//! trials, and the speed of the simulator.
+//! Cost of the runtime of layers (N-14): Neko's Table 1, each value beside plain sockets in
+//! alternated trials, and the speed of the simulator.
 
 mod layers;
 mod raw;
@@ -11,18 +11,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use itg_net::processes::{
-    Listener, MasterSetup, Meet, Noted, SlaveSetup, start_master, start_slave,
-};
+use itg_mesh::{Listener, MasterSetup, Meet, Noted, SlaveSetup, start_master, start_slave};
 use itg_process::bootstrap::Application;
+use itg_testkit::child::Running;
 
-use crate::child::Running;
 use crate::machine::cpus;
 use crate::print;
 use crate::table::{Lines, percent, with_interval};
 use crate::trials::{Estimate, order, ratio};
 
-/// What a trial may take beyond its measured time.
+/// Time that a trial may take beyond its measured time.
 pub(crate) const MARGIN: Duration = Duration::from_secs(20);
 
 /// Cost of the runtime.
@@ -45,7 +43,7 @@ pub(crate) struct RuntimeArgs {
     no_networks: bool,
 }
 
-/// What is measured on a network.
+/// Measurement on a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Work {
     /// Requests and replies of one byte, or empty messages
@@ -72,7 +70,7 @@ pub(crate) struct PeerArgs {
     /// Through the runtime
     #[arg(long)]
     layers: bool,
-    /// Where the other side listens; without it this side does, and says where
+    /// Address of the other side; without it this side listens, and prints its address
     #[arg(long)]
     call: Option<SocketAddr>,
     #[arg(long)]
@@ -138,7 +136,8 @@ fn trial(work: Work, layers: bool, seconds: f64) -> Result<f64> {
     }
     let [first, second] = pair(&words)?;
     let limit = Duration::from_secs_f64(seconds) + MARGIN;
-    let words = [second.finish(limit)?.exits(&[0])?.out, first.finish(limit)?.exits(&[0])?.out];
+    let words =
+        [second.wait(limit)?.ended_with(&[0])?.out, first.wait(limit)?.ended_with(&[0])?.out];
     let result = words.iter().find_map(|out| out.trim().strip_prefix("result "));
     let result = result.with_context(|| format!("no result in {words:?}"))?;
     result.parse().with_context(|| format!("result {result}"))
@@ -149,9 +148,9 @@ fn trial(work: Work, layers: bool, seconds: f64) -> Result<f64> {
 pub(crate) fn pair(words: &[&str]) -> Result<[Running; 2]> {
     let program = std::env::current_exe().context("this program")?;
     let (one, other) = if cpus() > 1 { (vec![1], vec![0]) } else { (vec![], vec![]) };
-    let first = Running::start(Command::new(&program).args(words), &one)?;
-    let at = first.line_with("listening on ", MARGIN)?;
-    let second = Running::start(Command::new(&program).args(words).args(["--call", &at]), &other)?;
+    let first = Running::spawn(Command::new(&program).args(words), &one)?;
+    let at = first.after("listening on ", MARGIN)?;
+    let second = Running::spawn(Command::new(&program).args(words).args(["--call", &at]), &other)?;
     Ok([first, second])
 }
 
@@ -191,9 +190,9 @@ fn master(args: &PeerArgs) -> Result<()> {
     setup.listener = Some(listener);
     setup.watch = Some(Box::new(move |note| {
         if let Noted::Event(_, event) = note
-            && event.name == layers::RESULT
+            && let Some(layers::BenchEvent::Result { count, ns }) = event.decode()
         {
-            result.send(event.values).unwrap_or_default();
+            result.send([count, ns]).unwrap_or_default();
         }
     }));
     let node = start_master(setup)?;
@@ -202,7 +201,7 @@ fn master(args: &PeerArgs) -> Result<()> {
         bail!("the processes did not stop");
     }
     let counters = node.finish().networks;
-    let [count, elapsed_ns, _] = results.try_recv().context("no result")?;
+    let [count, elapsed_ns] = results.try_recv().context("no result")?;
     tracing::debug!(?counters, "networks");
     raw::result(args.work, count, elapsed_ns as f64 / 1e9);
     Ok(())

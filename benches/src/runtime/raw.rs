@@ -11,7 +11,7 @@ use crate::runtime::{Work, said};
 
 /// Bytes of one read of a stream.
 const READ: usize = 128 << 10;
-/// How long a datagram may take before it is lost, and how often that may be.
+/// Time after which a datagram without a reply counts as lost.
 const LOST: Duration = Duration::from_millis(200);
 
 /// Prints the result of a trial.

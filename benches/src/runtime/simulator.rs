@@ -1,13 +1,14 @@
-//! How many events a second the simulator handles on one core, how much faster than time it is, and how
-//! much memory it takes.
+//! Events a second that the simulator handles on one core, its acceleration against real time, and
+//! its memory.
 
 use anyhow::{Context as _, Result, ensure};
+use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{Flow, FlowSpec, Proto};
-use itg_core::law::{Law, Unit};
 use itg_core::seed::RunSeed;
-use itg_process::{Config, Ctx, Layer, MS, Message, Params, Registry, SECOND, Slot, TimerId, farm};
+use itg_process::farm::{self, FarmEvent};
+use itg_process::{Config, Ctx, Layer, MS, Message, Params, Registry, SECOND, Slot, TimerId};
 use itg_sim::flows::{Network, RunInfo, SimFlow, simulate};
-use itg_sim::{Agenda, Checker, Class, Kind, Observation, Seen, Swarm, World};
+use itg_sim::{Agenda, Checker, Class, Kind, Observation, ObservedEvent, Swarm, World};
 
 use crate::print;
 use crate::table::{Lines, with_interval};
@@ -59,12 +60,11 @@ impl Checker for Complete {
     }
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
-        if let Seen::Event(event) = seen.what
-            && event.name == "farm complete"
+        if let ObservedEvent::Event(event) = seen.what
+            && let Some(complete @ FarmEvent::Complete { .. }) = event.decode()
         {
-            let [count, sum] = farm::expected(self.tasks);
-            self.seen = event.values[..2] == [count, sum];
-            return self.seen.then_some(()).ok_or_else(|| format!("results {:?}", event.values));
+            self.seen = complete == farm::expected(self.tasks);
+            return self.seen.then_some(()).ok_or_else(|| format!("{complete:?}"));
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ impl Checker for Complete {
     }
 }
 
-/// What a run did.
+/// Result of a run: events handled, and virtual time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     events: u64,
@@ -154,8 +154,8 @@ fn experiment() -> Result<Done> {
         if id % 4 == 0 {
             spec.proto = Proto::Tcp;
         }
-        spec.idt = Law::parse(if id % 2 == 0 { "exp(20ms)" } else { "20ms" }, Unit::Time)?;
-        spec.size = Law::parse("uniform(100,1400)", Unit::Size)?;
+        spec.idt = Distribution::parse(if id % 2 == 0 { "exp(20ms)" } else { "20ms" }, Unit::Time)?;
+        spec.size = Distribution::parse("uniform(100,1400)", Unit::Size)?;
         flows.push(Flow::resolve(spec, RunSeed(1))?);
     }
     let table: toml::Table = "kind = \"switch\"\nrate = \"100Mbps\"".parse()?;
@@ -231,9 +231,9 @@ pub(crate) fn run(trials: usize) -> Result<()> {
         let mut seconds = Vec::new();
         let mut done = Done::default();
         for _ in 0..trials.max(1) {
-            let begin = itg_net::clock::thread_cpu_ns();
+            let begin = itg_socket::clock::thread_cpu_ns();
             done = run()?;
-            seconds.push((itg_net::clock::thread_cpu_ns() - begin) as f64 / 1e9);
+            seconds.push((itg_socket::clock::thread_cpu_ns() - begin) as f64 / 1e9);
         }
         let took = Estimate::of(&seconds).mid.max(1e-9);
         let rate = done.events as f64 / took / 1e6;

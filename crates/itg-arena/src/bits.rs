@@ -1,7 +1,7 @@
-//! Where the objects of a cluster start: for every type of the schema one bit for every 8 bytes.
+//! Starts of the objects of a cluster: for every type of the schema one bit for every 8 bytes.
 //!
-//! Whether a reference is good is then a single test, whatever it refers to. Null is place 0, which
-//! is marked for every type: null needs no test of its own.
+//! A reference is then checked with a single test, whatever it refers to. Null is place 0, which is
+//! marked for every type: null needs no test of its own.
 
 /// The starts of the objects of one type; a set of small numbers with 0 always in it.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ use crate::object::{
 };
 use crate::plain::Plain;
 use crate::received::Received;
-use crate::reference::{Iso, Kind, Place, Ref, Reloc};
+use crate::reference::{FixedAddress, Iso, Kind, Ref, Reloc};
 use crate::refusal::{Refusal, StoreError};
 use crate::validate::{check_body, check_header};
 
@@ -29,12 +29,12 @@ pub struct Cluster<S, K: Kind, M> {
     memory: M,
     /// Bytes in use, header included; a multiple of 8.
     used: usize,
-    /// Where objects start, by type.
+    /// Starts of the objects, by type.
     starts: Vec<Bits>,
     objects: u32,
     /// Offset of the root, 0 for none.
     root: usize,
-    place: Place,
+    place: FixedAddress,
     tag: u64,
     checksum: bool,
     schema: PhantomData<(S, K)>,
@@ -50,7 +50,7 @@ impl<S: Schema<Reloc>> Cluster<S, Reloc, Buffer> {
     /// An empty cluster with room for `bytes` bytes, which grows when these are used up.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
-        Self::empty(Buffer::with_capacity(bytes.max(HEADER_LEN)), Place::default())
+        Self::empty(Buffer::with_capacity(bytes.max(HEADER_LEN)), FixedAddress::default())
     }
 
     /// Reads a cluster of at most `limit` bytes: its header, then, if that is good, its body straight
@@ -66,7 +66,7 @@ impl<S: Schema<Reloc>> Cluster<S, Reloc, Buffer> {
     }
 
     /// [`recv`](Self::recv) into memory that was in use before: that of the last cluster from
-    /// [`into_memory`](Self::into_memory), for who receives many.
+    /// [`into_memory`](Self::into_memory), for programs that receive many clusters.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -77,7 +77,7 @@ impl<S: Schema<Reloc>> Cluster<S, Reloc, Buffer> {
     ) -> Result<Received<S, Reloc, Buffer>, RecvError> {
         let mut header = [0; HEADER_LEN];
         reader.read_exact(&mut header)?;
-        let mut received = Received::accept(&header, memory, Place::default(), limit)?;
+        let mut received = Received::accept(&header, memory, FixedAddress::default(), limit)?;
         reader.read_exact(received.body_mut())?;
         Ok(received)
     }
@@ -90,14 +90,14 @@ impl<S: Schema<Iso>, M: AsRef<[u8]> + AsMut<[u8]>> Cluster<S, Iso, Fixed<M>> {
     /// # Panics
     /// If the address is 0, not a multiple of 8 or beyond the first half of all addresses, or the
     /// memory is shorter than a header: bugs of the caller.
-    pub fn new(memory: M, place: Place) -> Self {
+    pub fn new(memory: M, place: FixedAddress) -> Self {
         assert_place(place);
         assert!(memory.as_ref().len() >= HEADER_LEN, "no room for a header");
         Self::empty(Fixed(memory), place)
     }
 
-    /// Receives the next contents of this cluster, of at most `limit` bytes, in place of its present
-    /// ones, and validates them. That takes the cluster exclusively: nobody reads meanwhile.
+    /// Receives the next contents of this cluster, of at most `limit` bytes, in place of its
+    /// present ones, and validates them. It needs exclusive access to the cluster.
     ///
     /// # Errors
     /// As [`ClusterReloc::recv`], and for a body that is refused. A header that is refused leaves the
@@ -124,7 +124,7 @@ impl<'a, S: Schema<Reloc>> Cluster<S, Reloc, &'a [u8]> {
     /// # Errors
     /// The first thing that is wrong. Never panics.
     pub fn check(bytes: &'a [u8], limit: usize) -> Result<Self, Refusal> {
-        Self::check_at(bytes, Place::default(), limit)
+        Self::check_at(bytes, FixedAddress::default(), limit)
     }
 }
 
@@ -134,7 +134,7 @@ impl<'a, S: Schema<K>, K: Kind> Cluster<S, K, &'a [u8]> {
     ///
     /// # Errors
     /// The first thing that is wrong. Never panics.
-    pub fn check_at(bytes: &'a [u8], place: Place, limit: usize) -> Result<Self, Refusal> {
+    pub fn check_at(bytes: &'a [u8], place: FixedAddress, limit: usize) -> Result<Self, Refusal> {
         let header = check_header::<S, K>(bytes, place, limit)?;
         let len = cut_off(&header, bytes.len())?;
         if len != bytes.len() {
@@ -150,13 +150,17 @@ impl<S: Schema<K>, K: Kind, M: AsRef<[u8]>> Cluster<S, K, M> {
     ///
     /// # Errors
     /// The first thing that is wrong. Never panics.
-    pub fn in_place(memory: M, place: Place, limit: usize) -> Result<Self, Refusal> {
+    pub fn in_place(memory: M, place: FixedAddress, limit: usize) -> Result<Self, Refusal> {
         let header = check_header::<S, K>(memory.as_ref(), place, limit)?;
         Self::from_checked(memory, &header, place)
     }
 
     /// A cluster in memory that begins with a header that is good.
-    pub(crate) fn from_checked(memory: M, header: &Header, place: Place) -> Result<Self, Refusal> {
+    pub(crate) fn from_checked(
+        memory: M,
+        header: &Header,
+        place: FixedAddress,
+    ) -> Result<Self, Refusal> {
         let len = cut_off(header, memory.as_ref().len())?;
         let starts = check_body::<S, K>(&memory.as_ref()[..len], header, place.base)?;
         let mut cluster = Self::empty(memory, place);
@@ -164,7 +168,7 @@ impl<S: Schema<K>, K: Kind, M: AsRef<[u8]>> Cluster<S, K, M> {
         Ok(cluster)
     }
 
-    fn empty(memory: M, place: Place) -> Self {
+    fn empty(memory: M, place: FixedAddress) -> Self {
         Self {
             memory,
             used: HEADER_LEN,
@@ -279,15 +283,15 @@ impl<S: Schema<K>, K: Kind, M: AsRef<[u8]>> Cluster<S, K, M> {
         self.tag = tag;
     }
 
-    /// Whether the header is to carry a CRC-32C of the body, which costs a pass over it on either
-    /// side. At first it does not.
+    /// Turns a CRC-32C of the body in the header on or off; it costs a pass over the body on either
+    /// side. Off by default.
     pub const fn set_checksum(&mut self, checksum: bool) {
         self.checksum = checksum;
     }
 
     /// Its address, origin and rank; zeros for a relocatable cluster.
     #[must_use]
-    pub const fn place(&self) -> Place {
+    pub const fn place(&self) -> FixedAddress {
         self.place
     }
 
@@ -516,13 +520,13 @@ impl<S: Schema<K>, K: Kind, M: Memory> Cluster<S, K, M> {
     }
 }
 
-/// Why no cluster came.
+/// Reason why no cluster was received.
 #[derive(Debug, thiserror::Error)]
 pub enum RecvError {
     /// The reader failed or ended.
     #[error("the cluster could not be read: {0}")]
     Io(#[from] io::Error),
-    /// What came is no cluster of this schema.
+    /// The bytes received are no cluster of this schema.
     #[error("the cluster was refused: {0}")]
     Refused(#[from] Refusal),
 }
@@ -543,7 +547,7 @@ fn cut_off(header: &Header, have: usize) -> Result<usize, Refusal> {
     }
 }
 
-pub(crate) fn assert_place(place: Place) {
+pub(crate) fn assert_place(place: FixedAddress) {
     let base = place.base;
     let good = base != 0 && base.is_multiple_of(8) && base < 1 << 63;
     assert!(good, "{base:#x} is no address for a cluster");

@@ -117,7 +117,7 @@ impl<'a> Flat<'a> {
         self.header.objects
     }
 
-    /// Whether the body was covered by a checksum.
+    /// Returns true if the body was covered by a checksum.
     #[must_use]
     pub const fn has_crc(&self) -> bool {
         self.header.flags & FLAG_CRC != 0

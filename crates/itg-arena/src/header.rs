@@ -58,7 +58,7 @@ const _: () = {
     assert!(offset_of!(RawHeader, tag) == 56);
 };
 
-/// What the header of a cluster says.
+/// Contents of a cluster's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// [`KIND_RELOC`] or [`KIND_ISO`].

@@ -30,8 +30,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What comes from outside is checked once, as a whole; any bytes are either refused with a reason
-//! and its place, or are a cluster that can be read without any failure. There is no `unsafe` here:
+//! Input from outside is checked once, as a whole; any bytes are either refused with a reason and
+//! its place, or are a cluster that can be read without any failure. There is no `unsafe` here:
 //! bytes become values by zerocopy, and a program that mixes up references of two clusters panics.
 //!
 //! Costs: sending copies nothing, receiving reads the body to where it stays, validating is linear
@@ -65,7 +65,7 @@ pub use object::{Member, Object, Refs, Root, Schema};
 pub use object::{ObjectHeader, Run};
 pub use plain::Plain;
 pub use received::Received;
-pub use reference::{Iso, Kind, Place, Ref, Reloc};
+pub use reference::{FixedAddress, Iso, Kind, Ref, Reloc};
 pub use refusal::{Expected, Fault, Refusal, StoreError};
 pub use schema::schema_hash;
 pub use table::{
@@ -76,3 +76,8 @@ pub use zerocopy;
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("clusters are laid out for little-endian hosts with addresses of 64 bits");
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

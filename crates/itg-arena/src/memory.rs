@@ -1,4 +1,4 @@
-//! Where a cluster lies: memory of its own that grows, or memory of somebody else's of fixed length.
+//! Memory of a cluster: its own, which grows, or memory of the caller, of fixed length.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -16,12 +16,12 @@ pub trait Memory: AsRef<[u8]> + AsMut<[u8]> {
 /// A piece as large as a cluster header, and aligned as one: what a [`Buffer`] is made of.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(64))]
-struct Line([u8; HEADER_LEN]);
+struct AlignedPiece([u8; HEADER_LEN]);
 
 /// Memory of the program's own, aligned to 64 bytes, growing on demand. Fresh memory is zero.
 #[derive(Clone, Debug, Default)]
 pub struct Buffer {
-    lines: Vec<Line>,
+    lines: Vec<AlignedPiece>,
 }
 
 impl Buffer {
@@ -31,7 +31,8 @@ impl Buffer {
     /// If the memory is not to be had.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
-        let lines = Line::new_vec_zeroed(bytes.div_ceil(HEADER_LEN)).expect("enough memory");
+        let lines =
+            AlignedPiece::new_vec_zeroed(bytes.div_ceil(HEADER_LEN)).expect("enough memory");
         Self { lines }
     }
 }
@@ -60,13 +61,13 @@ impl Memory for Buffer {
         }
         if have == 0 {
             // Straight from the system, which has zeros at no cost.
-            return Line::new_vec_zeroed(need).map(|lines| self.lines = lines).is_ok();
+            return AlignedPiece::new_vec_zeroed(need).map(|lines| self.lines = lines).is_ok();
         }
         // At least twice as much, so that building costs linear time.
         let target = need.max(2 * have);
         let fits = self.lines.try_reserve_exact(target - have).is_ok();
         if fits {
-            self.lines.resize(target, Line([0; HEADER_LEN]));
+            self.lines.resize(target, AlignedPiece([0; HEADER_LEN]));
         }
         fits
     }

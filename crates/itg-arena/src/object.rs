@@ -47,7 +47,7 @@ impl ObjectHeader {
 pub trait Object<S, K: Kind>: 'static {
     /// Its name.
     const NAME: Name;
-    /// What it looks like.
+    /// Layout of its bytes, for the type table.
     const SHAPE: Shape;
 
     /// Bytes of its contents, as far as they say themselves; none when that cannot be.
@@ -58,12 +58,12 @@ pub trait Object<S, K: Kind>: 'static {
     #[doc(hidden)]
     fn view(contents: &[u8]) -> Option<&Self>;
 
-    /// Whether everything in an object of the right length is as declared; `contents` may have
-    /// filling behind what `measure` says.
+    /// Returns true if everything in an object of the right length is as declared; `contents` may
+    /// have filling behind what `measure` says.
     #[doc(hidden)]
     fn is_good(contents: &[u8], refs: &Refs<'_, K>) -> bool;
 
-    /// Why [`is_good`](Self::is_good) is false.
+    /// Reason why [`is_good`](Self::is_good) is false; none when it is true.
     #[doc(hidden)]
     fn fault(contents: &[u8], refs: &Refs<'_, K>) -> Option<Fault>;
 
@@ -121,7 +121,7 @@ pub trait Object<S, K: Kind>: 'static {
     }
 }
 
-/// How far the first pass over a cluster has come.
+/// Progress of the first pass over a cluster.
 #[derive(Debug)]
 pub struct Run<'a> {
     pub(crate) starts: &'a mut [Bits],
@@ -292,7 +292,7 @@ pub trait Schema<K: Kind>: Sized + 'static {
     ) -> Result<usize, (usize, Fault)>;
 }
 
-/// What a reference is checked against: where the objects of the cluster start.
+/// Data that a reference is checked against: the starts of the objects of the cluster.
 #[derive(Debug)]
 pub struct Refs<'a, K: Kind> {
     /// By type.
@@ -319,7 +319,7 @@ impl<'a, K: Kind> Refs<'a, K> {
         good.then(|| units * 8)
     }
 
-    /// Why `find` finds nothing.
+    /// Reason why `find` finds no object.
     #[cold]
     pub(crate) fn fault<T: ?Sized>(&self, reference: Ref<T, K>, expected: Name) -> Fault {
         let number = reference.number();

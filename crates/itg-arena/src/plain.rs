@@ -18,14 +18,14 @@ use crate::table::{Name, Shape};
 pub trait Plain<S, K: Kind>: TryFromBytes + KnownLayout + Immutable + Copy + 'static {
     /// Its name, for references to it.
     const NAME: Name;
-    /// What it looks like, for the type table.
+    /// Layout of its bytes, for the type table.
     const SHAPE: Shape;
 
     /// Writes it into `out`, which has its size and is zero; gaps stay zero.
     fn store(&self, out: &mut [u8]);
 
-    /// Whether bounds and references are as declared. Asked of every value that comes from outside:
-    /// without branches that depend on the value.
+    /// Returns true if bounds and references are as declared. Called for every value that comes
+    /// from outside: without branches that depend on the value.
     fn is_good(&self, refs: &Refs<'_, K>) -> bool;
 
     /// The same as [`is_good`](Self::is_good), in words.
@@ -34,7 +34,7 @@ pub trait Plain<S, K: Kind>: TryFromBytes + KnownLayout + Immutable + Copy + 'st
     /// The first field that is not as declared.
     fn check(&self, refs: &Refs<'_, K>) -> Result<(), Fault>;
 
-    /// Where in `bytes`, which are no value of this type, the first fault is.
+    /// First fault in `bytes`, which are no value of this type, with its place.
     #[doc(hidden)]
     fn find_fault(bytes: &[u8]) -> Fault {
         Fault::no_value(bytes)

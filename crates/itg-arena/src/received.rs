@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, room_for};
 use crate::header::{HEADER_LEN, Header};
 use crate::memory::Memory;
 use crate::object::Schema;
-use crate::reference::{Kind, Place};
+use crate::reference::{FixedAddress, Kind};
 use crate::refusal::Refusal;
 use crate::validate::check_header;
 
@@ -20,7 +20,7 @@ use crate::validate::check_header;
 pub struct Received<S, K: Kind, M> {
     memory: M,
     header: Header,
-    place: Place,
+    place: FixedAddress,
     schema: PhantomData<(S, K)>,
 }
 
@@ -33,7 +33,7 @@ impl<S: Schema<K>, K: Kind, M: Memory> Received<S, K, M> {
     pub fn accept(
         header: &[u8; HEADER_LEN],
         mut memory: M,
-        place: Place,
+        place: FixedAddress,
         limit: usize,
     ) -> Result<Self, Refusal> {
         let parsed = check_header::<S, K>(header, place, limit)?;
@@ -42,7 +42,7 @@ impl<S: Schema<K>, K: Kind, M: Memory> Received<S, K, M> {
         Ok(Self { memory, header: parsed, place, schema: PhantomData })
     }
 
-    /// Where the rest of the cluster is to be read to.
+    /// Memory that the rest of the cluster is to be read into.
     ///
     /// # Panics
     /// If the memory has shrunk: a bug of its implementation.
@@ -59,7 +59,7 @@ impl<S: Schema<K>, K: Kind, M: Memory> Received<S, K, M> {
         Cluster::from_checked(self.memory, &self.header, self.place)
     }
 
-    /// What the header says.
+    /// Header of the cluster, checked.
     pub const fn header(&self) -> &Header {
         &self.header
     }

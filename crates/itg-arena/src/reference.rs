@@ -20,7 +20,7 @@ mod sealed {
     impl Sealed for super::Iso {}
 }
 
-/// What the references of a cluster are: [`Reloc`] or [`Iso`].
+/// Kind of the references of a cluster: [`Reloc`] or [`Iso`].
 pub trait Kind: sealed::Sealed + Copy + Eq + Ord + Hash + fmt::Debug + 'static {
     /// A reference as it lies in memory.
     type Word: Copy
@@ -116,7 +116,7 @@ impl<T: ?Sized, K: Kind> Ref<T, K> {
         Self::from_word(K::Word::default())
     }
 
-    /// Whether it refers to nothing.
+    /// Returns true if the reference is null.
     #[inline]
     #[must_use]
     pub fn is_null(self) -> bool {
@@ -177,9 +177,10 @@ impl<T: ?Sized, K: Kind> fmt::Debug for Ref<T, K> {
     }
 }
 
-/// Which cluster of fixed address: its address, and whose it is. All 0 for relocatable clusters.
+/// Identity of a cluster of fixed address: its address, origin and rank. All 0 for relocatable
+/// clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct FixedAddress {
     /// Address of the first byte, a multiple of 8.
     pub base: u64,
     /// Slot of the node that makes it.

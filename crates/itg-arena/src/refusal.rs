@@ -1,4 +1,4 @@
-//! Why bytes are not taken for a cluster, and why a value is not taken into one.
+//! Reasons for which bytes are refused as a cluster, or a value is not taken into one.
 
 use std::fmt;
 
@@ -108,7 +108,7 @@ pub enum Refusal {
         offset: usize,
         /// Its type.
         name: Name,
-        /// What is wrong.
+        /// Fault of the field.
         fault: Fault,
     },
     /// The root is not the start of an object.
@@ -201,7 +201,7 @@ impl Fault {
         self.inside(offset)
     }
 
-    /// Where it is, in bytes from the start of the object's header.
+    /// Place of the fault, in bytes from the start of the object's header.
     #[must_use]
     pub const fn offset(&self) -> usize {
         crate::object::OBJECT_HEADER_LEN + self.offset
@@ -253,7 +253,7 @@ pub enum StoreError {
     Fault {
         /// Type of the value.
         name: Name,
-        /// What is wrong.
+        /// Fault of the value.
         fault: Fault,
     },
     /// An element that the array does not have.

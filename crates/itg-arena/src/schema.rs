@@ -7,7 +7,7 @@
 /// change of any of them is another schema. The hash tells schemas apart by accident-proof
 /// probability, not against an attacker.
 ///
-/// Source: Fowler, Noll, Vo; `draft-eastlake-fnv`, 64-bit offset basis and prime.
+/// Source: Fowler, Noll, Vo; RFC 9923, 64-bit offset basis and prime.
 #[must_use]
 pub const fn schema_hash(text: &str) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;

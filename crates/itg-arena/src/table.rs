@@ -34,7 +34,7 @@ pub enum Name {
     Array(&'static Self),
 }
 
-/// What the bytes of a value mean.
+/// Meaning of the bytes of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     /// A number, `bool`, or `str`.
@@ -74,7 +74,7 @@ pub struct Field {
     pub name: &'static str,
     /// Its distance from the first byte of the value.
     pub offset: usize,
-    /// What it is.
+    /// Shape of its value.
     pub shape: Shape,
     /// The values it may have, when not all of its type.
     pub bound: Option<Bound>,
@@ -92,11 +92,11 @@ pub struct Bound {
 /// A type of a schema.
 #[derive(Clone, Copy, Debug)]
 pub struct Type {
-    /// What references to it say.
+    /// Name that references to the type are declared with.
     pub name: Name,
-    /// What its bytes mean.
+    /// Meaning of its bytes.
     pub shape: Shape,
-    /// Whether it may be the root of a cluster.
+    /// True if it may be the root of a cluster.
     pub root: bool,
 }
 
@@ -313,7 +313,7 @@ pub enum SchemaMismatch {
 /// Compares the type table of this node with the text that another node sent of its own, and names
 /// the first type that differs.
 ///
-/// What the other side sent is shortened and its control characters are escaped in the error.
+/// The text of the other node is shortened and its control characters are escaped in the error.
 ///
 /// # Errors
 /// When the texts differ.

@@ -1,20 +1,20 @@
-//! Makes any bytes from outside safe to use, or says why not.
+//! Makes any bytes from outside safe to use, or gives the reason of their refusal.
 //!
 //! Two passes over the body, the first from object to object, the second over every field; linear,
-//! without recursion, no memory but one bit for every 8 bytes and type that occurs. Cycles and sharing are legal, so that
-//! who follows references must not recurse without a bound.
+//! without recursion, no memory but one bit for every 8 bytes and type that occurs. Cycles and
+//! sharing are legal: code that follows references must not recurse without a bound.
 
 use crate::bits::Bits;
 use crate::header::{ClusterError, FLAG_CRC, FLAG_FLAT, HEADER_LEN, Header};
 use crate::object::{OBJECT_HEADER_LEN, ObjectHeader, Refs, Run, Schema};
-use crate::reference::{Kind, Place};
+use crate::reference::{FixedAddress, Kind};
 use crate::refusal::{Expected, Refusal};
 
 /// Checks a header before anything else of the cluster has been read: kind, length up to `limit`
 /// bytes, schema, identity.
 pub(crate) fn check_header<S: Schema<K>, K: Kind>(
     bytes: &[u8],
-    place: Place,
+    place: FixedAddress,
     limit: usize,
 ) -> Result<Header, Refusal> {
     let header = Header::parse(bytes)?;

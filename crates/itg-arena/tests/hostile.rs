@@ -78,7 +78,8 @@ proptest! {
     }
 }
 
-/// Where the objects of `build_graph` lie, with offsets as references; and the first node's `next`.
+/// Offsets of the objects of `build_graph`, with offsets as references, and of the first node's
+/// `next`.
 mod at {
     pub(super) const FIRST: usize = 64;
     pub(super) const SECOND: usize = FIRST + 72;

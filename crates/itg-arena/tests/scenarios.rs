@@ -1,5 +1,5 @@
 //! The acceptance scenarios of clusters that need no other process, and what
-//! setters promise. X-2 is in `graphs.rs`, X-3 and X-4 in `hostile.rs`, X-6 in `itg-net`, X-7 in
+//! setters promise. X-2 is in `graphs.rs`, X-3 and X-4 in `hostile.rs`, X-6 in `itg-socket`, X-7 in
 //! `benches/expresso.rs`.
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 

@@ -18,3 +18,8 @@ pub mod random;
 pub mod recv;
 pub mod send;
 pub mod wire;
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

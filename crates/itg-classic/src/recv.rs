@@ -1,12 +1,13 @@
 //! The command lines of `ITGRecv`, `ITGLog` and `ITGManager`.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::number::integer;
-use crate::send::{LogProto, LogServer};
+use crate::send::{LogProto, LogServer, THIRD_PARTY};
 use crate::wire::PORT_SIGNALLING;
 
-/// What `ITGRecv -h` prints.
+/// Text that `ITGRecv -h` prints.
 pub const RECV_HELP: &str = "
 ITGRecv - receives the traffic of D-ITG's senders
 
@@ -19,25 +20,34 @@ ITGRecv - receives the traffic of D-ITG's senders
   -H HOST         passive mode: connect to this ITGSend
   -n N            passive mode over UDP: opening datagrams (1)
   --log-dir DIR   where the logs that senders ask for (-x) are written: by their last name, in
-                  DIR (the current folder); no file but a log of D-ITG is replaced
+                  DIR (the current folder); each is a new file
+  --replace-logs  let such a log replace an older one of its name, as D-ITG does; no file but a
+                  log of D-ITG is replaced
+  --allow-source ADDRESS    take packets from there, too, of senders that bind another address (-sa)
+                  than the one they signal from
+  --allow-third-party   passive mode: a sender may name an address for data (its -sa) other than
+                  the one of its signalling
+  --max-per-address N   connections of one address at the same time (256)
   -h, --help      this text
 
 Where this program differs from D-ITG's: docs/d-itg.md.
 ";
 
-/// What `ITGLog -h` prints.
+/// Text that `ITGLog -h` prints.
 pub const LOG_HELP: &str = "
 ITGLog - takes the logs of D-ITG's senders and receivers on TCP port 9001
 
   -q N            records a client sends at a time (50); any number is taken here
-  --log-dir DIR   directory of the logs (the one where it is started)
+  --log-dir DIR   directory of the logs (the one where it is started); each is a new file
+  --replace-logs  let a log replace an older one of its name, as D-ITG does
+  --max-per-address N   connections of one address at the same time (128)
   -h, --help      this text
 
 Logs are written into that directory alone, under the last part of the name that a client asks for.
 Where this program differs from D-ITG's: docs/d-itg.md.
 ";
 
-/// What `ITGManager -h` prints.
+/// Text that `ITGManager -h` prints.
 pub const MANAGER_HELP: &str = "
 ITGManager - asks senders that wait as daemons (ITGSend -Q) for flows
 
@@ -48,7 +58,7 @@ ended, the program ends with the last flow; exit code 1 when a request was refus
 Where this program differs from D-ITG's: docs/d-itg.md.
 ";
 
-/// What ITGRecv is asked for.
+/// Request to ITGRecv.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecvArgs {
     /// Address for data (`-a`); `None`: the one in the sender's message.
@@ -72,7 +82,17 @@ pub struct RecvArgs {
     /// Folder for the logs that senders ask for (`--log-dir`, not D-ITG's); the current one when
     /// `None`.
     pub log_dir: Option<String>,
-    /// What we do otherwise than D-ITG, for stderr.
+    /// Connections of one address at the same time (`--max-per-address`, not D-ITG's).
+    pub per_address: Option<usize>,
+    /// True if a sender in passive mode may name another address for data than its own
+    /// (`--allow-third-party`, not D-ITG's).
+    pub third_party: bool,
+    /// True if such logs replace older ones of the same name (`--replace-logs`, D-ITG's way).
+    pub replace_logs: bool,
+    /// Addresses from which packets may come beside where their senders signal from (`--allow-source`, not
+    /// D-ITG's).
+    pub allow_sources: Vec<IpAddr>,
+    /// Differences from D-ITG's behaviour, for stderr.
     pub notices: Vec<String>,
 }
 
@@ -89,6 +109,10 @@ impl Default for RecvArgs {
             passive: None,
             opening: 1,
             log_dir: None,
+            per_address: None,
+            third_party: false,
+            replace_logs: false,
+            allow_sources: Vec::new(),
             notices: Vec::new(),
         }
     }
@@ -111,9 +135,9 @@ pub enum RecvError {
 /// D-ITG's form of an error that ends the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fatal {
-    /// Where it was found.
+    /// D-ITG's name of the function that ends the program.
     pub function: &'static str,
-    /// What is wrong.
+    /// Text of the error.
     pub reason: String,
 }
 
@@ -126,6 +150,13 @@ impl fmt::Display for Fatal {
              {reason} ** "
         )
     }
+}
+
+/// The option for the connections of one address.
+const PER_ADDRESS: &str = "--max-per-address";
+
+fn per_address(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|&count: &usize| count > 0)
 }
 
 fn buffer(text: &str, notices: &mut Vec<String>) -> u16 {
@@ -152,6 +183,19 @@ pub fn parse_recv(args: &[String]) -> Result<RecvArgs, RecvError> {
             [b'-', b'h', ..] | [b'-', b'-', b'h', ..] => return Err(RecvError::Help),
             [b'-', b'-', ..] if option == "--log-dir" => {
                 recv.log_dir = Some(value().ok_or_else(missing)?);
+            }
+            [b'-', b'-', ..] if option == THIRD_PARTY => recv.third_party = true,
+            [b'-', b'-', ..] if option == PER_ADDRESS => {
+                let text = value().ok_or_else(missing)?;
+                let count = per_address(&text);
+                recv.per_address =
+                    Some(count.ok_or_else(|| usage(format!("Invalid number : {text}")))?);
+            }
+            [b'-', b'-', ..] if option == "--replace-logs" => recv.replace_logs = true,
+            [b'-', b'-', ..] if option == "--allow-source" => {
+                let text = value().ok_or_else(missing)?;
+                let address = text.parse().map_err(|_| usage(format!("Invalid address : {text}")));
+                recv.allow_sources.push(address?);
             }
             [b'-', b'g', ..] if option == "-gui" => {}
             [b'-', b'S', b'i', ..] => {
@@ -225,14 +269,18 @@ fn log_option(part: &str, server: &mut LogServer) -> Result<(), String> {
     Ok(())
 }
 
-/// What ITGLog is asked for.
+/// Request to ITGLog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogArgs {
     /// Records a client sends at a time (`-q`): D-ITG's server cuts larger datagrams.
     pub buffer: u16,
     /// Directory of the logs (`--log-dir`, which D-ITG does not have).
     pub dir: Option<String>,
-    /// What we do otherwise than D-ITG, for stderr.
+    /// Connections of one address at the same time (`--max-per-address`, not D-ITG's).
+    pub per_address: Option<usize>,
+    /// True if logs replace older ones of the same name (`--replace-logs`, D-ITG's way).
+    pub replace: bool,
+    /// Differences from D-ITG's behaviour, for stderr.
     pub notices: Vec<String>,
 }
 
@@ -242,7 +290,8 @@ pub struct LogArgs {
 /// [`RecvError::Help`], or an unknown option.
 pub fn parse_log(args: &[String]) -> Result<LogArgs, RecvError> {
     let fatal = |reason: String| RecvError::Fatal(Fatal { function: "parserLog", reason });
-    let mut log = LogArgs { buffer: 50, dir: None, notices: Vec::new() };
+    let mut log =
+        LogArgs { buffer: 50, dir: None, per_address: None, replace: false, notices: Vec::new() };
     let mut rest = args.iter();
     while let Some(option) = rest.next() {
         match option.as_str() {
@@ -250,6 +299,12 @@ pub fn parse_log(args: &[String]) -> Result<LogArgs, RecvError> {
                 let missing = || fatal("--log-dir names no directory".to_owned());
                 log.dir = Some(rest.next().ok_or_else(missing)?.clone());
             }
+            PER_ADDRESS => {
+                let count = rest.next().and_then(|text| per_address(text));
+                let missing = || fatal(format!("{PER_ADDRESS} needs a number from 1"));
+                log.per_address = Some(count.ok_or_else(missing)?);
+            }
+            "--replace-logs" => log.replace = true,
             help if help.starts_with("-h") || help.starts_with("--h") => {
                 return Err(RecvError::Help);
             }
@@ -343,7 +398,8 @@ mod tests {
     #[test]
     fn servers_and_managers() {
         let log = |buffer, dir: Option<&str>| {
-            Ok(LogArgs { buffer, dir: dir.map(str::to_owned), notices: Vec::new() })
+            let dir = dir.map(str::to_owned);
+            Ok(LogArgs { buffer, dir, per_address: None, replace: false, notices: Vec::new() })
         };
         assert_eq!(parse_log(&[]), log(50, None));
         assert_eq!(parse_log(&words("-q 5")), log(5, None));

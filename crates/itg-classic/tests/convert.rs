@@ -12,10 +12,12 @@ fn golden(name: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn report(logs: &[&str]) -> (itg_stats::report::Report, Vec<PacketLine>) {
-    let logs: Vec<_> = logs.iter().map(|name| (name, to_itg(&golden(name)))).collect();
-    let mut analysis = Analysis::new(Options::default());
-    for (name, bytes) in &logs {
+fn report(logs: &[&str]) -> (itg_stats::report::Report, Vec<PacketLine<'static>>) {
+    // Packets borrow from the analysis, and that from the logs: they stay until the test is over.
+    let logs: Vec<_> = logs.iter().map(|name| (name.to_string(), to_itg(&golden(name)))).collect();
+    let logs = Vec::leak(logs);
+    let analysis = Box::leak(Box::new(Analysis::new(Options::default())));
+    for (name, bytes) in logs {
         analysis.add_log(bytes, name).expect("a log of ITG");
     }
     assert!(analysis.damage().is_empty() && analysis.not_closed().is_empty());

@@ -1,7 +1,8 @@
-//! Sizes drawn with a seed, against those the real ITGSend logged; and laws against their moments.
+//! Sizes drawn with a seed, against those the real ITGSend logged; and distributions against their
+//! moments.
 
 use itg_classic::send::{Departures, FlowArgs, Mode, Source, parse};
-use itg_core::law::Unit;
+use itg_core::distribution::Unit;
 
 fn flow(line: &str) -> FlowArgs {
     let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -63,7 +64,7 @@ fn small_poisson_rates_go_on() {
     assert_eq!(departures(&flow).count(), 1000);
 }
 
-/// The law in ITG's terms has the mean of what is drawn.
+/// The distribution in ITG's terms has the mean of what is drawn.
 #[test]
 fn laws_agree_with_their_translation() {
     for options in [
@@ -80,11 +81,11 @@ fn laws_agree_with_their_translation() {
         "CSi",
     ] {
         let flow = flow(&format!("-s 0.37 -z 40001 {options}"));
-        let Source::Law(law) = &flow.idt else { panic!("a law") };
-        let mean = law.to_core(Unit::Time).resolve(Unit::Time, 0.0, f64::INFINITY);
+        let Source::Law(distribution) = &flow.idt else { panic!("a law") };
+        let mean = distribution.to_core(Unit::Time).resolve(Unit::Time, 0.0, f64::INFINITY);
         let mean = mean.expect("a law of ITG").mean();
         let last = departures(&flow).last().expect("packets").due_ns as f64 / 40_000.0;
-        // Negative gaps count as none, and Student's tails are long.
+        // Negative inter-departure times count as none, and Student's tails are long.
         let tolerance = if options == "CSi" { 0.2 } else { 0.03 };
         assert!((last / mean - 1.0).abs() < tolerance, "{options}: {last} is not about {mean}");
     }

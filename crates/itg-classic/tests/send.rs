@@ -1,8 +1,8 @@
 //! Command lines of ITGSend: what is accepted, and what is refused in which words.
 
 use itg_classic::send::{
-    App, FlowArgs, HeaderKind, Law, LogProto, LogServer, LogSettings, Mode, Source, Transport,
-    parse, parse_request, parse_script,
+    App, Distribution, FlowArgs, HeaderKind, LogProto, LogServer, LogSettings, Mode, Source,
+    Transport, parse, parse_request, parse_script,
 };
 use proptest::prelude::*;
 
@@ -141,7 +141,7 @@ fn refusals_are_in_the_words_of_the_real_program() {
 #[test]
 fn options_set_their_field() {
     type Change = fn(&mut FlowArgs);
-    let law = Source::Law;
+    let distribution = Source::Law;
     let rows: [(&str, Change); 40] = [
         ("-a 10.0.0.3", |f| (f.dest, f.dest_given) = ("10.0.0.3".to_owned(), true)),
         ("-rp 9501", |f| f.dest_port = Some(9501)),
@@ -167,24 +167,27 @@ fn options_set_their_field() {
         ("-j 0", |f| f.keep_rate = false),
         ("-j 0 -j 1", |f| f.keep_rate = true),
         ("-poll", |f| f.poll = true),
-        ("-Cx 10", |f| f.idt = Source::Law(Law::Constant(100.0))),
-        ("-U 100 1000", |f| f.idt = Source::Law(Law::Uniform { lo: 1.0, hi: 10.0 })),
-        ("-E 50", |f| f.idt = Source::Law(Law::Exponential { mean: 20.0 })),
-        ("-N -5 1", |f| f.idt = Source::Law(Law::Normal { mean: -5.0, sd: 1.0 })),
-        ("-O 20", |f| f.idt = Source::Law(Law::PoissonRate { mean: 20.0 })),
-        ("-V 1 2", |f| f.idt = Source::Law(Law::Pareto { shape: 1.0, scale: 2.0 })),
-        ("-Y 1 2", |f| f.idt = Source::Law(Law::Cauchy { location: 1.0, scale: 2.0 })),
-        ("-G 1 2", |f| f.idt = Source::Law(Law::Gamma { shape: 1.0, scale: 2.0 })),
-        ("-W 1 2", |f| f.idt = Source::Law(Law::Weibull { scale: 1.0, shape: 2.0 })),
-        ("-c 1.9", |f| f.size = Source::Law(Law::Constant(1.0))),
-        ("-o 0", |f| f.size = Source::Law(Law::Poisson { mean: 0.0 })),
-        ("-y 5.5 2.5", |f| f.size = Source::Law(Law::Cauchy { location: 5.0, scale: 2.0 })),
+        ("-Cx 10", |f| f.idt = Source::Law(Distribution::Constant(100.0))),
+        ("-U 100 1000", |f| f.idt = Source::Law(Distribution::Uniform { lo: 1.0, hi: 10.0 })),
+        ("-E 50", |f| f.idt = Source::Law(Distribution::Exponential { mean: 20.0 })),
+        ("-N -5 1", |f| f.idt = Source::Law(Distribution::Normal { mean: -5.0, sd: 1.0 })),
+        ("-O 20", |f| f.idt = Source::Law(Distribution::PoissonRate { mean: 20.0 })),
+        ("-V 1 2", |f| f.idt = Source::Law(Distribution::Pareto { shape: 1.0, scale: 2.0 })),
+        ("-Y 1 2", |f| f.idt = Source::Law(Distribution::Cauchy { location: 1.0, scale: 2.0 })),
+        ("-G 1 2", |f| f.idt = Source::Law(Distribution::Gamma { shape: 1.0, scale: 2.0 })),
+        ("-W 1 2", |f| f.idt = Source::Law(Distribution::Weibull { scale: 1.0, shape: 2.0 })),
+        ("-c 1.9", |f| f.size = Source::Law(Distribution::Constant(1.0))),
+        ("-o 0", |f| f.size = Source::Law(Distribution::Poisson { mean: 0.0 })),
+        ("-y 5.5 2.5", |f| {
+            f.size = Source::Law(Distribution::Cauchy { location: 5.0, scale: 2.0 })
+        }),
         ("-Fp file", |f| f.payload = Some("file".to_owned())),
         ("-Ft file", |f| {
             (f.idt, f.delay_from_file) = (Source::File("file".to_owned()), true);
         }),
         ("-B C 1000.5 E 200 -z 3", |f| {
-            f.on_off = Some((Law::Constant(1000.0), Law::Exponential { mean: 200.0 }));
+            f.on_off =
+                Some((Distribution::Constant(1000.0), Distribution::Exponential { mean: 200.0 }));
             f.packets = Some(3);
         }),
         ("-Ssp 9100 -Sdp 9200 -Sda h -Ssa g -Si lo", |f| {
@@ -201,7 +204,7 @@ fn options_set_their_field() {
         assert_eq!(single(line).0, want, "`{line}`");
     }
     let (flow, _) = single("-C 10 -C 20");
-    assert_eq!(flow.idt, law(Law::Constant(50.0)), "the last one counts");
+    assert_eq!(flow.idt, distribution(Distribution::Constant(50.0)), "the last one counts");
     assert_eq!(single("-Sda h -a g -Sdp 7").0.signalling_dest(), ("h", 7));
     assert_eq!(single("-a g").0.signalling_dest(), ("g", 9000));
 }
@@ -271,13 +274,13 @@ fn calls_have_the_sizes_of_their_codec() {
         let calls = ["-h RTP", "-h crtp", "-VAD", "-h CRTP -VAD"];
         for (call, size) in calls.into_iter().zip(sizes) {
             let (flow, _) = single(&format!("-a ::1 voip -x {codec} {call}"));
-            assert_eq!(flow.size, Source::Law(Law::Constant(size)), "{codec} {call}");
-            assert_eq!(flow.idt, Source::Law(Law::Constant(idt)), "{codec}");
+            assert_eq!(flow.size, Source::Law(Distribution::Constant(size)), "{codec} {call}");
+            assert_eq!(flow.idt, Source::Law(Distribution::Constant(idt)), "{codec}");
             assert_eq!((flow.app, flow.lines.len()), (App::Voip, 5));
         }
     }
     let (flow, _) = single("VoIP");
-    assert_eq!(flow.size, Source::Law(Law::Constant(92.0)));
+    assert_eq!(flow.size, Source::Law(Distribution::Constant(92.0)));
     assert_eq!(flow.lines[0], "Voice Codec: G.711.1\t");
 }
 
@@ -353,7 +356,7 @@ fn flows_are_flows_of_itg() {
     assert_eq!((spec.start_ns, spec.stop.duration_ns), (20_000_000, Some(3_000_000_000)));
     assert_eq!((spec.socket.tos, spec.socket.ttl), (Some(184), Some(9)));
     assert_eq!((spec.socket.dest_port, spec.socket.nagle), (Some(10002), false));
-    assert_eq!(spec.idt, itg_core::law::Law::Constant(1e7));
+    assert_eq!(spec.idt, itg_core::distribution::Distribution::Constant(1e7));
     let seed = itg_core::seed::RunSeed(1);
     assert!(itg_core::flow::Flow::resolve(spec, seed).is_ok());
 }
@@ -372,5 +375,28 @@ proptest! {
                 prop_assert!((4..=64_000).contains(&packet.size));
             }
         }
+    }
+}
+
+#[test]
+fn a_standard_deviation_below_0_is_refused_wherever_one_is_asked_for() {
+    for line in [
+        "-N 5 -1",
+        "-N 5 -0.001",
+        "-n 500 -1",
+        "-n 500 -0.5",
+        "-B N 100 -1 C 100",
+        "-B C 100 N 100 -1",
+        "-B N 100 -1 N 100 -1",
+        "-N 5 -inf",
+        "-N 5 nan",
+        "-N -5 -1",
+    ] {
+        assert!(parse(&words(line)).is_err(), "`{line}`");
+        assert!(parse_script(line, &mut LogSettings::default()).is_err(), "`{line}` in a script");
+    }
+    // Zero is a constant, as ever; means may lie below 0, where D-ITG knows a rule for them.
+    for line in ["-N 5 0", "-N 5 1", "-N -5 1", "-n 500 0", "-n 500 10", "-B N 100 0 N 100 5"] {
+        assert!(parse(&words(line)).is_ok(), "`{line}`");
     }
 }

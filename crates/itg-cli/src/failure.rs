@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::words::say;
+use crate::verbosity::say;
 
 /// A failure with the exit code of the command-line contract: 1 the run failed, 2 the request
 /// makes no sense, 3 a peer was not reachable or refused, 4 a peer vanished.

@@ -1,22 +1,22 @@
-//! Gates: conditions under which a run fails, and what they say about it.
+//! Gates: conditions under which a run fails, and messages about them.
 
 use itg_experiment::Experiment;
 use itg_stats::Report;
 use itg_stats::gate::{Gate, Outcome, exit_code};
 
 use crate::failure::refuse;
-use crate::words::say;
+use crate::verbosity::say;
 
 /// Conditions for failure, from the command line and from experiment files.
 #[derive(Clone, Debug, Default)]
 pub struct Gates {
     /// The conditions.
     pub list: Vec<Gate>,
-    /// Whether one whose figure is not known passes.
+    /// True if a gate whose figure is not known passes.
     pub allow_unknown: bool,
 }
 
-/// What the gates said.
+/// Result of the gates.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// One answer a gate.
@@ -44,14 +44,26 @@ impl Gates {
     /// Judges a report and says what each gate found: all of it, or when `quiet` what fails.
     #[must_use]
     pub fn judge(&self, report: &Report, program: &str, quiet: bool) -> Judged {
+        let judged = self.weigh(report);
+        self.tell(&judged, program, quiet);
+        judged
+    }
+
+    /// Judges a report, without a word.
+    #[must_use]
+    pub fn weigh(&self, report: &Report) -> Judged {
         let outcomes: Vec<_> = self.list.iter().map(|gate| gate.judge(report)).collect();
-        for outcome in &outcomes {
+        let code = exit_code(&outcomes, self.allow_unknown);
+        Judged { outcomes, code }
+    }
+
+    /// Says what each gate found: all of it, or when `quiet` what fails.
+    pub fn tell(&self, judged: &Judged, program: &str, quiet: bool) {
+        for outcome in &judged.outcomes {
             if !quiet || !outcome.is_fine(self.allow_unknown) {
                 say(format_args!("{program}: {outcome}"));
             }
         }
-        let code = exit_code(&outcomes, self.allow_unknown);
-        Judged { outcomes, code }
     }
 }
 

@@ -1,45 +1,76 @@
 //! Man pages and shell completions, generated from the same description as `--help`.
 
-use std::io::Write as _;
+use clap::Parser;
 
-use clap::{Parser, ValueEnum as _};
-use clap_complete::Shell;
-
-use crate::failure::Failure;
-use crate::words::say;
-
-/// Reads the command line. `PROGRAM --generate man` (or a shell: bash, zsh, fish, elvish, powershell)
-/// as the only arguments prints the program's man page or completions and ends it.
+/// Reads the command line. With the feature `generate`, `PROGRAM --generate man` (or a shell: bash,
+/// zsh, fish, elvish, powershell) as the only arguments prints the program's man page or completions
+/// and ends it.
 pub fn parse<C: Parser>() -> C {
-    let mut args = std::env::args().skip(1);
-    if args.next().as_deref() == Some("--generate") {
-        let what = args.next().unwrap_or_default();
-        let code = match generate(C::command(), &what) {
-            Ok(()) => 0,
-            Err(failure) => {
-                say(&failure);
-                2
-            }
-        };
-        std::process::exit(code);
+    #[cfg(feature = "generate")]
+    {
+        let mut args = std::env::args().skip(1);
+        if args.next().as_deref() == Some("--generate") {
+            std::process::exit(release::to_stdout(C::command(), &args.next().unwrap_or_default()));
+        }
     }
     C::parse()
 }
 
-fn generate(mut command: clap::Command, what: &str) -> Result<(), Failure> {
-    let mut text = Vec::new();
-    if what == "man" {
-        clap_mangen::Man::new(command)
-            .render(&mut text)
-            .map_err(|error| Failure::new(1, format!("man page: {error}")))?;
-    } else {
-        let shell = Shell::from_str(what, true).map_err(|_| {
-            Failure::new(2, format!("cannot generate `{what}`: use man, bash, zsh or fish"))
-        })?;
-        let name = command.get_name().to_owned();
-        clap_complete::generate(shell, &mut command, name, &mut text);
+#[cfg(feature = "generate")]
+mod release {
+    use std::io::Write as _;
+
+    use clap::{Command, ValueEnum as _};
+    use clap_complete::Shell;
+
+    use crate::failure::Failure;
+    use crate::verbosity::say;
+
+    /// Prints it and returns the exit code.
+    pub(super) fn to_stdout(command: Command, what: &str) -> i32 {
+        let printed = text(command, what).and_then(|text| {
+            std::io::stdout()
+                .write_all(&text)
+                .map_err(|error| Failure::new(1, format!("cannot write to stdout: {error}")))
+        });
+        match printed {
+            Ok(()) => 0,
+            Err(failure) => {
+                say(&failure);
+                i32::from(failure.code())
+            }
+        }
     }
-    std::io::stdout()
-        .write_all(&text)
-        .map_err(|error| Failure::new(1, format!("cannot write to stdout: {error}")))
+
+    fn text(mut command: Command, what: &str) -> Result<Vec<u8>, Failure> {
+        let mut text = Vec::new();
+        if what == "man" {
+            clap_mangen::Man::new(command)
+                .render(&mut text)
+                .map_err(|error| Failure::new(1, format!("man page: {error}")))?;
+        } else {
+            let shell = Shell::from_str(what, true).map_err(|_| {
+                Failure::new(2, format!("cannot generate `{what}`: use man, bash, zsh or fish"))
+            })?;
+            let name = command.get_name().to_owned();
+            clap_complete::generate(shell, &mut command, name, &mut text);
+        }
+        Ok(text)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn man_pages_and_completions_name_the_program_and_its_options() {
+            let command = || Command::new("itg-example").arg(clap::arg!(--rate <RATE> "Rate"));
+            for what in ["man", "bash", "zsh", "fish"] {
+                let text = text(command(), what).expect("known");
+                let text = String::from_utf8(text).expect("text").replace("\\-", "-");
+                assert!(text.contains("itg-example") && text.contains("rate"), "{what}: {text}");
+            }
+            assert_eq!(text(command(), "cobol").expect_err("unknown").code(), 2);
+        }
+    }
 }

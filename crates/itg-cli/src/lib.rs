@@ -1,8 +1,8 @@
-//! What the programs of ITG share: loading experiments, sending plans, progress on terminals,
-//! signals, words on stderr, exit codes.
+//! Common parts of the programs of ITG: loading experiments, sending plans, progress on terminals,
+//! signals, messages on stderr, exit codes.
 //!
-//! What touches the network is behind the feature `net`, so that a program that only reads files does
-//! not build it.
+//! Code that uses the network is behind the feature `net`, so that a program that only reads files
+//! does not build it.
 //!
 //! The programs stay thin: they parse their command line, call this crate and the ones below, and
 //! choose an exit code.
@@ -10,7 +10,7 @@
 mod failure;
 mod gates;
 mod generate;
-mod words;
+mod verbosity;
 
 #[cfg(feature = "net")]
 mod load;
@@ -30,7 +30,7 @@ mod signals;
 pub use failure::{Failure, finish, refuse};
 pub use gates::{Gates, Judged};
 pub use generate::parse;
-pub use words::{WordArgs, say};
+pub use verbosity::{WordArgs, print, say};
 
 #[cfg(feature = "net")]
 pub use {
@@ -45,3 +45,8 @@ pub use {
     },
     signals::{Signals, stop_on_letter},
 };
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -39,9 +39,9 @@ pub struct Loaded {
     pub text: String,
     /// Its name as it was given.
     pub origin: String,
-    /// What it says.
+    /// The experiment, as parsed.
     pub experiment: Experiment,
-    /// What will be done.
+    /// Plan that the experiment resolves to.
     pub plan: Plan,
     /// The duration from the command line, in nanoseconds.
     pub duration_ns: Option<u64>,
@@ -51,7 +51,7 @@ pub struct Loaded {
 /// code 2.
 ///
 /// # Errors
-/// What is wrong with the request.
+/// The fault of the request.
 pub fn load(args: &LoadArgs) -> Result<Loaded> {
     load_within(args, None)
 }
@@ -73,7 +73,7 @@ pub fn load_within(
 /// As [`load_within`], from the text of the file.
 ///
 /// # Errors
-/// What is wrong with the request.
+/// The fault of the request.
 pub fn load_text(
     args: &LoadArgs,
     text: String,
@@ -84,7 +84,7 @@ pub fn load_text(
     planned(args, text, experiment, sizes)
 }
 
-/// What an experiment file asks for.
+/// Content of an experiment file.
 #[derive(Debug)]
 pub enum Asked {
     /// One run.
@@ -96,7 +96,7 @@ pub enum Asked {
 /// Reads an experiment file of one run, and plans it, or of several.
 ///
 /// # Errors
-/// What is wrong with the request.
+/// The fault of the request.
 pub fn load_any(args: &LoadArgs) -> Result<Asked> {
     let origin = args.file.display().to_string();
     let text = fs::read_to_string(&args.file)
@@ -110,7 +110,7 @@ pub fn load_any(args: &LoadArgs) -> Result<Asked> {
 /// Plans a case of a sweep with the seed of one of its runs.
 ///
 /// # Errors
-/// What is wrong with the request.
+/// The fault of the request.
 pub fn load_case(args: &LoadArgs, case: &Case, seed: RunSeed) -> Result<Loaded> {
     let args = LoadArgs { seed: Some(Seed(seed)), ..args.clone() };
     planned(&args, case.text.clone(), case.experiment.clone(), None)
@@ -159,5 +159,5 @@ fn read_profiles(dir: &Path) -> Result<BTreeMap<String, String>> {
 /// A fresh seed below 2⁵³, so that it survives any JSON reader and fits a TOML integer.
 #[must_use]
 pub fn draw_seed() -> RunSeed {
-    RunSeed(itg_net::host::random_u64() >> 11)
+    RunSeed(itg_socket::host::random_u64() >> 11)
 }

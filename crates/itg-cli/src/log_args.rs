@@ -1,4 +1,4 @@
-//! Where a program's own log goes: a file, or a log server.
+//! Destination of a program's own log: a file, or a log server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use itg_core::units::{format_bytes, format_duration_ns, parse_bytes};
+use itg_engine::{LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
 use itg_experiment::Time;
-use itg_net::{LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
 use itg_session::logs::Role;
 
 use crate::failure::refuse;
@@ -49,7 +49,7 @@ pub struct LogArgs {
     /// A block that is older is written though not full
     #[arg(long, value_name = "T", default_value = "1s")]
     log_flush: Time,
-    /// When a block is full and the disk or the log server has not taken the one before
+    /// Behaviour when a block is full and the disk or the log server has not taken the one before
     #[arg(long, value_name = "WHAT", default_value = "grow")]
     log_full: Full,
     /// Memory for blocks of each log [default: 64Mi with --log-full grow, else two blocks]
@@ -104,7 +104,7 @@ impl LogArgs {
         self.log.as_deref()
     }
 
-    /// How the log is cut into blocks, and what may be held in memory.
+    /// Size of the log's blocks, and memory that they may take.
     ///
     /// # Errors
     /// Sizes that cannot be.

@@ -1,18 +1,19 @@
-//! How the sending thread waits, and how packets leave it: flags, over what the experiment file says.
+//! Waiting of the sending thread, and path of its packets: flags, over what the experiment file
+//! says.
 
 use std::num::NonZeroU32;
 
 use clap::Args;
 use itg_core::units::parse_duration_ns;
+use itg_engine::pacing::{Level, PacingOptions};
 use itg_experiment::PacingEntry;
-use itg_net::SendEngine;
-use itg_net::pacing::{Level, PacingOptions};
+use itg_socket::SendEngine;
 
 /// Arguments about pacing.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct PacingArgs {
-    /// How to wait for the time of a packet: sleep, hybrid (sleep, then spin), spin, or txtime
-    /// (the kernel keeps it: UDP in exact mode through devices whose queueing discipline is fq or etf;
+    /// Way to wait for the time of a packet: sleep, hybrid (sleep, then spin), spin, or txtime (the
+    /// kernel keeps it: UDP in exact mode through devices whose queueing discipline is fq or etf;
     /// refused elsewhere) [default: hybrid, or the cheapest that keeps --max-error]
     #[arg(long, value_name = "LEVEL")]
     pacing: Option<Level>,
@@ -26,9 +27,9 @@ pub struct PacingArgs {
     /// Processor that the sending thread stays on, from 0
     #[arg(long, value_name = "N")]
     cpu: Option<u16>,
-    /// How packets leave: socket, or xdp (UDP in exact mode as Ethernet frames past the network stack of
-    /// this host, its firewall and its queues, through AF_XDP; needs root and an Ethernet device; some
-    /// 1.5 times the packets a second)
+    /// Path of packets: socket, or xdp (UDP in exact mode as Ethernet frames past the network stack
+    /// of this host, its firewall and its queues, through AF_XDP; needs root and an Ethernet
+    /// device; some 1.5 times the packets a second)
     #[arg(long, value_name = "NAME", default_value_t)]
     engine: SendEngine,
     /// Log when one of N packets left the network stack of this host (the kernel's transmit stamps; one-way

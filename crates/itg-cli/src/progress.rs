@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use itg_core::units::format_duration_ns;
+use itg_engine::{FlowLive, FlowReading};
 use itg_experiment::PlannedFlow;
-use itg_net::{FlowLive, FlowReading};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -23,7 +23,7 @@ pub struct Progress {
     task: JoinHandle<()>,
 }
 
-struct Line {
+struct FlowBar {
     bar: ProgressBar,
     live: Arc<FlowLive>,
     asked_bps: f64,
@@ -56,7 +56,7 @@ impl Progress {
                 let bar = ProgressBar::new(1).with_style(style.clone());
                 let bar = if i < LINES { all.add(bar) } else { ProgressBar::hidden() };
                 bar.set_prefix(format!("{} {name}", flow.spec().id));
-                Line {
+                FlowBar {
                     bar,
                     live: Arc::clone(live),
                     asked_bps: flow.mean_packet_rate() * flow.size().mean() * 8.0,
@@ -100,7 +100,7 @@ impl Progress {
     }
 }
 
-impl Line {
+impl FlowBar {
     /// Shows the state of the flow; returns its packets so far and its bit rate since the last time.
     fn update(&mut self) -> (u64, f64) {
         let now = Instant::now();

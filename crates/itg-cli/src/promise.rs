@@ -1,10 +1,10 @@
-//! What an earlier `itg-send doctor` wrote about this host, for the log of a run.
+//! Report of an earlier `itg-send doctor` about this host, for the log of a run.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use itg_net::host;
+use itg_socket::host;
 use itg_stats::promise::Promise;
 use serde::Deserialize;
 
@@ -16,7 +16,7 @@ pub const DOCTOR_SCHEMA: u32 = 1;
 /// Longest file that is read: 4 MiB, a hundred times what doctor writes.
 const LONGEST: u64 = 4 << 20;
 
-/// What of it matters.
+/// Fields of the report that are used here.
 #[derive(Debug, Deserialize)]
 struct Found {
     schema: u32,

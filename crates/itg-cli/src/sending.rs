@@ -10,20 +10,19 @@ use anyhow::Result;
 use itg_core::flow::Payload;
 use itg_core::payload::Content;
 use itg_core::units::{format_bit_rate, format_bytes};
+use itg_engine::pacing::{self, Level, PacingOptions, Prepared};
+use itg_engine::{FlowLive, LogLimits, LogTarget};
 use itg_experiment::{Plan, PlannedFlow};
-use itg_net::pacing::{self, Level, PacingOptions, Prepared};
-use itg_net::{
-    FlowLive, FlowOutcome, LogLimits, LogTarget, SendEngine, SendFlow, SendJob, SendOutcome, Start,
-    txtime,
-};
-use itg_session::explain;
+use itg_node::{FlowOutcome, SendFlow, SendJob, SendOutcome, Start};
+use itg_session::{explain, explain_replies};
+use itg_socket::{SendEngine, txtime};
 
 use crate::failure::{Failure, refuse};
 use crate::progress::{Progress, Shown};
 use crate::signals::Signals;
-use crate::words::say;
+use crate::verbosity::say;
 
-/// How a plan is sent.
+/// Settings for sending a plan.
 pub struct Sending<'a> {
     /// The plan.
     pub plan: &'a Plan,
@@ -31,23 +30,23 @@ pub struct Sending<'a> {
     pub run: String,
     /// Name and version of the program.
     pub program: (&'a str, &'a str),
-    /// From which instant planned times count.
+    /// Instant from which planned times count.
     pub start: Start,
-    /// How the sending thread waits.
+    /// Waiting of the sending thread, and path of its packets.
     pub pacing: PacingOptions,
     /// Log of what is sent.
     pub log: Option<LogTarget>,
-    /// How it is cut into blocks, and how much of it may be held in memory.
+    /// Size of the log's blocks, and memory that they may take.
     pub log_limits: LogLimits,
     /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
     pub recv_log: Option<String>,
-    /// Whether to show progress, on a terminal.
+    /// True to show progress, on a terminal.
     pub progress: bool,
     /// Every resolved setting, for the log.
     pub settings: BTreeMap<String, String>,
 }
 
-/// What became of a plan.
+/// Result of sending a plan.
 pub struct SendingResult {
     /// The flows and logs.
     pub outcome: SendOutcome,
@@ -58,7 +57,7 @@ pub struct SendingResult {
 /// A fresh run id: 32 hexadecimal digits.
 #[must_use]
 pub fn draw_run() -> String {
-    format!("{:016x}{:016x}", itg_net::host::random_u64(), itg_net::host::random_u64())
+    format!("{:016x}{:016x}", itg_socket::host::random_u64(), itg_socket::host::random_u64())
 }
 
 /// Sends the flows of a plan that `receiver` gives a receiver for; ends early on a signal.
@@ -142,19 +141,20 @@ pub async fn send_plan_observed(
         settings,
         orders: None,
     };
-    let outcome = itg_net::send(job, signals.stop.clone()).await;
+    let outcome = itg_node::send(job, signals.stop.clone()).await;
     if let Some(progress) = progress {
         progress.end().await;
     }
     let outcome = outcome.map_err(log_failure)?;
     let code = match signals.exit_code() {
         Some(code) => code,
-        None => itg_net::exit_code(&outcome),
+        None => itg_node::exit_code(&outcome),
     };
     Ok(SendingResult { outcome, code })
 }
 
-/// How the sending thread shall wait; what was chosen and measured is told, and noted in the settings.
+/// Chooses how the sending thread waits; tells the choice and what was measured, and notes them in
+/// the settings.
 ///
 /// # Errors
 /// A level that this host does not have, or timing errors above what was asked for.
@@ -194,7 +194,7 @@ pub fn log_failure(error: io::Error) -> anyhow::Error {
     Failure::new(code, error).into()
 }
 
-/// What packets of a plan carry, by kind, each made once.
+/// Contents of the packets of a plan, by kind, each made once.
 #[derive(Debug)]
 pub struct Contents<'a> {
     plan: &'a Plan,
@@ -209,7 +209,7 @@ impl<'a> Contents<'a> {
         Self { plan, random: None, others: Vec::new() }
     }
 
-    /// What packets with this payload carry.
+    /// Content of packets with this payload.
     ///
     /// # Errors
     /// A file that cannot be read, or is empty.
@@ -240,8 +240,8 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Says what will be sent: every setting in force, what was decided for the user, and the wishes that
-/// cannot be met.
+/// Says what will be sent: every setting in force, what was decided for the user, and the requested
+/// values that cannot be reached.
 pub fn announce(plan: &Plan) {
     say(plan.describe().trim_end());
     for notice in &plan.notices {
@@ -295,10 +295,9 @@ fn flow_account(flow: &FlowOutcome) -> String {
         ),
     };
     if let Some(replies) = &flow.replies {
-        let missing = totals.packets.saturating_sub(replies.unique);
-        text.push_str(&format!("; {} replies came back, {missing} did not", replies.unique));
+        text.push_str(&format!("; {}", explain_replies(totals, replies)));
     }
-    if totals.reason != "end of the schedule" {
+    if !totals.reason.is_plain() {
         text.push_str(&format!("; ended: {}", totals.reason));
     }
     text

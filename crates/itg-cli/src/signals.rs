@@ -54,7 +54,8 @@ impl Signals {
     }
 }
 
-/// A wish to end that the letter `C` on stdin gives too, as D-ITG's programs have it with `-gui`.
+/// A request to end that the letter `C` on stdin gives too, as D-ITG's programs have it with
+/// `-gui`.
 #[must_use]
 pub fn stop_on_letter(stop: &watch::Receiver<Option<String>>) -> watch::Receiver<Option<String>> {
     let (tell, told) = watch::channel(None);

@@ -1,12 +1,12 @@
-//! Time of one draw of each law, by random access with packet numbers going up; and of the places
-//! themselves.
+//! Time of one draw of each distribution, by random access with packet numbers going up; and of the
+//! places themselves.
 
 #![allow(missing_docs, reason = "made by the macros of criterion")]
 
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use itg_core::law::{Law, Unit};
+use itg_core::distribution::{Distribution, Unit};
 use itg_core::seed::{Purpose, RunSeed};
 use rand::Rng as _;
 
@@ -32,15 +32,15 @@ const LAWS: [&str; 16] = [
 fn draws(c: &mut Criterion) {
     let mut group = c.benchmark_group("draw");
     for text in LAWS {
-        let mut law = Law::parse(text, Unit::Time).expect("a law");
-        law.load("table", "unit: us\n1\n2\n3\n5\n8\n13\n21\n34").expect("a table");
-        let law = law.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
+        let mut distribution = Distribution::parse(text, Unit::Time).expect("a law");
+        distribution.load("table", "unit: us\n1\n2\n3\n5\n8\n13\n21\n34").expect("a table");
+        let distribution = distribution.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
         let mut stream = RunSeed(42).stream(1, Purpose::Idt);
         let mut k = 0;
         group.bench_function(text, |b| {
             b.iter(|| {
                 k += 1;
-                law.sample(&mut stream, black_box(k))
+                distribution.sample(&mut stream, black_box(k))
             });
         });
     }

@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use itg_core::distribution::Distribution;
 use itg_core::flow::{Flow, FlowSpec, OnOff};
-use itg_core::law::Law;
 use itg_core::schedule::Checkpoints;
 use itg_core::seed::RunSeed;
 
@@ -17,7 +17,7 @@ fn flow(edit: impl FnOnce(&mut FlowSpec)) -> Flow {
 
 fn departures(c: &mut Criterion) {
     let mut group = c.benchmark_group("next_departure");
-    let exp = |spec: &mut FlowSpec| spec.idt = Law::Exp { mean: 1e5 };
+    let exp = |spec: &mut FlowSpec| spec.idt = Distribution::Exp { mean: 1e5 };
     let flows = [
         ("constant", flow(|_| {})),
         ("exp", flow(exp)),
@@ -25,14 +25,14 @@ fn departures(c: &mut Criterion) {
             "exp, uniform sizes",
             flow(|spec| {
                 exp(spec);
-                spec.size = Law::Uniform { lo: 64.0, hi: 1400.0 };
+                spec.size = Distribution::Uniform { lo: 64.0, hi: 1400.0 };
             }),
         ),
         (
             "exp, on-off",
             flow(|spec| {
                 exp(spec);
-                let (on, off) = (Law::Exp { mean: 1e7 }, Law::Exp { mean: 1e7 });
+                let (on, off) = (Distribution::Exp { mean: 1e7 }, Distribution::Exp { mean: 1e7 });
                 spec.on_off = Some(OnOff { on, off });
             }),
         ),

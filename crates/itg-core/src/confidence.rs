@@ -9,7 +9,7 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 /// A mean with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean95 {
-    /// How many values there were.
+    /// Number of values.
     pub n: usize,
     /// Their mean.
     pub mean: f64,
@@ -62,8 +62,8 @@ impl Mean95 {
 
 /// The 97.5 % quantile of Student's t with so many degrees of freedom; `None` for 0.
 fn t_975(freedom: usize) -> Option<f64> {
-    let law = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
-    Some(law.inverse_cdf(0.975)).filter(|t| t.is_finite())
+    let distribution = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
+    Some(distribution.inverse_cdf(0.975)).filter(|t| t.is_finite())
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
-//! What a flow is: the wish as it is written in a file or on a command line ([`FlowSpec`]), and the
-//! flow that can be run ([`Flow`]), in which every law has been checked against its protocol.
+//! Flows: the description as it is written in a file or on a command line ([`FlowSpec`]), and the
+//! flow that can be run ([`Flow`]), in which every distribution has been checked against its
+//! protocol.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::distribution::{self, Distribution, DistributionError, Resolved, Unit};
 use crate::header;
-use crate::law::{self, Law, LawError, Resolved, Unit};
 use crate::rate::{self, RateChange};
 use crate::schedule::Schedule;
 use crate::seed::RunSeed;
+use crate::units::MAX_TIME_NS;
 
 /// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -76,7 +78,7 @@ impl fmt::Display for Proto {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{got}`: expected {expected}")]
 pub struct UnknownChoice {
-    /// What the word stands for.
+    /// Kind of the choice, such as `protocol`.
     pub what: &'static str,
     /// The word that was found.
     pub got: String,
@@ -98,7 +100,7 @@ impl FromStr for Proto {
     }
 }
 
-/// What delay a flow measures.
+/// Kind of delay that a flow measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Meter {
@@ -125,7 +127,7 @@ impl FromStr for Meter {
     }
 }
 
-/// What happens to a packet that could not leave at its time.
+/// Treatment of a packet that could not leave at its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Late {
@@ -152,7 +154,7 @@ impl FromStr for Late {
     }
 }
 
-/// What a packet carries behind its header.
+/// Contents of a packet behind its header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
@@ -169,14 +171,14 @@ pub enum Payload {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OnOff {
     /// Length of an ON period.
-    #[serde(with = "law::as_time")]
-    pub on: Law,
+    #[serde(with = "distribution::as_time")]
+    pub on: Distribution,
     /// Length of an OFF period.
-    #[serde(with = "law::as_time")]
-    pub off: Law,
+    #[serde(with = "distribution::as_time")]
+    pub off: Distribution,
 }
 
-/// When a flow ends; the most restrictive limit wins, none means never.
+/// Limits at which a flow ends; the most restrictive one wins, none means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// Packets due at or after this many nanoseconds from the flow's start are not sent.
@@ -187,7 +189,7 @@ pub struct Stop {
     pub bytes: Option<u64>,
 }
 
-/// Wishes about a flow's socket; `None` leaves the system's default.
+/// Requested settings of a flow's socket; `None` leaves the system's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketOptions {
     /// Source address, with a zone for link-local IPv6 (`fe80::1%eth0`).
@@ -202,7 +204,7 @@ pub struct SocketOptions {
     pub ttl: Option<u8>,
     /// Traffic class byte: DSCP in the upper six bits, ECN in the lower two.
     pub tos: Option<u8>,
-    /// Whether TCP gathers small writes (Nagle's algorithm); off unless asked for.
+    /// True if TCP gathers small writes (Nagle's algorithm); off unless requested.
     #[serde(default)]
     pub nagle: bool,
     /// Congestion control of TCP by the kernel's name, as `cubic` (`TCP_CONGESTION`).
@@ -215,7 +217,7 @@ pub struct SocketOptions {
 
 /// Most packets of a burst: what the kernel takes with one pass through its network stack.
 pub const MAX_BURST: u32 = 64;
-/// Most ON periods within a mean gap.
+/// Most ON periods within a mean inter-departure time.
 const MAX_PERIODS_A_GAP: f64 = 1e5;
 
 /// A flow as it was asked for.
@@ -227,23 +229,23 @@ pub struct FlowSpec {
     pub proto: Proto,
     /// Name of the application profile it came from.
     pub profile: Option<String>,
-    /// Inter-departure time: the gap before each packet but the first.
-    #[serde(with = "law::as_time")]
-    pub idt: Law,
+    /// Inter-departure time: time from a packet to the next one.
+    #[serde(with = "distribution::as_time")]
+    pub idt: Distribution,
     /// Packet size in bytes, the header of ITG included, headers of the protocols below excluded.
-    #[serde(with = "law::as_size")]
-    pub size: Law,
+    #[serde(with = "distribution::as_size")]
+    pub size: Distribution,
     /// ON and OFF periods.
     pub on_off: Option<OnOff>,
     /// Start after the start of the run, in nanoseconds.
     pub start_ns: u64,
-    /// When it ends.
+    /// Limits at which it ends.
     pub stop: Stop,
     /// One-way or round-trip.
     pub meter: Meter,
-    /// What packets carry.
+    /// Contents of packets behind their headers.
     pub payload: Payload,
-    /// What happens to late packets.
+    /// Treatment of late packets.
     pub late: Late,
     /// At most this many packets leave back to back to catch up; the rest waits for its turn.
     pub max_burst: Option<u32>,
@@ -251,8 +253,8 @@ pub struct FlowSpec {
     /// the network stack where the kernel can (UDP only, 2 to [`MAX_BURST`]).
     #[serde(default)]
     pub burst: Option<u32>,
-    /// Changes of the rate while the flow ran; no part of the wish, and of what is said of it: logs have them
-    /// beside it.
+    /// Changes of the rate while the flow ran; no part of the description and of its text: logs
+    /// have them beside it.
     #[serde(skip)]
     pub changes: Vec<RateChange>,
     /// Socket options.
@@ -267,8 +269,8 @@ impl FlowSpec {
             id,
             proto: Proto::Udp,
             profile: None,
-            idt: Law::Constant(1e6),
-            size: Law::Constant(512.0),
+            idt: Distribution::Constant(1e6),
+            size: Distribution::Constant(512.0),
             on_off: None,
             start_ns: 0,
             stop: Stop::default(),
@@ -283,7 +285,7 @@ impl FlowSpec {
     }
 }
 
-/// What contradicts burst mode.
+/// Refuses settings that contradict burst mode.
 fn check_burst(spec: &FlowSpec) -> Result<(), String> {
     let burst = spec.burst.unwrap_or(0);
     if !(2..=MAX_BURST).contains(&burst) {
@@ -309,7 +311,8 @@ fn check_burst(spec: &FlowSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// A flow that can be run: its laws fit its protocol, its streams derive from the run seed.
+/// A flow that can be run: its distributions fit its protocol, its streams derive from the run
+/// seed.
 #[derive(Clone, Debug)]
 pub struct Flow {
     spec: FlowSpec,
@@ -322,37 +325,40 @@ pub struct Flow {
 /// A flow that cannot be run as asked.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FlowError {
-    /// A law does not fit.
+    /// A distribution does not fit.
     #[error("flow {flow}: {what}: {source}")]
     Law {
         /// Flow number.
         flow: u32,
-        /// Which of its laws.
+        /// Name of the distribution's field, such as `idt` or `size`.
         what: &'static str,
-        /// Why.
-        source: LawError,
+        /// Reason.
+        source: DistributionError,
     },
     /// A setting that contradicts another one.
     #[error("flow {flow}: {reason}")]
     Setting {
         /// Flow number.
         flow: u32,
-        /// What is wrong and what to do.
+        /// Contradiction, and advice.
         reason: String,
     },
 }
 
 impl Flow {
-    /// Checks the wish and prepares its random processes.
+    /// Checks the description and prepares its random processes.
     ///
     /// # Errors
-    /// A law that cannot be used, or settings that contradict each other.
+    /// A distribution that cannot be used, or settings that contradict each other.
     pub fn resolve(spec: FlowSpec, seed: RunSeed) -> Result<Self, FlowError> {
         let flow = spec.id;
         let setting = |reason: &str| FlowError::Setting { flow, reason: reason.to_owned() };
-        let law = |what: &'static str| move |source| FlowError::Law { flow, what, source };
+        let distribution = |what: &'static str| move |source| FlowError::Law { flow, what, source };
         if spec.stop.packets == Some(0) || spec.stop.bytes == Some(0) {
             return Err(setting("a limit of 0 packets or bytes sends nothing: leave it out"));
+        }
+        if spec.start_ns > MAX_TIME_NS {
+            return Err(setting("it is to start more than 146 years after its run"));
         }
         if spec.max_burst == Some(0) {
             return Err(setting("a catch-up limit of 0 packets would never send: use 1 or more"));
@@ -379,9 +385,9 @@ impl Flow {
         if matches!(&spec.payload, Payload::Pattern(bytes) if bytes.is_empty()) {
             return Err(setting("the payload pattern is empty"));
         }
-        let idt = spec.idt.resolve(Unit::Time, 0.0, f64::INFINITY).map_err(law("idt"))?;
+        let idt = spec.idt.resolve(Unit::Time, 0.0, f64::INFINITY).map_err(distribution("idt"))?;
         let (lo, hi) = (f64::from(spec.proto.min_size()), f64::from(spec.proto.max_size()));
-        let size = spec.size.resolve(Unit::Size, lo, hi).map_err(law("size"))?;
+        let size = spec.size.resolve(Unit::Size, lo, hi).map_err(distribution("size"))?;
         if !spec.changes.is_empty() {
             rate::check(&spec.changes).map_err(|error| setting(&error.to_string()))?;
             if idt.mean() <= 0.0 {
@@ -391,8 +397,14 @@ impl Flow {
         let on_off = match &spec.on_off {
             None => None,
             Some(on_off) => {
-                let on = on_off.on.resolve(Unit::Time, 0.0, f64::INFINITY).map_err(law("on"))?;
-                let off = on_off.off.resolve(Unit::Time, 0.0, f64::INFINITY).map_err(law("off"))?;
+                let on = on_off
+                    .on
+                    .resolve(Unit::Time, 0.0, f64::INFINITY)
+                    .map_err(distribution("on"))?;
+                let off = on_off
+                    .off
+                    .resolve(Unit::Time, 0.0, f64::INFINITY)
+                    .map_err(distribution("off"))?;
                 if on.mean() < 1.0 {
                     return Err(setting("ON periods of length 0 never send: give them a length"));
                 }
@@ -409,7 +421,7 @@ impl Flow {
         Ok(Self { spec, seed, idt, size, on_off })
     }
 
-    /// The wish it came from.
+    /// Description that the flow was made from.
     #[must_use]
     pub const fn spec(&self) -> &FlowSpec {
         &self.spec
@@ -447,15 +459,17 @@ impl Flow {
         self.on_off.as_ref().map(|(on, off)| (on, off))
     }
 
-    /// What had to be changed to make the laws usable, one sentence each.
+    /// Changes that were needed to make the distributions usable, one sentence each.
     pub fn notices(&self) -> impl Iterator<Item = String> + '_ {
         let id = self.spec.id;
         let periods = self.on_off.as_ref();
         [("idt", Some(&self.idt)), ("size", Some(&self.size))]
             .into_iter()
             .chain([("on", periods.map(|p| &p.0)), ("off", periods.map(|p| &p.1))])
-            .filter_map(move |(what, law)| {
-                law.and_then(Resolved::notice).map(|text| format!("flow {id}: {what}: {text}"))
+            .filter_map(move |(what, distribution)| {
+                distribution
+                    .and_then(Resolved::notice)
+                    .map(|text| format!("flow {id}: {what}: {text}"))
             })
     }
 
@@ -465,8 +479,8 @@ impl Flow {
         Schedule::new(self)
     }
 
-    /// Expected packets per second over a long time; 0 when gaps or pauses have no finite mean,
-    /// infinite for a flow without gaps.
+    /// Expected packets per second over a long time; 0 when inter-departure times or pauses have no
+    /// finite mean, infinite if all inter-departure times are 0.
     #[must_use]
     pub fn mean_packet_rate(&self) -> f64 {
         let share = self.on_off.as_ref().map_or(1.0, |(on, off)| {

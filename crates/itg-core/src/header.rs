@@ -6,8 +6,13 @@
 //! | 4 | 8 | sequence number, from 0 |
 //! | 12 | 8 | time of sending, Unix ns of the sender's clock; only in packets of 20 bytes and more |
 //!
+//! A packet whose time is beyond [`MAX_TIME_NS`] is no packet of ITG: no clock shows that time, and
+//! delays computed from it would make every sum over flows meaningless.
+//!
 //! All fields are little-endian. On TCP each packet is preceded by its whole length (4 bytes,
 //! counted in the length), so that it is found again in the stream.
+
+use crate::units::MAX_TIME_NS;
 
 /// Bytes of a header without the time: the smallest packet.
 pub const MIN_LEN: u32 = 12;
@@ -18,10 +23,10 @@ pub const FRAME_LEN: u32 = 4;
 /// Largest packet on TCP, its length field included: 1 MiB.
 pub const MAX_FRAME: u32 = 1 << 20;
 
-/// What a packet says of itself.
+/// Contents of a packet's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHeader {
-    /// Which flow, as the receiver named it.
+    /// Handle of the flow: the number that the receiver gave it.
     pub handle: u32,
     /// Sequence number, from 0.
     pub seq: u64,
@@ -31,12 +36,15 @@ pub struct PacketHeader {
 
 impl PacketHeader {
     /// Reads the header of a packet (without the length that TCP puts in front); `None` when the
-    /// packet is shorter than any header.
+    /// packet is shorter than any header, or its time is beyond [`MAX_TIME_NS`].
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let (handle, rest) = packet.split_first_chunk()?;
         let (seq, rest) = rest.split_first_chunk()?;
         let sent_ns = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        if sent_ns.is_some_and(|ns| ns > MAX_TIME_NS) {
+            return None;
+        }
         Some(Self { handle: u32::from_le_bytes(*handle), seq: u64::from_le_bytes(*seq), sent_ns })
     }
 
@@ -74,5 +82,15 @@ mod tests {
             assert_eq!(got, PacketHeader { handle: 3, seq: u64::MAX, sent_ns: want }, "len {len}");
         }
         assert_eq!(PacketHeader::parse(&[0; 11]), None);
+    }
+
+    #[test]
+    fn times_that_no_clock_shows_are_refused() {
+        let times = [(0, true), (MAX_TIME_NS, true), (MAX_TIME_NS + 1, false), (u64::MAX, false)];
+        for (sent_ns, good) in times {
+            let mut head = [0; 20];
+            PacketHeader::write(3, 4, sent_ns, 20, &mut head);
+            assert_eq!(PacketHeader::parse(&head).is_some(), good, "{sent_ns}");
+        }
     }
 }

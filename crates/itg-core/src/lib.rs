@@ -5,9 +5,9 @@
 //! packet *k* are a pure function of (run seed, flow id, *k*).
 
 pub mod confidence;
+pub mod distribution;
 pub mod flow;
 pub mod header;
-pub mod law;
 pub mod pacing;
 pub mod payload;
 pub mod profile;
@@ -15,4 +15,10 @@ pub mod rate;
 pub mod schedule;
 pub mod seed;
 pub mod streams;
+pub mod text;
 pub mod units;
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -1,10 +1,10 @@
 //! The compensating timer: which packets of a flow must leave now.
 //!
-//! Deadlines are absolute: packet *k* is due at the flow's start plus the sum of the first *k* gaps.
-//! Whatever is due is sent; being late never moves the schedule, so the mean rate is kept and
-//! nothing drifts. The D-ITG paper (Emma, Pescapè, Ventre, FTDCS 2004, section 2) states the same
-//! rule with a variable that holds the time elapsed since the last packet; the tests of this module
-//! show that both forms send every packet at the same instant.
+//! Deadlines are absolute: packet *k* is due at the flow's start plus the sum of the first *k*
+//! inter-departure times. Whatever is due is sent; being late never moves the schedule, so the mean
+//! rate is kept and nothing drifts. The D-ITG paper (Emma, Pescapè, Ventre, FTDCS 2004, section 2)
+//! states the same rule with a variable that holds the time elapsed since the last packet; the
+//! tests of this module show that both forms send every packet at the same instant.
 
 mod level;
 
@@ -23,13 +23,13 @@ const AHEAD: usize = 8;
 /// A schedule and the rules for packets that could not leave in time.
 #[derive(Clone, Debug)]
 pub struct Pacer {
-    /// The next packets, drawn together: what draws one has the memory of the laws at hand for all of
-    /// them, which counts where thousands of flows take turns.
+    /// The next packets, drawn together: the memory of the distributions is then in the cache for
+    /// all of them, which matters when thousands of flows take turns.
     ahead: [Departure; AHEAD],
     /// The first of them that has not left, and the place behind the last.
     first: usize,
     end: usize,
-    /// Where the schedule stood before they were drawn.
+    /// State of the schedule before they were drawn.
     before: Checkpoint,
     schedule: Schedule,
     late: Late,
@@ -99,15 +99,15 @@ impl Pacer {
         }
     }
 
-    /// When [`Pacer::take`] will next have a packet, in nanoseconds from the flow's start; `None`
-    /// when the flow has ended.
+    /// Instant at which [`Pacer::take`] will next have a packet, in nanoseconds from the flow's
+    /// start; `None` when the flow has ended.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.peek().map(|next| next.due_ns.max(self.not_before_ns))
     }
 
-    /// When the next packet is due, whatever held it up, in nanoseconds from the flow's start; `None`
-    /// when the flow has ended.
+    /// Instant at which the next packet is due by the schedule, in nanoseconds from the flow's
+    /// start; `None` when the flow has ended.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
         self.peek().map(|next| next.due_ns)
@@ -133,8 +133,8 @@ impl Pacer {
         self.not_before_ns = 0;
     }
 
-    /// Whether there is no packet more, and that only for the flow's length in time: with another rate there
-    /// may be.
+    /// Returns true if no packet is left, and only the flow's length in time is the cause: with
+    /// another rate there may be more.
     #[must_use]
     pub fn ends_by_time(&self) -> bool {
         self.first == self.end && self.schedule.ends_by_time()
@@ -162,14 +162,15 @@ impl Pacer {
     /// The next packet that must leave at `now_ns` (from the flow's start), or `None` when nothing
     /// more is due. Call it until it returns `None`.
     ///
-    /// After `max_burst` packets back to back the next one keeps its own gap, counted from now.
+    /// After `max_burst` packets back to back the next one keeps its own inter-departure time,
+    /// counted from now.
     #[inline]
     pub fn take(&mut self, now_ns: u64) -> Option<Departure> {
         self.take_ahead(now_ns, 0)
     }
 
-    /// The same for somebody who hands packets over up to `ahead_ns` before they are due: the next packet
-    /// due by then. Late is what is late now.
+    /// As [`Pacer::take`], for a sender that hands packets over up to `ahead_ns` before they are
+    /// due: takes the next packet due by then. A packet is late if it is due before now.
     pub fn take_ahead(&mut self, now_ns: u64, ahead_ns: u64) -> Option<Departure> {
         loop {
             let next = self.peek()?;
@@ -202,8 +203,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::distribution::Distribution;
     use crate::flow::FlowSpec;
-    use crate::law::Law;
     use crate::seed::RunSeed;
 
     /// The rule as the paper has it: `elapsed` is the time since the last packet was (to be) sent.
@@ -218,7 +219,8 @@ mod tests {
             self.read_ns = now_ns;
         }
 
-        /// Awaits one gap on a clock that oversleeps; returns when the packet leaves.
+        /// Awaits one inter-departure time on a clock that oversleeps; returns when the packet
+        /// leaves.
         fn wait(&mut self, gap_ns: u64, clock: &mut impl FnMut(u64) -> u64) -> u64 {
             if self.elapsed_ns < gap_ns {
                 let now = clock(self.read_ns + gap_ns - self.elapsed_ns);
@@ -242,7 +244,7 @@ mod tests {
             gap in prop::sample::select(vec![0.0, 0.5, 1000.0]), burst in 2u32..65, most in 1u64..70,
         ) {
             let mut spec = FlowSpec::new(1);
-            (spec.idt, spec.size) = (Law::Constant(gap), Law::Constant(64.0));
+            (spec.idt, spec.size) = (Distribution::Constant(gap), Distribution::Constant(64.0));
             spec.burst = Some(burst);
             spec.stop.packets = Some(packets);
             spec.stop.bytes = Some(bytes.max(64));
@@ -263,7 +265,7 @@ mod tests {
         fn a_change_of_rate_is_for_all_packets_that_have_not_left(
             taken in 0usize..30, ppm in 1u32..5_000_000, ahead in proptest::bool::ANY,
         ) {
-            let flow = flow(|spec| spec.idt = Law::Exp { mean: 1e6 });
+            let flow = flow(|spec| spec.idt = Distribution::Exp { mean: 1e6 });
             let (mut pacer, mut plain) = (Pacer::new(&flow), flow.schedule());
             for _ in 0..taken {
                 prop_assert_eq!(pacer.take(u64::MAX), plain.advance());
@@ -284,7 +286,7 @@ mod tests {
             seed: u64, packets in 1u64..40, looks in prop::collection::vec(proptest::bool::ANY, 40),
         ) {
             let mut spec = FlowSpec::new(1);
-            spec.idt = Law::Exp { mean: 1e6 };
+            spec.idt = Distribution::Exp { mean: 1e6 };
             spec.stop.packets = Some(packets);
             let flow = Flow::resolve(spec, RunSeed(seed)).expect("valid");
             let mut pacer = Pacer::new(&flow);
@@ -307,7 +309,7 @@ mod tests {
             seed: u64, oversleep in prop::collection::vec(0u64..5_000_000, 1..40), work in 0u64..900_000,
         ) {
             let mut spec = FlowSpec::new(1);
-            spec.idt = Law::Exp { mean: 1e6 };
+            spec.idt = Distribution::Exp { mean: 1e6 };
             spec.stop.packets = Some(300);
             let flow = Flow::resolve(spec, RunSeed(seed)).expect("valid");
 

@@ -1,4 +1,4 @@
-//! What packets carry behind their header.
+//! Contents of packets behind their header.
 //!
 //! Random content is not drawn packet by packet: a pool is drawn once from the run seed, and packet
 //! *k* of a flow carries a stretch of it whose place depends on (flow, *k*) only. So the content of
@@ -17,7 +17,7 @@ const SPREAD: usize = 1 << 16;
 #[derive(Clone, Debug)]
 pub struct Content {
     bytes: Box<[u8]>,
-    /// Which bits of a start place are used: all of 16 but the last three, or none.
+    /// Mask of a start place: all of 16 bits but the last three, or none.
     places: usize,
 }
 

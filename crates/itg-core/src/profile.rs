@@ -1,20 +1,22 @@
 //! Application profiles: the traffic of known programs, one TOML file each.
 //!
-//! A profile names its source and its parameters and gives the laws of inter-departure time and
-//! packet size. Sizes include every byte handed to the socket. The built-in ones are the files in
-//! `profiles/app`, part of the program; a file of the same form can stand in for any of them.
+//! A profile names its source and its parameters and gives the distributions of inter-departure
+//! time and packet size. Sizes include every byte handed to the socket. The built-in ones are the
+//! files in `profiles/app`, part of the program; a file of the same form can stand in for any of
+//! them.
 //!
-//! VoIP profiles give the codec instead of laws: a constant gap of `1 / packet_rate` and a constant
-//! size of `vad · frame_bytes · frames + header`, truncated to whole bytes, where `header` is 12 (RTP,
-//! RFC 3550) or 2 (compressed RTP, RFC 2508) and `vad` is 0.65 with voice activity detection, else 1
-//! (D-ITG 2.8.1; packets shrink, there are no silent periods).
+//! VoIP profiles give the codec instead of distributions: a constant inter-departure time of
+//! `1 / packet_rate` and a constant size of `vad · frame_bytes · frames + header`, truncated to
+//! whole bytes, where `header` is 12 (RTP, RFC 3550) or 2 (compressed RTP, RFC 2508) and `vad` is
+//! 0.65 with voice activity detection, else 1 (D-ITG 2.8.1; packets shrink, there are no silent
+//! periods).
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::distribution::{Distribution, DistributionError, Unit};
 use crate::flow::{OnOff, Proto};
-use crate::law::{Law, LawError, Unit};
 
 const BUILTIN: [(&str, &str); 10] = [
     ("telnet", include_str!("../../../profiles/app/telnet.toml")),
@@ -56,17 +58,17 @@ pub struct Profile {
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     pub source: String,
     /// Transport protocol that the application uses; `None` when any will do.
     pub transport: Option<Proto>,
     /// Inter-departure time.
-    pub idt: Law,
+    pub idt: Distribution,
     /// Packet size.
-    pub size: Law,
+    pub size: Distribution,
     /// ON and OFF periods.
     pub on_off: Option<OnOff>,
-    /// What the numbers mean, with units, and the parameters in force: for people and reports.
+    /// Meaning of the numbers, with units, and the parameters in force: for people and reports.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -95,22 +97,22 @@ pub enum ProfileError {
         /// Line, column and reason.
         reason: String,
     },
-    /// A law of the profile is wrong.
+    /// A distribution of the profile is wrong.
     #[error("profile `{name}`, {key}: {source}")]
     Law {
         /// Name of the profile.
         name: String,
-        /// Which law.
+        /// Key of the distribution in the file, such as `idt`.
         key: &'static str,
-        /// What is wrong with it.
-        source: LawError,
+        /// Fault of the distribution.
+        source: DistributionError,
     },
     /// The file says too much or too little.
     #[error("profile `{name}`: {reason}")]
     Content {
         /// Name of the profile.
         name: String,
-        /// What is wrong.
+        /// Fault of the file.
         reason: &'static str,
     },
     /// A parameter that the profile does not have, or a value that it does not take.
@@ -122,7 +124,7 @@ pub enum ProfileError {
         key: String,
         /// The value that was given.
         value: String,
-        /// What is understood.
+        /// Values that are understood.
         expected: &'static str,
     },
 }
@@ -161,20 +163,21 @@ impl Profile {
     /// Reads a profile file and applies parameters (`header=rtp|crtp`, `vad=yes|no` for VoIP).
     ///
     /// # Errors
-    /// [`ProfileError`] when the text is no profile, a law is wrong, or a parameter is not known.
+    /// [`ProfileError`] when the text is no profile, a distribution is wrong, or a parameter is not
+    /// known.
     pub fn parse(text: &str, params: &[(String, String)]) -> Result<Self, ProfileError> {
         let file: File = toml::from_str(text).map_err(|error| ProfileError::File {
             reason: error.to_string().trim_end().to_owned(),
         })?;
         let name = file.name;
         let content = |reason| ProfileError::Content { name: name.clone(), reason };
-        let law = |key, text: &str, unit| {
+        let distribution = |key, text: &str, unit| {
             let wrong = |source| ProfileError::Law { name: name.clone(), key, source };
-            Law::parse(text, unit).map_err(wrong)
+            Distribution::parse(text, unit).map_err(wrong)
         };
         let mut parameters = file.parameters;
         let (idt, size) = match (file.voip, file.idt, file.size) {
-            (Some(voip), None, None) => voip.laws(&name, params, &mut parameters)?,
+            (Some(voip), None, None) => voip.distributions(&name, params, &mut parameters)?,
             (None, Some(idt), Some(size)) => {
                 if let Some((key, value)) = params.first() {
                     return Err(ProfileError::Parameter {
@@ -184,7 +187,7 @@ impl Profile {
                         expected: "this profile has no parameters",
                     });
                 }
-                (law("idt", &idt, Unit::Time)?, law("size", &size, Unit::Size)?)
+                (distribution("idt", &idt, Unit::Time)?, distribution("size", &size, Unit::Size)?)
             }
             (Some(_), ..) => return Err(content("with [voip] there is no idt and no size")),
             (None, ..) => return Err(content("idt and size are both needed, or [voip]")),
@@ -192,8 +195,8 @@ impl Profile {
         let on_off = match file.on_off {
             None => None,
             Some(Periods { on, off }) => Some(OnOff {
-                on: law("on_off.on", &on, Unit::Time)?,
-                off: law("on_off.off", &off, Unit::Time)?,
+                on: distribution("on_off.on", &on, Unit::Time)?,
+                off: distribution("on_off.off", &off, Unit::Time)?,
             }),
         };
         let (title, source, transport) = (file.title, file.source, file.transport);
@@ -211,12 +214,12 @@ impl Profile {
 }
 
 impl Voip {
-    fn laws(
+    fn distributions(
         &self,
         name: &str,
         params: &[(String, String)],
         parameters: &mut BTreeMap<String, String>,
-    ) -> Result<(Law, Law), ProfileError> {
+    ) -> Result<(Distribution, Distribution), ProfileError> {
         let (mut header, mut percent) = (12_u64, 100_u64);
         for (key, value) in params {
             let expected = match (key.as_str(), value.as_str()) {
@@ -256,8 +259,8 @@ impl Voip {
         parameters
             .insert("header".to_owned(), if header == 12 { "rtp" } else { "crtp" }.to_owned());
         parameters.insert("vad".to_owned(), if percent == 65 { "yes" } else { "no" }.to_owned());
-        let size = Law::Constant(size as f64);
-        Ok((Law::Constant(1e9 / f64::from(self.packet_rate)), size))
+        let size = Distribution::Constant(size as f64);
+        Ok((Distribution::Constant(1e9 / f64::from(self.packet_rate)), size))
     }
 }
 

@@ -25,7 +25,7 @@ pub struct RateChange {
     pub ppm: u32,
 }
 
-/// What is wrong with a list of changes.
+/// Fault of a list of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateChangeError {
     /// Too many.
@@ -39,7 +39,7 @@ pub enum RateChangeError {
     Factor,
 }
 
-/// Whether a list of changes can be followed.
+/// Checks that a list of changes can be followed.
 ///
 /// # Errors
 /// Too many, not in order, or by factors out of [`FACTORS_PPM`].
@@ -96,13 +96,14 @@ impl Rates {
         Self(bends)
     }
 
-    /// Whether there are no changes.
+    /// Returns true if there are no changes.
     #[must_use]
     pub(crate) fn none(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// When what is planned for this time is due; both in nanoseconds from the same start.
+    /// Instant at which a packet planned for this time is due; both in nanoseconds from the same
+    /// start.
     #[must_use]
     pub fn due_at(&self, planned_ns: u64) -> u64 {
         let bend = self.0.iter().rev().find(|bend| bend.planned_ns <= planned_ns);

@@ -1,22 +1,23 @@
-//! When each packet of a flow is due, and how large it is: pure, endless but for the flow's limits.
+//! Schedule of a flow: due time and size of each packet; pure, endless but for the flow's limits.
 //!
 //! Packet 0 is due at the start; packet *k* is due `IDT_k` after packet *k − 1*, on the schedule's
-//! axis, whatever the sender's clock did meanwhile. With ON/OFF periods the gaps run on a clock that
-//! stands still while the flow is OFF: the first packet of a burst follows the last one of the
-//! burst before after the rest of its gap plus the whole pause.
+//! axis, whatever the sender's clock did meanwhile. With ON/OFF periods the inter-departure times
+//! run on a clock that stands still while the flow is OFF: the first packet of a burst follows the
+//! last one of the burst before after the rest of its inter-departure time plus the whole pause.
 //!
 //! In burst mode packets are due *N* at a time, when the first of them would be by itself; which packets a
 //! flow has, and their sizes, does not change.
 //!
-//! Where the rate of a flow was changed while it ran, all of this happens on a clock that runs faster or slower
-//! from then on (see [`crate::rate`]).
+//! If the rate of a flow was changed while it ran, all of this happens on a clock that runs faster
+//! or slower from then on (see [`crate::rate`]).
 //!
-//! Gap, size and period *k* are random access (see [`crate::seed`]); due times are their running sum.
-//! [`Checkpoint`]s make that sum cheap to reach: with one each [`CHECKPOINT_EVERY`] packets, any
-//! packet is found by summing at most that many gaps (some milliseconds), see [`Checkpoints`].
+//! Inter-departure time, size and period *k* are random access (see [`crate::seed`]); due times are
+//! their running sum. [`Checkpoint`]s make that sum cheap to reach: with one each
+//! [`CHECKPOINT_EVERY`] packets, any packet is found by summing at most that many inter-departure
+//! times (some milliseconds), see [`Checkpoints`].
 
+use crate::distribution::Resolved;
 use crate::flow::{Flow, Stop};
-use crate::law::Resolved;
 use crate::rate::{RateChange, Rates};
 use crate::seed::{Purpose, Stream};
 
@@ -28,7 +29,7 @@ pub const CHECKPOINT_EVERY: u64 = 1 << 16;
 pub struct Departure {
     /// Sequence number, from 0.
     pub seq: u64,
-    /// When it is due, in nanoseconds from the flow's start.
+    /// Instant at which it is due, in nanoseconds from the flow's start.
     pub due_ns: u64,
     /// Size in bytes.
     pub size: u32,
@@ -39,7 +40,7 @@ pub struct Departure {
 pub struct Together {
     /// The first of them.
     pub first: Departure,
-    /// How many they are.
+    /// Number of the packets.
     pub count: u64,
 }
 
@@ -50,12 +51,12 @@ impl Together {
     }
 }
 
-/// Where a schedule stands: enough to go on from there.
+/// State of a schedule: enough to go on from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Sequence number of the next packet.
     pub seq: u64,
-    /// Sum of the gaps up to the next packet, in nanoseconds of ON time.
+    /// Sum of the inter-departure times up to the next packet, in nanoseconds of ON time.
     pub active_ns: u64,
     /// Bytes of all packets before it.
     pub bytes: u64,
@@ -144,7 +145,7 @@ impl Schedule {
         self.next
     }
 
-    /// Where the schedule stands, before the departure that [`Schedule::peek`] shows.
+    /// State of the schedule, before the departure that [`Schedule::peek`] shows.
     #[must_use]
     pub const fn checkpoint(&self) -> Checkpoint {
         self.at
@@ -164,12 +165,13 @@ impl Schedule {
         self.next = self.look();
     }
 
-    /// When the packet that a checkpoint stands before is due by itself, in nanoseconds from the flow's start.
+    /// Due time of the packet that follows a checkpoint, without burst mode, in nanoseconds from
+    /// the flow's start.
     fn due_at(&self, at: Checkpoint) -> u64 {
         self.rates.due_at(at.active_ns.saturating_add(at.paused_ns))
     }
 
-    /// Whether there is no departure more, and that only for the flow's length in time.
+    /// Returns true if no departure is left, and only the flow's length in time is the cause.
     #[must_use]
     pub fn ends_by_time(&self) -> bool {
         self.next.is_none()
@@ -190,8 +192,8 @@ impl Schedule {
     }
 
     /// Takes what is left of the burst in force, all at once, if that is at most `most` packets: to be
-    /// had where gaps and sizes are constant and no limit is near. `None` leaves it to
-    /// [`Schedule::advance`].
+    /// had where inter-departure times and sizes are constant and no limit is near. `None` leaves
+    /// it to [`Schedule::advance`].
     pub fn advance_burst(&mut self, most: u64) -> Option<Together> {
         let first = self.next?;
         let count = self.burst_end - first.seq;
@@ -262,8 +264,8 @@ impl Iterator for Schedule {
     }
 }
 
-/// A schedule with its checkpoints: any packet in the time of [`CHECKPOINT_EVERY`] gaps, once the
-/// stretch before it has been walked one time.
+/// A schedule with its checkpoints: any packet in the time of [`CHECKPOINT_EVERY`] inter-departure
+/// times, once the stretch before it has been walked one time.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     walker: Schedule,
@@ -321,20 +323,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::distribution::Distribution;
     use crate::flow::{FlowSpec, OnOff};
-    use crate::law::Law;
     use crate::seed::RunSeed;
 
     fn flow(seed: u64, edit: impl FnOnce(&mut FlowSpec)) -> Flow {
         let mut spec = FlowSpec::new(1);
-        spec.idt = Law::Exp { mean: 1e6 };
-        spec.size = Law::Uniform { lo: 20.0, hi: 1000.0 };
+        spec.idt = Distribution::Exp { mean: 1e6 };
+        spec.size = Distribution::Uniform { lo: 20.0, hi: 1000.0 };
         edit(&mut spec);
         Flow::resolve(spec, RunSeed(seed)).expect("a flow that can be run")
     }
 
     fn bursts(spec: &mut FlowSpec) {
-        let (on, off) = (Law::Exp { mean: 5e6 }, Law::Uniform { lo: 1e6, hi: 9e6 });
+        let (on, off) =
+            (Distribution::Exp { mean: 5e6 }, Distribution::Uniform { lo: 1e6, hi: 9e6 });
         spec.on_off = Some(OnOff { on, off });
     }
 
@@ -445,8 +448,8 @@ mod tests {
     }
 
     proptest! {
-        /// Who follows a change when it comes sends what somebody plans who knew of it from the start; so
-        /// does who takes over.
+        /// A sender that learns of a change when it comes sends the same packets as one that knew
+        /// of it from the start, and so does a sender that takes over.
         #[test]
         fn a_change_is_the_same_however_it_is_learned(
             seed: u64, at_ns in 1u64..400_000_000, gap in 1u64..200_000_000,

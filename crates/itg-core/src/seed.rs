@@ -43,7 +43,7 @@ const ATTEMPT_SHIFT: u32 = 58;
 #[serde(transparent)]
 pub struct RunSeed(pub u64);
 
-/// What a stream is used for.
+/// Use of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
     /// Inter-departure times (stream number 0).
@@ -80,7 +80,7 @@ impl RunSeed {
         let mut rng = ChaCha8Rng::from_seed(key);
         rng.set_stream((u64::from(flow) << 8) | purpose.number());
         let blocks = Blocks::new(&key, rng.get_stream());
-        Stream { rng, blocks, k: 0, words: [0; block::WORDS], place: Place::Rng }
+        Stream { rng, blocks, k: 0, words: [0; block::WORDS], place: NextWord::Rng }
     }
 }
 
@@ -111,18 +111,18 @@ impl FromStr for RunSeed {
 
 /// A stream of random words in which every packet has its own place: a generator that can be placed.
 pub struct Stream {
-    /// Where it stands, unless `place` says otherwise.
+    /// Generator; its position is that of the stream unless `place` says otherwise.
     rng: ChaCha8Rng,
     blocks: Blocks,
     /// The packet whose words are read, and the first of them.
     k: u64,
     words: [u32; block::WORDS],
-    place: Place,
+    place: NextWord,
 }
 
-/// What the next word of a stream is.
+/// Source of the next word of a stream.
 #[derive(Clone, Copy)]
-enum Place {
+enum NextWord {
     /// The generator's next.
     Rng,
     /// This one of the packet's first words.
@@ -153,7 +153,7 @@ impl Stream {
         if attempt == 0 {
             self.k = k;
             self.words = self.blocks.words(k.wrapping_mul(PACKET_BLOCKS));
-            self.place = Place::Word(0);
+            self.place = NextWord::Word(0);
         } else {
             self.seek(k, attempt, 0);
         }
@@ -163,12 +163,12 @@ impl Stream {
     /// The first `count` words from here on, if all of them are in the packet's first block.
     #[inline]
     fn take<const COUNT: usize>(&mut self) -> Option<[u32; COUNT]> {
-        let Place::Word(next) = self.place else { return None };
+        let NextWord::Word(next) = self.place else { return None };
         if next + COUNT > block::WORDS {
             self.seek(self.k, 0, next);
             return None;
         }
-        self.place = Place::Word(next + COUNT);
+        self.place = NextWord::Word(next + COUNT);
         Some(std::array::from_fn(|i| self.words[next + i]))
     }
 
@@ -177,7 +177,7 @@ impl Stream {
     fn seek(&mut self, k: u64, attempt: u32, word: usize) {
         let first = PACKET_WORDS * u128::from(k) + (u128::from(attempt) << ATTEMPT_SHIFT);
         self.rng.set_word_pos(first + word as u128);
-        self.place = Place::Rng;
+        self.place = NextWord::Rng;
     }
 }
 
@@ -201,7 +201,7 @@ impl TryRng for Stream {
     }
 
     fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
-        if let Place::Word(next) = self.place {
+        if let NextWord::Word(next) = self.place {
             self.seek(self.k, 0, next);
         }
         self.rng.fill_bytes(bytes);

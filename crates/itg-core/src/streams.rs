@@ -30,7 +30,7 @@ impl RunSeed {
     }
 }
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo; draft-eastlake-fnv).
+/// FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923).
 #[must_use]
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
@@ -46,7 +46,7 @@ pub fn below(rng: &mut ChaCha8Rng, bound: u64) -> u64 {
     u64::try_from(wide >> 64).unwrap_or(0)
 }
 
-/// Whether something of probability `parts` in a million happens.
+/// Returns true with a probability of `parts` in a million.
 #[must_use]
 pub fn happens(rng: &mut ChaCha8Rng, parts: u32) -> bool {
     parts > 0 && below(rng, 1_000_000) < u64::from(parts)

@@ -8,13 +8,17 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// Largest time that is taken from a peer or a file, in nanoseconds: as a Unix time it lies in the year
+/// 2116, as a duration it is 146 years. Sums and differences of two such times fit 64 bits with their sign.
+pub const MAX_TIME_NS: u64 = 1 << 62;
+
 /// A text that is not the quantity it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// It does not start with a number.
     #[error("no number in {what} `{text}`: expected {expected}")]
     NoNumber {
-        /// Which quantity was expected.
+        /// Name of the expected quantity.
         what: &'static str,
         /// The text that was found.
         text: String,
@@ -24,7 +28,7 @@ pub enum UnitError {
     /// A bare number where the unit cannot be guessed.
     #[error("{what} `{text}` has no unit: expected {expected}")]
     NoUnit {
-        /// Which quantity was expected.
+        /// Name of the expected quantity.
         what: &'static str,
         /// The text that was found.
         text: String,
@@ -34,11 +38,11 @@ pub enum UnitError {
     /// A unit that this quantity does not have.
     #[error("unknown unit `{unit}` in {what} `{text}`: expected {expected}")]
     UnknownUnit {
-        /// Which quantity was expected.
+        /// Name of the expected quantity.
         what: &'static str,
         /// The text that was found.
         text: String,
-        /// What follows the number in it.
+        /// Text that follows the number.
         unit: String,
         /// Examples of the right form.
         expected: &'static str,
@@ -46,7 +50,7 @@ pub enum UnitError {
     /// Less than zero.
     #[error("{what} `{text}` is negative: use zero or more")]
     Negative {
-        /// Which quantity was expected.
+        /// Name of the expected quantity.
         what: &'static str,
         /// The text that was found.
         text: String,
@@ -54,7 +58,7 @@ pub enum UnitError {
     /// Zero, which makes no sense for this quantity.
     #[error("{what} `{text}` is zero: use more than zero, or leave it out")]
     Zero {
-        /// Which quantity was expected.
+        /// Name of the expected quantity.
         what: &'static str,
         /// The text that was found.
         text: String,
@@ -62,7 +66,7 @@ pub enum UnitError {
     /// A fraction of something that has no fractions here.
     #[error("{what} `{text}` is not a whole number of {grain}")]
     NotWhole {
-        /// Which quantity was expected.
+        /// Name of the expected quantity.
         what: &'static str,
         /// The text that was found.
         text: String,
@@ -72,7 +76,7 @@ pub enum UnitError {
     /// More than 64 bits hold.
     #[error("{what} `{text}` is too large: at most {} {grain}", u64::MAX)]
     TooLarge {
-        /// Which quantity was expected.
+        /// Name of the expected quantity.
         what: &'static str,
         /// The text that was found.
         text: String,
@@ -91,7 +95,7 @@ pub(crate) struct Quantity {
     bare: bool,
 }
 
-/// Durations and gaps, in nanoseconds.
+/// Durations and inter-departure times, in nanoseconds.
 pub(crate) const TIME: Quantity = Quantity {
     what: "duration",
     grain: "nanoseconds",
@@ -321,7 +325,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// How much a flow sends: as bits or as packets per second. Always above zero.
+/// Rate at which a flow sends: in bits or in packets per second. Always above zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
     /// Bits per second, counted over whole packets (headers of the protocols below excluded).

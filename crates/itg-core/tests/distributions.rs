@@ -1,6 +1,7 @@
-//! A million draws of every law against its distribution function, written out here or taken from
-//! statrs (the draws come from rand_distr): Kolmogorov–Smirnov for times, chi-square for sizes and
-//! discrete laws, binomial bounds for the tails. Significance 10⁻⁴ each; seeds are fixed.
+//! A million draws of every distribution against its distribution function, written out here or
+//! taken from statrs (the draws come from rand_distr): Kolmogorov–Smirnov for times, chi-square for
+//! sizes and discrete distributions, binomial bounds for the tails. Significance 10⁻⁴ each; seeds
+//! are fixed.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -8,7 +9,7 @@
     reason = "counts and values of tests are far below 2^53"
 )]
 
-use itg_core::law::{Law, Unit};
+use itg_core::distribution::{Distribution, Unit};
 use itg_core::seed::{Purpose, RunSeed};
 use statrs::distribution::{
     Binomial, ChiSquared, Continuous, ContinuousCDF, DiscreteCDF, Gamma, Normal, StudentsT,
@@ -31,15 +32,17 @@ fn within(f: Cdf, lo: f64, hi: f64) -> Cdf {
 }
 
 fn draws(text: &str, unit: Unit, lo: f64, hi: f64) -> Vec<u64> {
-    let law = Law::parse(text, unit).and_then(|law| law.resolve(unit, lo, hi));
-    let law = law.unwrap_or_else(|error| panic!("{text}: {error}"));
+    let distribution =
+        Distribution::parse(text, unit).and_then(|distribution| distribution.resolve(unit, lo, hi));
+    let distribution = distribution.unwrap_or_else(|error| panic!("{text}: {error}"));
     let mut stream = RunSeed(2026).stream(1, Purpose::Idt);
-    let mut values: Vec<u64> = (0..N).map(|k| law.sample(&mut stream, k)).collect();
+    let mut values: Vec<u64> = (0..N).map(|k| distribution.sample(&mut stream, k)).collect();
     values.sort_unstable();
     values
 }
 
-/// Largest distance between the draws and the law of the rounded values, at both sides of each step.
+/// Largest distance between the draws and the distribution of the rounded values, at both sides of
+/// each step.
 fn kolmogorov_smirnov(sorted: &[u64], f: &Cdf) -> f64 {
     let n = sorted.len() as f64;
     let mut at = 0;
@@ -77,8 +80,9 @@ fn assert_tails(text: &str, sorted: &[u64], f: &Cdf) {
             assert_eq!(count, 0, "{text}: impossible values at quantile {quantile}");
             continue;
         }
-        let law = Binomial::new(p, N).expect("a probability");
-        let chance = law.cdf(count).min(if count == 0 { 1.0 } else { law.sf(count - 1) });
+        let distribution = Binomial::new(p, N).expect("a probability");
+        let chance =
+            distribution.cdf(count).min(if count == 0 { 1.0 } else { distribution.sf(count - 1) });
         assert!(
             chance > ALPHA / 2.0,
             "{text}: {count} of {N} beyond quantile {quantile}, expected {:.1}",
@@ -123,18 +127,18 @@ fn assert_chi_square(text: &str, sorted: &[u64], probability: impl Fn(u64) -> f6
 }
 
 fn normal(mean: f64, sd: f64) -> Cdf {
-    let law = Normal::new(mean, sd).expect("parameters");
-    cdf(move |x| law.cdf(x))
+    let distribution = Normal::new(mean, sd).expect("parameters");
+    cdf(move |x| distribution.cdf(x))
 }
 
 fn student(location: f64, scale: f64, nu: f64) -> Cdf {
-    let law = StudentsT::new(location, scale, nu).expect("parameters");
-    cdf(move |x| law.cdf(x))
+    let distribution = StudentsT::new(location, scale, nu).expect("parameters");
+    cdf(move |x| distribution.cdf(x))
 }
 
 fn gamma(shape: f64, scale: f64) -> Cdf {
-    let law = Gamma::new(shape, 1.0 / scale).expect("parameters");
-    cdf(move |x| law.cdf(x))
+    let distribution = Gamma::new(shape, 1.0 / scale).expect("parameters");
+    cdf(move |x| distribution.cdf(x))
 }
 
 fn exp(mean: f64) -> Cdf {
@@ -154,16 +158,17 @@ fn cauchy(location: f64, scale: f64) -> Cdf {
 }
 
 fn lognormal(median: f64, sigma: f64) -> Cdf {
-    let law = Normal::standard();
-    cdf(move |x| if x <= 0.0 { 0.0 } else { law.cdf((x / median).ln() / sigma) })
+    let distribution = Normal::standard();
+    cdf(move |x| if x <= 0.0 { 0.0 } else { distribution.cdf((x / median).ln() / sigma) })
 }
 
 fn uniform(lo: f64, hi: f64) -> Cdf {
     cdf(move |x| ((x - lo) / (hi - lo)).clamp(0.0, 1.0))
 }
 
-/// Every continuous law as a gap; where the rules truncate it, the distribution here says how.
-fn gap_laws() -> Vec<(&'static str, Cdf)> {
+/// Every continuous distribution as an inter-departure time; where the rules truncate it, the
+/// distribution here says how.
+fn gap_distributions() -> Vec<(&'static str, Cdf)> {
     let inf = f64::INFINITY;
     let minute = 60_000.0 * MS;
     vec![
@@ -195,7 +200,7 @@ fn gap_laws() -> Vec<(&'static str, Cdf)> {
             let b = normal(20.0 * MS, MS);
             cdf(move |x| 0.75 * a(x) + 0.25 * b(x))
         }),
-        // Truncation that was asked for, each law once.
+        // Truncation that was asked for, each distribution once.
         ("trunc(uniform(2ms, 7ms), 3ms, 4ms)", uniform(3.0 * MS, 4.0 * MS)),
         ("trunc(exp(10ms), 5ms, 30ms)", within(exp(10.0 * MS), 5.0 * MS, 30.0 * MS)),
         ("trunc(normal(50ms, 5ms), 45ms, inf)", {
@@ -222,7 +227,7 @@ fn gap_laws() -> Vec<(&'static str, Cdf)> {
 }
 
 fn check_gaps(part: usize) {
-    for (text, f) in gap_laws().iter().skip(part).step_by(2) {
+    for (text, f) in gap_distributions().iter().skip(part).step_by(2) {
         let sorted = draws(text, Unit::Time, 0.0, f64::INFINITY);
         assert_ks(text, &sorted, f);
         assert_tails(text, &sorted, f);
@@ -266,7 +271,7 @@ fn wrong_laws_are_noticed() {
 #[test]
 fn sizes_follow_their_laws() {
     let (lo, hi) = (12.0, 65_507.0);
-    let laws = vec![
+    let distributions = vec![
         ("uniform(500, 1000)", uniform(500.0, 1000.0)),
         ("exp(300)", exp(300.0)),
         ("normal(64.151757, 3.2035755)", normal(64.151_757, 3.203_575_5)),
@@ -284,7 +289,7 @@ fn sizes_follow_their_laws() {
         }),
     ];
     let values: Vec<u64> = (12..=5000).collect();
-    for (text, f) in laws {
+    for (text, f) in distributions {
         let f = within(f, lo, hi);
         let sorted = draws(text, Unit::Size, lo, hi);
         assert!(sorted[0] >= 12 && sorted[sorted.len() - 1] <= 65_507, "{text}");
@@ -305,7 +310,7 @@ fn poisson_weights(lambda: f64, upto: usize) -> Vec<f64> {
 
 #[test]
 fn discrete_laws_follow_their_probabilities() {
-    // (law, unit, grain, mean in grains, least, greatest)
+    // (distribution, unit, grain, mean in grains, least, greatest)
     let poisson = [
         ("poisson(3ms)", Unit::Time, 1_000_000, 3.0, 0, usize::MAX),
         ("poisson(40us, 2us)", Unit::Time, 2000, 20.0, 0, usize::MAX),
@@ -344,31 +349,33 @@ fn discrete_laws_follow_their_probabilities() {
 
 #[test]
 fn a_table_is_drawn_line_by_line() {
-    let mut law = Law::parse("empirical(gaps.txt)", Unit::Time).expect("a law");
-    assert_eq!(law.files(), ["gaps.txt"]);
-    law.load("gaps.txt", "# measured\n1ms\n\nunit: us\n2000 # twice\n2e3\n5000\n")
+    let mut distribution = Distribution::parse("empirical(gaps.txt)", Unit::Time).expect("a law");
+    assert_eq!(distribution.files(), ["gaps.txt"]);
+    distribution
+        .load("gaps.txt", "# measured\n1ms\n\nunit: us\n2000 # twice\n2e3\n5000\n")
         .expect("a table");
-    let law = law.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
+    let distribution = distribution.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
     let mut stream = RunSeed(1).stream(1, Purpose::Idt);
-    let mut sorted: Vec<u64> = (0..N).map(|k| law.sample(&mut stream, k)).collect();
+    let mut sorted: Vec<u64> = (0..N).map(|k| distribution.sample(&mut stream, k)).collect();
     sorted.sort_unstable();
     let p = |n| if n == 2_000_000 { 0.5 } else { 0.25 };
     assert_chi_square("table", &sorted, p, &[1_000_000, 2_000_000, 5_000_000]);
-    assert!((law.mean() - 2.5e6).abs() < 1e-6);
-    assert!((law.law().variance() - 2.25e12).abs() < 1.0);
+    assert!((distribution.mean() - 2.5e6).abs() < 1e-6);
+    assert!((distribution.distribution().variance() - 2.25e12).abs() < 1.0);
 }
 
-/// The distribution function, mean and variance of each law in force, against an integral over the
-/// function written out above: mean = ∫ 1 − F, second moment = ∫ 2x(1 − F), on a logarithmic scale.
+/// The distribution function, mean and variance of each distribution in force, against an integral
+/// over the function written out above: mean = ∫ 1 − F, second moment = ∫ 2x(1 − F), on a
+/// logarithmic scale.
 #[test]
 fn distribution_functions_and_moments_are_those_of_the_draws() {
-    for (text, f) in gap_laws() {
-        let law = Law::parse(text, Unit::Time).expect("a law");
-        let law = law.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
-        let law = law.law();
+    for (text, f) in gap_distributions() {
+        let distribution = Distribution::parse(text, Unit::Time).expect("a law");
+        let distribution = distribution.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
+        let distribution = distribution.distribution();
         for i in 0..400 {
             let x = 1e4 * 1.06_f64.powi(i);
-            let (got, want) = (law.cdf(x), f(x));
+            let (got, want) = (distribution.cdf(x), f(x));
             assert!((got - want).abs() < 1e-9, "{text} at {x}: {got}, expected {want}");
         }
         let tail = (0..2000).map(|i| 1.02_f64.powi(i)).find(|x| f(x * 1.0) > 1.0 - 1e-15);
@@ -385,7 +392,7 @@ fn distribution_functions_and_moments_are_those_of_the_draws() {
             second += weight * above * 2.0 * x * x;
         }
         let variance = second - mean * mean;
-        let (got_mean, got_variance) = (law.mean(), law.variance());
+        let (got_mean, got_variance) = (distribution.mean(), distribution.variance());
         assert!((got_mean / mean - 1.0).abs() < 3e-6, "{text}: mean {got_mean}, expected {mean}");
         assert!(
             (got_variance / variance - 1.0).abs() < 3e-4,
@@ -398,18 +405,18 @@ fn distribution_functions_and_moments_are_those_of_the_draws() {
 #[test]
 fn students_distribution_function_is_its_integrated_density() {
     for nu in [0.704_073, 1.08341, 2.0, 5.0] {
-        let law = StudentsT::new(0.0, 1.0, nu).expect("parameters");
+        let distribution = StudentsT::new(0.0, 1.0, nu).expect("parameters");
         // z = sinh t, Simpson's rule from 0 to 40 standard units and more
         let steps = 20_000;
         let h = 10.0 / f64::from(steps);
         let density = |i: i32| {
             let t = h * f64::from(i);
-            law.pdf(t.sinh()) * t.cosh()
+            distribution.pdf(t.sinh()) * t.cosh()
         };
         let mut sum = 0.0;
         for i in (0..steps).step_by(2) {
             sum += h / 3.0 * (density(i) + 4.0 * density(i + 1) + density(i + 2));
-            let (got, want) = (law.cdf((h * f64::from(i + 2)).sinh()), 0.5 + sum);
+            let (got, want) = (distribution.cdf((h * f64::from(i + 2)).sinh()), 0.5 + sum);
             assert!((got - want).abs() < 1e-9, "nu {nu}, step {i}: {got}, expected {want}");
         }
     }

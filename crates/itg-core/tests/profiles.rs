@@ -3,8 +3,8 @@
 
 #![allow(clippy::float_cmp, reason = "published numbers are exact")]
 
+use itg_core::distribution::{Distribution, Resolved, Unit};
 use itg_core::flow::Proto;
-use itg_core::law::{Law, Resolved, Unit};
 use itg_core::profile::{Profile, builtin, builtin_names, split_spec};
 use itg_core::seed::{Purpose, RunSeed};
 use statrs::function::gamma::ln_gamma;
@@ -16,14 +16,15 @@ fn profile(spec: &str) -> Profile {
     Profile::from_spec(spec).unwrap_or_else(|e| panic!("{spec}: {e}"))
 }
 
-fn laws(profile: &Profile) -> (Resolved, Resolved) {
+fn distributions(profile: &Profile) -> (Resolved, Resolved) {
     let proto = profile.transport.unwrap_or(Proto::Udp);
     let (lo, hi) = (f64::from(proto.min_size()), f64::from(proto.max_size()));
     let idt = profile.idt.resolve(Unit::Time, 0.0, f64::INFINITY).expect("gaps are usable");
     (idt, profile.size.resolve(Unit::Size, lo, hi).expect("sizes are usable"))
 }
 
-/// D-ITG's table: codec, gap in ns, and sizes with RTP, CRTP, RTP and VAD, CRTP and VAD.
+/// D-ITG's table: codec, inter-departure time in ns, and sizes with RTP, CRTP, RTP and VAD, CRTP
+/// and VAD.
 #[test]
 fn voip_is_the_published_table() {
     let rows = [
@@ -37,10 +38,10 @@ fn voip_is_the_published_table() {
         let params = ["", ":header=crtp", ":vad=yes", ":header=crtp,vad=yes"];
         for (params, want) in params.into_iter().zip(sizes) {
             let got = profile(&format!("{name}{params}"));
-            assert_eq!(got.idt, Law::Constant(gap), "{name}{params}");
-            assert_eq!(got.size, Law::Constant(want), "{name}{params}");
+            assert_eq!(got.idt, Distribution::Constant(gap), "{name}{params}");
+            assert_eq!(got.size, Distribution::Constant(want), "{name}{params}");
             assert_eq!(got.transport, Some(Proto::Udp), "{name}{params}");
-            let (idt, size) = laws(&got);
+            let (idt, size) = distributions(&got);
             assert!(idt.notice().is_none() && size.notice().is_none(), "{name}{params}");
         }
     }
@@ -48,8 +49,8 @@ fn voip_is_the_published_table() {
     assert_eq!(profile("voip-g711:vad=yes,header=crtp").parameters["vad"], "yes");
 }
 
-/// Mean and variance of a Student law on condition that it is in 0..=hi: integral of the density,
-/// with x = location + scale·sinh t, by the midpoint rule.
+/// Mean and variance of a Student distribution on condition that it is in 0..=hi: integral of the
+/// density, with x = location + scale·sinh t, by the midpoint rule.
 fn student_moments(location: f64, scale: f64, nu: f64, hi: f64) -> (f64, f64) {
     let constant = (ln_gamma(f64::midpoint(nu, 1.0)) - ln_gamma(nu / 2.0)).exp()
         / (nu * std::f64::consts::PI).sqrt();
@@ -70,7 +71,7 @@ fn student_moments(location: f64, scale: f64, nu: f64, hi: f64) -> (f64, f64) {
     (mean, second / p - mean * mean)
 }
 
-/// The same for a Pareto law up to `hi`, with x = e^t.
+/// The same for a Pareto distribution up to `hi`, with x = e^t.
 fn pareto_moments(shape: f64, scale: f64, hi: f64) -> (f64, f64) {
     let steps = 400_000_u32;
     let h = (hi / scale).ln() / f64::from(steps);
@@ -87,8 +88,9 @@ fn pareto_moments(shape: f64, scale: f64, hi: f64) -> (f64, f64) {
     (mean, second / p - mean * mean)
 }
 
-/// Mean and variance of gaps (ns) and sizes (bytes) as published: D-ITG's parameters, the textbook
-/// formulas, and ITG's rules of truncation for the gaps that need them.
+/// Mean and variance of inter-departure times (ns) and sizes (bytes) as published: D-ITG's
+/// parameters, the textbook formulas, and ITG's rules of truncation for the inter-departure times
+/// that need them.
 #[test]
 fn moments_are_the_published_ones() {
     let mixture = |parts: &[(f64, f64, f64)]| {
@@ -136,17 +138,18 @@ fn moments_are_the_published_ones() {
         ),
     ];
     for (name, idt, size) in rows {
-        let (gaps, sizes) = laws(&profile(name));
+        let (gaps, sizes) = distributions(&profile(name));
         // Rounding to whole bytes adds 1/12 to the variance (Sheppard), unless they were whole; of
-        // ns it is nothing beside the variance of gaps, but for constant ones.
-        let whole = matches!(sizes.law(), Law::Discrete(_));
-        let laws = [
+        // ns it is nothing beside the variance of inter-departure times, but for constant ones.
+        let whole = matches!(sizes.distribution(), Distribution::Discrete(_));
+        let distributions = [
             ("idt", Purpose::Idt, gaps, idt, 0.0, 0.25),
             ("size", Purpose::Size, sizes, size, if whole { 0.0 } else { 1.0 / 12.0 }, 0.0),
         ];
-        for (what, purpose, law, (mean, variance), rounding, slack) in laws {
+        for (what, purpose, distribution, (mean, variance), rounding, slack) in distributions {
             let near = |got: f64, want: f64, by: f64| got == want || (got / want - 1.0).abs() < by;
-            let (got_mean, got_variance) = (law.mean(), law.law().variance());
+            let (got_mean, got_variance) =
+                (distribution.mean(), distribution.distribution().variance());
             assert!(near(got_mean, mean, 1e-6), "{name}, {what}: mean {got_mean}, expected {mean}");
             assert!(
                 near(got_variance, variance, 1e-5) || (variance == 0.0 && got_variance < 1.0),
@@ -159,7 +162,7 @@ fn moments_are_the_published_ones() {
             let mut stream = RunSeed(7).stream(1, purpose);
             let (mut sum, mut squares, mut fourth) = (0.0, 0.0, 0.0);
             for k in 0..n {
-                let d = law.sample(&mut stream, k) as f64 - mean;
+                let d = distribution.sample(&mut stream, k) as f64 - mean;
                 sum += d;
                 squares += d * d;
                 fourth += d.powi(4);
@@ -184,14 +187,14 @@ fn moments_are_the_published_ones() {
 /// Without a finite variance the mean of a sample says little; its quartiles do.
 #[test]
 fn quartiles_of_counter_strike_idle() {
-    let (gaps, _) = laws(&profile("counter-strike-idle"));
+    let (gaps, _) = distributions(&profile("counter-strike-idle"));
     let mut stream = RunSeed(7).stream(1, Purpose::Idt);
     let n = 1_000_000_u32;
     let mut draws: Vec<_> = (0..u64::from(n)).map(|k| gaps.sample(&mut stream, k)).collect();
     draws.sort_unstable();
     for quarter in 1..4 {
         let share = f64::from(quarter) / 4.0;
-        let at = gaps.law().cdf(draws[(quarter * n / 4) as usize] as f64);
+        let at = gaps.distribution().cdf(draws[(quarter * n / 4) as usize] as f64);
         let error = (share * (1.0 - share) / f64::from(n)).sqrt();
         assert!((at - share).abs() < 4.0 * error, "{at} instead of {share}");
     }
@@ -206,7 +209,7 @@ fn every_profile_is_complete_and_says_what_was_changed() {
         assert_eq!(found.name, name);
         assert!(found.source.contains("D-ITG 2.8.1") && !found.title.is_empty(), "{name}");
         assert!(!found.parameters.is_empty(), "{name}");
-        let (idt, size) = laws(&found);
+        let (idt, size) = distributions(&found);
         // One size in 27 million would be below the header.
         let short = name == "counter-strike-active";
         assert_eq!(size.notice().is_some(), short, "{name}: {:?}", size.notice());
@@ -312,5 +315,8 @@ fn a_profile_of_ones_own() {
     let own = Profile::parse(text, &[]).expect("a profile");
     assert_eq!(own.transport, Some(Proto::Sctp));
     let periods = own.on_off.expect("periods");
-    assert_eq!((periods.on, periods.off), (Law::Exp { mean: 1e9 }, Law::Constant(2e9)));
+    assert_eq!(
+        (periods.on, periods.off),
+        (Distribution::Exp { mean: 1e9 }, Distribution::Constant(2e9))
+    );
 }

@@ -1,7 +1,7 @@
-//! What holds for every law, seed and text: tried with random ones.
+//! Properties that hold for every distribution, seed and text: tried with random ones.
 
+use itg_core::distribution::{Distribution, Unit, as_size, as_time};
 use itg_core::flow::{Flow, FlowSpec};
-use itg_core::law::{Law, Unit, as_size, as_time};
 use itg_core::profile::Profile;
 use itg_core::seed::{Purpose, RunSeed};
 use itg_core::units::{
@@ -28,35 +28,40 @@ fn weight() -> impl Strategy<Value = f64> {
     prop_oneof![1e-9..1.0, (1_u32..100).prop_map(f64::from)]
 }
 
-fn law(unit: Unit) -> impl Strategy<Value = Law> {
+fn distribution(unit: Unit) -> impl Strategy<Value = Distribution> {
     let leaf = prop_oneof![
-        value().prop_map(Law::Constant),
+        value().prop_map(Distribution::Constant),
         (value(), 1e-6..10.0_f64)
-            .prop_map(|(lo, f)| Law::Uniform { lo, hi: (lo * (1.0 + f)).min(1e18) })
-            .prop_filter("an interval", |law| matches!(law, Law::Uniform { lo, hi } if lo < hi)),
-        value().prop_map(|mean| Law::Exp { mean }),
-        (value(), value()).prop_map(|(mean, sd)| Law::Normal { mean, sd }),
-        (value(), 1e-3..10.0).prop_map(|(median, sigma)| Law::LogNormal { median, sigma }),
-        (shape(), value()).prop_map(|(shape, scale)| Law::Pareto { shape, scale }),
-        (value(), value()).prop_map(|(location, scale)| Law::Cauchy { location, scale }),
-        (value(), value(), shape()).prop_map(|(location, scale, nu)| Law::Student {
+            .prop_map(|(lo, f)| Distribution::Uniform { lo, hi: (lo * (1.0 + f)).min(1e18) })
+            .prop_filter(
+                "an interval",
+                |distribution| matches!(distribution, Distribution::Uniform { lo, hi } if lo < hi)
+            ),
+        value().prop_map(|mean| Distribution::Exp { mean }),
+        (value(), value()).prop_map(|(mean, sd)| Distribution::Normal { mean, sd }),
+        (value(), 1e-3..10.0).prop_map(|(median, sigma)| Distribution::LogNormal { median, sigma }),
+        (shape(), value()).prop_map(|(shape, scale)| Distribution::Pareto { shape, scale }),
+        (value(), value()).prop_map(|(location, scale)| Distribution::Cauchy { location, scale }),
+        (value(), value(), shape()).prop_map(|(location, scale, nu)| Distribution::Student {
             location,
             scale,
             nu
         }),
-        (shape(), value()).prop_map(|(shape, scale)| Law::Gamma { shape, scale }),
-        (shape(), value()).prop_map(|(shape, scale)| Law::Weibull { shape, scale }),
-        (1_u32..10_000, value())
-            .prop_map(|(n, grain)| Law::Poisson { mean: (f64::from(n) * grain).min(1e18), grain }),
-        prop::collection::vec((value(), weight()), 1..5).prop_map(Law::Discrete),
-        "[ -~]{0,12}".prop_map(move |name| Law::Empirical { name, unit, table: None }),
+        (shape(), value()).prop_map(|(shape, scale)| Distribution::Gamma { shape, scale }),
+        (shape(), value()).prop_map(|(shape, scale)| Distribution::Weibull { shape, scale }),
+        (1_u32..10_000, value()).prop_map(|(n, grain)| Distribution::Poisson {
+            mean: (f64::from(n) * grain).min(1e18),
+            grain
+        }),
+        prop::collection::vec((value(), weight()), 1..5).prop_map(Distribution::Discrete),
+        "[ -~]{0,12}".prop_map(move |name| Distribution::Empirical { name, unit, table: None }),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
-            prop::collection::vec((weight(), inner.clone()), 1..4).prop_map(Law::Mix),
+            prop::collection::vec((weight(), inner.clone()), 1..4).prop_map(Distribution::Mix),
             (inner, prop::option::of(0_u32..1000), prop::option::of(1000_u64..1 << 40)).prop_map(
-                |(law, lo, hi)| Law::Trunc {
-                    law: Box::new(law),
+                |(distribution, lo, hi)| Distribution::Trunc {
+                    distribution: Box::new(distribution),
                     lo: lo.map_or(f64::NEG_INFINITY, f64::from),
                     hi: hi.map_or(f64::INFINITY, |hi| (hi + 1) as f64),
                 }
@@ -69,46 +74,46 @@ fn unit() -> impl Strategy<Value = Unit> {
     prop_oneof![Just(Unit::Time), Just(Unit::Size)]
 }
 
-fn unit_and_law() -> impl Strategy<Value = (Unit, Law)> {
-    unit().prop_flat_map(|unit| (Just(unit), law(unit)))
+fn unit_and_distribution() -> impl Strategy<Value = (Unit, Distribution)> {
+    unit().prop_flat_map(|unit| (Just(unit), distribution(unit)))
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Pair {
     #[serde(with = "as_time")]
-    idt: Law,
+    idt: Distribution,
     #[serde(with = "as_size")]
-    size: Law,
+    size: Distribution,
 }
 
 proptest! {
     #[test]
-    fn laws_are_read_as_they_were_written((unit, law) in unit_and_law()) {
-        let text = law.display(unit);
-        let back = Law::parse(&text, unit);
-        prop_assert_eq!(back, Ok(law), "text {}", text);
+    fn laws_are_read_as_they_were_written((unit, distribution) in unit_and_distribution()) {
+        let text = distribution.display(unit);
+        let back = Distribution::parse(&text, unit);
+        prop_assert_eq!(back, Ok(distribution), "text {}", text);
     }
 
     #[test]
-    fn laws_survive_serde(idt in law(Unit::Time), size in law(Unit::Size)) {
+    fn laws_survive_serde(idt in distribution(Unit::Time), size in distribution(Unit::Size)) {
         let text = serde_json::to_string(&Pair { idt: idt.clone(), size: size.clone() }).unwrap();
         let back: Pair = serde_json::from_str(&text).unwrap();
         prop_assert_eq!((back.idt, back.size), (idt, size));
     }
 
     #[test]
-    fn resolving_ends_with_a_usable_law_or_a_reason((unit, law) in unit_and_law(), k in 0_u64..1 << 50) {
+    fn resolving_ends_with_a_usable_law_or_a_reason((unit, distribution) in unit_and_distribution(), k in 0_u64..1 << 50) {
         let (lo, hi) = if unit == Unit::Time { (0.0, f64::INFINITY) } else { (12.0, 65_507.0) };
-        match law.resolve(unit, lo, hi) {
+        match distribution.resolve(unit, lo, hi) {
             Err(error) => prop_assert!(!error.to_string().is_empty()),
-            Ok(law) => {
+            Ok(distribution) => {
                 let mut stream = RunSeed(k).stream(1, Purpose::Size);
-                let x = law.sample(&mut stream, k);
+                let x = distribution.sample(&mut stream, k);
                 prop_assert!(unit == Unit::Time || (12..=65_507).contains(&x), "{x}");
-                prop_assert!(law.mean() >= 0.0 && law.law().variance() >= 0.0, "{law:?}");
-                prop_assert!(law.mean() >= lo && (unit == Unit::Time || law.mean() <= hi), "{law:?}");
-                let (half, all) = (law.law().cdf(law.mean()), law.law().cdf(f64::INFINITY));
-                prop_assert!((0.0..=1.0 + 1e-9).contains(&half) && (all - 1.0).abs() < 1e-9, "{law:?}");
+                prop_assert!(distribution.mean() >= 0.0 && distribution.distribution().variance() >= 0.0, "{distribution:?}");
+                prop_assert!(distribution.mean() >= lo && (unit == Unit::Time || distribution.mean() <= hi), "{distribution:?}");
+                let (half, all) = (distribution.distribution().cdf(distribution.mean()), distribution.distribution().cdf(f64::INFINITY));
+                prop_assert!((0.0..=1.0 + 1e-9).contains(&half) && (all - 1.0).abs() < 1e-9, "{distribution:?}");
             }
         }
     }
@@ -117,21 +122,21 @@ proptest! {
     fn a_packet_drawn_alone_is_the_one_drawn_in_order(
         seed: u64,
         flow: u32,
-        law in prop_oneof![
+        distribution in prop_oneof![
             Just("exp(10ms)"), Just("gamma(0.1, 1ms)"), Just("poisson(30ms)"), Just("normal(1ms, 1ms)"),
             Just("mix(1:trunc(exp(1ms), 1ms, inf), 1:constant(5ms))"), Just("constant(1.7us)"),
             Just("trunc(student(40ms, 1ms, 0.7), 41ms, 60ms)"), Just("discrete(1ms:1, 2ms:3)"),
         ],
         picks in prop::collection::vec(0_usize..300, 1..20),
     ) {
-        let law = Law::parse(law, Unit::Time).unwrap();
-        let law = law.resolve(Unit::Time, 0.0, f64::INFINITY).unwrap();
+        let distribution = Distribution::parse(distribution, Unit::Time).unwrap();
+        let distribution = distribution.resolve(Unit::Time, 0.0, f64::INFINITY).unwrap();
         let mut stream = RunSeed(seed).stream(flow, Purpose::Idt);
-        let in_order: Vec<_> = (0..300).map(|k| law.sample(&mut stream, k)).collect();
+        let in_order: Vec<_> = (0..300).map(|k| distribution.sample(&mut stream, k)).collect();
         for k in picks {
-            prop_assert_eq!(law.sample(&mut stream, k as u64), in_order[k], "same stream, packet {}", k);
+            prop_assert_eq!(distribution.sample(&mut stream, k as u64), in_order[k], "same stream, packet {}", k);
             let mut fresh = RunSeed(seed).stream(flow, Purpose::Idt);
-            prop_assert_eq!(law.sample(&mut fresh, k as u64), in_order[k], "fresh stream, packet {}", k);
+            prop_assert_eq!(distribution.sample(&mut fresh, k as u64), in_order[k], "fresh stream, packet {}", k);
         }
     }
 
@@ -139,8 +144,8 @@ proptest! {
     fn adding_flows_changes_no_other(seed: u64, ids in prop::collection::btree_set(1_u32..1000, 2..6)) {
         let departures = |id| {
             let spec = FlowSpec {
-                idt: Law::parse("exp(1ms)", Unit::Time).unwrap(),
-                size: Law::parse("uniform(100, 1400)", Unit::Size).unwrap(),
+                idt: Distribution::parse("exp(1ms)", Unit::Time).unwrap(),
+                size: Distribution::parse("uniform(100, 1400)", Unit::Size).unwrap(),
                 ..FlowSpec::new(id)
             };
             Flow::resolve(spec, RunSeed(seed)).unwrap().schedule().take(30).collect::<Vec<_>>()
@@ -159,8 +164,8 @@ proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in ".{0,200}") {
         for unit in [Unit::Time, Unit::Size] {
-            if let Ok(law) = Law::parse(&text, unit) {
-                prop_assert_eq!(Law::parse(&law.display(unit), unit), Ok(law));
+            if let Ok(distribution) = Distribution::parse(&text, unit) {
+                prop_assert_eq!(Distribution::parse(&distribution.display(unit), unit), Ok(distribution));
             }
         }
         let errors = [
@@ -188,8 +193,8 @@ proptest! {
     ) {
         let text = parts.concat();
         for unit in [Unit::Time, Unit::Size] {
-            if let Ok(law) = Law::parse(&text, unit) {
-                prop_assert_eq!(Law::parse(&law.display(unit), unit), Ok(law), "text {}", &text);
+            if let Ok(distribution) = Distribution::parse(&text, unit) {
+                prop_assert_eq!(Distribution::parse(&distribution.display(unit), unit), Ok(distribution), "text {}", &text);
             }
         }
     }
@@ -219,6 +224,6 @@ fn monstrous_texts_end_quickly() {
         format!("discrete({})", "1ms:1,".repeat(100_000)),
         format!("empirical(\"{}", "\\".repeat(100_001)),
     ] {
-        assert!(Law::parse(&text, Unit::Time).is_err());
+        assert!(Distribution::parse(&text, Unit::Time).is_err());
     }
 }

@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 
 use crate::plan::Plan;
 
-/// One line for the seed, one for each flow, one for each table of a law; the texts of laws are the
-/// canonical ones of `itg_core::law`.
+/// One line for the seed, one for each flow, one for each table of a distribution; the texts of
+/// distributions are the canonical ones of `itg_core::distribution`.
 pub(crate) fn text(plan: &Plan) -> String {
     let mut text = format!("itg plan 1\nseed {}\n", plan.seed.0);
     let tables = plan.flows.iter().flat_map(|planned| {
         let spec = planned.flow.spec();
         let periods = spec.on_off.iter().flat_map(|periods| [&periods.on, &periods.off]);
-        [&spec.idt, &spec.size].into_iter().chain(periods).flat_map(|law| law.files())
+        [&spec.idt, &spec.size]
+            .into_iter()
+            .chain(periods)
+            .flat_map(|distribution| distribution.files())
     });
     let tables: BTreeSet<&str> = tables.collect();
     for planned in &plan.flows {

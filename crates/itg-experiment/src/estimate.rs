@@ -1,10 +1,11 @@
-//! What a plan will send and log: counted packet by packet where that is cheap, else by the means
-//! of its laws.
+//! Estimate of what a plan will send and log: counted packet by packet where that is cheap, else by
+//! the means of its distributions.
 //!
 //! Counting is exact, because the schedule is a pure function of the seed: the run sends these
 //! packets and no others (unless late packets are dropped). By means, the number of packets of a
-//! flow that lasts `T` is `T · rate`, where the rate is the share of ON time over the mean gap
-//! (elementary renewal theorem: Feller, vol. II, XI.1); limits of packets and bytes apply to it.
+//! flow that lasts `T` is `T · rate`, where the rate is the share of ON time over the mean
+//! inter-departure time (elementary renewal theorem: Feller, vol. II, XI.1); limits of packets and
+//! bytes apply to it.
 
 use itg_core::flow::{Flow, Meter, Stop};
 
@@ -28,12 +29,12 @@ const fn records_per_packet(meter: Meter) -> u32 {
     }
 }
 
-/// How the packets of a flow were counted.
+/// Method by which the packets of a flow were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// One by one: exact.
     Walked,
-    /// By the means of its laws: expected.
+    /// By the means of its distributions: expected.
     Means,
 }
 
@@ -48,7 +49,7 @@ impl Method {
     }
 }
 
-/// What a flow will send. Infinite where nothing limits it.
+/// Estimate of a flow. Infinite where nothing limits it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowEstimate {
     /// Number of the flow.
@@ -57,20 +58,20 @@ pub struct FlowEstimate {
     pub packets: f64,
     /// Bytes, the header of ITG included, headers of the protocols below excluded.
     pub bytes: f64,
-    /// Mean rate that the laws ask for over a long time, pauses included, in packets per second.
+    /// Mean rate that the distributions ask for over a long time, pauses included, in packets per second.
     pub packet_rate: f64,
-    /// Mean rate that the laws ask for over a long time, pauses included, in bit/s.
+    /// Mean rate that the distributions ask for over a long time, pauses included, in bit/s.
     pub bit_rate: f64,
     /// Bytes of log at sender and receiver together: two records a packet, three where round trips
     /// are measured; heads of blocks excluded.
     pub log_bytes: f64,
-    /// When its last packet is due, in nanoseconds from the start of the run.
+    /// Due time of its last packet, in nanoseconds from the start of the run.
     pub end_ns: f64,
-    /// How packets and bytes were counted.
+    /// Method by which packets and bytes were counted.
     pub method: Method,
 }
 
-/// What all flows will send together.
+/// Estimate of all flows together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Total {
     /// Packets.
@@ -83,18 +84,18 @@ pub struct Total {
     pub bit_rate: f64,
     /// Bytes of log at senders and receivers together.
     pub log_bytes: f64,
-    /// When the last packet is due, in nanoseconds from the start of the run.
+    /// Due time of the last packet, in nanoseconds from the start of the run.
     pub end_ns: f64,
 }
 
-/// What a plan will send.
+/// Estimate of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// One a flow, in the order of the plan.
     pub flows: Vec<FlowEstimate>,
     /// All flows.
     pub total: Total,
-    /// Wishes that cannot be met, or hardly, one sentence each.
+    /// Requested values that cannot be met, or hardly, one sentence each.
     pub warnings: Vec<String>,
 }
 

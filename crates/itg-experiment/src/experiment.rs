@@ -5,31 +5,31 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::problem::{ExperimentError, Places};
+use crate::problem::{ExperimentError, Positions};
 use crate::read;
 use crate::values::{
     ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
-    ProtoName, Seed, SizeLaw, Time, TimeLaw,
+    ProtoName, Seed, SizeDistribution, Time, TimeDistribution,
 };
 
 /// Version of the experiment file that this crate reads.
 pub const SCHEMA: u32 = 1;
 
 /// An experiment of the Internet traffic generator ITG.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// Version of this format: 1.
-    #[schemars(range(min = 1, max = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1)))]
     pub schema: u32,
     /// Name of the experiment, for reports.
     pub name: String,
     /// Seed of all random processes. Without it one is drawn, printed and stored.
     pub seed: Option<Seed>,
-    /// When the run ends, counted from its start: no packet is due later.
+    /// End of the run, counted from its start: no packet is due later.
     pub duration: Option<Time>,
     /// The hosts by name. Without this table every name stands for this host.
     #[serde(default)]
@@ -37,35 +37,36 @@ pub struct Experiment {
     /// The flows, numbered from 1 in this order. A new flow at the end changes no other.
     #[serde(default, rename = "flow")]
     pub flows: Vec<FlowEntry>,
-    /// Where logs go.
+    /// Destination of logs.
     #[serde(default)]
     pub log: LogEntry,
-    /// How the sending threads wait for the time of a packet.
+    /// Pacing: the way in which the sending threads wait until a packet is due.
     #[serde(default)]
     pub pacing: PacingEntry,
-    /// When the run counts as failed.
+    /// Conditions under which the run counts as failed.
     #[serde(default)]
     pub gates: GatesEntry,
     /// Variables of a sweep with their values: the experiment is run once for each combination. A variable is
     /// put where the file says `"${NAME}"`; one that it says nowhere is the path of a key, as `flow.size`,
     /// `flow.2.rate` or `network.rate`. Each `[[matrix.case]]` adds one more combination.
-    #[schemars(with = "Option<MatrixShape>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<MatrixShape>"))]
     pub matrix: Option<toml::Table>,
-    /// How often, how long and in which order the combinations of a sweep are run.
+    /// Number, time limits and order of the runs of a sweep.
     pub sweep: Option<SweepEntry>,
     /// The simulated network; used only with `--sim`.
-    #[schemars(with = "Option<BTreeMap<String, serde_json::Value>>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<BTreeMap<String, serde_json::Value>>"))]
     pub network: Option<toml::Table>,
     /// Name of the file it was read from, for messages; empty when there is none.
     #[serde(skip)]
     pub origin: String,
-    /// Where its keys stand in the file.
+    /// Positions of its keys in the file.
     #[serde(skip)]
-    pub places: Places,
+    pub places: Positions,
 }
 
 /// A host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table such as { address = \"10.0.0.4\" }")]
 pub struct NodeEntry {
     /// Its address or name, as its peers reach it.
@@ -75,8 +76,9 @@ pub struct NodeEntry {
 /// The server of `[log]` that stands for a rank of an MPI job.
 pub const LOG_RANK: &str = "mpi";
 
-/// Where logs go.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+/// Destination of logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [log]")]
 pub struct LogEntry {
     /// Log server, `tcp://HOST:PORT` or `udp://HOST:PORT`; or `mpi`: a rank of its own keeps the senders'
@@ -84,8 +86,10 @@ pub struct LogEntry {
     pub server: Option<String>,
 }
 
-/// How the sending threads wait for the time of a packet. Flags of the command line go before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+/// Pacing: the way in which the sending threads wait until a packet is due. Flags of the command
+/// line go before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [pacing]")]
 pub struct PacingEntry {
     /// The level. Default: hybrid, or the cheapest that keeps `max_error_p99`.
@@ -99,21 +103,23 @@ pub struct PacingEntry {
     pub cpu: Option<u16>,
 }
 
-/// When a run counts as failed, judged by the report of its logs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+/// Conditions under which a run counts as failed, judged by the report of its logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [gates]")]
 pub struct GatesEntry {
     /// Conditions, such as `delay.p99 > 20ms`, `total.loss > 0.1%`, `fidelity != pass`: the run fails
     /// with exit code 99 when one holds (98: only such on the fidelity).
     #[serde(default)]
     pub fail_if: Vec<String>,
-    /// Whether a condition whose figure is not known may pass. Default: false.
+    /// True if a condition whose figure is not known may pass. Default: false.
     #[serde(default)]
     pub allow_unknown: bool,
 }
 
 /// The shape of `[matrix]`, for its schema.
-#[derive(JsonSchema)]
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
 #[expect(dead_code, reason = "only its shape is of use")]
 struct MatrixShape {
     /// Combinations by themselves, each with one value for each of its variables.
@@ -123,23 +129,24 @@ struct MatrixShape {
     variables: BTreeMap<String, serde_json::Value>,
 }
 
-/// How the combinations of `[matrix]` are run, and how often.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+/// Number and order of the runs of the combinations of `[matrix]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [sweep]")]
 pub struct SweepEntry {
     /// Runs of each combination, each with its own seed. Default: 1; with `repeat_until` the least number, 3.
-    #[schemars(range(min = 1, max = 10_000))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub repetitions: Option<u32>,
     /// A combination is run again until this holds, as `ci95(delay.p99) < 5%`: half the 95 % interval of the
     /// mean is less than that share of the mean. Several, all of which shall hold, are joined by `and`.
     pub repeat_until: Option<String>,
     /// With `repeat_until`: at most so many runs of each combination. Default: 30.
-    #[schemars(range(min = 3, max = 10_000))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 3, max = 10_000)))]
     pub max_repetitions: Option<u32>,
     /// No run begins after all runs together have taken this long.
     pub max_time: Option<Time>,
-    /// Whether each round of combinations is in the order of the file. Default: false, a random order that
-    /// follows from the seed.
+    /// True if each round of combinations is in the order of the file. Default: false, a random
+    /// order that follows from the seed.
     #[serde(default)]
     pub in_order: bool,
     /// Metrics of the comparison, of the total (`delay.p99`) or of one flow (`flow.2.loss`).
@@ -151,7 +158,8 @@ pub struct SweepEntry {
 ///
 /// Keys that are left out come from the profile; without a profile a flow sends UDP, one packet of
 /// 512 bytes each millisecond.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [[flow]]")]
 pub struct FlowEntry {
     /// Name of the flow, for reports. Default: the profile, or the protocol.
@@ -161,36 +169,36 @@ pub struct FlowEntry {
     /// The node that receives.
     pub to: Option<String>,
     /// Number of equal flows that this entry stands for; each has its own random streams.
-    #[schemars(range(min = 1, max = 100_000))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100_000)))]
     pub count: Option<u32>,
     /// Transport protocol. Default: the profile's, or udp.
     pub proto: Option<ProtoName>,
     /// Application profile: the name of a built-in one (`voip-g711`), with parameters
     /// (`voip-g711:header=crtp,vad=yes`), or a file (`my/profile.toml`).
     pub profile: Option<String>,
-    /// Inter-departure time: the law of the gaps between packets. Excludes `rate`.
-    pub idt: Option<TimeLaw>,
-    /// Constant gaps such that this rate holds on average: for bits, the mean packet size divided
-    /// by the rate. Counts what ITG hands to the socket, not the headers below. Holds during ON
-    /// periods. Excludes `idt`.
+    /// Inter-departure time: the distribution of the times between packets. Excludes `rate`.
+    pub idt: Option<TimeDistribution>,
+    /// Constant inter-departure times such that this rate holds on average: for bits, the mean
+    /// packet size divided by the rate. Counts what ITG hands to the socket, not the headers below.
+    /// Holds during ON periods. Excludes `idt`.
     pub rate: Option<FlowRate>,
-    /// The law of packet sizes in bytes, the header of ITG included, headers of the protocols below
-    /// excluded.
-    pub size: Option<SizeLaw>,
-    /// Bursts: the laws of the ON and of the OFF periods.
-    pub on_off: Option<[TimeLaw; 2]>,
-    /// When the flow starts, counted from the start of the run. Default: 0.
+    /// The distribution of packet sizes in bytes, the header of ITG included, headers of the
+    /// protocols below excluded.
+    pub size: Option<SizeDistribution>,
+    /// Bursts: the distributions of the ON and of the OFF periods.
+    pub on_off: Option<[TimeDistribution; 2]>,
+    /// Start of the flow, counted from the start of the run. Default: 0.
     pub start: Option<Time>,
-    /// How long the flow lasts, from its start. It ends with the run at the latest.
+    /// Length of the flow, from its start. It ends with the run at the latest.
     pub duration: Option<Time>,
     /// Number of packets after which the flow ends.
     pub packets: Option<Count>,
     /// Number of bytes after which the flow ends; the packet that would pass it is not sent.
     pub bytes: Option<ByteCount>,
-    /// What delay is measured. Default: owd.
+    /// Delay that is measured. Default: owd.
     pub meter: Option<MeterKind>,
     /// IPv4 time to live or IPv6 hop limit.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub ttl: Option<u8>,
     /// Differentiated-services code point.
     pub dscp: Option<Dscp>,
@@ -204,25 +212,25 @@ pub struct FlowEntry {
     pub dest_port: Option<u16>,
     /// Interface to send from.
     pub interface: Option<String>,
-    /// Whether TCP gathers small writes (Nagle's algorithm). Default: false.
+    /// True if TCP gathers small writes (Nagle's algorithm). Default: false.
     pub nagle: Option<bool>,
-    /// What packets carry behind their header. Default: random, drawn from the seed.
+    /// Content of packets behind their header. Default: random, drawn from the seed.
     pub payload: Option<PayloadKind>,
-    /// What happens to packets that could not leave at their time. Default: keep.
+    /// Treatment of packets that could not leave at their time. Default: keep.
     pub late: Option<LateRule>,
     /// At most this many packets leave back to back to catch up.
-    #[schemars(range(min = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub max_burst: Option<u32>,
     /// Burst mode (UDP): so many packets at a time leave when the first of them is due.
-    #[schemars(range(min = 2, max = 64))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 2, max = 64)))]
     pub burst: Option<u32>,
     /// Congestion control of TCP, by the kernel's name. Default: the system's.
     pub congestion: Option<String>,
     /// The kernel sends TCP no faster than this rate of bits, as `10Mbps`.
     pub pacing_rate: Option<FlowRate>,
-    /// Where its keys stand in the file.
+    /// Positions of its keys in the file.
     #[serde(skip)]
-    pub places: Places,
+    pub places: Positions,
 }
 
 impl Experiment {
@@ -235,9 +243,10 @@ impl Experiment {
         read::experiment(text, origin)
     }
 
-    /// The JSON Schema (draft 2020-12) of the experiment file.
+    /// The JSON Schema (draft 2020-12) of the experiment file, made from the types that read it.
+    #[cfg(feature = "schema")]
     #[must_use]
     pub fn json_schema() -> serde_json::Value {
-        crate::schema::published()
+        crate::schema::generate()
     }
 }

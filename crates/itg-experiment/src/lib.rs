@@ -24,7 +24,6 @@
 //! ```
 
 mod canonical;
-pub mod control;
 mod estimate;
 mod experiment;
 mod manifest;
@@ -43,11 +42,16 @@ pub use experiment::{
     Experiment, FlowEntry, GatesEntry, LOG_RANK, LogEntry, NodeEntry, PacingEntry, SCHEMA,
     SweepEntry,
 };
-pub use itg_process::{ConfigError as Problem, TextPlace as Place};
+pub use itg_core::text::{ConfigError as Problem, Position};
 pub use manifest::{MANIFEST_SCHEMA, Manifest, ManifestError};
 pub use plan::{LOCAL, MAX_FLOWS, Plan, PlanInputs, PlannedFlow};
-pub use problem::{ExperimentError, Places, PlanError};
+pub use problem::{ExperimentError, PlanError, Positions};
 pub use values::{
     ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
-    ProtoName, Seed, SizeLaw, Time, TimeLaw, ValueError,
+    ProtoName, Seed, SizeDistribution, Time, TimeDistribution, ValueError,
 };
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -1,4 +1,4 @@
-//! What is kept of a run so that it can be done again: the experiment as it was written, every file
+//! Manifest of a run, with which it can be done again: the experiment as it was written, every file
 //! and profile it used, the seed, and the hash that the repeated plan must have.
 
 use std::collections::BTreeMap;

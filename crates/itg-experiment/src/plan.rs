@@ -1,5 +1,5 @@
-//! The plan: every flow of an experiment with its settings resolved, its laws checked against its
-//! protocol, and a hash that tells two plans apart.
+//! The plan: every flow of an experiment with its settings resolved, its distributions checked
+//! against its protocol, and a hash that tells two plans apart.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -21,7 +21,7 @@ pub const LOCAL: &str = "local";
 /// Largest number of flows in one plan.
 pub const MAX_FLOWS: u32 = 100_000;
 
-/// What a plan needs besides the experiment.
+/// Inputs of a plan besides the experiment.
 pub struct PlanInputs<'a> {
     /// The run seed in force: given on the command line, or in the file, or drawn.
     pub seed: RunSeed,
@@ -31,7 +31,7 @@ pub struct PlanInputs<'a> {
     pub profiles: BTreeMap<String, String>,
     /// Sizes that the packets of a protocol may have, where they are fewer than ITG's own packets have.
     pub sizes: Option<fn(Proto) -> RangeInclusive<u32>>,
-    /// Reads a file that the experiment names (table of a law, profile); asked once for each name.
+    /// Reads a file that the experiment names (table of a distribution, profile); asked once for each name.
     /// An error is a sentence that names the file.
     pub files: &'a mut dyn FnMut(&str) -> Result<String, String>,
 }
@@ -51,11 +51,11 @@ pub struct Plan {
     /// The seed that all flows derive from.
     pub seed: RunSeed,
     /// FNV-1a of the canonical text of the plan: seed, flows with all their settings, tables of
-    /// their laws. Equal plans have equal hashes, on every machine.
+    /// their distributions. Equal plans have equal hashes, on every machine.
     pub hash: u64,
     /// The flows; flow *k* has number *k* + 1.
     pub flows: Vec<PlannedFlow>,
-    /// What was decided for the user, one sentence each.
+    /// Decisions made for the user, one sentence each.
     pub notices: Vec<String>,
     /// The files that were read, by the names that the experiment uses.
     pub files: BTreeMap<String, String>,
@@ -82,9 +82,9 @@ impl Plan {
     /// defaults.
     ///
     /// # Errors
-    /// Every reason why the experiment cannot be done as asked, of all its flows, with the place in
-    /// the file: keys that exclude each other, laws that do not fit their protocol, unknown nodes,
-    /// profiles and files, what is not in this version.
+    /// Every reason for which the experiment cannot be done as asked, of all its flows, with the
+    /// place in the file: keys that exclude each other, distributions that do not fit their
+    /// protocol, unknown nodes, profiles and files, what is not in this version.
     pub fn resolve(experiment: &Experiment, inputs: PlanInputs<'_>) -> Result<Self, PlanError> {
         let seed = inputs.seed;
         let resolved = Resolver::new(experiment, inputs).run()?;
@@ -130,7 +130,7 @@ impl Plan {
         Err(PlanError { problems: vec![Problem { origin: String::new(), place: None, text }] })
     }
 
-    /// What the plan will send and log, and which of its wishes will hardly be met.
+    /// Estimate of what the plan will send and log, with the requested values that will hardly be met.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
         estimate::of(self)

@@ -1,22 +1,22 @@
-//! What is wrong with an experiment, where, and what would have been understood instead.
+//! Problems of an experiment: what is wrong, where, and what would have been understood instead.
 
 use std::collections::BTreeMap;
 
-use itg_process::{ConfigError as Problem, TextPlace as Place};
+use itg_core::text::{ConfigError as Problem, Position};
 
-/// Where a table and its keys stand in the file; empty for a table that was not read from a file.
+/// Positions of a table and its keys in the file; empty for a table that was not read from a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct Positions {
     /// The head of the table.
-    pub head: Option<Place>,
+    pub head: Option<Position>,
     /// The values of its keys.
-    pub keys: BTreeMap<String, Place>,
+    pub keys: BTreeMap<String, Position>,
 }
 
-impl Places {
+impl Positions {
     /// The place of a key, or of the table when it has no such key.
     #[must_use]
-    pub fn key(&self, key: &str) -> Option<Place> {
+    pub fn key(&self, key: &str) -> Option<Position> {
         self.keys.get(key).copied().or(self.head)
     }
 }

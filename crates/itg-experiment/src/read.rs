@@ -10,9 +10,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::experiment::{Experiment, SCHEMA};
-use crate::problem::{ExperimentError, Places};
+use crate::problem::{ExperimentError, Positions};
 use crate::schema;
-use crate::{Place, Problem};
+use crate::{Position, Problem};
 
 /// More problems than this are not looked for: the file is probably something else.
 const MAX_PROBLEMS: usize = 50;
@@ -26,7 +26,7 @@ pub(crate) struct File<'a> {
 
 impl<'a> File<'a> {
     pub(crate) fn problem(self, at: Option<usize>, text: String) -> Problem {
-        let place = at.map(|at| Place::of(self.text, at));
+        let place = at.map(|at| Position::of(self.text, at));
         Problem { origin: self.origin.to_owned(), place, text }
     }
 
@@ -82,7 +82,7 @@ pub(crate) fn typed(root: DeTable<'_>, file: File<'_>) -> Result<Experiment, Exp
         .into_iter()
         .map(|unknown| {
             let known = unknown.known.iter().map(String::as_str);
-            let hint = itg_process::suggestion(&unknown.key, known);
+            let hint = itg_core::text::suggestion(&unknown.key, known);
             let text_of = format!("unknown key `{}`{}: {hint}", unknown.key, unknown.in_table);
             problem(Some(unknown.at), text_of)
         })
@@ -153,7 +153,7 @@ fn one_line(message: &str) -> String {
     message.trim().replace('\n', ", ")
 }
 
-/// What serde expected, in the words of TOML and with the range of numbers.
+/// A message of serde on what it expected, in the words of TOML and with the range of numbers.
 fn plain(message: &str) -> String {
     let message = one_line(message);
     let words = [
@@ -206,10 +206,10 @@ fn take_value(
     Some(format!("`{}`{}", hit.get_ref(), schema::in_table(path, in_array)))
 }
 
-/// Where the keys of a file stand.
+/// Positions of the keys of a file.
 struct Found {
-    root: Places,
-    flows: Vec<Places>,
+    root: Positions,
+    flows: Vec<Positions>,
 }
 
 impl Found {
@@ -217,21 +217,21 @@ impl Found {
         let flows = match root.get("flow").map(Spanned::get_ref) {
             Some(DeValue::Array(flows)) => flows
                 .iter()
-                .map(|flow| Places {
-                    head: Some(Place::of(text, flow.span().start)),
+                .map(|flow| Positions {
+                    head: Some(Position::of(text, flow.span().start)),
                     keys: keys(flow.get_ref(), text),
                 })
                 .collect(),
             _ => Vec::new(),
         };
-        Self { root: Places { head: None, keys: keys(root, text) }, flows }
+        Self { root: Positions { head: None, keys: keys(root, text) }, flows }
     }
 }
 
-fn keys(table: &DeValue<'_>, text: &str) -> BTreeMap<String, Place> {
+fn keys(table: &DeValue<'_>, text: &str) -> BTreeMap<String, Position> {
     let DeValue::Table(table) = table else { return BTreeMap::new() };
     table
         .iter()
-        .map(|(key, value)| (key.get_ref().to_string(), Place::of(text, value.span().start)))
+        .map(|(key, value)| (key.get_ref().to_string(), Position::of(text, value.span().start)))
         .collect()
 }

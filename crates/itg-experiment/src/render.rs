@@ -1,7 +1,7 @@
 //! A plan for people and for programs: table, settings, JSON.
 
+use itg_core::distribution::Unit;
 use itg_core::flow::{Late, Meter, Payload};
-use itg_core::law::Unit;
 use itg_core::units::{BitRate, format_bit_rate, format_bytes, format_duration_ns};
 use serde_json::{Value, json};
 
@@ -247,16 +247,16 @@ pub(crate) fn flow_settings(planned: &PlannedFlow) -> String {
         spec.proto,
         planned.from,
         planned.to,
-        flow.idt().law().display(Unit::Time),
-        flow.size().law().display(Unit::Size),
+        flow.idt().distribution().display(Unit::Time),
+        flow.size().distribution().display(Unit::Size),
     );
     let mut add = |text: String| {
         out.push_str(", ");
         out.push_str(&text);
     };
     if let Some((on, off)) = flow.on_off() {
-        add(format!("on {}", on.law().display(Unit::Time)));
-        add(format!("off {}", off.law().display(Unit::Time)));
+        add(format!("on {}", on.distribution().display(Unit::Time)));
+        add(format!("off {}", off.distribution().display(Unit::Time)));
     }
     if let Some(profile) = &spec.profile {
         add(format!("profile {profile}"));

@@ -1,4 +1,5 @@
-//! From the entries of a file to flows: profiles, defaults, rules between keys, tables of laws.
+//! From the entries of a file to flows: profiles, defaults, rules between keys, tables of
+//! distributions.
 //!
 //! Precedence: keys of the entry, then the profile, then the defaults. All problems of all entries
 //! are collected.
@@ -6,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{Flow, FlowError, FlowSpec, OnOff, Proto, SocketOptions, Stop};
-use itg_core::law::{Law, Unit};
 use itg_core::profile::{self, Profile};
 use itg_core::units::{Rate, format_duration_ns};
 
@@ -15,9 +16,9 @@ use crate::experiment::{Experiment, FlowEntry, LOG_RANK};
 use crate::plan::{LOCAL, MAX_FLOWS, PlanInputs, PlannedFlow};
 use crate::problem::PlanError;
 use crate::render;
-use crate::{Place, Problem};
+use crate::{Position, Problem};
 
-/// What comes out of all entries.
+/// Result of all entries.
 pub(crate) struct Resolution {
     pub(crate) flows: Vec<PlannedFlow>,
     pub(crate) notices: Vec<String>,
@@ -25,7 +26,7 @@ pub(crate) struct Resolution {
     pub(crate) profiles: BTreeMap<String, String>,
 }
 
-/// Who binds which port: node, protocol, source address, port.
+/// A port that is bound: node, protocol, source address, port.
 type Binding = (String, Proto, Option<String>, u16);
 
 pub(crate) struct Resolver<'e, 'i> {
@@ -81,7 +82,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
         })
     }
 
-    fn problem(&mut self, place: Option<Place>, text: impl Into<String>) {
+    fn problem(&mut self, place: Option<Position>, text: impl Into<String>) {
         let origin = self.experiment.origin.clone();
         self.problems.push(Problem { origin, place, text: text.into() });
     }
@@ -177,7 +178,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
             _ if nodes.is_empty() => {}
             Some(name) if nodes.contains_key(name) => {}
             Some(name) => {
-                let hint = itg_process::suggestion(name, nodes.keys().map(String::as_str));
+                let hint = itg_core::text::suggestion(name, nodes.keys().map(String::as_str));
                 let text = format!("flow {id}: {key}: `{name}` is not in [nodes]: {hint}");
                 self.problem(entry.places.key(key), text);
             }
@@ -210,8 +211,8 @@ impl<'e, 'i> Resolver<'e, 'i> {
         }
     }
 
-    /// The wish of an entry. Where a part of it is wrong the default stands in, so that the other
-    /// parts are checked too.
+    /// The requested values of an entry. Where a part of it is wrong the default stands in, so that
+    /// the other parts are checked too.
     fn spec(&mut self, entry: &FlowEntry, id: u32) -> FlowSpec {
         let mut spec = FlowSpec::new(id);
         self.apply_profile(entry, &mut spec);
@@ -304,36 +305,40 @@ impl<'e, 'i> Resolver<'e, 'i> {
         self.read[name].clone()
     }
 
-    /// Gives empirical laws their tables.
+    /// Gives empirical distributions their tables.
     fn load_tables(&mut self, entry: &FlowEntry, spec: &mut FlowSpec) {
         let id = spec.id;
         let periods = spec.on_off.iter_mut().flat_map(|p| [&mut p.on, &mut p.off]);
-        let periods = periods.map(|law| ("on_off", law));
-        let laws = [("idt", &mut spec.idt), ("size", &mut spec.size)];
-        for (key, law) in laws.into_iter().chain(periods) {
-            let names: Vec<String> = law.files().into_iter().map(str::to_owned).collect();
+        let periods = periods.map(|distribution| ("on_off", distribution));
+        let distributions = [("idt", &mut spec.idt), ("size", &mut spec.size)];
+        for (key, distribution) in distributions.into_iter().chain(periods) {
+            let names: Vec<String> = distribution.files().into_iter().map(str::to_owned).collect();
             for name in names {
-                let loaded = self
-                    .file(&name)
-                    .and_then(|text| law.load(&name, &text).map_err(|error| error.to_string()));
+                let loaded = self.file(&name).and_then(|text| {
+                    distribution.load(&name, &text).map_err(|error| error.to_string())
+                });
                 if let Err(text) = loaded {
                     self.problem(entry.places.key(key), format!("flow {id}: {key}: {text}"));
-                    *law = if key == "size" { Law::Constant(512.0) } else { Law::Constant(1e6) };
+                    *distribution = if key == "size" {
+                        Distribution::Constant(512.0)
+                    } else {
+                        Distribution::Constant(1e6)
+                    };
                     break;
                 }
             }
         }
     }
 
-    /// Puts other limits of packet sizes than the protocol's into the law itself, where every reader of the
-    /// plan and of logs finds them.
+    /// Puts other limits of packet sizes than the protocol's into the distribution itself, where
+    /// every reader of the plan and of logs finds them.
     fn limit_sizes(&mut self, entry: &FlowEntry, spec: &mut FlowSpec) {
         let Some(sizes) = self.inputs.sizes else { return };
         let (lo, hi) = sizes(spec.proto).into_inner();
         match spec.size.resolve(Unit::Size, lo.into(), hi.into()) {
             Ok(size) => {
                 self.entry_notes.extend(size.notice().map(|notice| format!("size: {notice}")));
-                spec.size = size.law().clone();
+                spec.size = size.distribution().clone();
             }
             Err(error) => {
                 let text = format!("flow {}: size: {error}", spec.id);
@@ -342,7 +347,8 @@ impl<'e, 'i> Resolver<'e, 'i> {
         }
     }
 
-    /// Turns a rate into a constant gap: mean size in bits over the rate, or one over the rate.
+    /// Turns a rate into a constant inter-departure time: mean size in bits over the rate, or one
+    /// over the rate.
     fn apply_rate(&mut self, entry: &FlowEntry, spec: &mut FlowSpec) {
         let Some(rate) = entry.rate else { return };
         let id = spec.id;
@@ -371,7 +377,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
             let text = "the rate holds during ON periods; over a long time it is that share less";
             self.entry_notes.push(text.to_owned());
         }
-        spec.idt = Law::Constant(gap_ns);
+        spec.idt = Distribution::Constant(gap_ns);
     }
 
     /// The flow's duration, within that of the run.

@@ -1,20 +1,29 @@
-//! The JSON Schema of the experiment file, made from the types that read it, and the one walk along
-//! it that finds unknown keys.
+//! The JSON Schema of the experiment file, and the one walk along it that finds unknown keys.
+//!
+//! The feature `schema` makes it from the types that read the file; a test holds the published one to
+//! that, so programs need no more than the published one.
 
-use schemars::generate::SchemaSettings;
 use serde_json::Value;
 use toml::de::DeValue;
 
-use crate::experiment::Experiment;
-
-/// The schema as it is published: TOML has no null, so nothing may be null.
+/// The schema as it is published.
 pub(crate) fn published() -> Value {
+    let text = include_str!("../../../docs/experiment.schema.json");
+    serde_json::from_str(text).expect("a test holds the published schema to the types")
+}
+
+/// The schema of the types: TOML has no null, so nothing may be null.
+#[cfg(feature = "schema")]
+pub(crate) fn generate() -> Value {
+    use schemars::generate::SchemaSettings;
+
     let generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
-    let mut schema = generator.into_root_schema_for::<Experiment>().to_value();
+    let mut schema = generator.into_root_schema_for::<crate::Experiment>().to_value();
     drop_null(&mut schema);
     schema
 }
 
+#[cfg(feature = "schema")]
 fn drop_null(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(drop_null),
@@ -69,7 +78,7 @@ pub(crate) struct UnknownKey {
     pub(crate) in_table: String,
     /// The keys of that table.
     pub(crate) known: Vec<String>,
-    /// Where it starts, in bytes.
+    /// Offset of the key in the document, in bytes.
     pub(crate) at: usize,
 }
 

@@ -6,14 +6,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
+use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{Late, Meter, Payload, Proto};
-use itg_core::law::{Law, Unit};
 use itg_core::pacing::Level;
 use itg_core::seed::RunSeed;
 use itg_core::units::{self, Rate};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
-use serde_json::json;
 
 /// A value that could not be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,9 +24,13 @@ impl ValueError {
     }
 }
 
-/// How a value is read and described.
+/// A value that is read from text, with its description.
+#[cfg_attr(
+    not(feature = "schema"),
+    allow(dead_code, reason = "the published schema alone names choices and examples")
+)]
 trait Value: Sized + FromStr<Err = ValueError> {
-    /// What is expected, for messages: "a duration with its unit, such as …".
+    /// Description of what is expected, for messages: "a duration with its unit, such as …".
     const EXPECTED: &'static str;
     /// The words to choose from, when the value is one of a few.
     const CHOICES: &'static [&'static str] = &[];
@@ -40,7 +42,7 @@ trait Value: Sized + FromStr<Err = ValueError> {
         None
     }
 
-    /// Whether plain numbers are part of the published format.
+    /// True if plain numbers are part of the published format.
     const NUMBERS: bool = false;
 }
 
@@ -72,8 +74,11 @@ impl<T: Value> Visitor<'_> for ValueVisitor<T> {
     }
 }
 
-fn schema_of<T: Value>() -> Schema {
-    let mut schema = Schema::default();
+#[cfg(feature = "schema")]
+fn schema_of<T: Value>() -> schemars::Schema {
+    use serde_json::json;
+
+    let mut schema = schemars::Schema::default();
     let kind = if T::NUMBERS { json!(["string", "integer"]) } else { json!("string") };
     schema.insert("description".to_owned(), json!(T::EXPECTED));
     if T::NUMBERS || T::CHOICES.is_empty() {
@@ -97,11 +102,12 @@ macro_rules! values {
                 input.deserialize_any(ValueVisitor(PhantomData))
             }
         }
-        impl JsonSchema for $name {
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($name).into()
             }
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 schema_of::<Self>()
             }
         }
@@ -111,8 +117,8 @@ macro_rules! values {
 values!(
     Seed,
     Time,
-    TimeLaw,
-    SizeLaw,
+    TimeDistribution,
+    SizeDistribution,
     FlowRate,
     Count,
     ByteCount,
@@ -165,35 +171,35 @@ impl Value for Time {
     }
 }
 
-/// A law of time: inter-departure times, ON and OFF periods.
+/// A distribution of time: inter-departure times, ON and OFF periods.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TimeLaw(pub Law);
+pub struct TimeDistribution(pub Distribution);
 
-impl FromStr for TimeLaw {
+impl FromStr for TimeDistribution {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        Law::parse(text, Unit::Time).map(Self).map_err(ValueError::from)
+        Distribution::parse(text, Unit::Time).map(Self).map_err(ValueError::from)
     }
 }
 
-impl Value for TimeLaw {
+impl Value for TimeDistribution {
     const EXPECTED: &'static str = "a law of time with units inside, such as \"exp(10ms)\"";
     const EXAMPLES: &'static [&'static str] =
         &["constant(10ms)", "exp(10ms)", "uniform(5ms,15ms)", "trunc(pareto(1.5,2ms),0,1s)"];
 }
 
-/// A law of packet sizes.
+/// A distribution of packet sizes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SizeLaw(pub Law);
+pub struct SizeDistribution(pub Distribution);
 
-impl FromStr for SizeLaw {
+impl FromStr for SizeDistribution {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        Law::parse(text, Unit::Size).map(Self).map_err(ValueError::from)
+        Distribution::parse(text, Unit::Size).map(Self).map_err(ValueError::from)
     }
 }
 
-impl Value for SizeLaw {
+impl Value for SizeDistribution {
     const EXPECTED: &'static str =
         "a law of packet sizes in bytes, such as \"uniform(500,1000)\", or a number of bytes";
     const EXAMPLES: &'static [&'static str] = &["constant(512)", "uniform(500,1000)"];
@@ -275,7 +281,7 @@ impl Value for ProtoName {
     const CHOICES: &'static [&'static str] = &["udp", "tcp", "icmp", "sctp", "dccp"];
 }
 
-/// What delay is measured.
+/// Delay that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterKind(pub Meter);
 
@@ -291,7 +297,7 @@ impl Value for MeterKind {
     const CHOICES: &'static [&'static str] = &["owd", "rtt"];
 }
 
-/// What happens to late packets.
+/// Treatment of late packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateRule(pub Late);
 
@@ -308,7 +314,7 @@ impl Value for LateRule {
     const CHOICES: &'static [&'static str] = &["keep", "drop"];
 }
 
-/// How the sending thread waits.
+/// Way in which the sending thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacingLevel(pub Level);
 
@@ -419,7 +425,7 @@ fn small_number(text: &str, max: u8) -> Option<u8> {
     text.parse().ok().filter(|number| *number <= max)
 }
 
-/// What packets carry behind their header.
+/// Content of packets behind their header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayloadKind(pub Payload);
 

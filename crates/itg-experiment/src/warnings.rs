@@ -1,5 +1,4 @@
-//! Wishes that a host or a path will hardly meet. They refuse nothing: a warning says what to
-//! expect.
+//! Requested values that a host or a path will hardly meet. Nothing is refused: a warning says what to expect.
 
 use itg_core::flow::{Flow, Meter, Proto, Stop};
 use itg_core::header;
@@ -15,7 +14,7 @@ const HARD_PACKET_RATE: f64 = 1e6;
 const HARD_BIT_RATE: f64 = 1e10;
 /// Largest UDP payload over IPv4 that an Ethernet frame carries whole: 1500 − 20 − 8.
 const ETHERNET_PAYLOAD: f64 = 1472.0;
-/// Bytes of log that somebody should have thought of.
+/// Bytes of log that a user should have thought of.
 const LARGE_LOG: f64 = 1e10;
 
 pub(crate) fn of(plan: &Plan, flows: &[FlowEstimate], total: &Total) -> Vec<String> {
@@ -96,7 +95,7 @@ fn fragments(flow: &Flow, packets: f64) -> Option<String> {
     if flow.spec().proto == Proto::Tcp {
         return None;
     }
-    let share = 1.0 - flow.size().law().cdf(ETHERNET_PAYLOAD + 0.5);
+    let share = 1.0 - flow.size().distribution().cdf(ETHERNET_PAYLOAD + 0.5);
     happens(share, packets).then(|| {
         let share = percent(share);
         format!(
@@ -109,7 +108,7 @@ fn fragments(flow: &Flow, packets: f64) -> Option<String> {
 fn short_packets(flow: &Flow, packets: f64) -> Option<String> {
     let frame = if flow.spec().proto == Proto::Tcp { header::FRAME_LEN } else { 0 };
     let full = header::FULL_LEN + frame;
-    let share = flow.size().law().cdf(f64::from(full) - 0.5);
+    let share = flow.size().distribution().cdf(f64::from(full) - 0.5);
     happens(share, packets).then(|| {
         let share = percent(share);
         format!(
@@ -143,7 +142,7 @@ fn system(flow: &Flow) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Whether a share of so many packets is at least one packet, likely as not.
+/// Returns true if this share of so many packets is half a packet or more.
 fn happens(share: f64, packets: f64) -> bool {
     share * packets.min(1e12) >= 0.5
 }

@@ -1,4 +1,4 @@
-//! What plans are estimated to send, against other ways to count it, and the warnings.
+//! Estimates of plans, against other ways to count packets, and the warnings.
 #![allow(
     clippy::cast_precision_loss,
     clippy::float_cmp,
@@ -26,7 +26,7 @@ fn estimate(lines: &str) -> Estimate {
 fn limits_and_laws_give_counts() {
     let inf = f64::INFINITY;
     for (lines, packets, bytes, end_s, method) in [
-        // Constant gaps: packet k is due at k gaps; one due at the end is not sent.
+        // Constant times: packet k is due at k of them; one due at the end is not sent.
         ("idt = 'constant(1ms)'\nduration = '10s'", 10_000.0, 5.12e6, 9.999, Method::Walked),
         ("idt = 'constant(3ms)'\nduration = '10s'", 3334.0, 3334.0 * 512.0, 9.999, Method::Walked),
         ("idt = 'constant(1ms)'\npackets = 10", 10.0, 5120.0, 0.009, Method::Walked),
@@ -84,7 +84,7 @@ fn rates_are_those_of_the_laws_and_totals_their_sums() {
     assert!(total.end_ns < 10e9 && total.end_ns > 9e9);
 }
 
-/// Counts packets without the schedule: gaps and sizes drawn one by one and summed here.
+/// Counts packets without the schedule: inter-departure times and sizes drawn one by one and summed here.
 fn by_hand(flow: &Flow) -> (u64, u64) {
     let stream = |purpose| flow.seed().stream(flow.spec().id, purpose);
     let (mut gaps, mut sizes) = (stream(Purpose::Idt), stream(Purpose::Size));
@@ -105,7 +105,7 @@ fn by_hand(flow: &Flow) -> (u64, u64) {
 }
 
 fn idt() -> impl Strategy<Value = (&'static str, f64)> {
-    // Law of a mean of 1 ms, and its squared coefficient of variation.
+    // Distribution with a mean of 1 ms, and its squared coefficient of variation.
     prop_oneof![
         Just(("constant(1ms)", 0.0)),
         Just(("uniform(0,2ms)", 1.0 / 3.0)),

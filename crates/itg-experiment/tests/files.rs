@@ -2,7 +2,7 @@
 
 use itg_core::flow::{Late, Meter, Payload, Proto};
 use itg_core::units::{BitRate, Rate};
-use itg_experiment::{Experiment, ExperimentError, Place, Problem};
+use itg_experiment::{Experiment, ExperimentError, Position, Problem};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<Experiment, String> {
@@ -79,8 +79,8 @@ fn every_key_is_read() {
     assert_eq!(first.ecn.map(|ecn| ecn.0), Some(2));
     assert_eq!(first.late.map(|late| late.0), Some(Late::Drop));
     assert_eq!(first.payload.clone().map(|p| p.0), Some(Payload::Pattern(vec![0, 255])));
-    assert_eq!(first.places.head, Some(Place { line: 9, column: 9 }));
-    assert_eq!(first.places.key("size"), Some(Place { line: 16, column: 16 }));
+    assert_eq!(first.places.head, Some(Position { line: 9, column: 9 }));
+    assert_eq!(first.places.key("size"), Some(Position { line: 16, column: 16 }));
     assert_eq!(first.places.key("profile"), first.places.head, "keys that are not there");
     assert_eq!(second.packets.map(|count| count.0), Some(5));
     assert_eq!(second.bytes.map(|bytes| bytes.0), Some(1000));

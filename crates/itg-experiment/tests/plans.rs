@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use itg_core::distribution::Unit;
 use itg_core::flow::Proto;
-use itg_core::law::Unit;
 use itg_core::seed::RunSeed;
 use itg_experiment::{Experiment, FlowEntry, Manifest, Plan, PlanInputs};
 
@@ -55,8 +55,8 @@ fn keys_go_before_the_profile_and_the_profile_before_the_defaults() {
         let flow = &plan.flows[0].flow;
         let got = (
             flow.spec().proto,
-            flow.idt().law().display(Unit::Time),
-            flow.size().law().display(Unit::Size),
+            flow.idt().distribution().display(Unit::Time),
+            flow.size().distribution().display(Unit::Size),
         );
         assert_eq!(got, (proto, idt.to_owned(), size.to_owned()), "flow:\n{lines}");
     }

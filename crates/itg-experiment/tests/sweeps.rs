@@ -207,7 +207,8 @@ fn another_value_changes_no_seed_of_the_others() {
     }
 }
 
-/// What a whole sweep runs, when each run takes a second and has this figure.
+/// Runs of a whole sweep in their order, and its last step, when each run takes a second and has
+/// this figure.
 fn carry_out(
     sweep: &Sweep,
     figure: impl Fn(usize, u32) -> Option<f64>,
@@ -274,7 +275,7 @@ proptest! {
         if in_order {
             prop_assert!(order.is_sorted());
         }
-        // Whoever finds these runs done goes on with the one behind them.
+        // A program that finds these runs done goes on with the one behind them.
         let cut = cut.min(order.len());
         let found = order[..cut].iter().map(|&(r, c)| ((c, r), Done::default())).collect();
         let want = order.get(cut).map_or(Next::Finished, |&(repetition, case)| Next::Run { case, repetition });

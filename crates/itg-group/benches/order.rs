@@ -1,4 +1,4 @@
-//! How many messages a second the ordered log orders in one process, on one core.
+//! Throughput of the ordered log in messages a second, in one process, on one core.
 //!
 //! `cargo bench -p itg-group --bench order` prints a table; numbers are medians of five runs. With `-- --burst N`
 //! only the lines of that burst.
@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
-use itg_group::cast::log::{Log, Say, Settings};
-use itg_group::cast::{Ask, Tell};
+use itg_group::cast::log::{Log, LogMessage, Settings};
+use itg_group::cast::{CastDelivery, CastRequest};
 use itg_group::{Member, Rules, View};
 use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
 /// Members of one group with queues between them; messages travel as values or as bytes.
 struct Group {
     logs: Vec<Log>,
-    queues: VecDeque<(usize, Slot, Say)>,
+    queues: VecDeque<(usize, Slot, LogMessage)>,
     bytes: bool,
     delivered: u64,
     out: Vec<Action<Log>>,
@@ -40,7 +40,7 @@ impl Group {
                 Action::Send(dst, say) => {
                     let say = if self.bytes {
                         let (ty, body) = say.encode();
-                        Say::decode(ty, &body).expect("just written")
+                        LogMessage::decode(ty, &body).expect("just written")
                     } else {
                         say
                     };
@@ -54,7 +54,7 @@ impl Group {
                         Dest::All | Dest::AllButMe | Dest::View => {}
                     }
                 }
-                Action::Deliver(Tell::Message { .. }) => self.delivered += 1,
+                Action::Deliver(CastDelivery::Message { .. }) => self.delivered += 1,
                 _ => {}
             }
         }
@@ -67,14 +67,14 @@ impl Group {
         while cast < messages {
             for _ in 0..burst.min(messages - cast) {
                 let at = usize::try_from(cast).unwrap_or(0) % n;
-                self.input(at, Input::Request(Ask::Cast(payload.clone())));
+                self.input(at, Input::Request(CastRequest::Cast(payload.clone())));
                 cast += 1;
             }
             while let Some((to, src, say)) = self.queues.pop_front() {
                 self.input(to, Input::Message(src, say));
             }
             for at in 0..n {
-                // Collects what everybody has.
+                // Collects what all members have.
                 if cast.is_multiple_of(64 * burst) {
                     self.input(at, Input::Timer(itg_group::cast::log::Timer::Status));
                 }

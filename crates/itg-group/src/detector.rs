@@ -1,18 +1,20 @@
-//! The failure detector: who has been silent for too long, on two levels.
+//! The failure detector: processes that have been silent for too long, on two levels.
 //!
 //! A filter below the layers that want to know. It sends a heartbeat to each of its observers when
-//! nothing else has been sent there for a period, and takes everything that arrives as a sign of life.
-//! What it watches and who watches it is told by the membership ([`Watch`]).
+//! nothing else has been sent there for a period, and takes everything that arrives as a sign that
+//! the
+//! sender is alive. What it watches, and its observers, are told by the membership ([`Watch`]).
 //!
 //! | level | time-out | consequence |
 //! |---|---|---|
-//! | rotate | mean gap + 4 deviations + one period, adaptive | the log changes its coordinator: harmless when wrong |
+//! | rotate | mean inter-arrival time + 4 deviations + one period, adaptive | the log changes its coordinator; harmless |
 //! | exclude | 3 s, in the last half second of which helpers ask it too | a report to the membership |
 //! | – | its connection ended and its host refuses another one | both, at once |
 //!
-//! Each mistake doubles the time-out of its level for that process, up to a limit; time halves it again.
-//! So it makes finitely many mistakes in a run that becomes timely (class ◇P). A process whose own timers
-//! fire late stretches its time-outs as much and reports nobody: it may be the one that is slow.
+//! Each mistake doubles the time-out of its level for that process, up to a limit; time halves it
+//! again. So it makes finitely many mistakes in a run that becomes timely (class ◇P). A process
+//! whose own timers fire late stretches its time-outs as much and sends no reports: it may be the
+//! one that is slow.
 //!
 //! Sources: Chen, Toueg, Aguilera, *On the quality of service of failure detectors*, IEEE ToC 51(5), 2002
 //! (`T_D`, `T_MR`, `T_M`); Dadgar, Phillips, Currey, *Lifeguard*, DSN-W 2018 (local health); Das, Gupta,
@@ -24,10 +26,38 @@ use std::ops::RangeInclusive;
 
 use itg_core::streams::below;
 use itg_process::{
-    Ctx, Dest, Injected, Layer, Level, MS, Message, NetId, Registry, SECOND, Slot, Time, TimerId,
+    Ctx, Dest, Injected, Layer, Level, MS, Message, NetId, Registry, RuntimeEvent, SECOND, Slot,
+    Time, TimerId, layer_events,
 };
 
-use crate::membership::{Ask, Evidence};
+use crate::membership::{Evidence, MembershipRequest};
+
+layer_events! {
+    /// Events of failure detectors.
+    pub enum DetectorEvent {
+        /// Suspicion of a process, on the level `rotate`.
+        Suspected { slot: Slot, silent_ns: u64 } = "suspected",
+        /// End of a suspicion, as the process was heard.
+        Trusted { slot: Slot, suspected_ns: u64 } = "trusted",
+        /// Suspicion on the level `exclude`, reported to the membership.
+        GivenUp { slot: Slot } = "given up",
+        /// Refusal of a connection by the host of a process, reported to the membership.
+        Refused { slot: Slot } = "refused",
+        /// Late timers of this process: its time-outs grow by the factor `health`.
+        Slow { late_ns: u64, health: u64 } = "slow",
+        /// Wrong suspicions of this run: how many, how long one lasted (`T_M`), time from one to the next
+        /// (`T_MR`), as means.
+        Quality { mistakes: u64, mistake_ns: u64, recurrence_ns: u64 } = "detector quality",
+        /// Suspicion of a process that runs.
+        SuspectedWrongly = "suspected wrongly",
+        /// Suspicion that is not reported, as this process itself is slow.
+        SlowReportsNobody = "a slow process reports nobody",
+        /// Answer of a silent process by way of another one.
+        HelperReached = "a helper has reached a silent process",
+        /// Timer that fired late by more than a period.
+        OwnTimersLate = "own timers fire late",
+    }
+}
 
 const HEARTBEAT: u32 = 1210;
 const HOW_ARE_YOU: u32 = 1211;
@@ -43,15 +73,16 @@ const FORGIVE: u64 = 30 * SECOND;
 /// Probes for others that wait for an answer.
 const MOST_PROBES: usize = 256;
 
-/// Whom to watch, and by whom one is watched: a call of the membership to the layer `detector`.
+/// Processes to watch, and those that watch this one: a call of the membership to the layer
+/// `detector`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    /// Those to watch, and whether they have been members for longer than this view. Who has just
-    /// joined is not suspected before it has said something, or for twice the time-out.
+    /// Processes to watch, and whether they have been members for longer than this view. One that
+    /// has just joined is not suspected before it has sent something, or for twice the time-out.
     pub targets: Vec<(Slot, bool)>,
-    /// Those who watch.
+    /// Processes that watch this one.
     pub observers: Vec<Slot>,
-    /// Those who may be asked to probe.
+    /// Processes that may be asked to probe.
     pub helpers: Vec<Slot>,
 }
 
@@ -64,11 +95,12 @@ pub struct Settings {
     pub floor: u64,
     /// Time-out of the level `exclude`.
     pub exclude: u64,
-    /// How long helpers may take, within the time-out of the level `exclude`; half of that at most.
+    /// Time that helpers may take, within the time-out of the level `exclude`; half of that at
+    /// most.
     pub probe: u64,
-    /// How many helpers are asked.
+    /// Number of helpers that are asked.
     pub helpers: usize,
-    /// Whether a process that has just joined is watched like others at once: a planted fault.
+    /// True if a process that has just joined is watched like others at once: a planted fault.
     #[cfg(feature = "mutants")]
     pub joiner_counts_at_once: bool,
 }
@@ -105,8 +137,10 @@ struct Peer {
     patience: u32,
     rotated: Option<Time>,
     doubt: Doubt,
-    /// When the detector was last wrong.
+    /// Time of the last mistake about it.
     mistake: Option<Time>,
+    /// Time of the last mistake, or of the last halving of its time-out.
+    eased: Option<Time>,
 }
 
 /// Quality of service so far (Chen, Toueg, Aguilera), of the level `rotate`.
@@ -133,13 +167,13 @@ pub struct Detector {
     tick: Option<(TimerId, Time)>,
     health: u64,
     nonce: u64,
-    /// Probes made for others: nonce, target, who asked.
+    /// Probes made for others: nonce, target, process that asked.
     probes: VecDeque<(u64, Slot, Slot)>,
     quality: Quality,
 }
 
 impl Detector {
-    /// A detector that watches nobody yet; its messages travel on network `net`.
+    /// A detector that watches no process yet; its messages travel on network `net`.
     #[must_use]
     pub const fn new(settings: Settings, net: NetId) -> Self {
         Self {
@@ -176,6 +210,7 @@ impl Detector {
                 rotated: None,
                 doubt: Doubt::None,
                 mistake: None,
+                eased: None,
             };
             let kept = old.get(&slot).filter(|_| settled).cloned();
             self.peers.insert(slot, kept.unwrap_or(new));
@@ -205,16 +240,18 @@ impl Detector {
             peer.patience = (peer.patience * 2).min(MOST_PATIENCE);
             self.quality.mistakes += 1;
             self.quality.mistaken_ns += now.since(since);
+            peer.eased = Some(now);
             if let Some(last) = peer.mistake.replace(now) {
                 self.quality.between_ns += now.since(last);
                 self.quality.between += 1;
             }
-            cx.sometimes("suspected wrongly");
-            cx.log(Level::Info, "trusted", [slot.0.into(), now.since(since), 0]);
+            cx.sometimes(DetectorEvent::SuspectedWrongly);
+            let event = DetectorEvent::Trusted { slot, suspected_ns: now.since(since) };
+            cx.log(Level::Info, event);
             cx.call("log", Box::new(Injected::Trust(slot)));
         }
         if reported {
-            cx.call("membership", Box::new(Ask::Trust(slot)));
+            cx.call("membership", Box::new(MembershipRequest::Trust(slot)));
         }
     }
 
@@ -234,15 +271,15 @@ impl Detector {
                 }
                 continue;
             }
-            if peer.mistake.is_some_and(|at| now.since(at) > FORGIVE) && peer.patience > 1 {
+            if peer.eased.is_some_and(|at| now.since(at) > FORGIVE) && peer.patience > 1 {
                 peer.patience /= 2;
-                peer.mistake = Some(now);
+                peer.eased = Some(now);
             }
             let usual = peer.mean.max(period) + 4 * peer.deviation + period;
             let rotate = usual.max(floor) * u64::from(peer.patience) * health;
             if silence > rotate && peer.rotated.is_none() {
                 peer.rotated = Some(now);
-                cx.log(Level::Info, "suspected", [slot.0.into(), silence, 0]);
+                cx.log(Level::Info, DetectorEvent::Suspected { slot, silent_ns: silence });
                 cx.call("log", Box::new(Injected::Suspect(slot)));
             }
             match peer.doubt {
@@ -251,12 +288,12 @@ impl Detector {
                     probing.push(slot);
                 }
                 Doubt::Probing(until) if now >= until => {
-                    // Who is slow itself reports nobody.
+                    // A process that is slow itself sends no reports.
                     if health == 1 {
                         peer.doubt = Doubt::Reported;
                         reports.push(slot);
                     } else {
-                        cx.sometimes("a slow process reports nobody");
+                        cx.sometimes(DetectorEvent::SlowReportsNobody);
                         peer.doubt = Doubt::None;
                         peer.heard = now;
                     }
@@ -268,8 +305,8 @@ impl Detector {
             self.probe(slot, cx);
         }
         for slot in reports {
-            cx.log(Level::Info, "given up", [slot.0.into(), 0, 0]);
-            cx.call("membership", Box::new(Ask::Suspect(slot, Evidence::Silence)));
+            cx.log(Level::Info, DetectorEvent::GivenUp { slot });
+            cx.call("membership", Box::new(MembershipRequest::Suspect(slot, Evidence::Silence)));
         }
     }
 
@@ -293,7 +330,7 @@ impl Detector {
             body.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes),
             body.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes),
         ) else {
-            cx.log(Level::Warning, "malformed message", [message.ty.into(), 0, 0]);
+            cx.log(Level::Warning, RuntimeEvent::MalformedMessage { ty: message.ty });
             return;
         };
         let (from, about) = (message.src, Slot(slot));
@@ -315,11 +352,11 @@ impl Detector {
                 }
             }
             PROBE_RESULT => {
-                // It lives, only the way between the two is bad: no reason to exclude it.
+                // It is alive, only the way between the two is bad: no reason to exclude it.
                 if let Some(peer) = self.peers.get_mut(&about)
                     && matches!(peer.doubt, Doubt::Probing(_))
                 {
-                    cx.sometimes("a helper has reached a silent process");
+                    cx.sometimes(DetectorEvent::HelperReached);
                     peer.doubt = Doubt::None;
                     peer.heard = cx.now();
                 }
@@ -371,9 +408,9 @@ impl Layer for Detector {
         let late = now.since(due);
         if late > period {
             // This process has stood still: what it has not heard says nothing about others.
-            cx.sometimes("own timers fire late");
+            cx.sometimes(DetectorEvent::OwnTimersLate);
             self.health = (1 + late / period).min(MOST_HEALTH);
-            cx.log(Level::Info, "slow", [late, self.health, 0]);
+            cx.log(Level::Info, DetectorEvent::Slow { late_ns: late, health: self.health });
             for peer in self.peers.values_mut() {
                 peer.heard = peer.heard.max(Time(now.0.saturating_sub(period)));
             }
@@ -407,12 +444,13 @@ impl Layer for Detector {
                 peer.rotated.get_or_insert(now);
                 peer.doubt = Doubt::Reported;
             }
-            cx.log(Level::Info, "refused", [slot.0.into(), 0, 0]);
+            cx.log(Level::Info, DetectorEvent::Refused { slot: *slot });
             cx.call("log", Box::new(Injected::Suspect(*slot)));
-            cx.call("membership", Box::new(Ask::Suspect(*slot, Evidence::Reset)));
+            cx.call("membership", Box::new(MembershipRequest::Suspect(*slot, Evidence::Reset)));
         }
-        // A simulation makes it suspect: whoever is watched, at once and on both levels.
+        // A simulation makes it suspect, at once and on the level `rotate`.
         if let Some(Injected::Suspect(slot)) = what.downcast_ref::<Injected>() {
+            cx.sometimes(RuntimeEvent::SuspicionTaken);
             cx.call("log", Box::new(Injected::Suspect(*slot)));
         }
     }
@@ -420,8 +458,8 @@ impl Layer for Detector {
     fn on_stop(&mut self, _why: itg_process::StopReason, cx: &mut Ctx<'_>) {
         let Quality { mistakes, mistaken_ns, between_ns, between } = self.quality;
         let mean = |sum: u64, count: u64| sum.checked_div(count).unwrap_or(0);
-        let values = [mistakes, mean(mistaken_ns, mistakes), mean(between_ns, between)];
-        cx.log(Level::Info, "detector quality", values);
+        let (mistake_ns, recurrence_ns) = (mean(mistaken_ns, mistakes), mean(between_ns, between));
+        cx.log(Level::Info, DetectorEvent::Quality { mistakes, mistake_ns, recurrence_ns });
     }
 
     fn types(&self) -> &[RangeInclusive<u32>] {

@@ -1,18 +1,18 @@
-//! Group communication: who is in, and what happens in which order, agreed by everybody, while hosts
-//! crash, stall, vanish and return.
+//! Group communication: members, and the order of events, agreed by all, while hosts crash, stall,
+//! vanish and return.
 //!
 //! | module | what |
 //! |---|---|
 //! | `roster` | sets of members as runs of slots, and changes of them |
 //! | `member` | members, views, the order of succession |
 //! | `radix` | home positions and the tree of a view |
-//! | `link` | reliable links in order, between two lives of two processes |
-//! | `detector` | who has been silent for too long |
-//! | `membership` | how views come about |
+//! | `link` | reliable links in order, between two incarnations of two processes |
+//! | `detector` | processes that have been silent for too long |
+//! | `membership` | views and their changes |
 //! | `cast` | atomic broadcast: the ordered log and its classical relatives |
 //! | `overlay` | from one to all and from all to one along the tree |
-//! | `model` | how long that should take |
-//! | `check` | what must hold, whatever happens |
+//! | `model` | expected durations |
+//! | `check` | properties that must hold, whatever happens |
 //!
 //! Everything is a state machine: input and time in, actions out ([`itg_process::Machine`]).
 
@@ -31,3 +31,39 @@ mod roster;
 pub use member::{Member, RootPolicy, Rules, Shape, View, ViewChange, ViewError, ViewParts};
 pub use radix::Arity;
 pub use roster::{Changes, MAX_SLOTS, Roster, Run, Span};
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use itg_process::{LayerEvent, RuntimeEvent};
+
+    use crate::cast::{CastEvent, ReplicaEvent, ServiceEvent};
+    use crate::detector::DetectorEvent;
+    use crate::link::LinkEvent;
+    use crate::membership::MembershipEvent;
+    use crate::overlay::OverlayEvent;
+
+    #[test]
+    fn events_of_one_stack_have_names_of_their_own() {
+        let sets = [
+            RuntimeEvent::NAMES,
+            LinkEvent::NAMES,
+            DetectorEvent::NAMES,
+            CastEvent::NAMES,
+            ReplicaEvent::NAMES,
+            ServiceEvent::NAMES,
+            MembershipEvent::NAMES,
+            OverlayEvent::NAMES,
+        ];
+        let mut seen = BTreeSet::new();
+        let shared: Vec<_> = sets.concat().into_iter().filter(|name| !seen.insert(*name)).collect();
+        // The log and the membership above it mean the same by it.
+        assert_eq!(shared, ["excluded"]);
+    }
+}

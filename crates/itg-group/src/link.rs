@@ -1,9 +1,9 @@
-//! Reliable links in order, between two lives of two processes.
+//! Reliable links in order, between two incarnations of two processes.
 //!
 //! A filter at the bottom of a stack: what goes to another process is numbered, kept until it is
-//! acknowledged, and sent again until then; what arrives goes up once and in order. A process that has
-//! begun another life is another end: numbers begin again, and what was for its former life is dropped.
-//! Heartbeats pass by: they are worth nothing late.
+//! acknowledged, and sent again until then; what arrives goes up once and in order. A process that
+//! has begun another incarnation is another end: numbers begin again, and what was for its former
+//! incarnation is dropped. Heartbeats pass by: they are worth nothing late.
 //!
 //! Costs 44 bytes a message and an acknowledgement for what arrives within `ack`, unless it travels with
 //! a message the other way. What is not acknowledged for `give_up` is dropped and counted, and a new
@@ -11,8 +11,8 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0–7, 8–11 | the sender's life and stream |
-//! | 12–19 | the receiver's life as far as the sender knows, or 0 |
+//! | 0–7, 8–11 | the sender's incarnation and stream |
+//! | 12–19 | the receiver's incarnation as far as the sender knows, or 0 |
 //! | 20–23, 24–31 | the receiver's stream, and the number of its next message that is missing here |
 //! | 32–39, 40–43 | number and type of this message (`DATA` alone) |
 
@@ -21,7 +21,8 @@ use std::ops::RangeInclusive;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{
-    Ctx, Dest, Layer, Level, MS, Message, NetId, Registry, SECOND, Slot, Time, TimerId, types,
+    Ctx, Dest, Layer, Level, MS, Message, NetId, Registry, RuntimeEvent, SECOND, Slot, Time,
+    TimerId, layer_events, types,
 };
 
 const DATA: u32 = 1110;
@@ -31,19 +32,37 @@ const DATA_LEN: usize = 44;
 /// Messages that are sent again at once.
 const BURST: usize = 32;
 
+layer_events! {
+    /// Events of links.
+    pub enum LinkEvent {
+        /// Messages lost, as an incarnation acknowledges nothing.
+        GaveUp { slot: Slot, lost: u64, incarnation: u64 } = "link gave up",
+        /// Message refused, as too many are not acknowledged.
+        Full = "link full",
+        /// Messages sent again.
+        Resent = "resent",
+        /// Message from an incarnation that has been replaced.
+        OldIncarnationIgnored = "a former life is not heard",
+        /// New incarnation of the other end.
+        BeginsAgain = "a link begins again",
+        /// Message for an incarnation that this process has replaced.
+        ForOldIncarnation = "a message for a former life",
+    }
+}
+
 /// Settings; times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// First time-out for an acknowledgement; it doubles up to a second.
     pub resend: u64,
-    /// How long an acknowledgement waits for a message to travel with.
+    /// Time that an acknowledgement waits for a message to travel with.
     pub ack: u64,
-    /// When a receiver is given up.
+    /// Time without progress after which a receiver is given up.
     pub give_up: u64,
     /// Messages to one process that are not acknowledged; more are refused. As many may wait for an
     /// earlier one.
     pub queue: usize,
-    /// Whether numbers go on when the other end begins another life: a planted fault.
+    /// True if numbers go on when the other end begins another incarnation: a planted fault.
     #[cfg(feature = "mutants")]
     pub no_reset: bool,
 }
@@ -72,7 +91,7 @@ struct Waiting {
 /// Both directions between this process and another one.
 #[derive(Debug, Default)]
 struct Peer {
-    /// The life of the other end; 0 is not known yet.
+    /// The incarnation of the other end; 0 is not known yet.
     life: u64,
     // What is sent.
     stream: u32,
@@ -80,7 +99,7 @@ struct Peer {
     unacknowledged: VecDeque<Waiting>,
     resend_at: Option<Time>,
     wait: u64,
-    /// When something was last acknowledged, or the queue was empty.
+    /// Time of the last acknowledgement, or at which the queue was last empty.
     progress: Time,
     // What arrives.
     their_stream: u32,
@@ -99,7 +118,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Links to nobody yet.
+    /// Links to no process yet.
     #[must_use]
     pub const fn new(settings: Settings) -> Self {
         Self { settings, peers: BTreeMap::new(), timer: None, ack_timer: None }
@@ -109,7 +128,7 @@ impl Link {
         let (now, settings) = (cx.now(), self.settings);
         let peer = self.peers.entry(to).or_default();
         if peer.unacknowledged.len() >= settings.queue {
-            cx.sometimes("link full");
+            cx.sometimes(LinkEvent::Full);
             return cx.refuse_up(Message { dst: Dest::One(to), ..message.clone() });
         }
         if peer.unacknowledged.is_empty() {
@@ -149,7 +168,8 @@ impl Link {
             }
             if now.since(peer.progress) >= settings.give_up {
                 let lost = peer.unacknowledged.len() as u64;
-                cx.log(Level::Warning, "link gave up", [slot.0.into(), lost, peer.life]);
+                let event = LinkEvent::GaveUp { slot, lost, incarnation: peer.life };
+                cx.log(Level::Warning, event);
                 peer.unacknowledged.clear();
                 peer.resend_at = None;
                 peer.stream += 1;
@@ -159,7 +179,7 @@ impl Link {
             for waiting in peer.unacknowledged.iter().take(BURST) {
                 cx.down(peer.data(slot, waiting, me));
             }
-            cx.sometimes("resent");
+            cx.sometimes(LinkEvent::Resent);
             peer.wait = (2 * peer.wait).min(SECOND);
             peer.resend_at = Some(now.after(peer.wait));
         }
@@ -169,13 +189,13 @@ impl Link {
     fn arrived(&mut self, message: Message, cx: &mut Ctx<'_>) {
         let (from, me, now) = (message.src, cx.incarnation(), cx.now());
         let Some(head) = Head::read(&message) else {
-            cx.log(Level::Warning, "malformed message", [message.ty.into(), 0, 0]);
+            cx.log(Level::Warning, RuntimeEvent::MalformedMessage { ty: message.ty });
             return;
         };
         let limit = self.settings.queue;
         let peer = self.peers.entry(from).or_default();
         if head.life < peer.life {
-            return cx.sometimes("a former life is not heard");
+            return cx.sometimes(LinkEvent::OldIncarnationIgnored);
         }
         if head.life > peer.life {
             #[cfg(feature = "mutants")]
@@ -183,7 +203,7 @@ impl Link {
             #[cfg(not(feature = "mutants"))]
             let reset = true;
             if peer.life > 0 && reset {
-                cx.sometimes("a link begins again");
+                cx.sometimes(LinkEvent::BeginsAgain);
                 let stream = peer.stream + 1;
                 *peer = Peer { stream, ..Peer::default() };
             }
@@ -207,7 +227,7 @@ impl Link {
             self.ack_timer = Some(cx.set_timer_after(self.settings.ack));
         }
         if head.to != 0 && head.to != me {
-            return cx.sometimes("a message for a former life");
+            return cx.sometimes(LinkEvent::ForOldIncarnation);
         }
         if head.stream > peer.their_stream {
             (peer.their_stream, peer.expected) = (head.stream, 0);
@@ -252,7 +272,7 @@ impl Peer {
     }
 }
 
-/// What stands before a message.
+/// Header before a message.
 struct Head {
     life: u64,
     stream: u32,
@@ -329,7 +349,8 @@ impl Layer for Link {
         }
     }
 
-    /// What has been sent is to arrive before the process ends.
+    /// Returns true once everything sent has been acknowledged: it must arrive before the process
+    /// ends.
     fn drained(&self) -> bool {
         self.peers.values().all(|peer| peer.unacknowledged.is_empty())
     }

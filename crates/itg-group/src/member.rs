@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::radix::{Arity, Tree};
 use crate::roster::{Changes, Roster};
 
-/// A process in one of its lives: strictly larger incarnations at each start on its slot, from 1.
+/// An incarnation of a process: strictly larger numbers at each start on its slot, from 1.
 ///
 /// The slot stands for the name of the host: the runtime's address map is the replicated map of names.
 #[derive(
@@ -20,19 +20,19 @@ use crate::roster::{Changes, Roster};
 pub struct Member {
     /// Its address.
     pub slot: Slot,
-    /// Which life of the slot it is.
+    /// Number of the incarnation in its slot.
     pub incarnation: u64,
 }
 
 impl Member {
-    /// The member that a process is which starts on a slot for the `start`th time, from 1. Between two
-    /// starts there is room for 65 535 lives that begin with an exclusion.
+    /// The member that a process is which starts on a slot for the `start`th time, from 1. Between
+    /// two starts there is room for 65 535 incarnations that begin with an exclusion.
     #[must_use]
     pub const fn born(slot: Slot, start: u64) -> Self {
         Self { slot, incarnation: (start.saturating_sub(1) << 16) + 1 }
     }
 
-    /// This life of this slot.
+    /// This incarnation of this slot.
     #[must_use]
     pub const fn new(slot: Slot, incarnation: u64) -> Self {
         Self { slot, incarnation }
@@ -45,37 +45,39 @@ impl fmt::Display for Member {
     }
 }
 
-/// Where members stand in the tree of a view.
+/// Positions of members in the tree of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shape {
-    /// At their slots; the children of the dead go to the next member above.
+    /// At their slots; the children of failed members go to the next member above.
     #[default]
     Contract,
-    /// At their ranks among the members: nobody has more children than the arity.
+    /// At their ranks among the members: no member has more children than the arity.
     Rerank,
-    /// A planted fault (15): below the home grandparent when the home parent is dead, whoever lives.
+    /// A planted fault (15): below the home grandparent when the home parent has failed, whichever
+    /// members are left.
     #[cfg(feature = "mutants")]
     Grandparent,
 }
 
-/// Who follows the root.
+/// Rule by which the next root is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RootPolicy {
-    /// Who entered first; among equals the lowest slot. Who comes back displaces nobody.
+    /// The member that entered first; among equals the lowest slot. One that comes back displaces
+    /// none.
     #[default]
     Oldest,
     /// The lowest slot, as in the paper.
     Lowest,
 }
 
-/// What all views of a group share.
+/// Rules that all views of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     /// Arity of the tree.
     pub arity: Arity,
     /// Most members of the core; groups of up to 7 are all core.
     pub core: u8,
-    /// Who follows the root.
+    /// Rule by which the next root is found.
     pub root_policy: RootPolicy,
 }
 
@@ -93,13 +95,13 @@ const ALL_CORE: u32 = 7;
 pub struct ViewChange {
     /// Number of the view that it changes.
     pub base: u64,
-    /// Who leaves and who comes.
+    /// Members that leave and that come.
     pub changes: Changes,
     /// A new shape of the tree, if it changes.
     pub shape: Option<Shape>,
 }
 
-/// Who is in, agreed. A clone is one pointer.
+/// The members of the group, agreed. A clone is one pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View(Arc<Content>);
 
@@ -115,20 +117,20 @@ struct Content {
     digest: u64,
 }
 
-/// What of a view travels; the rest follows from it.
+/// Parts of a view that travel; the rest follows from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewParts {
     /// Groups that were formed apart never mix.
     pub lineage: u64,
     /// Number, from 1.
     pub no: u64,
-    /// Who is in.
+    /// Its members.
     pub roster: Roster,
-    /// Who leads.
+    /// Slot of its root.
     pub root: Slot,
     /// Shape of the tree.
     pub shape: Shape,
-    /// What all views share.
+    /// Rules that all views of the group share.
     pub rules: Rules,
 }
 
@@ -158,8 +160,8 @@ impl TryFrom<ViewParts> for View {
 }
 
 impl View {
-    /// The default view of `n` processes, which everybody computes without a message: slots 0 to
-    /// `n` in their first lives, root 0.
+    /// The default view of `n` processes, which every process computes without a message: slots 0
+    /// to `n` in their first incarnations, root 0.
     ///
     /// # Panics
     /// If `n` is 0.
@@ -170,7 +172,7 @@ impl View {
             .expect("process 0 is a member")
     }
 
-    /// The view that follows; `None` when nobody would be left.
+    /// The view that follows; `None` when no member would be left.
     ///
     /// The root is `root` if that is a member then, else the present one if it stays, else the first in
     /// succession; under [`RootPolicy::Lowest`] it is the lowest slot.
@@ -213,13 +215,13 @@ impl View {
         self.0.no
     }
 
-    /// Who is in.
+    /// Its members.
     #[must_use]
     pub fn roster(&self) -> &Roster {
         &self.0.roster
     }
 
-    /// Whether this very incarnation is in.
+    /// Returns true if exactly this incarnation is in the view.
     #[must_use]
     pub fn contains(&self, member: Member) -> bool {
         self.0.roster.contains(member)
@@ -248,7 +250,7 @@ impl View {
         self.0.roster.members().map(|member| member.slot)
     }
 
-    /// Who leads: root of the tree, address for requests. Never an assumption of safety.
+    /// Root of the tree, and address for requests. Safety never depends on it.
     #[must_use]
     pub fn root(&self) -> Member {
         self.0.root
@@ -260,13 +262,13 @@ impl View {
         self.0.shape
     }
 
-    /// What all views of the group share.
+    /// Rules that all views of the group share.
     #[must_use]
     pub fn rules(&self) -> Rules {
         self.0.rules
     }
 
-    /// Those whose majority decides, in the order of succession.
+    /// Members whose majority decides, in the order of succession.
     #[must_use]
     pub fn core(&self) -> &[Member] {
         &self.0.core
@@ -290,18 +292,18 @@ impl View {
         Tree::new(&self.0.roster, self.0.root.slot, self.0.rules.arity, self.0.shape)
     }
 
-    /// All members, those first who lead first.
+    /// All members in the order in which they lead.
     pub fn succession(&self) -> impl Iterator<Item = Member> {
         succession(&self.0.roster, self.0.rules.root_policy)
     }
 
-    /// The first in succession who is not among these.
+    /// The first in succession that is not among these.
     #[must_use]
     pub fn successor(&self, without: &BTreeSet<Member>) -> Option<Member> {
         self.succession().find(|member| !without.contains(member))
     }
 
-    /// What of it travels.
+    /// Its parts that travel.
     #[must_use]
     pub fn parts(&self) -> ViewParts {
         ViewParts {

@@ -1,4 +1,4 @@
-//! How long a view change should take: the models of the paper.
+//! Expected duration of a view change: the models of the paper.
 //!
 //! `Ts` runs from the root's receipt of the first report to its receipt of the last acknowledgement. On
 //! a network of latency L, with Ocp for one recomputation of the tree and H levels:

@@ -6,13 +6,13 @@
 //! same tree. Costs: `parent` O(log n · log r), `children` as many times more as dead positions have to
 //! be passed, where r is the number of runs of the roster.
 //!
-//! Repeating the four-step deletion of the paper (children of the dead go to its parent), in any order,
-//! yields this function; a property test holds both against each other. With the shape
-//! [`Shape::Rerank`] positions are ranks among the members instead of slots: nobody has more than `a`
-//! children, but most members move when a low rank leaves.
+//! Repeating the four-step deletion of the paper (children of a failed member go to its parent), in
+//! any order, yields this function; a property test holds both against each other. With the shape
+//! [`Shape::Rerank`] positions are ranks among the members instead of slots: no member has more
+//! than `a` children, but most members move when a low rank leaves.
 //!
-//! Source: the membership protocol over a radix tree of `papers.md` (S2); home positions, reranking and
-//! acting roots other than the lowest slot are ours.
+//! Source: Varma et al., *Scalable, fault tolerant membership for MPI tasks on HPC systems*, ICS 2006;
+//! home positions, reranking and acting roots other than the lowest slot are ours.
 
 use std::fmt;
 
@@ -179,7 +179,7 @@ impl<'a> Tree<'a> {
                     // Those without a home ancestor that is in.
                     self.descend(0, &mut found);
                 }
-                // The root is nobody's child.
+                // The root is no member's child.
                 found.retain(|child| *child != self.root);
                 found.sort_unstable();
             }
@@ -232,7 +232,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Whether somebody stands in the home subtree of a position.
+    /// Returns true if a member stands in the home subtree of a position.
     fn any_below(&self, position: u32) -> bool {
         let (mut first, mut width) = (self.arity.first_child(position), self.arity.get());
         while first < self.roster.capacity() {

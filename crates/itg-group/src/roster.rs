@@ -45,7 +45,7 @@ impl Span {
 /// Members that entered in one view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Run {
-    /// Who.
+    /// The members.
     pub span: Span,
     /// Number of the view in which they entered.
     pub entered: u64,
@@ -75,8 +75,8 @@ impl Piece for Run {
     }
 }
 
-/// What is left of `from` without the slots where a span of `by` stands and `drops` says so, given both
-/// incarnations. Both are sorted and disjoint.
+/// The parts of `from` without the slots where a span of `by` stands and `drops` says so, given
+/// both incarnations. Both are sorted and disjoint.
 fn subtract<P: Piece, B: Piece>(from: &[P], by: &[B], drops: impl Fn(u64, u64) -> bool) -> Vec<P> {
     let mut left = Vec::with_capacity(from.len() + by.len());
     let mut next = 0;
@@ -128,7 +128,7 @@ fn spans(members: impl IntoIterator<Item = Member>) -> Vec<Span> {
     spans
 }
 
-/// Whether spans are sound, sorted and disjoint.
+/// Returns true if spans are sound, sorted and disjoint.
 fn in_order(spans: impl Iterator<Item = Span>) -> bool {
     let mut end = 0;
     for span in spans {
@@ -140,7 +140,7 @@ fn in_order(spans: impl Iterator<Item = Span>) -> bool {
     true
 }
 
-/// Who leaves and who comes, in one view change.
+/// Members that leave and that come in one view change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
     removed: Vec<Span>,
@@ -169,7 +169,7 @@ impl Changes {
         Self::new([], added)
     }
 
-    /// Whether nothing changes.
+    /// Returns true if nothing changes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.added.is_empty()
@@ -185,7 +185,7 @@ impl Changes {
         self.added.iter().flat_map(|span| span.members())
     }
 
-    /// Whether spans that came from outside are sound, sorted and disjoint.
+    /// Returns true if spans that came from outside are sound, sorted and disjoint.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         in_order(self.removed.iter().copied()) && in_order(self.added.iter().copied())
@@ -239,7 +239,7 @@ impl Roster {
         Self { runs: joined }
     }
 
-    /// What makes another roster of this one.
+    /// Changes that make the other roster of this one.
     #[must_use]
     pub fn changes_to(&self, other: &Self) -> Changes {
         let spans = |roster: &Self| roster.runs.iter().map(|run| run.span).collect::<Vec<_>>();
@@ -248,13 +248,13 @@ impl Roster {
         Changes { removed: subtract(&old, &new, same), added: subtract(&new, &old, same) }
     }
 
-    /// Those who entered before view `no`.
+    /// Members that entered before view `no`.
     #[must_use]
     pub fn before(&self, no: u64) -> Self {
         Self { runs: self.runs.iter().copied().filter(|run| run.entered < no).collect() }
     }
 
-    /// Whether runs that came from outside are sound, sorted and disjoint.
+    /// Returns true if runs that came from outside are sound, sorted and disjoint.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         in_order(self.runs.iter().map(|run| run.span))
@@ -277,19 +277,19 @@ impl Roster {
         self.run_of(slot).map(|run| Member::new(slot, run.span.incarnation))
     }
 
-    /// In which view the member on this slot entered.
+    /// Number of the view in which the member on this slot entered.
     #[must_use]
     pub fn entered(&self, slot: Slot) -> Option<u64> {
         self.run_of(slot).map(|run| run.entered)
     }
 
-    /// Whether this very incarnation is in.
+    /// Returns true if exactly this incarnation is in.
     #[must_use]
     pub fn contains(&self, member: Member) -> bool {
         self.at(member.slot) == Some(member)
     }
 
-    /// Whether some slot of a range is in.
+    /// Returns true if some slot of a range is in.
     #[must_use]
     pub fn any_in(&self, slots: Range<u32>) -> bool {
         let at = self.runs.partition_point(|run| run.span.end() <= slots.start);
@@ -302,7 +302,7 @@ impl Roster {
         self.runs.iter().map(|run| run.span.len).sum()
     }
 
-    /// Whether nobody is in.
+    /// Returns true if there are no members.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.runs.is_empty()
@@ -319,7 +319,7 @@ impl Roster {
         self.runs.iter().flat_map(|run| run.span.members())
     }
 
-    /// How many members have smaller slots.
+    /// Number of members with smaller slots.
     #[must_use]
     pub fn rank(&self, slot: Slot) -> u32 {
         let below = |run: &Run| run.span.end().min(slot.0).saturating_sub(run.span.first);

@@ -4,16 +4,35 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{Group, MILLI, agreed, member, slots};
-use itg_group::membership::{self, Agreed, AgreedSettings, Evidence, Hear, Say};
+use itg_group::detector::DetectorEvent;
+use itg_group::membership::{
+    self, Agreed, AgreedInput, AgreedOutput, AgreedSettings, Evidence, MembershipEvent,
+    MembershipMessage,
+};
 use itg_group::{Member, Rules, View, cast};
-use itg_process::{Action, Input, Machine, Message, SECOND, Slot, Time};
+use itg_process::{Action, Input, Machine, Message, RuntimeEvent, SECOND, Slot, StopReason, Time};
 use itg_sim::{Fault, Kind, LinkFaults, Swarm};
 
 const NET: &str = "kind = \"random\"\nfloor = \"100us\"\nmean = \"200us\"";
 
+/// Members that views were made without.
+fn removed(group: &mut Group) -> Vec<Member> {
+    let removed = group.logged(|event| match event {
+        MembershipEvent::ViewGone { slot, incarnation, .. } => Some(Member::new(slot, incarnation)),
+        _ => None,
+    });
+    removed.into_iter().map(|(.., member)| member).collect()
+}
+
 fn excluded(group: &mut Group) -> Vec<u32> {
-    let mut found: Vec<_> = group.named("excluded").into_iter().map(|(_, slot, _)| slot).collect();
+    let excluded = group.logged(|event| match event {
+        MembershipEvent::Excluded { view, .. } => Some(view),
+        _ => None,
+    });
+    let mut found: Vec<_> = excluded.into_iter().map(|(_, slot, _)| slot).collect();
     found.sort_unstable();
     found.dedup();
     found
@@ -71,7 +90,8 @@ fn m_9_the_first_in_succession_fail() {
 fn m_12_joins_and_returns() {
     let mut group = agreed(9, "", "members = 8", NET, 1);
     let view = group.settle(5 * SECOND);
-    assert_eq!((view.len(), group.changes(), group.named("welcomed").len()), (9, 1, 1));
+    let welcomes = group.count(|event| matches!(event, MembershipEvent::Welcomed { .. }));
+    assert_eq!((view.len(), group.changes(), welcomes), (9, 1, 1));
     for back in [0, 3, 8] {
         let mut group = agreed(9, "", "", NET, 2);
         group.crash(SECOND, back);
@@ -94,13 +114,125 @@ fn m_14_a_restart_faster_than_detection_is_one_change() {
     }
 }
 
-/// What a layer tells the one above it means nothing when a network brings it.
+/// Two starts of process 1 under one name (its ticket was not written again): what the first one
+/// promised with process 0, the second one has forgotten, and process 2 knows the name from its
+/// view. Were the second one let in, it would decide with process 2 what has been decided
+/// otherwise.
+#[test]
+fn a_name_that_is_in_the_view_comes_in_once() {
+    for seed in 0..20 {
+        let mut group = agreed(3, "", "", NET, seed);
+        let apart = |group: &mut Group, at, a, b| {
+            group.world.fault_at(at, Fault::Cut(Slot(a), Slot(b)));
+            group.world.fault_at(at, Fault::Cut(Slot(b), Slot(a)));
+        };
+        apart(&mut group, SECOND, 1, 2);
+        group.crash(SECOND, 1);
+        group.world.fault_at(SECOND + 50 * MILLI, Fault::RecoverAs(Slot(1), 2));
+        group.run(2 * SECOND);
+        assert_eq!(group.changes(), 1, "it is in: 0 grants it, 2 hears of it from 0");
+        apart(&mut group, 2 * SECOND, 0, 2);
+        group.run(20 * SECOND);
+        assert_eq!(group.changes(), 2, "2 is excluded, and does not know it");
+        group.crash(20 * SECOND, 0);
+        group.crash(20 * SECOND, 1);
+        group.run(20 * SECOND + MILLI);
+        group.world.heal(&[]);
+        group.world.fault_at(21 * SECOND, Fault::RecoverAs(Slot(1), 2));
+        group.run(60 * SECOND);
+        // Nothing is decided: the processes that have promised are gone.
+        assert_eq!(group.changes(), 2, "seed {seed}");
+        let taken = group.count(|event| matches!(event, MembershipEvent::NameTaken { .. }));
+        assert!(taken > 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_name_that_is_in_the_view_is_excluded_before_its_next_start_comes_in() {
+    for victim in 0..5 {
+        let mut group = agreed(5, "", "", NET, u64::from(victim));
+        for (at, start) in [(1, 2), (5, 2), (10, 2), (15, 3)] {
+            group.crash(at * SECOND, victim);
+            let back = at * SECOND + 20 * MILLI;
+            group.world.fault_at(back, Fault::RecoverAs(Slot(victim), start));
+        }
+        // The second start as 2 finds its name in the view, the third one finds a later one.
+        let view = group.settle(25 * SECOND);
+        assert_eq!(view.len(), 5);
+        assert_eq!(view.at(Slot(victim)), Some(member(victim, 131_073)), "{victim}");
+        let gone = removed(&mut group).into_iter().filter(|gone| gone.slot == Slot(victim));
+        let names: BTreeSet<u64> = gone.map(|gone| gone.incarnation).collect();
+        assert_eq!(names, BTreeSet::from([1, 65_537, 65_538, 65_539]), "{victim}");
+    }
+}
+
+/// Without a world: the answers to a start that is known, to another one, and to a late answer.
+#[test]
+fn only_the_start_that_was_let_in_is_welcome_again() {
+    let first = View::first(3, Rules::default());
+    let new = member(1, 65_537);
+    let changes = itg_group::Changes::new([member(1, 1)], [new]);
+    let change = itg_group::ViewChange { base: 1, changes, shape: None };
+    let view = first.next(&change, None).expect("a view");
+    let mut root = Agreed::new(member(0, 1), first.clone(), AgreedSettings::default());
+    let mut out = Vec::new();
+    let mut handle = |machine: &mut Agreed, input| {
+        out.clear();
+        machine.handle(Time(SECOND), input, &mut out);
+        std::mem::take(&mut out)
+    };
+    let join = |nonce| {
+        Input::Message(Slot(1), AgreedInput::Say(MembershipMessage::Join { member: new, nonce }))
+    };
+    drop(handle(&mut root, join(7)));
+    let said = handle(&mut root, Input::Timer(membership::AgreedTimer::Window));
+    let with = said.iter().find_map(|action| match action {
+        Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Change(_, with))) => {
+            Some(with.clone())
+        }
+        _ => None,
+    });
+    let tell =
+        cast::CastDelivery::View { position: 0, view: view.clone(), with: with.expect("proposed") };
+    let answers = |said: &[Action<Agreed>]| -> Vec<MembershipMessage> {
+        let says = said.iter().filter_map(|action| match action {
+            Action::Send(to, AgreedInput::Say(say)) if *to == itg_process::Dest::One(Slot(1)) => {
+                Some(say)
+            }
+            _ => None,
+        });
+        let join = |say: &&MembershipMessage| {
+            matches!(say, MembershipMessage::Welcome { .. } | MembershipMessage::Excluded { .. })
+        };
+        says.filter(join).cloned().collect()
+    };
+    let welcome = [MembershipMessage::Welcome { view: view.parts(), nonce: 7 }];
+    let said = handle(&mut root, Input::Message(Slot(0), AgreedInput::Log(tell)));
+    assert_eq!(answers(&said), welcome, "it is in");
+    assert_eq!(answers(&handle(&mut root, join(7))), welcome, "the answer was lost");
+    let excluded = MembershipMessage::Excluded { view: 2, member: new };
+    assert_eq!(answers(&handle(&mut root, join(8))), [excluded], "another start");
+    // The other start does not take the answer to the first one for its own.
+    let mut joiner = Agreed::new(new, first, AgreedSettings::default());
+    drop(handle(&mut joiner, Input::Start));
+    let asks = |said: &[Action<Agreed>]| {
+        said.iter().any(|action| {
+            matches!(action, Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Join(_))))
+        })
+    };
+    let said = handle(&mut joiner, Input::Message(Slot(0), AgreedInput::Say(welcome[0].clone())));
+    assert!(!asks(&said));
+    let own = MembershipMessage::Welcome { view: view.parts(), nonce: SECOND };
+    assert!(asks(&handle(&mut joiner, Input::Message(Slot(0), AgreedInput::Say(own)))));
+}
+
+/// A message from a layer to the one above it means nothing when a network brings it.
 #[test]
 fn nobody_else_speaks_for_the_layers_below() {
     let mut group = agreed(5, "", "", NET, 1);
     group.run(SECOND);
     let forged = [
-        cast::Tell::Excluded { view: 9 }.message(Slot(2)),
+        cast::CastDelivery::Excluded { view: 9 }.message(Slot(2)),
         Message { src: Slot(2), ..Message::new(Slot(1), membership::EXCLUDED, Vec::new()) },
     ];
     for message in forged {
@@ -108,17 +240,24 @@ fn nobody_else_speaks_for_the_layers_below() {
     }
     let view = group.settle(8 * SECOND);
     assert_eq!((view.len(), group.changes()), (5, 0));
-    assert_eq!(group.named("malformed message").len(), 2);
+    let malformed = |event| matches!(event, RuntimeEvent::MalformedMessage { .. });
+    assert_eq!(group.count(malformed), 2);
     // And without a log that takes it away.
     let view = View::first(5, Rules::default());
     let mut member = Agreed::new(member(1, 1), view, AgreedSettings::default());
     let mut out = Vec::new();
-    let tell = Hear::Log(cast::Tell::Excluded { view: 9 });
+    let tell = AgreedInput::Log(cast::CastDelivery::Excluded { view: 9 });
     member.handle(Time::ZERO, Input::Message(Slot(2), tell.clone()), &mut out);
-    assert!(matches!(out[..], [Action::Log("not from the log of this process", [2, 0, 0])]));
+    let logged = |action: &Action<Agreed>| match action {
+        Action::Log(event) => event.decode(),
+        _ => None,
+    };
+    let found: Vec<_> = out.iter().map(logged).collect();
+    assert_eq!(found, [Some(MembershipEvent::NotOwnLog { from: Slot(2) })]);
     out.clear();
     member.handle(Time::ZERO, Input::Message(Slot(1), tell), &mut out);
-    assert!(out.iter().any(|action| matches!(action, Action::Log("excluded", _))));
+    let mut found = out.iter().filter_map(logged);
+    assert!(found.any(|event| matches!(event, MembershipEvent::Excluded { .. })));
 }
 
 /// Reports beyond those that are enough do not put the view change off; those before them do.
@@ -143,12 +282,13 @@ fn the_window_ends_after_the_last_report_that_counts() {
     assert!(cut < last, "{cut:?}, {last:?}");
 }
 
-/// What the root makes of one more report, by this member and at its millisecond: when its timer is to ring.
+/// Time at which the root's timer is to ring after one more report, by this member and at its
+/// millisecond.
 fn reported(root: &mut Agreed, at: u32, suspect: Member, evidence: Evidence) -> Option<Time> {
     let detector = member(at, 1);
-    let say = Say::NodeFailure { suspects: vec![suspect], evidence, detector };
+    let say = MembershipMessage::NodeFailure { suspects: vec![suspect], evidence, detector };
     let mut out = Vec::new();
-    let input = Input::Message(detector.slot, Hear::Say(say));
+    let input = Input::Message(detector.slot, AgreedInput::Say(say));
     root.handle(Time(u64::from(at) * MILLI), input, &mut out);
     out.iter().find_map(|action| match action {
         Action::SetTimer(_, at) => Some(*at),
@@ -156,7 +296,7 @@ fn reported(root: &mut Agreed, at: u32, suspect: Member, evidence: Evidence) -> 
     })
 }
 
-/// Ten of many crash at one instant: nobody sees a view between.
+/// Ten of many crash at one instant: no process sees a view between.
 fn m_16(n: u32) {
     let mut group = agreed(n, "", "publish = false", NET, 1);
     for k in 0..10 {
@@ -164,7 +304,11 @@ fn m_16(n: u32) {
     }
     let view = group.settle(8 * SECOND);
     assert_eq!((view.len(), group.changes()), (n - 10, 1));
-    for (_, _, [no, _, _]) in group.named("installed") {
+    let installed = group.logged(|event| match event {
+        MembershipEvent::Installed { no, .. } => Some(no),
+        _ => None,
+    });
+    for (.., no) in installed {
         assert!(no <= 2);
     }
 }
@@ -181,9 +325,9 @@ fn m_16_ten_crashes_of_a_thousand_are_one_change() {
     println!("M-16: 10 of 1000 crash at once: one view change");
 }
 
-/// Some hosts lose 80 % of what they send and get, some links go up and down. Returns who was removed,
-/// and how many view changes there were.
-fn bad_hosts(seed: u64, params: &str) -> Result<(Vec<u64>, u64), String> {
+/// Some hosts lose 80 % of what they send and get, some links go up and down. Returns the members
+/// removed, and the number of view changes.
+fn bad_hosts(seed: u64, params: &str) -> Result<(Vec<u32>, u64), String> {
     let n = 60;
     let mut group = agreed(n, "", &format!("rejoin = false{params}"), NET, seed);
     group.views.lock().expect("one thread").only_faulty([Slot(17), Slot(23)], 3);
@@ -202,7 +346,7 @@ fn bad_hosts(seed: u64, params: &str) -> Result<(Vec<u64>, u64), String> {
         return Err(violation.text.clone());
     }
     let changes = group.changes();
-    Ok((group.named("view gone").into_iter().map(|(_, _, v)| v[1]).collect(), changes))
+    Ok((removed(&mut group).into_iter().map(|gone| gone.slot.0).collect(), changes))
 }
 
 /// Only the bad ones may go, once each.
@@ -216,13 +360,30 @@ fn m_17_bad_hosts_evict_nobody() {
     }
 }
 
-/// Fault 23: without cut detection one host that hears nobody evicts others.
+/// Fault 23: without cut detection one host that hears nothing evicts others.
 #[test]
 fn mutant_23_is_caught() {
     let found = |seed| Some((seed, bad_hosts(seed, ", mutant_23 = true").err()?));
     let caught = (0..20).find_map(found);
     println!("mutant 23, cut detection disabled: {caught:?}");
     assert!(caught.is_some_and(|(_, text)| text.starts_with("V11")));
+}
+
+/// The time between two mistakes is told as it was, although the time-out was halved in between.
+#[test]
+fn halved_time_outs_leave_the_recurrence_of_mistakes_alone() {
+    let mut group = agreed(3, "", "", NET, 1);
+    for at in [10, 60] {
+        group.world.fault_at(at * SECOND, Fault::Pause(Slot(1), SECOND));
+    }
+    group.run(65 * SECOND);
+    group.world.with(Slot(0), |process, now| process.stop(now, StopReason::Finished));
+    let told = group.logged(|event| match event {
+        DetectorEvent::Quality { mistakes, recurrence_ns, .. } => Some((mistakes, recurrence_ns)),
+        _ => None,
+    });
+    let [(_, 0, (2, recurrence_ns))] = told[..] else { panic!("{told:?}") };
+    assert!(recurrence_ns.abs_diff(50 * SECOND) < SECOND, "{recurrence_ns} ns");
 }
 
 /// The quality of service of the detectors while one after the other crashes and links are bad.
@@ -266,7 +427,7 @@ fn v_6_sees_mutant_1() {
     assert!(caught.is_some_and(|(_, text)| text.starts_with("V6")));
 }
 
-/// A joiner stands still between its wish and its first view, for less than the detector grants.
+/// A joiner stands still between its request and its first view, for less than the detector grants.
 fn slow_joiner(seed: u64, detector: &str) -> u64 {
     let mut group = agreed(9, detector, "", NET, seed);
     group.crash(SECOND, 4);
@@ -323,12 +484,12 @@ fn m_18_partitions() {
     }
 }
 
-/// One host answers late: it evicts nobody, and nobody evicts it.
+/// One host answers late: it evicts no other, and none evicts it.
 #[test]
 fn m_19_a_slow_observer_evicts_nobody() {
     for slow in [0, 3, 20] {
         let mut group = agreed(30, "", "", NET, 1);
-        // It stands still for 2 s, again and again, and sees everybody silent then.
+        // It stands still for 2 s, again and again, and sees all others silent then.
         for k in 0..5 {
             group.world.fault_at(SECOND + k * 4 * SECOND, Fault::Pause(Slot(slow), 2 * SECOND));
         }
@@ -427,8 +588,8 @@ fn faults_by_seed() {
     sweep(0..40);
 }
 
-/// Here a coordinator that is to be excluded puts the majority together that excludes it, and those that
-/// are left with a vote have the decision from nobody else.
+/// Here a coordinator that is to be excluded puts the majority together that excludes it, and those
+/// that are left with a vote have the decision from no other process.
 #[test]
 fn who_excludes_itself_tells_the_others() {
     for seed in [154, 1070, 1100, 1198, 1617, 1986] {

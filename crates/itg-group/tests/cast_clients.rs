@@ -12,9 +12,9 @@ use itg_core::seed::RunSeed;
 use itg_core::streams::{below, fnv1a};
 use itg_group::Member;
 use itg_group::cast::service::{Case, Client, Replicated, Server};
-use itg_group::cast::{Algorithm, Ask, Mutant, Planted};
+use itg_group::cast::{Algorithm, CastRequest, Mutant, Planted, ServiceEvent};
 use itg_process::{Config, Layer, MS, SECOND, Slot};
-use itg_sim::{Checker, Exit, Fault, Observation, Seen, World};
+use itg_sim::{Checker, Exit, Fault, Observation, ObservedEvent, World};
 
 /// A number that each command changes.
 #[derive(Default)]
@@ -65,8 +65,21 @@ fn world(
 }
 
 fn command(world: &mut World, client: u32, text: &str) {
-    let message = Ask::Cast(text.to_owned().into()).message().expect("a message");
+    let message = CastRequest::Cast(text.to_owned().into()).message().expect("a message");
     world.with(Slot(client), |process, now| process.send(now, message));
+}
+
+/// Times at which commands were applied, and at which they were answered.
+fn served(world: &mut World) -> (Vec<u64>, Vec<u64>) {
+    let (mut applied, mut answered) = (Vec::new(), Vec::new());
+    for (at, _, event) in world.take_events() {
+        match event.decode() {
+            Some(ServiceEvent::Applied { .. }) => applied.push(at),
+            Some(ServiceEvent::Answered { .. }) => answered.push(at),
+            _ => {}
+        }
+    }
+    (applied, answered)
 }
 
 #[test]
@@ -86,11 +99,10 @@ fn b_1_counts_and_instants_of_clients() {
             assert_eq!(all.run(u64::MAX), Exit::Idle);
             let unicasts: u64 = all.networks().map(|(_, _, usage)| usage.frames).sum();
             assert_eq!(unicasts, u64::from(messages_a), "case A, {algorithm:?}, n {n}");
-            let events = all.take_events();
-            let answered = events.iter().filter(|(.., e)| e.name == "answered");
-            let first: Vec<u64> = answered.map(|(at, ..)| at / SECOND).collect();
+            let (applied, answered) = served(&mut all);
+            let first: Vec<u64> = answered.iter().map(|at| at / SECOND).collect();
             assert_eq!(first, [first_last[0]], "case A, {algorithm:?}, n {n}: first answer");
-            let last = events.iter().filter(|(.., e)| e.name == "applied").map(|(at, ..)| at).max();
+            let last = applied.iter().max();
             assert_eq!(last.map(|at| at / SECOND + 1), Some(first_last[1]), "last answer");
             // The client picks its server by its own address and number.
             for contacted in 0..n {
@@ -107,9 +119,8 @@ fn b_1_counts_and_instants_of_clients() {
                 let unicasts: u64 = one.networks().map(|(_, _, usage)| usage.frames).sum();
                 let what = format!("case B, {algorithm:?}, n {n}, server {contacted}");
                 assert_eq!(unicasts, u64::from(messages_b), "{what}");
-                let events = one.take_events();
-                let answered = events.iter().filter(|(.., e)| e.name == "answered");
-                let at: Vec<u64> = answered.map(|(at, ..)| at / SECOND).collect();
+                let (_, answered) = served(&mut one);
+                let at: Vec<u64> = answered.iter().map(|at| at / SECOND).collect();
                 let want = special_other[usize::from(contacted != 0)];
                 assert_eq!(at, [want], "{what}");
             }
@@ -135,10 +146,10 @@ impl Checker for Once {
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         let slot = seen.slot.0;
         match seen.what {
-            Seen::Started(_) => self.here.retain(|(at, ..)| *at != slot),
-            Seen::Healed => self.healed = true,
-            Seen::Event(event) => match (event.name, event.values) {
-                ("applied", [client, seq, position]) => {
+            ObservedEvent::Started(_) => self.here.retain(|(at, ..)| *at != slot),
+            ObservedEvent::Healed => self.healed = true,
+            ObservedEvent::Event(event) => match event.decode() {
+                Some(ServiceEvent::Applied { client, seq, position }) => {
                     if *self.applied.entry((client, seq)).or_insert(position) != position {
                         return Err(format!("request {seq} of {client:x} is applied twice"));
                     }
@@ -146,10 +157,10 @@ impl Checker for Once {
                         return Err(format!("server {slot} applies request {seq} twice"));
                     }
                 }
-                ("asked", [client, seq, _]) => {
+                Some(ServiceEvent::Asked { client, seq }) => {
                     self.asked.insert((client, seq));
                 }
-                ("answered", [client, seq, position]) => {
+                Some(ServiceEvent::Answered { client, seq, position }) => {
                     if self.applied.get(&(client, seq)) != Some(&position) {
                         return Err(format!("request {seq} is answered and was not applied"));
                     }

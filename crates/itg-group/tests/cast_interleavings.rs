@@ -13,8 +13,8 @@ use std::hash::{Hash, Hasher};
 
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
-use itg_group::cast::log::{Log, Say, Settings};
-use itg_group::cast::{Ask, Mutant, Planted, Tell};
+use itg_group::cast::log::{Log, LogMessage, Settings};
+use itg_group::cast::{CastDelivery, CastRequest, Mutant, Planted};
 use itg_group::{Member, Rules, View};
 use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
@@ -29,7 +29,7 @@ struct State {
     alive: [bool; N as usize],
     /// Origin of each delivered message.
     delivered: Vec<Vec<(u32, u64)>>,
-    under_way: Vec<(u32, Say)>,
+    under_way: Vec<(u32, LogMessage)>,
     casts: Vec<u32>,
     crashes: u32,
     suspicions: u32,
@@ -60,7 +60,7 @@ impl State {
     }
 
     fn hash(&self) -> u64 {
-        let one = |what: &(u32, Say)| {
+        let one = |what: &(u32, LogMessage)| {
             let mut hasher = DefaultHasher::new();
             what.hash(&mut hasher);
             hasher.finish()
@@ -111,7 +111,7 @@ impl State {
                 Action::Send(Dest::Many(slots), say) => {
                     slots.iter().for_each(|to| self.send(to.0, say.clone()));
                 }
-                Action::Deliver(Tell::Message { position, id, .. }) => {
+                Action::Deliver(CastDelivery::Message { position, id, .. }) => {
                     let own = &mut self.delivered[at as usize];
                     assert_eq!(own.len() as u64, position);
                     let what = (id.origin.slot.0, id.seq);
@@ -133,7 +133,7 @@ impl State {
         Ok(())
     }
 
-    fn send(&mut self, to: u32, say: Say) {
+    fn send(&mut self, to: u32, say: LogMessage) {
         if self.alive[to as usize] {
             self.under_way.push((to, say));
         }
@@ -144,7 +144,7 @@ impl State {
             Step::Cast(at) => {
                 self.casts.remove(0);
                 if self.alive[at as usize] {
-                    self.input(at, Input::Request(Ask::Cast("m".into())))?;
+                    self.input(at, Input::Request(CastRequest::Cast("m".into())))?;
                 }
                 Ok(())
             }
@@ -160,7 +160,7 @@ impl State {
             }
             Step::Suspect(slot, whom) => {
                 self.suspicions -= 1;
-                self.input(slot, Input::Request(Ask::Suspect(Slot(whom))))
+                self.input(slot, Input::Request(CastRequest::Suspect(Slot(whom))))
             }
         }
     }

@@ -7,13 +7,14 @@ mod casts;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use casts::chat::ChatEvent;
 use casts::order::Order;
 use casts::world;
-use itg_group::cast::log::{Log, Say, Settings, Timer, What};
-use itg_group::cast::{Ask, Mutant, Planted};
+use itg_group::cast::log::{Log, LogBody, LogMessage, Settings, Timer};
+use itg_group::cast::{CastEvent, CastRequest, Mutant, Planted};
 use itg_group::{Changes, Member, Rules, View, ViewChange};
-use itg_process::{Action, Dest, Injected, Input, MS, Machine as _, SECOND, Slot, Time};
-use itg_sim::{Checker, Exit, Fault, Observation, Seen, World};
+use itg_process::{Action, Dest, Event, Injected, Input, MS, Machine as _, SECOND, Slot, Time};
+use itg_sim::{Checker, Exit, Fault, Observation, ObservedEvent, World};
 
 const UNIT: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
 
@@ -21,19 +22,31 @@ fn log(params: &str) -> String {
     format!("{{ layer = \"log\", trace = true{params} }}")
 }
 
-fn ask(world: &mut World, at: u32, ask: Ask) {
+fn ask(world: &mut World, at: u32, ask: CastRequest) {
     let message = ask.message().expect("a message");
     world.with(Slot(at), |process, now| process.send(now, message));
 }
 
 fn cast(world: &mut World, at: u32, text: &str) {
-    ask(world, at, Ask::Cast(text.to_owned().into()));
+    ask(world, at, CastRequest::Cast(text.to_owned().into()));
+}
+
+fn is_delivery(event: &Event) -> bool {
+    matches!(event.decode(), Some(CastEvent::Deliver { .. }))
+}
+
+/// Number of the view that the log puts in force by this event.
+fn view(event: &Event) -> Option<u64> {
+    match event.decode()? {
+        CastEvent::View { no, .. } => Some(no),
+        _ => None,
+    }
 }
 
 /// Time and process of each delivery.
 fn deliveries(world: &mut World) -> Vec<(u64, u32)> {
     let events = world.take_events().into_iter();
-    events.filter(|(.., event)| event.name == "deliver").map(|(at, slot, _)| (at, slot.0)).collect()
+    events.filter(|(.., event)| is_delivery(event)).map(|(at, slot, _)| (at, slot.0)).collect()
 }
 
 fn good(world: &mut World) {
@@ -160,7 +173,7 @@ fn b_9_the_next_delivery_after_a_crash_of_the_coordinator() {
             delays.push(at - from);
         }
         assert!(delays[0] <= ROTATE + 4 * MS, "n {n}: {delays:?}");
-        // The coordinator that took over stays: nobody pays from the third instance on.
+        // The coordinator that took over stays: there is no cost from the third instance on.
         assert!(delays[2..].iter().all(|delay| *delay <= 4 * MS), "n {n}: {delays:?}");
         good(&mut world);
     }
@@ -177,7 +190,7 @@ fn b_10_a_view_change_among_a_thousand_messages() {
             world.fault_at(world.now(), Fault::Crash(Slot(4)));
             let changes = Changes::removal([Member::new(Slot(4), 1)]);
             let change = ViewChange { base: 1, changes, shape: None };
-            ask(&mut world, 1, Ask::Change(change, "cut".into()));
+            ask(&mut world, 1, CastRequest::Change(change, "cut".into()));
         }
     }
     world.run(SECOND);
@@ -185,10 +198,11 @@ fn b_10_a_view_change_among_a_thousand_messages() {
     world.run(2 * SECOND);
     good(&mut world);
     let events = world.take_events();
-    let views: Vec<_> = events.iter().filter(|(.., event)| event.name == "view").collect();
+    let views = events.iter().filter_map(|(at, _, event)| Some((*at, view(event)?)));
+    let views: Vec<_> = views.collect();
     assert_eq!(views.len(), 4, "everybody alive installs it");
-    assert!(views.iter().all(|(at, _, event)| *at < 200 * MS && event.values[0] == 2), "{views:?}");
-    let delivered = events.iter().filter(|(.., event)| event.name == "deliver").count();
+    assert!(views.iter().all(|(at, no)| *at < 200 * MS && *no == 2), "{views:?}");
+    let delivered = events.iter().filter(|(.., event)| is_delivery(event)).count();
     assert_eq!(delivered, 4000);
 }
 
@@ -214,24 +228,22 @@ fn b_11_without_a_majority_nothing_goes_on_and_nothing_breaks() {
 }
 
 /// No member keeps more decisions and messages than it may; and which of both was largest.
-struct Kept {
+struct StoreBounds {
     decisions: u64,
     waiting: u64,
 }
 
-impl Checker for Kept {
+impl Checker for StoreBounds {
     fn name(&self) -> &'static str {
         "memory"
     }
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
-        if let Seen::Event(event) = seen.what
-            && event.name == "kept"
+        if let ObservedEvent::Event(event) = seen.what
+            && let Some(CastEvent::Kept { decisions, waiting, .. }) = event.decode()
+            && (decisions > self.decisions || waiting > self.waiting)
         {
-            let [decisions, waiting, _] = event.values;
-            if decisions > self.decisions || waiting > self.waiting {
-                return Err(format!("{decisions} decisions kept, {waiting} messages wait"));
-            }
+            return Err(format!("{decisions} decisions kept, {waiting} messages wait"));
         }
         Ok(())
     }
@@ -242,7 +254,7 @@ fn b_12(messages: u64, stopped_ms: u64) {
     let chat = "{ layer = \"chat\", until = \"0s\" }";
     let layers = format!("{}, {chat}", log(", retain = 100, window = 4000, status = \"5ms\""));
     let mut world = world(3, "kind = \"fixed\"\ndelay = \"10us\"", &layers, Planted::default(), 1);
-    world.check(Kept { decisions: 101, waiting: 3 * 4000 });
+    world.check(StoreBounds { decisions: 101, waiting: 3 * 4000 });
     world.fault_at(SECOND / 10, Fault::Partition(vec![0, 0, 1]));
     world.fault_at(SECOND / 10 + stopped_ms * MS, Fault::Partition(Vec::new()));
     for _ in 0..messages.div_ceil(1000) {
@@ -252,7 +264,7 @@ fn b_12(messages: u64, stopped_ms: u64) {
     assert!(world.now() > SECOND / 10 + stopped_ms * MS, "the member is back before the end");
     world.run(world.now() + SECOND);
     good(&mut world);
-    let snapshots = world.counts().sometimes.get("snapshot used").copied().unwrap_or(0);
+    let snapshots = world.counts().occurrences(ChatEvent::SnapshotUsed);
     assert!(snapshots > 0, "the member comes back by a snapshot");
 }
 
@@ -300,12 +312,12 @@ fn a_view_change_that_two_propose_counts_once_mutant_7() {
         for proposer in [0, 1] {
             let changes = Changes::removal([Member::new(Slot(3), 1)]);
             let change = ViewChange { base: 1, changes, shape: None };
-            ask(&mut world, proposer, Ask::Change(change, "".into()));
+            ask(&mut world, proposer, CastRequest::Change(change, "".into()));
         }
         world.run(SECOND / 2);
         let events = world.take_events();
-        let view = events.iter().filter(|(_, slot, e)| slot.0 == 0 && e.name == "view");
-        view.map(|(.., event)| event.values[0]).collect::<Vec<_>>()
+        let of_first = events.iter().filter(|(_, slot, _)| slot.0 == 0);
+        of_first.filter_map(|(.., event)| view(event)).collect::<Vec<_>>()
     };
     assert_eq!(views(Planted::default()), [2]);
     assert_eq!(views(Planted::new(Mutant::NoBaseCheck)), [2, 3], "the fault is seen");
@@ -335,13 +347,13 @@ fn what_all_have_is_collected_and_nothing_else_mutant_21() {
     assert!(found.contains("is collected"), "{found}");
 }
 
-/// Gives a log this input; what it sends, and to whom.
-fn sends(log: &mut Log, input: Input<Log>) -> Vec<(Vec<Slot>, Say)> {
+/// Gives a log this input; returns the messages that it sends, with their receivers.
+fn sends(log: &mut Log, input: Input<Log>) -> Vec<(Vec<Slot>, LogMessage)> {
     sends_at(log, Time::ZERO, input)
 }
 
 /// The same at this time.
-fn sends_at(log: &mut Log, now: Time, input: Input<Log>) -> Vec<(Vec<Slot>, Say)> {
+fn sends_at(log: &mut Log, now: Time, input: Input<Log>) -> Vec<(Vec<Slot>, LogMessage)> {
     let mut out = Vec::new();
     log.handle(now, input, &mut out);
     let sent = out.into_iter().filter_map(|action| match action {
@@ -352,7 +364,7 @@ fn sends_at(log: &mut Log, now: Time, input: Input<Log>) -> Vec<(Vec<Slot>, Say)
     sent.collect()
 }
 
-/// Nobody waits for a timer to say how far it is while much is decided.
+/// No member waits for a timer to say how far it is while much is decided.
 #[test]
 fn what_all_have_is_collected_under_load_before_any_timer() {
     let view = View::first(3, Rules::default());
@@ -360,7 +372,7 @@ fn what_all_have_is_collected_under_load_before_any_timer() {
     let mut logs: Vec<Log> = (0..3).map(log).collect();
     let mut most = 0;
     for burst in 0..300 {
-        let cast = || Input::Request(Ask::Cast(vec![7; 1000].into()));
+        let cast = || Input::Request(CastRequest::Cast(vec![7; 1000].into()));
         let mut queue: VecDeque<_> = (0..60).map(|_| (Slot(burst % 3), cast())).collect();
         while let Some((at, input)) = queue.pop_front() {
             for (to, say) in sends(&mut logs[at.index()], input) {
@@ -375,7 +387,8 @@ fn what_all_have_is_collected_under_load_before_any_timer() {
     }
 }
 
-/// What a learner has cast and nobody decides is sent again by the clock, not for all that is decided.
+/// A learner sends again by the clock what it has cast and what is not decided, not for each
+/// decision.
 #[test]
 fn a_late_learner_sends_its_own_again_once_a_period() {
     let rules = Rules { core: 3, ..Rules::default() };
@@ -383,11 +396,11 @@ fn a_late_learner_sends_its_own_again_once_a_period() {
     let settings = Settings::default();
     let log = |slot| Log::new(Member::new(Slot(slot), 1), view.clone(), settings);
     let (mut core, mut learner) = ([log(0), log(1), log(2)], log(3));
-    let again = |sent: &[(Vec<Slot>, Say)]| {
-        sent.iter().filter(|(_, say)| matches!(say.what, What::Data(_))).count()
+    let again = |sent: &[(Vec<Slot>, LogMessage)]| {
+        sent.iter().filter(|(_, say)| matches!(say.what, LogBody::Data(_))).count()
     };
     // Its cast is lost.
-    let cast = |len: usize| Input::Request(Ask::Cast(vec![7; len].into()));
+    let cast = |len: usize| Input::Request(CastRequest::Cast(vec![7; len].into()));
     assert_eq!(again(&sends(&mut learner, cast(10))), 1);
     let now = Time(2 * settings.rotate);
     let mut heard = 0;
@@ -414,8 +427,8 @@ fn a_late_learner_sends_its_own_again_once_a_period() {
     assert_eq!(again(&sends_at(&mut learner, now, Input::Timer(Timer::Status))), 1);
 }
 
-/// Process 0 decides its own exclusion with the vote of process 1 while process 2 is dead, and what it
-/// announces is lost: process 1 gets the decision from it alone, in whichever life.
+/// Process 0 decides its own exclusion with the vote of process 1 while process 2 is dead, and what
+/// it announces is lost: process 1 gets the decision from it alone, in either incarnation.
 #[test]
 fn the_excluded_answer_for_what_was_decided() {
     let me = |slot| Member::new(Slot(slot), 1);
@@ -424,11 +437,11 @@ fn the_excluded_answer_for_what_was_decided() {
         let log = |slot| Log::new(me(slot), view.clone(), Settings::default());
         let (mut zero, mut one) = (log(0), log(1));
         let change = ViewChange { base: 1, changes: Changes::removal([me(0)]), shape: None };
-        let to_one = |sent: Vec<(Vec<Slot>, Say)>| {
+        let to_one = |sent: Vec<(Vec<Slot>, LogMessage)>| {
             let mine = sent.into_iter().filter(|(to, _)| to.contains(&Slot(1)));
             mine.map(|(_, say)| Input::Message(say.from.slot, say)).collect::<Vec<_>>()
         };
-        let asked = sends(&mut zero, Input::Request(Ask::Change(change, Bytes::new())));
+        let asked = sends(&mut zero, Input::Request(CastRequest::Change(change, Bytes::new())));
         let mut votes = Vec::new();
         for input in to_one(asked) {
             votes.extend(sends(&mut one, input));
@@ -440,7 +453,7 @@ fn the_excluded_answer_for_what_was_decided() {
         assert!(!zero.is_member(), "process 0 has decided");
         assert_eq!(one.view().no(), 1, "process 1 does not know it");
         if born_again {
-            sends(&mut zero, Input::Request(Ask::Rejoin(Member::new(Slot(0), 2))));
+            sends(&mut zero, Input::Request(CastRequest::Rejoin(Member::new(Slot(0), 2))));
         }
         let mut answers = Vec::new();
         for (to, say) in sends(&mut one, Input::Timer(Timer::Status)) {

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use casts::world;
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
-use itg_group::cast::{Ask, Planted};
+use itg_group::cast::{CastEvent, CastRequest, Planted};
 use itg_process::{Injected, MS, SECOND, Slot};
-use itg_sim::{Checker, Exit, Fault, Observation, Seen, World};
+use itg_sim::{Checker, Exit, Fault, Observation, ObservedEvent, World};
 
 const MODES: [&str; 3] = ["reliable-eager", "reliable-lazy", "reliable-uniform"];
 
 fn cast(world: &mut World, at: u32) {
-    let message = Ask::Cast("m".into()).message().expect("a message");
+    let message = CastRequest::Cast("m".into()).message().expect("a message");
     world.with(Slot(at), |process, now| process.send(now, message));
 }
 
@@ -31,8 +31,11 @@ fn counts_are_those_of_the_table() {
                 assert_eq!(world.run(u64::MAX), Exit::Idle);
                 let unicasts: u64 = world.networks().map(|(_, _, usage)| usage.frames).sum();
                 assert_eq!(unicasts, u64::from(want), "{mode}, n {n}");
-                let events = world.take_events();
-                let delivered = events.iter().filter(|(.., e)| e.name == "rdeliver").count();
+                let events = world.take_events().into_iter();
+                let events = events.filter_map(|(.., event)| event.decode());
+                let delivered = events
+                    .filter(|event| matches!(event, CastEvent::ReliableDeliver { .. }))
+                    .count();
                 assert_eq!(delivered, n as usize, "{mode}, n {n}");
             }
         }
@@ -55,24 +58,27 @@ impl Checker for Reliably {
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         let slot = seen.slot.0;
         match seen.what {
-            Seen::Started(_) => {
+            ObservedEvent::Started(_) => {
                 self.delivered.insert(slot, BTreeSet::new());
             }
-            Seen::Crashed => {
+            ObservedEvent::Crashed => {
                 self.dead.insert(slot);
             }
-            Seen::Event(event) if event.name == "rcast" => {
-                self.cast.insert((event.values[0], event.values[1]));
-            }
-            Seen::Event(event) if event.name == "rdeliver" => {
-                let id = (event.values[0], event.values[1]);
-                if !self.cast.contains(&id) {
-                    return Err(format!("integrity: {id:?} was never cast"));
+            ObservedEvent::Event(event) => match event.decode() {
+                Some(CastEvent::ReliableCast { origin, seq }) => {
+                    self.cast.insert((origin, seq));
                 }
-                if !self.delivered.entry(slot).or_default().insert(id) {
-                    return Err(format!("integrity: process {slot} delivers {id:?} twice"));
+                Some(CastEvent::ReliableDeliver { origin, seq }) => {
+                    let id = (origin, seq);
+                    if !self.cast.contains(&id) {
+                        return Err(format!("integrity: {id:?} was never cast"));
+                    }
+                    if !self.delivered.entry(slot).or_default().insert(id) {
+                        return Err(format!("integrity: process {slot} delivers {id:?} twice"));
+                    }
                 }
-            }
+                _ => {}
+            },
             _ => {}
         }
         Ok(())

@@ -16,13 +16,14 @@ mod casts;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use casts::chat::ChatEvent;
 use casts::order::Order;
 use casts::world;
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
-use itg_group::cast::{Ask, Mutant, Planted};
+use itg_group::cast::{CastEvent, CastRequest, Mutant, Planted};
 use itg_group::{Changes, Member, ViewChange};
-use itg_process::{MS, SECOND, Slot};
+use itg_process::{LayerEvent as _, MS, SECOND, Slot};
 use itg_sim::{Exit, Fault, Kind, Swarm};
 
 /// Virtual time in which everything may fail, and in which it must heal.
@@ -42,14 +43,16 @@ const FOUND: [(u64, &str); 4] = [
     (0x3d_2722, ALGORITHMS[2]),
 ];
 /// Situations that a sweep must have seen.
-const SOMETIMES: [&str; 6] = [
-    "snapshot used",
-    "a batch of several",
-    "a decision told with the next proposal",
-    "an estimate that was adopted before",
-    "decided in a round that was left",
-    "a payload was missing",
-];
+fn sometimes() -> [&'static str; 6] {
+    [
+        ChatEvent::SnapshotUsed.name(),
+        CastEvent::BatchOfSeveral.name(),
+        CastEvent::DecisionWithProposal.name(),
+        CastEvent::AdoptedBefore.name(),
+        CastEvent::DecidedInLeftRound.name(),
+        CastEvent::PayloadMissing.name(),
+    ]
+}
 /// Events that `--tail` prints.
 const TAIL: usize = 300;
 
@@ -85,7 +88,7 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
     );
     let planted = mutant.map_or_else(Planted::default, Planted::new);
     let mut world = world(n, &network, &layers, planted, seed);
-    // The uniform forms exclude whom they suspect: who is suspected wrongly counts as crashed.
+    // The uniform forms exclude suspects: a process that is suspected wrongly counts as crashed.
     let uniform = algorithm != "log";
     let kinds: Vec<_> =
         Kind::ALL.into_iter().filter(|kind| !uniform || *kind != Kind::Suspicion).collect();
@@ -102,7 +105,7 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
             && uniform
             && crashes(*slot)
         {
-            // The detector of everybody else.
+            // The detector of all others.
             for who in (0..n).map(Slot).filter(|who| who != slot) {
                 let late = 50 * MS + below(&mut rng, 100 * MS);
                 let suspect = itg_process::Injected::Suspect(*slot);
@@ -157,9 +160,9 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
     }
 }
 
-/// Faults that belong together: a part of the group that is no majority excludes members of the other
-/// part while the two are apart; and members come back, without what they knew, at the instant when
-/// those who know what they voted for are cut off.
+/// Faults that belong together: a part of the group that is no majority excludes members of the
+/// other part while the two are apart; and members come back, without what they knew, at the
+/// instant when those that know what they voted for are cut off.
 fn directed(seed: u64, mutant: Option<Mutant>) -> Option<String> {
     let mut rng = RunSeed(seed).named("directed");
     let mut pick = |bound: u64| below(&mut rng, bound);
@@ -188,14 +191,14 @@ fn directed(seed: u64, mutant: Option<Mutant>) -> Option<String> {
         world.run(at + pick(3 * MS));
         let gone = slots[n as usize - 2..].iter().map(|slot| Member::new(Slot(*slot), 1));
         let change = ViewChange { base: 1, changes: Changes::removal(gone), shape: None };
-        let ask = Ask::Change(change, bytes::Bytes::new()).message().expect("a message");
+        let ask = CastRequest::Change(change, bytes::Bytes::new()).message().expect("a message");
         world.with(Slot(slots[0]), |process, now| process.send(now, ask));
         world.fault_at(at + 300 * MS + pick(500 * MS), Fault::Partition(Vec::new()));
     } else {
         // No more than a minority forgets.
         for _ in 0..few {
-            // Part of those who will be left misses what the rest decides, then the rest is cut off
-            // and who is in both parts has forgotten.
+            // Part of those that will be left misses what the rest decides, then the rest is cut
+            // off and the processes in both parts have forgotten.
             let (late, back, know) = (&slots[..few], slots[few], &slots[few + 1..]);
             world.fault_at(at, Fault::Partition(apart(late)));
             at += 20 * MS + pick(100 * MS);
@@ -261,7 +264,7 @@ fn sweep(from: u64, seeds: u64, algorithm: &'static str) -> bool {
             println!("{}\n{violation}\nreplay: {}", found.text, command(seed, algorithm, None));
         }
     }
-    for name in SOMETIMES {
+    for name in sometimes() {
         if seeds >= SMOKE && algorithm == "log" && !seen.contains_key(name) {
             well = false;
             println!("never seen: {name}");

@@ -8,7 +8,7 @@ use casts::order::Order;
 use casts::world;
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
-use itg_group::cast::{Algorithm, Ask, Mutant, Planted};
+use itg_group::cast::{Algorithm, CastEvent, CastRequest, Mutant, Planted};
 use itg_process::{MS, SECOND, Slot};
 use itg_sim::{Exit, Fault, World};
 
@@ -17,7 +17,7 @@ fn quiet(n: u32, network: &str, algorithm: Algorithm, planted: Planted, seed: u6
 }
 
 fn cast(world: &mut World, from: u32, text: &str) {
-    let message = Ask::Cast(text.to_owned().into()).message().expect("a message");
+    let message = CastRequest::Cast(text.to_owned().into()).message().expect("a message");
     world.with(Slot(from), |process, now| process.send(now, message));
 }
 
@@ -29,7 +29,7 @@ fn broadcast(n: u32, network: &str, algorithm: Algorithm, sender: u32) -> (Vec<u
     assert_eq!(world.run(u64::MAX), Exit::Idle);
     let mut times = vec![0; n as usize];
     for (at, slot, event) in world.take_events() {
-        if event.name == "deliver" {
+        if let Some(CastEvent::Deliver { .. }) = event.decode() {
             times[slot.index()] = at;
         }
     }
@@ -84,7 +84,7 @@ fn b_1_counts_and_instants() {
     }
 }
 
-/// Everybody talks; the checker watches.
+/// All talk; the checker watches.
 fn chatter(
     algorithm: Algorithm,
     planted: Planted,
@@ -137,7 +137,7 @@ fn b_2_order_on_random_delays_in_full() {
 #[test]
 fn b_5_crashes_break_the_failure_free_forms() {
     // The sequencer delivers, crashes, and leaves the others to another order or to none: uniform
-    // agreement is lost, or nobody goes on.
+    // agreement is lost, or none goes on.
     for algorithm in Algorithm::ALL {
         let found = (0..200).find_map(|seed| {
             let mut world = {
@@ -172,8 +172,8 @@ fn b_6_skeen_without_its_rules_mutants_10_and_11() {
     }
 }
 
-/// A closed system on the contention model: in each round the next process casts, and the round ends
-/// when everybody has delivered. Units of virtual time for each broadcast.
+/// A closed system on the contention model: in each round the next process casts, and the round
+/// ends when all have delivered. Units of virtual time for each broadcast.
 fn closed(algorithm: Algorithm, n: u32, lambda: u64) -> f64 {
     let network = format!("kind = \"contention\"\nlambda = {lambda}\nunit = \"1us\"");
     let mut world = quiet(n, &network, algorithm, Planted::default(), 1);

@@ -1,4 +1,4 @@
-//! Links: once, in order, from life to life, over networks that lose, repeat and reorder.
+//! Links: once, in order, between incarnations, over networks that lose, repeat and reorder.
 
 mod common;
 
@@ -7,11 +7,21 @@ use std::sync::{Arc, Mutex};
 
 use common::MILLI;
 use itg_core::seed::RunSeed;
-use itg_group::link;
-use itg_process::{Config, Ctx, Dest, Layer, Level, Message, Registry, SECOND, Slot, TimerId};
-use itg_sim::{Checker, Fault, LinkFaults, Observation, Seen, World};
+use itg_group::link::{self, LinkEvent};
+use itg_process::{
+    Config, Ctx, Dest, Layer, Level, Message, Registry, SECOND, Slot, TimerId, layer_events,
+};
+use itg_sim::{Checker, Fault, LinkFaults, Observation, ObservedEvent, World};
 
-/// Says numbers to everybody, and what it hears.
+layer_events! {
+    /// Events of a chatter.
+    enum ChatterEvent {
+        /// Number from an incarnation of another chatter.
+        Heard { from: Slot, life: u64, number: u64 } = "heard",
+    }
+}
+
+/// Sends numbers to all processes, and reports those that it gets.
 #[derive(Default)]
 struct Chatter {
     said: u64,
@@ -36,19 +46,20 @@ impl Layer for Chatter {
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
         let word = |at: usize| message.body[at..at + 8].try_into().map(u64::from_le_bytes);
         let (life, number) = (word(0).expect("eight"), word(8).expect("eight"));
-        cx.log(Level::Info, "heard", [message.src.0.into(), life, number]);
+        let from = message.src;
+        cx.log(Level::Info, ChatterEvent::Heard { from, life, number });
     }
 }
 
-/// From each life of a sender each life of a receiver hears consecutive numbers.
+/// Each incarnation of a receiver gets consecutive numbers from each incarnation of a sender.
 #[derive(Default)]
 struct InOrder {
-    /// Receiver and its life, sender and its life: the last number.
-    last: BTreeMap<(Slot, u64, u64, u64), u64>,
+    /// Receiver and its incarnation, sender and its incarnation: the last number.
+    last: BTreeMap<(Slot, u64, Slot, u64), u64>,
     lives: BTreeMap<Slot, u64>,
-    newest: BTreeMap<(Slot, u64, u64), u64>,
-    /// The last number that the present life of each has heard of the present life of each.
-    ends: Arc<Mutex<BTreeMap<(u32, u64), u64>>>,
+    newest: BTreeMap<(Slot, u64, Slot), u64>,
+    /// The last number that the present incarnation of each has got from the present one of each.
+    ends: Arc<Mutex<BTreeMap<(Slot, Slot), u64>>>,
 }
 
 impl Checker for InOrder {
@@ -58,11 +69,13 @@ impl Checker for InOrder {
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         match seen.what {
-            Seen::Started(life) => {
+            ObservedEvent::Started(life) => {
                 self.lives.insert(seen.slot, life);
             }
-            Seen::Event(event) if event.name == "heard" => {
-                let [from, life, number] = event.values;
+            ObservedEvent::Event(event) => {
+                let Some(ChatterEvent::Heard { from, life, number }) = event.decode() else {
+                    return Ok(());
+                };
                 let mine = self.lives.get(&seen.slot).copied().unwrap_or(1);
                 let newest = self.newest.entry((seen.slot, mine, from)).or_insert(life);
                 if life < *newest {
@@ -74,7 +87,7 @@ impl Checker for InOrder {
                     let me = seen.slot;
                     return Err(format!("{me} hears {number} of {from} after {last:?}"));
                 }
-                self.ends.lock().expect("one thread").insert((seen.slot.0, from), number);
+                self.ends.lock().expect("one thread").insert((seen.slot, from), number);
             }
             _ => {}
         }
@@ -112,7 +125,7 @@ fn run(seed: u64, params: &str, crashes: bool) -> (Option<String>, bool, u64) {
     world.run(20 * SECOND);
     let ends = ends.lock().expect("one thread");
     let complete = ends.len() == 12 && ends.values().all(|last| *last == MOST - 1);
-    let resent = world.counts().sometimes.get("resent").copied().unwrap_or(0);
+    let resent = world.counts().occurrences(LinkEvent::Resent);
     (world.violation().map(|violation| violation.text.clone()), complete, resent)
 }
 

@@ -11,40 +11,55 @@ use bytes::Bytes;
 use common::{Group, MILLI, Top, group};
 use itg_core::seed::RunSeed;
 use itg_core::streams::{below, fnv1a};
-use itg_group::overlay::{self, Ask, Tell};
+use itg_group::overlay::{self, OverlayDelivery, OverlayEvent, OverlayRequest};
 use itg_group::{cast, detector, membership};
-use itg_process::{Ctx, Layer, Level, Message, Registry, SECOND, Slot};
-use itg_sim::{Checker, Fault, Kind, LinkFaults, Observation, Seen, Swarm};
+use itg_process::{Ctx, Layer, Level, Message, Registry, SECOND, Slot, layer_events};
+use itg_sim::{Checker, Fault, Kind, LinkFaults, Observation, ObservedEvent, Swarm};
 
 /// Types of offers and chunks on the wire.
 const OFFER: u32 = 1340;
 const CHUNK: u32 = 1342;
 const NET: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
 
+layer_events! {
+    /// Events of users of the overlay.
+    enum UserEvent {
+        /// Bytes that a member has spread.
+        Got { origin: u64, seq: u64, digest: u64 } = "got",
+        /// Bytes of this process that all members have.
+        Everywhere { origin: u64, seq: u64 } = "everywhere",
+        /// Contributions so far, members, and the merged value.
+        Gathered { count: u32, of: u32, sum: u64 } = "gathered",
+        /// Request refused for lack of room.
+        Refused = "refused",
+    }
+}
+
 /// Says what it gets.
 struct User;
 
 impl Layer for User {
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        match Tell::from_message(&message) {
-            Some(Tell::Spread { id, bytes }) => {
-                let values = [cast::code(id.origin), id.seq, fnv1a(&bytes)];
-                cx.log(Level::Info, "got", values);
+        match OverlayDelivery::from_message(&message) {
+            Some(OverlayDelivery::Spread { id, bytes }) => {
+                let (origin, seq, digest) = (cast::code(id.origin), id.seq, fnv1a(&bytes));
+                cx.log(Level::Info, UserEvent::Got { origin, seq, digest });
             }
-            Some(Tell::Everywhere(id)) => {
-                cx.log(Level::Info, "everywhere", [cast::code(id.origin), id.seq, 0]);
+            Some(OverlayDelivery::Everywhere(id)) => {
+                let (origin, seq) = (cast::code(id.origin), id.seq);
+                cx.log(Level::Info, UserEvent::Everywhere { origin, seq });
             }
-            Some(Tell::Gathered { count, of, bytes, .. }) => {
+            Some(OverlayDelivery::Gathered { count, of, bytes, .. }) => {
                 let sum = u64::from_le_bytes(*bytes.first_chunk().expect("a counter"));
-                cx.log(Level::Info, "gathered", [count.into(), of.into(), sum]);
+                cx.log(Level::Info, UserEvent::Gathered { count, of, sum });
             }
-            Some(Tell::Refused(_)) => cx.log(Level::Info, "refused", [0; 3]),
+            Some(OverlayDelivery::Refused(_)) => cx.log(Level::Info, UserEvent::Refused),
             None => {}
         }
     }
 }
 
-/// What the checker has seen: who has got what in this life, and what travelled.
+/// Facts that the checker has seen: deliveries of each incarnation, and traffic.
 #[derive(Default)]
 struct Facts {
     digests: BTreeMap<(u64, u64), u64>,
@@ -56,7 +71,8 @@ struct Facts {
     offers: u64,
 }
 
-/// Once at each life of each member, the same bytes everywhere; sums are of as many as they say.
+/// Once at each incarnation of each member, the same bytes everywhere; sums are of as many as they
+/// say.
 struct Watch(Arc<Mutex<Facts>>);
 
 impl Checker for Watch {
@@ -68,41 +84,53 @@ impl Checker for Watch {
         let mut facts = self.0.lock().expect("one thread");
         let slot = seen.slot.0;
         match seen.what {
-            Seen::Started(_) => {
+            ObservedEvent::Started(_) => {
                 facts.got.insert(slot, BTreeSet::new());
             }
-            Seen::Crashed => {
+            ObservedEvent::Crashed => {
                 facts.got.remove(&slot);
             }
-            Seen::Arrived(message) if message.ty == CHUNK => {
+            ObservedEvent::Arrived(message) if message.ty == CHUNK => {
                 *facts.bytes.entry((slot, message.src.0)).or_default() += message.body.len() - 32;
             }
-            Seen::Arrived(message) if message.ty == OFFER => facts.offers += 1,
-            Seen::Event(event) => match (event.name, event.values) {
-                ("got", [origin, seq, digest]) => {
-                    let id = (origin, seq);
-                    if *facts.digests.entry(id).or_insert(digest) != digest {
-                        return Err(format!("{id:?} at {slot}: other bytes"));
-                    }
-                    if !facts.got.entry(slot).or_default().insert(id) {
-                        return Err(format!("{id:?} comes to {slot} twice"));
-                    }
-                }
-                ("everywhere", [origin, seq, _]) => {
-                    facts.everywhere.insert((origin, seq));
-                }
-                ("gathered", [count, of, sum]) => {
-                    facts.gathered.push((count, of, sum));
-                    if count != sum || count > of {
-                        return Err(format!("{count} of {of} members contribute {sum}"));
-                    }
-                }
-                ("damaged" | "a contribution that cannot be merged", _) => {
+            ObservedEvent::Arrived(message) if message.ty == OFFER => facts.offers += 1,
+            ObservedEvent::Event(event) => {
+                let logged = event.decode();
+                if let Some(OverlayEvent::Damaged { .. } | OverlayEvent::Unmergeable { .. }) =
+                    logged
+                {
                     return Err(event.name.to_owned());
                 }
-                _ => {}
-            },
+                return event.decode().map_or(Ok(()), |event| facts.told(slot, event));
+            }
             _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Facts {
+    fn told(&mut self, slot: u32, event: UserEvent) -> Result<(), String> {
+        match event {
+            UserEvent::Got { origin, seq, digest } => {
+                let id = (origin, seq);
+                if *self.digests.entry(id).or_insert(digest) != digest {
+                    return Err(format!("{id:?} at {slot}: other bytes"));
+                }
+                if !self.got.entry(slot).or_default().insert(id) {
+                    return Err(format!("{id:?} comes to {slot} twice"));
+                }
+            }
+            UserEvent::Everywhere { origin, seq } => {
+                self.everywhere.insert((origin, seq));
+            }
+            UserEvent::Gathered { count, of, sum } => {
+                self.gathered.push((count.into(), of.into(), sum));
+                if u64::from(count) != sum || count > of {
+                    return Err(format!("{count} of {of} members contribute {sum}"));
+                }
+            }
+            UserEvent::Refused => {}
         }
         Ok(())
     }
@@ -142,7 +170,7 @@ impl Layer for Pass {
     }
 }
 
-fn ask(group: &mut Group, from: u32, ask: Ask) {
+fn ask(group: &mut Group, from: u32, ask: OverlayRequest) {
     let message = ask.message().expect("a message");
     group.world.with(Slot(from), |process, now| process.send(now, message));
 }
@@ -152,10 +180,10 @@ fn pattern(len: usize) -> Bytes {
 }
 
 fn spread(group: &mut Group, from: u32, lasting: bool, len: usize) {
-    ask(group, from, Ask::Spread { lasting, bytes: pattern(len) });
+    ask(group, from, OverlayRequest::Spread { lasting, bytes: pattern(len) });
 }
 
-/// Everybody gets it, each byte crosses each edge once, and all are told.
+/// All get it, each byte crosses each edge once, and all are told.
 #[test]
 fn one_transfer_for_each_edge_of_the_tree() {
     for (n, from, len, view) in [
@@ -215,7 +243,7 @@ fn an_inner_node_crashes_at_any_time() {
         assert_eq!(facts.got.len(), 20);
         assert!(facts.got.values().all(|got| got.len() == 1), "crash after {at} ms");
         assert_eq!(facts.everywhere.len(), 1, "crash after {at} ms");
-        // Nobody got more than one transfer and what was under way when the tree changed.
+        // No member got more than one transfer and what was under way when the tree changed.
         let mut by_receiver: BTreeMap<u32, usize> = BTreeMap::new();
         for ((to, _), bytes) in &facts.bytes {
             *by_receiver.entry(*to).or_default() += bytes;
@@ -225,7 +253,8 @@ fn an_inner_node_crashes_at_any_time() {
     }
 }
 
-/// The origin crashes in the middle: all others have it or nobody who lives has it; nothing is left behind.
+/// The origin crashes in the middle: all others have it or none that is alive has it; nothing is
+/// left behind.
 #[test]
 fn the_origin_crashes_in_the_middle() {
     let (mut all, mut none) = (0, 0);
@@ -248,7 +277,7 @@ fn the_origin_crashes_in_the_middle() {
 #[test]
 fn who_joins_gets_what_lasts_until_it_is_dropped() {
     let (mut group, facts) = agreed(9, "members = 8", "", NET, 1);
-    // Process 8 joins by itself and crashes; what is spread in between it gets in its next life.
+    // Process 8 joins by itself and crashes; its next incarnation gets what is spread in between.
     group.run(2 * SECOND);
     group.crash(2 * SECOND, 8);
     group.settle(10 * SECOND);
@@ -259,7 +288,7 @@ fn who_joins_gets_what_lasts_until_it_is_dropped() {
     assert_eq!(facts.lock().expect("one thread").everywhere.len(), 3);
     for slot in 0..8 {
         let id = cast::Id { origin: common::member(4, 1), seq: 0 };
-        ask(&mut group, slot, Ask::Drop(id));
+        ask(&mut group, slot, OverlayRequest::Drop(id));
     }
     group.recover(12 * SECOND, 8);
     group.settle(20 * SECOND);
@@ -276,16 +305,20 @@ fn what_does_not_fit_is_refused() {
     spread(&mut group, 0, true, 600);
     spread(&mut group, 0, true, 600);
     group.run(SECOND);
-    assert_eq!(group.named("refused").len(), 1);
+    assert_eq!(group.count(|event| matches!(event, UserEvent::Refused)), 1);
     assert!(facts.lock().expect("one thread").got.values().all(|got| got.len() == 1));
 }
 
-/// Every member contributes 1: the root has their number, within a period, and nobody twice.
+/// Every member contributes 1: the root has their number, within a period, and none twice.
 #[test]
 fn the_root_gathers_what_all_contribute() {
     let (mut group, facts) = agreed(85, "", "period = \"100ms\"", NET, 1);
     for slot in 0..85 {
-        ask(&mut group, slot, Ask::Contribute(7, Bytes::copy_from_slice(&1_u64.to_le_bytes())));
+        ask(
+            &mut group,
+            slot,
+            OverlayRequest::Contribute(7, Bytes::copy_from_slice(&1_u64.to_le_bytes())),
+        );
     }
     group.run(2 * SECOND);
     {
@@ -328,9 +361,9 @@ fn faults(seed: u64) -> u64 {
         let len = usize::try_from(below(&mut rng, 20_000)).expect("small");
         let bytes = Bytes::from(vec![u8::try_from(len % 256).expect("a byte"); len]);
         let lasting = below(&mut rng, 2) == 0;
-        ask(&mut group, from, Ask::Spread { lasting, bytes });
+        ask(&mut group, from, OverlayRequest::Spread { lasting, bytes });
         let one = Bytes::copy_from_slice(&1_u64.to_le_bytes());
-        ask(&mut group, from, Ask::Contribute(0, one));
+        ask(&mut group, from, OverlayRequest::Contribute(0, one));
     }
     group.world.heal(&(0..n).map(Slot).collect::<Vec<_>>());
     group.run(at + 60 * SECOND);

@@ -8,15 +8,20 @@ use std::time::Instant;
 
 use common::{FIXED, Group, MILLI, member, paper, slots};
 use itg_group::Arity;
+use itg_group::membership::MembershipEvent;
 use itg_group::model::{Constants, Contention};
 use itg_process::{SECOND, Slot};
 use itg_sim::Fault;
+
+const fn welcome(event: MembershipEvent) -> bool {
+    matches!(event, MembershipEvent::Welcomed { .. })
+}
 
 fn parent(a: u32, slot: u32) -> u32 {
     Arity::try_from(a).expect("an arity").parent(slot).unwrap_or(0)
 }
 
-/// One failure, detected once, by somebody who is not the root.
+/// One failure, detected once, by a member that is not the root.
 fn single(n: u32, a: u32, victim: u32, params: &str, network: &str) -> (Group, u32) {
     let mut group = paper(n, &format!("arity = {a}, {params}"), network, 1);
     let detector = (1..n).rev().find(|slot| *slot != victim).expect("three processes");
@@ -59,12 +64,16 @@ fn ts_on(n: u32, a: u32, network: &str, compute: u64) -> u64 {
     let params = format!("compute = \"{compute}ns\", publish = false, late = \"10s\"");
     let (mut group, _) = single(n, a, victim, &params, network);
     group.settle(SECOND);
-    let events = group.events();
-    let at = |name| events.iter().find(|(_, _, event)| event.name == name).map(|(at, _, _)| *at);
-    at("stable").expect("stable") - at("reported").expect("reported")
+    let events = group.logged(Some);
+    let at = |like: fn(&MembershipEvent) -> bool| {
+        events.iter().find(|(.., event)| like(event)).map(|(at, ..)| *at)
+    };
+    let stable = at(|event| matches!(event, MembershipEvent::Stable { .. }));
+    let reported = at(|event| matches!(event, MembershipEvent::Reported { .. }));
+    stable.expect("stable") - reported.expect("reported")
 }
 
-/// `Ts` on a network whose latency grows with the number of those that talk.
+/// `Ts` on a network whose latency grows with the number of nodes that talk.
 fn crowded(n: u32, a: u32, model: Contention, compute: u64) -> u64 {
     let Contention { latency, free, slope } = model;
     let net =
@@ -111,12 +120,16 @@ fn m_4(sizes: impl Iterator<Item = u32> + Clone) {
             }
         }
     }
-    // Of two one is left: nobody to tell.
+    // Of two one is left: none to tell.
     let mut group = paper(2, "compute = \"2us\"", FIXED, 1);
     group.crash(MILLI, 1);
     group.suspect(2 * MILLI, 0, 1);
     group.settle(SECOND);
-    assert_eq!(group.named("stable")[0].0, 2 * MILLI + Constants::BGL.base(1).0);
+    let stable = group.logged(|event| match event {
+        MembershipEvent::Stable { no, .. } => Some(no),
+        _ => None,
+    });
+    assert_eq!(stable[0].0, 2 * MILLI + Constants::BGL.base(1).0);
 }
 
 #[test]
@@ -144,7 +157,8 @@ fn m_6_many_detectors_of_one_failure_are_all_answered_in_one_phase() {
         assert_eq!(group.changes(), 1);
         let delivered = group.world.counts().delivered;
         assert_eq!(delivered, 2 * 19 + 2 * u64::from(detectors), "one answer each");
-        assert_eq!(group.named("reported").len(), detectors as usize);
+        let reports = group.count(|event| matches!(event, MembershipEvent::Reported { .. }));
+        assert_eq!(reports, detectors as usize);
     }
 }
 
@@ -233,12 +247,12 @@ fn m_11_the_root_and_others_fail_together() {
         for slot in &dead {
             group.crash(MILLI, *slot);
         }
-        // Everybody sees the failure of its own home parent.
+        // Every member sees the failure of its own home parent.
         for slot in (1..n).filter(|slot| dead.contains(&parent(4, *slot))) {
             group.suspect(2 * MILLI, slot, parent(4, slot));
         }
         let view = group.settle(20 * SECOND);
-        // Leaves without children have nobody who sees them fail but the missing acknowledgement.
+        // No member sees leaves without children fail, but for the missing acknowledgement.
         assert!(dead.iter().all(|slot| !slots(&view).contains(slot)), "{dead:?} of {view:?}");
         let tree = view.tree();
         assert!(view.slots().all(|s| tree.parent(s).is_none_or(|p| !dead.contains(&p.0))));
@@ -251,7 +265,7 @@ fn m_12_joins_and_returns() {
     let mut group = paper(6, "members = 5", FIXED, 1);
     let view = group.settle(SECOND);
     assert_eq!((slots(&view), group.changes()), ((0..6).collect(), 1));
-    assert_eq!(group.named("welcomed").len(), 1);
+    assert_eq!(group.count(welcome), 1);
     // One that returns, of a higher and of a lower slot than the root.
     for (policy, back, root) in
         [("oldest", 3, 0), ("lowest", 3, 0), ("oldest", 0, 1), ("lowest", 0, 0)]
@@ -287,8 +301,7 @@ fn m_13_a_join_at_every_event_of_a_root_failure() {
         group.recover(group.world.now() + 1, 20);
         let view = group.settle(20 * SECOND);
         assert_eq!(view.at(Slot(20)), Some(member(20, 65_537)));
-        let welcomes = group.named("welcomed");
-        assert_eq!(welcomes.len(), 1, "event {number}: {welcomes:?}");
+        assert_eq!(group.count(welcome), 1, "event {number}");
         instants += 1;
         if !more {
             break;
@@ -363,10 +376,10 @@ fn failures_and_returns_at_random_settle() {
         let first = below(n.into());
         for k in 0..u64::from(n - 2).min(8) {
             at += below(40 * MILLI);
-            // The detector is accurate: nobody fails again before all know that it has failed.
+            // The detector is accurate: no member fails again before all know that it has failed.
             let victim = u32::try_from((first + k) % u64::from(n)).expect("small");
             group.crash(at, victim);
-            // The detector of the environment: everybody is told, some time later.
+            // The detector of the environment: all are told, some time later.
             for detector in (0..n).filter(|slot| *slot != victim) {
                 group.suspect(at + MILLI + below(5 * MILLI), detector, victim);
             }
@@ -400,8 +413,15 @@ fn soak(n: u32, seconds: u64) {
         group.recover(back, victim);
         down.insert(victim, back);
         // What the root holds is bounded by the group, however long it runs.
-        for (_, _, [held, runs, _]) in group.named("held") {
-            assert!(held <= u64::from(n) && runs <= u64::from(n), "{held} entries, {runs} runs");
+        let held = group.logged(|event| match event {
+            MembershipEvent::Held { listed, runs, .. } => Some((listed, runs)),
+            _ => None,
+        });
+        for (.., (listed, runs)) in held {
+            assert!(
+                listed <= u64::from(n) && runs <= u64::from(n),
+                "{listed} entries, {runs} runs"
+            );
         }
     }
     let view = group.settle(at + 20_000 * SECOND);

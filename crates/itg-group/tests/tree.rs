@@ -62,7 +62,7 @@ fn parents(tree: Tree<'_>, roster: &Roster) -> BTreeMap<u32, Option<u32>> {
     parents
 }
 
-/// Every member reaches the root, and nobody else is one.
+/// Every member reaches the root, and there is no other root.
 fn spans(parents: &BTreeMap<u32, Option<u32>>, root: u32) {
     for start in parents.keys() {
         let (mut at, mut steps) = (*start, 0);
@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(parents(tree, &roster), paper.parent);
     }
 
-    /// F2: who comes back stands where it stood; who is new is a leaf.
+    /// F2: a process that comes back stands where it stood; a new one is a leaf.
     #[test]
     fn m_1_rejoining_restores_the_tree(
         a in prop::sample::select(&ARITIES[..]),
@@ -125,8 +125,8 @@ proptest! {
         prop_assert_eq!(tree(&new), want);
     }
 
-    /// F3: under any acting root, in both shapes, it is a tree that spans the members; reranked, nobody
-    /// has more children than the arity and it is as low as can be.
+    /// F3: under any acting root, in both shapes, it is a tree that spans the members; reranked, no
+    /// member has more children than the arity and it is as low as can be.
     #[test]
     fn m_1_any_member_can_be_the_root(
         a in prop::sample::select(&ARITIES[..]),
@@ -275,14 +275,14 @@ fn views_follow_each_other() {
     let change = |changes| ViewChange { base: 1, changes, shape: None };
     let gone = view.next(&change(Changes::removal([Member::new(Slot(0), 1)])), None).unwrap();
     assert_eq!((gone.no(), gone.root().slot.0, slots(&gone)), (2, 1, vec![1, 2, 3, 4, 5]));
-    // Who comes back goes to the end of the succession, and displaces nobody.
+    // A member that comes back goes to the end of the succession, and displaces none.
     let back = gone.next(&change(Changes::addition([Member::new(Slot(0), 2)])), None).unwrap();
     assert_eq!((back.root().slot.0, back.succession().last().unwrap().slot.0), (1, 0));
     assert_eq!(back.successor(&BTreeSet::from([back.root()])).unwrap().slot.0, 2);
     let again: View = back.parts().try_into().unwrap();
     assert_eq!(again, back);
     assert_ne!(gone.digest(), back.digest());
-    // Nobody left is no view; a void removal changes only the number.
+    // A view without members is none; a void removal changes only the number.
     let all = view.roster().members();
     assert_eq!(view.next(&change(Changes::removal(all)), None), None);
     let void = view.next(&change(Changes::removal([Member::new(Slot(1), 7)])), None).unwrap();

@@ -16,13 +16,13 @@ pub mod tag {
     pub const BLOCK: i32 = 1500;
     /// The end of a log: [`crate::Done`].
     pub const DONE: i32 = 1501;
-    /// What became of a rank's part of an experiment.
+    /// Result of a rank's part of an experiment.
     pub const RESULT: i32 = 1600;
-    /// What a rank has sent so far.
+    /// Figures of what a rank has sent so far.
     pub const FIGURES: i32 = 1601;
 }
 
-/// Why there is no job.
+/// Reason for which there is no job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
     /// MPI was started before.
@@ -76,7 +76,7 @@ impl Job {
         Ok(Self { world, rank, size, _universe: universe })
     }
 
-    /// Which of the ranks this is, from 0.
+    /// Number of this rank, from 0.
     #[must_use]
     pub const fn rank(&self) -> u32 {
         self.rank
@@ -94,7 +94,7 @@ impl Job {
         library()
     }
 
-    /// What rank 0 says, to all: `said` is looked at there only.
+    /// Sends the bytes of rank 0 to all ranks and returns them; `said` matters at rank 0 only.
     #[must_use]
     pub fn broadcast(&self, said: Vec<u8>) -> Vec<u8> {
         let root = self.world.process_at_rank(0);
@@ -119,7 +119,7 @@ impl Job {
         self.world.barrier();
     }
 
-    /// A barrier that others may reach later: `meanwhile` is called until they have.
+    /// Waits until all ranks are here, and calls `meanwhile` until they are.
     pub fn barrier_while(&self, mut meanwhile: impl FnMut()) {
         let mut request = self.world.immediate_barrier();
         while let Err(still) = request.test() {

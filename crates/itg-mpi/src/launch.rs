@@ -7,17 +7,17 @@ const VARIABLES: [(&str, &str); 3] = [
     ("SLURM_PROCID", "SLURM_NTASKS"),
 ];
 
-/// What a launcher says of this program.
+/// Facts that a launcher gives this program in the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Which of the programs this is, from 0.
+    /// Number of this program among those started together, from 0.
     pub rank: u32,
-    /// How many there are.
+    /// Number of programs started together.
     pub size: u32,
 }
 
 impl Launch {
-    /// What the variables of the environment say; `None` when no launcher started this program.
+    /// Reads the variables of the environment; `None` when no launcher started this program.
     #[must_use]
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let number = |name| variable(name)?.trim().parse::<u32>().ok();

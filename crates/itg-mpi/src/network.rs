@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use itg_core::seed::RunSeed;
 use itg_process::{
-    Config, ConfigError, Contract, Counters, Dest, Event, Message, Network, Output, Place, Process,
-    Registry, Slot, StopReason, Time, everybody, frame, suggestion,
+    Config, ConfigError, Contract, Counters, Dest, Event, Message, Network, Output, Process,
+    ProcessContext, Registry, Slot, StopReason, Time, everybody, frame, suggestion,
 };
 
 use crate::job::{InFlight, Job, tag};
@@ -24,7 +24,7 @@ const QUEUE: usize = 4 << 20;
 const LONGEST: Duration = Duration::from_micros(500);
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// Why there is no process.
+/// Reason for which there is no process.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The configuration is wrong.
@@ -40,7 +40,7 @@ pub enum NetworkError {
     },
 }
 
-/// What the networks of a process have counted.
+/// Counters of the networks of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Frames sent.
@@ -76,7 +76,8 @@ pub fn run(
         return Err(NetworkError::Ranks { want: config.processes, got: job.size() });
     }
     let (slot, everybody) = (Slot(job.rank()), everybody(config.processes));
-    let place = Place { slot, incarnation: 1, seed, networks: &networks, everybody: &everybody };
+    let place =
+        ProcessContext { slot, incarnation: 1, seed, networks: &networks, everybody: &everybody };
     let process = registry.process(config, &place);
     // One rank with a wrong stack must not leave the others in the barrier.
     let wrong = job.gather([u8::from(process.is_err())]);
@@ -85,7 +86,7 @@ pub fn run(
             // Another rank has the reason; this one says which.
             let at = wrong.iter().position(|wrong| *wrong == [1]).unwrap_or_default();
             let at = Slot(u32::try_from(at).unwrap_or(u32::MAX));
-            registry.process(config, &Place { slot: at, ..place })?
+            registry.process(config, &ProcessContext { slot: at, ..place })?
         }
         process => process?,
     };
@@ -120,7 +121,7 @@ pub fn run(
             std::thread::sleep(pause.min(Duration::from_nanos(due)));
         }
     };
-    // What others still say is taken, so that their sends end.
+    // Messages that still come are taken, so that the sends of the other ranks end.
     while !end.waiting.is_empty() {
         end.look();
         end.discard();
@@ -129,7 +130,7 @@ pub fn run(
     Ok((reason, end.process.counters(), end.traffic))
 }
 
-/// What the networks of a configuration promise under MPI.
+/// Networks of a configuration, with what each promises under MPI.
 fn networks(config: &Config) -> Result<Arc<[Network]>, ConfigError> {
     let mut networks = Vec::new();
     for entry in &config.networks {
@@ -152,7 +153,7 @@ struct Ranked<'a> {
 }
 
 impl Ranked<'_> {
-    /// Does what the process asks for; why it has stopped, when it has.
+    /// Does what the process asks for; returns the reason of its stop once it has stopped.
     fn carry_out(&mut self, now: Time, event: &mut impl FnMut(Time, Event)) -> Option<StopReason> {
         let mut stopped = None;
         while let Some(output) = self.process.poll() {
@@ -163,7 +164,7 @@ impl Ranked<'_> {
                     }
                 }
                 Output::Event(what) => event(now, what),
-                // Nobody asks for the trace of messages here.
+                // The trace of messages is not used here.
                 Output::Trace(_) => {}
                 Output::Stopped(why) => stopped = Some(why),
             }

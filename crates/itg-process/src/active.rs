@@ -28,7 +28,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use chacha20::ChaCha8Rng;
 use rand::SeedableRng as _;
 
-use crate::layer::{Ctx, Layer, Level, StopReason, TimerId};
+use crate::event::{LayerEvent, RuntimeEvent};
+use crate::layer::{Ctx, Event, Layer, Level, StopReason, TimerId};
 use crate::message::{Message, Slot, Time};
 
 /// Messages that an inbox holds; more are dropped and counted in the event `inbox full`.
@@ -38,7 +39,7 @@ type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Handler = Box<dyn FnMut(Message, &mut Ctx<'_>) -> Option<Message> + Send>;
 type Body = Box<dyn FnOnce(ActiveCx) -> Running + Send>;
 
-/// What an active layer waits for.
+/// Condition that an active layer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Nothing,
@@ -49,7 +50,7 @@ enum Wait {
 enum Action {
     Down(Message),
     Up(Message),
-    Log(Level, &'static str, [u64; 3]),
+    Log(Event),
     Shutdown(StopReason),
 }
 
@@ -127,7 +128,7 @@ impl Active {
             match action {
                 Action::Down(message) => cx.down(message),
                 Action::Up(message) => cx.up(message),
-                Action::Log(level, name, values) => cx.log(level, name, values),
+                Action::Log(event) => cx.pass(event),
                 Action::Shutdown(why) => cx.shutdown(why),
             }
         }
@@ -176,7 +177,7 @@ impl Layer for Active {
         let wait = {
             let mut shared = self.shared();
             if shared.inbox.len() >= MOST_IN_INBOX {
-                cx.log(Level::Warning, "inbox full", [message.ty.into(), 0, 0]);
+                cx.log(Level::Warning, RuntimeEvent::InboxFull { ty: message.ty });
                 return;
             }
             shared.inbox.push_back(message);
@@ -208,7 +209,7 @@ impl CloneStream for ChaCha8Rng {
     }
 }
 
-/// Nobody is woken: the runtime polls when a message or a timer comes.
+/// A waker that does nothing: the runtime polls when a message or a timer comes.
 struct NoWaker;
 
 impl Wake for NoWaker {
@@ -219,7 +220,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the function of an active layer works with.
+/// Context of the function of an active layer.
 pub struct ActiveCx {
     shared: Arc<Mutex<Shared>>,
 }
@@ -268,9 +269,9 @@ impl ActiveCx {
         self.shared().actions.push(Action::Up(message));
     }
 
-    /// Says something to traces and checkers.
-    pub fn log(&mut self, level: Level, name: &'static str, values: [u64; 3]) {
-        self.shared().actions.push(Action::Log(level, name, values));
+    /// Logs an event, for traces and checkers.
+    pub fn log(&mut self, level: Level, event: impl LayerEvent) {
+        self.shared().actions.push(Action::Log(Event::new(level, event)));
     }
 
     /// Stops all processes.

@@ -1,5 +1,4 @@
-//! The configuration of a run: how many processes, which layers each runs, which networks are between
-//! them.
+//! The configuration of a run: number of processes, layers of each, networks between them.
 //!
 //! ```toml
 //! processes = 5
@@ -19,11 +18,12 @@
 use std::sync::Arc;
 
 use itg_core::seed::RunSeed;
+use itg_core::text::{ConfigError, Position, suggestion};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::message::{SECOND, Slot};
-use crate::params::{ConfigError, Params, Place, plain, suggestion};
+use crate::params::{Params, plain};
 
 /// Largest number of processes.
 pub const MAX_PROCESSES: u64 = 1 << 20;
@@ -37,7 +37,7 @@ const MAX_DEPTH: usize = 8;
 pub struct NetworkEntry {
     /// Its name.
     pub name: String,
-    /// What kind of network.
+    /// Kind of network.
     pub kind: String,
     /// The rest of its table; `name` and `kind` are taken.
     pub params: Params,
@@ -201,7 +201,7 @@ type Value<'a> = Spanned<DeValue<'a>>;
 
 impl Reader<'_> {
     fn error(&self, at: usize, text: impl Into<String>) -> ConfigError {
-        let place = Some(Place::of(self.text, at));
+        let place = Some(Position::of(self.text, at));
         ConfigError { origin: self.origin.to_owned(), place, text: text.into() }
     }
 

@@ -1,4 +1,4 @@
-//! What all layers of a process share: queue of calls, timers, outputs.
+//! State that all layers of a process share: queue of calls, timers, outputs.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub(crate) buggify: u32,
     /// A stop that was asked for and has not begun.
     pub(crate) stop: Option<(StopReason, Slot)>,
-    /// Whether the process has stopped: nothing goes out any more.
+    /// True once the process has stopped: nothing goes out any more.
     pub(crate) closed: bool,
     rngs: Vec<Option<Box<ChaCha8Rng>>>,
 }

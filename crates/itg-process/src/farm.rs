@@ -1,9 +1,9 @@
 //! The farm of processors: the reference application of Neko (2.2), and an example of layers.
 //!
 //! Process 0 runs `failure-detector` and `coordinator`, the others `heartbeat` and `worker`. The
-//! coordinator hands out sub-tasks, one to each worker at a time. A worker that is suspected loses its
-//! sub-task to another one; one that does not answer gets it once more. When all results are there the
-//! coordinator says so and stops everybody.
+//! coordinator hands out sub-tasks, one to each worker at a time. A worker that is suspected loses
+//! its sub-task to another one; one that does not answer gets it once more. When all results are
+//! there the coordinator says so and stops all processes.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,8 +12,10 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 
 use crate::active::{Active, ActiveCx};
+use crate::event::RuntimeEvent;
 use crate::injected::Injected;
 use crate::layer::{Ctx, Layer, Level, StopReason, TimerId};
+use crate::layer_events;
 use crate::message::{MS, Message, SECOND, Slot, Time, types};
 use crate::stack::Registry;
 
@@ -33,10 +35,27 @@ pub const fn result_of(task: u64) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
-/// What the event `farm complete` of the coordinator holds: number of results, their sum.
+layer_events! {
+    /// Events of the farm.
+    pub enum FarmEvent {
+        /// Suspicion of a process by the failure detector.
+        Suspects { slot: Slot } = "suspects",
+        /// End of a suspicion.
+        Trusts { slot: Slot } = "trusts",
+        /// Sub-task that a suspected process has lost.
+        Reassigned { task: u64, from: Slot } = "reassigned",
+        /// Last result: number of all results, and their sum.
+        Complete { results: u64, sum: u64 } = "farm complete",
+        /// Suspicion of a process that runs, on behalf of a simulation.
+        SuspectedWrongly = "suspected wrongly",
+    }
+}
+
+/// Last event of the coordinator.
 #[must_use]
-pub fn expected(tasks: u64) -> [u64; 2] {
-    [tasks, (0..tasks).map(result_of).fold(0, u64::wrapping_add)]
+pub fn expected(tasks: u64) -> FarmEvent {
+    let sum = (0..tasks).map(result_of).fold(0, u64::wrapping_add);
+    FarmEvent::Complete { results: tasks, sum }
 }
 
 /// The registry with the four layers of the farm.
@@ -97,14 +116,15 @@ impl Layer for Heartbeat {
 #[derive(Debug)]
 struct FailureDetector {
     timeout: u64,
-    /// When each process was heard last; `None` is suspected.
+    /// Time of the last message from each process; `None` is suspected.
     heard: BTreeMap<Slot, Option<Time>>,
 }
 
 impl FailureDetector {
     fn tell(slot: Slot, suspected: bool, cx: &mut Ctx<'_>) {
-        let name = if suspected { "suspects" } else { "trusts" };
-        cx.log(Level::Info, name, [slot.0.into(), 0, 0]);
+        let event =
+            if suspected { FarmEvent::Suspects { slot } } else { FarmEvent::Trusts { slot } };
+        cx.log(Level::Info, event);
         let body = Bytes::from(vec![u8::from(suspected)]);
         cx.up(Message { src: slot, ..Message::new(cx.me(), SUSPECT, body) });
     }
@@ -146,7 +166,8 @@ impl Layer for FailureDetector {
             && let Some(heard) = self.heard.get_mut(slot)
             && heard.take().is_some()
         {
-            cx.sometimes("suspected wrongly");
+            cx.sometimes(RuntimeEvent::SuspicionTaken);
+            cx.sometimes(FarmEvent::SuspectedWrongly);
             Self::tell(*slot, true, cx);
         }
     }
@@ -172,7 +193,7 @@ async fn worker(mut cx: ActiveCx, work: u64) {
 async fn coordinator(mut cx: ActiveCx, tasks: u64, again: u64) {
     let mut todo: VecDeque<u64> = (0..tasks).collect();
     let mut idle: BTreeSet<Slot> = (1..cx.n()).map(Slot).collect();
-    // Who works on what, and when it is asked once more.
+    // Sub-task of each worker, and the time at which it is sent once more.
     let mut busy: BTreeMap<Slot, (u64, Time)> = BTreeMap::new();
     let mut results: BTreeMap<u64, u64> = BTreeMap::new();
     while (results.len() as u64) < tasks {
@@ -207,7 +228,7 @@ async fn coordinator(mut cx: ActiveCx, tasks: u64, again: u64) {
             (SUSPECT, _, Some(1)) => {
                 idle.remove(&src);
                 if let Some((task, _)) = busy.remove(&src) {
-                    cx.log(Level::Info, "reassigned", [task, src.0.into(), 0]);
+                    cx.log(Level::Info, FarmEvent::Reassigned { task, from: src });
                     todo.push_back(task);
                 }
             }
@@ -218,7 +239,7 @@ async fn coordinator(mut cx: ActiveCx, tasks: u64, again: u64) {
         }
     }
     let sum = results.values().fold(0, |sum: u64, result| sum.wrapping_add(*result));
-    cx.log(Level::Info, "farm complete", [results.len() as u64, sum, 0]);
+    cx.log(Level::Info, FarmEvent::Complete { results: results.len() as u64, sum });
     cx.shutdown(StopReason::Finished);
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::event::RuntimeEvent;
 use crate::layer::{Ctx, Layer, Level};
 use crate::message::Message;
 
@@ -13,13 +14,15 @@ pub struct TraceFilter;
 impl Layer for TraceFilter {
     fn send(&mut self, message: Message, cx: &mut Ctx<'_>) {
         let place = cx.layer as u64;
-        cx.log(Level::Info, "down", [place, message.ty.into(), message.body.len() as u64]);
+        let (ty, len) = (message.ty, message.body.len() as u64);
+        cx.log(Level::Info, RuntimeEvent::Down { place, ty, len });
         cx.down(message);
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
         let place = cx.layer as u64;
-        cx.log(Level::Info, "up", [place, message.ty.into(), message.body.len() as u64]);
+        let (ty, len) = (message.ty, message.body.len() as u64);
+        cx.log(Level::Info, RuntimeEvent::Up { place, ty, len });
         cx.up(message);
     }
 }
@@ -49,7 +52,7 @@ impl Layer for Multiplexer {
         if own.is_some_and(|own| own.iter().any(|types| types.contains(&message.ty))) {
             cx.down(message);
         } else {
-            cx.log(Level::Error, "not a type of this branch", [message.ty.into(), 0, 0]);
+            cx.log(Level::Error, RuntimeEvent::NotOfBranch { ty: message.ty });
         }
     }
 
@@ -60,7 +63,7 @@ impl Layer for Multiplexer {
             .position(|types| types.iter().any(|types| types.contains(&message.ty)));
         match found {
             Some(branch) => cx.up_to(branch, message),
-            None => cx.log(Level::Warning, "no branch for this type", [message.ty.into(), 0, 0]),
+            None => cx.log(Level::Warning, RuntimeEvent::NoBranch { ty: message.ty }),
         }
     }
 

@@ -38,9 +38,9 @@ pub enum FrameError {
     /// Damaged on the way.
     #[error("a frame with checksum {got:#010x} instead of {want:#010x}: damaged on the way")]
     Checksum {
-        /// What it says.
+        /// Checksum in the frame.
         want: u32,
-        /// What its bytes give.
+        /// Checksum computed from its bytes.
         got: u32,
     },
     /// Another version.
@@ -59,7 +59,7 @@ pub struct Frame {
     pub view: u64,
 }
 
-/// What stands before the body of a message in its frame.
+/// Writes the header that stands before the body of a message in its frame.
 #[must_use]
 pub fn head(message: &Message, incarnation: u64, view: u64) -> [u8; HEADER_LEN] {
     let mut head = [0; HEADER_LEN];
@@ -86,7 +86,7 @@ pub fn encode(message: &Message, incarnation: u64, view: u64, out: &mut BytesMut
     out.put_slice(&message.body);
 }
 
-/// How many bytes the first frame of a stream takes; `None` before its length is there.
+/// Length of the first frame of a stream in bytes; `None` before its length field is there.
 ///
 /// # Errors
 /// A length that no frame has.

@@ -1,4 +1,4 @@
-//! What a simulation or a network tells a layer through [`crate::Layer::control`].
+//! Facts that a simulation or a network tells a layer through [`crate::Layer::control`].
 
 use crate::message::Slot;
 
@@ -14,14 +14,14 @@ pub enum Injected {
     Refused(Slot),
     /// Writing to the disk fails, or works again.
     Disk {
-        /// Whether it works.
+        /// True if it works.
         works: bool,
     },
     /// A write to the disk takes this many nanoseconds.
     SlowDisk(u64),
     /// The log server is there, or is not.
     LogServer {
-        /// Whether it is there.
+        /// True if it is there.
         up: bool,
     },
     /// The client asks again what it has asked already.

@@ -61,7 +61,7 @@ impl Inproc {
         }
     }
 
-    /// When the next timer is due.
+    /// Time at which the next timer is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
         self.processes.iter().filter_map(Process::next_wake).min()
@@ -98,13 +98,13 @@ impl Inproc {
         done
     }
 
-    /// Whether all processes have stopped.
+    /// Returns true if all processes have stopped.
     #[must_use]
     pub fn stopped(&self) -> bool {
         self.processes.iter().all(|process| process.stopped().is_some())
     }
 
-    /// Why each process has stopped.
+    /// Reason of the stop of each process; `None` while it runs.
     pub fn reasons(&self) -> impl Iterator<Item = Option<StopReason>> {
         self.processes.iter().map(Process::stopped)
     }

@@ -15,6 +15,7 @@ use chacha20::ChaCha8Rng;
 use itg_core::streams;
 
 use crate::core::{Call, Core};
+use crate::event::LayerEvent;
 use crate::message::{Message, NetId, Slot, Time};
 use crate::network::Network;
 
@@ -25,23 +26,23 @@ pub struct TimerId {
     pub(crate) id: u64,
 }
 
-/// Why a process stops.
+/// Reason for which a process stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StopReason {
     /// The application has done its work.
     Finished,
     /// The application cannot go on.
     Failed,
-    /// Somebody outside wants it.
+    /// Stopped from outside.
     Interrupted,
 }
 
-/// How much an event matters.
+/// Importance of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// A situation that a sweep over many seeds wants to see at least once.
     Sometimes,
-    /// What happens, for checkers and traces.
+    /// Facts for checkers and traces.
     Info,
     /// Something is odd.
     Warning,
@@ -49,14 +50,15 @@ pub enum Level {
     Error,
 }
 
-/// What a layer says about itself: to traces and to the checkers of a simulation.
+/// Event that a layer logs, for traces and for the checkers of a simulation: one of a set that
+/// [`layer_events!`](crate::layer_events) defines, with its name and its fields as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// How much it matters.
+    /// Importance of the event.
     pub level: Level,
-    /// What happened.
+    /// Name of the event.
     pub name: &'static str,
-    /// Numbers that belong to it; their meaning goes with the name.
+    /// Its fields.
     pub values: [u64; 3],
 }
 
@@ -90,7 +92,7 @@ pub trait Layer: Send {
     /// The process stops. Last messages may still be sent.
     fn on_stop(&mut self, why: StopReason, cx: &mut Ctx<'_>) {}
 
-    /// Whether this layer has nothing left that must go out before the process ends.
+    /// Returns true if this layer has nothing left that must go out before the process ends.
     fn drained(&self) -> bool {
         true
     }
@@ -101,7 +103,7 @@ pub trait Layer: Send {
     }
 }
 
-/// What a layer can see and do during a call.
+/// Context of a call to a layer: its view of the process, and the actions that it may take.
 #[derive(Debug)]
 pub struct Ctx<'a> {
     pub(crate) core: &'a mut Core,
@@ -150,7 +152,7 @@ impl Ctx<'_> {
         self.core.view_no = number;
     }
 
-    /// Which life of this slot this is, from 1.
+    /// Incarnation of this process in its slot, from 1.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
         self.core.incarnation
@@ -209,7 +211,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// For a multiplexer: from which of its branches the message came that it was asked to send.
+    /// For a multiplexer: the branch that the message came from that it was asked to send.
     #[must_use]
     pub const fn branch(&self) -> usize {
         self.branch
@@ -230,23 +232,28 @@ impl Ctx<'_> {
         self.core.timers.remove(&(timer.at, timer.id));
     }
 
-    /// Says something to traces and checkers.
-    pub fn log(&mut self, level: Level, name: &'static str, values: [u64; 3]) {
-        self.core.event(Event { level, name, values });
+    /// Logs an event, for traces and checkers.
+    pub fn log(&mut self, level: Level, event: impl LayerEvent) {
+        self.core.event(Event::new(level, event));
+    }
+
+    /// Hands over an event that was logged already, by a part of this layer.
+    pub(crate) fn pass(&mut self, event: Event) {
+        self.core.event(event);
     }
 
     /// Counts a situation that a sweep over many seeds wants to see at least once.
-    pub fn sometimes(&mut self, name: &'static str) {
-        self.log(Level::Sometimes, name, [0; 3]);
+    pub fn sometimes(&mut self, situation: impl LayerEvent) {
+        self.log(Level::Sometimes, situation);
     }
 
-    /// Whether to do something rare but legal here, such as firing early or sending to fewer than
-    /// all: never on real networks, at times in a simulation that wants it.
-    pub fn buggify(&mut self, name: &'static str) -> bool {
+    /// Returns true if the layer should do something rare but legal here, such as firing early or
+    /// sending to fewer than all: never on real networks, at times in a simulation that wants it.
+    pub fn buggify(&mut self, situation: impl LayerEvent) -> bool {
         let parts = self.core.buggify;
         let yes = parts > 0 && streams::happens(self.core.rng(self.layer), parts);
         if yes {
-            self.sometimes(name);
+            self.sometimes(situation);
         }
         yes
     }

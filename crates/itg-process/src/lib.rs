@@ -8,11 +8,12 @@
 //! |---|---|
 //! | `message`, `frame` | addresses, destinations, messages; their frames on a wire |
 //! | `layer`, `active`, `filters`, `machine` | kinds of layers: passive, active, filters, multiplexers, algorithms |
-//! | `injected` | what a simulation tells layers as if their world had done it |
-//! | `process` | the process object, and how processes stop |
-//! | `network` | what a network promises |
+//! | `event` | events that layers log, as enums with names for traces |
+//! | `injected` | facts that a simulation tells layers as if their world had done it |
+//! | `process` | the process object, and the stop of processes |
+//! | `network` | promises of networks |
 //! | `config`, `params`, `stack` | configuration, and stacks built by name |
-//! | `bootstrap` | how processes on several hosts find each other and start together |
+//! | `bootstrap` | processes on several hosts find each other and start together |
 //! | `inproc` | the in-process network |
 //! | `farm` | the farm of processors: an application to begin with |
 //!
@@ -23,6 +24,7 @@ mod active;
 pub mod bootstrap;
 mod config;
 mod core;
+mod event;
 pub mod farm;
 mod filters;
 pub mod frame;
@@ -38,13 +40,22 @@ mod stack;
 
 pub use active::{Active, ActiveCx, MOST_IN_INBOX};
 pub use config::{Config, LayerEntry, MAX_PROCESSES, NetworkEntry};
+#[doc(hidden)]
+pub use event::event_values;
+pub use event::{EventValue, LayerEvent, RuntimeEvent};
 pub use filters::{Multiplexer, TraceFilter};
 pub use injected::Injected;
 pub use inproc::{INBOX, Inproc};
+pub use itg_core::text::{ConfigError, Position as TextPosition, suggestion};
 pub use layer::{Ctx, Event, Layer, Level, StopReason, TimerId};
 pub use machine::{Action, Adapter, Input, Machine, Wiring};
 pub use message::{Dest, MS, Message, NetId, SECOND, Slot, Time, To, US, types};
 pub use network::{Contract, Network};
-pub use params::{ConfigError, Params, Place as TextPlace, suggestion};
+pub use params::Params;
 pub use process::{BYE, Counters, Output, Process, STOP, Trace, Way};
-pub use stack::{Build, Place, Registry, everybody};
+pub use stack::{Build, ProcessContext, Registry, everybody};
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

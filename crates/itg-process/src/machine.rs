@@ -11,17 +11,18 @@ use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 
-use crate::layer::{Ctx, Layer, Level, TimerId};
+use crate::event::{LayerEvent, RuntimeEvent};
+use crate::layer::{Ctx, Event, Layer, Level, TimerId};
 use crate::message::{Dest, Message, NetId, Slot, Time};
 
 /// An algorithm: input and time in, outputs out. It reads no clock, draws from no generator but its own
 /// seeded one, and touches no network.
 pub trait Machine {
-    /// What the user of the algorithm asks for.
+    /// Requests of the algorithm's user.
     type Request;
-    /// What the algorithm tells its user.
+    /// Deliveries of the algorithm to its user.
     type Delivery;
-    /// What its instances say to each other.
+    /// Messages between its instances.
     type Message;
     /// Names of its timers: setting one again moves it.
     type Timer: Copy + Ord + Debug;
@@ -30,7 +31,7 @@ pub trait Machine {
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Vec<Action<Self>>);
 }
 
-/// What happens to a machine.
+/// Input to a machine.
 pub enum Input<M: Machine + ?Sized> {
     /// It starts.
     Start,
@@ -42,7 +43,7 @@ pub enum Input<M: Machine + ?Sized> {
     Timer(M::Timer),
 }
 
-/// What a machine wants done.
+/// Action that a machine asks for.
 pub enum Action<M: Machine + ?Sized> {
     /// Say something to other instances.
     Send(Dest, M::Message),
@@ -52,13 +53,23 @@ pub enum Action<M: Machine + ?Sized> {
     SetTimer(M::Timer, Time),
     /// Take a timer back.
     CancelTimer(M::Timer),
-    /// Say something to traces and checkers.
-    Log(&'static str, [u64; 3]),
-    /// Count a situation that a sweep over many seeds wants to see at least once.
-    Sometimes(&'static str),
+    /// Log an event, for traces and checkers.
+    Log(Event),
 }
 
-/// How a machine's types become messages and back.
+impl<M: Machine + ?Sized> Action<M> {
+    /// Logs this event.
+    pub fn log(event: impl LayerEvent) -> Self {
+        Self::Log(Event::new(Level::Info, event))
+    }
+
+    /// Counts a situation that a sweep over many seeds wants to see at least once.
+    pub fn sometimes(situation: impl LayerEvent) -> Self {
+        Self::Log(Event::new(Level::Sometimes, situation))
+    }
+}
+
+/// Conversion of a machine's types into messages and back.
 pub trait Wiring<M: Machine>: Send {
     /// The types of its messages.
     fn types(&self) -> &[RangeInclusive<u32>];
@@ -75,7 +86,7 @@ pub trait Wiring<M: Machine>: Send {
     /// # Errors
     /// The message, when it is none: it passes through.
     fn request(&self, message: Message) -> Result<M::Request, Message>;
-    /// What goes up.
+    /// The message that a delivery becomes on its way up.
     fn delivery(&mut self, me: Slot, delivery: M::Delivery) -> Message;
     /// The request that another layer or the driver makes by [`Layer::control`], if it is one.
     fn control(&self, _what: &dyn Any) -> Option<M::Request> {
@@ -120,8 +131,7 @@ impl<M: Machine, W: Wiring<M>> Adapter<M, W> {
                     self.due.insert(id, timer);
                 }
                 Action::CancelTimer(timer) => self.forget(timer, cx),
-                Action::Log(name, values) => cx.log(Level::Info, name, values),
-                Action::Sometimes(name) => cx.sometimes(name),
+                Action::Log(event) => cx.pass(event),
             }
         }
         self.out = out;
@@ -170,7 +180,7 @@ where
         }
         match self.wiring.decode(message.ty, &message.body) {
             Some(content) => self.step(Input::Message(message.src, content), cx),
-            None => cx.log(Level::Warning, "malformed message", [message.ty.into(), 0, 0]),
+            None => cx.log(Level::Warning, RuntimeEvent::MalformedMessage { ty: message.ty }),
         }
     }
 

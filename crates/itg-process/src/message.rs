@@ -88,7 +88,7 @@ pub mod types {
     pub const CONTROL: RangeInclusive<u32> = 1600..=1699;
 }
 
-/// Whom a message is for.
+/// Destination of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dest {
     /// One process.
@@ -114,18 +114,18 @@ impl From<Slot> for Dest {
 pub struct Message {
     /// The process that sent it.
     pub src: Slot,
-    /// Whom it is for.
+    /// Destination.
     pub dst: Dest,
-    /// Which of the parallel networks carries it.
+    /// Parallel network that carries it.
     pub net: NetId,
-    /// What it is: see [`types`].
+    /// Type of the message: see [`types`].
     pub ty: u32,
     /// Its content; cheap to clone.
     pub body: Bytes,
 }
 
 impl Message {
-    /// A message on network 0. The runtime fills in who sent it.
+    /// A message on network 0. The runtime fills in the sender.
     #[must_use]
     pub fn new(dst: impl Into<Dest>, ty: u32, body: impl Into<Bytes>) -> Self {
         Self { src: Slot(0), dst: dst.into(), net: NetId(0), ty, body: body.into() }

@@ -1,4 +1,4 @@
-//! What a network promises to the layers above it.
+//! Promises of a network to the layers above it.
 //!
 //! | network | reliable | in order per pair | duplicates | multicast |
 //! |---|---|---|---|---|
@@ -12,7 +12,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "a table of yes and no")]
 pub struct Contract {
-    /// What is taken arrives, while sender, receiver and connection live.
+    /// Every message that is taken arrives, while sender, receiver and connection live.
     pub reliable: bool,
     /// Messages between two processes arrive in the order in which they were sent.
     pub fifo: bool,
@@ -50,6 +50,6 @@ impl Contract {
 pub struct Network {
     /// Its name in the configuration.
     pub name: String,
-    /// What it promises.
+    /// Promises of the network.
     pub contract: Contract,
 }

@@ -1,94 +1,29 @@
 //! Parameters of layers and networks, with the place of each in the file.
 //!
-//! Whoever reads parameters asks for each by name; [`Params::finish`] then refuses what nobody asked
-//! for, and names the nearest word that would have been understood.
+//! The reader of parameters asks for each by name; [`Params::finish`] then refuses those that were
+//! not asked for, and names the nearest word that would have been understood.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use itg_core::text::{ConfigError, Position, suggestion};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// A position in a text, counted from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Line.
-    pub line: usize,
-    /// Character in the line.
-    pub column: usize,
-}
-
-impl Place {
-    /// The place of a byte of a text.
-    #[must_use]
-    pub fn of(text: &str, byte: usize) -> Self {
-        let before = text.get(..byte).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Self {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
-    }
-}
-
-/// What is wrong with a configuration, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct ConfigError {
-    /// Name of the file; empty when there is none.
-    pub origin: String,
-    /// Where in the file, when known.
-    pub place: Option<Place>,
-    /// What is wrong, and what would have been understood.
-    pub text: String,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.origin.is_empty() {
-            write!(f, "{}:", self.origin)?;
-            if let Some(Place { line, column }) = self.place {
-                write!(f, "{line}:{column}:")?;
-            }
-            f.write_str(" ")?;
-        }
-        f.write_str(&self.text)
-    }
-}
-
-/// "did you mean …?", or the words to choose from when none is near.
-#[must_use]
-pub fn suggestion<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let known: Vec<_> = known.into_iter().collect();
-    let lower = got.to_lowercase();
-    let nearest = known
-        .iter()
-        .map(|word| (strsim::damerau_levenshtein(&lower, &word.to_lowercase()), *word))
-        .min()
-        .filter(|(distance, word)| *distance <= 1 + word.chars().count() / 3);
-    match nearest {
-        Some((_, word)) => format!("did you mean `{word}`?"),
-        None if known.is_empty() => "nothing is expected here".to_owned(),
-        None => {
-            let known: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();
-            format!("expected one of {}", known.join(", "))
-        }
-    }
-}
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
 struct Found {
     value: toml::Value,
-    place: Option<Place>,
+    place: Option<Position>,
 }
 
 /// The keys of one table.
 #[derive(Clone, Debug)]
 pub struct Params {
     origin: String,
-    /// What the table is called in messages: `layer \`heartbeat\``.
+    /// Name of the table in messages: ``layer `heartbeat` ``.
     what: String,
-    head: Option<Place>,
+    head: Option<Position>,
     found: BTreeMap<String, Found>,
     asked: Vec<&'static str>,
 }
@@ -112,7 +47,7 @@ impl Params {
         table: &toml::Table,
         what: impl Into<String>,
         origin: &str,
-        head: Option<Place>,
+        head: Option<Position>,
     ) -> Self {
         let found = table.iter();
         let found = found
@@ -132,14 +67,14 @@ impl Params {
         let found = table
             .iter()
             .map(|(key, value)| {
-                let place = Some(Place::of(text, value.span().start));
+                let place = Some(Position::of(text, value.span().start));
                 (key.get_ref().to_string(), Found { value: plain(value), place })
             })
             .collect();
         Self {
             origin: origin.to_owned(),
             what: what.into(),
-            head: Some(Place::of(text, head)),
+            head: Some(Position::of(text, head)),
             found,
             asked: Vec::new(),
         }
@@ -163,7 +98,7 @@ impl Params {
         ConfigError { origin: self.origin.clone(), place, text }
     }
 
-    /// Whether a key is given; it counts as asked for.
+    /// Returns true if a key is given; it counts as asked for.
     pub fn has(&mut self, key: &'static str) -> bool {
         self.asked.push(key);
         self.found.contains_key(key)
@@ -256,13 +191,13 @@ impl Params {
         Ok(self.typed(key, "a probability from 0 to 1", take)?.unwrap_or(0))
     }
 
-    /// Takes every key as asked for and gives them all: for tables that somebody else checks.
+    /// Takes every key as asked for and returns them all: for tables that are checked elsewhere.
     #[must_use]
     pub fn into_table(self) -> toml::Table {
         self.found.into_iter().map(|(key, found)| (key, found.value)).collect()
     }
 
-    /// Refuses keys that nobody asked for.
+    /// Refuses keys that were not asked for.
     ///
     /// # Errors
     /// The first of them, with the nearest key that is understood.
@@ -298,31 +233,5 @@ pub(crate) fn plain(value: &Spanned<DeValue<'_>>) -> toml::Value {
         DeValue::Table(table) => toml::Value::Table(
             table.iter().map(|(key, value)| (key.get_ref().to_string(), plain(value))).collect(),
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_count_lines_and_characters_from_one() {
-        let text = "a\nbéd\n";
-        for (byte, line, column) in [(0, 1, 1), (2, 2, 1), (5, 2, 3), (7, 3, 1), (99, 3, 1)] {
-            assert_eq!(Place::of(text, byte), Place { line, column }, "byte {byte}");
-        }
-    }
-
-    #[test]
-    fn near_words_are_suggested_and_far_ones_listed() {
-        let known = ["idt", "size", "duration", "start"];
-        for (got, want) in [
-            ("idd", "did you mean `idt`?"),
-            ("IDT", "did you mean `idt`?"),
-            ("durration", "did you mean `duration`?"),
-            ("colour", "expected one of `idt`, `size`, `duration`, `start`"),
-        ] {
-            assert_eq!(suggestion(got, known), want, "input {got:?}");
-        }
     }
 }

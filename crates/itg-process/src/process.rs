@@ -6,8 +6,9 @@
 //! Stopping: the first `STOP` wins. A process that stops tells its layers from the top down, lets them
 //! drain, and floods `STOP` to its neighbours, again and again until it has heard from each of them or
 //! the time to drain is over; then it says `BYE` and is gone. Neighbours are all processes when there
-//! are at most 65, else two levels of a 4-ary tree around it: one dead process on the way cuts nobody
-//! off. Process 0 is told at once by everybody, so a group stops along the whole tree.
+//! are at most 65, else two levels of a 4-ary tree around it: one dead process on the way does not
+//! cut off the others. Process 0 is told at once by every process, so a group stops along the whole
+//! tree.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -25,19 +26,19 @@ pub const BYE: u32 = 1011;
 const MOST_HELD: usize = 65_536;
 /// Nanoseconds between two `STOP`s to a neighbour that has not answered.
 const STOP_AGAIN: u64 = 100 * MS;
-/// Up to this many processes everybody is everybody's neighbour.
+/// Largest number of processes that are all neighbours of each other.
 const SMALL: u32 = 65;
 /// Arity of the tree along which larger groups stop.
 const ARITY: u32 = 4;
 
-/// What the driver does for a process.
+/// Work for the driver of a process.
 #[derive(Debug)]
 pub enum Output {
     /// Carry this message to these processes, through network `message.net`.
     Send {
         /// The message.
         message: Message,
-        /// Whom to.
+        /// Receivers.
         to: To,
     },
     /// Something for traces and checkers.
@@ -60,15 +61,15 @@ pub enum Way {
 /// One line of the message trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// When, on the process's clock.
+    /// Time on the process's clock.
     pub at: Time,
-    /// Which way.
+    /// Direction of the message.
     pub way: Way,
     /// The process that traces.
     pub process: Slot,
     /// The sender.
     pub src: Slot,
-    /// Whom it is for.
+    /// Destination of the message.
     pub dst: Dest,
     /// The network.
     pub net: NetId,
@@ -78,7 +79,7 @@ pub struct Trace {
     pub len: usize,
 }
 
-/// What a process has counted.
+/// Counters of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages sent, multicasts once.
@@ -104,7 +105,7 @@ pub struct Counters {
 }
 
 #[derive(Debug)]
-enum Life {
+enum Phase {
     /// Built; what arrives is held.
     Waiting(Vec<Message>),
     Running,
@@ -121,7 +122,7 @@ enum Life {
 pub struct Process {
     core: Core,
     layers: Vec<Box<dyn Layer>>,
-    life: Life,
+    life: Phase,
     drain_timeout: u64,
 }
 
@@ -134,7 +135,7 @@ impl std::fmt::Debug for Process {
 
 impl Process {
     pub(crate) fn new(core: Core, layers: Vec<Box<dyn Layer>>, drain_timeout: u64) -> Self {
-        Self { core, layers, life: Life::Waiting(Vec::new()), drain_timeout }
+        Self { core, layers, life: Phase::Waiting(Vec::new()), drain_timeout }
     }
 
     /// Switches the message trace.
@@ -159,7 +160,7 @@ impl Process {
         self.core.me
     }
 
-    /// Which life of the slot it is.
+    /// Incarnation of this process in its slot.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
         self.core.incarnation
@@ -171,7 +172,7 @@ impl Process {
         self.core.view_no
     }
 
-    /// What it has counted.
+    /// Its counters.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.core.counters
@@ -182,20 +183,20 @@ impl Process {
         self.core.nodes.iter().map(|node| node.name.as_str())
     }
 
-    /// Why it has stopped, when it has.
+    /// Reason of its stop, once it has stopped.
     #[must_use]
     pub const fn stopped(&self) -> Option<StopReason> {
         match self.life {
-            Life::Stopped(why) => Some(why),
+            Phase::Stopped(why) => Some(why),
             _ => None,
         }
     }
 
     /// Starts all layers, the lowest first. What arrived before is delivered now.
     pub fn start(&mut self, now: Time) {
-        let Life::Waiting(held) = &mut self.life else { return };
+        let Phase::Waiting(held) = &mut self.life else { return };
         let held = std::mem::take(held);
-        self.life = Life::Running;
+        self.life = Phase::Running;
         for layer in 0..self.layers.len() {
             self.core.push(layer, 0, Call::Start);
         }
@@ -208,10 +209,10 @@ impl Process {
     /// A message has come from a network.
     pub fn deliver(&mut self, now: Time, message: Message) {
         match &mut self.life {
-            Life::Waiting(held) if held.len() < MOST_HELD => held.push(message),
-            Life::Waiting(_) => self.core.counters.before_start += 1,
-            Life::Stopped(_) => {}
-            Life::Running | Life::Stopping { .. } => {
+            Phase::Waiting(held) if held.len() < MOST_HELD => held.push(message),
+            Phase::Waiting(_) => self.core.counters.before_start += 1,
+            Phase::Stopped(_) => {}
+            Phase::Running | Phase::Stopping { .. } => {
                 if message.ty == STOP || message.ty == BYE {
                     self.told_to_stop(now, &message);
                 } else {
@@ -225,7 +226,7 @@ impl Process {
     /// A network would not take a message.
     pub fn refuse(&mut self, now: Time, message: Message) {
         self.core.counters.refused += 1;
-        if !self.layers.is_empty() && matches!(self.life, Life::Running | Life::Stopping { .. }) {
+        if !self.layers.is_empty() && matches!(self.life, Phase::Running | Phase::Stopping { .. }) {
             self.core.push(0, 0, Call::Refused(message));
             self.go(now);
         }
@@ -233,7 +234,7 @@ impl Process {
 
     /// The application sends a message from above the highest layer of the first branch.
     pub fn send(&mut self, now: Time, message: Message) {
-        if matches!(self.life, Life::Running) {
+        if matches!(self.life, Phase::Running) {
             let mut top = 0;
             while let Some(&above) = self.core.nodes.get(top).and_then(|node| node.above.first()) {
                 top = above;
@@ -248,7 +249,7 @@ impl Process {
 
     /// Says something to a layer that is no message.
     pub fn control(&mut self, now: Time, layer: &str, what: Box<dyn Any + Send>) {
-        if matches!(self.life, Life::Running | Life::Stopping { .. }) {
+        if matches!(self.life, Phase::Running | Phase::Stopping { .. }) {
             Ctx { core: &mut self.core, layer: 0, branch: 0 }.call(layer, what);
             self.go(now);
         }
@@ -278,7 +279,7 @@ impl Process {
         }
     }
 
-    /// When the next timer is due, if there is one.
+    /// Time at which the next timer is due, if there is one.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
         if self.core.closed {
@@ -292,7 +293,7 @@ impl Process {
         self.core.out.pop_front()
     }
 
-    /// Whether [`Process::poll`] has something to hand out.
+    /// Returns true if [`Process::poll`] has something to hand out.
     #[must_use]
     pub fn has_output(&self) -> bool {
         !self.core.out.is_empty()
@@ -303,13 +304,13 @@ impl Process {
         self.core.now = self.core.now.max(now);
         loop {
             while let Some((layer, branch, call)) = self.core.calls.pop_front() {
-                // A stack without layers has nobody to call.
+                // A stack without layers has none to call.
                 if let Some(at) = self.layers.get_mut(layer) {
                     run(&mut **at, call, &mut Ctx { core: &mut self.core, layer, branch });
                 }
             }
             match (self.core.stop.take(), &self.life) {
-                (Some((why, origin)), Life::Running | Life::Waiting(_)) => {
+                (Some((why, origin)), Phase::Running | Phase::Waiting(_)) => {
                     self.begin_stop(why, origin);
                 }
                 _ => break,
@@ -322,9 +323,9 @@ impl Process {
         let deadline = self.core.now.after(self.drain_timeout);
         let unheard = neighbours(self.core.me, self.core.capacity);
         let far_from_root = self.core.me != Slot(0) && !unheard.contains(&Slot(0));
-        self.life = Life::Stopping { why, origin, deadline, unheard };
+        self.life = Phase::Stopping { why, origin, deadline, unheard };
         if far_from_root {
-            // Process 0 hears of it at once; nobody waits for its answer.
+            // Process 0 is told at once; its answer is not waited for.
             self.core.transmit(Message::new(Slot(0), STOP, stop_body(why, origin)));
         }
         for layer in (0..self.layers.len()).rev() {
@@ -335,7 +336,7 @@ impl Process {
 
     /// `STOP` to all neighbours that have not been heard.
     fn flood(&mut self) {
-        let Life::Stopping { why, origin, deadline, unheard } = &self.life else { return };
+        let Phase::Stopping { why, origin, deadline, unheard } = &self.life else { return };
         let next = self.core.now.after(STOP_AGAIN).min(*deadline);
         if !unheard.is_empty() {
             let slots: Arc<[Slot]> = unheard.iter().copied().collect();
@@ -350,19 +351,19 @@ impl Process {
         let why = message.body.first().map_or(StopReason::Interrupted, |&code| reason(code));
         let origin = message.body.get(1..5).and_then(|bytes| bytes.try_into().ok());
         let origin = origin.map_or(message.src, |bytes| Slot(u32::from_le_bytes(bytes)));
-        if matches!(self.life, Life::Running) {
+        if matches!(self.life, Phase::Running) {
             if message.ty == BYE {
                 return;
             }
             self.begin_stop(why, origin);
         }
-        if let Life::Stopping { unheard, .. } = &mut self.life {
+        if let Phase::Stopping { unheard, .. } = &mut self.life {
             unheard.remove(&message.src);
         }
     }
 
     fn try_finish(&mut self) {
-        let Life::Stopping { why, deadline, unheard, .. } = &self.life else { return };
+        let Phase::Stopping { why, deadline, unheard, .. } = &self.life else { return };
         let drained = self.layers.iter().all(|layer| layer.drained());
         if (drained && unheard.is_empty()) || self.core.now >= *deadline {
             let why = *why;
@@ -372,7 +373,7 @@ impl Process {
             self.core.closed = true;
             self.core.timers.clear();
             self.core.out.push_back(Output::Stopped(why));
-            self.life = Life::Stopped(why);
+            self.life = Phase::Stopped(why);
         }
     }
 }

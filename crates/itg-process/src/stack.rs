@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use itg_core::seed::RunSeed;
+use itg_core::text::{ConfigError, suggestion};
 
 use crate::config::{Config, LayerEntry};
 use crate::core::{Core, Node};
@@ -11,22 +12,22 @@ use crate::filters::{Multiplexer, TraceFilter};
 use crate::layer::Layer;
 use crate::message::{Slot, types};
 use crate::network::Network;
-use crate::params::{ConfigError, Params, suggestion};
+use crate::params::Params;
 use crate::process::Process;
 
 /// Name of the layer that has several stacks above it.
 const MULTIPLEXER: &str = "multiplexer";
 
-/// What a layer knows when it is built. It cannot send: nothing runs before the start.
+/// Facts that a layer gets when it is built. It cannot send: nothing runs before the start.
 #[derive(Debug)]
 pub struct Build<'a> {
-    /// Its parameters. Those that nobody asks for are refused.
+    /// Its parameters. Those that are not asked for are refused.
     pub params: &'a mut Params,
     /// Address of the process.
     pub me: Slot,
     /// Number of processes.
     pub n: u32,
-    /// Which life of the slot it is, from 1.
+    /// Incarnation of the process in its slot, from 1.
     pub incarnation: u64,
     /// The seed of the run.
     pub seed: RunSeed,
@@ -76,7 +77,11 @@ impl Registry {
     ///
     /// # Errors
     /// Unknown layers and wrong parameters, with file, line and the nearest name.
-    pub fn process(&self, config: &Config, place: &Place<'_>) -> Result<Process, ConfigError> {
+    pub fn process(
+        &self,
+        config: &Config,
+        place: &ProcessContext<'_>,
+    ) -> Result<Process, ConfigError> {
         let mut stack =
             Stack { registry: self, config, place, nodes: Vec::new(), layers: Vec::new() };
         stack.add(config.layers_of(place.slot)?, None)?;
@@ -113,7 +118,8 @@ impl Registry {
         (0..config.processes)
             .map(|slot| {
                 let slot = Slot(slot);
-                let place = Place { slot, incarnation: 1, seed, networks, everybody: &everybody };
+                let place =
+                    ProcessContext { slot, incarnation: 1, seed, networks, everybody: &everybody };
                 self.process(config, &place)
             })
             .collect()
@@ -126,12 +132,12 @@ pub fn everybody(processes: u32) -> Arc<[Slot]> {
     (0..processes).map(Slot).collect()
 }
 
-/// Where a process stands in its run.
+/// Place of a process in its run.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct ProcessContext<'a> {
     /// Its address.
     pub slot: Slot,
-    /// Which life of the slot it is, from 1.
+    /// Incarnation of the process in its slot, from 1.
     pub incarnation: u64,
     /// The seed of the run.
     pub seed: RunSeed,
@@ -144,7 +150,7 @@ pub struct Place<'a> {
 struct Stack<'a> {
     registry: &'a Registry,
     config: &'a Config,
-    place: &'a Place<'a>,
+    place: &'a ProcessContext<'a>,
     nodes: Vec<Node>,
     layers: Vec<Box<dyn Layer>>,
 }

@@ -8,7 +8,7 @@ use itg_process::bootstrap::{
 };
 use itg_process::{SECOND, Time};
 
-/// How a slave fails.
+/// Way in which a slave fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Death {
     /// Its connections break.
@@ -248,7 +248,7 @@ fn n_12_a_slave_that_dies_at_any_step_is_named() {
             party.dies = Some((1, step, how));
             let outcome = party.run();
             let row = format!("{step}, {how:?}");
-            // Whoever has sent its last message is missed at nothing but the start itself.
+            // A slave that has sent its last message is missed at nothing but the start itself.
             if step == Step::Inited && how == Death::Silent {
                 assert_eq!(outcome.failed, None, "{row}");
                 continue;
@@ -257,7 +257,7 @@ fn n_12_a_slave_that_dies_at_any_step_is_named() {
             assert_eq!(failed.host, "h1", "{row}: {failed}");
             assert!(failed.step <= Step::Inited && !failed.reason.is_empty(), "{row}: {failed}");
             assert!(outcome.at <= 2 * STEP_TIMEOUT, "{row}: after {} ns", outcome.at);
-            // No orphans: the others have given up, and nobody has started.
+            // No orphans: the others have given up, and none has started.
             assert_eq!(outcome.gave_up.len(), 2, "{row}: {:?}", outcome.gave_up);
             assert!(outcome.started.is_empty(), "{row}");
         }

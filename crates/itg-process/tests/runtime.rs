@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use itg_core::seed::RunSeed;
 use itg_process::{
     Active, ActiveCx, Config, Contract, Ctx, Dest, Inproc, Layer, MS, Message, Network, Registry,
-    SECOND, Slot, StopReason, Time, TimerId, US,
+    RuntimeEvent, SECOND, Slot, StopReason, Time, TimerId, US,
 };
 
-/// What a test's layers have written down.
+/// Notes that a test's layers have written.
 type Notes = Arc<Mutex<Vec<String>>>;
 
 fn note(notes: &Notes, text: impl Into<String>) {
@@ -65,7 +65,11 @@ fn n_2_each_message_crosses_each_layer_once_each_way() {
     let mut crossings: Vec<_> = world
         .take_events()
         .into_iter()
-        .map(|(slot, event)| (slot.0, event.name, event.values[0], event.values[1]))
+        .filter_map(|(slot, event)| match event.decode()? {
+            RuntimeEvent::Down { place, ty, .. } => Some((slot, "down", place, ty)),
+            RuntimeEvent::Up { place, ty, .. } => Some((slot, "up", place, ty)),
+            _ => None,
+        })
         .collect();
     let all = crossings.len();
     crossings.sort_unstable();
@@ -250,10 +254,10 @@ fn multiplexers_route_by_type_and_keep_branches_apart() {
     let wrong: Vec<_> = world
         .take_events()
         .into_iter()
-        .map(|(_, event)| (event.name, event.values))
-        .filter(|(name, _)| !["up", "down"].contains(name))
+        .filter_map(|(_, event)| event.decode())
+        .filter(|event| !matches!(event, RuntimeEvent::Up { .. } | RuntimeEvent::Down { .. }))
         .collect();
-    let want = [("not a type of this branch", [2, 0, 0]), ("no branch for this type", [10, 0, 0])];
+    let want = [RuntimeEvent::NotOfBranch { ty: 2 }, RuntimeEvent::NoBranch { ty: 10 }];
     assert_eq!(wrong, want);
 }
 
@@ -328,7 +332,7 @@ impl Layer for Stopper {
 
 #[test]
 fn n_13_a_stop_from_any_slot_reaches_everybody() {
-    // 5: everybody is a neighbour; 100: along the tree.
+    // 5: all are neighbours; 100: along the tree.
     for n in [1_u32, 2, 5, 100] {
         for from in [0, 1, n / 2, n - 1].into_iter().filter(|from| *from < n) {
             let notes = Notes::default();

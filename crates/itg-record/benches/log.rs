@@ -4,23 +4,34 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use itg_core::distribution::Distribution;
 use itg_core::flow::{Flow, FlowSpec};
 use itg_core::header::PacketHeader;
-use itg_core::law::Law;
 use itg_core::pacing::Pacer;
 use itg_core::schedule::Departure;
 use itg_core::seed::RunSeed;
-use itg_record::{BlockBuf, Item, LogBuilder, LogReader, Record, compact};
+use itg_record::{
+    BlockBuf, Item, LogBuilder, LogReader, ReceivedPacket, Record, SentPacket, compact,
+};
 
 const BLOCK_RECORDS: usize = 1600;
 const RECORDS: u32 = 1_000_000;
 
 fn record(k: u32) -> Record {
     let t = u64::from(k) * 1_000;
-    Record::received(k % 64, u64::from(k), 512, t, t + 80_000, t + 95_000, 64, 0)
+    Record::received(ReceivedPacket {
+        flow: k % 64,
+        seq: u64::from(k),
+        size: 512,
+        sent_ns: t,
+        arrived_ns: t + 80_000,
+        read_ns: t + 95_000,
+        ttl: 64,
+        tos: 0,
+    })
 }
 
-/// As a receiver sees a constant rate: gaps and delays with the jitter of a real host.
+/// As a receiver sees a constant rate: inter-arrival times and delays with the jitter of a real host.
 fn jittery(k: u32) -> Record {
     let mut noise = u64::from(k).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     noise ^= noise >> 29;
@@ -28,7 +39,16 @@ fn jittery(k: u32) -> Record {
     let sent = 1_795_000_000_000_000_000 + u64::from(k) * 100_000 + noise % 400;
     let arrived = sent + 40_000 + (noise >> 16) % 900;
     let read = arrived + 4_500 + (noise >> 32) % 300 + u64::from(k.is_multiple_of(37)) * 11_000;
-    Record::received(1, u64::from(k), 512, sent, arrived, read, 64, 0)
+    Record::received(ReceivedPacket {
+        flow: 1,
+        seq: u64::from(k),
+        size: 512,
+        sent_ns: sent,
+        arrived_ns: arrived,
+        read_ns: read,
+        ttl: 64,
+        tos: 0,
+    })
 }
 
 /// A log of a million records, without notes.
@@ -106,15 +126,15 @@ fn columns(c: &mut Criterion) {
     group.finish();
 }
 
-/// What a sender does for a packet beside the system call: its time and size from the plan, its header,
-/// its record.
+/// Measures the work of a sender for a packet beside the system call: its time and size from the plan, its
+/// header, its record.
 fn packet(c: &mut Criterion) {
     let mut group = c.benchmark_group("packet");
     group.throughput(Throughput::Elements(u64::from(RECORDS)));
     for (name, idt, burst) in [
-        ("paced and logged, constant gaps", Law::Constant(1_000.0), None),
-        ("paced and logged, exponential gaps", Law::Exp { mean: 1_000.0 }, None),
-        ("paced and logged, bursts of 64", Law::Constant(1_000.0), Some(64)),
+        ("paced and logged, constant gaps", Distribution::Constant(1_000.0), None),
+        ("paced and logged, exponential gaps", Distribution::Exp { mean: 1_000.0 }, None),
+        ("paced and logged, bursts of 64", Distribution::Constant(1_000.0), Some(64)),
     ] {
         let mut spec = FlowSpec::new(1);
         (spec.idt, spec.burst) = (idt, burst);
@@ -142,7 +162,16 @@ fn packet(c: &mut Criterion) {
                         };
                         for run in batch.chunk_by(together) {
                             let Departure { seq, size, due_ns } = run[0];
-                            buf.push_run(&Record::sent(1, seq, size, due_ns, now), run.len());
+                            buf.push_run(
+                                &Record::sent(SentPacket {
+                                    flow: 1,
+                                    seq,
+                                    size,
+                                    planned_ns: due_ns,
+                                    sent_ns: now,
+                                }),
+                                run.len(),
+                            );
                             if buf.is_full() {
                                 black_box(builder.seal(buf));
                                 buf.clear();

@@ -1,4 +1,4 @@
-//! Which blocks of a log have been seen, and what must be said about the others.
+//! Account of a log: the blocks that have been seen, and what must be said about the others.
 //!
 //! One account per log. It remembers number, checksum and place of every block (some 64 bytes
 //! each, and a block takes at least 64), so that a late block is told from a repeated one, a
@@ -14,23 +14,23 @@ use crate::read::{Cause, Damage};
 
 /// Checksum and place of a block.
 #[derive(Debug)]
-struct Seen {
+struct BlockMark {
     crc: u32,
     offset: u64,
 }
 
-/// What is known of one log.
+/// Facts known of one log.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// Number of the log in its file, from 0.
     pub(crate) log: u32,
     log_id: u32,
-    seen: BTreeMap<u32, Seen>,
-    /// Where records are and how many, by their checksum.
+    seen: BTreeMap<u32, BlockMark>,
+    /// Offset of each block with records, and the number of these, by their checksum.
     contents: BTreeMap<u32, (u64, usize)>,
     /// Number of the block read last.
     last: u32,
-    /// Where the block read last ends.
+    /// End of the block read last, in bytes from the start of the file.
     tail: u64,
     /// Blocks that stand behind a later one.
     displaced: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Account {
     end: Option<LogEnd>,
 }
 
-/// What to do with a block.
+/// Decision on a block.
 pub(crate) enum Verdict {
     /// It belongs to the log; with a remark when something about its number is odd.
     Keep(Option<String>),
@@ -91,7 +91,7 @@ impl Account {
         }
     }
 
-    /// Where the same records have been read under another number.
+    /// Returns the offset of a block in which the same records have been read before.
     fn twin(&self, block: &Block<'_>, file: &[u8]) -> Option<u64> {
         let Body::Records(records) = &block.body else {
             return None;
@@ -107,7 +107,7 @@ impl Account {
 
     /// Enters the number of a block.
     pub(crate) fn enter_number(&mut self, block: &Block<'_>, offset: u64) {
-        self.seen.entry(block.block_no).or_insert(Seen { crc: block.crc, offset });
+        self.seen.entry(block.block_no).or_insert(BlockMark { crc: block.crc, offset });
         self.last = block.block_no;
         self.tail = offset + block.len as u64;
     }
@@ -132,7 +132,7 @@ impl Account {
         }
     }
 
-    /// Whether its end has been read.
+    /// Returns true if its end has been read.
     pub(crate) const fn is_closed(&self) -> bool {
         self.end.is_some()
     }

@@ -46,7 +46,7 @@ pub struct BlockBuf {
     words: Box<[u64]>,
     /// Bytes in use, header space included.
     used: usize,
-    /// Whether a record stands for several packets.
+    /// True if a record stands for several packets.
     runs: bool,
 }
 
@@ -119,17 +119,17 @@ impl BlockBuf {
     pub fn iter(&self) -> impl Iterator<Item = Record> + '_ {
         self.records().as_chunks::<RECORD_LEN>().0.iter().flat_map(|bytes| {
             let row: &RawRecord = zerocopy::transmute_ref!(bytes);
-            (0..row.packets()).map(|k| row.packet(k))
+            (0..row.packets()).filter_map(|k| row.packet(k))
         })
     }
 
-    /// Whether there are no records in it.
+    /// Returns true if there are no records in it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.used == HEADER_LEN
     }
 
-    /// Whether there is no room for another record.
+    /// Returns true if there is no room for another record.
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {
@@ -176,7 +176,7 @@ pub fn record_header(records: &[u8], log_id: u32, block_no: u32) -> [u8; BLOCK_H
     flat_header(records, schema, objects, tag(log_id, block_no))
 }
 
-/// Whether a block of this schema holds records as they are.
+/// Returns true if a block of this schema holds records as they are.
 pub(crate) const fn is_plain(schema: u64) -> bool {
     matches!(schema, RECORD_SCHEMA | RUN_SCHEMA)
 }
@@ -249,6 +249,12 @@ pub enum BlockError {
         index: usize,
         /// Kind found.
         got: u16,
+    },
+    /// A record with a time that no clock shows, in a block that comes from a producer.
+    #[error("record {index} of the block has a time beyond the year 2116")]
+    Time {
+        /// Number of the record in its block, from 0.
+        index: usize,
     },
 }
 

@@ -1,8 +1,8 @@
 //! Column blocks: the records of one block, column by column, in a fraction of their bytes.
 //!
-//! What the columns of a log have in common is that the next number follows from those before it:
-//! sequence numbers go up by one, gaps of a constant rate are nearly equal, a packet takes about as
-//! long as the one before it. So each column is predicted by one of a few [`Method`]s, the one that
+//! The columns of a log have in common that the next number follows from those before it: sequence
+//! numbers go up by one, inter-departure times of a constant rate are nearly equal, a packet takes about
+//! as long as the one before it. So each column is predicted by one of a few [`Method`]s, the one that
 //! costs least, and only the errors are written, in rows of [`frames`](crate::frames). Prediction
 //! from the *stream* (records of the same flow and kind) keeps interleaved flows apart. Where rows
 //! repeat themselves (flows that take turns), LZ4 may go over the whole. Nothing is lost: the
@@ -30,7 +30,7 @@ pub const COLUMNS_SCHEMA: u64 = schema_hash(
 pub const RUN_COLUMNS_SCHEMA: u64 = schema_hash(
     "itg.columns.2 crc:u32 columns:u32 stored:u32 rows:flags,flow,size,seq,a,b,delta,ttl,tos run:flags[7..13]",
 );
-/// Whether a block of this schema holds columns.
+/// Returns true if a block of this schema holds columns.
 pub(crate) const fn is_columns(schema: u64) -> bool {
     matches!(schema, COLUMNS_SCHEMA | RUN_COLUMNS_SCHEMA)
 }
@@ -46,7 +46,7 @@ pub const MAX_RECORDS_PER_BYTE: usize = 8;
 const PREFIX: usize = 12;
 /// LZ4 makes at most 255 bytes of one.
 const LZ4_MOST: usize = 255;
-/// How many frames of a column the methods are tried on.
+/// Number of frames of a column that the methods are tried on.
 const SAMPLE: usize = 2;
 
 /// Columns in the order in which they are written: those that tell streams apart come first.
@@ -76,13 +76,13 @@ impl Column {
         Self::Tos,
     ];
 
-    /// Whether it may be predicted from its stream.
+    /// Returns true if it may be predicted from its stream.
     const fn knows_streams(self) -> bool {
         !matches!(self, Self::Flags | Self::Flow)
     }
 
-    /// Whether it may be taken relative to the column before it: `b` as b − a (on one clock, the
-    /// delay), `delta` as b + delta (the time of reading).
+    /// Returns true if it may be taken relative to the column before it: `b` as b − a (on one clock,
+    /// the delay), `delta` as b + delta (the time of reading).
     const fn has_relative(self) -> bool {
         matches!(self, Self::B | Self::Delta)
     }
@@ -111,8 +111,8 @@ impl Column {
     }
 }
 
-/// How a number is predicted. Before the first record there is 0; a stream's first record is
-/// predicted from the record before it, its second by the difference alone.
+/// Rule by which a number is predicted. Before the first record there is 0; a stream's first record
+/// is predicted from the record before it, its second by the difference alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// 0: the numbers themselves.
@@ -230,13 +230,13 @@ pub enum ColumnsError {
 }
 
 impl ColumnsError {
-    /// Whether the header alone shows it, so that the body has not been looked at.
+    /// Returns true if the header alone shows it, so that the body has not been looked at.
     pub(crate) const fn is_about_header(&self) -> bool {
         matches!(self, Self::Count { .. })
     }
 }
 
-/// Where the stream of each record was last seen.
+/// Positions in the block of the records before each record in its stream.
 struct Streams {
     /// The record before in the stream; for its first record, the one before it in the block.
     last: Vec<usize>,
@@ -272,7 +272,7 @@ impl Streams {
     }
 }
 
-/// What is written of a part of a column: numbers minus predictions, modulo 2⁶⁴.
+/// Computes what is written of a part of a column: numbers minus predictions, modulo 2⁶⁴.
 fn errors(
     x: &[u64],
     rule: Rule,
@@ -407,7 +407,7 @@ pub(crate) fn encode(records: &[RawRecord], schema: u64, crc: u32, tag: u64) -> 
     Some(block)
 }
 
-/// Whether a column block of `len` bytes may say that it has so many records.
+/// Returns true if a column block of `len` bytes may say that it has so many records.
 pub(crate) const fn may_hold(schema: u64, objects: u32, len: u64) -> bool {
     let most = len.saturating_mul(records_per_byte(schema) as u64);
     objects as u64 <= most && objects as usize <= MAX_BLOCK_RECORDS

@@ -21,16 +21,17 @@ use crate::scan::{Piece, Scan};
 pub struct Rewrite<'a> {
     scan: Scan<'a>,
     to_columns: bool,
+    blocks: u64,
     records: u64,
 }
 
 /// The log with its records in column blocks.
 ///
 /// ```
-/// # use itg_record::{BlockBuf, LogBuilder, Record, compact, expand};
+/// # use itg_record::{BlockBuf, LogBuilder, Record, compact, expand, SentPacket};
 /// let mut builder = LogBuilder::new(1);
 /// let mut buf = BlockBuf::new(100);
-/// (0..100).for_each(|k| buf.push(&Record::sent(0, k, 512, k * 1_000, k * 1_000 + 55)));
+/// (0..100).for_each(|k| buf.push(&Record::sent(SentPacket { flow: 0, seq: k, size: 512, planned_ns: k * 1_000, sent_ns: k * 1_000 + 55 })));
 /// let log = [builder.seal(&mut buf).to_vec(), builder.end(0)].concat();
 /// let small: Vec<u8> = compact(&log).flat_map(|piece| piece.into_owned()).collect();
 /// assert!(small.len() < log.len() / 8);
@@ -39,16 +40,22 @@ pub struct Rewrite<'a> {
 /// ```
 #[must_use]
 pub fn compact(log: &[u8]) -> Rewrite<'_> {
-    Rewrite { scan: Scan::new(log), to_columns: true, records: 0 }
+    Rewrite { scan: Scan::new(log, Vec::new()), to_columns: true, blocks: 0, records: 0 }
 }
 
 /// The log with its records in record blocks: what it was before [`compact`].
 #[must_use]
 pub fn expand(log: &[u8]) -> Rewrite<'_> {
-    Rewrite { scan: Scan::new(log), to_columns: false, records: 0 }
+    Rewrite { scan: Scan::new(log, Vec::new()), to_columns: false, blocks: 0, records: 0 }
 }
 
 impl Rewrite<'_> {
+    /// Blocks so far, changed or not; none in what is no log.
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     /// Records in the blocks so far, changed or not.
     #[must_use]
     pub const fn records(&self) -> u64 {
@@ -84,6 +91,7 @@ impl<'a> Iterator for Rewrite<'a> {
         Some(match self.scan.next()? {
             Piece::Gap(gap) => Cow::Borrowed(&bytes[gap.start..gap.end]),
             Piece::Block(start, block) => {
+                self.blocks += 1;
                 if let Body::Records(records) = &block.body {
                     self.records += records.packed().len() as u64;
                 }

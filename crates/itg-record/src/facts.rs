@@ -5,7 +5,7 @@ use itg_arena::Header;
 use crate::block::{Block, BlockError, Body};
 use crate::columns::is_columns;
 
-/// What a checked block says of itself.
+/// Facts of a checked block: its log, number, records and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFacts {
     /// Number of its log.
@@ -19,16 +19,26 @@ pub struct BlockFacts {
 }
 
 impl BlockFacts {
-    /// As [`BlockFacts::check`] for what producers of logs may send: blocks of records and of notes. Column
-    /// blocks are refused by their header, so that nothing is unpacked for a stranger.
+    /// As [`BlockFacts::check`] for what producers of logs may send: blocks of records and of notes, whose
+    /// times a clock can show. Column blocks are refused by their header, so that nothing is unpacked for
+    /// an unknown producer.
     ///
     /// # Errors
-    /// [`BlockError::Packed`]; as [`BlockFacts::check`].
+    /// [`BlockError::Packed`]; [`BlockError::Time`]; as [`BlockFacts::check`].
     pub fn check_plain(bytes: &[u8]) -> Result<Self, BlockError> {
         if is_columns(Header::parse(bytes)?.schema) {
             return Err(BlockError::Packed);
         }
-        Self::check(bytes)
+        let block = Block::check(bytes)?;
+        if let Body::Records(records) = &block.body
+            && let Some(index) = records
+                .rest()
+                .iter()
+                .position(|row| !row.record().is_some_and(|r| r.has_good_times()))
+        {
+            return Err(BlockError::Time { index });
+        }
+        Ok(Self::of(&block))
     }
 
     /// Checks the block at the start of `bytes`: header, checksum, contents.
@@ -36,11 +46,14 @@ impl BlockFacts {
     /// # Errors
     /// Bytes that are no block of a log, or a damaged one.
     pub fn check(bytes: &[u8]) -> Result<Self, BlockError> {
-        let block = Block::check(bytes)?;
+        Ok(Self::of(&Block::check(bytes)?))
+    }
+
+    fn of(block: &Block<'_>) -> Self {
         let records = match &block.body {
             Body::Note(_) => 0,
             Body::Records(records) => u32::try_from(records.packed().len()).unwrap_or(u32::MAX),
         };
-        Ok(Self { log_id: block.log_id, block_no: block.block_no, records, len: block.len })
+        Self { log_id: block.log_id, block_no: block.block_no, records, len: block.len }
     }
 }

@@ -80,12 +80,12 @@ fn take_varint(input: &mut &[u8]) -> Result<u64, ColumnsError> {
     Err(ColumnsError::Varint)
 }
 
-/// How a frame is best written.
+/// Parameters with which a frame takes the fewest bytes.
 struct Plan {
     centre: u64,
     width: usize,
     exceptions: usize,
-    /// Bytes.
+    /// Length of the written frame in bytes.
     len: usize,
 }
 

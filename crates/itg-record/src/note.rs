@@ -17,25 +17,25 @@ pub const LOG_SCHEMA: u32 = 1;
 #[serde(tag = "note", rename_all = "snake_case")]
 #[allow(clippy::large_enum_variant, reason = "a handful in a log, never stored in numbers")]
 pub enum Note {
-    /// Who writes this log: the first block.
+    /// The writer of this log, with its settings: the first block.
     Log(LogInfo),
     /// A flow begins.
     Flow(FlowInfo),
     /// A flow has ended.
     FlowEnd(FlowEnd),
-    /// What the clocks say, about once a second.
+    /// Readings of the clocks, about once a second.
     Clock(ClockPair),
     /// A two-way probe of the clocks of sender and receiver.
     Probe(ClockProbe),
-    /// What the kernel says of a flow's TCP connection, some times a second.
+    /// State of a flow's TCP connection in the kernel, some times a second.
     Tcp(TcpSample),
-    /// When packets of a flow left the sender's network stack, some at a time.
+    /// Departures of a flow's packets from the sender's network stack, some at a time.
     Departures(Departures),
     /// The log is complete: the last block.
     End(LogEnd),
 }
 
-/// Which side of the flows a log was written on.
+/// Side of the flows on which a log was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -45,7 +45,7 @@ pub enum Side {
     Receiver,
 }
 
-/// Who wrote a log, where, when and with which settings.
+/// Writer of a log, with host, time and settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogInfo {
     /// Version of the notes: [`LOG_SCHEMA`].
@@ -99,14 +99,14 @@ pub struct FlowInfo {
     pub sender_boot_id: String,
     /// Boot id of the receiver's host; equal to the sender's when both share a clock.
     pub receiver_boot_id: String,
-    /// What had to be changed to make the flow's laws usable, one sentence each.
+    /// Changes that made the flow's distributions usable, one sentence each.
     pub notices: Vec<String>,
     /// Changes of the rate so far, while the flow ran; a note with the same index says it again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<RateChange>,
 }
 
-/// How a flow ended, and its totals as this side counted them; `None` is not counted here.
+/// End of a flow, with its totals as this side counted them; `None` is not counted here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowEnd {
     /// Value of `Record::flow` in this log.
@@ -132,8 +132,33 @@ pub struct FlowEnd {
     /// Receive buffer that the kernel granted the socket, in bytes of kernel memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<u64>,
-    /// Why the flow ended, for people.
+    /// Packets that came to the flow's port and were left out: of no flow, or from elsewhere than its sender;
+    /// `None` at senders, and in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_packets: Option<u64>,
+    /// Reason of the flow's end, as text for the user.
     pub reason: String,
+}
+
+impl FlowEnd {
+    /// The end of a flow of which nothing was counted here, with its reason for people.
+    #[must_use]
+    pub fn new(index: u32, reason: impl Into<String>) -> Self {
+        Self {
+            index,
+            sent_packets: None,
+            sent_bytes: None,
+            skipped_packets: None,
+            received_packets: None,
+            received_bytes: None,
+            log_lost_records: 0,
+            socket_drops: None,
+            buffer_errors: None,
+            receive_buffer: None,
+            foreign_packets: None,
+            reason: reason.into(),
+        }
+    }
 }
 
 /// The clocks of a host at one instant.
@@ -145,7 +170,7 @@ pub struct ClockPair {
     pub monotonic_ns: u64,
     /// Largest error of the Unix time that the kernel admits to (`adjtimex`), in nanoseconds.
     pub max_error_ns: Option<u64>,
-    /// Whether the kernel takes its clock for synchronised.
+    /// True if the kernel takes its clock for synchronised.
     pub synchronised: Option<bool>,
 }
 
@@ -175,12 +200,12 @@ pub struct ClockProbe {
     pub arrived_unix_ns: u64,
 }
 
-/// What the sender's kernel says of a flow's TCP connection at one instant (`TCP_INFO`).
+/// State of a flow's TCP connection in the sender's kernel at one instant (`TCP_INFO`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpSample {
     /// Value of `Record::flow` in this log.
     pub index: u32,
-    /// When, Unix time in nanoseconds.
+    /// Instant of the sample, Unix time in nanoseconds.
     pub unix_ns: u64,
     /// Smoothed round-trip time in nanoseconds.
     pub rtt_ns: u64,
@@ -202,15 +227,15 @@ pub struct TcpSample {
     pub delivery_rate_bps: u64,
 }
 
-/// When sampled packets of a flow left the sender's network stack: the kernel's transmit stamps, in software,
-/// just before the device takes a packet.
+/// Departures of sampled packets of a flow from the sender's network stack: the kernel's transmit stamps, in
+/// software, just before the device takes a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Departures {
     /// Value of `Record::flow` in this log.
     pub index: u32,
     /// One of so many packets is asked for.
     pub every: u32,
-    /// Whether the kernel was told each packet's time and kept it until then (`--pacing txtime`).
+    /// True if the kernel was told each packet's time and kept it until then (`--pacing txtime`).
     pub held: bool,
     /// The samples since the last note.
     pub samples: Vec<DepartureSample>,
@@ -218,7 +243,7 @@ pub struct Departures {
     pub totals: Option<DepartureTotals>,
 }
 
-/// What became of the stamps of a flow.
+/// Totals of a flow's transmit stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DepartureTotals {
     /// Stamps asked for.
@@ -228,7 +253,7 @@ pub struct DepartureTotals {
     pub missing: u64,
     /// Packets that the queueing discipline dropped because their time had passed.
     pub missed: u64,
-    /// Packets that it dropped because it could not use their time.
+    /// Number of times that it refused a packet whose time it could not use; the packet was handed over again.
     pub invalid: u64,
 }
 
@@ -274,7 +299,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{BlockBuf, Item, LogReader, Record, note_block};
+    use crate::{BlockBuf, Item, LogReader, Record, SentPacket, note_block};
 
     fn sample() -> impl Strategy<Value = (u64, u64, u64, i64)> {
         any::<(u64, u64, u64, i64)>()
@@ -300,7 +325,7 @@ mod tests {
         fn packets_that_the_kernel_held_are_read_as_they_were_written(
             flow: u32, seq: u64, size: u32, planned: u64, leave: u64, ahead: u64,
         ) {
-            let record = Record::held(flow, seq, size, planned, leave, ahead);
+            let record = Record::held(SentPacket { flow, seq, size, planned_ns: planned, sent_ns: leave }, ahead);
             let mut block = BlockBuf::new(1);
             block.push(&record);
             let bytes = block.seal(0, 0).to_vec();

@@ -1,8 +1,8 @@
 //! A log in outline: where its blocks lie, by their headers, when it is as its writer left it.
 //!
-//! Whoever reads all records anyway can check each block when he comes to it, in any order and side by
-//! side, and touches the file once. That needs to know beforehand that nothing is to be said about the
-//! log as a whole: every byte lies in a block, the blocks of each log count from 0 without a gap, the
+//! A reader that reads all records anyway can check each block when it comes to it, in any order and in
+//! parallel, and touches the file once. It must know beforehand that nothing is to be said about the log
+//! as a whole: every byte lies in a block, the blocks of each log count from 0 without a gap, the
 //! first is its description, the last its end, whose totals agree, no two blocks hold the same records,
 //! and nothing follows. Such a log has an [`Outline`]; any other is left to [`LogReader`](crate::LogReader),
 //! which finds every good block and accounts for everything else. So does one whose [`UncheckedRecords`]
@@ -21,7 +21,7 @@ use crate::note::Note;
 use crate::record::RawRecord;
 use crate::records::{PackedRecords, Records};
 
-/// Bytes that are gone through before somebody hears of it.
+/// Least number of bytes that are gone through between two reports of progress: 4 MiB.
 const STRETCH: usize = 4 << 20;
 
 /// The blocks of a file that holds whole logs and nothing else.
@@ -65,7 +65,7 @@ impl<'a> UncheckedRecords<'a> {
     pub fn check(&self) -> Result<Records<'a>, BlockError> {
         match Block::check(self.block)?.body {
             Body::Records(records) => Ok(records),
-            // A header does not change between two looks, unless somebody writes to the file.
+            // A header does not change between two looks, unless a program writes to the file.
             Body::Note(_) => Err(BlockError::Schema { got: Header::parse(self.block)?.schema }),
         }
     }
@@ -77,9 +77,9 @@ impl<'a> UncheckedRecords<'a> {
     }
 }
 
-/// What is known of a log on the way.
+/// State of a log while its blocks are gone through.
 #[derive(Debug, Default)]
-struct Course {
+struct LogProgress {
     number: u32,
     blocks: u64,
     records: u64,
@@ -93,7 +93,7 @@ impl<'a> Outline<'a> {
     /// of each stretch of the file, some megabytes long, that has been gone through.
     pub fn of(bytes: &'a [u8], mut seen: impl FnMut(&'a [u8])) -> Option<Self> {
         let mut blocks = Vec::new();
-        let mut logs: BTreeMap<u32, Course> = BTreeMap::new();
+        let mut logs: BTreeMap<u32, LogProgress> = BTreeMap::new();
         let (mut pos, mut from) = (0, 0);
         while pos < bytes.len() {
             if pos - from >= STRETCH {
@@ -110,7 +110,9 @@ impl<'a> Outline<'a> {
                 return None;
             }
             let number = u32::try_from(logs.len()).ok()?;
-            let log = logs.entry(log_id).or_insert_with(|| Course { number, ..Course::default() });
+            let log = logs
+                .entry(log_id)
+                .or_insert_with(|| LogProgress { number, ..LogProgress::default() });
             if log.ended || u64::from(block_no) != log.blocks {
                 return None;
             }
@@ -150,7 +152,8 @@ impl<'a> Outline<'a> {
         self.0
     }
 
-    /// Whether no two blocks hold the same records. Where that cannot be told without decoding them, no.
+    /// Returns true if no two blocks hold the same records, and false where that cannot be told without
+    /// decoding them.
     fn are_different(&self, mut contents: Vec<(u32, usize)>) -> bool {
         let records = |place: usize| match &self.0[place] {
             Outlined::Records { records, .. } => Some(records.packed),

@@ -13,6 +13,7 @@
 //! and the records of column blocks, which are decoded one block at a time.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,18 +26,18 @@ use crate::scan::{Gap, Looks, Piece, Scan};
 /// Something in a log that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
-    /// Where in the file, in bytes.
+    /// Position in the file, in bytes from its start.
     pub offset: u64,
-    /// How many bytes are left out; 0 when it is about blocks that are absent, out of order or
+    /// Number of bytes that are left out; 0 when it is about blocks that are absent, out of order or
     /// contradict each other.
     pub len: u64,
-    /// Whether it is one at all.
+    /// Cause, which tells real damage from a log without an end and from blocks out of order.
     pub cause: Cause,
-    /// What is wrong, for people.
+    /// Description of what is wrong, for the user.
     pub reason: String,
 }
 
-/// What a [`Damage`] comes from.
+/// Cause of a [`Damage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -50,20 +51,20 @@ pub enum Cause {
     OutOfOrder,
 }
 
-/// What a good block holds.
+/// Contents of a good block.
 #[allow(clippy::large_enum_variant, reason = "one at a time")]
 enum Content<'a> {
     Note(Note),
     Records(Records<'a>),
 }
 
-/// What a log reader finds.
+/// Item that a log reader finds.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one for each block, handed over once")]
 pub enum Item<'a> {
     /// A note.
     Note {
-        /// Where its block starts, in bytes.
+        /// Start of its block, in bytes from the start of the file.
         offset: u64,
         /// Number of the log in this file, from 0 in the order of appearance: several logs may have
         /// been put together in one file. A flow index has a meaning within its log only.
@@ -73,7 +74,7 @@ pub enum Item<'a> {
     },
     /// Records.
     Records {
-        /// Where their block starts, in bytes.
+        /// Start of their block, in bytes from the start of the file.
         offset: u64,
         /// Number of the log in this file, from 0.
         log: u32,
@@ -106,8 +107,15 @@ impl<'a> LogReader<'a> {
     /// A reader of a whole file.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
+        Self::sparse(bytes, Vec::new())
+    }
+
+    /// A reader of a file with holes, in order: parts that hold nothing but zeros because they were never
+    /// written. They are told like other zeros, but not read, however long they are.
+    #[must_use]
+    pub fn sparse(bytes: &'a [u8], holes: Vec<Range<usize>>) -> Self {
         Self {
-            scan: Scan::new(bytes),
+            scan: Scan::new(bytes, holes),
             open: BTreeMap::new(),
             logs: 0,
             pending: VecDeque::new(),

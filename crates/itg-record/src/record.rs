@@ -5,6 +5,7 @@
 
 use std::mem::{offset_of, size_of};
 
+use itg_core::units::MAX_TIME_NS;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -17,8 +18,8 @@ pub mod flag {
     pub const USER_STAMP: u16 = 0x10;
     /// The real difference did not fit `delta`: it is `u32::MAX` ns (4.29 s) or more.
     pub const DELTA_SATURATED: u16 = 0x20;
-    /// A packet was sent at `b`, but nobody knows for when it was planned: `a` means nothing. Logs of
-    /// D-ITG know no plan.
+    /// A packet was sent at `b`, but it is not known for when it was planned: `a` means nothing. Logs of
+    /// D-ITG have no plan.
     pub const UNPLANNED: u16 = 0x40;
     /// A packet was handed to the kernel `delta` ns before `b`, with the order to let it leave at `b`.
     pub const HELD: u16 = 0x2000;
@@ -33,7 +34,7 @@ const RUN_SHIFT: u32 = RUN_MASK.trailing_zeros();
 /// Most packets that one record stands for.
 pub const MAX_RUN: usize = (RUN_MASK >> RUN_SHIFT) as usize + 1;
 
-/// Which event a record tells of, and with it the meaning of its times.
+/// Event that a record tells of, and with it the meaning of its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -92,7 +93,7 @@ impl RawRecord {
         if Kind::from_flags(flags).is_none() { Some(flags & KIND_MASK) } else { None }
     }
 
-    /// How many packets it stands for, in a block of version 2.
+    /// Returns the number of packets that it stands for, in a block of version 2.
     #[inline]
     pub(crate) const fn packets(&self) -> usize {
         ((self.flags.get() & RUN_MASK) >> RUN_SHIFT) as usize + 1
@@ -100,32 +101,34 @@ impl RawRecord {
 
     /// Packet `k` of those it stands for, from 0.
     #[inline]
-    pub(crate) const fn packet(&self, k: usize) -> Record {
-        let first = self.record();
-        Record {
+    pub(crate) const fn packet(&self, k: usize) -> Option<Record> {
+        let Some(first) = self.record() else { return None };
+        Some(Record {
             // A hostile log may count beyond the last number.
             seq: first.seq.wrapping_add(k as u64),
             flags: first.flags & !RUN_MASK,
             ..first
-        }
+        })
     }
 
-    /// The record, which must have a kind.
+    /// The record; `None` where it has no kind. Kinds are checked with the block: then the file has been
+    /// changed since.
     #[inline]
-    pub(crate) const fn record(&self) -> Record {
+    pub(crate) const fn record(&self) -> Option<Record> {
         let flags = self.flags.get();
-        Record {
+        let Some(kind) = Kind::from_flags(flags) else { return None };
+        Some(Record {
             flow: self.flow.get(),
             size: self.size.get(),
             seq: self.seq.get(),
-            kind: Kind::from_flags(flags).expect("checked with the block"),
+            kind,
             a: self.a.get(),
             b: self.b.get(),
             delta: self.delta.get(),
             flags: flags & !KIND_MASK,
             ttl: self.ttl,
             tos: self.tos,
-        }
+        })
     }
 }
 
@@ -146,7 +149,7 @@ pub struct Record {
     pub size: u32,
     /// Sequence number in its flow, from 0.
     pub seq: u64,
-    /// Which event.
+    /// Event that the record tells of.
     pub kind: Kind,
     /// First time; see the table.
     pub a: u64,
@@ -163,17 +166,54 @@ pub struct Record {
     pub tos: u8,
 }
 
+/// A packet as its sender gave it to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    /// Index of the flow in this log.
+    pub flow: u32,
+    /// Sequence number of the packet, from 0.
+    pub seq: u64,
+    /// Bytes of payload, ITG's header included.
+    pub size: u32,
+    /// Planned departure, in nanoseconds after the flow's start.
+    pub planned_ns: u64,
+    /// Unix time at which it was handed over, in nanoseconds.
+    pub sent_ns: u64,
+}
+
+/// A packet as it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedPacket {
+    /// Index of the flow in this log.
+    pub flow: u32,
+    /// Sequence number of the packet, from 0.
+    pub seq: u64,
+    /// Bytes of payload, ITG's header included.
+    pub size: u32,
+    /// Unix time in nanoseconds on the sender's clock; 0 when the packet was too short to say so.
+    pub sent_ns: u64,
+    /// Unix time of the arrival, in nanoseconds.
+    pub arrived_ns: u64,
+    /// Unix time at which the program read it, in nanoseconds.
+    pub read_ns: u64,
+    /// IPv4 time to live or IPv6 hop limit; 0 when not known.
+    pub ttl: u8,
+    /// Traffic class byte (DSCP and ECN); 0 when not known.
+    pub tos: u8,
+}
+
 impl Record {
-    /// A packet that the sender gave to the kernel: planned `planned_ns` after the flow's start, sent
-    /// at Unix time `sent_ns`.
+    /// A packet that the sender gave to the kernel.
     #[inline]
     #[must_use]
-    pub const fn sent(flow: u32, seq: u64, size: u32, planned_ns: u64, sent_ns: u64) -> Self {
+    pub const fn sent(packet: SentPacket) -> Self {
+        let SentPacket { flow, seq, size, planned_ns, sent_ns } = packet;
+        let kind = Kind::Sent;
         Self {
             flow,
             size,
             seq,
-            kind: Kind::Sent,
+            kind,
             a: planned_ns,
             b: sent_ns,
             delta: 0,
@@ -183,64 +223,42 @@ impl Record {
         }
     }
 
-    /// The same for a packet that the kernel is told to let leave at Unix time `leave_ns`, and is given
+    /// The same for a packet that the kernel is told to let leave at `sent_ns`, and is given
     /// `ahead_ns` before.
     #[inline]
     #[must_use]
-    pub const fn held(
-        flow: u32,
-        seq: u64,
-        size: u32,
-        planned_ns: u64,
-        leave_ns: u64,
-        ahead_ns: u64,
-    ) -> Self {
+    pub const fn held(packet: SentPacket, ahead_ns: u64) -> Self {
         let (delta, flags) = saturate(ahead_ns);
-        let record = Self::sent(flow, seq, size, planned_ns, leave_ns);
-        Self { delta, flags: flags | flag::HELD, ..record }
+        Self { delta, flags: flags | flag::HELD, ..Self::sent(packet) }
     }
 
-    /// A packet that the receiver got: sent at `sent_ns` of the sender's clock (0 when the packet was
-    /// too short to say so), arrived at `arrived_ns` and read at `read_ns`, all Unix times.
+    /// A packet that the receiver got.
     ///
     /// A reading time before the arrival (two clocks, or a clock that was set) counts as 0 between.
     #[inline]
     #[must_use]
-    #[allow(clippy::too_many_arguments, reason = "one for each field, in the order of the table")]
-    pub const fn received(
-        flow: u32,
-        seq: u64,
-        size: u32,
-        sent_ns: u64,
-        arrived_ns: u64,
-        read_ns: u64,
-        ttl: u8,
-        tos: u8,
-    ) -> Self {
+    pub const fn received(packet: ReceivedPacket) -> Self {
+        let ReceivedPacket { flow, seq, size, sent_ns, arrived_ns, read_ns, ttl, tos } = packet;
         let (delta, flags) = saturate(read_ns.saturating_sub(arrived_ns));
         let kind = Kind::Received;
         Self { flow, size, seq, kind, a: sent_ns, b: arrived_ns, delta, flags, ttl, tos }
     }
 
-    /// A packet that came back to the sender of a round-trip flow: sent at `sent_ns`, arrived at
-    /// `arrived_ns` and read at `read_ns`, all Unix times of the sender's clock.
+    /// A packet that came back to the sender of a round-trip flow; all times are of its clock.
     ///
     /// A reading time before the arrival counts as 0 between.
     #[inline]
     #[must_use]
-    #[allow(clippy::too_many_arguments, reason = "one for each field, in the order of the table")]
-    pub const fn echoed(
-        flow: u32,
-        seq: u64,
-        size: u32,
-        sent_ns: u64,
-        arrived_ns: u64,
-        read_ns: u64,
-        ttl: u8,
-        tos: u8,
-    ) -> Self {
-        let received = Self::received(flow, seq, size, sent_ns, arrived_ns, read_ns, ttl, tos);
-        Self { kind: Kind::Echoed, ..received }
+    pub const fn echoed(packet: ReceivedPacket) -> Self {
+        Self { kind: Kind::Echoed, ..Self::received(packet) }
+    }
+
+    /// Returns true if its times are at most [`MAX_TIME_NS`]: later ones were made up, or are damaged.
+    #[inline]
+    #[must_use]
+    pub const fn has_good_times(&self) -> bool {
+        let planned = self.flags & flag::UNPLANNED == 0;
+        self.b <= MAX_TIME_NS && (self.a <= MAX_TIME_NS || !planned)
     }
 
     /// As [`Record::raw`], for `packets` packets: from 1 to [`MAX_RUN`].
@@ -281,8 +299,16 @@ mod tests {
 
     #[test]
     fn bytes_lie_where_the_table_says() {
-        let mut record =
-            Record::received(0x0403_0201, 7, 512, 9, 1_000, 1_000 + 0x0102_0304, 64, 0xb8);
+        let mut record = Record::received(ReceivedPacket {
+            flow: 0x0403_0201,
+            seq: 7,
+            size: 512,
+            sent_ns: 9,
+            arrived_ns: 1_000,
+            read_ns: 1_000 + 0x0102_0304,
+            ttl: 64,
+            tos: 0xb8,
+        });
         record.flags |= flag::USER_STAMP;
         let want: [&[u8]; 9] = [
             &[1, 2, 3, 4],
@@ -296,12 +322,12 @@ mod tests {
             &[0xb8],
         ];
         assert_eq!(record.raw().as_bytes(), want.concat());
-        assert_eq!(record.raw().record(), record);
+        assert_eq!(record.raw().record(), Some(record));
     }
 
     #[test]
     fn constructors_fill_in_kind_and_delta() {
-        let sent = Record::sent(1, 2, 3, 4, 5);
+        let sent = Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 });
         assert_eq!((sent.kind, sent.a, sent.b, sent.delta, sent.flags), (Kind::Sent, 4, 5, 0, 0));
         let max = u64::from(u32::MAX);
         for (arrived, read, delta, flags) in [
@@ -311,19 +337,41 @@ mod tests {
             (10, 11 + max, u32::MAX, flag::DELTA_SATURATED),
             (0, u64::MAX, u32::MAX, flag::DELTA_SATURATED),
         ] {
-            let received = Record::received(1, 2, 3, 4, arrived, read, 63, 1);
+            let received = Record::received(ReceivedPacket {
+                flow: 1,
+                seq: 2,
+                size: 3,
+                sent_ns: 4,
+                arrived_ns: arrived,
+                read_ns: read,
+                ttl: 63,
+                tos: 1,
+            });
             assert_eq!((received.delta, received.flags), (delta, flags), "{arrived} to {read}");
-            let echoed = Record::echoed(1, 2, 3, 4, arrived, read, 63, 1);
+            let echoed = Record::echoed(ReceivedPacket {
+                flow: 1,
+                seq: 2,
+                size: 3,
+                sent_ns: 4,
+                arrived_ns: arrived,
+                read_ns: read,
+                ttl: 63,
+                tos: 1,
+            });
             assert_eq!(echoed, Record { kind: Kind::Echoed, ..received });
         }
     }
 
     #[test]
     fn kind_and_run_are_never_overwritten_by_flags() {
-        let record = Record { flags: 0xffff, ..Record::sent(1, 2, 3, 4, 5) };
-        let back = record.raw().record();
+        let record = Record {
+            flags: 0xffff,
+            ..Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 })
+        };
+        let back = record.raw().record().expect("a kind");
         assert_eq!((back.kind, back.flags, record.raw().packets()), (Kind::Sent, 0xe070, 1));
         let run = record.raw_run(MAX_RUN);
-        assert_eq!((run.packets(), run.packet(63).seq, run.packet(63).flags), (64, 65, 0xe070));
+        let last = run.packet(63).expect("a kind");
+        assert_eq!((run.packets(), last.seq, last.flags), (64, 65, 0xe070));
     }
 }

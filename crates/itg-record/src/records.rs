@@ -28,7 +28,7 @@ pub struct Records<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct PackedRecords<'a> {
     packed: Packed<'a>,
-    /// Whether a record may stand for several packets.
+    /// True if a record may stand for several packets.
     runs: bool,
 }
 
@@ -96,16 +96,37 @@ impl<'a> Records<'a> {
         &self.raw[self.taken..]
     }
 
+    /// Number of packets that have not been taken yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let rows = self.rest();
+        if !self.packed.runs {
+            return rows.len();
+        }
+        let all: usize = rows.iter().map(RawRecord::packets).sum();
+        all.saturating_sub(self.of_run)
+    }
+
+    /// Returns true if all packets have been taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rest().is_empty()
+    }
+
     /// The next packet of records that may stand for several.
     fn next_of_run(&mut self) -> Option<Record> {
-        let row = self.raw.get(self.taken)?;
-        let record = row.packet(self.of_run);
-        self.of_run += 1;
-        if self.of_run == row.packets() {
-            self.of_run = 0;
-            self.taken += 1;
+        loop {
+            let row = self.raw.get(self.taken)?;
+            let record = row.packet(self.of_run);
+            self.of_run += 1;
+            if self.of_run >= row.packets() {
+                self.of_run = 0;
+                self.taken += 1;
+            }
+            if record.is_some() {
+                return record;
+            }
         }
-        Some(record)
     }
 }
 
@@ -118,7 +139,7 @@ impl<'a> PackedRecords<'a> {
         Self { packed: Packed::Columns { body, count }, runs }
     }
 
-    /// Whether these are other records than those, as far as can be told without decoding them.
+    /// Returns true if these are other records than those, as far as can be told without decoding them.
     pub(crate) fn surely_differs(&self, other: &Self) -> bool {
         match (self.packed, other.packed) {
             (Packed::Plain(one), Packed::Plain(two)) => one.as_bytes() != two.as_bytes(),
@@ -126,23 +147,18 @@ impl<'a> PackedRecords<'a> {
         }
     }
 
-    /// The records; those of a column block are decoded anew.
-    ///
-    /// # Panics
-    /// If the bytes of a column block have changed since they were checked: never while they are
-    /// memory of this program.
+    /// The records; those of a column block are decoded anew. Where the file has been changed since they
+    /// were checked, those that are none any more are left out.
     #[must_use]
     pub fn records(&self) -> Records<'a> {
         let raw = match self.packed {
             Packed::Plain(raw) => Cow::Borrowed(raw),
-            Packed::Columns { body, count } => {
-                Cow::Owned(decode(body, count).expect("decoded before, when the block was checked"))
-            }
+            Packed::Columns { body, count } => Cow::Owned(decode(body, count).unwrap_or_default()),
         };
         Records { raw, taken: 0, of_run: 0, packed: *self }
     }
 
-    /// Where the records lie in the file: the body of their block.
+    /// Returns the bytes of the file in which the records lie: the body of their block.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         match self.packed {
@@ -157,13 +173,13 @@ impl<'a> PackedRecords<'a> {
         self.packed.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a record may stand for several packets, as in burst mode.
+    /// Returns true if a record may stand for several packets, as in burst mode.
     #[must_use]
     pub const fn has_runs(&self) -> bool {
         self.runs
@@ -187,33 +203,33 @@ impl Iterator for Records<'_> {
         if self.packed.runs {
             return self.next_of_run();
         }
-        let record = self.raw.get(self.taken)?.record();
-        self.taken += 1;
-        Some(record)
+        loop {
+            let record = self.raw.get(self.taken)?.record();
+            self.taken += 1;
+            if record.is_some() {
+                return record;
+            }
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let rows = self.rest();
-        let packets = match self.packed.runs {
-            false => rows.len(),
-            true => rows.iter().map(RawRecord::packets).sum::<usize>() - self.of_run,
-        };
-        (packets, Some(packets))
+        // Fewer where the file has been changed since it was checked.
+        (0, Some(self.len()))
     }
 
     /// All at once, without asking for each record where it lies.
     #[inline]
     fn fold<B, F: FnMut(B, Record) -> B>(self, init: B, mut f: F) -> B {
         if !self.packed.runs {
-            return self.rest().iter().map(RawRecord::record).fold(init, f);
+            return self.rest().iter().filter_map(RawRecord::record).fold(init, f);
         }
         let mut from = self.of_run;
         self.rest().iter().fold(init, |so_far, row| {
             (std::mem::take(&mut from)..row.packets())
-                .fold(so_far, |so_far, k| f(so_far, row.packet(k)))
+                .filter_map(|k| row.packet(k))
+                .fold(so_far, &mut f)
         })
     }
 }
 
-impl ExactSizeIterator for Records<'_> {}
 impl std::iter::FusedIterator for Records<'_> {}

@@ -1,11 +1,13 @@
 //! Finding blocks: one good block behind the other, and the bytes between them.
 //!
-//! Where no good block starts the next one is searched: the magic at any byte, with a header that
-//! makes sense and a checksum that is right. Every byte is either in a block or in a gap.
+//! If no good block starts at a byte, the next one is searched: the magic at any byte, with a header
+//! that makes sense and a checksum that is right. Every byte is either in a block or in a gap.
 //!
 //! Costs: each byte is read once where the log is good. In a damaged log, false headers make the
 //! search look at bytes again; after [`FALSE_BYTES_PER_BYTE`] times the length of the file it stops
 //! and declares the rest a gap, so that the time is linear for any bytes whatever.
+
+use std::ops::Range;
 
 use itg_arena::{
     ClusterError, FLAG_CRC, FLAG_FLAT, HEADER_LEN, Header, KIND_RELOC, MAGIC, VERSION,
@@ -15,9 +17,9 @@ use crate::block::{Block, BlockError, split_tag};
 use crate::columns::{COLUMNS_SCHEMA, RUN_COLUMNS_SCHEMA};
 use crate::record::RECORD_LEN;
 
-/// How many bytes of false blocks the search may check for each byte of the file.
+/// Number of bytes of false blocks that the search may check for each byte of the file.
 const FALSE_BYTES_PER_BYTE: u64 = 8;
-/// And how many in any case.
+/// Number of bytes of false blocks that it may check in any case.
 const FALSE_BYTES_FREE: u64 = 64 << 20;
 
 /// A piece of a log file.
@@ -32,22 +34,22 @@ pub(crate) enum Piece<'a> {
 /// Bytes that are in no good block.
 #[derive(Debug)]
 pub(crate) struct Gap {
-    /// Where it starts.
+    /// Offset of its first byte in the file.
     pub(crate) start: usize,
-    /// Where it ends.
+    /// Offset of the byte after its last one.
     pub(crate) end: usize,
-    /// What it looks like.
+    /// Appearance of its bytes.
     pub(crate) looks: Looks,
-    /// Why no good block starts at its start, for people.
+    /// Reason why no good block starts at its start, for the user.
     pub(crate) reason: String,
 }
 
-/// What bytes without a good block look like.
+/// Appearance of bytes without a good block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
     /// The first bytes of a block, up to the end of the file: its writer has not finished it.
     Unfinished,
-    /// Zeros up to the end of the file: space that nobody has written to.
+    /// Zeros up to the end of the file: space that has not been written to.
     Unwritten,
     /// Anything else.
     Damaged,
@@ -62,12 +64,36 @@ pub(crate) struct Scan<'a> {
     found: Option<Block<'a>>,
     /// Bytes of false blocks that the search may still check.
     patience: u64,
+    /// Parts of the file, in order, that are known to be zeros.
+    holes: Vec<Range<usize>>,
 }
 
 impl<'a> Scan<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], holes: Vec<Range<usize>>) -> Self {
         let patience = FALSE_BYTES_PER_BYTE * bytes.len() as u64 + FALSE_BYTES_FREE;
-        Self { bytes, pos: 0, found: None, patience }
+        Self { bytes, pos: 0, found: None, patience, holes }
+    }
+
+    /// The parts of a range of the file that are in no hole.
+    fn written(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
+        let first = self.holes.partition_point(|hole| hole.end <= range.start);
+        let holes = &self.holes[first..];
+        let starts = std::iter::once(range.start).chain(holes.iter().map(|hole| hole.end));
+        let ends = holes.iter().map(|hole| hole.start).chain([range.end]);
+        starts
+            .zip(ends)
+            .map(move |(start, end)| start.max(range.start)..end.min(range.end))
+            .take_while(move |part| part.start < range.end)
+            .filter(|part| part.start < part.end)
+    }
+
+    /// The next place at which a block may start. No byte of the magic is zero: it lies in no hole.
+    fn magic_from(&self, from: usize) -> Option<usize> {
+        self.written(from..self.bytes.len()).find_map(|part| {
+            let start = part.start;
+            let mut words = self.bytes[part].windows(MAGIC.len());
+            words.position(|window| window == MAGIC).map(|distance| start + distance)
+        })
     }
 
     /// The whole file.
@@ -82,13 +108,7 @@ impl<'a> Scan<'a> {
         let mut reason = describe(&self.bytes[start..], error);
         let mut from = start + 1;
         self.pos = loop {
-            let next = self
-                .bytes
-                .get(from..)
-                .and_then(|rest| rest.windows(MAGIC.len()).position(|window| window == MAGIC));
-            let Some(at) = next.map(|distance| from + distance) else {
-                break self.bytes.len();
-            };
+            let Some(at) = self.magic_from(from) else { break self.bytes.len() };
             if self.patience == 0 {
                 reason += "; the search for blocks behind it was given up: too many false ones";
                 break self.bytes.len();
@@ -104,7 +124,8 @@ impl<'a> Scan<'a> {
         };
         let left_out = &self.bytes[start..self.pos];
         let mut looks = Looks::Damaged;
-        if left_out.iter().all(|byte| *byte == 0) {
+        let mut written = self.written(start..self.pos);
+        if written.all(|part| self.bytes[part].iter().all(|byte| *byte == 0)) {
             "zero bytes: space that was never written".clone_into(&mut reason);
             looks = Looks::Unwritten;
         } else if self.found.is_none() && is_unfinished(left_out, error) {
@@ -159,8 +180,8 @@ impl<'a> Iterator for Scan<'a> {
     }
 }
 
-/// Whether bytes that reach to the end of the file are the first ones of a block, as far as can be
-/// told: a header, or as much of one as there is, that asks for more than there is.
+/// Returns true if bytes that reach to the end of the file are the first ones of a block, as far as
+/// can be told: a header, or as much of one as there is, that asks for more than there is.
 fn is_unfinished(bytes: &[u8], error: &BlockError) -> bool {
     match error {
         BlockError::Cluster(ClusterError::CutOff { .. }) => true,
@@ -174,7 +195,7 @@ fn is_unfinished(bytes: &[u8], error: &BlockError) -> bool {
     }
 }
 
-/// Why no good block starts here; with the name that the header gives it, when there is a header.
+/// Describes why no good block starts here; with the name that the header gives it, when there is one.
 fn describe(bytes: &[u8], error: &BlockError) -> String {
     match Header::parse(bytes) {
         Ok(header) => {

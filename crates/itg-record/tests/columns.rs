@@ -7,7 +7,7 @@ use common::{lively_records, log_of, read, sample_blocks};
 use itg_arena::{HEADER_LEN, Header, seal_flat};
 use itg_record::{
     BlockBuf, COLUMNS_SCHEMA, Cause, Item, Kind, LogReader, MAX_BLOCK_RECORDS,
-    MAX_RECORDS_PER_BYTE, Record, compact, expand,
+    MAX_RECORDS_PER_BYTE, Record, SentPacket, compact, expand,
 };
 use proptest::prelude::*;
 
@@ -63,8 +63,17 @@ fn steady_flows_take_few_bytes_a_packet() {
         assert!(got < at_most, "{name}: {got:.2} bytes a packet");
     }
     // All that a sender writes follows from its plan but for its lateness.
-    let sent: Vec<_> =
-        (0..20_000).map(|k| Record::sent(1, k, 512, k * 100, k * 100 + k * k % 60)).collect();
+    let sent: Vec<_> = (0..20_000)
+        .map(|k| {
+            Record::sent(SentPacket {
+                flow: 1,
+                seq: k,
+                size: 512,
+                planned_ns: k * 100,
+                sent_ns: k * 100 + k * k % 60,
+            })
+        })
+        .collect();
     let got = bytes_per_record(&sent, 1024);
     assert!(got < 2.0, "{got:.2} bytes a packet");
 }
@@ -102,7 +111,13 @@ fn what_would_not_be_shorter_stays_a_record_block() {
             ttl: any() as u8,
             tos: any() as u8,
             delta: any() as u32,
-            ..Record::sent(any() as u32, any(), any() as u32, any(), any())
+            ..Record::sent(SentPacket {
+                flow: any() as u32,
+                seq: any(),
+                size: any() as u32,
+                planned_ns: any(),
+                sent_ns: any(),
+            })
         })
         .collect();
     let log = log_of(&noise, 3);
@@ -116,7 +131,10 @@ fn what_would_not_be_shorter_stays_a_record_block() {
 
 #[test]
 fn the_largest_block_is_compacted_and_padded_to_one_bit_a_record() {
-    let same = vec![Record::sent(1, 2, 3, 4, 5); MAX_BLOCK_RECORDS];
+    let same = vec![
+        Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 });
+        MAX_BLOCK_RECORDS
+    ];
     let small = round_trip(&log_of(&same, MAX_BLOCK_RECORDS));
     let header = Header::parse(&small).expect("a block");
     assert_eq!(header.objects as usize, MAX_BLOCK_RECORDS);
@@ -157,7 +175,7 @@ fn a_block_and_its_column_block_are_the_same_block() {
 /// A column block with this in its body, behind the checksum of one record `sent(0, 0, 0, 0, 0)`.
 fn block(objects: u32, columns: u32, stored: u32, data: &[u8]) -> Vec<u8> {
     let mut buf = BlockBuf::new(1);
-    buf.push(&Record::sent(0, 0, 0, 0, 0));
+    buf.push(&Record::sent(SentPacket { flow: 0, seq: 0, size: 0, planned_ns: 0, sent_ns: 0 }));
     let crc = Header::parse(buf.seal(0, 0)).expect("a block").crc;
     let mut block = vec![0; HEADER_LEN];
     [crc, columns, stored].iter().for_each(|word| block.extend_from_slice(&word.to_le_bytes()));

@@ -445,7 +445,7 @@ fn a_file_of_false_headers_ends_in_linear_time() {
     assert!(got[0].ends_with("was given up: too many false ones"), "{got:?}");
 }
 
-/// What may happen to a file.
+/// Change that may happen to a file.
 #[derive(Clone, Debug)]
 enum Mutation {
     Set(prop::sample::Index, u8),

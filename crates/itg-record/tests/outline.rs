@@ -6,7 +6,7 @@ mod common;
 use common::{Contents, lively_records, log_of, read, sample_blocks};
 use itg_arena::seal_flat;
 use itg_record::{
-    BlockBuf, LogBuilder, MAX_RUN, Outline, Outlined, RECORD_SCHEMA, Record, compact,
+    BlockBuf, LogBuilder, MAX_RUN, Outline, Outlined, RECORD_SCHEMA, Record, SentPacket, compact,
 };
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn compacted(log: &[u8]) -> Vec<u8> {
     compact(log).collect::<Vec<_>>().concat()
 }
 
-/// What an outline leads to; `None` where there is none, or a block is not as it was written.
+/// Returns what an outline leads to; `None` where there is none, or a block is not as it was written.
 fn followed(bytes: &[u8]) -> Option<Contents> {
     let mut seen = 0;
     let outline = Outline::of(bytes, |part| seen += part.len())?;
@@ -45,7 +45,10 @@ fn sound() -> Vec<(&'static str, Vec<u8>)> {
     let mut runs = note(&mut builder);
     let mut block = BlockBuf::new(3);
     for (seq, packets) in [(0, 5), (5, MAX_RUN), (5 + MAX_RUN as u64, 1)] {
-        block.push_run(&Record::sent(1, seq, 300, 7, 8), packets);
+        block.push_run(
+            &Record::sent(SentPacket { flow: 1, seq, size: 300, planned_ns: 7, sent_ns: 8 }),
+            packets,
+        );
     }
     runs.extend_from_slice(builder.seal(&mut block));
     runs.extend(builder.end(0));
@@ -84,7 +87,7 @@ fn what_is_odd_as_a_whole_has_no_outline() {
     let description = read(&all(&blocks)).notes.remove(0).1;
     let mut twin_log = twins.note(&description);
     let mut block = BlockBuf::new(1);
-    block.push(&Record::sent(1, 2, 3, 4, 5));
+    block.push(&Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 }));
     twin_log.extend_from_slice(twins.seal(&mut block));
     twin_log.extend_from_slice(twins.seal(&mut block));
     twin_log.extend(twins.end(0));

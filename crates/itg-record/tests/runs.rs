@@ -7,7 +7,8 @@ use common::{log_of, read};
 use itg_arena::{Header, seal_flat};
 use itg_record::{
     BlockBuf, BlockError, BlockFacts, Item, LogBuilder, LogReader, MAX_RUN, RECORD_LEN,
-    RECORD_SCHEMA, RUN_COLUMNS_SCHEMA, RUN_SCHEMA, Record, compact, expand, record_header,
+    RECORD_SCHEMA, RUN_COLUMNS_SCHEMA, RUN_SCHEMA, ReceivedPacket, Record, SentPacket, compact,
+    expand, record_header,
 };
 use proptest::prelude::*;
 
@@ -15,7 +16,16 @@ use proptest::prelude::*;
 fn runs(lengths: &[usize]) -> Vec<(Record, usize)> {
     let mut seq = 0;
     let run = |&packets: &usize| {
-        let record = Record::received(3, seq, 700, 1_000 + seq, 5_000 + seq, 5_900 + seq, 64, 0xb8);
+        let record = Record::received(ReceivedPacket {
+            flow: 3,
+            seq,
+            size: 700,
+            sent_ns: 1_000 + seq,
+            arrived_ns: 5_000 + seq,
+            read_ns: 5_900 + seq,
+            ttl: 64,
+            tos: 0xb8,
+        });
         seq += packets as u64;
         (record, packets)
     };
@@ -46,14 +56,17 @@ fn whole<'a>(pieces: impl Iterator<Item = std::borrow::Cow<'a, [u8]>>) -> Vec<u8
 
 #[test]
 fn the_bytes_of_a_run_are_pinned() {
-    let mut buf = block_of(&[(Record::sent(1, 2, 3, 4, 5), 64)]);
+    let mut buf = block_of(&[(
+        Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 }),
+        64,
+    )]);
     assert_eq!(buf.records()[36..38], [0x81, 0x1f]);
     assert_eq!(schema(buf.seal(1, 1)), RUN_SCHEMA);
     assert_eq!(RUN_SCHEMA, 0x45f7_8fd4_d220_a524);
     assert_eq!(RUN_COLUMNS_SCHEMA, 0xc504_f6db_6913_c5f0);
     // A block of single packets is of version 1, whatever was in its buffer before.
     buf.clear();
-    buf.push(&Record::sent(1, 2, 3, 4, 5));
+    buf.push(&Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 }));
     assert_eq!(schema(buf.seal(1, 1)), RECORD_SCHEMA);
 }
 
@@ -98,7 +111,13 @@ proptest! {
 
 #[test]
 fn a_run_of_columns_has_at_most_a_record_a_byte_and_is_refused_where_only_records_are_taken() {
-    let same = vec![(Record::sent(1, 2, 3, 4, 5), MAX_RUN); 5000];
+    let same = vec![
+        (
+            Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 }),
+            MAX_RUN
+        );
+        5000
+    ];
     let mut block = block_of(&same).seal(3, 0).to_vec();
     let small = whole(compact(&block));
     assert_eq!(schema(&small), RUN_COLUMNS_SCHEMA);
@@ -117,7 +136,12 @@ fn a_run_of_columns_has_at_most_a_record_a_byte_and_is_refused_where_only_record
 
 #[test]
 fn a_run_beyond_the_last_number_does_no_harm() {
-    let log = block_of(&[(Record::sent(1, u64::MAX, 3, 4, 5), 3)]).seal(3, 0).to_vec();
+    let log = block_of(&[(
+        Record::sent(SentPacket { flow: 1, seq: u64::MAX, size: 3, planned_ns: 4, sent_ns: 5 }),
+        3,
+    )])
+    .seal(3, 0)
+    .to_vec();
     let seqs: Vec<_> = read(&log).records.iter().map(|(_, record)| record.seq).collect();
     assert_eq!(seqs, [u64::MAX, 0, 1]);
 }
@@ -125,7 +149,10 @@ fn a_run_beyond_the_last_number_does_no_harm() {
 #[test]
 #[should_panic(expected = "a run of 65: use 1 to 64")]
 fn longer_runs_are_a_mistake() {
-    block_of(&[(Record::sent(1, 2, 3, 4, 5), MAX_RUN + 1)]);
+    block_of(&[(
+        Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 }),
+        MAX_RUN + 1,
+    )]);
 }
 
 #[test]

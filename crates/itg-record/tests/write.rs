@@ -1,4 +1,4 @@
-//! What is written is what is read.
+//! Logs are read as they were written.
 #![allow(missing_docs, clippy::cast_possible_truncation, reason = "tests")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use itg_arena::{Flat, HEADER_LEN};
 use itg_record::{
     BlockBuf, Item, Kind, LogBuilder, LogEnd, LogReader, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, Note,
-    RECORD_LEN, RECORD_SCHEMA, Record, record_header,
+    RECORD_LEN, RECORD_SCHEMA, Record, SentPacket, record_header,
 };
 use proptest::prelude::*;
 
@@ -55,10 +55,10 @@ proptest! {
 fn a_buffer_fills_seals_and_clears() {
     let mut buf = BlockBuf::new(2);
     assert_eq!((buf.capacity(), buf.len(), buf.is_empty(), buf.is_full()), (2, 0, true, false));
-    buf.push(&Record::sent(1, 2, 3, 4, 5));
+    buf.push(&Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 }));
     assert_eq!((buf.len(), buf.is_empty(), buf.is_full()), (1, false, false));
     let part = buf.seal(0xa, 0xb).to_vec();
-    buf.push(&Record::sent(1, 3, 3, 4, 5));
+    buf.push(&Record::sent(SentPacket { flow: 1, seq: 3, size: 3, planned_ns: 4, sent_ns: 5 }));
     assert!(buf.is_full());
     let full = buf.seal(0xa, 0xc);
     let (flat, len) = Flat::check(full, 1 << 10).expect("good");
@@ -75,7 +75,13 @@ fn a_buffer_fills_seals_and_clears() {
 fn the_largest_block_is_read() {
     let mut buf = BlockBuf::new(MAX_BLOCK_RECORDS);
     for k in 0..MAX_BLOCK_RECORDS {
-        buf.push(&Record::sent(0, k as u64, 64, 0, 0));
+        buf.push(&Record::sent(SentPacket {
+            flow: 0,
+            seq: k as u64,
+            size: 64,
+            planned_ns: 0,
+            sent_ns: 0,
+        }));
     }
     let mut builder = LogBuilder::new(0);
     let mut bytes = builder.seal(&mut buf).to_vec();
@@ -94,8 +100,8 @@ fn the_largest_block_is_read() {
 #[should_panic(expected = "push into a full block: seal it first")]
 fn pushing_into_a_full_block_is_a_bug() {
     let mut buf = BlockBuf::new(1);
-    buf.push(&Record::sent(1, 2, 3, 4, 5));
-    buf.push(&Record::sent(1, 2, 3, 4, 5));
+    buf.push(&Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 }));
+    buf.push(&Record::sent(SentPacket { flow: 1, seq: 2, size: 3, planned_ns: 4, sent_ns: 5 }));
 }
 
 #[test]
@@ -117,7 +123,15 @@ fn notes_read_as_people_expect() {
 fn a_header_elsewhere_is_the_header_in_place() {
     for count in [1, 2, 35] {
         let mut buf = BlockBuf::new(40);
-        (0..count).for_each(|seq| buf.push(&Record::sent(1, seq, 100, seq, seq)));
+        (0..count).for_each(|seq| {
+            buf.push(&Record::sent(SentPacket {
+                flow: 1,
+                seq,
+                size: 100,
+                planned_ns: seq,
+                sent_ns: seq,
+            }))
+        });
         let block = [&record_header(buf.records(), 3, 77)[..], buf.records()].concat();
         assert_eq!(block, buf.seal(3, 77), "{count} records");
     }

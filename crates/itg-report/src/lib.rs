@@ -7,4 +7,9 @@ mod html;
 mod svg;
 
 pub use html::{Around, FLOWS_DRAWN, command, compare_page, page, sweep_page};
-pub use svg::{Chart, of_flow, of_sweep, of_total, printable};
+pub use svg::{Chart, Curve, Plot, of_flow, of_sweep, of_total, printable};
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

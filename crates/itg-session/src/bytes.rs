@@ -33,7 +33,7 @@ pub(crate) fn read<const LIMIT: usize, T: DeserializeOwned>(bytes: &[u8]) -> Res
     Ok(value)
 }
 
-/// What is wrong with the preamble of a greeting.
+/// Fault in the preamble of a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadPreamble {
     /// This stands in place of the magic.

@@ -32,7 +32,7 @@ pub enum CodecError {
         got.escape_ascii()
     )]
     Magic {
-        /// What was in its place.
+        /// Bytes in place of the magic.
         got: [u8; 4],
     },
     /// Anything else that cannot be understood.
@@ -40,7 +40,7 @@ pub enum CodecError {
     Malformed {
         /// Its length in bytes.
         bytes: usize,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
     /// A message to be sent that does not fit into a frame.

@@ -1,4 +1,4 @@
-//! Do the sender's and the receiver's account of a flow agree, and if not, why?
+//! Difference between the sender's and the receiver's account of a flow, and its reasons.
 //!
 //! With *sent* packets that the sender's kernel took, *received* packets that the receiver read and
 //! *unique* sequence numbers among them: duplicates = received − unique, lost = sent − unique
@@ -43,14 +43,21 @@ impl Difference {
         difference
     }
 
-    /// Whether both sides agree.
+    /// Returns true if packets did not arrive as they were sent, though none is missing: neither loss
+    /// nor duplication explains it, so what was measured is not what was asked for.
+    #[must_use]
+    pub const fn is_corrupt(&self) -> bool {
+        self.bytes != 0
+    }
+
+    /// Returns true if both sides agree.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What differs, as a list in words: `2 packets lost in the network, 1 duplicate`.
+/// Lists the differences in words: `2 packets lost in the network, 1 duplicate`.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let elsewhere = self.lost - self.dropped_by_socket;
@@ -66,10 +73,7 @@ impl fmt::Display for Difference {
             (self.unexplained > 0).then(|| {
                 format!("{} more than the sender counts", number(self.unexplained, "packet"))
             }),
-            (self.bytes != 0).then(|| {
-                let (n, more) = (self.bytes.unsigned_abs(), self.bytes > 0);
-                format!("{n} bytes {} than sent", if more { "more" } else { "less" })
-            }),
+            (self.bytes != 0).then(|| bytes_than_sent(self.bytes)),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         f.write_str(&if parts.is_empty() { "none".to_owned() } else { parts.join(", ") })
@@ -103,6 +107,23 @@ pub fn explain(totals: &FlowTotals, counts: &FlowCounts) -> String {
     text + "."
 }
 
+/// A part of a sentence about the replies to a round-trip flow: how many came back, and whether as they were sent.
+#[must_use]
+pub fn explain_replies(totals: &FlowTotals, replies: &FlowCounts) -> String {
+    let difference = Difference::between(totals, replies);
+    let (unique, missing) = (replies.unique, difference.lost);
+    let mut text = format!("{unique} replies came back, {missing} did not");
+    if difference.bytes != 0 {
+        text += &format!(", and they had {}", bytes_than_sent(difference.bytes));
+    }
+    text
+}
+
+fn bytes_than_sent(bytes: i128) -> String {
+    let (n, more) = (bytes.unsigned_abs(), bytes > 0);
+    format!("{n} bytes {} than sent", if more { "more" } else { "less" })
+}
+
 /// A number and its noun.
 pub(crate) fn number(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
@@ -111,6 +132,7 @@ pub(crate) fn number(n: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::end::EndCause;
 
     fn totals(packets: u64, bytes: u64) -> FlowTotals {
         FlowTotals {
@@ -120,7 +142,7 @@ mod tests {
             skipped: 0,
             failed: 0,
             next_seq: packets,
-            reason: "time is over".to_owned(),
+            reason: EndCause::ScheduleDone.into(),
         }
     }
 
@@ -196,6 +218,22 @@ mod tests {
             ),
         ] {
             assert_eq!(explain(&totals, &counts), want, "{totals:?} {counts:?}");
+        }
+    }
+
+    #[test]
+    fn replies_that_are_cut_are_told() {
+        for (replies, want, corrupt) in [
+            (counts(10, 5120, 10), "10 replies came back, 0 did not", false),
+            (counts(8, 4096, 8), "8 replies came back, 2 did not", false),
+            (
+                counts(10, 880, 10),
+                "10 replies came back, 0 did not, and they had 4240 bytes less than sent",
+                true,
+            ),
+        ] {
+            assert_eq!(explain_replies(&totals(10, 5120), &replies), want);
+            assert_eq!(Difference::between(&totals(10, 5120), &replies).is_corrupt(), corrupt);
         }
     }
 

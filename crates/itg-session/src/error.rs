@@ -1,8 +1,8 @@
-//! Why a session failed, at the sender.
+//! Failures of a session, at the sender.
 
 use std::fmt;
 
-/// How far a session has come, at the sender.
+/// Phase that a session has reached, at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// The signalling connection is being made.
@@ -22,7 +22,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether packets may have been sent: results up to here are worth keeping.
+    /// Returns true if packets may have been sent: results up to here are worth keeping.
     #[must_use]
     pub fn has_begun(self) -> bool {
         self >= Self::Run
@@ -43,7 +43,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What kind of failure it is.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The receiver cannot be reached or said no.
@@ -60,15 +60,15 @@ pub enum ErrorKind {
     Interrupted,
 }
 
-/// Why a session failed.
+/// Failure of a session.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text} (while {phase})")]
 pub struct SessionError {
-    /// How far the session had come.
+    /// Phase that the session had reached.
     pub phase: Phase,
-    /// What kind of failure it is.
+    /// Kind of the failure.
     pub kind: ErrorKind,
-    /// What happened and what to do, without the phase.
+    /// Description of the failure, and advice, without the phase.
     pub text: String,
 }
 

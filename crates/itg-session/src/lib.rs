@@ -1,6 +1,6 @@
-//! How sender and receiver agree about flows: the messages on the signalling channel, their bytes,
-//! and the two state machines that exchange them. No I/O: time, messages and the driver's answers
-//! are passed in, what is to be done comes out.
+//! Agreement of sender and receiver about flows: the messages on the signalling channel, their
+//! bytes, and the two state machines that exchange them. No I/O: time, messages and the driver's
+//! answers are passed in, what is to be done comes out.
 //!
 //! One signalling connection (TCP) serves one run of one sender:
 //!
@@ -22,14 +22,15 @@
 //! ```
 //!
 //! From `Welcome` to the end the sender sends a `Ping` each second and the receiver answers with a
-//! `Pong`; whoever hears nothing for five seconds takes the other one for vanished. Every phase
-//! has a deadline ([`Timeouts`]).
+//! `Pong`; a side that hears nothing for five seconds considers its peer lost. Every phase has a
+//! deadline ([`Timeouts`]).
 //!
 //! A driver (sockets or a test) feeds [`SenderSession`] or [`ReceiverSession`]: it calls `handle`
 //! with each event and with `Timer` at the instant that `deadline` names, and does what the outputs
 //! say, in order. A driver that was held up hands over what has arrived meanwhile before it says
-//! `Timer`, or a peer that did speak is taken for silent. `now_ns` comes from any clock that never runs backwards (`CLOCK_MONOTONIC`).
-//! Wall-clock stamps are put into pings and pongs on their way out, with [`Message::stamp`].
+//! `Timer`, or a peer that did speak is taken for silent. `now_ns` comes from any clock that never
+//! runs backwards (`CLOCK_MONOTONIC`). Wall-clock stamps are put into pings and pongs on their way
+//! out, with [`Message::stamp`].
 //!
 //! Costs: a few words of state for each flow, bounded by the announced number of flows; each
 //! event costs a logarithmic look-up at most, but for opening, starting and breaking off, which
@@ -38,6 +39,7 @@
 mod bytes;
 mod codec;
 mod difference;
+mod end;
 mod error;
 pub mod logs;
 mod message;
@@ -46,7 +48,8 @@ mod sender;
 mod timeouts;
 
 pub use codec::{CodecError, decode, encode};
-pub use difference::{Difference, explain};
+pub use difference::{Difference, explain, explain_replies};
+pub use end::{EndCause, EndReason};
 pub use error::{ErrorKind, Phase, SessionError};
 pub use message::{
     ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, MAX_MESSAGE, Message,
@@ -55,3 +58,8 @@ pub use message::{
 pub use receiver::{ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession};
 pub use sender::{SenderConfig, SenderInput, SenderOutput, SenderSession};
 pub use timeouts::Timeouts;
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -1,20 +1,22 @@
-//! What sender and receiver say to each other.
+//! Messages between sender and receiver.
 //!
 //! On TCP a message is a frame: its length in bytes (u32, little-endian), then the bytes that
 //! [`encode`](crate::encode) gives. The bytes are those of bincode 2 with fixed-size little-endian
 //! integers: a u32 number of the kind (the position in [`Message`], from 0), then the fields in order;
 //! a text or a list is preceded by its length (u64), an optional field by a byte 0 or 1.
 //!
-//! What never changes between versions, so that two versions can tell each other what is wrong:
-//! the first 10 bytes of [`Message::Hello`] and [`Message::Welcome`] (kind, magic, version), and
-//! the whole of [`Message::Refuse`].
+//! The following never changes between versions, so that two versions can tell each other what is
+//! wrong: the first 10 bytes of [`Message::Hello`] and [`Message::Welcome`] (kind, magic, version),
+//! and the whole of [`Message::Refuse`].
 
 use itg_core::flow::FlowSpec;
 use serde::{Deserialize, Serialize};
 
+use crate::end::EndReason;
+
 /// Version of the signalling protocol; both sides must have the same.
 pub const VERSION: u16 = 1;
-/// What a greeting starts with, behind the number of its kind.
+/// First bytes of a greeting, behind the number of its kind.
 pub const MAGIC: [u8; 4] = *b"ITGS";
 /// Largest message in bytes, without the length in front: 1 MiB.
 pub const MAX_MESSAGE: usize = 1 << 20;
@@ -44,8 +46,8 @@ pub enum Message {
         boot_id: String,
         /// Number of flows that will be opened, at least 1.
         flows: u32,
-        /// How the sender wishes the receiver's log to be named. A wish of a stranger: the receiver
-        /// decides what it does with it.
+        /// Requested name of the receiver's log. The text comes from an untrusted peer: the
+        /// receiver decides what it does with it.
         recv_log: Option<String>,
     },
     /// Receiver: the run may be set up.
@@ -66,7 +68,7 @@ pub enum Message {
     },
     /// Receiver: no; the connection ends.
     Refuse {
-        /// What was wrong and what to do.
+        /// Reason of the refusal, and advice.
         reason: String,
     },
     /// Sender: open these flows. The next batch comes after the answer to this one.
@@ -94,7 +96,7 @@ pub enum Message {
     Ping {
         /// Number of the ping in its session, from 0.
         n: u64,
-        /// When it was sent, by the sender's clocks.
+        /// Instant of sending, by the sender's clocks.
         sent: ClockReading,
         /// The stamps of the latest ping whose answer has come, for the receiver's log.
         previous: Option<ProbeStamps>,
@@ -105,11 +107,11 @@ pub enum Message {
         n: u64,
         /// Copied from the ping.
         ping_sent: ClockReading,
-        /// When the ping arrived, Unix nanoseconds of the receiver's clock.
+        /// Arrival of the ping, in Unix nanoseconds of the receiver's clock.
         received_unix_ns: u64,
-        /// When this answer was sent, by the receiver's clocks.
+        /// Instant at which this answer was sent, by the receiver's clocks.
         sent: ClockReading,
-        /// What has arrived so far, for progress lines; at most [`PONG_FLOWS`] flows.
+        /// Arrivals so far, for progress lines; at most [`PONG_FLOWS`] flows.
         arrived: Vec<FlowArrivals>,
     },
     /// Sender: nothing more will come.
@@ -182,12 +184,12 @@ pub struct ProbeStamps {
     pub arrived_unix_ns: u64,
 }
 
-/// What became of the wish to open a flow.
+/// Answer to the request to open a flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenReply {
     /// Number of the flow.
     pub flow: u32,
-    /// Where to send it, or why not (one sentence).
+    /// Data needed to send the flow, or the reason of the refusal (one sentence).
     pub result: Result<OpenedFlow, String>,
 }
 
@@ -196,13 +198,13 @@ pub struct OpenReply {
 pub struct OpenedFlow {
     /// Number of the flow.
     pub flow: u32,
-    /// What its packets carry in their header.
+    /// Handle that its packets carry in their header.
     pub handle: u32,
     /// Data port at the receiver; 0 for protocols without ports.
     pub port: u16,
 }
 
-/// How much of a running flow has arrived.
+/// Arrivals of a running flow so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowArrivals {
     /// Number of the flow.
@@ -226,8 +228,8 @@ pub struct FlowTotals {
     pub failed: u64,
     /// Sequence number that the next packet would have had.
     pub next_seq: u64,
-    /// Why the flow ended.
-    pub reason: String,
+    /// Reason of the flow's end.
+    pub reason: EndReason,
 }
 
 /// A flow as its receiver counted it.
@@ -249,7 +251,7 @@ pub struct FlowCounts {
     pub log_lost_records: u64,
 }
 
-/// What the receiver's log holds.
+/// Content of the receiver's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogSummary {
     /// Its file, as the receiver calls it.
@@ -258,7 +260,7 @@ pub struct LogSummary {
     pub records: u64,
     /// Records that had to be left out.
     pub lost_records: u64,
-    /// Why it is not complete.
+    /// Reason why the log is not complete, if so.
     pub error: Option<String>,
 }
 

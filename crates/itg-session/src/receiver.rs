@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use itg_core::flow::FlowSpec;
-use itg_core::units::format_duration_ns;
+use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 
 use crate::codec::CodecError;
 use crate::difference::number;
@@ -26,7 +26,10 @@ use crate::timeouts::Timeouts;
 /// Longest name of a program, host, boot id or log that a sender may give, in bytes.
 const MAX_NAME: usize = 4096;
 
-/// What a receiver says of itself, and its limits.
+/// Largest count of packets or bytes that a sender may report: sums of them fit 64 bits.
+const MAX_COUNT: u64 = 1 << 56;
+
+/// Identity of a receiver, and its limits.
 #[derive(Clone, Debug)]
 pub struct ReceiverConfig {
     /// Name and version of this program.
@@ -37,11 +40,11 @@ pub struct ReceiverConfig {
     pub boot_id: String,
     /// Most flows that one sender may open.
     pub max_flows: u32,
-    /// How long to wait.
+    /// Time limits of the session.
     pub timeouts: Timeouts,
 }
 
-/// What a driver tells the receiver's session.
+/// Events that a driver reports to the receiver's session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReceiverInput {
     /// The sender said this.
@@ -61,9 +64,11 @@ pub enum ReceiverInput {
     Lost(String),
     /// The receiver is being shut down, with the reason.
     Shutdown(String),
+    /// There are too many connections, and this one gives way to a newer one.
+    Displaced,
 }
 
-/// What the driver of a receiver's session has to do, in this order.
+/// Tasks for the driver of a receiver's session, to be done in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReceiverOutput {
     /// Write this message (see [`Message::stamp`]).
@@ -82,7 +87,7 @@ pub enum ReceiverOutput {
         boot_id: String,
         /// Number of flows that may be opened.
         flows: u32,
-        /// How the sender wishes the log to be named: a stranger's text, possibly a path.
+        /// Requested name of the log: text of an untrusted peer, possibly a path.
         recv_log: Option<String>,
     },
     /// Get ready for this flow and answer with [`ReceiverInput::FlowOpened`].
@@ -100,20 +105,24 @@ pub enum ReceiverOutput {
     /// Drop all flows of this session that have not been counted; nothing to answer. What they have
     /// logged is kept.
     Abandon {
-        /// Why.
+        /// Reason why the flows are dropped.
         reason: String,
     },
     /// Close the log and answer with [`ReceiverInput::LogClosed`]; when `Disconnect` follows at
-    /// once, nobody waits for the answer.
+    /// once, the answer is not awaited.
     CloseLog,
     /// The end: close the connection when everything has been written.
     Disconnect {
-        /// Why, for the receiver's own log.
+        /// Reason of the end, for the receiver's own log.
         reason: String,
     },
 }
 
-/// What the session is doing.
+/// Reason sent to a sender that gives way to another.
+const DISPLACED: &str =
+    "too many connections: this one has agreed to no flow yet, a newer one takes its place";
+
+/// State of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Waits for `Hello`.
@@ -130,7 +139,7 @@ enum State {
     Over,
 }
 
-/// What is known of a flow.
+/// State of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     /// The driver has not answered yet.
@@ -150,7 +159,7 @@ enum Slot {
 pub struct ReceiverSession {
     config: ReceiverConfig,
     state: State,
-    /// Until when the current state may last.
+    /// Latest end of the current state.
     until: Option<u64>,
     heard_ns: u64,
     announced: usize,
@@ -181,7 +190,7 @@ impl ReceiverSession {
         }
     }
 
-    /// Whether [`ReceiverOutput::Disconnect`] has been said.
+    /// Returns true once [`ReceiverOutput::Disconnect`] has been said.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state == State::Over
@@ -213,6 +222,12 @@ impl ReceiverSession {
             (S::Greeting, I::Message(hello)) => self.on_hello(now_ns, hello, out),
             (S::SettingUp, I::Message(M::Open { flows })) => self.on_open(now_ns, flows, out),
             (S::Opening, I::FlowOpened(reply)) => self.on_opened(now_ns, reply, out),
+            (S::SettingUp, I::Message(M::Start { epoch_unix_ns }))
+                if epoch_unix_ns > MAX_TIME_NS =>
+            {
+                let text = "Start names a time beyond the year 2116: set the sender's clock";
+                self.refuse(text.to_owned(), out);
+            }
             (S::SettingUp, I::Message(M::Start { epoch_unix_ns })) if self.open > 0 => {
                 out.push(ReceiverOutput::Start { epoch_unix_ns });
                 out.push(ReceiverOutput::Send(M::Started));
@@ -236,7 +251,7 @@ impl ReceiverSession {
                 self.disconnect("the sender took its leave".to_owned(), out);
             }
 
-            // Signs of life
+            // Keep-alive
             (_, I::Message(M::Ping { n, sent, previous: _ })) => {
                 out.push(ReceiverOutput::Send(M::Pong {
                     n,
@@ -258,6 +273,7 @@ impl ReceiverSession {
             (_, I::Shutdown(reason)) => {
                 self.refuse(format!("the receiver is being shut down: {reason}"), out);
             }
+            (_, I::Displaced) => self.refuse(DISPLACED.to_owned(), out),
             (_, I::Lost(why)) => {
                 self.give_up(format!("the connection to the sender is gone: {why}"), out);
             }
@@ -299,6 +315,11 @@ impl ReceiverSession {
             return self.refuse(text, out);
         }
         for spec in &flows {
+            if spec.start_ns > MAX_TIME_NS {
+                let text =
+                    format!("flow {} is to start more than 146 years after its run", spec.id);
+                return self.refuse(text, out);
+            }
             if self.slots.insert(spec.id, Slot::Asked).is_some() {
                 return self.refuse(format!("flow {} is to be opened twice", spec.id), out);
             }
@@ -325,6 +346,11 @@ impl ReceiverSession {
     }
 
     fn on_ended(&mut self, now_ns: u64, totals: FlowTotals, out: &mut Vec<ReceiverOutput>) {
+        let FlowTotals { flow, packets, bytes, skipped, failed, next_seq, .. } = totals;
+        if [packets, bytes, skipped, failed, next_seq].iter().any(|count| *count > MAX_COUNT) {
+            let text = format!("flow {flow} ended with counts that no sender reaches");
+            return self.refuse(text, out);
+        }
         match self.slots.get_mut(&totals.flow) {
             Some(slot @ Slot::Open) => {
                 *slot = Slot::Draining;
@@ -433,7 +459,7 @@ impl ReceiverSession {
     }
 }
 
-/// Whether a greeting can be accepted; if not, why.
+/// Checks that a greeting can be accepted; the error is the reason of the refusal.
 fn check_hello(hello: &Message, max_flows: u32) -> Result<(), String> {
     let Message::Hello { magic, version, run, program, host, boot_id, flows, recv_log, .. } = hello
     else {

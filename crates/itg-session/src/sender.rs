@@ -12,6 +12,7 @@
 mod interface;
 mod ledger;
 
+use itg_core::text::visible;
 use itg_core::units::format_duration_ns;
 
 use crate::codec::CodecError;
@@ -25,7 +26,7 @@ pub use interface::{SenderConfig, SenderInput, SenderOutput};
 /// Pings are never closer than this, whatever a receiver asks for: 10 ms.
 const MIN_PING_NS: u64 = 10_000_000;
 
-/// What the session is doing.
+/// State of the session.
 #[derive(Debug)]
 enum State {
     /// Not connected yet.
@@ -50,7 +51,7 @@ enum State {
     Over,
 }
 
-/// Signs of life between the two sides.
+/// Keep-alive state between the two sides.
 #[derive(Debug)]
 struct Link {
     ping_every_ns: u64,
@@ -66,12 +67,12 @@ struct Link {
 pub struct SenderSession {
     config: SenderConfig,
     state: State,
-    /// Until when the current state may last.
+    /// Latest end of the current state.
     until: Option<u64>,
     /// From `Welcome` on.
     link: Option<Link>,
     flows: Ledger,
-    /// Why the session will fail at its end, though it goes on.
+    /// Error with which the session will fail at its end, though it goes on.
     shortfall: Option<SessionError>,
 }
 
@@ -89,7 +90,7 @@ impl SenderSession {
         }
     }
 
-    /// Whether [`SenderOutput::Done`] or [`SenderOutput::Failed`] has been said.
+    /// Returns true once [`SenderOutput::Done`] or [`SenderOutput::Failed`] has been said.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
@@ -159,7 +160,7 @@ impl SenderSession {
             }
             (S::Salvaging(_), I::FlowEnded(totals)) => self.on_salvaged(totals, out),
 
-            // Signs of life
+            // Keep-alive
             (_, I::Message(M::Pong { n, ping_sent, received_unix_ns, sent, .. }))
                 if self.live_link().is_some_and(|link| n < link.pings) =>
             {
@@ -187,7 +188,7 @@ impl SenderSession {
                 self.break_off(now_ns, ErrorKind::Protocol, error.to_string(), out);
             }
             (_, I::Message(M::Refuse { reason })) => {
-                let text = format!("the receiver refused: {reason}");
+                let text = format!("the receiver refused: {}", visible(&reason));
                 self.break_off(now_ns, ErrorKind::Refused, text, out);
             }
             (_, I::Message(message)) => {

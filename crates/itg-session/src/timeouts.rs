@@ -1,8 +1,8 @@
-//! How long each side waits for what.
+//! Time limits of the two sides of a session.
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How long a session waits, in nanoseconds. The default suits networks with round trips below a
+/// Time limits of a session, in nanoseconds. The default suits networks with round trips below a
 /// second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {

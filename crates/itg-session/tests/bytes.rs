@@ -1,27 +1,13 @@
 //! The bytes of messages: golden ones of each kind, and whatever else may arrive.
 #![allow(missing_docs, reason = "a test program")]
 
+mod codecs;
 mod messages;
 
+use codecs::bytes;
 use itg_session::{CodecError, MAX_MESSAGE, Message, decode, encode};
 use messages::{any_message, examples};
 use proptest::prelude::*;
-
-/// Bytes from hexadecimal digits and 'quoted texts', with spaces between them.
-fn bytes(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (i, part) in text.split('\'').enumerate() {
-        if i % 2 == 1 {
-            bytes.extend(part.bytes());
-            continue;
-        }
-        for word in part.split_whitespace() {
-            let digit = |at| u8::from_str_radix(&word[at..at + 2], 16).expect("hexadecimal");
-            bytes.extend((0..word.len()).step_by(2).map(digit));
-        }
-    }
-    bytes
-}
 
 #[test]
 fn the_bytes_of_each_kind_are_golden() {
@@ -116,54 +102,4 @@ fn laws_cannot_exhaust_the_stack_or_the_memory() {
     }
 }
 
-/// What decodes encodes, and decodes to the same again.
-fn is_stable(given: &[u8]) -> Result<(), TestCaseError> {
-    if let Ok(message) = decode(given) {
-        let again = encode(&message).expect("what came in a frame fits into a frame");
-        prop_assert_eq!(decode(&again), Ok(message));
-    }
-    Ok(())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
-
-    #[test]
-    fn messages_survive_the_way(message in any_message()) {
-        let bytes = encode(&message).expect("fits");
-        prop_assert_eq!(decode(&bytes), Ok(message));
-    }
-
-    #[test]
-    fn random_bytes_never_panic(kind in 0u8..16, rest in prop::collection::vec(any::<u8>(), 0..300)) {
-        is_stable(&rest)?;
-        is_stable(&[&[kind, 0, 0, 0], &rest[..]].concat())?;
-    }
-
-    #[test]
-    fn mutated_messages_never_panic(
-        message in any_message(),
-        cut in any::<prop::sample::Index>(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        tail in prop::collection::vec(any::<u8>(), 0..3),
-    ) {
-        let mut bytes = encode(&message).expect("fits");
-        for (place, value) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
-        }
-        is_stable(&bytes)?;
-        bytes.truncate(cut.index(bytes.len()));
-        is_stable(&bytes)?;
-        bytes.extend(tail);
-        is_stable(&bytes)?;
-    }
-
-    #[test]
-    fn each_shorter_message_is_refused(message in any_message()) {
-        let bytes = encode(&message).expect("fits");
-        for len in 0..bytes.len() {
-            prop_assert!(decode(&bytes[..len]).is_err(), "{} of {} bytes", len, bytes.len());
-        }
-    }
-}
+codecs::rules!(16, b"ITGS\x01\0", any_message);

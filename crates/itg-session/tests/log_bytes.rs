@@ -1,32 +1,18 @@
 //! The bytes of log messages: golden ones of each kind, and whatever else may arrive.
 #![allow(missing_docs, reason = "a test program")]
 
+mod codecs;
 mod log_messages;
 
 use std::collections::BTreeSet;
 
+use codecs::bytes;
 use itg_session::logs::{
     LEAVE_FLOWS, LEFT_RANGES, LogCodecError, LogMessage, MAX_LOG_MESSAGE, MAX_NAME, MAX_REASON,
     decode, encode,
 };
 use log_messages::{any_log_message, examples, registration};
 use proptest::prelude::*;
-
-/// Bytes from hexadecimal digits and 'quoted texts', with spaces between them.
-fn bytes(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (i, part) in text.split('\'').enumerate() {
-        if i % 2 == 1 {
-            bytes.extend(part.bytes());
-            continue;
-        }
-        for word in part.split_whitespace() {
-            let digit = |at| u8::from_str_radix(&word[at..at + 2], 16).expect("hexadecimal");
-            bytes.extend((0..word.len()).step_by(2).map(digit));
-        }
-    }
-    bytes
-}
 
 #[test]
 fn the_bytes_of_each_kind_are_golden() {
@@ -94,7 +80,7 @@ fn bytes_that_are_no_message_are_refused_in_words() {
     );
 }
 
-/// What the machines make of the longest contents that they allow.
+/// The longest contents that the machines allow fit into a frame.
 #[test]
 fn the_largest_messages_fit() {
     let mut who = registration(1);
@@ -123,55 +109,4 @@ fn the_largest_messages_fit() {
     }
 }
 
-/// What decodes encodes, and decodes to the same again.
-fn is_stable(given: &[u8]) -> Result<(), TestCaseError> {
-    if let Ok(message) = decode(given) {
-        let again = encode(&message).expect("what came in a frame fits into a frame");
-        prop_assert_eq!(decode(&again), Ok(message));
-    }
-    Ok(())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
-
-    #[test]
-    fn messages_survive_the_way(message in any_log_message()) {
-        let bytes = encode(&message).expect("fits");
-        prop_assert_eq!(decode(&bytes), Ok(message));
-    }
-
-    #[test]
-    fn random_bytes_never_panic(kind in 0u8..14, rest in prop::collection::vec(any::<u8>(), 0..300)) {
-        is_stable(&rest)?;
-        is_stable(&[&[kind, 0, 0, 0], &rest[..]].concat())?;
-        is_stable(&[&[kind, 0, 0, 0], &b"ITGL\x01\0"[..], &rest[..]].concat())?;
-    }
-
-    #[test]
-    fn mutated_messages_never_panic(
-        message in any_log_message(),
-        cut in any::<prop::sample::Index>(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        tail in prop::collection::vec(any::<u8>(), 0..3),
-    ) {
-        let mut bytes = encode(&message).expect("fits");
-        for (place, value) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
-        }
-        is_stable(&bytes)?;
-        bytes.truncate(cut.index(bytes.len()));
-        is_stable(&bytes)?;
-        bytes.extend(tail);
-        is_stable(&bytes)?;
-    }
-
-    #[test]
-    fn each_shorter_message_is_refused(message in any_log_message()) {
-        let bytes = encode(&message).expect("fits");
-        for len in 0..bytes.len() {
-            prop_assert!(decode(&bytes[..len]).is_err(), "{} of {} bytes", len, bytes.len());
-        }
-    }
-}
+codecs::rules!(14, b"ITGL\x01\0", any_log_message);

@@ -1,4 +1,4 @@
-//! What a producer's machine does with what it is told, step by step.
+//! Reactions of a producer's machine to its inputs, step by step.
 #![allow(missing_docs, reason = "a test program")]
 
 mod log_messages;
@@ -101,7 +101,7 @@ fn blocks_are_sent_within_credit_and_window_and_released_when_stored() {
     assert_eq!(p.ready(), [], "three on the way");
     assert_eq!(p.tell(ack(0, 4)), [], "credit never falls");
     assert_eq!(p.tell(ack(2, 9)), [O::Release { up_to: 2 }, send(3)]);
-    // A dropped block leaves a gap, and nobody waits for it.
+    // A dropped block leaves a gap, which holds nothing up.
     assert_eq!(p.tell(I::Dropped { block_no: 4, records: 10 }), []);
     assert_eq!(p.ready(), [send(5)]);
     assert_eq!(p.tell(ack(6, 9)), [O::Release { up_to: 6 }]);

@@ -22,7 +22,7 @@ const SESSIONS: u64 = 4;
 /// Something happens.
 #[derive(Clone, Debug)]
 enum Step {
-    /// What a well-behaved peer or driver would do next.
+    /// The input that a well-behaved peer or driver would give next.
     Proper,
     Message(LogMessage),
     Bytes(Vec<u8>),
@@ -109,7 +109,7 @@ impl Session {
         out
     }
 
-    /// What a proper producer and a proper driver would do next.
+    /// The input that a proper producer and a proper driver would give next.
     fn proper(&mut self, id: u64) -> ServerInput {
         if let Some(owed) = self.owed.pop() {
             return owed;

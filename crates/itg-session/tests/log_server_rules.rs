@@ -1,4 +1,4 @@
-//! What a log server's session does with what it is told, step by step.
+//! Reactions of a log server's session to its inputs, step by step.
 #![allow(missing_docs, reason = "a test program")]
 
 mod log_messages;
@@ -96,7 +96,7 @@ fn ack(stored_to: u32, credit: u32) -> O {
     O::Send(M::Ack { stored_to, credit })
 }
 
-/// What a session said when it refused: the reason, and whether to try again.
+/// Reason that a session gave when it refused; true if the producer may try again.
 fn refusal(out: &[O]) -> Option<(&str, bool)> {
     match out {
         [.., O::Send(M::Refused { reason, again }), O::Disconnect { reason: same }]
@@ -230,7 +230,7 @@ fn only_what_is_stored_is_acknowledged() {
     server.tell(&mut session, block(1, 5));
     assert_eq!(server.tell(&mut session, I::Stored { block_no: 1 }), []);
     assert_eq!(server.tell(&mut session, I::Stored { block_no: 0 }), []);
-    // Two of four are stored: said after the delay, as nobody waits for it.
+    // Two of four are stored: said after the delay, as the producer does not wait for it.
     assert_eq!(session.0.deadline(), Some(5 * MS));
     assert_eq!(server.wait_for_deadline(&mut session), [ack(2, 8)]);
     assert_eq!(server.tell(&mut session, I::Stored { block_no: 2 }), []);

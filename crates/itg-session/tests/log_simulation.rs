@@ -234,7 +234,7 @@ fn l_11_a_hundred_producers_get_their_turns() {
     }
     println!("at most {longest} blocks of others between two of a log");
     assert!(longest <= 8 * N, "{longest} blocks of others between two of one log");
-    // Nobody is far ahead: all end within the last part of the time.
+    // No producer is far ahead: all end within the last part of the time.
     let ends: Vec<u64> = trace.ends.iter().flatten().map(|end| end.0).collect();
     let (first, last) = (ends.iter().min().expect("many"), ends.iter().max().expect("many"));
     println!("ended between {:.1} s and {:.1} s", *first as f64 / 1e9, *last as f64 / 1e9);

@@ -1,4 +1,4 @@
-//! What is against the rules of the receiver, and what it says to it.
+//! Violations of the receiver's rules, and its answers to them.
 #![allow(missing_docs, reason = "a test program")]
 
 mod samples;

@@ -28,7 +28,7 @@ const TIMERS: usize = 60;
 /// Something happens.
 #[derive(Clone, Debug)]
 enum Step {
-    /// What a well-behaved peer or driver would do next.
+    /// The input that a well-behaved peer or driver would give next.
     Proper,
     /// The peer says anything.
     Message(Message),
@@ -77,7 +77,7 @@ fn sender() -> SenderSession {
     })
 }
 
-/// What a proper sender and a proper driver would tell a receiver that has said this.
+/// Next input that a proper sender and a proper driver would give a receiver with these outputs.
 fn next_for_receiver(said: &[ReceiverOutput], turn: usize) -> ReceiverInput {
     use {Message as M, ReceiverInput as I, ReceiverOutput as O};
     let has = |f: fn(&O) -> bool| said.iter().any(f);
@@ -131,7 +131,7 @@ fn driver_of_receiver(what: u8, flow: u32) -> ReceiverInput {
     }
 }
 
-/// What a proper receiver and a proper driver would tell a sender that has said this.
+/// Next input that a proper receiver and a proper driver would give a sender with these outputs.
 fn next_for_sender(said: &[SenderOutput], turn: usize) -> SenderInput {
     use {Message as M, SenderInput as I, SenderOutput as O};
     let begun = said.iter().any(|o| matches!(o, O::Begin));

@@ -1,4 +1,4 @@
-//! What is against the rules of the sender, and what it makes of it.
+//! Violations of the sender's rules, and its reactions to them.
 #![allow(missing_docs, reason = "a test program")]
 
 mod samples;

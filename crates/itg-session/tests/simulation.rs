@@ -15,7 +15,7 @@ fn hold(plan: &Plan) {
     }
 }
 
-/// How a session ended at the sender, and what it had counted: (flows with counts, without).
+/// Outcome of a session at the sender, and the numbers of flows it counted (with counts, without).
 fn outcome(plan: &Plan) -> (Option<SessionError>, usize, usize) {
     let trace = run(plan, None);
     check(plan, &trace).unwrap_or_else(|rule| panic!("{rule}\n{}", script(&trace)));

@@ -81,7 +81,7 @@ impl<E> Agenda<E> {
         self.heap.len()
     }
 
-    /// Whether none waits.
+    /// Returns true if no event waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The dumb twin: a list that is sorted by time, class and order of entry.
+        /// Reference: a list that is sorted by time, class and order of entry.
         #[test]
         fn events_come_in_order(steps in prop::collection::vec((0u64..20, any::<bool>(), 0u8..3), 0..300)) {
             let (mut agenda, mut twin) = (Agenda::default(), Vec::new());

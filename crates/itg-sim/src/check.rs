@@ -2,20 +2,20 @@
 
 use itg_process::{Event, Message, Slot, StopReason};
 
-/// What a checker sees.
+/// One fact that a checker sees.
 #[derive(Clone, Debug)]
 pub struct Observation<'a> {
-    /// When, in nanoseconds of virtual time.
+    /// Time in nanoseconds of virtual time.
     pub at: u64,
     /// The process.
     pub slot: Slot,
-    /// What happened.
-    pub what: Seen<'a>,
+    /// The fact.
+    pub what: ObservedEvent<'a>,
 }
 
-/// What can be seen.
+/// Facts that can be seen.
 #[derive(Clone, Debug)]
-pub enum Seen<'a> {
+pub enum ObservedEvent<'a> {
     /// A layer says something.
     Event(&'a Event),
     /// A message reaches the lowest layer of the process.
@@ -38,10 +38,10 @@ pub trait Checker: Send {
     /// Sees something.
     ///
     /// # Errors
-    /// Why the property does not hold any more.
+    /// The reason for which the property does not hold any more.
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String>;
 
-    /// Whether what must come to pass after the faults has come to pass.
+    /// Returns true once all that must happen after the faults has happened.
     fn converged(&self) -> bool {
         true
     }
@@ -49,7 +49,7 @@ pub trait Checker: Send {
     /// The run is over.
     ///
     /// # Errors
-    /// Why the property does not hold.
+    /// The reason for which the property does not hold.
     fn finish(&mut self) -> Result<(), String> {
         Ok(())
     }
@@ -61,9 +61,9 @@ pub trait Checker: Send {
 pub struct Violation {
     /// The checker.
     pub checker: &'static str,
-    /// What is wrong.
+    /// Description of the violation.
     pub text: String,
-    /// When, in nanoseconds of virtual time.
+    /// Time in nanoseconds of virtual time.
     pub at: u64,
     /// The process that was seen last.
     pub slot: Slot,

@@ -10,7 +10,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// What it shows at this time.
+    /// Value that the clock shows at virtual time `now`, in nanoseconds.
     #[must_use]
     pub fn at(&self, now: u64) -> u64 {
         let passed = i128::from(now.saturating_sub(self.since));

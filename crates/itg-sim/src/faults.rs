@@ -1,9 +1,9 @@
-//! What can go wrong, and what is wrong just now.
+//! Faults that can be put in, and those in force at present.
 //!
 //! | code | fault | here |
 //! |---|---|---|
 //! | F1 | crash-stop | [`Fault::Crash`] |
-//! | F2, F3 | crash and recovery, state lost, after or before detection | [`Fault::Crash`], [`Fault::Recover`] |
+//! | F2, F3 | crash and recovery, state lost, after or before detection | [`Fault::Crash`], [`Fault::Recover`], [`Fault::RecoverAs`] |
 //! | F4 | pause | [`Fault::Pause`] |
 //! | F5 | slow process | [`Fault::Slow`] |
 //! | F6 | partition | [`Fault::Partition`] |
@@ -40,6 +40,8 @@ pub enum Fault {
     Crash(Slot),
     /// It is started again, without its state, as another incarnation.
     Recover(Slot),
+    /// The same, as an incarnation that may have run before: no record of that was kept.
+    RecoverAs(Slot, u64),
     /// It does nothing for this many nanoseconds.
     Pause(Slot, u64),
     /// Each of its calls takes this many nanoseconds; 0 ends it.
@@ -50,9 +52,9 @@ pub enum Fault {
     Cut(Slot, Slot),
     /// It does again.
     Mend(Slot, Slot),
-    /// What is on its way between the two is lost.
+    /// Packets on their way between the two are lost.
     Reset(Slot, Slot),
-    /// This is how the links of this network behave from now on.
+    /// The links of this network behave like this from now on.
     Links(u8, LinkFaults),
     /// Links from and to this host lose so many packets in a million.
     Lossy(Slot, u32),
@@ -65,7 +67,7 @@ pub enum Fault {
     Inject(Slot, &'static str, Injected),
 }
 
-/// How badly links behave: probabilities in parts of a million.
+/// Faults of links: probabilities in parts of a million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkFaults {
     /// Lost.
@@ -86,21 +88,21 @@ pub struct LinkFaults {
     pub rate: u64,
 }
 
-/// What becomes of a packet.
-pub(crate) enum Fate {
+/// Outcome of a packet.
+pub(crate) enum PacketOutcome {
     Arrives(u64),
     Twice(u64, u64),
     Lost(Drop),
 }
 
-/// What is wrong just now.
+/// Faults in force at present.
 #[derive(Debug, Default)]
 pub(crate) struct Weather {
     links: Vec<(LinkFaults, ChaCha8Rng)>,
     lossy: BTreeMap<Slot, u32>,
     groups: Vec<u8>,
     cuts: BTreeSet<(Slot, Slot)>,
-    /// When connections were last reset, by pair in ascending order.
+    /// Time of the last reset of the connections of a pair, lower slot first.
     resets: BTreeMap<(Slot, Slot), u64>,
     free_at: BTreeMap<(usize, Slot, Slot), u64>,
 }
@@ -157,7 +159,7 @@ impl Weather {
             || (!self.cuts.is_empty() && self.cuts.contains(&(from, to)))
     }
 
-    /// What becomes of a packet that its network would deliver at `at`.
+    /// Draws the outcome of a packet that its network would deliver at `at`.
     pub(crate) fn fate(
         &mut self,
         now: u64,
@@ -166,33 +168,35 @@ impl Weather {
         to: Slot,
         bytes: u64,
         at: u64,
-    ) -> Fate {
+    ) -> PacketOutcome {
         if self.apart(from, to) {
-            return Fate::Lost(Drop::Cut);
+            return PacketOutcome::Lost(Drop::Cut);
         }
-        let Some((faults, rng)) = self.links.get_mut(net) else { return Fate::Arrives(at) };
+        let Some((faults, rng)) = self.links.get_mut(net) else {
+            return PacketOutcome::Arrives(at);
+        };
         if !self.lossy.is_empty() {
             for host in [from, to] {
                 if happens(rng, self.lossy.get(&host).copied().unwrap_or(0)) {
-                    return Fate::Lost(Drop::Loss);
+                    return PacketOutcome::Lost(Drop::Loss);
                 }
             }
         }
         if *faults == LinkFaults::default() {
-            return Fate::Arrives(at);
+            return PacketOutcome::Arrives(at);
         }
         if happens(rng, faults.loss) {
-            return Fate::Lost(Drop::Loss);
+            return PacketOutcome::Lost(Drop::Loss);
         }
         if happens(rng, faults.damage) {
-            return Fate::Lost(Drop::Damage);
+            return PacketOutcome::Lost(Drop::Damage);
         }
         let mut at = at;
         if faults.rate > 0 {
             let free = self.free_at.entry((net, from, to)).or_insert(0);
             let start = (*free).max(now);
             if start - now > transmission_ns(QUEUE, faults.rate) {
-                return Fate::Lost(Drop::Queue);
+                return PacketOutcome::Lost(Drop::Queue);
             }
             *free = start + transmission_ns(bytes, faults.rate);
             at += *free - now;
@@ -205,12 +209,12 @@ impl Weather {
         }
         if happens(rng, faults.duplicate) {
             let again = at + below(rng, faults.late_ns + MS);
-            return Fate::Twice(at, again);
+            return PacketOutcome::Twice(at, again);
         }
-        Fate::Arrives(at)
+        PacketOutcome::Arrives(at)
     }
 
-    /// Whether a packet that was sent at `sent` and would arrive now does not.
+    /// Reason for which a packet that was sent at `sent` does not arrive now; `None` if it does.
     pub(crate) fn stops(&self, from: Slot, to: Slot, sent: u64) -> Option<Drop> {
         if self.apart(from, to) {
             return Some(Drop::Cut);

@@ -7,9 +7,9 @@
 //! | module | what |
 //! |---|---|
 //! | `agenda` | the event heap |
-//! | `model`, `networks` | what a simulated network is; Ethernet, switch, FDDI, CSMA-DCR, delays, metrics |
+//! | `model`, `networks` | interface of simulated networks; Ethernet, switch, FDDI, CSMA-DCR, delays, metrics |
 //! | `world` | processes in virtual time |
-//! | `faults`, `clock`, `swarm` | what goes wrong, clocks that are wrong, and choosing both by seed |
+//! | `faults`, `clock`, `swarm` | faults, clocks that are wrong, and the choice of both by seed |
 //! | `check` | oracles that see all processes |
 //! | `hash`, `pcapng` | the trace hash, captures for network analysers |
 //! | `flows` | the traffic of an experiment through a simulated network, into ordinary logs |
@@ -27,7 +27,7 @@ mod swarm;
 mod world;
 
 pub use agenda::{Agenda, Class};
-pub use check::{Checker, Observation, Seen, Violation};
+pub use check::{Checker, Observation, ObservedEvent, Violation};
 pub use clock::Clock;
 pub use faults::{Fault, LinkFaults};
 pub use hash::TraceHash;
@@ -36,3 +36,8 @@ pub use model::{Drop, Effect, Model, Packet, Usage, transmission_ns};
 pub use pcapng::Pcapng;
 pub use swarm::{Kind, Swarm};
 pub use world::{Counts, Exit, World};
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -1,4 +1,4 @@
-//! What a simulated network is: packets in, deliveries out, both in virtual time.
+//! Interface of a simulated network: packets in, deliveries out, both in virtual time.
 
 use itg_process::{Contract, Slot, To};
 
@@ -9,15 +9,15 @@ pub struct Packet {
     pub id: u64,
     /// The host that sends it.
     pub src: Slot,
-    /// Whom it is for, without the sender.
+    /// Receivers, without the sender.
     pub to: To,
     /// Its length in bytes, as the network below sees it.
     pub bytes: u64,
-    /// Whether it goes before others, on networks that know the difference (FDDI: synchronous).
+    /// True if it goes before others, on networks that know the difference (FDDI: synchronous).
     pub urgent: bool,
 }
 
-/// Why a network did not deliver a packet.
+/// Reason for which a network did not deliver a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drop {
     /// A queue was full.
@@ -34,7 +34,7 @@ pub enum Drop {
     Down,
 }
 
-/// What a network wants done.
+/// Request of a network to the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Deliver the packet of this number to this host at this time.
@@ -47,7 +47,7 @@ pub enum Effect {
     Wake(u64, u64),
 }
 
-/// What a network has done so far.
+/// Work of a network so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Packets taken, for each receiver once.
@@ -66,13 +66,13 @@ pub struct Usage {
 pub trait Model: Send + std::fmt::Debug {
     /// Its name and parameters, for reports.
     fn describe(&self) -> String;
-    /// What it promises.
+    /// Its promises to the layers above.
     fn contract(&self) -> Contract;
     /// Takes a packet at time `now`.
     fn submit(&mut self, now: u64, packet: Packet, out: &mut Vec<Effect>);
     /// A time that it asked for has come.
     fn wake(&mut self, _now: u64, _token: u64, _out: &mut Vec<Effect>) {}
-    /// What it has done so far.
+    /// Its work so far.
     fn usage(&self) -> Usage;
 }
 

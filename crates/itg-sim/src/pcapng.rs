@@ -5,6 +5,7 @@
 //! messages are UDP datagrams whose payload is the frame of the runtime.
 
 use bytes::BytesMut;
+use etherparse::{IpNumber, Ipv4Header, UdpHeader};
 use itg_process::{Message, Slot, frame};
 
 /// Raw IP packets.
@@ -55,20 +56,20 @@ impl Pcapng {
     /// Adds a UDP datagram; a payload beyond 65 507 bytes is cut.
     pub fn datagram(&mut self, at: u64, from: Slot, to: Slot, port: u16, payload: &[u8]) {
         let payload = &payload[..payload.len().min(MOST)];
-        let length = u16::try_from(payload.len() + 8).unwrap_or(u16::MAX);
-        let total = u16::try_from(payload.len() + 28).unwrap_or(u16::MAX);
-        let mut ip = vec![0x45, 0];
-        ip.extend(total.to_be_bytes());
-        ip.extend([0, 0, 0, 0, 64, 17, 0, 0]);
-        ip.extend(address(from));
-        ip.extend(address(to));
-        let checksum = checksum(&ip);
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-        ip.extend(port.to_be_bytes());
-        ip.extend(port.to_be_bytes());
-        ip.extend(length.to_be_bytes());
-        ip.extend([0, 0]);
-        ip.extend(payload);
+        // No UDP checksum (RFC 768).
+        let length = u16::try_from(payload.len() + UdpHeader::LEN).unwrap_or(u16::MAX);
+        let udp = UdpHeader { source_port: port, destination_port: port, length, checksum: 0 };
+        let mut ip = Ipv4Header {
+            total_len: length.saturating_add(20),
+            dont_fragment: false,
+            time_to_live: 64,
+            protocol: IpNumber::UDP,
+            source: address(from),
+            destination: address(to),
+            ..Ipv4Header::default()
+        };
+        ip.header_checksum = ip.calc_header_checksum();
+        let ip = [&ip.to_bytes()[..], &udp.to_bytes(), payload].concat();
         let captured = u32::try_from(ip.len()).unwrap_or(u32::MAX).to_le_bytes();
         let mut body = vec![0; 4];
         body.extend(u32::try_from(at >> 32).unwrap_or(0).to_le_bytes());
@@ -101,20 +102,18 @@ fn address(slot: Slot) -> [u8; 4] {
     (0x0a00_0001_u32.wrapping_add(slot.0 & 0x00ff_ffff)).to_be_bytes()
 }
 
-/// The Internet checksum (RFC 1071).
-fn checksum(bytes: &[u8]) -> u16 {
-    let words =
-        bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !u16::try_from(sum).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bytes_of_a_capture_stay_the_same() {
+        let mut file = Pcapng::new();
+        file.datagram(0x1_0000_0002, Slot(0), Slot(255), 9001, b"abc");
+        file.datagram(7, Slot(3), Slot(1), 9000, &[9; 70_000]);
+        let bytes = file.into_bytes();
+        assert_eq!((bytes.len(), crc32c::crc32c(&bytes)), (65_692, 0x675b_4c38));
+    }
 
     #[test]
     fn blocks_and_addresses_are_where_readers_look_for_them() {
@@ -134,7 +133,8 @@ mod tests {
         assert_eq!((word(packet + 12), word(packet + 16), word(packet + 20)), (1, 2, 31));
         let ip = &bytes[packet + 28..packet + 28 + 31];
         assert_eq!((&ip[12..16], &ip[16..20]), (&[10, 0, 0, 1][..], &[10, 0, 1, 0][..]));
-        assert_eq!(checksum(&ip[..20]), 0, "the header sums up to nothing");
+        let (header, _) = Ipv4Header::from_slice(ip).expect("a header");
+        assert_eq!(header.header_checksum, header.calc_header_checksum());
         assert_eq!(&ip[28..], b"abc");
     }
 }

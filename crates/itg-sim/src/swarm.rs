@@ -71,7 +71,7 @@ impl Kind {
     ];
 }
 
-/// What a seed has drawn.
+/// Faults that a seed has drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swarm {
     /// The kinds of faults.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use itg_core::seed::RunSeed;
 use itg_process::{
-    Config, ConfigError, Event, Level, Message, Network, Output, Place, Process, Registry, Slot,
-    StopReason, Time, everybody,
+    Config, ConfigError, Event, LayerEvent, Level, Message, Network, Output, Process,
+    ProcessContext, Registry, Slot, StopReason, Time, everybody,
 };
 
 use crate::agenda::{Agenda, Class};
-use crate::check::{Checker, Observation, Seen, Violation};
+use crate::check::{Checker, Observation, ObservedEvent, Violation};
 use crate::clock::Clock;
-use crate::faults::{Fate, Fault, Weather};
+use crate::faults::{Fault, PacketOutcome, Weather};
 use crate::hash::TraceHash;
 use crate::model::{Drop, Effect, Model, Packet, Usage};
 use crate::networks;
@@ -21,7 +21,7 @@ use crate::pcapng::Pcapng;
 /// Jobs that wait for a paused or slow process; more are dropped.
 const BACKLOG: usize = 100_000;
 
-/// Why a run ended.
+/// Reason for which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// All processes have stopped, or are gone for good.
@@ -34,7 +34,7 @@ pub enum Exit {
     Violated,
 }
 
-/// What waits for its time.
+/// Event that waits for its time.
 #[derive(Debug)]
 enum Todo {
     Deliver { letter: usize, to: Slot },
@@ -55,7 +55,7 @@ struct Letter {
     pending: u32,
 }
 
-/// What a process that is paused or slow will do.
+/// Call that waits for a process that is paused or slow.
 #[derive(Debug)]
 enum Job {
     Deliver(usize),
@@ -75,7 +75,7 @@ struct Host {
     resuming: bool,
 }
 
-/// What a run counted.
+/// Counters of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Events taken from the heap.
@@ -88,8 +88,15 @@ pub struct Counts {
     pub dropped: BTreeMap<Drop, u64>,
     /// Faults carried out.
     pub faults: u64,
-    /// How often each named situation occurred.
+    /// Occurrences of each situation, by name.
     pub sometimes: BTreeMap<&'static str, u64>,
+}
+
+impl Counts {
+    /// Number of times that this situation occurred.
+    pub fn occurrences(&self, situation: impl LayerEvent) -> u64 {
+        self.sometimes.get(situation.name()).copied().unwrap_or(0)
+    }
 }
 
 /// Processes in virtual time.
@@ -211,7 +218,7 @@ impl World {
 
     /// Enters a fault.
     pub fn fault_at(&mut self, at: u64, fault: Fault) {
-        self.recoveries += u64::from(matches!(fault, Fault::Recover(_)));
+        self.recoveries += u64::from(is_recovery(&fault));
         self.agenda.push(at, Class::World, Todo::Fault(Box::new(fault)));
     }
 
@@ -255,8 +262,8 @@ impl World {
         }
     }
 
-    /// Ends the faults: links are fair, nobody is paused or slow, and the processes that are down and
-    /// among these come back.
+    /// Ends the faults: links are fair, no process is paused or slow, and the processes that are
+    /// down and among these come back.
     pub fn heal(&mut self, core: &[Slot]) {
         self.weather.clear();
         for at in 0..self.hosts.len() {
@@ -268,10 +275,10 @@ impl World {
         for slot in core {
             self.carry_out_fault(Fault::Recover(*slot));
         }
-        self.see(Slot(0), &Seen::Healed);
+        self.see(Slot(0), &ObservedEvent::Healed);
     }
 
-    /// Whether all checkers have seen what must come to pass.
+    /// Returns true if all checkers have seen what must happen after the faults.
     #[must_use]
     pub fn converged(&self) -> bool {
         self.checkers.iter().all(|checker| checker.converged())
@@ -290,7 +297,7 @@ impl World {
         self.violation.as_ref()
     }
 
-    /// What a checker has found.
+    /// First violation that a checker has found.
     #[must_use]
     pub const fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
@@ -308,7 +315,7 @@ impl World {
         self.hash.value()
     }
 
-    /// What was counted.
+    /// Counters so far.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
@@ -349,7 +356,7 @@ impl World {
 
     fn build(&self, slot: Slot, incarnation: u64) -> Result<Process, ConfigError> {
         let (networks, everybody) = (&self.networks, &self.everybody);
-        let place = Place { slot, incarnation, seed: self.seed, networks, everybody };
+        let place = ProcessContext { slot, incarnation, seed: self.seed, networks, everybody };
         let mut process = self.registry.process(&self.config, &place)?;
         process.set_buggify(self.buggify);
         Ok(process)
@@ -383,7 +390,7 @@ impl World {
                 self.resume(slot.index());
             }
             Todo::Fault(fault) => {
-                self.recoveries -= u64::from(matches!(*fault, Fault::Recover(_)));
+                self.recoveries -= u64::from(is_recovery(&fault));
                 self.carry_out_fault(*fault);
             }
         }
@@ -440,7 +447,7 @@ impl World {
         self.resume(at);
     }
 
-    /// Does what waits, as far as time allows.
+    /// Does the calls that wait, as far as time allows.
     fn resume(&mut self, at: usize) {
         loop {
             let host = &mut self.hosts[at];
@@ -475,7 +482,7 @@ impl World {
                 if let Some(capture) = &mut self.capture {
                     capture.message(self.now, &message, slot);
                 }
-                self.see(slot, &Seen::Arrived(&message));
+                self.see(slot, &ObservedEvent::Arrived(&message));
                 if let Some(process) = &mut self.hosts[at].process {
                     process.deliver(local, message);
                 }
@@ -540,7 +547,7 @@ impl World {
     fn stopped(&mut self, at: usize, why: StopReason) {
         let slot = Slot(u32::try_from(at).unwrap_or(u32::MAX));
         self.hash.word(self.now ^ 0x5354_4f50);
-        self.see(slot, &Seen::Stopped(why));
+        self.see(slot, &ObservedEvent::Stopped(why));
         // Its last messages are sent before this: nothing of it is left.
         self.gone(at);
     }
@@ -566,10 +573,10 @@ impl World {
         if let Some(events) = &mut self.events {
             events.push((self.now, slot, *event));
         }
-        self.see(slot, &Seen::Event(event));
+        self.see(slot, &ObservedEvent::Event(event));
     }
 
-    fn see(&mut self, slot: Slot, what: &Seen<'_>) {
+    fn see(&mut self, slot: Slot, what: &ObservedEvent<'_>) {
         for checker in &mut self.checkers {
             let seen = Observation { at: self.now, slot, what: what.clone() };
             if let Err(text) = checker.see(&seen)
@@ -636,9 +643,9 @@ impl World {
         let Some(found) = &mut self.letters[letter] else { return };
         let (src, bytes) = (found.message.src, found.message.wire_len());
         let times = match self.weather.fate(self.now, net, src, to, bytes, at) {
-            Fate::Lost(why) => return self.lose(letter, why),
-            Fate::Arrives(at) => [Some(at), None],
-            Fate::Twice(at, again) => {
+            PacketOutcome::Lost(why) => return self.lose(letter, why),
+            PacketOutcome::Arrives(at) => [Some(at), None],
+            PacketOutcome::Twice(at, again) => {
                 found.pending += 1;
                 [Some(at), Some(again)]
             }
@@ -653,7 +660,7 @@ impl World {
 
     fn begin(&mut self, at: usize) {
         let slot = Slot(u32::try_from(at).unwrap_or(u32::MAX));
-        self.see(slot, &Seen::Started(self.hosts[at].incarnation));
+        self.see(slot, &ObservedEvent::Started(self.hosts[at].incarnation));
         let local = Time(self.hosts[at].clock.at(self.now));
         if let Some(process) = &mut self.hosts[at].process {
             process.start(local);
@@ -661,8 +668,30 @@ impl World {
         self.after(at);
     }
 
+    fn recover(&mut self, slot: Slot, incarnation: u64) {
+        let at = slot.index();
+        if self.hosts.get(at).is_none_or(|host| host.process.is_some()) {
+            return;
+        }
+        // The same configuration has been built before.
+        if let Ok(process) = self.build(slot, incarnation) {
+            let host = &mut self.hosts[at];
+            host.process = Some(process);
+            host.incarnation = incarnation;
+            host.free_at = self.now;
+            self.begin(at);
+        }
+    }
+
+    /// Returns true if the fault finds its target: an injection into a layer that the process lacks
+    /// does not.
+    fn takes(&self, fault: &Fault) -> bool {
+        let Fault::Inject(slot, layer, _) = fault else { return true };
+        self.process(*slot).is_some_and(|process| process.layers().any(|name| name == *layer))
+    }
+
     fn carry_out_fault(&mut self, fault: Fault) {
-        self.counts.faults += 1;
+        self.counts.faults += u64::from(self.takes(&fault));
         self.hash.word(self.now ^ 0x4641_554c_5400);
         match fault {
             Fault::Crash(slot) => {
@@ -670,24 +699,14 @@ impl World {
                 // A process that has stopped by itself does not crash any more.
                 if host.process.is_some() {
                     self.gone(slot.index());
-                    self.see(slot, &Seen::Crashed);
+                    self.see(slot, &ObservedEvent::Crashed);
                 }
             }
             Fault::Recover(slot) => {
-                let at = slot.index();
-                let Some(host) = self.hosts.get(at) else { return };
-                if host.process.is_none() {
-                    let incarnation = host.incarnation + 1;
-                    // The same configuration has been built before.
-                    if let Ok(process) = self.build(slot, incarnation) {
-                        let host = &mut self.hosts[at];
-                        host.process = Some(process);
-                        host.incarnation = incarnation;
-                        host.free_at = self.now;
-                        self.begin(at);
-                    }
-                }
+                let Some(host) = self.hosts.get(slot.index()) else { return };
+                self.recover(slot, host.incarnation + 1);
             }
+            Fault::RecoverAs(slot, incarnation) => self.recover(slot, incarnation),
             Fault::Pause(slot, ns) => {
                 if let Some(host) = self.hosts.get_mut(slot.index()) {
                     host.free_at = host.free_at.max(self.now.saturating_add(ns));
@@ -729,7 +748,11 @@ impl World {
     }
 }
 
-/// The place of a letter, from the number that networks know it by.
+const fn is_recovery(fault: &Fault) -> bool {
+    matches!(fault, Fault::Recover(_) | Fault::RecoverAs(..))
+}
+
+/// The index of a letter, from the number that networks know it by.
 fn index(id: u64) -> usize {
     usize::try_from(id).unwrap_or(usize::MAX)
 }

@@ -1,8 +1,8 @@
 //! Flows through simulated networks: ordinary logs, the same schedules as ever, the same bytes each
 //! time.
 
+use itg_core::distribution::Distribution;
 use itg_core::flow::{Flow, FlowSpec, Meter, Proto};
-use itg_core::law::Law;
 use itg_core::seed::RunSeed;
 use itg_process::{MS, Params, SECOND};
 use itg_record::{Item, Kind, LogReader, Note, Record};
@@ -52,10 +52,12 @@ fn read(log: &[u8]) -> (Vec<Record>, Vec<Note>) {
 fn planned_schedules_are_those_of_every_other_world() {
     let flows = [
         flow(1, |spec| {
-            spec.idt = Law::parse("exp(3ms)", itg_core::law::Unit::Time).expect("a law")
+            spec.idt =
+                Distribution::parse("exp(3ms)", itg_core::distribution::Unit::Time).expect("a law")
         }),
         flow(2, |spec| {
-            spec.size = Law::parse("uniform(50,1400)", itg_core::law::Unit::Size).expect("a law");
+            spec.size = Distribution::parse("uniform(50,1400)", itg_core::distribution::Unit::Size)
+                .expect("a law");
             spec.start_ns = 300 * MS;
             spec.stop.duration_ns = Some(SECOND);
         }),
@@ -97,7 +99,7 @@ fn two_runs_write_the_same_bytes_and_another_seed_others() {
 #[test]
 fn delays_are_those_of_the_network() {
     // 1000 bytes and 28 of headers at 8.224 Mbit/s: 1 ms, then 10 ms.
-    let flows = [flow(1, |spec| spec.size = Law::Constant(1000.0))];
+    let flows = [flow(1, |spec| spec.size = Distribution::Constant(1000.0))];
     let network = "kind = \"fixed\"\ndelay = \"10ms\"\nrate = \"8.224Mbps\"";
     let (summary, sender, receiver) = run(&flows, network);
     let (records, _) = read(&receiver);
@@ -107,7 +109,7 @@ fn delays_are_those_of_the_network() {
     assert_eq!(read(&sender).0.len(), 2000);
     // There and back again.
     let flows = [flow(1, |spec| {
-        spec.size = Law::Constant(1000.0);
+        spec.size = Distribution::Constant(1000.0);
         spec.meter = Meter::Rtt;
     })];
     let (_, sender, receiver) = run(&flows, network);
@@ -120,7 +122,7 @@ fn delays_are_those_of_the_network() {
 
 #[test]
 fn loss_is_accounted_for() {
-    let flows = [flow(1, |spec| spec.idt = Law::Constant(1e5))];
+    let flows = [flow(1, |spec| spec.idt = Distribution::Constant(1e5))];
     let (summary, _, receiver) = run(&flows, "kind = \"fixed\"\nloss = 0.25");
     let (sent, got) = summary.packets;
     assert_eq!((sent, read(&receiver).0.len() as u64), (20_000, got));
@@ -132,9 +134,9 @@ fn loss_is_accounted_for() {
 fn bulk(network: &str) -> (f64, u64) {
     let flows = [flow(1, |spec| {
         spec.proto = Proto::Tcp;
-        spec.size = Law::Constant(10_000.0);
+        spec.size = Distribution::Constant(10_000.0);
         // 200 Mbit/s, far beyond the link.
-        spec.idt = Law::Constant(400_000.0);
+        spec.idt = Distribution::Constant(400_000.0);
         spec.stop.duration_ns = Some(20 * SECOND);
     })];
     let (summary, _, receiver) = run(&flows, network);
@@ -175,8 +177,8 @@ fn tcp_fills_a_link_and_gives_way_to_loss() {
 fn small_tcp_packets_arrive_at_once() {
     let flows = [flow(1, |spec| {
         spec.proto = Proto::Tcp;
-        spec.size = Law::Constant(100.0);
-        spec.idt = Law::Constant(20e6);
+        spec.size = Distribution::Constant(100.0);
+        spec.idt = Distribution::Constant(20e6);
     })];
     let (summary, _, receiver) = run(&flows, "kind = \"fixed\"\ndelay = \"5ms\"");
     let (records, _) = read(&receiver);
@@ -203,8 +205,8 @@ fn the_decoder_reads_simulated_logs() {
 fn logs_travel_to_a_log_server_when_asked_for() {
     // 4000 records on either side, 40 bytes each: 160 kB and headers beside 3.2 Mbit/s of traffic.
     let flows = [flow(1, |spec| {
-        spec.idt = Law::parse("500us", itg_core::law::Unit::Time).expect("a law");
-        spec.size = Law::parse("200", itg_core::law::Unit::Size).expect("a law");
+        spec.idt = Distribution::parse("500us", itg_core::distribution::Unit::Time).expect("a law");
+        spec.size = Distribution::parse("200", itg_core::distribution::Unit::Size).expect("a law");
     })];
     let network = "kind = \"ethernet\"\nrate = \"10Mbps\"";
     let (without, sender, _) = run(&flows, network);

@@ -178,6 +178,30 @@ fn n_9_fddi_shares_are_equal_under_equal_load() {
     }
 }
 
+/// A frame is sent once, and then goes from station to station without waiting for a token anywhere.
+#[test]
+fn a_frame_reaches_stations_of_an_fddi_ring_at_the_speed_of_light_in_fibre() {
+    for (hosts, km) in [(5_u32, 1_u32), (2, 1), (8, 100), (64, 1)] {
+        // By hand: 1000 bytes and 28 of the frame at 100 Mbit/s, then 1 µs a station and 5.085 µs a kilometre.
+        let sent_us = 8.0 * (1000.0 + 28.0) / 100.0;
+        let hop_us = 1.0 + 5.085 * f64::from(km) / f64::from(hosts);
+        for to in 1..hosts {
+            let mut bench = Bench::new(model("fddi", &format!("ring_km = {km}"), hosts, 1));
+            // The token of a ring that has just begun is at host 0.
+            bench.send(0, 1, 0, to, 1000);
+            bench.run_to(SECOND);
+            let got = bench.arrival(1).expect("arrives");
+            let want_ns = 1000.0 * (sent_us + f64::from(to) * hop_us);
+            // Whole nanoseconds a hop.
+            let error = (got as f64 - want_ns).abs();
+            assert!(
+                error <= f64::from(to),
+                "{hosts} hosts, {km} km, to {to}: {got}, not {want_ns} ns"
+            );
+        }
+    }
+}
+
 #[test]
 fn fddi_refuses_targets_that_cannot_be_kept() {
     let table: toml::Table = "ttrt = \"1ms\"\nsync = \"300us\"".parse().expect("TOML");
@@ -467,7 +491,8 @@ fn a_crowd_is_slower_the_more_talk() {
     assert_eq!(times, [Some(110 * US), Some(160 * US), Some(160 * US)]);
 }
 
-/// Random load on a crowd: everything arrives, in order, never faster than alone nor slower than with everybody.
+/// Random load on a crowd: everything arrives, in order, never faster than alone nor slower than
+/// with all.
 #[test]
 fn a_crowd_loses_nothing_and_keeps_order() {
     let params = "delay = \"100us\"\nfree = 3\nslope = \"7us\"";

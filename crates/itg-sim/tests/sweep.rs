@@ -12,11 +12,12 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-use common::link::{self, Bug};
+use common::link::{self, Bug, LinkEvent};
 use common::world;
 use itg_core::seed::RunSeed;
-use itg_process::{Registry, SECOND, Slot, farm};
-use itg_sim::{Checker, Exit, Kind, Observation, Seen, Swarm, World};
+use itg_process::farm::{self, FarmEvent};
+use itg_process::{LayerEvent as _, Registry, SECOND, Slot};
+use itg_sim::{Checker, Exit, Kind, Observation, ObservedEvent, Swarm, World};
 
 /// Virtual time of the phase in which everything may fail, and of the one in which it must heal.
 const SAFETY: u64 = 40 * SECOND;
@@ -24,14 +25,21 @@ const LIVENESS: u64 = 20 * SECOND;
 /// Seeds of the smoke sweep.
 const SMOKE: u64 = 200;
 /// Situations that a sweep must have seen.
-const SOMETIMES: [&str; 4] = ["resent", "reordered", "duplicate dropped", "suspected wrongly"];
+fn sometimes() -> [&'static str; 4] {
+    [
+        LinkEvent::Resent.name(),
+        LinkEvent::Reordered.name(),
+        LinkEvent::DuplicateDropped.name(),
+        FarmEvent::SuspectedWrongly.name(),
+    ]
+}
 
 /// Everything that was sent over a link arrives once and in order, while both ends live; queues are
 /// bounded.
 #[derive(Default)]
 struct Links {
-    sent: BTreeMap<(u32, u64), u64>,
-    got: BTreeMap<(u64, u32), u64>,
+    sent: BTreeMap<(u32, u32), u64>,
+    got: BTreeMap<(u32, u32), u64>,
     dead: BTreeSet<u32>,
     healed: bool,
 }
@@ -44,40 +52,39 @@ impl Checker for Links {
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         let me = seen.slot.0;
         match seen.what {
-            Seen::Event(event) => match (event.name, event.values) {
-                ("link sent", [to, number, _]) => {
+            ObservedEvent::Event(event) => match event.decode() {
+                Some(LinkEvent::Sent { to: Slot(to), number }) => {
                     self.sent.insert((me, to), number);
                 }
-                ("link got", [from, number, _]) => {
+                Some(LinkEvent::Got { from: Slot(from), number }) => {
                     let last = self.got.insert((from, me), number);
                     let want = last.map_or(0, |last| last + 1);
                     if number != want {
                         return Err(format!("process {me} got {number} from {from}, not {want}"));
                     }
                 }
-                ("link queue", [length, limit, _]) if length > limit => {
+                Some(LinkEvent::Queue { length, limit }) if length > limit => {
                     return Err(format!("{length} messages wait, the limit is {limit}"));
                 }
-                ("beat", [gap, most, _]) if gap > most => {
+                Some(LinkEvent::Beat { gap, most }) if gap > most => {
                     return Err(format!("{gap} ns without a beat, at most {most} were promised"));
                 }
                 _ => {}
             },
-            Seen::Crashed => {
+            ObservedEvent::Crashed => {
                 self.dead.insert(me);
             }
-            Seen::Healed => self.healed = true,
+            ObservedEvent::Healed => self.healed = true,
             _ => {}
         }
         Ok(())
     }
 
     fn converged(&self) -> bool {
-        let arrived = |(&(from, to), sent): (&(u32, u64), &u64)| {
-            let to_slot = u32::try_from(to).unwrap_or(u32::MAX);
-            self.dead.contains(&from)
-                || self.dead.contains(&to_slot)
-                || self.got.get(&(u64::from(from), to_slot)) == Some(sent)
+        let arrived = |(link, sent): (&(u32, u32), &u64)| {
+            self.dead.contains(&link.0)
+                || self.dead.contains(&link.1)
+                || self.got.get(link) == Some(sent)
         };
         self.sent.iter().all(arrived)
     }
@@ -104,13 +111,13 @@ impl Checker for Farm {
     }
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
-        if let Seen::Event(event) = seen.what
-            && event.name == "farm complete"
+        if let ObservedEvent::Event(event) = seen.what
+            && let Some(complete @ FarmEvent::Complete { .. }) = event.decode()
         {
             self.complete = true;
-            let [count, sum] = farm::expected(TASKS);
-            if event.values[..2] != [count, sum] {
-                return Err(format!("results {:?}, not {:?}", event.values, [count, sum]));
+            let expected = farm::expected(TASKS);
+            if complete != expected {
+                return Err(format!("{complete:?}, not {expected:?}"));
             }
         }
         Ok(())
@@ -198,7 +205,7 @@ fn one(seed: u64, bug: Bug) -> bool {
     result.violation.is_none()
 }
 
-/// Runs the seeds of a sweep; whether all is well.
+/// Runs the seeds of a sweep; returns true if all is well.
 fn sweep(seeds: u64) -> bool {
     let (mut events, mut seen) = (0, BTreeMap::new());
     let mut well = true;
@@ -215,7 +222,7 @@ fn sweep(seeds: u64) -> bool {
     }
     let virtual_s = seeds * (SAFETY + LIVENESS) / SECOND;
     println!("{seeds} seeds, up to {virtual_s} s of virtual time, {events} events; seen: {seen:?}");
-    for name in SOMETIMES {
+    for name in sometimes() {
         if !seen.contains_key(name) {
             well = false;
             println!("never seen: {name}");

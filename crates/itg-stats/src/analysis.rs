@@ -5,6 +5,8 @@
 //! logs are borrowed and not copied, and of a compacted log one block at a time is decoded. How the
 //! work is cut into pieces is in `decode`.
 
+mod notices;
+mod owners;
 mod promises;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +14,8 @@ use std::sync::OnceLock;
 
 use itg_core::flow::Meter;
 use itg_core::rate::{AS_ASKED_PPM, RateChange};
-use itg_core::units::format_duration_ns;
-use itg_record::{Departures, FlowEnd, FlowInfo, Kind, Record, Side, TcpSample};
+use itg_core::units::{MAX_TIME_NS, format_duration_ns};
+use itg_record::{Departures, FlowInfo, Kind, Record, Side, TcpSample};
 use serde_json::Map;
 
 use crate::clocks::{Clocks, one_clock};
@@ -21,7 +23,7 @@ use crate::decode::{self, Decoded, Pass};
 use crate::delay::signed_difference;
 use crate::departures::Departed;
 use crate::exec::{Executor, Inline};
-use crate::fidelity::Laws;
+use crate::fidelity::Distributions;
 use crate::filter::{Attributes, Filter};
 use crate::logs::{Key, Log, LogError, Logs, meter_name, side_name};
 use crate::packets::{PacketLine, Packets};
@@ -29,32 +31,34 @@ use crate::plan::Plan;
 use crate::plot::trace::TraceSetup;
 use crate::plot::{self, Plots};
 use crate::report::{
-    ClockReport, DelayBasis, FlowIntervals, FlowReport, GroupBy, GroupReport, Intervals, LogDamage,
+    DelayBasis, FlowIntervals, FlowReport, GroupBy, GroupReport, Intervals, LogDamage,
     REPORT_SCHEMA, Report,
 };
 use crate::series::{Grid, IntervalRow, Series};
 use crate::stats::{Facts, FlowStats, Lane, PLAN_PACKETS, Setup};
 use crate::tcp;
 use crate::total::Totals;
+use notices::Remarks;
+use owners::Owners;
 
 /// Rows of a series beyond which only windows that hold packets are listed.
 pub const MAX_ROWS: u64 = 2_000_000;
 
-/// What to decode, and how finely.
+/// Selection of what to decode, and its resolution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Length of the windows of the series in nanoseconds; no series when `None` or 0.
     pub interval_ns: Option<u64>,
     /// Flow numbers to decode; all when empty.
     pub flows: BTreeSet<u32>,
-    /// Which flows to decode; all when `None`.
+    /// Condition for flows to decode; all when `None`.
     pub filter: Option<Filter>,
     /// Packets of a flow whose plan is computed again when the sender's log is not given;
     /// [`PLAN_PACKETS`] when `None`.
     pub plan_packets: Option<u64>,
-    /// What to group flows by; no groups when empty.
+    /// Attributes to group flows by; no groups when empty.
     pub by: Vec<GroupBy>,
-    /// How many flows to draw one by one; nothing is kept for plots when `None`.
+    /// Number of flows to draw one by one; nothing is kept for plots when `None`.
     pub plots: Option<usize>,
 }
 
@@ -70,16 +74,17 @@ pub struct Analysis<'a> {
 /// A flow at one side, while its records are added up.
 struct Object {
     info: Option<FlowInfo>,
-    end: Option<FlowEnd>,
-    tcp: Vec<TcpSample>,
-    departures: Vec<Departures>,
-    /// Whether the kernel kept the times of its packets.
+    /// Owners of the flow: every node that sent it for some time.
+    owners: Owners,
+    /// Of each connection, what the kernel said of it.
+    tcp: Vec<Vec<TcpSample>>,
+    /// Of each owner, when sampled packets left, with the start of the flow on its clock.
+    departures: Vec<(Option<u64>, Vec<Departures>)>,
+    /// True if the kernel kept the times of its packets.
     held: bool,
     stats: FlowStats,
     notices: Vec<String>,
-    /// Where its records are: number of the log and index of the flow in it.
-    sources: Vec<(usize, u32)>,
-    /// Whether the records of all of them have been added, one by one.
+    /// True if the records of all owners have been added, one by one.
     whole: bool,
 }
 
@@ -108,10 +113,10 @@ impl Objects {
     fn planned(&self, sender: impl Fn(Option<&Object>) -> bool) -> BTreeSet<(usize, u32)> {
         let receivers = self.places.iter().filter(|(key, _)| key.side == Side::Receiver);
         let asked = receivers.filter(|(key, _)| sender(self.get(&key.other())));
-        asked.flat_map(|(_, &place)| self.list[place].sources.iter().copied()).collect()
+        asked.flat_map(|(_, &place)| self.list[place].owners.sources()).collect()
     }
 
-    /// Whether the total counts this side of the flow.
+    /// Returns true if the total counts this side of the flow.
     fn counts(&self, key: &Key, object: &Object) -> bool {
         object.is_primary() || self.get(&key.other()).is_none()
     }
@@ -132,7 +137,7 @@ impl<'a> Analysis<'a> {
         self.add_log_with(bytes, name, &Inline)
     }
 
-    /// As [`Analysis::add_log`], with somebody who hears which bytes have been passed.
+    /// As [`Analysis::add_log`], with an executor that is told which bytes have been passed.
     ///
     /// # Errors
     /// As [`Analysis::add_log`].
@@ -151,8 +156,8 @@ impl<'a> Analysis<'a> {
         self.strict.get().unwrap_or(&self.given)
     }
 
-    /// Whether the logs are what they were taken for when they were read; where not, they have been read
-    /// strictly now, and what was made of them is void.
+    /// Returns true if the logs are sound, as was assumed when they were read; if not, they have
+    /// now been read strictly, and all results so far are void.
     fn stands(&self, executor: &dyn Executor) -> bool {
         let stands = self.strict.get().is_some() || self.given.are_sound(executor);
         if !stands {
@@ -161,8 +166,8 @@ impl<'a> Analysis<'a> {
         stands
     }
 
-    /// What was not as written in the logs so far. Blocks that nobody has read yet are checked for it: ask
-    /// behind the report or the packets.
+    /// Damage of the logs so far. Blocks that have not been read yet are checked for it: call this
+    /// after the report or the packets.
     #[must_use]
     pub fn damage(&self) -> &[LogDamage] {
         self.stands(&Inline);
@@ -194,15 +199,15 @@ impl<'a> Analysis<'a> {
     }
 
     /// Every packet of the logs, joined over the two sides, in the order of flow, run and sequence
-    /// number: all at once, 72 bytes each. See [`Analysis::packets_in_order`] for long logs.
+    /// number: all at once, 88 bytes each. See [`Analysis::packets_in_order`] for long logs.
     #[must_use]
-    pub fn packets(&self) -> Vec<PacketLine> {
+    pub fn packets(&self) -> Vec<PacketLine<'_>> {
         let mut all = Vec::new();
-        let append = |mut lines: Vec<PacketLine>| {
-            all.append(&mut lines);
+        let append = |lines: Vec<_>| {
+            all.extend(lines);
             Ok::<(), std::convert::Infallible>(())
         };
-        let Ok(()) = self.packets_in_order(&Inline, &<[PacketLine]>::to_vec, append);
+        let Ok(()) = self.packets_in_order(&Inline, &<[PacketLine<'_>]>::to_vec, append);
         all
     }
 
@@ -211,10 +216,10 @@ impl<'a> Analysis<'a> {
     ///
     /// # Errors
     /// The first one of `each`, which ends the listing.
-    pub fn packets_in_order<T: Send, E: Send>(
-        &self,
+    pub fn packets_in_order<'s, T: Send, E: Send>(
+        &'s self,
         executor: &dyn Executor,
-        make: &(dyn Fn(&[PacketLine]) -> T + Sync),
+        make: &(dyn Fn(&[PacketLine<'s>]) -> T + Sync),
         mut each: impl FnMut(T) -> Result<(), E> + Send,
     ) -> Result<(), E> {
         let wants = |log: &Log<'_>, index: u32, key: &Key| self.wants(log, index, key);
@@ -245,6 +250,7 @@ impl<'a> Analysis<'a> {
         let mut totals = Totals::default();
         let mut groups: BTreeMap<Vec<String>, Totals> = BTreeMap::new();
         let mut flows = Vec::new();
+        let mut remarks = Remarks::default();
         let both = [Side::Sender, Side::Receiver]
             .map(|side| objects.places.keys().any(|key| key.side == side))
             .iter()
@@ -253,8 +259,9 @@ impl<'a> Analysis<'a> {
             let peer = objects.get(&key.other());
             let facts = facts(object, peer);
             let departed = departed(object, peer);
-            let report = report(key, object, &facts, &clocks, departed.as_ref());
+            let mut report = report(key, object, &facts, &clocks, departed.as_ref());
             if objects.counts(key, object) {
+                remarks.add(&mut report, object, peer, &facts);
                 let departed = departed.as_ref();
                 totals.add(key.flow, &object.stats, &report.metrics, &facts, departed);
                 if !self.options.by.is_empty() {
@@ -272,6 +279,7 @@ impl<'a> Analysis<'a> {
         let promises = self.promises(&objects);
         let (total, mut notices) = totals.finish();
         notices.extend(self.log_notices());
+        let errors = remarks.finish(&mut notices);
         let intervals = grid.map(|grid| intervals(grid, &objects, &mut notices));
         let groups = groups.into_iter().map(|(values, totals)| {
             let (total, notices) = totals.finish();
@@ -291,18 +299,20 @@ impl<'a> Analysis<'a> {
             intervals,
             plots,
             damage: self.logs().damage.clone(),
+            errors,
             notices,
         }
     }
 
-    /// What each flow keeps for plots.
+    /// Settings for the trace of each flow; `None` without plots.
     fn trace(&self, clocks: &Clocks) -> Option<TraceSetup> {
         self.options.plots?;
         let flows = self.logs().logs.iter().map(|log| log.flows.len()).sum();
         Some(TraceSetup { bins: plot::bins_each(flows), origin_ns: self.origin(clocks) })
     }
 
-    /// Where two clocks disagree and nothing corrects them, the smallest delay at the start of the logs; else 0.
+    /// Smallest delay at the start of the logs if two clocks disagree and nothing corrects them;
+    /// else 0.
     fn origin(&self, clocks: &Clocks) -> i64 {
         const LOOKED_AT: usize = 1 << 14;
         let delays = self.logs().logs.iter().flat_map(|log| {
@@ -313,13 +323,15 @@ impl<'a> Analysis<'a> {
             };
             let first = log.records().take(LOOKED_AT);
             first
-                .filter(move |r| r.kind == Kind::Received && r.a != 0 && apart(&r.flow))
+                .filter(move |r| {
+                    r.kind == Kind::Received && r.a != 0 && r.has_good_times() && apart(&r.flow)
+                })
                 .map(|r| signed_difference(r.b, r.a))
         });
         delays.min().unwrap_or(0)
     }
 
-    /// Whether a flow is to be decoded.
+    /// Returns true if a flow is to be decoded.
     fn wants(&self, log: &Log<'_>, index: u32, key: &Key) -> bool {
         let chosen = self.options.flows.is_empty() || self.options.flows.contains(&key.flow);
         chosen
@@ -345,7 +357,7 @@ impl<'a> Analysis<'a> {
             let log = &logs[number];
             let all = self.options.flows.is_empty() && self.options.filter.is_none();
             let wanted = || self.wants(log, record.flow, &log.key(record.flow, side));
-            is_counted(log, record) && (all || wanted())
+            is_counted(log, record) && record.b <= MAX_TIME_NS && (all || wanted())
         })?;
         Some(Grid { start_unix_ns, interval_ns })
     }
@@ -392,7 +404,7 @@ impl<'a> Analysis<'a> {
         for (number, log) in logs.iter().enumerate() {
             for (&index, end) in &log.ends {
                 if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
-                    objects.list[place].end = Some(end.clone());
+                    objects.list[place].owners.ended((number, index), end);
                 }
             }
             for &index in log.flows.keys().filter(|_| log.end.is_none()) {
@@ -404,12 +416,13 @@ impl<'a> Analysis<'a> {
             }
             for (&index, samples) in &log.tcp {
                 if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
-                    objects.list[place].tcp.clone_from(samples);
+                    objects.list[place].tcp.push(samples.clone());
                 }
             }
             for (&index, notes) in &log.departures {
                 if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
-                    objects.list[place].departures.clone_from(notes);
+                    let epoch = log.flows.get(&index).map(|info| info.epoch_unix_ns);
+                    objects.list[place].departures.push((epoch, notes.clone()));
                 }
             }
         }
@@ -434,9 +447,7 @@ impl<'a> Analysis<'a> {
             objects.list.len() - 1
         });
         let object = &mut objects.list[place];
-        if !object.sources.contains(&source) {
-            object.sources.push(source);
-        }
+        object.owners.add(source, log.flows.get(&source.1));
         Some(object)
     }
 
@@ -454,12 +465,14 @@ impl<'a> Analysis<'a> {
             for (index, part) in std::mem::take(flows) {
                 let (log, source) = (&pass.logs[number], (number, index));
                 let object = self.object(objects, source, log, sides[number], basis);
-                let Some(object) = object.filter(|object| !object.whole) else { continue };
-                if !object.stats.append(part) {
+                let Some(object) = object else { continue };
+                object.owners.saw(source, part.volume());
+                if !object.whole && !object.stats.append(part) {
                     // Another log of the same flow, whose packets lie among those of this one.
-                    let again = object.sources.iter().any(|source| planned.contains(source));
+                    let sources: Vec<_> = object.owners.sources().collect();
+                    let again = sources.iter().any(|source| planned.contains(source));
                     let lane = if again { Lane::All } else { Lane::Arrivals };
-                    if let Some(stats) = pass.one_by_one(&object.sources, lane) {
+                    if let Some(stats) = pass.one_by_one(&sources, lane) {
                         (object.stats, object.whole) = (stats, true);
                     }
                 }
@@ -513,13 +526,12 @@ impl Object {
         let stats = FlowStats::new(setup(log, index, side, basis, Lane::Arrivals));
         Self {
             info,
-            end: None,
+            owners: Owners::default(),
             tcp: Vec::new(),
             departures: Vec::new(),
             held: side == Side::Sender && log.is_held(),
             stats,
             notices,
-            sources: Vec::new(),
             whole: false,
         }
     }
@@ -528,7 +540,7 @@ impl Object {
         self.info.as_ref().map_or(Meter::Owd, |info| info.spec.meter)
     }
 
-    /// Whether this side is the one that the total counts when both are given.
+    /// Returns true if this side is the one that the total counts when both are given.
     fn is_primary(&self) -> bool {
         match self.meter() {
             Meter::Owd => self.stats.side() == Side::Receiver,
@@ -537,7 +549,7 @@ impl Object {
     }
 }
 
-/// What it means that a rate was changed while the flow ran.
+/// Notice that the rate was changed while the flow ran.
 fn changed(changes: &[RateChange]) -> Option<String> {
     let list: Vec<String> = changes
         .iter()
@@ -555,7 +567,7 @@ fn changed(changes: &[RateChange]) -> Option<String> {
     })
 }
 
-/// What it means that a log ends before a flow does.
+/// Notice that a log ends before a flow does.
 fn unended(name: &str, side: Side) -> String {
     let what = match side {
         Side::Receiver => "packets that arrived behind its last record count as lost",
@@ -564,23 +576,25 @@ fn unended(name: &str, side: Side) -> String {
     format!("{name} breaks off before the flow ends: {what}")
 }
 
-/// What holds for all flows.
+/// Settings for all flows.
 #[derive(Clone, Copy)]
 struct Basis {
     grid: Option<Grid>,
     plan_packets: u64,
 }
 
-/// What is known of a flow of a log before its records are read.
+/// Description of a flow of a log before its records are read.
 fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Setup {
     let info = log.flows.get(&index);
     let plan = info.filter(|_| side == Side::Sender || lane != Lane::Arrivals);
     Setup {
         side,
         meter: log.meter(index),
-        epoch_unix_ns: info.map(|info| info.epoch_unix_ns).filter(|&ns| ns > 0),
+        epoch_unix_ns: info
+            .map(|info| info.epoch_unix_ns)
+            .filter(|&ns| ns > 0 && ns <= MAX_TIME_NS),
         plan: plan.and_then(|info| Plan::new(&info.spec, info.seed).ok()),
-        laws: info.and_then(|info| Laws::new(&info.spec, info.seed).ok()),
+        distributions: info.and_then(|info| Distributions::new(&info.spec, info.seed).ok()),
         grid: basis.grid,
         lane,
         clock: None,
@@ -590,7 +604,7 @@ fn setup(log: &Log<'_>, index: u32, side: Side, basis: Basis, lane: Lane) -> Set
     }
 }
 
-/// What is drawn of the flows that the total counts.
+/// Plots of the flows that the total counts.
 fn draw(objects: &Objects, flows: &[FlowReport], most: usize) -> Plots {
     let all = objects.in_order();
     let subjects: Vec<_> = (all.iter().zip(flows).enumerate())
@@ -607,7 +621,7 @@ fn draw(objects: &Objects, flows: &[FlowReport], most: usize) -> Plots {
     Plots::draw(&subjects, most, specs)
 }
 
-/// Whether a record belongs to what its flow counts: see [`FlowStats::volume`].
+/// Returns true if a record belongs to the packets that its flow counts: see [`FlowStats::volume`].
 fn is_counted(log: &Log<'_>, record: &Record) -> bool {
     match record.kind {
         Kind::Sent => log.meter(record.flow) == Meter::Owd,
@@ -615,34 +629,30 @@ fn is_counted(log: &Log<'_>, record: &Record) -> bool {
     }
 }
 
-/// What both ends of a flow tell about it.
+/// Counts of a flow from both of its ends.
 fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
-    let ends = [object.end.as_ref(), peer.and_then(|peer| peer.end.as_ref())];
-    let told = |what: fn(&FlowEnd) -> Option<u64>| ends.into_iter().flatten().find_map(what);
+    let other = peer.map(|peer| &peer.owners);
+    let of = |side: Side| {
+        let both = [Some(object), peer].into_iter().flatten();
+        both.into_iter().find(|object| object.stats.side() == side).map(|object| &object.owners)
+    };
     Facts {
-        sent_packets: told(|end| end.sent_packets),
-        skipped_packets: told(|end| end.skipped_packets),
-        received_packets: told(|end| end.received_packets),
-        socket_drops: told(|end| end.socket_drops),
-        unlogged: unlogged(object, peer),
+        sent_packets: owners::sent_packets(of(Side::Sender), of(Side::Receiver)),
+        skipped_packets: owners::either(&object.owners, other, |end| end.skipped_packets),
+        received_packets: object
+            .owners
+            .sum(|end| end.received_packets)
+            .or_else(|| other.and_then(|owners| owners.sum(|end| end.received_packets))),
+        socket_drops: owners::either(&object.owners, other, |end| end.socket_drops),
+        unlogged: of(Side::Receiver).and_then(Owners::unlogged),
         peer: peer.map(|peer| &peer.stats),
     }
 }
 
-/// Packets that arrived at the receiver of a flow but are not in its log; `None` where it did not count.
-fn unlogged(object: &Object, peer: Option<&Object>) -> Option<u64> {
-    let receiver = [Some(object), peer].into_iter().flatten();
-    let receiver = receiver.into_iter().find(|object| object.stats.side() == Side::Receiver)?;
-    let end = receiver.end.as_ref()?;
-    let counted = end.received_packets?.saturating_sub(receiver.stats.volume().packets);
-    Some(counted.max(end.log_lost_records))
-}
-
-/// When packets of a flow left its sender, by whichever side's log knows.
+/// Departures of a flow from its sender, from the log of either side.
 fn departed(object: &Object, peer: Option<&Object>) -> Option<Departed> {
     let both = [Some(object), peer].into_iter().flatten();
-    both.into_iter()
-        .find_map(|object| Departed::of(&object.departures, object.held, object.info.as_ref()))
+    both.into_iter().find_map(|object| Departed::of(&object.departures, object.held))
 }
 
 fn report(
@@ -669,7 +679,7 @@ fn report(
             DelayBasis::TWO_CLOCKS
         }
     });
-    let counted = object.end.as_ref().filter(|_| key.side == Side::Receiver);
+    let counted = Some(&object.owners).filter(|_| key.side == Side::Receiver);
     FlowReport {
         flow: key.flow,
         proto: info.map(|info| info.spec.proto.name()),
@@ -681,67 +691,15 @@ fn report(
         meter: info.map(|info| meter_name(info.spec.meter)),
         profile: info.and_then(|info| info.spec.profile.clone()),
         metrics,
-        host_buffer_errors: counted.and_then(|end| end.buffer_errors),
-        receive_buffer_bytes: counted.and_then(|end| end.receive_buffer),
-        end: object.end.as_ref().map(|end| end.reason.clone()),
-        notices: self::notices(object, clock.as_ref()).into_iter().chain(notices).collect(),
+        host_buffer_errors: counted.and_then(|owners| owners.told(|end| end.buffer_errors)),
+        receive_buffer_bytes: counted.and_then(|owners| owners.smallest(|end| end.receive_buffer)),
+        foreign_packets: counted.and_then(|owners| owners.told(|end| end.foreign_packets)),
+        end: object.owners.reason(),
+        notices: notices::of_flow(object, clock.as_ref()).into_iter().chain(notices).collect(),
         departures: departed.map(|departed| departed.report.clone()),
         tcp: tcp::report(&object.tcp),
         clock,
     }
-}
-
-/// What a reader of a flow's figures should know.
-fn notices(object: &Object, clock: Option<&ClockReport>) -> Vec<String> {
-    let Object { end, stats, notices, .. } = object;
-    let mut notices = notices.clone();
-    let mut note = |count: u64, text: &str| {
-        if count > 0 {
-            notices.push(format!("{count} {text}"));
-        }
-    };
-    let unwritten = end.as_ref().map_or(0, |end| end.log_lost_records);
-    let logged = stats.volume().packets + unwritten;
-    note(unwritten, "records could not be written to the log: their packets count as lost");
-    if stats.counts_arrivals() {
-        let counted = end.as_ref().and_then(|end| end.received_packets).unwrap_or(0);
-        note(
-            counted.saturating_sub(logged),
-            "packets arrived but are not in the log: they count as lost",
-        );
-        note(
-            end.as_ref().and_then(|end| end.socket_drops).unwrap_or(0),
-            "packets were dropped by the kernel at the socket: they are part of the loss",
-        );
-        note(
-            stats.user_stamps(),
-            "arrivals have no kernel time stamp: the time of reading is used",
-        );
-        note(stats.delay().negative(), "delays are below 0: the clocks of the two hosts disagree");
-        note(
-            end.as_ref()
-                .and_then(|end| end.buffer_errors)
-                .filter(|_| stats.side() == Side::Receiver)
-                .unwrap_or(0),
-            "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket or another's",
-        );
-    } else {
-        let sent = end.as_ref().and_then(|end| end.sent_packets).unwrap_or(0);
-        note(sent.saturating_sub(logged), "packets were sent but are not in the log");
-    }
-    let steps = clock.filter(|clock| !clock.shared).map_or(0, |clock| clock.steps.len() as u64);
-    note(steps, "times a host's clock was set: delays of packets near that are uncertain");
-    if stats.plan_was_cut() {
-        let count = stats.plan_packets();
-        note(
-            count,
-            "packets at the start are all whose plan was computed again: lateness and fidelity \
-             are theirs, the sender's log knows more",
-        );
-    }
-    note(stats.foreign(), "records are of a kind that this side does not write: they are left out");
-    note(stats.replanned(), "packets were planned for another time than the seed gives");
-    notices
 }
 
 fn intervals(grid: Grid, objects: &Objects, notices: &mut Vec<String>) -> Intervals {

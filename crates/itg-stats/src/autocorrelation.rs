@@ -1,9 +1,10 @@
-//! Autocorrelation of gaps at small lags, from exact sums that merge.
+//! Autocorrelation of inter-departure times at small lags, from exact sums that merge.
 //!
-//! A law draws each gap for itself, so successive gaps are not correlated; a generator that sends in
-//! bursts has the right gaps in the wrong order. For lag *k*: the covariance of the pairs that lie *k*
-//! apart, divided by the variance of all values (Box, Jenkins, *Time Series Analysis*, 2.1). Where the
-//! sequence is interrupted, no pair is made across.
+//! A distribution draws each inter-departure time for itself, so successive inter-departure times
+//! are not correlated; a generator that sends in bursts has the right inter-departure times in the
+//! wrong order. For lag *k*: the covariance of the pairs that lie *k* apart, divided by the
+//! variance of all values (Box, Jenkins, *Time Series Analysis*, 2.1). Where the sequence is
+//! interrupted, no pair is made across.
 
 /// Largest lag.
 pub const LAGS: usize = 3;
@@ -28,9 +29,9 @@ pub struct Autocorrelation {
     /// The first values up to the first interruption, in order.
     head: [i64; LAGS],
     head_len: usize,
-    /// Whether more values may belong to the head.
+    /// True if no more values belong to the head.
     head_closed: bool,
-    /// Whether it starts with an interruption.
+    /// True if the sequence starts with an interruption.
     interrupted_first: bool,
     recent: Recent,
 }
@@ -135,7 +136,7 @@ impl Autocorrelation {
         }
     }
 
-    /// How many pairs lie one apart.
+    /// Number of pairs that lie one apart.
     #[must_use]
     pub const fn pairs(&self) -> u64 {
         self.pairs[0]

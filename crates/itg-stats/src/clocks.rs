@@ -1,4 +1,4 @@
-//! Which clock model belongs to which flow: pairs of hosts in a run, by their boot ids.
+//! Clock models of flows: one for each pair of hosts in a run, by their boot ids.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Clocks {
     models: BTreeMap<Pair, Arc<ClockModel>>,
 }
 
-/// Whether both ends of a flow have the same clock.
+/// Returns true if both ends of a flow have the same clock.
 pub(crate) fn one_clock(info: &FlowInfo) -> bool {
     !info.sender_boot_id.is_empty() && info.sender_boot_id == info.receiver_boot_id
 }
@@ -30,7 +30,7 @@ impl Clocks {
         let mut probes: BTreeMap<Pair, Vec<Probe>> = BTreeMap::new();
         for note in logs.iter().flat_map(|log| &log.probes) {
             let ClockProbe { run, sender_boot_id, receiver_boot_id, .. } = note;
-            // Hosts that cannot tell who they are cannot be told apart.
+            // Hosts without a boot id cannot be told apart.
             if !sender_boot_id.is_empty() && !receiver_boot_id.is_empty() {
                 let pair = [run, sender_boot_id, receiver_boot_id].map(String::clone);
                 probes.entry(pair).or_default().push(probe(note));
@@ -51,7 +51,7 @@ impl Clocks {
         self.get(info).filter(|_| corrects).cloned()
     }
 
-    /// What the report says of the clocks of a flow whose packets at a side these are.
+    /// Report on the clocks of a flow whose packets at a side these are.
     pub(crate) fn report(
         &self,
         info: &FlowInfo,

@@ -41,21 +41,21 @@ struct Piece {
     log: usize,
     lane: Lane,
     blocks: Range<usize>,
-    /// Where the first block and the block behind the last one are cut.
+    /// Cuts of the first block and of the block behind the last one.
     from: Option<Cut>,
     to: Option<Cut>,
     /// Takes flows whose index leaves this remainder when divided by the other number.
     share: (u32, u32),
 }
 
-/// How many of the first records of each flow in a block, departures (`true`) or arrivals, belong to
-/// the stretch before.
+/// For each flow in a block, departures (`true`) or arrivals: number of its first records that
+/// belong to the stretch before.
 type Cut = BTreeMap<(u32, bool), usize>;
 
 /// The figures of the flows of a log, by the flow's index in it.
 pub(crate) type Decoded = BTreeMap<u32, FlowStats>;
 
-/// What is asked of a pass: how to set up each flow of each log; `None` leaves the flow out.
+/// Task of a pass: how to set up each flow of each log; `None` leaves the flow out.
 pub(crate) struct Pass<'p, 'a> {
     pub(crate) logs: &'p [Log<'a>],
     pub(crate) setup: &'p (dyn Fn(usize, u32, Lane) -> Option<Setup> + Sync),
@@ -250,7 +250,7 @@ impl Flows {
         }
     }
 
-    /// Whether the plans of these flows have been computed again as far as they will be.
+    /// Returns true if the plans of these flows have been computed again as far as they will be.
     fn plans_are_done(&self, mut flows: impl Iterator<Item = u32>) -> bool {
         flows.all(|index| {
             let found = self.find(index).map(|place| &self.list[place].1);

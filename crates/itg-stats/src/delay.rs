@@ -6,7 +6,6 @@
 //! selected), beside the smoothed estimate of RFC 3550 section 6.4.1, J ← J + (|Dᵢ − Dᵢ₋₁| − J) /
 //! 16. Duplicates and reordered packets take part like any other arrival. Constant cost a packet.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::moments::Moments;
@@ -14,12 +13,12 @@ use crate::quantiles::Quantiles;
 
 /// Moments and quantiles of the same values.
 #[derive(Clone, Debug, Default)]
-pub struct Distribution {
+pub struct SampleDistribution {
     moments: Moments,
     quantiles: Quantiles,
 }
 
-impl Distribution {
+impl SampleDistribution {
     /// Takes one value in nanoseconds.
     #[inline]
     pub fn add(&mut self, value_ns: i64) {
@@ -55,7 +54,7 @@ impl Distribution {
 /// The delays of one flow, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct DelayStats {
-    delay: Distribution,
+    delay: SampleDistribution,
     negative: u64,
     /// Dᵢ − Dᵢ₋₁, signed.
     variation: Quantiles,
@@ -67,7 +66,8 @@ pub struct DelayStats {
 }
 
 /// Delay in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Delay {
     /// Smallest.
     pub min: i64,
@@ -88,7 +88,8 @@ pub struct Delay {
 }
 
 /// Delay variation in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Jitter {
     /// Mean of |Dᵢ − Dᵢ₋₁|; 0 when fewer than two delays are known.
     pub mean: f64,
@@ -199,7 +200,7 @@ impl DelayStats {
 
     /// The delays.
     #[must_use]
-    pub const fn distribution(&self) -> &Distribution {
+    pub const fn distribution(&self) -> &SampleDistribution {
         &self.delay
     }
 
@@ -216,13 +217,13 @@ impl DelayStats {
         if pairs == 0 { 0.0 } else { self.variation_sum as f64 / pairs as f64 }
     }
 
-    /// How many delays are known.
+    /// Number of known delays.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.delay.moments().count()
     }
 
-    /// How many of them are below 0.
+    /// Number of delays below 0.
     #[must_use]
     pub const fn negative(&self) -> u64 {
         self.negative

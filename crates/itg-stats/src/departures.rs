@@ -1,20 +1,20 @@
-//! When sampled packets left the sender's network stack, by the kernel's stamps.
+//! Departures of sampled packets from the sender's network stack, by the kernel's stamps.
 
 use itg_core::units::format_duration_ns;
-use itg_record::{DepartureTotals, Departures, FlowInfo};
-use schemars::JsonSchema;
+use itg_record::{DepartureTotals, Departures};
 use serde::Serialize;
 
-use crate::delay::Distribution;
+use crate::delay::SampleDistribution;
 use crate::fidelity::{Cause, Fidelity, GAP_TOLERANCE_NS, Verdict};
 use crate::figures::Way;
 
 /// Departures of a flow's packets, sampled.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeparturesReport {
     /// One of so many packets was sampled; 0 where the log does not say.
     pub every: u32,
-    /// Whether the kernel kept the times of the packets (`--pacing txtime`).
+    /// True if the kernel kept the times of the packets (`--pacing txtime`).
     pub held: bool,
     /// Left the network stack − planned, in nanoseconds.
     pub lateness_ns: Option<Way>,
@@ -24,32 +24,37 @@ pub struct DeparturesReport {
     pub missing: Option<u64>,
     /// Packets that a queueing discipline dropped because their time had passed.
     pub missed: Option<u64>,
-    /// Packets that it dropped because it could not use their time.
+    /// Number of times that it refused a packet whose time it could not use; the packet was handed over again.
     pub invalid: Option<u64>,
 }
 
-/// What the samples of a flow come to.
+/// Figures from the samples of a flow.
 #[derive(Debug)]
 pub(crate) struct Departed {
     pub(crate) report: DeparturesReport,
     /// From the hand-over to the kernel to the departure.
-    pub(crate) stack: Distribution,
+    pub(crate) stack: SampleDistribution,
     /// Departure − planned.
-    pub(crate) lateness: Distribution,
+    pub(crate) lateness: SampleDistribution,
 }
 
 impl Departed {
-    /// Of the notes of a flow; `None` without notes, unless the log says that the kernel kept its times.
-    pub(crate) fn of(notes: &[Departures], held: bool, info: Option<&FlowInfo>) -> Option<Self> {
-        if notes.is_empty() && !held {
+    /// Of the notes of each owner of a flow, with the start of the flow on its clock; `None` without notes,
+    /// unless the log says that the kernel kept its times.
+    pub(crate) fn of(owners: &[(Option<u64>, Vec<Departures>)], held: bool) -> Option<Self> {
+        if owners.is_empty() && !held {
             return None;
         }
-        let (mut stack, mut lateness) = (Distribution::default(), Distribution::default());
-        for sample in notes.iter().flat_map(|note| &note.samples) {
+        let (mut stack, mut lateness) =
+            (SampleDistribution::default(), SampleDistribution::default());
+        let samples = owners.iter().flat_map(|(epoch, notes)| {
+            notes.iter().flat_map(|note| &note.samples).map(move |sample| (*epoch, sample))
+        });
+        for (epoch, sample) in samples {
             stack.add(sample.left_after_ns);
-            if let Some(info) = info {
+            if let Some(epoch) = epoch {
                 let left = i128::from(sample.handed_unix_ns) + i128::from(sample.left_after_ns);
-                let planned = i128::from(info.epoch_unix_ns) + i128::from(sample.planned_ns);
+                let planned = i128::from(epoch) + i128::from(sample.planned_ns);
                 let late = left - planned;
                 lateness.add(i64::try_from(late).unwrap_or(if late < 0 {
                     i64::MIN
@@ -58,11 +63,19 @@ impl Departed {
                 }));
             }
         }
-        let totals = notes.iter().rev().find_map(|note| note.totals);
-        let told = |what: fn(&DepartureTotals) -> u64| totals.as_ref().map(what);
+        // Each owner has an account of its own; one that is missing leaves the sum unknown.
+        let totals: Option<Vec<DepartureTotals>> = owners
+            .iter()
+            .map(|(_, notes)| notes.iter().rev().find_map(|note| note.totals))
+            .collect();
+        let totals = totals.filter(|totals| !totals.is_empty());
+        let told = |what: fn(&DepartureTotals) -> u64| {
+            totals.as_ref().map(|list| list.iter().map(what).fold(0, u64::saturating_add))
+        };
+        let notes = || owners.iter().flat_map(|(_, notes)| notes);
         let report = DeparturesReport {
-            every: notes.last().map_or(0, |note| note.every),
-            held: held || notes.iter().any(|note| note.held),
+            every: notes().last().map_or(0, |note| note.every),
+            held: held || notes().any(|note| note.held),
             lateness_ns: Way::of(&lateness),
             asked: told(|totals| totals.asked),
             missing: told(|totals| totals.missing),
@@ -72,15 +85,19 @@ impl Departed {
         Some(Self { report, stack, lateness })
     }
 
-    /// What departures say of a verdict on the times that the kernel was told: it passes only where they are
-    /// known to be kept.
+    /// Adjusts a verdict on times that were handed to the kernel: it passes only if departures show
+    /// that the kernel kept them.
     pub(crate) fn judge(&self, fidelity: &mut Fidelity) {
         let mut warnings = Vec::new();
         let of = |count: Option<u64>| count.unwrap_or(0);
-        let dropped = of(self.report.missed).saturating_add(of(self.report.invalid));
+        let (dropped, refused) = (of(self.report.missed), of(self.report.invalid));
         if dropped > 0 {
             let words = "packets were dropped by a queueing discipline for their time";
             warnings.push((Cause::DroppedPackets, format!("{dropped} {words}")));
+        }
+        if refused > 0 {
+            let words = "times a packet came too late for its queueing discipline, and was handed over again";
+            warnings.push((Cause::LateSender, format!("{refused} {words}")));
         }
         if self.lateness.moments().count() == 0 {
             if fidelity.verdict == Verdict::Pass {
@@ -108,7 +125,7 @@ impl Departed {
         fidelity.causes.sort_unstable();
     }
 
-    /// What a reader of the figures should know.
+    /// Notices for a reader of the figures.
     pub(crate) fn notices(&self) -> Vec<String> {
         let report = &self.report;
         let mut notices = Vec::new();
@@ -129,7 +146,7 @@ impl Departed {
             (report.missed, "packets were dropped by a queueing discipline: their time had passed"),
             (
                 report.invalid,
-                "packets were dropped by a queueing discipline that could not use their time",
+                "times a queueing discipline could not use the time of a packet, which was handed over again",
             ),
         ] {
             if let Some(count) = count.filter(|count| *count > 0) {
@@ -154,12 +171,12 @@ mod tests {
     #[test]
     fn the_stack_is_what_lies_between_hand_over_and_departure() {
         let totals = DepartureTotals { asked: 5, missing: 2, missed: 1, invalid: 0 };
-        let notes = [
+        let notes = vec![
             note(&[(0, 0, 1_000, 40), (4, 10, 1_020, 60)], None),
             note(&[(8, 20, 1_030, -5)], None),
             note(&[], Some(totals)),
         ];
-        let departed = Departed::of(&notes, false, None).expect("notes");
+        let departed = Departed::of(&[(None, notes)], false).expect("notes");
         let stack = Way::of(&departed.stack).expect("samples");
         assert_eq!((stack.count, stack.min, stack.max), (3, -5, 60));
         let report = &departed.report;
@@ -167,15 +184,28 @@ mod tests {
         assert_eq!(report.lateness_ns, None, "without its description no start is known");
         let notices = departed.notices();
         assert_eq!(notices.len(), 2, "{notices:?}");
-        assert!(Departed::of(&[], false, None).is_none());
+        assert!(Departed::of(&[], false).is_none());
+    }
+
+    #[test]
+    fn each_owner_of_a_flow_has_an_account_and_a_clock_of_its_own() {
+        let totals = |asked| DepartureTotals { asked, missing: 1, ..DepartureTotals::default() };
+        let owner = |epoch, handed, totals| (Some(epoch), vec![note(&[(0, 5, handed, 1)], totals)]);
+        let first = || owner(1_000, 1_005, Some(totals(3)));
+        let both = Departed::of(&[first(), owner(9_000, 9_006, Some(totals(4)))], false);
+        let report = both.expect("notes").report;
+        assert_eq!((report.asked, report.missing), (Some(7), Some(2)));
+        assert_eq!(report.lateness_ns.map(|way| (way.min, way.max)), Some((1, 2)));
+        let cut = Departed::of(&[first(), owner(9_000, 9_006, None)], false).expect("notes").report;
+        assert_eq!((cut.asked, cut.missing), (None, None), "one of them broke off");
     }
 
     #[test]
     fn times_pass_only_where_they_are_known_to_be_kept() {
         let departed = |samples: &[i64], totals| {
             let samples: Vec<_> = samples.iter().map(|&left| (0, 0, 0, left)).collect();
-            let notes = [note(&samples, Some(totals))];
-            let mut departed = Departed::of(&notes, true, None).expect("notes");
+            let notes = vec![note(&samples, Some(totals))];
+            let mut departed = Departed::of(&[(None, notes)], true).expect("notes");
             // As with a description that puts the start to 0.
             departed.lateness = departed.stack.clone();
             departed
@@ -190,7 +220,8 @@ mod tests {
             (&[10, -900_000], none, Verdict::Pass, Verdict::Warn, vec![late]),
             (&[10, 101_000], none, Verdict::Fail, Verdict::Fail, vec![late]),
             (&[10], missed, Verdict::Pass, Verdict::Warn, vec![dropped]),
-            (&[101_000], invalid, Verdict::Pass, Verdict::Warn, vec![late, dropped]),
+            (&[101_000], invalid, Verdict::Pass, Verdict::Warn, vec![late]),
+            (&[10], invalid, Verdict::Pass, Verdict::Warn, vec![late]),
             (&[], none, Verdict::Pass, Verdict::Unknown, vec![]),
             (&[], none, Verdict::Fail, Verdict::Fail, vec![]),
             (&[], missed, Verdict::Pass, Verdict::Warn, vec![dropped]),
@@ -212,7 +243,7 @@ mod tests {
 
     #[test]
     fn times_kept_by_the_kernel_without_stamps_leave_lateness_unknown() {
-        let departed = Departed::of(&[], true, None).expect("held");
+        let departed = Departed::of(&[], true).expect("held");
         assert!(departed.report.held && departed.notices()[0].contains("not known"));
         assert_eq!(departed.lateness.moments().count(), 0);
     }

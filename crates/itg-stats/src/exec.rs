@@ -1,11 +1,14 @@
-//! Who does the work: this crate has no threads, its users may.
+//! Executors: this crate has no threads, its users may.
 //!
 //! Decoding is cut into tasks that share nothing but what they read; an [`Executor`] runs them, on
 //! as many threads as it has, and hears which bytes have been passed. Results do not depend on it.
 
+use std::ops::Range;
+
 /// Runs independent pieces of work.
 pub trait Executor: Sync {
-    /// How many tasks can run at the same time, at least 1. Work is cut into about as many pieces.
+    /// Number of tasks that can run at the same time, at least 1. Work is cut into about as many
+    /// pieces.
     fn threads(&self) -> usize;
 
     /// Calls `task` once with each number from 0 to `tasks` − 1, in any order and on any threads,
@@ -17,6 +20,12 @@ pub trait Executor: Sync {
 
     /// These bytes will be read next, all of them.
     fn coming(&self, _bytes: &[u8]) {}
+
+    /// Parts of a file, in order, that hold nothing but zeros because they were never written or are not
+    /// there any more: nothing is looked for in them.
+    fn holes(&self, _file: &[u8]) -> Vec<Range<usize>> {
+        Vec::new()
+    }
 
     /// These bytes have been passed.
     fn passed(&self, _bytes: &[u8]) {}

@@ -1,60 +1,67 @@
-//! Was the traffic sent the traffic asked for?
+//! Comparison of the traffic sent with the traffic requested.
 //!
-//! For every pair of packets with consecutive sequence numbers the gap between their planned times
-//! is set against the gap between their sending times. Over all pairs, `idt_ks` is the Kolmogorov
-//! distance of the two empirical distribution functions P (planned) and S (sent) with a horizontal
-//! tolerance τ of [`GAP_TOLERANCE_NS`]:
+//! For every pair of packets with consecutive sequence numbers the planned inter-departure time
+//! (IDT) is compared with the actual one. Over all pairs, `idt_ks` is the Kolmogorov distance of
+//! the two empirical distribution functions P (planned) and S (sent) with a horizontal tolerance τ
+//! of [`GAP_TOLERANCE_NS`]:
 //!
 //! > idt_ks = supₓ max( P(x) − S(x + τ), S(x) − P(x + τ), 0 )
 //!
 //! It is the smallest ε for which S lies between P(x − τ) − ε and P(x + τ) + ε everywhere: a Lévy
 //! distance whose horizontal part is fixed. Without the tolerance, a sender that is 1 µs late on a
-//! constant gap would have distance 1. Beyond 16 384 gaps, values are kept to three digits, and τ
-//! grows by the width of their buckets (at most 0.2 % of the gap). `size_ks` is the plain
+//! constant IDT would have distance 1. Beyond 16 384 IDTs, values are kept to three digits, and τ
+//! grows by the width of their buckets (at most 0.2 % of the IDT). `size_ks` is the plain
 //! two-sample distance of Smirnov between the sizes sent and the sizes planned for the same
 //! packets.
 //!
-//! Whether the plan itself, and so what was sent, has the law that was asked for is another question,
-//! and the one that finds a generator which draws wrongly. All sent gaps and sizes are set against the
-//! law: Kolmogorov distance with its confidence band, chi-square for discrete sizes, the mean with its
-//! interval, and autocorrelation at small lags (see [`crate::law_test`], [`crate::autocorrelation`]).
-//! Each is judged by how far it lies beyond what chance explains.
+//! A second test finds a generator that draws wrongly: it compares the traffic sent with the
+//! requested distribution, not with the plan. All IDTs and sizes sent are tested: Kolmogorov
+//! distance with its confidence band, chi-square for discrete sizes, the mean with its interval,
+//! and autocorrelation at small lags (see [`crate::distribution_test`], [`crate::autocorrelation`]). Each is
+//! judged by its distance beyond that of chance.
 //!
-//! Where the rate was changed while the flow ran (see `itg_core::rate`), the plan has the changes, and what was sent is
-//! set against it; the law of gaps, which holds for one rate, is not compared. A notice says so.
+//! If the rate was changed while the flow ran (see `itg_core::rate`), the plan has the changes, and
+//! the traffic sent is compared with it; the distribution of IDTs, which holds for one rate, is not
+//! compared. A notice says so.
 //!
 //! In burst mode (see `itg_core::schedule`) packets are planned several at a time, and what was sent is set
-//! against that plan; the law of gaps is not what such packets have, and is not compared. The verdict says so.
+//! against that plan; the requested distribution of IDTs does not hold for such packets, and is not
+//! compared. The verdict says so.
 //!
 //! The verdict is *fail* when a distance exceeds [`WARN_LIMIT`], when the time from the first
 //! packet to the last is off by more than [`RATE_LIMIT`] of the planned one (plus τ), which is the
 //! mean packet rate, or when more than [`SKIPPED_LIMIT`] of the packets were left out; *warn* when
-//! a distance exceeds [`PASS_LIMIT`] or the 99th percentile of lateness what the sender declared; the same limits hold for distances to the law less their band, and
-//! [`RATE_LIMIT`] for the mean beyond its interval; successive gaps that are correlated by more than
-//! [`CORRELATION_LIMIT`] beyond chance fail too; *unknown* when there is no gap to compare. Times that the kernel was
-//! told and kept (`--pacing txtime`) pass only when stamps of departures say so: without any they are
-//! *unknown*; *warn* when 1 % of the stamps are off by more than τ, or a packet was dropped for its time. Sources:
-//! Kolmogorov 1933 and Smirnov 1939 for the distance; Lévy's metric for the tolerance; the limits
-//! are ours.
+//! a distance exceeds [`PASS_LIMIT`] or the 99th percentile of lateness what the sender declared;
+//! the same limits hold for distances to the distribution less their band, and [`RATE_LIMIT`] for
+//! the mean beyond its interval; successive IDTs that are correlated by more than
+//! [`CORRELATION_LIMIT`] beyond chance fail too; *unknown* when there is no IDT to compare. Times
+//! that the kernel was told and kept (`--pacing txtime`) pass only when stamps of departures say so:
+//! without any they are *unknown*; *warn* when 1 % of the stamps are off by more than τ, or a packet
+//! was dropped for its time. Sources: Kolmogorov 1933 and Smirnov 1939 for the distance; Lévy's
+//! metric for the tolerance; the limits are ours.
+
+mod stall;
 
 use std::collections::BTreeMap;
 
 use std::sync::Arc;
 
+use itg_core::distribution::{Distribution, Resolved};
 use itg_core::flow::{Flow, FlowError, FlowSpec};
-use itg_core::law::{Law, Resolved};
 use itg_core::seed::RunSeed;
 use itg_core::units::format_duration_ns;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::autocorrelation::{Autocorrelation, LAGS};
-use crate::delay::{Distribution, signed_difference};
-use crate::law_test::{ChiSquare, Z, band, chi_square, law_distance};
+use crate::delay::{SampleDistribution, signed_difference};
+use crate::distribution_test::{ChiSquare, Z, band, chi_square, law_distance};
 use crate::moments::Moments;
 use crate::quantiles::{Counts, Point, Quantiles};
 
-/// Horizontal tolerance of gaps, in nanoseconds: 100 µs.
+use stall::Stalls;
+pub use stall::{STALL_GAPS, Stall};
+
+/// Horizontal tolerance of inter-departure times, in nanoseconds: 100 µs.
 pub const GAP_TOLERANCE_NS: u64 = 100_000;
 /// Largest distance that passes.
 pub const PASS_LIMIT: f64 = 0.05;
@@ -65,52 +72,59 @@ pub const RATE_LIMIT: f64 = 0.01;
 /// Largest share of packets that the sender may leave out.
 pub const SKIPPED_LIMIT: f64 = 0.01;
 
-/// Largest autocorrelation of successive gaps beyond chance, where the law draws each by itself.
+/// Largest autocorrelation of successive inter-departure times beyond chance, where the
+/// distribution draws each by itself.
 pub const CORRELATION_LIMIT: f64 = 0.15;
 /// Largest effect (Cohen's w) of a chi-square test that passes, and that is only warned about.
 const EFFECT_LIMITS: (f64, f64) = (0.1, 0.3);
 
-/// The laws of a flow, as they are in force.
+/// The distributions of a flow, as they are in force.
 #[derive(Clone, Debug)]
-pub struct Laws(Arc<LawPair>);
+pub struct Distributions(Arc<DistributionPair>);
 
 #[derive(Debug)]
-struct LawPair {
-    /// Of gaps; `None` where pauses, bursts or changes of the rate make other gaps than the law.
+struct DistributionPair {
+    /// Of inter-departure times; `None` where pauses, bursts or changes of the rate make them differ
+    /// from the distribution.
     idt: Option<Resolved>,
     size: Resolved,
     burst: Option<u32>,
 }
 
-impl Laws {
-    /// The laws of a flow.
+impl Distributions {
+    /// The distributions of a flow.
     ///
     /// # Errors
-    /// A description that cannot be run, such as an empirical law whose table is not in the log.
+    /// A description that cannot be run, such as an empirical distribution whose table is not in
+    /// the log.
     pub fn new(spec: &FlowSpec, seed: u64) -> Result<Self, FlowError> {
         let flow = Flow::resolve(spec.clone(), RunSeed(seed))?;
         let alone = flow.on_off().is_none() && spec.burst.is_none() && spec.changes.is_empty();
         let idt = alone.then(|| flow.idt().clone());
-        Ok(Self(Arc::new(LawPair { idt, size: flow.size().clone(), burst: spec.burst })))
+        Ok(Self(Arc::new(DistributionPair { idt, size: flow.size().clone(), burst: spec.burst })))
     }
 }
 
-/// What is behind a verdict that is not *pass*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+/// Cause of a verdict that is not *pass*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Packets left later than the tolerance: the sender or its host could not keep up.
     LateSender,
     /// Packets were left out by the sender because they were late, or dropped by a queueing discipline for their time.
     DroppedPackets,
-    /// The law in force is not all of the law asked for: values that cannot be used are drawn again.
+    /// The distribution in force is the requested one, truncated: values that cannot be used are
+    /// drawn again.
     TruncatedLaw,
-    /// The packets follow their plan, but the plan does not follow the law: the generator draws wrongly.
+    /// The packets follow their plan, but the plan does not follow the distribution: the generator
+    /// draws wrongly.
     Generator,
 }
 
 /// The verdict on a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Nothing to compare.
@@ -138,41 +152,42 @@ impl Verdict {
 }
 
 /// Verdict and the figures behind it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fidelity {
     /// The verdict.
     pub verdict: Verdict,
-    /// Burst mode: so many packets at a time were due together. The gaps that were asked for are then those
-    /// between bursts, and 0 within them.
+    /// Burst mode: so many packets at a time were due together. The requested inter-departure times
+    /// are then those between bursts, and 0 within them.
     pub burst: Option<u32>,
-    /// Distance between asked and actual gaps, 0 to 1.
+    /// Distance between planned and actual inter-departure times, 0 to 1.
     pub idt_ks: Option<f64>,
     /// Distance between asked and actual sizes, 0 to 1.
     pub size_ks: Option<f64>,
     /// Mean packet rate sent / planned − 1.
     pub rate_error: Option<f64>,
-    /// Distance between the gaps sent and the law asked for, 0 to 1; `None` with ON/OFF periods, and
-    /// where the law is not known.
+    /// Distance between the actual inter-departure times and their requested distribution, 0 to 1;
+    /// `None` with ON/OFF periods, and where the distribution is not known.
     pub idt_law_ks: Option<f64>,
-    /// What a true generator may be off by chance (ε of the band) in `idt_law_ks`.
+    /// Error that a true generator has by chance (ε of the band) in `idt_law_ks`.
     pub idt_law_band: Option<f64>,
-    /// Distance between the sizes sent and the law asked for.
+    /// Distance between the sizes sent and their requested distribution, 0 to 1.
     pub size_law_ks: Option<f64>,
-    /// What a true generator may be off by chance in `size_law_ks`.
+    /// Error that a true generator has by chance in `size_law_ks`.
     pub size_law_band: Option<f64>,
-    /// Chi-square test of the sizes, where their law is discrete.
+    /// Chi-square test of the sizes, where their distribution is discrete.
     pub size_chi_square: Option<ChiSquare>,
-    /// Mean of the gaps sent, in nanoseconds, and the half-width of its interval.
+    /// Mean of the actual inter-departure times, in nanoseconds.
     pub idt_mean_ns: Option<f64>,
-    /// See `idt_mean_ns`.
+    /// Half-width of the interval of `idt_mean_ns`, in nanoseconds.
     pub idt_mean_half_width_ns: Option<f64>,
-    /// Mean of the law of gaps, in nanoseconds.
+    /// Mean of the distribution of inter-departure times, in nanoseconds.
     pub idt_law_mean_ns: Option<f64>,
-    /// Autocorrelation of the gaps sent at lags 1, 2 and 3.
+    /// Autocorrelation of the actual inter-departure times at lags 1, 2 and 3.
     pub idt_autocorrelation: Option<[Option<f64>; LAGS]>,
-    /// What is behind a verdict that is not *pass*.
+    /// Causes of a verdict that is not *pass*.
     pub causes: Vec<Cause>,
-    /// Why the verdict is not *pass*, one clause each.
+    /// Reasons of a verdict that is not *pass*, one clause each.
     pub reasons: Vec<String>,
 }
 
@@ -187,21 +202,21 @@ pub struct Departed {
     pub sent_ns: u64,
 }
 
-/// What departures are judged by, beside their plan.
+/// Data that departures are judged by, beside their plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked<'a> {
     /// Share of the packets that the sender left out.
     pub skipped_share: f64,
-    /// The laws of the flow, where they are known.
-    pub laws: Option<&'a Laws>,
-    /// How late 99 % of the packets may be as the sender declared, in nanoseconds.
+    /// The distributions of the flow, where they are known.
+    pub distributions: Option<&'a Distributions>,
+    /// Lateness that 99 % of the packets do not exceed as the sender declared, in nanoseconds.
     pub late_p99_ns: Option<u64>,
 }
 
 /// Planned against actual departures of one flow.
 #[derive(Clone, Debug, Default)]
 pub struct Departures {
-    lateness: Distribution,
+    lateness: SampleDistribution,
     planned: Quantiles,
     sent: Quantiles,
     gaps: Autocorrelation,
@@ -215,6 +230,7 @@ pub struct Departures {
     /// The ones taken first and last.
     head: Option<Departed>,
     before: Option<Departed>,
+    stalls: Stalls,
 }
 
 impl Departures {
@@ -249,6 +265,7 @@ impl Departures {
                 sent[at] = signed_difference(pair[1].sent_ns, pair[0].sent_ns);
             }
             let gaps = packets.len() - 1;
+            self.stalls.follow_all(packets, &planned[..gaps], &sent[..gaps]);
             self.planned.add_all(&planned[..gaps]);
             self.sent.add_all(&sent[..gaps]);
             self.gaps.add_all(&sent[..gaps]);
@@ -274,7 +291,8 @@ impl Departures {
         }
     }
 
-    /// Takes the packets of a later part of the same flow, the gap between the two included.
+    /// Takes the packets of a later part of the same flow, and the inter-departure time between the
+    /// two parts.
     pub fn append(&mut self, later: &Self) {
         if let Some(head) = later.head {
             self.follow(head);
@@ -293,18 +311,30 @@ impl Departures {
         for packet in [later.first, later.last].into_iter().flatten() {
             self.span(packet);
         }
+        self.stalls.merge(&later.stalls);
+    }
+
+    /// The longest times for which nothing left: see [`Stall`].
+    pub fn stalls(&self) -> impl Iterator<Item = Stall> {
+        self.first
+            .zip(self.last)
+            .into_iter()
+            .flat_map(|(first, last)| self.stalls.told(first, last))
     }
 
     #[inline]
     fn follow(&mut self, packet: Departed) {
         if let Some(before) = self.before.filter(|b| b.seq.checked_add(1) == Some(packet.seq)) {
-            self.planned.add(signed_difference(packet.planned_ns, before.planned_ns));
+            let planned = signed_difference(packet.planned_ns, before.planned_ns);
             let gap = signed_difference(packet.sent_ns, before.sent_ns);
+            self.planned.add(planned);
             self.sent.add(gap);
             self.gaps.add(gap);
             self.gap_moments.add(gap);
-        } else if self.before.is_some() {
+            self.stalls.follow(before.seq, planned, gap);
+        } else if let Some(before) = self.before {
             self.gaps.interrupt();
+            self.stalls.jump(before, packet);
         }
         if self.head.is_none() {
             self.head = Some(packet);
@@ -330,7 +360,7 @@ impl Departures {
         }
     }
 
-    /// Whether no packet has been taken.
+    /// Returns true if no packet has been taken.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.first.is_none()
@@ -338,11 +368,12 @@ impl Departures {
 
     /// Sent − due for every packet, in nanoseconds.
     #[must_use]
-    pub const fn lateness(&self) -> &Distribution {
+    pub const fn lateness(&self) -> &SampleDistribution {
         &self.lateness
     }
 
-    /// Gaps between packets of consecutive numbers in nanoseconds: planned and sent.
+    /// Inter-departure times between packets of consecutive numbers in nanoseconds: planned and
+    /// sent.
     #[must_use]
     pub const fn gaps(&self) -> (&Quantiles, &Quantiles) {
         (&self.planned, &self.sent)
@@ -351,8 +382,8 @@ impl Departures {
     /// The verdict.
     #[must_use]
     pub fn judge(&self, asked: &Asked<'_>) -> Fidelity {
-        let Asked { skipped_share, laws, late_p99_ns } = *asked;
-        let burst = laws.and_then(|Laws(laws)| laws.burst);
+        let Asked { skipped_share, distributions, late_p99_ns } = *asked;
+        let burst = distributions.and_then(|Distributions(distributions)| distributions.burst);
         if self.planned.count() == 0 {
             return Fidelity { burst, ..Fidelity::default() };
         }
@@ -380,17 +411,20 @@ impl Departures {
         }
         let mut fidelity =
             Fidelity { burst, idt_ks: Some(idt_ks), size_ks, rate_error, ..Fidelity::default() };
-        if let Some(Laws(laws)) = laws {
+        if let Some(Distributions(distributions)) = distributions {
             let before = judge.verdict;
-            if let Some(law) = &laws.idt {
-                self.judge_gaps(law, &sent, &mut judge, &mut fidelity);
+            if let Some(distribution) = &distributions.idt {
+                self.judge_gaps(distribution, &sent, &mut judge, &mut fidelity);
             }
-            self.judge_sizes(&laws.size, &mut judge, &mut fidelity);
+            self.judge_sizes(&distributions.size, &mut judge, &mut fidelity);
             if judge.verdict > before && !off_plan {
                 judge.causes.push(Cause::Generator);
             }
-            let truncated = laws.idt.as_ref().is_some_and(|law| law.notice().is_some())
-                || laws.size.notice().is_some();
+            let truncated = distributions
+                .idt
+                .as_ref()
+                .is_some_and(|distribution| distribution.notice().is_some())
+                || distributions.size.notice().is_some();
             if judge.verdict > Verdict::Pass && truncated {
                 judge.causes.push(Cause::TruncatedLaw);
             }
@@ -414,10 +448,16 @@ impl Departures {
         }
     }
 
-    /// Sets the gaps sent against their law.
-    fn judge_gaps(&self, law: &Resolved, sent: &[Point], judge: &mut Judge, into: &mut Fidelity) {
+    /// Tests the actual inter-departure times against their distribution.
+    fn judge_gaps(
+        &self,
+        distribution: &Resolved,
+        sent: &[Point],
+        judge: &mut Judge,
+        into: &mut Fidelity,
+    ) {
         let tolerance = GAP_TOLERANCE_NS as f64;
-        let asked = law.law();
+        let asked = distribution.distribution();
         let (n, epsilon) = (self.sent.count(), band(self.sent.count()));
         let ks = law_distance(sent, tolerance, |x| asked.cdf(x));
         let words =
@@ -427,10 +467,11 @@ impl Departures {
         let mean = self.gap_moments.mean();
         let width = Z * (self.gap_moments.variance() / n.max(1) as f64).sqrt();
         (into.idt_mean_ns, into.idt_mean_half_width_ns) = (Some(mean), Some(width));
-        let (wanted, spread) = (law.mean(), asked.variance());
+        let (wanted, spread) = (distribution.mean(), asked.variance());
         into.idt_law_mean_ns = wanted.is_finite().then_some(wanted);
-        // The mean of few gaps of a wide law says little, and nothing where the law has no variance;
-        // a few gaps may be off by the tolerance at each end.
+        // The mean of few inter-departure times of a wide distribution says little, and nothing
+        // where the distribution has no variance; a few inter-departure times may be off by the
+        // tolerance at each end.
         let chance = Z * (spread.max(self.gap_moments.variance()) / n.max(1) as f64).sqrt();
         let limit = RATE_LIMIT * wanted + chance + tolerance / n.max(1) as f64;
         if spread.is_finite() && wanted > 0.0 && (mean - wanted).abs() > limit {
@@ -439,7 +480,7 @@ impl Departures {
         }
         let lags = self.gaps.at_lags();
         into.idt_autocorrelation = lags.iter().any(Option::is_some).then_some(lags);
-        if law.is_constant().is_none() && spread.is_finite() && wanted > tolerance {
+        if distribution.is_constant().is_none() && spread.is_finite() && wanted > tolerance {
             let chance = Z / (self.gaps.pairs().max(1) as f64).sqrt();
             let worst = lags.iter().flatten().fold(0.0f64, |worst, &lag| worst.max(lag));
             if worst - chance > CORRELATION_LIMIT {
@@ -448,14 +489,14 @@ impl Departures {
         }
     }
 
-    /// Sets the sizes sent against their law.
-    fn judge_sizes(&self, law: &Resolved, judge: &mut Judge, into: &mut Fidelity) {
+    /// Tests the sizes sent against their distribution.
+    fn judge_sizes(&self, distribution: &Resolved, judge: &mut Judge, into: &mut Fidelity) {
         let counts = self.all_sizes.list();
         let n = counts.iter().map(|&(_, count)| count).sum();
         if n == 0 {
             return;
         }
-        let asked = law.law();
+        let asked = distribution.distribution();
         let point = |&(size, count): &(u64, u64)| {
             let size = i64::try_from(size).unwrap_or(i64::MAX);
             Point { low: size, high: size, count }
@@ -542,11 +583,11 @@ impl Judge {
     }
 }
 
-/// Whether a law gives single values with probability above 0, and more than one.
-fn is_discrete(law: &Law) -> bool {
-    match law {
-        Law::Poisson { .. } | Law::Discrete(_) => true,
-        Law::Trunc { law, .. } => is_discrete(law),
+/// Returns true if a distribution gives single values with probability above 0, and more than one.
+fn is_discrete(distribution: &Distribution) -> bool {
+    match distribution {
+        Distribution::Poisson { .. } | Distribution::Discrete(_) => true,
+        Distribution::Trunc { distribution, .. } => is_discrete(distribution),
         _ => false,
     }
 }
@@ -576,203 +617,4 @@ fn one_sided(a: &[Point], b: &[Point], tolerance: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn departures(packets: &[(u64, u64, u64)]) -> Departures {
-        let mut all = Departures::default();
-        for &(seq, planned_ns, sent_ns) in packets {
-            all.add(Departed { seq, planned_ns, sent_ns }, Some(0));
-        }
-        all
-    }
-
-    /// A sender asked for `n` packets each millisecond; `sent` says when packet k left.
-    fn each_ms(n: u64, sent: impl Fn(u64) -> u64) -> Departures {
-        departures(&(0..n).map(|k| (k, k * 1_000_000, sent(k))).collect::<Vec<_>>())
-    }
-
-    /// The definition, tried at every value of either sample.
-    fn twin(a: &[i64], b: &[i64], tolerance: i64) -> f64 {
-        let cdf = |list: &[i64], x: i64| {
-            list.iter().filter(|&&v| v <= x).count() as f64 / list.len() as f64
-        };
-        a.iter().chain(b).fold(0.0, |worst: f64, &x| {
-            let up = cdf(a, x) - cdf(b, x + tolerance);
-            let down = cdf(b, x) - cdf(a, x + tolerance);
-            worst.max(up).max(down)
-        })
-    }
-
-    fn quantiles(values: &[i64]) -> Quantiles {
-        let mut all = Quantiles::default();
-        values.iter().for_each(|&v| all.add(v));
-        all
-    }
-
-    proptest! {
-        #[test]
-        fn distance_agrees_with_its_definition(
-            a in prop::collection::vec(-2_000i64..20_000, 1..60),
-            b in prop::collection::vec(-2_000i64..20_000, 1..60),
-            tolerance in 0i64..3_000,
-        ) {
-            let got = distance(
-                &quantiles(&a).points(),
-                &quantiles(&b).points(),
-                tolerance.unsigned_abs(),
-            );
-            prop_assert!((got - twin(&a, &b, tolerance)).abs() < 1e-12);
-        }
-
-        #[test]
-        fn sizes_agree_with_the_plain_distance(
-            pairs in prop::collection::vec((12u32..40, 12u32..40), 1..100),
-        ) {
-            let mut all = Departures::default();
-            for &(sent, planned) in &pairs {
-                all.add_size(sent, planned);
-            }
-            let (sent, planned): (Vec<_>, Vec<_>) =
-                pairs.iter().map(|&(s, p)| (i64::from(s), i64::from(p))).unzip();
-            let got = all.size_distance().expect("sizes were compared");
-            prop_assert!((got - twin(&sent, &planned, 0)).abs() < 1e-12);
-        }
-
-        #[test]
-        fn appended_parts_are_the_whole(
-            gaps in prop::collection::vec((0u64..3_000_000, 0u64..3_000_000), 1..60),
-            cut in 0usize..60,
-        ) {
-            let (mut planned, mut sent) = (0, 0);
-            let packets: Vec<_> = (0u64..).zip(gaps).map(|(seq, (p, s))| {
-                (planned, sent) = (planned + p, sent + s);
-                (seq, planned, sent)
-            }).collect();
-            let cut = cut.min(packets.len());
-            let mut parts = departures(&packets[..cut]);
-            parts.append(&departures(&packets[cut..]));
-            let whole = departures(&packets);
-            prop_assert_eq!(parts.judge(&Asked::default()), whole.judge(&Asked::default()));
-            prop_assert_eq!(
-                parts.lateness().quantiles().at([0.5, 1.0]),
-                whole.lateness().quantiles().at([0.5, 1.0])
-            );
-        }
-    }
-
-    #[test]
-    fn verdicts() {
-        let ms = 1_000_000;
-        let table: [(&str, Departures, f64, Verdict, &[&str]); 9] = [
-            ("to the nanosecond", each_ms(1000, |k| k * ms), 0.0, Verdict::Pass, &[]),
-            (
-                "50 us of jitter",
-                each_ms(1000, |k| k * ms + k % 2 * 50_000),
-                0.0,
-                Verdict::Pass,
-                &[],
-            ),
-            ("always late alike", each_ms(1000, |k| k * ms + 5 * ms), 0.0, Verdict::Pass, &[]),
-            (
-                "one gap in ten",
-                each_ms(1000, |k| k * ms + u64::from(k % 10 == 5) * 400_000),
-                0.0,
-                Verdict::Warn,
-                &["gaps differ from the plan by 0.100"],
-            ),
-            (
-                "pairs",
-                each_ms(1000, |k| k / 2 * 2 * ms),
-                0.0,
-                Verdict::Fail,
-                &["gaps differ from the plan by 0.501"],
-            ),
-            (
-                "2 % too slow",
-                each_ms(1000, |k| k * ms * 102 / 100),
-                0.0,
-                Verdict::Fail,
-                &["mean packet rate is off by -1.96 %"],
-            ),
-            (
-                "left out",
-                each_ms(1000, |k| k * ms),
-                0.02,
-                Verdict::Fail,
-                &["2.00 % of the packets were left out"],
-            ),
-            ("one packet", each_ms(1, |k| k * ms), 0.0, Verdict::Unknown, &[]),
-            (
-                "a late end of a short flow",
-                each_ms(3, |k| k * ms + k * 45_000),
-                0.0,
-                Verdict::Pass,
-                &[],
-            ),
-        ];
-        for (name, departures, skipped, verdict, reasons) in table {
-            let got = departures.judge(&Asked { skipped_share: skipped, ..Asked::default() });
-            assert_eq!(got.verdict, verdict, "{name}: {got:?}");
-            assert_eq!(got.reasons, reasons, "{name}");
-        }
-    }
-
-    #[test]
-    fn bursts_are_set_against_their_plan_and_marked() {
-        let spec = FlowSpec { burst: Some(4), ..FlowSpec::new(1) };
-        let laws = Laws::new(&spec, 7).expect("a flow that can be run");
-        let burst = |k: u64| k / 4 * 4_000_000;
-        let all =
-            departures(&(0..1000).map(|k| (k, burst(k), burst(k) + 9_000)).collect::<Vec<_>>());
-        let got = all.judge(&Asked { laws: Some(&laws), ..Asked::default() });
-        assert_eq!((got.verdict, got.burst, got.idt_law_ks), (Verdict::Pass, Some(4), None));
-        // The same packets of a flow that was not asked to burst.
-        let plain = Laws::new(&FlowSpec::new(1), 7).expect("a flow that can be run");
-        assert_eq!(
-            each_ms(1000, burst).judge(&Asked { laws: Some(&plain), ..Asked::default() }).verdict,
-            Verdict::Fail
-        );
-        assert_eq!(
-            departures(&[(0, 0, 0)]).judge(&Asked { laws: Some(&laws), ..Asked::default() }).burst,
-            Some(4)
-        );
-    }
-
-    #[test]
-    fn gaps_across_missing_numbers_are_not_compared() {
-        let all = departures(&[(0, 0, 0), (1, 10, 10), (5, 50, 9_000_000), (6, 60, 9_000_010)]);
-        assert_eq!((all.planned.count(), all.sent.count()), (2, 2));
-        assert_eq!(all.judge(&Asked::default()).idt_ks, Some(0.0));
-    }
-
-    #[test]
-    fn as_fast_as_possible_has_no_rate_to_miss() {
-        let flat_out = departures(&(0..100).map(|k| (k, 0, k * 3_000)).collect::<Vec<_>>());
-        let got = flat_out.judge(&Asked::default());
-        assert_eq!((got.verdict, got.rate_error), (Verdict::Pass, None));
-    }
-
-    #[test]
-    fn a_declared_precision_that_is_not_kept_is_warned_about_and_blamed_on_the_sender() {
-        let mut departures = Departures::default();
-        for seq in 0..1_000 {
-            let planned_ns = seq * 1_000_000;
-            let sent_ns = 1_000_000_000 + planned_ns + 50_000;
-            departures.add(Departed { seq, planned_ns, sent_ns }, Some(1_000_000_000));
-        }
-        for (declared, verdict, causes) in [
-            (None, Verdict::Pass, vec![]),
-            (Some(60_000), Verdict::Pass, vec![]),
-            (Some(20_000), Verdict::Warn, vec![Cause::LateSender]),
-        ] {
-            let got = departures.judge(&Asked { late_p99_ns: declared, ..Asked::default() });
-            assert_eq!((got.verdict, &got.causes), (verdict, &causes), "declared {declared:?}");
-            let want = "99 % of the packets left up to 50us late, 20us was declared";
-            let said = got.reasons.first().map(String::as_str);
-            assert_eq!(said, (verdict == Verdict::Warn).then_some(want));
-        }
-    }
-}
+mod tests;

@@ -2,10 +2,9 @@
 //! RFC 5481, the ledger of where time and packets went, loss as a process of two states, and how far
 //! packets were out of order. Definitions and sources: `docs/decode.md`.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::delay::{DelayStats, Distribution};
+use crate::delay::{DelayStats, SampleDistribution};
 use crate::quantiles::Quantiles;
 use crate::sequence::{Disorder, Loss};
 
@@ -14,9 +13,10 @@ use crate::sequence::{Disorder, Loss};
 pub const BEYOND: u64 = 10;
 
 /// Percentiles (nearest rank) in nanoseconds; `None` where fewer than [`BEYOND`] values lie beyond.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Percentiles {
-    /// How many values there are.
+    /// Number of values.
     pub count: u64,
     /// Median.
     pub p50: Option<i64>,
@@ -64,9 +64,10 @@ impl Percentiles {
 
 /// Delay variation from packet to packet (RFC 5481, section 4.1) in nanoseconds: Dᵢ − Dᵢ₋₁ over
 /// successive arrivals, signed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ipdv {
-    /// How many differences.
+    /// Number of differences.
     pub count: u64,
     /// Smallest.
     pub min: i64,
@@ -83,7 +84,8 @@ pub struct Ipdv {
 }
 
 /// Delay variation against the smallest delay (RFC 5481, section 4.2) in nanoseconds: Dᵢ − min D.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pdv {
     /// Mean.
     pub mean: f64,
@@ -122,7 +124,8 @@ impl DelayStats {
 }
 
 /// One way of a packet in the ledger, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Way {
     /// Packets of which it is known.
     pub count: u64,
@@ -143,7 +146,7 @@ pub struct Way {
 impl Way {
     /// The figures of a distribution; `None` when it is empty.
     #[must_use]
-    pub fn of(distribution: &Distribution) -> Option<Self> {
+    pub fn of(distribution: &SampleDistribution) -> Option<Self> {
         let moments = distribution.moments();
         let [p50, p99, p999] = distribution.quantiles().at([0.5, 0.99, 0.999]);
         (moments.count() > 0).then(|| Self {
@@ -158,8 +161,9 @@ impl Way {
     }
 }
 
-/// Where the time of the packets went, and where the lost ones were lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+/// Time of the packets by its place, and lost packets by the place of their loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ledger {
     /// In the sender: sent − planned.
     pub lateness_ns: Option<Way>,
@@ -175,7 +179,8 @@ pub struct Ledger {
 }
 
 /// Lost packets by where they were lost; `None` where it is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LossSplit {
     /// Packets that the sender left out: never sent, and not among the lost.
     pub skipped: Option<u64>,
@@ -218,7 +223,8 @@ impl LossSplit {
 /// one before (Gilbert, Bell System Technical Journal 39, 1960, with no loss in the good state and
 /// nothing else in the bad one). The estimates are those of maximum likelihood: the share of packets
 /// in one state that are followed by one in the other (Yajnik et al., INFOCOM 1999).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LossModel {
     /// Probability of a loss behind an arrival; `None` without arrivals.
     pub p: Option<f64>,
@@ -250,8 +256,9 @@ impl LossModel {
     }
 }
 
-/// How far packets were out of order (RFC 4737).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+/// Extent of reordering (RFC 4737).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reordering {
     /// Mean extent of the reordered packets: how many packets before one the first with a larger number
     /// had arrived (section 4.2.1); 0 without any.

@@ -1,4 +1,5 @@
-//! Which flows to decode: a small expression over what is known of a flow before its packets are read.
+//! Filters of flows: a small expression over the attributes of a flow that are known before its
+//! packets are read.
 //!
 //! ```text
 //! expression = term { "||" term }        term = factor { "&&" factor }
@@ -13,7 +14,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What is known of a flow before its packets are read.
+/// Attributes of a flow that are known before its packets are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attributes<'a> {
     /// Number of the flow.
@@ -47,12 +48,12 @@ pub enum FilterError {
     Expected {
         /// The whole expression.
         text: String,
-        /// What belongs there.
+        /// Text that belongs there.
         expected: &'static str,
-        /// What is there; `the end` at its end.
+        /// Text that is there; `the end` at the end of the filter.
         found: String,
     },
-    /// Parentheses and `!` nested deeper than anyone needs.
+    /// Parentheses and `!` nested too deep.
     #[error("filter `{text}`: nested deeper than {DEPTH}")]
     Deep {
         /// The whole expression.
@@ -108,7 +109,7 @@ impl Operator {
 }
 
 impl Filter {
-    /// Whether a flow is meant.
+    /// Returns true if the filter selects the flow.
     #[must_use]
     pub fn matches(&self, flow: &Attributes<'_>) -> bool {
         self.root.matches(flow)

@@ -21,7 +21,7 @@ use itg_core::units::{
 use crate::fidelity::Verdict;
 use crate::report::{FlowReport, Metrics, Report};
 
-/// What a metric is measured in.
+/// Kind of a metric: the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nanoseconds; written with a unit.
@@ -46,7 +46,7 @@ pub(crate) type Get = fn(&Metrics) -> Option<f64>;
 
 /// The metrics that gates know: name, kind, where it is in a report.
 #[rustfmt::skip]
-const METRICS: [(&str, Kind, Get); 37] = [
+const METRICS: [(&str, Kind, Get); 38] = [
     ("loss", Kind::Share, Metrics::loss_share),
     ("lost", Kind::Count, |m| whole(m.lost)),
     ("loss_bursts", Kind::Count, |m| whole(m.loss_bursts)),
@@ -56,6 +56,7 @@ const METRICS: [(&str, Kind, Get); 37] = [
     ("packets", Kind::Count, |m| whole(Some(m.packets))),
     ("sent_packets", Kind::Count, |m| whole(m.sent_packets)),
     ("skipped_packets", Kind::Count, |m| whole(m.skipped_packets)),
+    ("excess_packets", Kind::Count, |m| whole(Some(m.excess_packets))),
     ("bytes", Kind::Size, |m| whole(Some(m.bytes))),
     ("duration", Kind::Time, |m| whole(Some(m.duration_ns))),
     ("bitrate", Kind::BitRate, |m| Some(m.bitrate_bps)),
@@ -136,7 +137,7 @@ pub enum GateError {
         metric: &'static str,
         /// As written.
         value: String,
-        /// What is wrong.
+        /// Fault of the value.
         reason: String,
     },
     /// An order of verdicts.
@@ -147,7 +148,7 @@ pub enum GateError {
     },
 }
 
-/// What is judged.
+/// Part of a report that is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     AnyFlow,
@@ -201,18 +202,18 @@ pub struct Gate {
     limit: f64,
 }
 
-/// What a gate said about a report.
+/// Outcome of a gate on a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The gate, as written.
     pub gate: String,
-    /// Whether it judges the fidelity of the traffic, and not what the network did to it.
+    /// True if it judges the fidelity of the traffic, and not the effect of the network on it.
     pub fidelity: bool,
-    /// What came out.
+    /// Judgement, with the figures behind it.
     pub judgement: Judgement,
 }
 
-/// What came out.
+/// Judgement of a gate, with the figures behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
     /// The condition holds nowhere; the figure that came closest, where there is one.
@@ -237,25 +238,25 @@ pub enum Judgement {
 }
 
 impl Outcome {
-    /// Whether the condition is known to hold nowhere.
+    /// Returns true if the condition is known to hold nowhere.
     #[must_use]
     pub const fn passed(&self) -> bool {
         matches!(self.judgement, Judgement::Passed { .. })
     }
 
-    /// Whether it passed, or could not be judged and that is allowed.
+    /// Returns true if the gate passed, or could not be judged and that is allowed.
     #[must_use]
     pub const fn is_fine(&self, allow_unknown: bool) -> bool {
         self.passed() || (allow_unknown && self.is_unknown())
     }
 
-    /// Whether the figure was not known.
+    /// Returns true if the figure was not known.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
         matches!(self.judgement, Judgement::Unknown { .. })
     }
 
-    /// What was found, as a clause.
+    /// Outcome as a clause.
     #[must_use]
     pub fn sentence(&self) -> String {
         match &self.judgement {
@@ -563,6 +564,7 @@ mod tests {
             clock: None,
             host_buffer_errors: None,
             receive_buffer_bytes: None,
+            foreign_packets: None,
             tcp: None,
             departures: None,
             end: None,
@@ -582,6 +584,7 @@ mod tests {
             intervals: None,
             plots: None,
             damage: Vec::new(),
+            errors: Vec::new(),
             notices: Vec::new(),
         }
     }

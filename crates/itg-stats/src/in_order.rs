@@ -1,8 +1,8 @@
 //! Pieces made side by side and taken in order, with no more of them waiting than there are makers.
 //!
-//! Whoever has made the piece whose turn it is hands it on, and those behind it that are ready, while
-//! the others go on making. Who is [`AHEAD`] pieces ahead waits: so memory holds a few pieces, however
-//! slow the taker is.
+//! The maker of the piece whose turn it is hands it on, and those behind it that are ready, while
+//! the others go on making. A maker that is [`AHEAD`] pieces ahead waits: so memory holds a few
+//! pieces, however slow the taker is.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ struct Queue<'t, T, E> {
     /// Number of the piece whose turn it is.
     next: usize,
     ready: BTreeMap<usize, T>,
-    /// Not there while somebody hands a piece on.
+    /// Absent while a maker hands a piece on.
     taker: Option<Taker<'t, T, E>>,
     failed: Option<E>,
     /// A thread has panicked: its piece never comes.
@@ -71,7 +71,7 @@ pub(crate) fn in_order<S: Default, T: Send, E: Send>(
                 break;
             }
             let mut now = lock(&queue);
-            // The piece whose turn it is is in the hands of somebody who does not wait here.
+            // The piece whose turn it is belongs to another maker, which does not wait here.
             while !now.is_over() && number >= now.next + AHEAD * makers {
                 now = moved.wait(now).unwrap_or_else(PoisonError::into_inner);
             }
@@ -88,7 +88,7 @@ pub(crate) fn in_order<S: Default, T: Send, E: Send>(
     queue.failed.map_or(Ok(()), Err)
 }
 
-/// Hands on what is ready, unless somebody does so already.
+/// Hands on the pieces that are ready, unless another maker does so already.
 fn hand_on<T, E>(queue: &Mutex<Queue<'_, T, E>>, moved: &Condvar) {
     let mut now = lock(queue);
     let Some(taker) = now.taker.take() else { return };

@@ -18,13 +18,13 @@ pub mod compare;
 mod decode;
 pub mod delay;
 pub mod departures;
+pub mod distribution_test;
 pub mod exec;
 pub mod fidelity;
 pub mod figures;
 pub mod filter;
 pub mod gate;
 mod in_order;
-pub mod law_test;
 mod logs;
 pub mod moments;
 mod packets;
@@ -46,3 +46,8 @@ pub use logs::LogError;
 pub use packets::PacketLine;
 pub use report::Report;
 pub use stats::FlowStats;
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -1,10 +1,10 @@
 //! Logs as they were given: their notes, their blocks of records (neither copied nor, in a compacted
 //! log, decoded before they are used) and their damage.
 //!
-//! Of a log that is whole by its headers and notes, each block is checked by whoever reads its records
-//! first, so that a file is gone through once. Where a block turns out not to be as it was written, all
-//! that was added up is thrown away, and the files are read [strictly](Logs::strictly): block by block,
-//! with an exact account.
+//! In a log that is whole by its headers and notes, each block is checked by the first reader of
+//! its records, so that a file is gone through once. If a block turns out not to be as it was
+//! written, all sums are discarded, and the files are read [strictly](Logs::strictly): block by
+//! block, with an exact account.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub enum LogError {
         name: String,
         /// Its length in bytes.
         len: usize,
-        /// What is wrong at its start.
+        /// Fault at its start.
         reason: String,
     },
     /// The same bytes under two names.
@@ -62,9 +62,9 @@ pub enum LogError {
 #[derive(Debug)]
 pub(crate) struct Stored<'a> {
     packed: PackedRecords<'a>,
-    /// What is to be checked before they are used.
+    /// Checks to do before the records are used.
     unchecked: Option<UncheckedRecords<'a>>,
-    /// What came of it: [`OPEN`], [`GOOD`] or [`BAD`].
+    /// State of the check: [`OPEN`], [`GOOD`] or [`BAD`].
     found: AtomicU8,
 }
 
@@ -82,15 +82,16 @@ impl<'a> Stored<'a> {
         Self { packed, unchecked: Some(records), found: AtomicU8::new(OPEN) }
     }
 
-    /// The records, checked when nobody has done so before; none where they are not as they were written,
-    /// which [`Logs::are_sound`] tells.
+    /// The records, checked at the first call; none where they are not as they were written, which
+    /// [`Logs::are_sound`] tells.
     pub(crate) fn records(&self) -> Records<'a> {
-        // Whoever sees OPEN checks again: no order is needed.
+        // A thread that sees OPEN checks again: no order is needed.
         match (&self.unchecked, self.found.load(Ordering::Relaxed)) {
             (None, _) | (_, GOOD) => self.packed.records(),
             (Some(unchecked), OPEN) => {
                 let checked = unchecked.check();
-                // Somebody may be writing to the file: what one of two finds bad stays bad.
+                // Another program may be writing to the file: a block that one of two checks finds
+                // bad stays bad.
                 let found = if checked.is_ok() { GOOD } else { BAD };
                 self.found.fetch_max(found, Ordering::Relaxed);
                 checked.unwrap_or_else(|_| Records::none())
@@ -99,7 +100,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Where they lie in the file.
+    /// Bytes of the block in the file.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.packed.bytes()
     }
@@ -125,9 +126,9 @@ pub(crate) struct Log<'a> {
     pub(crate) ends: BTreeMap<u32, FlowEnd>,
     pub(crate) clock: Option<ClockPair>,
     pub(crate) probes: Vec<ClockProbe>,
-    /// What the kernel said of TCP connections, by the index of their flow.
+    /// Samples of the kernel's state of TCP connections, by the index of their flow.
     pub(crate) tcp: BTreeMap<u32, Vec<TcpSample>>,
-    /// When sampled packets left, likewise.
+    /// Departures of sampled packets, likewise.
     pub(crate) departures: BTreeMap<u32, Vec<Departures>>,
     pub(crate) end: Option<LogEnd>,
     /// In the order of the numbers of their blocks.
@@ -141,8 +142,8 @@ pub(crate) struct Logs<'a> {
     files: Vec<(String, &'a [u8])>,
     pub(crate) logs: Vec<Log<'a>>,
     pub(crate) damage: Vec<LogDamage>,
-    /// What is no damage: logs without an end, blocks without theirs at the end of a file, and blocks
-    /// that stood out of order.
+    /// Incomplete, but no damage: logs without an end, blocks without theirs at the end of a file,
+    /// and blocks that stood out of order.
     pub(crate) not_closed: Vec<LogDamage>,
 }
 
@@ -177,7 +178,8 @@ impl<'a> Logs<'a> {
         if bytes.is_empty() {
             return Err(LogError::Empty { name });
         }
-        if let Some((first, _)) = self.files.iter().find(|(_, seen)| *seen == bytes) {
+        let again = |(_, seen): &&(String, &[u8])| is_same(seen, bytes, executor);
+        if let Some((first, _)) = self.files.iter().find(again) {
             return Err(LogError::Twice { name, first: first.clone() });
         }
         match Outline::of(bytes, |part| executor.leaving(part)) {
@@ -189,7 +191,8 @@ impl<'a> Logs<'a> {
         Ok(())
     }
 
-    /// What one log knows of changes of a flow's rate holds for the flow in all logs: its receiver is not told.
+    /// Copies the changes of a flow's rate from the log that has them to all logs: a receiver is
+    /// not told of them.
     fn share_changes(&mut self) {
         let mut known: BTreeMap<(String, u32), Vec<RateChange>> = BTreeMap::new();
         for info in self.logs.iter().flat_map(|log| log.flows.values()) {
@@ -241,7 +244,7 @@ impl<'a> Logs<'a> {
         let mut logs: BTreeMap<u32, Log<'a>> = BTreeMap::new();
         let (mut damage, mut not_closed) = (Vec::new(), Vec::new());
         let mut from = 0;
-        for item in LogReader::new(bytes) {
+        for item in LogReader::sparse(bytes, executor.holes(bytes)) {
             match item {
                 Item::Note { log, note, .. } => logs.entry(log).or_default().note(note),
                 Item::Records { log, records, block_no, offset } => {
@@ -279,7 +282,8 @@ impl<'a> Logs<'a> {
         Ok(())
     }
 
-    /// Whether every block of records is as it was written; checks those that nobody has read yet.
+    /// Returns true if every block of records is as it was written; checks those that have not been
+    /// read yet.
     pub(crate) fn are_sound(&self, executor: &dyn Executor) -> bool {
         let open: Vec<_> = self.blocks().filter(|block| block.is(OPEN)).collect();
         executor.expect(open.iter().map(|block| block.bytes().len() as u64).sum());
@@ -302,8 +306,8 @@ impl<'a> Logs<'a> {
         let mut all = Self::default();
         for (name, bytes) in &self.files {
             if let Err(error) = all.read(bytes, name, executor) {
-                // Its first note was good when it was added: only somebody who writes to the file meanwhile
-                // makes this happen.
+                // Its first note was good when it was added: it is bad now only if a program writes
+                // to the file meanwhile.
                 let (log, len, reason) = (name.clone(), bytes.len() as u64, error.to_string());
                 all.damage.push(LogDamage { log, offset: 0, len, reason });
             }
@@ -312,6 +316,17 @@ impl<'a> Logs<'a> {
         all.share_changes();
         all
     }
+}
+
+/// Returns true if two files are the same; what was never written is not looked at.
+fn is_same(a: &[u8], b: &[u8], executor: &dyn Executor) -> bool {
+    let holes = executor.holes(a);
+    if a.len() != b.len() || holes != executor.holes(b) {
+        return false;
+    }
+    let starts = std::iter::once(0).chain(holes.iter().map(|hole| hole.end));
+    let ends = holes.iter().map(|hole| hole.start).chain([a.len()]);
+    starts.zip(ends).all(|(start, end)| a[start..end] == b[start..end])
 }
 
 impl<'a> Log<'a> {
@@ -381,28 +396,29 @@ impl<'a> Log<'a> {
         said.unwrap_or_else(seen)
     }
 
-    /// What a flow index of this log stands for. Where its description is lost, the index itself.
+    /// Flow that an index of this log stands for; the index itself if its description is lost.
     pub(crate) fn key(&self, index: u32, side: Side) -> Key {
-        match self.flows.get(&index) {
-            Some(info) => Key { flow: info.flow, run: info.run.clone(), side },
-            None => {
-                let run = self.info.as_ref().map_or_else(String::new, |info| info.run.clone());
-                Key { flow: index, run, side }
-            }
-        }
+        let flow = self.flows.get(&index).map_or(index, |info| info.flow);
+        Key { flow, run: self.run(index).to_owned(), side }
     }
 
-    /// What the flow with this index measures.
+    /// The run of the flow with this index; empty where nothing says it.
+    pub(crate) fn run(&self, index: u32) -> &str {
+        let whole = || self.info.as_ref().map_or("", |info| &info.run);
+        self.flows.get(&index).map_or_else(whole, |info| &info.run)
+    }
+
+    /// Kind of delay that the flow with this index measures.
     pub(crate) fn meter(&self, index: u32) -> Meter {
         self.flows.get(&index).map_or(Meter::Owd, |info| info.spec.meter)
     }
 
-    /// How late 99 % of the packets may be, as the sender declared.
+    /// Lateness that 99 % of the packets do not exceed, as the sender declared, in nanoseconds.
     pub(crate) fn declared_p99_ns(&self) -> Option<u64> {
         self.setting("pacing_max_error_p99_ns")?.parse().ok()
     }
 
-    /// Whether the kernel kept the times of packets.
+    /// Returns true if the kernel kept the times of packets.
     pub(crate) fn is_held(&self) -> bool {
         self.setting("pacing_txtime").is_some()
     }
@@ -412,12 +428,12 @@ impl<'a> Log<'a> {
         self.info.as_ref()?.settings.get(name).map(String::as_str)
     }
 
-    /// What the host had promised for its sending.
+    /// Promise of the host for its sending.
     pub(crate) fn promise(&self) -> Option<Promise> {
         Promise::parse(self.setting("promise")?).ok()
     }
 
-    /// What the manifest says about this log.
+    /// Entry of this log in the manifest.
     pub(crate) fn manifest(&self) -> Value {
         let mut entry = json!({
             "name": self.name,

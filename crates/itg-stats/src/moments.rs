@@ -98,7 +98,7 @@ impl Moments {
         self.squares = self.squares.saturating_add(squares.unwrap_or(u128::MAX));
     }
 
-    /// How many values.
+    /// Number of values.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count

@@ -32,9 +32,9 @@ const WINDOW_OF_FLOW: u64 = 1 << 13;
 /// Records of small flows that make up about one window.
 const WINDOW_RECORDS: u64 = 1 << 17;
 
-/// What is known of one packet. Times but `planned_ns` are Unix nanoseconds.
+/// Known fields of one packet. Times but `planned_ns` are Unix nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct PacketLine {
+pub struct PacketLine<'r> {
     /// Number of the flow.
     pub flow: u32,
     /// Sequence number, from 0.
@@ -49,12 +49,14 @@ pub struct PacketLine {
     pub arrived_ns: Option<u64>,
     /// Read by the program that received it.
     pub read_ns: Option<u64>,
+    /// Run id; empty where nothing says it.
+    pub run: &'r str,
 }
 
 /// A flow of a run, whichever side.
-type Flow = (u32, String);
+type Flow<'l> = (u32, &'l str);
 
-/// What the first pass says of a flow.
+/// Results of the first pass on a flow.
 #[derive(Debug, Default)]
 struct Known {
     /// Number of the log and index of the flow in it.
@@ -63,11 +65,11 @@ struct Known {
     sent: bool,
     echoed: bool,
     records: u64,
-    /// Whether the ranges of all its blocks are known.
+    /// True if the ranges of all its blocks are known.
     ranged: bool,
 }
 
-/// What a block holds of one flow.
+/// Packets of one flow in a block.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     index: u32,
@@ -79,7 +81,7 @@ struct Range {
 }
 
 impl Range {
-    /// What two stretches hold of the same flow.
+    /// Adds another stretch of the same flow.
     fn join(&mut self, other: &Self) {
         self.sent |= other.sent;
         self.echoed |= other.echoed;
@@ -103,7 +105,7 @@ struct Window {
 #[derive(Debug)]
 pub(crate) struct Packets<'l, 'a> {
     logs: &'l [Log<'a>],
-    flows: Vec<(Flow, Known)>,
+    flows: Vec<(Flow<'l>, Known)>,
     /// By log and block.
     ranges: Vec<Vec<Vec<Range>>>,
     windows: Vec<Window>,
@@ -116,7 +118,7 @@ impl<'l, 'a> Packets<'l, 'a> {
         executor: &dyn Executor,
         wants: impl Fn(&Log<'_>, u32, &Key) -> bool,
     ) -> Self {
-        let mut flows: BTreeMap<Flow, Known> = BTreeMap::new();
+        let mut flows: BTreeMap<Flow<'l>, Known> = BTreeMap::new();
         let mut ranges = Vec::new();
         for (number, log) in logs.iter().enumerate() {
             let large = large_flows(log, executor);
@@ -150,9 +152,8 @@ impl<'l, 'a> Packets<'l, 'a> {
                 if !wanted {
                     continue;
                 }
-                let key = key();
                 let known = flows
-                    .entry((key.flow, key.run))
+                    .entry((key().flow, log.run(range.index)))
                     .or_insert_with(|| Known { ranged: true, ..Known::default() });
                 if !known.sources.contains(&(number, range.index)) {
                     known.sources.push((number, range.index));
@@ -176,14 +177,14 @@ impl<'l, 'a> Packets<'l, 'a> {
     pub(crate) fn for_each<T: Send, E: Send>(
         &self,
         executor: &dyn Executor,
-        make: &(dyn Fn(&[PacketLine]) -> T + Sync),
+        make: &(dyn Fn(&[PacketLine<'l>]) -> T + Sync),
         each: &mut (dyn FnMut(T) -> Result<(), E> + Send),
     ) -> Result<(), E> {
         let bytes = |log: &Log<'_>| -> u64 {
             log.blocks.iter().map(|block| block.bytes().len() as u64).sum()
         };
         executor.expect(self.logs.iter().map(bytes).sum());
-        let make = |own: &mut Lines, at: usize| {
+        let make = |own: &mut Lines<'l>, at: usize| {
             self.lines(&self.windows[at], executor, own);
             make(&own.lines)
         };
@@ -232,7 +233,7 @@ impl<'l, 'a> Packets<'l, 'a> {
     }
 
     /// The lines of a window, into room that has been used for another one before.
-    fn lines(&self, window: &Window, executor: &dyn Executor, own: &mut Lines) {
+    fn lines(&self, window: &Window, executor: &dyn Executor, own: &mut Lines<'l>) {
         let flows = &self.flows[window.flows.clone()];
         let Lines { sides, lines } = own;
         lines.clear();
@@ -260,7 +261,7 @@ impl<'l, 'a> Packets<'l, 'a> {
                 }
             }
         }
-        for (((flow, _), _), sides) in flows.iter().zip(sides) {
+        for ((flow, _), sides) in flows.iter().zip(sides) {
             sides.drain(*flow, lines);
         }
     }
@@ -318,7 +319,7 @@ fn large_flows(log: &Log<'_>, executor: &dyn Executor) -> Option<BTreeSet<u32>> 
     Some(large.into_iter().map(|(_, index)| index).collect())
 }
 
-/// What a block holds of each flow.
+/// Ranges of each flow in a block.
 fn survey(block: &Stored<'_>) -> Vec<Range> {
     let mut found: Vec<Range> = Vec::new();
     let mut places: BTreeMap<u32, usize> = BTreeMap::new();
@@ -346,7 +347,7 @@ fn gather(
     block: &Stored<'_>,
     window: &Window,
     places: &BTreeMap<u32, usize>,
-    flows: &[(Flow, Known)],
+    flows: &[(Flow<'_>, Known)],
     sides: &mut [Sides],
 ) {
     let mut current: Option<(u32, Option<usize>)> = None;
@@ -376,9 +377,9 @@ fn gather(
 
 /// Room for the lines of a window and what they are made of.
 #[derive(Debug, Default)]
-struct Lines {
+struct Lines<'l> {
     sides: Vec<Sides>,
-    lines: Vec<PacketLine>,
+    lines: Vec<PacketLine<'l>>,
 }
 
 /// The records of a flow in a window.
@@ -390,7 +391,7 @@ struct Sides {
 
 impl Sides {
     /// Makes lines of them and leaves none.
-    fn drain(&mut self, flow: u32, lines: &mut Vec<PacketLine>) {
+    fn drain<'l>(&mut self, flow: Flow<'l>, lines: &mut Vec<PacketLine<'l>>) {
         lines.reserve(self.sent.len().max(self.arrived.len()));
         self.arrived.sort_by_key(|record| (record.seq, record.b));
         self.sent.sort_by_key(|record| (record.seq, record.b));
@@ -414,8 +415,8 @@ impl Sides {
     }
 }
 
-impl PacketLine {
-    fn departure(flow: u32, record: &Record) -> Self {
+impl<'r> PacketLine<'r> {
+    fn departure((flow, run): Flow<'r>, record: &Record) -> Self {
         Self {
             flow,
             seq: record.seq,
@@ -424,10 +425,11 @@ impl PacketLine {
             sent_ns: Some(record.b),
             arrived_ns: None,
             read_ns: None,
+            run,
         }
     }
 
-    fn arrival(flow: u32, record: &Record) -> Self {
+    fn arrival((flow, run): Flow<'r>, record: &Record) -> Self {
         let read = record.b.checked_add(u64::from(record.delta));
         Self {
             flow,
@@ -437,6 +439,7 @@ impl PacketLine {
             sent_ns: (record.a != 0).then_some(record.a),
             arrived_ns: Some(record.b),
             read_ns: read.filter(|_| record.flags & flag::DELTA_SATURATED == 0),
+            run,
         }
     }
 }

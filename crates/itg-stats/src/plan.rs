@@ -31,13 +31,14 @@ impl Plan {
     /// The plan of a flow.
     ///
     /// # Errors
-    /// A description that cannot be run, such as an empirical law whose table is not in the log.
+    /// A description that cannot be run, such as an empirical distribution whose table is not in
+    /// the log.
     pub fn new(spec: &FlowSpec, seed: u64) -> Result<Self, FlowError> {
         let schedule = Flow::resolve(spec.clone(), RunSeed(seed))?.schedule();
         Ok(Self { schedule, recent: VecDeque::new(), steps: FREE_STEPS })
     }
 
-    /// What was planned for packet `seq`; `None` when the flow ends before it, when it lies too far
+    /// Planned departure of packet `seq`; `None` when the flow ends before it, when it lies too far
     /// back, or too far ahead.
     pub fn at(&mut self, seq: u64) -> Option<Departure> {
         self.steps = self.steps.saturating_add(STEPS_EACH);
@@ -66,16 +67,16 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use itg_core::distribution::{Distribution, Unit};
     use itg_core::flow::Stop;
-    use itg_core::law::{Law, Unit};
     use proptest::prelude::*;
 
     use super::*;
 
     fn spec() -> FlowSpec {
         FlowSpec {
-            idt: Law::parse("exp(1ms)", Unit::Time).expect("a law"),
-            size: Law::parse("uniform(100,1400)", Unit::Size).expect("a law"),
+            idt: Distribution::parse("exp(1ms)", Unit::Time).expect("a law"),
+            size: Distribution::parse("uniform(100,1400)", Unit::Size).expect("a law"),
             stop: Stop { packets: Some(20_000), ..Stop::default() },
             ..FlowSpec::new(1)
         }

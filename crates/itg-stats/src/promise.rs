@@ -1,7 +1,6 @@
-//! Whether a host kept what `itg-send doctor` had promised for it.
+//! Comparison of a host's sending with the promise of `itg-send doctor`.
 
 use itg_core::units::format_duration_ns;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::fidelity::SKIPPED_LIMIT;
@@ -9,7 +8,7 @@ use crate::fidelity::SKIPPED_LIMIT;
 /// A rate counts as one that was promised for when it is within this share of it.
 const NEAR: f64 = 0.02;
 
-/// How late 99 % of the packets leave at most, by their rate.
+/// Largest lateness of 99 % of the packets, by their rate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     /// Packets a second, and nanoseconds, by rate.
@@ -49,8 +48,8 @@ impl Promise {
         Self::new(list.ok_or_else(fail)?).map_err(|_| fail())
     }
 
-    /// What was promised for a rate: between two that were measured the worse of both, below the lowest one
-    /// the same as there, above the highest one nothing.
+    /// Promised lateness at a rate, in nanoseconds: between two rates that were measured the worse
+    /// of both, below the lowest one the same as there, above the highest one none.
     #[must_use]
     pub fn at(&self, rate_pps: f64) -> Option<u64> {
         let near = |&&(rate, _): &&(u32, u64)| {
@@ -75,8 +74,9 @@ impl std::fmt::Display for Promise {
     }
 }
 
-/// What a host had promised for its sending, and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+/// Promise of a host for its sending, and its outcome.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PromiseReport {
     /// Name of the sender's log.
     pub log: String,
@@ -88,16 +88,16 @@ pub struct PromiseReport {
     pub late_p99_ns: Option<i64>,
     /// Share of the packets that the sender left out because they were late. More than 1 % is a promise not kept.
     pub left_out_share: f64,
-    /// Whether that was kept; `None` where it cannot be said.
+    /// True if the promise was kept; `None` where it cannot be told.
     pub kept: Option<bool>,
-    /// Why it cannot be said.
+    /// Reason why it cannot be told.
     pub why_not: Option<String>,
 }
 
-/// What a host sent.
+/// Traffic that a host sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// Whether that is all it sent, in packets a second.
+    /// True if the figures cover all flows of the log; false if some were not decoded.
     pub(crate) all: bool,
     pub(crate) rate_pps: f64,
     pub(crate) late_p99_ns: Option<i64>,

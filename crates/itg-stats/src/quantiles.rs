@@ -27,7 +27,7 @@ pub struct Point {
     pub low: i64,
     /// Largest value it may stand for.
     pub high: i64,
-    /// How many values.
+    /// Number of values.
     pub count: u64,
 }
 
@@ -49,7 +49,7 @@ struct Signed([Buckets; 2]);
 #[derive(Clone, Debug, Default)]
 struct Buckets {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
-    /// How often a counter has gone through its 32 bits, by bucket.
+    /// Number of times that a counter has gone through its 32 bits, by bucket.
     carries: BTreeMap<usize, u64>,
 }
 
@@ -119,7 +119,7 @@ impl Quantiles {
         }
     }
 
-    /// How many values.
+    /// Number of values.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
@@ -230,7 +230,7 @@ impl Signed {
     }
 }
 
-/// How often small whole numbers came, such as the sizes of packets in bytes. Numbers beyond
+/// Counts of small whole numbers, such as the sizes of packets in bytes. Numbers beyond
 /// [`Counts::LIMIT`] are counted together as that one.
 #[derive(Clone, Debug, Default)]
 pub struct Counts(Buckets);

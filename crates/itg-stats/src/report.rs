@@ -5,12 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::clock::{ClockModel, Step};
-use crate::delay::{Delay, DelayStats, Distribution, Jitter};
+use crate::delay::{Delay, DelayStats, Jitter, SampleDistribution};
 use crate::departures::{Departed, DeparturesReport};
 use crate::fidelity::Fidelity;
 use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering, Way};
@@ -30,18 +29,19 @@ pub const REPORT_SCHEMA: u32 = 1;
 pub const SAME_CLOCK_UNCERTAINTY_NS: u64 = 1_000;
 
 /// Everything decoded from one or more logs.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Version of this layout: [`REPORT_SCHEMA`].
     pub schema: u32,
-    /// Where the figures come from: the logs, and whatever the caller adds.
+    /// Source of the figures: the logs, and entries that the caller adds.
     pub manifest: Map<String, Value>,
     /// One entry for each flow and side, in the order of flow numbers.
     pub flows: Vec<FlowReport>,
     /// Flows that have something in common, when that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<GroupReport>>,
-    /// What hosts had promised for their sending, of the logs that say so.
+    /// Promises of hosts for their sending, from the logs that have them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub promises: Vec<PromiseReport>,
     /// All flows together.
@@ -49,17 +49,20 @@ pub struct Report {
     /// The course over time, when it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<Intervals>,
-    /// What plots are drawn from, when they were asked for; no part of the JSON.
+    /// Data of the plots, when they were requested; not in the JSON.
     #[serde(skip)]
     pub plots: Option<Plots>,
-    /// What was not as written in the logs.
+    /// Damage of the logs.
     pub damage: Vec<LogDamage>,
-    /// What a reader of the figures should know, one sentence each.
+    /// Accounts that contradict each other, one sentence for each flow.
+    pub errors: Vec<String>,
+    /// Notices for a reader of the figures, one sentence each.
     pub notices: Vec<String>,
 }
 
 /// One flow at one side.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowReport {
     /// Number of the flow in its experiment.
     pub flow: u32,
@@ -75,14 +78,14 @@ pub struct FlowReport {
     pub run: String,
     /// Seed of the run.
     pub seed: Option<u64>,
-    /// What is measured: `owd` (one-way delay) or `rtt` (round-trip time).
+    /// Delay that is measured: `owd` (one-way delay) or `rtt` (round-trip time).
     pub meter: Option<&'static str>,
     /// Application profile.
     pub profile: Option<String>,
     /// The figures.
     #[serde(flatten)]
     pub metrics: Metrics,
-    /// How the clocks of the two hosts compare, where they were probed.
+    /// Comparison of the clocks of the two hosts, where they were probed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockReport>,
     /// Datagrams that found a full receive buffer at any socket of the receiving host while the flow ran.
@@ -91,20 +94,24 @@ pub struct FlowReport {
     /// Receive buffer of the flow's socket in bytes of kernel memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_buffer_bytes: Option<u64>,
-    /// What the kernel said of the flow's TCP connection, in the sender's log.
+    /// Packets that came to the flow's port and were left out: of no flow, or from elsewhere than its sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign_packets: Option<u64>,
+    /// State of the flow's TCP connection in the kernel, from the sender's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpReport>,
-    /// When sampled packets left the sender's network stack, in the sender's log.
+    /// Departures of sampled packets from the sender's network stack, from the sender's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub departures: Option<DeparturesReport>,
-    /// Why the flow ended, as its log says.
+    /// Reason of the flow's end, from its log.
     pub end: Option<String>,
-    /// What a reader of the figures should know, one sentence each.
+    /// Notices for a reader of the figures, one sentence each.
     pub notices: Vec<String>,
 }
 
 /// The figures of a flow, or of all flows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metrics {
     /// Packets: arrived at the receiver, sent at the sender, come back in a round-trip flow.
     pub packets: u64,
@@ -128,19 +135,21 @@ pub struct Metrics {
     pub loss_burst_mean: Option<f64>,
     /// Delay; one-way, or of the round trip when `meter` is `rtt` and `side` is `sender`.
     pub delay_ns: Option<Delay>,
-    /// What the delay is worth.
+    /// Basis of the delay: absolute or relative.
     pub delay_basis: Option<DelayBasis>,
     /// Variation of the delay.
     pub jitter_ns: Option<Jitter>,
-    /// How long after its planned time a packet left.
+    /// Lateness: time from the planned time of a packet until it left, in nanoseconds.
     pub lateness_ns: Option<Lateness>,
-    /// Whether the traffic sent was the traffic asked for.
+    /// Agreement of the traffic sent with the traffic requested.
     pub fidelity: Fidelity,
     /// Packets sent, where that is known.
     pub sent_packets: Option<u64>,
     /// Packets that the sender left out because they were late.
     pub skipped_packets: Option<u64>,
-    /// How the lost packets were found.
+    /// Different packets that arrived beyond those that their senders account for. Above 0 `lost` is not known.
+    pub excess_packets: u64,
+    /// Source of the number of lost packets.
     pub lost_basis: Option<LossBasis>,
     /// Delays below 0, which only clocks that disagree can give; they are part of `delay_ns`.
     pub negative_delays: u64,
@@ -154,14 +163,15 @@ pub struct Metrics {
     pub pdv_ns: Option<Pdv>,
     /// Loss as a process of two states; `None` where it is not known which packets were lost.
     pub loss_model: Option<LossModel>,
-    /// How far packets were out of order.
+    /// Extent of reordering.
     pub reordering: Option<Reordering>,
-    /// Where the time of the packets went, and where the lost ones were lost.
+    /// Time of the packets by its place, and lost packets by the place of their loss.
     pub ledger: Ledger,
 }
 
-/// What the zero of a delay is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+/// Basis of a delay: the meaning of its zero, and its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DelayBasis {
     /// Absolute or relative.
     pub kind: BasisKind,
@@ -169,8 +179,9 @@ pub struct DelayBasis {
     pub uncertainty_ns: Option<u64>,
 }
 
-/// Whether delays have a meaning of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+/// Kind of delays: values with a meaning of their own, or differences only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum BasisKind {
     /// Both times come from one clock, or from two whose offset is known well enough.
@@ -214,21 +225,23 @@ impl DelayBasis {
     }
 }
 
-/// How the receiver's clock compares with the sender's.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+/// Comparison of the receiver's clock with the sender's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClockReport {
-    /// Whether both hosts are one and the clocks the same: then nothing is corrected, and the offset below shows
-    /// what the estimate is worth.
+    /// True if both hosts are one and the clocks the same: then nothing is corrected, and the
+    /// offset below shows the error of the estimate.
     pub shared: bool,
-    /// How far the receiver's clock is ahead in the middle of the flow, in nanoseconds.
+    /// Offset of the receiver's clock ahead of the sender's in the middle of the flow, in
+    /// nanoseconds.
     pub offset_ns: i64,
-    /// How far that may be off at any time of the flow, in nanoseconds.
+    /// Bound of the error of the offset at any time of the flow, in nanoseconds.
     pub bound_ns: u64,
-    /// How fast it gains, in parts per million.
+    /// Rate at which the receiver's clock gains on the sender's, in parts per million.
     pub skew_ppm: f64,
-    /// How far that may be off.
+    /// Bound of the error of `skew_ppm`, in parts per million.
     pub skew_bound_ppm: f64,
-    /// Where a clock was set.
+    /// Times at which a clock was set.
     pub steps: Vec<Step>,
     /// Two-way probes used.
     pub probes: u64,
@@ -260,7 +273,8 @@ impl ClockReport {
 }
 
 /// Lateness in nanoseconds: sent − (start of the flow + planned).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lateness {
     /// Median.
     pub p50: i64,
@@ -272,18 +286,19 @@ pub struct Lateness {
 
 /// All flows together. A flow whose sender and receiver both have a log counts once: at its
 /// receiver, or at its sender when it measures round trips.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TotalReport {
     /// Number of flows.
     pub flows: u64,
     /// The figures: sums; delays and lateness over all packets; the worst fidelity.
     #[serde(flatten)]
     pub metrics: Metrics,
-    /// What of one side was not found at the other; `None` unless both sides were given.
+    /// Entries of one side that were not found at the other; `None` unless both sides were given.
     pub unmatched: Option<Unmatched>,
 }
 
-/// What flows can be grouped by.
+/// Attributes that flows can be grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupBy {
     /// Transport protocol.
@@ -308,7 +323,7 @@ impl GroupBy {
         }
     }
 
-    /// What a flow has there; empty where it is not known.
+    /// Value of the attribute for a flow; empty where it is not known.
     #[must_use]
     pub fn value(self, flow: &FlowReport) -> String {
         let host = |address: &str| {
@@ -324,21 +339,23 @@ impl GroupBy {
 }
 
 /// Flows that have something in common.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupReport {
-    /// What they have in common; empty where it is not known.
+    /// Attributes that they have in common; empty where one is not known.
     pub by: BTreeMap<String, String>,
     /// Number of flows, each counted once as in the total.
     pub flows: u64,
     /// The figures, as in the total.
     #[serde(flatten)]
     pub metrics: Metrics,
-    /// What a reader of the figures should know, one sentence each.
+    /// Notices for a reader of the figures, one sentence each.
     pub notices: Vec<String>,
 }
 
-/// What the logs of the two sides do not have in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+/// Flows and packets that are in the logs of one side only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unmatched {
     /// Flows of which only one side has a log.
     pub flows: u64,
@@ -347,7 +364,8 @@ pub struct Unmatched {
 }
 
 /// The course of all flows over time.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Intervals {
     /// Length of a window in nanoseconds.
     pub interval_ns: u64,
@@ -360,7 +378,8 @@ pub struct Intervals {
 }
 
 /// The course of one flow.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowIntervals {
     /// Number of the flow.
     pub flow: u32,
@@ -373,15 +392,16 @@ pub struct FlowIntervals {
 }
 
 /// Something in a log that was not as written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogDamage {
     /// Name of the log.
     pub log: String,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
     /// Bytes left out; 0 when blocks are absent or contradict each other.
     pub len: u64,
-    /// What is wrong.
+    /// Description of the damage.
     pub reason: String,
 }
 
@@ -426,8 +446,8 @@ impl Metrics {
         self.negative_delays = delay.negative();
     }
 
-    /// What stamps of departures say: the way through the sender's stack, and, where the kernel kept the times
-    /// of packets, how late they were and what the verdict is worth.
+    /// Adds the stamps of departures: the time in the sender's stack, and, where the kernel kept
+    /// the times of packets, their lateness and its effect on the verdict.
     pub(crate) fn set_departures(&mut self, departed: &Departed) {
         self.ledger.departure_ns = Way::of(&departed.stack);
         if departed.report.held {
@@ -437,7 +457,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn set_lateness(&mut self, lateness: &Distribution) {
+    pub(crate) fn set_lateness(&mut self, lateness: &SampleDistribution) {
         let max = lateness.moments().max();
         let [p50, p99] = lateness.quantiles().at([0.5, 0.99]);
         self.lateness_ns = (lateness.moments().count() > 0).then_some(Lateness { p50, p99, max });
@@ -457,6 +477,7 @@ impl Metrics {
 impl Report {
     /// The JSON Schema (draft 2020-12) of [`Report::to_json`], as published in
     /// `docs/report.schema.json`.
+    #[cfg(feature = "schema")]
     #[must_use]
     pub fn json_schema() -> Value {
         let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();

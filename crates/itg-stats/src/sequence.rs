@@ -1,4 +1,4 @@
-//! Which sequence numbers were seen: exact loss, loss bursts, duplicates and reordering in one
+//! Set of the sequence numbers seen: exact loss, loss periods, duplicates and reordering in one
 //! pass.
 //!
 //! Numbers seen are kept as bits in chunks of 512; a chunk whose bits are all set becomes part of a
@@ -26,7 +26,7 @@ pub struct Run {
     pub last: u64,
 }
 
-/// How a sequence number came in.
+/// Arrival of a sequence number, compared with those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The largest number so far; `skipped` numbers between it and the largest one before (or 0)
@@ -85,7 +85,7 @@ impl Loss {
     }
 }
 
-/// How far packets were out of order (RFC 4737), in packets.
+/// Extent of reordering (RFC 4737), in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disorder {
     /// Sum of the reordering extents: how many packets before a reordered one the first packet with a
@@ -101,7 +101,7 @@ pub struct Disorder {
     pub in_order: u64,
 }
 
-/// Where a stretch of largest numbers without a gap began.
+/// Start of a stretch of largest numbers without a missing one.
 #[derive(Clone, Copy, Debug)]
 struct High {
     seq: u64,
@@ -272,7 +272,7 @@ impl SeqTracker {
         true
     }
 
-    /// Whether all numbers of a later part are larger than all of these.
+    /// Returns true if all numbers of a later part are larger than all of these.
     #[must_use]
     pub fn is_below(&self, later: &Self) -> bool {
         self.max.zip(later.min).is_none_or(|(max, min)| max < min)
@@ -296,7 +296,7 @@ impl SeqTracker {
         self.reordered
     }
 
-    /// How far out of order they were.
+    /// Extent of reordering of the numbers seen.
     #[must_use]
     pub const fn disorder_figures(&self) -> &Disorder {
         &self.disorder
@@ -314,7 +314,7 @@ impl SeqTracker {
         self.max
     }
 
-    /// Whether a number was seen.
+    /// Returns true if a number was seen.
     #[must_use]
     pub fn contains(&self, seq: u64) -> bool {
         if self.max.is_some_and(|max| (self.tail..=max).contains(&seq)) {
@@ -340,7 +340,7 @@ impl SeqTracker {
         })
     }
 
-    /// What is missing of the numbers 0 to `end` − 1; the run at the end counts.
+    /// Loss among the numbers 0 to `end` − 1; the run at the end counts.
     #[must_use]
     pub fn missing_before(&self, end: u64) -> Loss {
         let mut loss = Loss::default();
@@ -353,8 +353,8 @@ impl SeqTracker {
         loss.follow(end, end > 0 && !self.contains(0), end > 0 && !self.contains(end - 1))
     }
 
-    /// What is missing of the numbers in `sent`. Numbers that were never sent (skipped by the
-    /// sender) neither count nor end a burst: only a sent number that arrived ends one.
+    /// Loss among the numbers in `sent`. Numbers that were never sent (skipped by the sender)
+    /// neither count nor end a loss period: only a sent number that arrived ends one.
     #[must_use]
     pub fn missing_of(&self, sent: &Self) -> Loss {
         let mut loss = Loss::default();

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The sums of one window.
@@ -19,11 +18,11 @@ pub struct Window {
     pub bytes: u64,
     /// Sum of the known delays in nanoseconds.
     pub delay_sum: i128,
-    /// How many delays are known.
+    /// Number of known delays.
     pub delays: u64,
     /// Sum of |Dᵢ − Dᵢ₋₁| in nanoseconds, each in the window of the later packet.
     pub variation_sum: u128,
-    /// How many of them.
+    /// Number of the differences in `variation_sum`.
     pub variations: u64,
     /// Sequence numbers newly missing: skipped by a packet of this window.
     pub lost: u64,
@@ -42,7 +41,7 @@ impl Window {
     }
 }
 
-/// Where the windows lie.
+/// Start and length of the windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Start of window 0, in Unix nanoseconds.
@@ -60,11 +59,12 @@ pub struct Series {
 }
 
 /// One window of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntervalRow {
     /// Start of the window, from the first packet of all flows.
     pub start_ns: u64,
-    /// Whether packets end before the window does; its rates still divide by its whole length.
+    /// True if packets end before the window does; its rates still divide by its whole length.
     pub partial: bool,
     /// Packets.
     pub packets: u64,
@@ -131,7 +131,7 @@ impl Series {
         settled.windows
     }
 
-    /// Where the windows lie.
+    /// Start and length of the windows.
     #[must_use]
     pub const fn grid(&self) -> Grid {
         self.grid

@@ -4,20 +4,25 @@
 //! packets. What is counted depends on the side: packets sent at the sender, packets arrived at the
 //! receiver; at the sender of a round-trip flow the replies, as in D-ITG's logs of such flows.
 
+mod account;
+
 use std::sync::Arc;
 
 use itg_core::flow::Meter;
+use itg_core::units::MAX_TIME_NS;
 use itg_record::{Kind, Record, Side, flag};
 
 use crate::clock::ClockModel;
-use crate::delay::{DelayStats, Distribution, signed_difference};
-use crate::fidelity::{Asked, Departed, Departures, Laws};
+use crate::delay::{DelayStats, SampleDistribution, signed_difference};
+use crate::fidelity::{Asked, Departed, Departures, Distributions, Stall};
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
 use crate::plan::Plan;
 use crate::plot::trace::{Trace, TraceSetup};
 use crate::report::Metrics;
-use crate::sequence::{Arrival, Loss, SeqTracker};
+use crate::sequence::{Arrival, SeqTracker};
 use crate::series::{Grid, Series, Window};
+
+pub use account::Account;
 
 /// Packets at the start of a sender's log whose planned time and size are compared with what the seed
 /// gives. Whether the log follows the plan shows at once or not at all, and drawing each packet again
@@ -37,34 +42,34 @@ const WORTHWHILE: usize = 8;
 /// Records that are taken at once.
 const RUN: usize = 128;
 
-/// What is known of a flow before its first record.
+/// Description of a flow before its first record.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Side of the log.
     pub side: Side,
-    /// What the flow measures.
+    /// Kind of delay that the flow measures.
     pub meter: Meter,
     /// Instant on the sender's clock that planned times count from, in Unix nanoseconds.
     pub epoch_unix_ns: Option<u64>,
     /// The plan, where it can be computed again.
     pub plan: Option<Plan>,
-    /// The laws of the flow, where they are known.
-    pub laws: Option<Laws>,
+    /// The distributions of the flow, where they are known.
+    pub distributions: Option<Distributions>,
     /// Windows of the series, when one is wanted.
     pub grid: Option<Grid>,
-    /// Which of the metrics to add up.
+    /// Metrics to add up.
     pub lane: Lane,
     /// At a receiver whose clock is not the sender's: how far it is ahead.
     pub clock: Option<Arc<ClockModel>>,
     /// Packets, by sequence number, whose plan is computed again from what arrived.
     pub plan_packets: u64,
-    /// What to keep for plots, when some are wanted.
+    /// Settings of the data kept for plots, when some are wanted.
     pub trace: Option<TraceSetup>,
     /// At a sender: how late 99 % of its packets may be as it declared, in nanoseconds.
     pub declared_p99_ns: Option<u64>,
 }
 
-/// Which metrics a pass over the records adds up. At a receiver, computing the plan again costs more
+/// Metrics that a pass over the records adds up. At a receiver, computing the plan again costs more
 /// than everything else, and it has to go from the first packet to the last; so it can be a pass of
 /// its own beside the others ([`FlowStats::adopt_departures`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +94,7 @@ impl Setup {
             meter,
             epoch_unix_ns: None,
             plan: None,
-            laws: None,
+            distributions: None,
             grid: None,
             lane,
             clock: None,
@@ -114,10 +119,12 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Adds a packet; a time that no clock shows says nothing of the time that they span.
     fn add(&mut self, bytes: u32, unix_ns: u64) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
-        self.reach(Some(unix_ns), Some(unix_ns));
+        let unix_ns = Some(unix_ns).filter(|&ns| ns <= MAX_TIME_NS);
+        self.reach(unix_ns, unix_ns);
     }
 
     /// Adds the packets of another part or flow.
@@ -153,10 +160,10 @@ impl Volume {
 
 /// Delay of a packet that arrived, in nanoseconds: arrived − sent, less what the receiver's clock was ahead when it
 /// was sent. The one place where it is computed. `None` for a packet too short to carry its time of sending,
-/// whose record says 0.
+/// whose record says 0, and where a time is one that no clock shows.
 #[inline]
 fn delay_of(record: &Record, clock: Option<&ClockModel>, near: &mut usize) -> Option<i64> {
-    (record.a != 0).then(|| {
+    (record.a != 0 && record.has_good_times()).then(|| {
         let delay = signed_difference(record.b, record.a);
         clock.map_or(delay, |clock| delay.saturating_sub(clock.offset_near(record.a, near)))
     })
@@ -166,7 +173,7 @@ pub(crate) fn per_second(count: f64, duration_ns: u64) -> f64 {
     if duration_ns == 0 { 0.0 } else { count * 1e9 / duration_ns as f64 }
 }
 
-/// What the other side and the end of the flow tell about it.
+/// Counts from the other side and from the end of the flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'a> {
     /// Packets the sender counted.
@@ -183,8 +190,9 @@ pub struct Facts<'a> {
     pub peer: Option<&'a FlowStats>,
 }
 
-/// Where the number of lost packets comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+/// Source of the number of lost packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LossBasis {
     /// Every sequence number in the sender's log was looked for.
@@ -211,16 +219,19 @@ pub struct FlowStats {
     first_delay: Option<u64>,
     delay: DelayStats,
     /// Read − arrived, where the kernel said when.
-    stack: Distribution,
+    stack: SampleDistribution,
     duplicate_bytes: u64,
     departures: Departures,
     user_stamps: u64,
     foreign: u64,
+    /// Records with a time that no clock shows.
+    undated: u64,
     replanned: u64,
+    resized: u64,
     /// Arrivals of packets with numbers behind those whose plan is computed again.
     behind_plan: u64,
     series: Option<Series>,
-    /// Where the clock model was used last.
+    /// Place in the clock model that was used last.
     near: usize,
     trace: Option<Trace>,
 }
@@ -240,12 +251,14 @@ impl FlowStats {
             first_arrival: None,
             first_delay: None,
             delay: DelayStats::default(),
-            stack: Distribution::default(),
+            stack: SampleDistribution::default(),
             duplicate_bytes: 0,
             departures: Departures::default(),
             user_stamps: 0,
             foreign: 0,
+            undated: 0,
             replanned: 0,
+            resized: 0,
             behind_plan: 0,
             near: 0,
         }
@@ -287,12 +300,16 @@ impl FlowStats {
         let (mut delays, mut known) = ([0; RUN], 0);
         let (mut stack, mut stamped) = ([0; RUN], 0);
         let (mut bytes, mut stamps, mut first_ns, mut last_ns) = (0, 0, u64::MAX, 0);
+        let mut undated = 0;
         let clock = self.setup.clock.as_deref();
         let mut next = self.arrived_seqs.next();
         let mut in_order = 0;
         for record in records {
             bytes += u64::from(record.size);
-            (first_ns, last_ns) = (first_ns.min(record.b), last_ns.max(record.b));
+            if record.b <= MAX_TIME_NS {
+                (first_ns, last_ns) = (first_ns.min(record.b), last_ns.max(record.b));
+            }
+            undated += u64::from(!record.has_good_times());
             stamps += u64::from(record.flags & flag::USER_STAMP != 0);
             stack[stamped] = i64::from(record.delta);
             stamped += usize::from(record.flags & (flag::USER_STAMP | flag::DELTA_SATURATED) == 0);
@@ -315,27 +332,31 @@ impl FlowStats {
         let Some(first) = records.first() else { return };
         self.first_arrival = self.first_arrival.or(Some(first.b));
         if self.first_delay.is_none() {
-            self.first_delay = records.iter().find(|record| record.a != 0).map(|record| record.b);
+            let dated = |record: &&Record| record.a != 0 && record.has_good_times();
+            self.first_delay = records.iter().find(dated).map(|record| record.b);
         }
         self.user_stamps += stamps;
+        self.undated += undated;
+        let dated = first_ns <= last_ns;
         self.arrived.merge(&Volume {
             packets: records.len() as u64,
             bytes,
-            first_unix_ns: Some(first_ns),
-            last_unix_ns: Some(last_ns),
+            first_unix_ns: dated.then_some(first_ns),
+            last_unix_ns: dated.then_some(last_ns),
         });
         self.stack.add_all(&stack[..stamped]);
         self.delay.add_all(&delays[..known]);
     }
 
-    /// Whether these records go on where the last one ended, and nothing is to be asked of each.
+    /// Returns true if these records continue the numbers of the last one, all planned and beyond
+    /// those whose plan is checked.
     fn departs_in_order(&self, records: &[Record]) -> bool {
         let next = self.sent_seqs.next().filter(|&next| next >= PLAN_CHECKED);
         next.is_some_and(|next| {
-            (next..)
-                .zip(records)
-                .all(|(seq, record)| record.seq == seq && record.flags & flag::UNPLANNED == 0)
-                && next.checked_add(records.len() as u64).is_some()
+            (next..).zip(records).all(|(seq, record)| {
+                let planned = record.flags & flag::UNPLANNED == 0;
+                record.seq == seq && planned && record.has_good_times()
+            }) && next.checked_add(records.len() as u64).is_some()
         })
     }
 
@@ -397,7 +418,9 @@ impl FlowStats {
         self.departures.append(&later.departures);
         self.user_stamps += later.user_stamps;
         self.foreign += later.foreign;
+        self.undated += later.undated;
         self.replanned += later.replanned;
+        self.resized += later.resized;
         self.behind_plan += later.behind_plan;
         true
     }
@@ -406,6 +429,7 @@ impl FlowStats {
     pub fn adopt_departures(&mut self, plan: Self) {
         self.departures = plan.departures;
         self.replanned = plan.replanned;
+        self.resized = plan.resized;
         self.behind_plan = plan.behind_plan;
         Trace::append(&mut self.trace, plan.trace, None, || None);
     }
@@ -413,11 +437,13 @@ impl FlowStats {
     #[inline]
     fn depart(&mut self, record: &Record) {
         self.sent.add(record.size, record.b);
+        let dated = record.has_good_times();
+        self.undated += u64::from(!dated);
         let arrival = self.sent_seqs.insert(record.seq);
         if arrival == Arrival::Duplicate {
             return;
         }
-        if record.flags & flag::UNPLANNED == 0 {
+        if dated && record.flags & flag::UNPLANNED == 0 {
             let packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
             self.departures.add(packet, self.setup.epoch_unix_ns);
             self.departures.count(record.size);
@@ -451,6 +477,7 @@ impl FlowStats {
         if self.setup.lane != Lane::Plan {
             self.arrived.add(record.size, record.b);
             self.user_stamps += u64::from(record.flags & flag::USER_STAMP != 0);
+            self.undated += u64::from(!record.has_good_times());
             if record.flags & (flag::USER_STAMP | flag::DELTA_SATURATED) == 0 {
                 self.stack.add(i64::from(record.delta));
             }
@@ -474,13 +501,14 @@ impl FlowStats {
         }
     }
 
-    /// Whether the plan of the arrival with this number is computed again.
+    /// Returns true if the plan of the arrival with this number is computed again.
     fn is_in_plan(&mut self, seq: u64) -> bool {
         self.behind_plan += u64::from(seq >= self.setup.plan_packets);
         seq < self.setup.plan_packets && !self.plan_is_done()
     }
 
-    /// Whether so many packets with numbers behind the plan have arrived that nobody waits for more of it.
+    /// Returns true if so many packets with numbers behind the plan have arrived that no more of it
+    /// is waited for.
     #[must_use]
     pub const fn plan_is_done(&self) -> bool {
         self.behind_plan >= STRAGGLING
@@ -490,12 +518,13 @@ impl FlowStats {
     fn recompute_departure(&mut self, record: &Record) {
         let plan = self.setup.plan.as_mut();
         let Some(planned) = plan.and_then(|plan| plan.at(record.seq)) else { return };
+        self.resized += u64::from(record.size != planned.size);
         self.departures.count(record.size);
         self.departures.add_size(record.size, planned.size);
         if let Some(trace) = &mut self.trace {
             trace.add_size(record.size, planned.size);
         }
-        if record.a != 0 {
+        if record.a != 0 && record.has_good_times() {
             let (planned_ns, sent_ns) = (planned.due_ns, record.a);
             let packet = Departed { seq: record.seq, planned_ns, sent_ns };
             self.departures.add(packet, self.setup.epoch_unix_ns);
@@ -509,6 +538,9 @@ impl FlowStats {
         variation: Option<u64>,
         arrival: Arrival,
     ) {
+        if record.b > MAX_TIME_NS {
+            return;
+        }
         let lost = if let Arrival::Ahead { skipped } = arrival { skipped } else { 0 };
         let packet = Window {
             packets: 1,
@@ -531,13 +563,13 @@ impl FlowStats {
         self.series.is_some() || self.trace.is_some()
     }
 
-    /// What was kept for plots, when some were asked for.
+    /// Data kept for plots, when it was requested.
     #[must_use]
     pub const fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
     }
 
-    /// Whether arrivals are what this flow counts here; otherwise departures.
+    /// Returns true if this flow counts arrivals here; false if departures.
     #[must_use]
     pub fn counts_arrivals(&self) -> bool {
         self.setup.side == Side::Receiver
@@ -551,7 +583,7 @@ impl FlowStats {
         self.setup.side
     }
 
-    /// What is counted here.
+    /// Packets and bytes that are counted here.
     #[must_use]
     pub fn volume(&self) -> &Volume {
         if self.counts_arrivals() { &self.arrived } else { &self.sent }
@@ -565,7 +597,7 @@ impl FlowStats {
 
     /// Times between arrival and reading.
     #[must_use]
-    pub const fn stack(&self) -> &Distribution {
+    pub const fn stack(&self) -> &SampleDistribution {
         &self.stack
     }
 
@@ -577,7 +609,7 @@ impl FlowStats {
         logged.filter(|departures| !departures.is_empty()).unwrap_or(&self.departures)
     }
 
-    /// Whether the plan was computed again for the first packets of the flow only.
+    /// Returns true if the plan was computed again for the first packets of the flow only.
     #[must_use]
     pub fn plan_was_cut(&self) -> bool {
         let reached = self.arrived_seqs.max().is_some_and(|max| max >= self.setup.plan_packets);
@@ -590,7 +622,7 @@ impl FlowStats {
         self.setup.plan_packets
     }
 
-    /// Whether planned and actual departures are known from the log of this side.
+    /// Returns true if planned and actual departures are known from the log of this side.
     #[must_use]
     pub const fn has_departures(&self) -> bool {
         !self.departures.is_empty()
@@ -620,10 +652,22 @@ impl FlowStats {
         self.foreign
     }
 
+    /// Records with a time that no clock shows: they count as packets, and their times are left out.
+    #[must_use]
+    pub const fn undated(&self) -> u64 {
+        self.undated
+    }
+
     /// Packets whose planned time in the log is not the one that the seed gives.
     #[must_use]
     pub const fn replanned(&self) -> u64 {
         self.replanned
+    }
+
+    /// At the receiver: packets whose size is not the one that the seed gives, of those whose plan was computed again.
+    #[must_use]
+    pub const fn resized(&self) -> u64 {
+        self.resized
     }
 
     /// The course over time, when it was asked for.
@@ -632,69 +676,24 @@ impl FlowStats {
         self.series.as_ref()
     }
 
-    /// Whether the flow is measured in round trips here.
+    /// Returns true if the flow is measured in round trips here.
     #[must_use]
     pub fn is_round_trip(&self) -> bool {
         self.setup.side == Side::Sender && self.counts_arrivals()
     }
 
-    /// Packets that the sender counted, or else those in its log.
+    /// Times for which the sender stood still: the longest without, and the longest with packets left out, if they are
+    /// long enough to be told of.
     #[must_use]
-    pub fn sent_packets(&self, facts: &Facts<'_>) -> Option<u64> {
-        let logged = self.sender(facts).map(|sender| sender.sent_seqs.unique()).filter(|&n| n > 0);
-        facts.sent_packets.or(logged)
+    pub fn stalls(&self, facts: &Facts<'_>) -> Vec<Stall> {
+        let of_log = self.sender(facts).is_some_and(|sender| !sender.departures.is_empty());
+        // What a receiver did not see may have been sent.
+        self.departures(facts).stalls().filter(|stall| of_log || stall.left_out == 0).collect()
     }
 
     /// The same flow at its sender: this one, or the one that the facts name.
     fn sender<'a>(&'a self, facts: &Facts<'a>) -> Option<&'a Self> {
         if self.setup.side == Side::Sender { Some(self) } else { facts.peer }
-    }
-
-    /// Lost packets, bursts, and how they were found.
-    #[must_use]
-    pub fn loss(&self, facts: &Facts<'_>) -> Option<(Loss, LossBasis)> {
-        let sent_packets = self.sent_packets(facts);
-        if !self.counts_arrivals() {
-            if let Some(receiver) = facts.peer {
-                return receiver.loss(&Facts { peer: Some(self), ..*facts });
-            }
-            let lost = sent_packets?.saturating_sub(facts.received_packets?);
-            return Some((Loss { lost, ..Loss::default() }, LossBasis::ReceiverCount));
-        }
-        let complete = self.sender(facts).filter(|sender| {
-            let logged = sender.sent_seqs.unique();
-            logged > 0 && sent_packets.is_none_or(|sent| sent == logged)
-        });
-        if let Some(sender) = complete {
-            return Some((self.arrived_seqs.missing_of(&sender.sent_seqs), LossBasis::SenderLog));
-        }
-        let unique = self.arrived_seqs.unique();
-        Some(match sent_packets {
-            Some(sent) => {
-                let lost = sent.saturating_sub(unique);
-                let end = sent.saturating_add(facts.skipped_packets.unwrap_or(0));
-                let seen = self.arrived_seqs.missing_before(end);
-                let loss = if seen.lost == lost {
-                    seen
-                } else {
-                    // Which of the missing numbers were sent is not known.
-                    Loss { lost, bursts: seen.bursts.min(lost), ..Loss::default() }
-                };
-                (loss, LossBasis::SenderCount)
-            }
-            None => {
-                let end = self.arrived_seqs.max().map_or(0, |max| max.saturating_add(1));
-                (self.arrived_seqs.missing_before(end), LossBasis::SequenceNumbers)
-            }
-        })
-    }
-
-    /// Packets that arrived but are not in the sender's log; `None` without that log.
-    #[must_use]
-    pub fn unmatched(&self, facts: &Facts<'_>) -> Option<u64> {
-        let sent = &self.sender(facts).filter(|s| s.sent_seqs.unique() > 0)?.sent_seqs;
-        let both = sent.unique() - self.arrived_seqs.missing_of(sent).lost;
-        Some(self.arrived_seqs.unique() - both)
     }
 
     fn loss_split(&self, lost: Option<u64>, facts: &Facts<'_>) -> LossSplit {
@@ -715,9 +714,11 @@ impl FlowStats {
     #[must_use]
     pub fn summary(&self, facts: &Facts<'_>) -> Metrics {
         let mut metrics = Metrics::of_volume(self.volume());
-        metrics.sent_packets = self.sent_packets(facts);
+        let account = self.account(facts);
+        metrics.sent_packets = account.sent_packets;
         metrics.skipped_packets = facts.skipped_packets;
-        if let Some((loss, basis)) = self.loss(facts) {
+        metrics.excess_packets = account.excess_packets;
+        if let Some((loss, basis)) = account.loss {
             metrics.lost = Some(loss.lost);
             metrics.lost_basis = Some(basis);
             if basis != LossBasis::ReceiverCount {
@@ -749,7 +750,7 @@ impl FlowStats {
         let share = if asked > 0.0 { skipped / asked } else { 0.0 };
         metrics.fidelity = departures.judge(&Asked {
             skipped_share: share,
-            laws: self.setup.laws.as_ref(),
+            distributions: self.setup.distributions.as_ref(),
             late_p99_ns: self.sender(facts).and_then(|sender| sender.setup.declared_p99_ns),
         });
         metrics

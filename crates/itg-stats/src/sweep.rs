@@ -18,7 +18,7 @@ use crate::report::Report;
 /// Value of [`Table::schema`].
 pub const SWEEP_SCHEMA: u32 = 1;
 
-/// What is compared when nothing else is asked for.
+/// Metrics that are compared by default.
 pub const COMPARED: [&str; 6] =
     ["bitrate", "loss", "delay.mean", "delay.p99", "jitter.mean", "lateness.p99"];
 
@@ -77,20 +77,20 @@ pub struct Table {
     pub name: String,
     /// Names of the variables.
     pub variables: Vec<String>,
-    /// What is compared.
+    /// Metrics that are compared.
     pub metrics: Vec<Metric>,
     /// The cases, in the order of the file.
     pub cases: Vec<Row>,
 }
 
-/// What is compared.
+/// Metric that is compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Metric {
     /// Its name.
     pub name: String,
     /// Unit of its values: `ns`, `bit/s`, `packets/s`, `bytes`, `1`.
     pub unit: &'static str,
-    /// How it is written for people.
+    /// Kind of the values, for their text.
     #[serde(skip)]
     pub kind: Kind,
 }

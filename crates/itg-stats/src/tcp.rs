@@ -1,14 +1,14 @@
-//! What the sender's kernel said of a flow's TCP connection while it ran.
+//! State of a flow's TCP connection in the sender's kernel while it ran.
 
 use itg_record::TcpSample;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Most points of a series; of longer ones, every second, third … point is kept, and the last.
 const MOST_POINTS: usize = 1000;
 
 /// A TCP connection, as its sender's kernel saw it (`TCP_INFO`).
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TcpReport {
     /// Segments sent again.
     pub retransmitted: u64,
@@ -19,9 +19,10 @@ pub struct TcpReport {
 }
 
 /// A TCP connection at one instant.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TcpPoint {
-    /// When: Unix time of the sender in nanoseconds.
+    /// Instant of the sample: Unix time of the sender in nanoseconds.
     pub unix_ns: u64,
     /// Smoothed round-trip time in nanoseconds.
     pub rtt_ns: u64,
@@ -41,8 +42,31 @@ pub struct TcpPoint {
     pub delivery_rate_bps: u64,
 }
 
-/// The report on samples in the order of their time; `None` without any.
-pub(crate) fn report(samples: &[TcpSample]) -> Option<TcpReport> {
+/// The samples of several connections, one after another, as those of one: what is counted from the start of a
+/// connection goes on behind the last one.
+fn joined(connections: &[Vec<TcpSample>]) -> Vec<TcpSample> {
+    let mut order: Vec<&Vec<TcpSample>> =
+        connections.iter().filter(|samples| !samples.is_empty()).collect();
+    order.sort_by_key(|samples| samples.first().map(|sample| sample.unix_ns));
+    let (mut acked, mut again, mut min_rtt_ns) = (0u64, 0u64, u64::MAX);
+    let mut all: Vec<TcpSample> = Vec::new();
+    for samples in order {
+        all.extend(samples.iter().map(|sample| TcpSample {
+            acked_bytes: acked.saturating_add(sample.acked_bytes),
+            retransmitted: again.saturating_add(sample.retransmitted),
+            min_rtt_ns: min_rtt_ns.min(sample.min_rtt_ns),
+            ..*sample
+        }));
+        if let Some(last) = all.last() {
+            (acked, again, min_rtt_ns) = (last.acked_bytes, last.retransmitted, last.min_rtt_ns);
+        }
+    }
+    all
+}
+
+/// The report on the connections of a flow, the samples of each in the order of their time; `None` without any.
+pub(crate) fn report(connections: &[Vec<TcpSample>]) -> Option<TcpReport> {
+    let samples = joined(connections);
     let last = samples.last()?;
     let step = samples.len().div_ceil(MOST_POINTS);
     let point = |sample: &TcpSample| TcpPoint {
@@ -87,11 +111,19 @@ mod tests {
         assert_eq!(report(&[]), None);
         for (count, points) in [(1, 1), (1000, 1000), (1001, 501), (2500, 834)] {
             let samples: Vec<_> = (0..count).map(sample).collect();
-            let report = report(&samples).expect("samples");
+            let report = report(&[samples]).expect("samples");
             assert_eq!(report.series.len(), points, "{count} samples");
             assert_eq!(report.series.last().map(|p| p.unix_ns), Some(count - 1), "{count} samples");
             assert!(report.series.is_sorted_by_key(|point| point.unix_ns));
             assert_eq!(report.retransmitted, (count - 1) / 100);
         }
+    }
+
+    #[test]
+    fn connections_of_several_owners_are_added_up() {
+        let (first, second) = ((0..300).map(sample), (1_000..1_150).map(sample));
+        let report = report(&[second.collect(), first.collect()]).expect("samples");
+        assert_eq!((report.retransmitted, report.min_rtt_ns), (2 + 11, 10));
+        assert!(report.series.is_sorted_by_key(|point| (point.unix_ns, point.acked_bytes)));
     }
 }

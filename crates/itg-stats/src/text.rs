@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 
+use itg_core::text::visible;
 use itg_core::units::format_duration_ns;
 
 use crate::report::{
@@ -34,7 +35,7 @@ pub fn render(report: &Report) -> String {
     page.0
 }
 
-/// Whether the receiver's entry of the same one-way flow says all that this one does.
+/// Returns true if the receiver's entry of the same one-way flow says all that this one does.
 fn told_by_receiver(report: &Report, flow: &FlowReport) -> bool {
     flow.side == "sender"
         && flow.meter != Some("rtt")
@@ -47,8 +48,9 @@ fn told_by_receiver(report: &Report, flow: &FlowReport) -> bool {
 struct Page(String);
 
 impl Page {
+    /// A line of text; texts out of logs in it do nothing to a terminal.
     fn line(&mut self, text: &str) {
-        self.0.push_str(text);
+        self.0.push_str(&visible(text));
         self.0.push('\n');
     }
 
@@ -122,6 +124,9 @@ impl Page {
             self.value("Loss found by", loss_basis(basis), "");
         }
         self.count("Packets sent", m.sent_packets, "pkt");
+        if m.excess_packets > 0 {
+            self.count("Arrived beyond those sent", Some(m.excess_packets), "pkt");
+        }
         if m.skipped_packets.is_some_and(|skipped| skipped > 0) {
             self.count("Packets left out", m.skipped_packets, "pkt");
         }
@@ -191,7 +196,7 @@ impl Page {
         }
     }
 
-    /// Where packets were lost, when hosts lost some.
+    /// Lost packets by the place of their loss, when hosts lost some.
     fn split(&mut self, m: &Metrics) {
         let split = m.ledger.loss;
         let in_hosts = split.socket.unwrap_or(0) + split.log.unwrap_or(0);
@@ -292,6 +297,9 @@ impl Page {
         if let Some(unmatched) = total.unmatched {
             self.count("Unmatched flows", Some(unmatched.flows), "");
             self.count("Unmatched packets", Some(unmatched.packets), "pkt");
+        }
+        for error in &report.errors {
+            self.line(&format!("Error: {error}"));
         }
         for promise in &report.promises {
             self.line(&format!("Promise: {promise}"));

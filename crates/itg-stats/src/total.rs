@@ -4,10 +4,15 @@
 //! Delays and their variation are taken over all packets, but never from one flow to another
 //! (D-ITG's total jitter mixes successive records of different flows). The fidelity is the worst of
 //! all flows.
+//!
+//! Times that a peer or a file makes up stay with their flow: delays and lateness of a day or more, and
+//! packets more than a year away from those of the other flows, are left out of the total, which says so.
+
+use std::collections::BTreeSet;
 
 use itg_core::flow::Meter;
 
-use crate::delay::{DelayStats, Distribution};
+use crate::delay::{DelayStats, SampleDistribution};
 use crate::departures::Departed;
 use crate::fidelity::Fidelity;
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
@@ -20,14 +25,19 @@ use crate::stats::{Facts, FlowStats, LossBasis, Volume, per_second};
 pub(crate) struct Totals {
     flows: u64,
     volume: Volume,
+    /// Flows by number, with the instants of their first and last packets.
+    spans: Vec<(u32, u64, u64)>,
+    /// Flows whose delays or lateness are left out.
+    left_out: BTreeSet<u32>,
     sums: Metrics,
     loss: Loss,
     bursts_known: bool,
     unknown_sent: bool,
+    unknown_loss: bool,
     delay: DelayStats,
-    lateness: Distribution,
-    departure: Distribution,
-    stack: Distribution,
+    lateness: SampleDistribution,
+    departure: SampleDistribution,
+    stack: SampleDistribution,
     disorder: Disorder,
     duplicate_bytes: u64,
     model: Option<Loss>,
@@ -48,12 +58,21 @@ impl Totals {
         departed: Option<&Departed>,
     ) {
         self.flows += 1;
-        match departed.filter(|departed| departed.report.held) {
-            Some(departed) => self.lateness.merge(&departed.lateness),
-            None => self.lateness.merge(stats.departures(facts).lateness()),
-        }
-        if let Some(departed) = departed {
-            self.departure.merge(&departed.stack);
+        let lateness = match departed.filter(|departed| departed.report.held) {
+            Some(departed) => &departed.lateness,
+            None => stats.departures(facts).lateness(),
+        };
+        for (sum, more) in [
+            (&mut self.lateness, Some(lateness)),
+            (&mut self.departure, departed.map(|departed| &departed.stack)),
+        ] {
+            match more {
+                Some(more) if is_within_a_day(more) => sum.merge(more),
+                Some(_) => {
+                    self.left_out.insert(flow);
+                }
+                None => {}
+            }
         }
         self.stack.merge(stats.stack());
         self.duplicate_bytes += stats.duplicate_bytes();
@@ -65,10 +84,15 @@ impl Totals {
             sum.free_runs += more.free_runs;
             sum.free_packets += more.free_packets;
         }
-        if let Some((loss, _)) = stats.loss(facts).filter(|_| metrics.loss_model.is_some()) {
+        let loss = || stats.account(facts).loss;
+        if let Some((loss, _)) = metrics.loss_model.and_then(|_| loss()) {
             self.model.get_or_insert_default().add(&loss);
         }
-        self.volume.merge(stats.volume());
+        let volume = stats.volume();
+        self.volume.packets += volume.packets;
+        self.volume.bytes += volume.bytes;
+        let span = volume.first_unix_ns.zip(volume.last_unix_ns);
+        self.spans.extend(span.map(|(first, last)| (flow, first, last)));
         let plus = |sum: &mut Option<u64>, more: Option<u64>| {
             if let Some(more) = more {
                 *sum = Some(sum.unwrap_or(0).saturating_add(more));
@@ -76,12 +100,13 @@ impl Totals {
         };
         let sums = &mut self.sums;
         plus(&mut sums.lost, metrics.lost);
+        sums.excess_packets = sums.excess_packets.saturating_add(metrics.excess_packets);
+        self.unknown_loss |= metrics.lost.is_none();
         plus(&mut sums.duplicated, metrics.duplicated);
         plus(&mut sums.reordered, metrics.reordered);
         plus(&mut sums.sent_packets, metrics.sent_packets);
         plus(&mut sums.skipped_packets, metrics.skipped_packets);
         self.unknown_sent |= metrics.sent_packets.is_none();
-        sums.negative_delays += metrics.negative_delays;
         if let Some(bursts) = metrics.loss_bursts {
             self.bursts_known = true;
             self.loss.lost = self.loss.lost.saturating_add(metrics.lost.unwrap_or(0));
@@ -94,11 +119,16 @@ impl Totals {
             None
         };
         self.worst(flow, &metrics.fidelity);
-        self.pool(stats, metrics);
+        self.pool(flow, stats, metrics);
     }
 
-    fn pool(&mut self, stats: &FlowStats, metrics: &Metrics) {
+    fn pool(&mut self, flow: u32, stats: &FlowStats, metrics: &Metrics) {
         let Some(basis) = metrics.delay_basis else { return };
+        if !is_within_a_day(stats.delay().distribution()) {
+            self.left_out.insert(flow);
+            return;
+        }
+        self.sums.negative_delays += metrics.negative_delays;
         self.delay.pool(stats.delay());
         if stats.is_round_trip() {
             self.round_trip = true;
@@ -141,9 +171,44 @@ impl Totals {
         }
     }
 
+    /// Time that the packets of all flows span; flows far from the middle one are left out, and named.
+    fn span(&mut self) -> BTreeSet<u32> {
+        let mut firsts: Vec<u64> = self.spans.iter().map(|(_, first, _)| *first).collect();
+        firsts.sort_unstable();
+        let Some(&middle) = firsts.get(firsts.len() / 2) else { return BTreeSet::new() };
+        let mut far = BTreeSet::new();
+        for &(flow, first, last) in &self.spans {
+            if first.abs_diff(middle).max(last.abs_diff(middle)) > YEAR_NS {
+                far.insert(flow);
+                continue;
+            }
+            let (first, last) = (Some(first), Some(last));
+            self.volume.merge(&Volume {
+                first_unix_ns: first,
+                last_unix_ns: last,
+                ..Volume::default()
+            });
+        }
+        far
+    }
+
     /// The total, and what a reader of it should know.
-    pub(crate) fn finish(self) -> (TotalReport, Vec<String>) {
+    pub(crate) fn finish(mut self) -> (TotalReport, Vec<String>) {
         let mut notices = Vec::new();
+        let far = self.span();
+        if !far.is_empty() {
+            notices.push(format!(
+                "the total's time leaves out {}: more than a year away from the others",
+                flows(&far)
+            ));
+        }
+        if !self.left_out.is_empty() {
+            notices.push(format!(
+                "the total leaves out delays and lateness of {}: some are longer than a day, so times were \
+                 made up or clocks are apart",
+                flows(&self.left_out)
+            ));
+        }
         let mut metrics = self.sums;
         let volume = Metrics::of_volume(&self.volume);
         metrics.packets = volume.packets;
@@ -157,6 +222,11 @@ impl Totals {
         if self.bursts_known {
             metrics.set_bursts(self.loss);
         }
+        if self.unknown_loss {
+            // A sum without some of the flows is not the loss of all.
+            (metrics.lost, metrics.lost_basis) = (None, None);
+            (metrics.loss_bursts, metrics.loss_burst_mean) = (None, None);
+        }
         let negative = metrics.negative_delays;
         if self.one_way && self.round_trip {
             metrics.delay_basis = None;
@@ -169,7 +239,8 @@ impl Totals {
         }
         metrics.negative_delays = negative;
         metrics.set_lateness(&self.lateness);
-        metrics.loss_model = self.model.as_ref().and_then(LossModel::of);
+        let model = self.model.as_ref().filter(|_| !self.unknown_loss);
+        metrics.loss_model = model.and_then(LossModel::of);
         if let Some(reordered) = metrics.reordered {
             metrics.reordering = Some(Reordering::of(reordered, &self.disorder));
             let new = self.volume.bytes.saturating_sub(self.duplicate_bytes);
@@ -190,4 +261,25 @@ impl Totals {
         }
         (TotalReport { flows: self.flows, metrics, unmatched: self.unmatched }, notices)
     }
+}
+
+/// Time beyond which no delay and no lateness is believed in a total: a day.
+const DAY_NS: u64 = 86_400_000_000_000;
+/// Distance from other flows beyond which the times of a flow are not believed in a total.
+const YEAR_NS: u64 = 366 * DAY_NS;
+/// Flows that a notice names at most.
+const NAMED: usize = 8;
+
+fn is_within_a_day(times: &SampleDistribution) -> bool {
+    let moments = times.moments();
+    moments.min().unsigned_abs().max(moments.max().unsigned_abs()) < DAY_NS
+}
+
+/// Flows in words.
+fn flows(numbers: &BTreeSet<u32>) -> String {
+    let named: Vec<_> = numbers.iter().take(NAMED).map(u32::to_string).collect();
+    let more = numbers.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let word = if numbers.len() == 1 { "flow" } else { "flows" };
+    format!("{word} {}{more}", named.join(", "))
 }

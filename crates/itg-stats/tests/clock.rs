@@ -8,14 +8,13 @@
     reason = "tests: numbers of worlds that are made up here, and what came of them"
 )]
 
-#[path = "common/worlds.rs"]
 mod worlds;
 
 use itg_stats::clock::{Probe, estimate};
 use proptest::prelude::*;
 use worlds::{Best, Rng, Setting, World};
 
-/// What a run of the simulation showed.
+/// Results of a run of the simulation.
 struct Shown {
     /// The truth was within the bound at every instant looked at.
     held: bool,
@@ -55,7 +54,7 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
     values[((values.len() - 1) as f64 * q) as usize]
 }
 
-/// How many runs of a kind held, and how good the bounds were.
+/// Number of runs of a kind in which the bound held, and the ratios of the bounds to the best ones.
 fn runs(count: u64, name: &str, setting: impl Fn(&mut Rng) -> Setting) -> (usize, Vec<f64>) {
     let (mut held, mut ratios, mut raw) = (0, Vec::new(), Vec::new());
     for seed in 0..count {
@@ -150,7 +149,7 @@ fn exchange(at_ms: u64, offset_ns: i64, there_ns: u64, back_ns: u64) -> Probe {
         received: on(sent + there_ns),
         replied: on(sent + there_ns + 1_000),
         arrived: sent + there_ns + 1_000 + back_ns,
-        // Runs like the receiver's other clock, which nobody sets.
+        // Runs like the receiver's other clock, which is never set.
         receiver_monotonic: on(sent + there_ns + 1_000) - 1_600_000_000_000_000_000,
     }
 }

@@ -1,12 +1,10 @@
 //! Logs of two hosts whose clocks differ in a known way: what the report makes of them.
 #![allow(missing_docs, reason = "a test program")]
 
-mod common;
-
-use common::{EPOCH, TestLog, end, plan, spec};
-use itg_record::{ClockProbe, FlowEnd, Note, Record, Side};
+use itg_record::{ClockProbe, FlowEnd, Note, ReceivedPacket, Record, SentPacket, Side};
 use itg_stats::report::{BasisKind, FlowReport, Report};
 use itg_stats::{Analysis, Options};
+use itg_testkit::logs::{EPOCH, TestLog, end, plan, spec};
 
 /// The receiver's clock against the sender's.
 #[derive(Clone, Copy)]
@@ -29,7 +27,7 @@ impl Clock {
         self.ahead_ns + since / 1_000_000 * self.ppm + set
     }
 
-    /// What the receiver's clock shows when the sender's shows this.
+    /// Time that the receiver's clock shows when the sender's shows this one.
     fn shows(self, unix_ns: u64) -> u64 {
         unix_ns.checked_add_signed(self.offset(unix_ns)).expect("in range")
     }
@@ -53,7 +51,7 @@ impl Clock {
     }
 }
 
-/// Which logs hold the probes.
+/// Logs that hold the probes.
 #[derive(Clone, Copy, PartialEq)]
 enum In {
     Neither,
@@ -85,8 +83,23 @@ fn logs(clock: Clock, boots: [&str; 2], probes: In, trip_ns: u64) -> [Vec<u8>; 2
         let at = EPOCH + d.due_ns + 2_000;
         let there = at + WAY_NS + d.seq * 7_919 % MORE_NS;
         let seen = clock.shows(there);
-        sender.records([Record::sent(0, d.seq, d.size, d.due_ns, at)]);
-        receiver.records([Record::received(0, d.seq, d.size, at, seen, seen + 900, 64, 0)]);
+        sender.records([Record::sent(SentPacket {
+            flow: 0,
+            seq: d.seq,
+            size: d.size,
+            planned_ns: d.due_ns,
+            sent_ns: at,
+        })]);
+        receiver.records([Record::received(ReceivedPacket {
+            flow: 0,
+            seq: d.seq,
+            size: d.size,
+            sent_ns: at,
+            arrived_ns: seen,
+            read_ns: seen + 900,
+            ttl: 64,
+            tos: 0,
+        })]);
     }
     let counted = FlowEnd { sent_packets: Some(400), received_packets: Some(400), ..end(0) };
     sender.end_flow(counted.clone());
@@ -186,7 +199,8 @@ fn a_clock_that_was_set_is_reported_and_corrected_on_both_sides() {
     let [step] = clocks.steps[..] else { panic!("{clocks:?}") };
     assert!(step.by_ns.abs_diff(5_000_000) < 20_000, "{step:?}");
     assert!(step.from_unix_ns < STEP_AT && STEP_AT < step.until_unix_ns);
-    // Between the last probe before it and the first behind it nobody knows: half the step.
+    // Between the last probe before it and the first behind it the offset is not known: half the
+    // step.
     assert!(clocks.bound_ns >= 2_500_000);
     let delay = flow.metrics.delay_ns.expect("known");
     assert!(delay.p50.abs_diff(450_000) < 350_000, "{delay:?}");

@@ -2,11 +2,9 @@
 //! whose block is there counts once, and what is missing is said.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
-mod common;
-
-use common::{EPOCH, TestLog, blocks, compacted, end, plan, spec};
-use itg_record::{Record, Side};
+use itg_record::{Record, SentPacket, Side};
 use itg_stats::{Analysis, LogError, Options};
+use itg_testkit::logs::{EPOCH, TestLog, blocks, compacted, end, plan, spec};
 use proptest::prelude::*;
 
 /// Packets of the log.
@@ -19,14 +17,20 @@ fn log() -> Vec<u8> {
     log.flow(0, &spec, ["here", "there"]);
     let sent = |packet: itg_core::schedule::Departure| {
         let sent_ns = EPOCH + packet.due_ns + 5_000;
-        Record::sent(0, packet.seq, packet.size, packet.due_ns, sent_ns)
+        Record::sent(SentPacket {
+            flow: 0,
+            seq: packet.seq,
+            size: packet.size,
+            planned_ns: packet.due_ns,
+            sent_ns,
+        })
     };
     log.records(plan(&spec).into_iter().map(sent));
     log.end_flow(end(0));
     log.finish()
 }
 
-/// What happens to a log.
+/// Damage to a log.
 #[derive(Clone, Debug)]
 enum Harm {
     /// A block goes to another place.

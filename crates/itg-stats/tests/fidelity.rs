@@ -1,25 +1,24 @@
 //! The verdict over many seeds: true generators pass at the stated rate of false alarms, false ones fail.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
-mod common;
-
-use common::spec;
 use itg_core::flow::{Flow, FlowSpec};
 use itg_core::seed::RunSeed;
-use itg_stats::fidelity::{Asked, Cause, Departed, Departures, Fidelity, Laws, Verdict};
+use itg_stats::fidelity::{Asked, Cause, Departed, Departures, Distributions, Fidelity, Verdict};
+use itg_testkit::logs::spec;
 
 /// Planned, sent, and size of each packet.
 type Packets = Vec<(u64, u64, u32)>;
 
-/// Sends what `packets` says (planned, sent and size of each) and judges it by the laws of `spec`.
+/// Sends what `packets` says (planned, sent and size of each) and judges it by the distributions of
+/// `spec`.
 fn judge(spec: &FlowSpec, packets: impl Iterator<Item = (u64, u64, u32)>) -> Fidelity {
     let mut departures = Departures::default();
     for (seq, (planned_ns, sent_ns, size)) in (0..).zip(packets) {
         departures.add(Departed { seq, planned_ns, sent_ns }, Some(0));
         departures.count(size);
     }
-    let laws = Laws::new(spec, 1).unwrap();
-    departures.judge(&Asked { laws: Some(&laws), ..Asked::default() })
+    let distributions = Distributions::new(spec, 1).unwrap();
+    departures.judge(&Asked { distributions: Some(&distributions), ..Asked::default() })
 }
 
 /// The packets that a seed gives, sent on time.
@@ -30,7 +29,7 @@ fn on_time(spec: &FlowSpec, seed: u64) -> Packets {
 
 #[test]
 fn true_generators_pass_over_a_thousand_seeds() {
-    let laws = [
+    let distributions = [
         ("exp(5ms)", "uniform(100,1400)"),
         ("uniform(1ms,9ms)", "poisson(500)"),
         ("gamma(2,3ms)", "exp(400)"),
@@ -39,7 +38,7 @@ fn true_generators_pass_over_a_thousand_seeds() {
     ];
     let mut blamed = Vec::new();
     for seed in 0..1_000u64 {
-        let (idt, size) = laws[usize::try_from(seed % 5).unwrap()];
+        let (idt, size) = distributions[usize::try_from(seed % 5).unwrap()];
         let spec = spec(1, idt, size, 600);
         let fidelity = judge(&spec, on_time(&spec, seed).into_iter());
         if fidelity.verdict != Verdict::Pass {
@@ -59,7 +58,7 @@ fn false_generators_fail_over_many_seeds() {
         let mut sorted: Vec<u64> = Vec::new();
         let list = own("exp(5ms)", "uniform(100,1400)");
         list.windows(2).for_each(|pair| sorted.push(pair[1].0 - pair[0].0));
-        // The right gaps, short ones together and long ones together.
+        // The right inter-departure times, short ones together and long ones together.
         sorted.chunks_mut(100).for_each(<[u64]>::sort_unstable);
         let mut at = 0;
         let bursts: Vec<_> = sorted

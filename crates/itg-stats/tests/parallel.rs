@@ -1,13 +1,11 @@
-//! Whatever the pieces and their order, the report is that of one pass over the records.
+//! The report is that of one pass over the records, with any pieces in any order.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
-mod common;
-
-use common::{EPOCH, TestLog, end, spec};
-use itg_record::{FlowEnd, Record, Side, flag};
+use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side, flag};
 use itg_stats::exec::{Executor, Inline};
 use itg_stats::stats::{Facts, Lane, PLAN_CHECKED, Setup};
 use itg_stats::{Analysis, FlowStats, Options, PacketLine};
+use itg_testkit::logs::{EPOCH, TestLog, end, spec};
 use serde_json::Value;
 
 /// Cuts the work for so many threads, and does the pieces from the last to the first.
@@ -23,9 +21,9 @@ impl Executor for Backwards {
     }
 }
 
-/// What happens to the packets of a flow.
+/// Loss, duplication and reordering of the packets of a flow.
 #[derive(Clone, Copy)]
-struct Fate {
+struct PacketOutcome {
     lost_in: u64,
     twice_in: u64,
     /// Packets by which duplicates come late.
@@ -35,7 +33,7 @@ struct Fate {
     places: usize,
 }
 
-fn logs(fates: &[Fate], packets: u64) -> [Vec<u8>; 2] {
+fn logs(fates: &[PacketOutcome], packets: u64) -> [Vec<u8>; 2] {
     let mut sender = TestLog::new(Side::Sender, "a");
     let mut receiver = TestLog::new(Side::Receiver, "a");
     let mut arrivals: Vec<Vec<Record>> = Vec::new();
@@ -51,12 +49,27 @@ fn logs(fates: &[Fate], packets: u64) -> [Vec<u8>; 2] {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let noise = |shift: u64, span: u64| (state >> shift) % span;
             let at = EPOCH + k * 10_000 + noise(30, 900);
-            sent.push(Record::sent(index, k, 200, k * 10_000, at));
+            sent.push(Record::sent(SentPacket {
+                flow: index,
+                seq: k,
+                size: 200,
+                planned_ns: k * 10_000,
+                sent_ns: at,
+            }));
             if fate.lost_in > 0 && noise(40, fate.lost_in) == 0 {
                 continue;
             }
             let there = at + 50_000 + noise(20, 30_000);
-            arrived.push(Record::received(index, k, 200, at, there, there + noise(35, 999), 64, 0));
+            arrived.push(Record::received(ReceivedPacket {
+                flow: index,
+                seq: k,
+                size: 200,
+                sent_ns: at,
+                arrived_ns: there,
+                read_ns: there + noise(35, 999),
+                ttl: 64,
+                tos: 0,
+            }));
         }
         let mut place = 0;
         while place + 1 + fate.places.max(fate.lag) < arrived.len() {
@@ -92,18 +105,27 @@ fn logs(fates: &[Fate], packets: u64) -> [Vec<u8>; 2] {
     [sender.finish(), receiver.finish()]
 }
 
-fn report(logs: &[&[u8]], executor: &dyn Executor) -> (Value, Vec<PacketLine>) {
+/// Flow, number, size, times and run of a packet.
+type Listed = (u32, u64, u32, [Option<u64>; 4], String);
+
+fn listed(line: &PacketLine<'_>) -> Listed {
+    let times = [line.planned_ns, line.sent_ns, line.arrived_ns, line.read_ns];
+    (line.flow, line.seq, line.size_bytes, times, line.run.to_owned())
+}
+
+fn report(logs: &[&[u8]], executor: &dyn Executor) -> (Value, Vec<Listed>) {
     let options = Options { interval_ns: Some(100_000_000), ..Options::default() };
     let mut analysis = Analysis::new(options);
     for (log, name) in logs.iter().zip(["one", "two"]) {
         analysis.add_log_with(log, name, executor).unwrap();
     }
     let mut lines = Vec::new();
-    let append = |mut some: Vec<PacketLine>| {
+    let append = |mut some: Vec<Listed>| {
         lines.append(&mut some);
         Ok::<(), ()>(())
     };
-    analysis.packets_in_order(executor, &<[PacketLine]>::to_vec, append).unwrap();
+    let make = |some: &[PacketLine<'_>]| some.iter().map(listed).collect();
+    analysis.packets_in_order(executor, &make, append).unwrap();
     (serde_json::to_value(analysis.finish_with(executor)).unwrap(), lines)
 }
 
@@ -128,10 +150,10 @@ fn same(path: &str, a: &Value, b: &Value) {
 
 #[test]
 fn pieces_make_the_same_report() {
-    let clean = Fate { lost_in: 0, twice_in: 0, lag: 0, late_in: 0, places: 0 };
-    let lossy = Fate { lost_in: 50, twice_in: 97, lag: 3, late_in: 31, places: 4 };
+    let clean = PacketOutcome { lost_in: 0, twice_in: 0, lag: 0, late_in: 0, places: 0 };
+    let lossy = PacketOutcome { lost_in: 50, twice_in: 97, lag: 3, late_in: 31, places: 4 };
     // No place in a block of 16 records is free of packets that come late.
-    let torn = Fate { lost_in: 10, twice_in: 5, lag: 4, late_in: 7, places: 5 };
+    let torn = PacketOutcome { lost_in: 10, twice_in: 5, lag: 4, late_in: 7, places: 5 };
     let many = [lossy; 20];
     for (name, fates, packets) in [
         ("clean", &[clean][..], 70_000),
@@ -148,7 +170,7 @@ fn pieces_make_the_same_report() {
                 same(name, &got, &want);
                 assert!(listed == lines, "{name}: packets");
             }
-            assert!(lines.is_sorted_by_key(|line| (line.flow, line.seq)), "{name}");
+            assert!(lines.is_sorted_by_key(|line| (line.0, line.1)), "{name}");
             assert!(lines.len() as u64 >= packets * 4 / 5 * fates.len() as u64, "{name}");
         }
     }
@@ -166,10 +188,25 @@ fn rough(side: Side, first: u64) -> Vec<Record> {
         let sent = EPOCH + planned + noise(33, 90_000);
         let delay = if noise(20, 900) == 3 { 400_000_000 } else { 50_000 + noise(40, 700_000) };
         let mut record = match side {
-            Side::Sender => Record::sent(0, seq, 512, planned, sent),
+            Side::Sender => Record::sent(SentPacket {
+                flow: 0,
+                seq,
+                size: 512,
+                planned_ns: planned,
+                sent_ns: sent,
+            }),
             Side::Receiver => {
                 let there = sent + delay;
-                Record::received(0, seq, 512, sent, there, there + noise(12, 9_000), 64, 0)
+                Record::received(ReceivedPacket {
+                    flow: 0,
+                    seq,
+                    size: 512,
+                    sent_ns: sent,
+                    arrived_ns: there,
+                    read_ns: there + noise(12, 9_000),
+                    ttl: 64,
+                    tos: 0,
+                })
             }
         };
         match noise(50, 40) {
@@ -231,19 +268,27 @@ fn a_large_flow_among_many_is_listed_in_windows() {
             ["a", "a"],
         );
     }
-    let sent = |index, k| Record::sent(index, k, 64, k * 1_000, EPOCH + k * 1_000);
+    let sent = |index, k| {
+        Record::sent(SentPacket {
+            flow: index,
+            seq: k,
+            size: 64,
+            planned_ns: k * 1_000,
+            sent_ns: EPOCH + k * 1_000,
+        })
+    };
     log.records((0..10).flat_map(|k| (0..70).map(move |index| sent(index, k))));
     log.records((10..LARGE).map(|k| sent(3, k)));
     let bytes = log.finish();
     let mut analysis = Analysis::new(Options::default());
     analysis.add_log(&bytes, "one").unwrap();
     let (mut most, mut seen) = (0, Vec::new());
-    let each = |some: Vec<PacketLine>| {
+    let each = |some: Vec<PacketLine<'_>>| {
         most = most.max(some.len());
         seen.extend(some.iter().map(|line| (line.flow, line.seq)));
         Ok::<(), ()>(())
     };
-    analysis.packets_in_order(&Backwards(2), &<[PacketLine]>::to_vec, each).unwrap();
+    analysis.packets_in_order(&Backwards(2), &<[PacketLine<'_>]>::to_vec, each).unwrap();
     let want = (0..70).flat_map(|index| (0..packets(index)).map(move |k| (index + 1, k)));
     assert!(want.eq(seen), "some packets are missing, twice, or out of order");
     assert!(most < 150_000, "{most} packets at once");

@@ -3,11 +3,9 @@
 //! `UPDATE_SCHEMA=1 cargo test -p itg-stats --test schema` writes it anew.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
-mod common;
-
-use common::run_of_two_flows;
 use itg_stats::report::GroupBy;
 use itg_stats::{Analysis, Options, Report};
+use itg_testkit::logs::run_of_two_flows;
 use serde_json::Value;
 
 const PUBLISHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report.schema.json");
@@ -22,7 +20,8 @@ fn the_published_schema_is_current() {
     assert!(published == want, "docs/report.schema.json is out of date: see the head of this test");
 }
 
-/// What of a value is not as its schema says: types, enumerations, required and unknown keys.
+/// Collects the places at which a value is not as its schema says: types, enumerations, required
+/// and unknown keys.
 fn check(path: &str, value: &Value, schema: &Value, root: &Value, wrong: &mut Vec<String>) {
     if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
         let name = name.strip_prefix("#/$defs/").unwrap();

@@ -9,19 +9,17 @@
     reason = "plain arithmetic is the point"
 )]
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{EPOCH, TestLog, end, plan, spec};
-use itg_record::{FlowEnd, Record, Side};
+use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
 use itg_stats::report::Report;
 use itg_stats::{Analysis, Options};
+use itg_testkit::logs::{EPOCH, TestLog, end, plan, spec};
 use proptest::prelude::*;
 
-/// What happens to one packet.
+/// Outcome of one packet.
 #[derive(Clone, Copy, Debug)]
-struct Fate {
+struct PacketOutcome {
     late_ns: u64,
     delay_ns: i64,
     lost: bool,
@@ -29,9 +27,9 @@ struct Fate {
     skipped: bool,
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn fate() -> impl Strategy<Value = PacketOutcome> {
     (0u64..300_000, -2_000_000i64..40_000_000, 0u8..5, 0u8..8, 0u8..40).prop_map(
-        |(late_ns, delay_ns, lost, twice, skipped)| Fate {
+        |(late_ns, delay_ns, lost, twice, skipped)| PacketOutcome {
             late_ns,
             delay_ns,
             lost: lost == 0,
@@ -44,7 +42,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 #[derive(Clone, Debug)]
 struct Run {
     idt: &'static str,
-    fates: Vec<Fate>,
+    fates: Vec<PacketOutcome>,
     clock_offset_ns: i64,
 }
 
@@ -71,12 +69,27 @@ impl Run {
             }
             clock = (EPOCH + departure.due_ns + fate.late_ns).max(clock + 1);
             let (seq, size) = (departure.seq, departure.size);
-            sent.push(Record::sent(0, seq, size, departure.due_ns, clock));
+            sent.push(Record::sent(SentPacket {
+                flow: 0,
+                seq,
+                size,
+                planned_ns: departure.due_ns,
+                sent_ns: clock,
+            }));
             if !fate.lost {
                 let there = clock.checked_add_signed(fate.delay_ns + self.clock_offset_ns).unwrap();
                 for copy in 0..=u64::from(fate.twice) {
                     let there = there + copy * 1_500_000;
-                    arrived.push(Record::received(0, seq, size, clock, there, there + 9, 64, 0));
+                    arrived.push(Record::received(ReceivedPacket {
+                        flow: 0,
+                        seq,
+                        size,
+                        sent_ns: clock,
+                        arrived_ns: there,
+                        read_ns: there + 9,
+                        ttl: 64,
+                        tos: 0,
+                    }));
                 }
             }
         }
@@ -245,7 +258,7 @@ proptest! {
         let (got, want) =
             check(&from_receiver, &late(&mut firsts.iter().map(|r| (planned(r.seq), r.a))));
         prop_assert_eq!(got, want);
-        // The distance of gaps, from its definition.
+        // The distance of inter-departure times, from its definition.
         let pairs: Vec<(i64, i64)> = sent
             .windows(2)
             .filter(|pair| pair[1].seq == pair[0].seq + 1)
@@ -323,9 +336,9 @@ proptest! {
                     side,
                     meter: Meter::Owd,
                     epoch_unix_ns: Some(EPOCH),
-                    plan: Plan::new(&spec, common::SEED).ok(),
+                    plan: Plan::new(&spec, itg_testkit::logs::SEED).ok(),
                     grid: Some(Grid { start_unix_ns: EPOCH / 2, interval_ns: 5_000_000 }),
-                    laws: None,
+                    distributions: None,
                     lane: Lane::All,
                     clock: None,
                     plan_packets: u64::MAX,

@@ -14,10 +14,11 @@ use anyhow::{Context as _, Result, bail};
 use itg_classic::dec::version_lines;
 use itg_classic::recv::parse_manager;
 use itg_classic::wire::{Manager, PORT_MANAGER, REQUEST_MAX, ReplyKind};
+use itg_core::text::visible;
 
-/// How often requests and answers are looked for.
+/// Time between two looks for requests and answers.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a daemon may take to answer.
+/// Time that a daemon may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Lines that were typed and not looked at yet.
 const LINES_AHEAD: usize = 64;
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Writes to stdout at once. When it is gone nobody is left to be told.
+/// Writes to stdout at once. An error is dropped: there is nowhere to report it.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
@@ -53,7 +54,7 @@ struct Desk {
     socket: UdpSocket,
     daemon: SocketAddr,
     manager: Manager,
-    /// When a request that is not answered becomes a failure.
+    /// Instant at which a request that is not answered becomes a failure.
     answer_by: Option<Instant>,
 }
 
@@ -94,7 +95,7 @@ impl Desk {
             ReplyKind::Refused => "refused",
         };
         let text = String::from_utf8_lossy(text);
-        print(&format!("{} ({what}) from {}: {}\n", kind as u8, from.ip(), text.trim()));
+        print(&format!("{} ({what}) from {}: {}\n", kind as u8, from.ip(), visible(text.trim())));
         Ok(())
     }
 }
@@ -143,7 +144,10 @@ fn run(args: &[String]) -> Result<ExitCode> {
         }
         desk.listen()?;
         if desk.answer_by.is_some_and(|by| Instant::now() >= by) {
-            bail!("no answer from {daemon}: is `ITGSend -Q` running there?");
+            bail!(
+                "no answer from {daemon}: is `ITGSend -Q` running there? A request that it refuses is \
+                 answered on its own host alone; its stderr says why"
+            );
         }
         if typed_all && desk.manager.settled() {
             break;

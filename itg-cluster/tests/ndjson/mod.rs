@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// The lines of a text; each one is what `docs/events.schema.json` says of its event, and no earlier than the one before.
+/// The lines of a text; each one is what `docs/events.schema.json` says of its event, and no
+/// earlier than the one before.
 pub(crate) fn lines(text: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/events.schema.json");
     let schema = std::fs::read_to_string(path).expect("the schema");

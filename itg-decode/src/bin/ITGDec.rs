@@ -33,10 +33,12 @@ impl Outputs for Files {
     }
 }
 
-/// What ended the program early.
+/// Cause of an early end of the program.
 enum Stop {
     /// A text for stdout and its cause for stderr.
     Said(String, Option<io::Error>),
+    /// A log that has parts that were never written, or that was shortened while it was read.
+    Shortened,
     /// The standard output is gone or full.
     Output(io::Error),
 }
@@ -62,9 +64,13 @@ fn main() -> ExitCode {
                 eprintln!("error : {cause}");
             }
         }
-        // Whoever reads has seen enough (`| head`).
+        // The reader has seen enough (`| head`).
         Stop::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             return ExitCode::SUCCESS;
+        }
+        Stop::Shortened => {
+            let words = "parts of a log were never written, or were cut off while it was read";
+            eprintln!("error : {words}: the figures lack them");
         }
         Stop::Output(error) => eprintln!("error : cannot write: {error}"),
     }
@@ -72,7 +78,7 @@ fn main() -> ExitCode {
 }
 
 fn open(name: &str) -> Result<Bytes, Stop> {
-    Bytes::open(Path::new(name))
+    Bytes::open(Path::new(name), |words| eprintln!("ITGDec: {name}: {words}"))
         .map_err(|error| Stop::Said(format!("\n Error opening log file '{name}'"), Some(error)))
 }
 
@@ -89,8 +95,10 @@ fn run(files: &mut Files) -> Result<(), Stop> {
     }
     let log = open(&options.log)?;
     let sender = options.combine.as_ref().map(|(name, _)| open(name)).transpose()?;
-    match decode(&options, &log, sender.as_deref(), files) {
-        Ok(()) => Ok(()),
+    let logs = [Some(&log), sender.as_ref()];
+    match decode(&options, log.written(), sender.as_ref().map(Bytes::written), files) {
+        Ok(()) if logs.into_iter().flatten().all(|log| log.written().len() == log.len()) => Ok(()),
+        Ok(()) => Err(Stop::Shortened),
         Err(DecError::Write(error)) => Err(Stop::Output(error)),
         Err(DecError::Create { name, source }) => {
             Err(Stop::Said(format!("Error opening file '{name}' for write"), Some(source)))

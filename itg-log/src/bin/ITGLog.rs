@@ -15,12 +15,15 @@ use itg_classic::recv::{LOG_HELP, LogArgs, RecvError, parse_log};
 use itg_classic::send::LogProto;
 use itg_classic::wire::PORT_LOG;
 use itg_cli::{Signals, WordArgs, say};
+use itg_node::SlotLimits;
 use tokio::sync::mpsc;
 
 use crate::classic::{ClassicOptions, ClassicServer, Telling};
 
 /// Most clients at a time.
 const CLIENTS: usize = 256;
+/// Most of one address, unless the user says otherwise.
+const PER_ADDRESS: usize = 128;
 
 fn main() -> ExitCode {
     WordArgs { quiet: false, verbose: 0 }.start();
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes to stdout at once. When it is gone nobody is left to be told.
+/// Writes to stdout at once. An error is ignored: there is no other place for this text.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
@@ -70,8 +73,12 @@ fn serve(args: LogArgs) -> Result<()> {
         let options = |listen| ClassicOptions {
             listen,
             dir: dir.clone(),
-            clients: CLIENTS,
+            places: SlotLimits {
+                total: CLIENTS,
+                per_address: args.per_address.unwrap_or(PER_ADDRESS),
+            },
             log_bytes: u64::MAX,
+            replace: args.replace,
         };
         let server = match ClassicServer::bind(options(everywhere), tell.clone()) {
             // A host without IPv6.
@@ -101,7 +108,7 @@ fn is_without_ipv6(error: &anyhow::Error) -> bool {
     matches!(cause, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
-/// What D-ITG's server says goes to stdout, what it keeps to itself to stderr.
+/// Prints an event: what D-ITG's server says to stdout, what it does not say to stderr.
 fn tell_of(telling: &Telling) {
     match telling {
         Telling::Opened { peer, name, proto, port } => {

@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result};
 use itg_classic::log::RECORD_LEN;
 use itg_classic::send::LogProto;
 use itg_classic::wire::{LogServerInput, LogServerOutput, LogServerSession, to_file};
-use itg_net::{plain, socket_drops};
+use itg_node::ConnectionSlot;
+use itg_socket::{plain, socket_drops};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -19,24 +20,24 @@ use tokio::time::{Instant, sleep, timeout};
 use super::files::{Hold, StoreError};
 use super::{Account, Shared, Telling, stopping};
 
-/// How long a client may take to ask, and to take an answer.
+/// Time that a client may take to ask, and to take an answer.
 const ASK: Duration = Duration::from_secs(10);
-/// When a client has stopped: how long its data channel must be silent (what TCP has lost comes
-/// again), and how long records are taken at most.
+/// After a client has stopped: time for which its data channel must be silent (what TCP has lost
+/// comes again), and time for which records are taken at most.
 const QUIET_UDP: Duration = Duration::from_millis(300);
 const QUIET_TCP: Duration = Duration::from_secs(2);
 const DRAIN: Duration = Duration::from_secs(10);
-/// How long records wait for a full disk, and how often it is tried.
+/// Time that records wait for a full disk, and time between attempts.
 const FULL: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(300);
-/// How often a log is asked for whose last records are being taken.
+/// Time between attempts to open a log whose last records are being taken.
 const AGAIN: Duration = Duration::from_millis(10);
 /// Data ports, as D-ITG's.
 const PORTS: std::ops::RangeInclusive<u16> = 9003..=10_002;
 /// Bytes of one read, more than a datagram can have.
 const PIECE: usize = 1 << 16;
 
-/// Where records come.
+/// Data channel of a client.
 enum Data {
     Udp {
         socket: UdpSocket,
@@ -52,7 +53,7 @@ enum Data {
 enum Came {
     /// So many bytes of records.
     Bytes(usize),
-    /// A connection, or a stranger; nothing to store.
+    /// A connection, or a foreign packet; nothing to store.
     Nothing,
     /// No more will come.
     End,
@@ -62,7 +63,7 @@ impl Data {
     /// Opens a free port of the address at which the client has found us.
     fn open(proto: LogProto, at: SocketAddr) -> io::Result<(Self, u16)> {
         let (low, count) = (*PORTS.start(), PORTS.end() - PORTS.start() + 1);
-        let first = u16::try_from(itg_net::host::random_u64() % u64::from(count)).unwrap_or(0);
+        let first = u16::try_from(itg_socket::host::random_u64() % u64::from(count)).unwrap_or(0);
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for step in 0..count {
             let port = low + (first + step) % count;
@@ -78,10 +79,10 @@ impl Data {
 
     fn bind(proto: LogProto, address: SocketAddr) -> io::Result<Self> {
         if proto == LogProto::Tcp {
-            return Ok(Self::Listening(itg_net::listen(address)?));
+            return Ok(Self::Listening(TcpListener::from_std(itg_socket::listen(address)?)?));
         }
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-        itg_net::enlarge(&socket, true);
+        itg_socket::enlarge(&socket, true);
         socket.bind(&address.into())?;
         socket.set_nonblocking(true)?;
         Ok(Self::Udp { socket: UdpSocket::from_std(socket.into())?, from: None })
@@ -257,18 +258,18 @@ impl Log {
 /// Serves a client to its end.
 pub(super) async fn serve(
     stream: TcpStream,
-    peer: SocketAddr,
+    (peer, place): (SocketAddr, ConnectionSlot),
     shared: Arc<Shared>,
     stop: watch::Receiver<Option<String>>,
 ) {
-    if let Err(error) = talk(stream, peer, &shared, stop).await {
+    if let Err(error) = talk(stream, (peer, &place), &shared, stop).await {
         shared.tell(Telling::Refused { peer, reason: format!("{error:#}") });
     }
 }
 
 async fn talk(
     mut stream: TcpStream,
-    peer: SocketAddr,
+    (peer, place): (SocketAddr, &ConnectionSlot),
     shared: &Shared,
     stop: watch::Receiver<Option<String>>,
 ) -> Result<()> {
@@ -300,6 +301,7 @@ async fn talk(
                         let port = opened.as_ref().ok().map(|(_, port)| *port);
                         session.handle(LogServerInput::Opened(port), &mut out);
                         log = Some(opened?.0);
+                        place.settle();
                     }
                     LogServerOutput::Drain => {
                         if let Some(log) = &mut log {
@@ -330,6 +332,7 @@ async fn talk(
             () = tokio::time::sleep_until(opened_by), if log.is_none() => {
                 session.handle(LogServerInput::Lost, &mut out);
             }
+            () = place.lost() => anyhow::bail!("it gives way to a newer connection"),
             () = stopping(&mut stopped) => {
                 session.handle(LogServerInput::Lost, &mut out);
             }

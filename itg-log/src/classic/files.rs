@@ -2,10 +2,9 @@
 //! same time.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +25,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Files {
     dir: PathBuf,
     log_bytes: u64,
+    replace: bool,
     open: Mutex<BTreeMap<String, Arc<Shelf>>>,
 }
 
@@ -46,7 +46,7 @@ struct LogFile {
     most_bytes: u64,
 }
 
-/// Why records are not in the file.
+/// Reason for which records are not in the file.
 #[derive(Debug)]
 pub(super) enum StoreError {
     /// The disk is full: it may have room later.
@@ -65,12 +65,12 @@ pub(super) struct Hold {
 }
 
 impl Files {
-    pub(super) fn new(dir: PathBuf, log_bytes: u64) -> Self {
-        Self { dir, log_bytes, open: Mutex::default() }
+    pub(super) fn new(dir: PathBuf, log_bytes: u64, replace: bool) -> Self {
+        Self { dir, log_bytes, replace, open: Mutex::default() }
     }
 
-    /// Opens the log of this path: the file of its last part in our directory. As with D-ITG, the
-    /// file is emptied unless another client has it open. What is there and is no log is left alone.
+    /// Opens the log of this path: a new file in our directory, called by its last part, unless another client
+    /// has it open. What is there is left alone; where that is asked for, an older log makes room.
     /// `None`: the last records of clients that have stopped are still being taken, ask again.
     pub(super) fn open(&self, path: &[u8]) -> Result<Option<Hold>, String> {
         let shown = path.escape_ascii();
@@ -78,7 +78,7 @@ impl Files {
             .filter(|name| !OURS.iter().any(|ending| name.ends_with(ending)))
             .ok_or_else(|| format!("`{shown}` is no name for a log"))?;
         let mut open = lock(&self.open);
-        // A log that nobody else holds has been closed by its last client.
+        // A log that no client holds has been closed by its last one.
         open.retain(|_, shelf| Arc::strong_count(shelf) > 1);
         if let Some(shelf) = open.get(name) {
             if shelf.writers.load(Ordering::Relaxed) == 0 {
@@ -91,35 +91,23 @@ impl Files {
             });
             return Ok(Some(Hold { name: name.to_owned(), shelf: Arc::clone(shelf), notice }));
         }
-        let file = create(&self.dir.join(name)).map_err(|error| format!("{name}: {error}"))?;
+        let place = self.dir.join(name);
+        let file = if self.replace {
+            itg_engine::replace_named(&place, LOOKED_AT, is_log)
+        } else {
+            itg_engine::create_named(&place)
+        };
+        let file = file.map_err(|error| match (error.kind(), self.replace) {
+            (io::ErrorKind::AlreadyExists, false) => {
+                format!("{name}: {error}, or start the server with --replace-logs")
+            }
+            _ => format!("{name}: {error}"),
+        })?;
         let log = Mutex::new(LogFile { file, bytes: 0, most_bytes: self.log_bytes });
         let shelf = Arc::new(Shelf { path: path.to_owned(), writers: AtomicUsize::new(1), log });
         open.insert(name.to_owned(), Arc::clone(&shelf));
         Ok(Some(Hold { name: name.to_owned(), shelf, notice: None }))
     }
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let other = |why: &str| io::Error::new(io::ErrorKind::AlreadyExists, why);
-    // Opening a pipe or a device may wait or do something.
-    if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
-        return Err(other("there is something else of this name"));
-    }
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)?;
-    let mut head = Vec::new();
-    (&mut file).take(LOOKED_AT as u64).read_to_end(&mut head)?;
-    if !head.is_empty() && !is_log(&head) {
-        return Err(other("there is a file of this name that is no log of D-ITG"));
-    }
-    file.set_len(0)?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
 }
 
 impl Hold {

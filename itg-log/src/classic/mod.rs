@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_classic::send::LogProto;
+use itg_node::{ConnectionSlots, SlotLimits};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -24,20 +25,22 @@ use tokio::task::JoinSet;
 
 use self::files::Files;
 
-/// What the server is asked to be.
+/// Settings of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassicOptions {
-    /// Where clients ask for their logs.
+    /// Address at which clients ask for their logs.
     pub(crate) listen: SocketAddr,
     /// Directory of the logs; nothing is written outside it.
     pub(crate) dir: PathBuf,
-    /// Most clients at a time.
-    pub(crate) clients: usize,
+    /// Most clients at a time; one that has not asked for its log gives way to a newer one.
+    pub(crate) places: SlotLimits,
     /// Largest log in bytes.
     pub(crate) log_bytes: u64,
+    /// True if a log replaces an older one of its name.
+    pub(crate) replace: bool,
 }
 
-/// What became of a client's log.
+/// Account of a client's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     /// The client.
@@ -56,9 +59,9 @@ pub(crate) struct Account {
     pub(crate) torn_bytes: u64,
     /// Datagrams that this host dropped for want of buffer space.
     pub(crate) dropped: u64,
-    /// Datagrams and connections of strangers, left out.
+    /// Datagrams and connections from other sources than the client, left out.
     pub(crate) strangers: u64,
-    /// What went wrong, if anything did.
+    /// Error, if there was one.
     pub(crate) trouble: Option<String>,
 }
 
@@ -81,7 +84,7 @@ impl fmt::Display for Account {
     }
 }
 
-/// What the server tells while it runs.
+/// Events that the server reports while it runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Telling {
     /// A client's log is open.
@@ -107,7 +110,7 @@ impl Shared {
 
 /// Waits until the server is to end.
 async fn stopping(stop: &mut watch::Receiver<Option<String>>) {
-    // An error says that nobody can end it any more: that is an end too.
+    // An error says that no sender of the channel is left: that is an end too.
     drop(stop.wait_for(Option::is_some).await);
 }
 
@@ -116,7 +119,7 @@ async fn stopping(stop: &mut watch::Receiver<Option<String>>) {
 pub(crate) struct ClassicServer {
     listener: TcpListener,
     shared: Arc<Shared>,
-    clients: usize,
+    places: ConnectionSlots,
 }
 
 impl ClassicServer {
@@ -125,14 +128,16 @@ impl ClassicServer {
         options: ClassicOptions,
         tellings: UnboundedSender<Telling>,
     ) -> Result<Self> {
-        let ClassicOptions { listen, dir, clients, log_bytes } = options;
-        let listener = itg_net::listen(listen)
+        let ClassicOptions { listen, dir, places, log_bytes, replace } = options;
+        let listener = itg_socket::listen(listen)
+            .and_then(TcpListener::from_std)
             .with_context(|| format!("listening for D-ITG's programs on {listen}"))?;
-        let files = Files::new(dir, log_bytes);
-        Ok(Self { listener, shared: Arc::new(Shared { files, tellings }), clients })
+        let files = Files::new(dir, log_bytes, replace);
+        let shared = Arc::new(Shared { files, tellings });
+        Ok(Self { listener, shared, places: ConnectionSlots::new(places) })
     }
 
-    /// Where clients ask.
+    /// Address at which clients ask for their logs.
     pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -144,15 +149,17 @@ impl ClassicServer {
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    Ok((_, peer)) if clients.len() >= self.clients => {
-                        let reason = format!("{} clients are here already, the limit", self.clients);
-                        self.shared.tell(Telling::Refused { peer, reason });
-                    }
-                    Ok((stream, peer)) => {
-                        clients.spawn(client::serve(
-                            stream, itg_net::plain(peer), Arc::clone(&self.shared), stop.clone(),
-                        ));
-                    }
+                    Ok((stream, peer)) => match self.places.take(peer.ip()) {
+                        Ok(place) => drop(clients.spawn(client::serve(
+                            stream,
+                            (itg_socket::plain(peer), place),
+                            Arc::clone(&self.shared),
+                            stop.clone(),
+                        ))),
+                        Err(why) => {
+                            self.shared.tell(Telling::Refused { peer, reason: why.to_string() });
+                        }
+                    },
                     Err(error) => {
                         tracing::warn!(%error, "a connection was not accepted");
                         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -13,16 +13,15 @@ use itg_classic::dec::version_lines;
 use itg_classic::recv::{RECV_HELP, RecvArgs, RecvError, parse_recv};
 use itg_cli::{Signals, say, stop_on_letter};
 use itg_core::flow::Proto;
-use itg_net::{
-    ClassicNews, ClassicPlace, ClassicReceiving, ClassicTarget, LogLimits, LogTarget, Receiver,
-    ReceiverOptions, ReceiverOutcome, resolve,
-};
+use itg_engine::{ClassicPlace, ClassicTarget, LogLimits, LogTarget};
+use itg_node::{ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome};
+use itg_socket::resolve;
 use tokio::sync::mpsc;
 
 /// Writes lines to stdout at once: scripts wait for them.
 fn print(text: impl Display) {
     let mut out = std::io::stdout().lock();
-    // When stdout is gone nobody is left to be told.
+    // An error is ignored: there is no other place for this text.
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
@@ -67,8 +66,11 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
         log: log(asked)?,
         log_limits: LogLimits::default(),
         log_dir: Some(asked.log_dir.clone().map_or_else(|| PathBuf::from("."), PathBuf::from)),
+        replace_logs: asked.replace_logs,
         allow_log_servers: true,
+        allow_sources: asked.allow_sources.clone(),
         secret: None,
+        max_per_address: asked.per_address.unwrap_or(itg_node::SENDERS_PER_ADDRESS),
         once: false,
         classic: ClassicReceiving {
             only: true,
@@ -76,6 +78,7 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
             interface: asked.interface.clone(),
             signalling_interface: asked.signalling_interface.clone(),
             opening: asked.opening,
+            third_party: asked.third_party,
             buffer: asked.buffer,
             news: Some(news),
         },

@@ -1,4 +1,4 @@
-//! `itg-send doctor`: what this host can do, measured, in words that a run can be held to.
+//! `itg-send doctor`: measured limits of this host, in words that a run can be held to.
 
 mod promise;
 mod rates;
@@ -12,10 +12,10 @@ use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use itg_cli::{DOCTOR_SCHEMA, Failure, PacingArgs, WordArgs, refuse, say};
 use itg_core::units::{format_bytes, format_duration_ns};
+use itg_engine::pacing::{Level, PacingOptions, Prepared, calibrate};
 use itg_experiment::PacingEntry;
-use itg_net::pacing::{Level, PacingOptions, Prepared, calibrate};
-use itg_net::probe::{Costs, HostFacts, steal_ticks};
-use itg_net::{SendEngine, rate_over_a_link};
+use itg_socket::probe::{Costs, HostFacts, steal_ticks};
+use itg_socket::{SendEngine, rate_over_a_link};
 use serde::Serialize;
 
 use self::promise::Promise;
@@ -35,7 +35,7 @@ const FREE_OF_LOSS: f64 = 0.001;
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pacing: PacingArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Measure for 10 s instead of a minute: wider promises
@@ -48,7 +48,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people
+    /// Text
     Text,
     /// One JSON object
     Json,
@@ -65,7 +65,7 @@ struct Wakes {
     cpu_share: f64,
 }
 
-/// What an engine reaches over a link between two namespaces, or why that is not known.
+/// Rate that an engine reaches over a link between two namespaces, or why that is not known.
 #[derive(Clone, Debug, Serialize)]
 struct EngineRate {
     engine: &'static str,
@@ -82,7 +82,7 @@ struct Findings {
     steal: Option<f64>,
     costs: Costs,
     wake_ups: Vec<Wakes>,
-    /// How the sending thread waited in the trials, and what was granted.
+    /// Waiting of the sending thread in the trials, and what was granted.
     pacing: String,
     packet_bytes: u32,
     engines: Vec<EngineRate>,

@@ -16,17 +16,17 @@ pub(super) const TRIALS: usize = 20;
 const MARGIN: f64 = 2.0;
 /// No promise is finer than this: 2 µs.
 const FINEST_NS: u64 = 2_000;
-/// What counts as exact: 99 % of the packets within 20 µs of their time.
+/// Lateness within which a packet is exact, for 99 % of the packets: 20 µs.
 const EXACT_NS: u64 = 20_000;
 
-/// How late 99 % of the packets leave at most.
+/// Lateness that 99 % of the packets do not exceed at a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Precision {
     pub(super) rate_pps: u32,
     pub(super) late_p99_ns: u64,
 }
 
-/// What this host allows.
+/// Promise of this host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Promise {
     /// Precision by rate.

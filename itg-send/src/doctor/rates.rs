@@ -1,4 +1,4 @@
-//! What the whole path reaches on this host: real senders and receivers, both logging every packet,
+//! Rates of the whole path on this host: real senders and receivers, both logging every packet,
 //! over the loopback interface.
 
 use std::collections::BTreeMap;
@@ -8,15 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
+use itg_core::distribution::Distribution;
 use itg_core::flow::{Flow, FlowSpec};
-use itg_core::law::Law;
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
-use itg_net::pacing::{PacingOptions, Prepared};
-use itg_net::{
-    ClassicReceiving, FlowLive, LogLimits, LogTarget, Receiver, ReceiverOptions, SendFlow, SendJob,
-    Start,
-};
+use itg_engine::pacing::{PacingOptions, Prepared};
+use itg_engine::{FlowLive, LogLimits, LogTarget};
+use itg_node::{ClassicReceiving, Receiver, ReceiverOptions, SendFlow, SendJob, Start};
 use itg_stats::{Analysis, Options};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -33,7 +31,7 @@ pub(super) struct Trial {
     pub(super) arrived_pps: f64,
     /// Share of the packets that were lost.
     pub(super) lost: f64,
-    /// How late packets left: 99th percentile, in nanoseconds.
+    /// 99th percentile of the lateness of packets, in nanoseconds.
     pub(super) lateness_p99_ns: u64,
 }
 
@@ -56,8 +54,11 @@ pub(super) async fn trial(
         data_port: 0,
         log: Some(LogTarget::File(logs[1].clone())),
         allow_log_servers: false,
+        allow_sources: Vec::new(),
         secret: None,
+        max_per_address: itg_node::SENDERS_PER_ADDRESS,
         log_dir: None,
+        replace_logs: false,
         once: false,
         classic: ClassicReceiving::default(),
         program: program().0,
@@ -69,8 +70,8 @@ pub(super) async fn trial(
     let receiving = tokio::spawn(receiver.serve(ended));
     let seed = RunSeed(1);
     let mut spec = FlowSpec::new(1);
-    spec.idt = Law::Constant(if rate_pps == 0 { 0.0 } else { 1e9 / f64::from(rate_pps) });
-    spec.size = Law::Constant(f64::from(SIZE));
+    spec.idt = Distribution::Constant(if rate_pps == 0 { 0.0 } else { 1e9 / f64::from(rate_pps) });
+    spec.size = Distribution::Constant(f64::from(SIZE));
     spec.stop.duration_ns = Some(duration_ns);
     let level = options.level.unwrap_or_default();
     let job = SendJob {
@@ -93,7 +94,7 @@ pub(super) async fn trial(
         orders: None,
     };
     let (_never, stop) = watch::channel(None);
-    let outcome = itg_net::send(job, stop).await;
+    let outcome = itg_node::send(job, stop).await;
     end.send(Some("the trial is over".to_owned())).unwrap_or_default();
     receiving.await.context("the receiver stopped on a bug")?;
     let outcome = outcome?;

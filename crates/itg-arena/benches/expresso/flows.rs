@@ -1,4 +1,4 @@
-//! The graph of an experiment as agents get it (5.5 (d)): flows between nodes, each node with the list
+//! The graph of an experiment as agents get it: flows between nodes, each node with the list
 //! of the flows that it sends.
 
 use std::cell::{Cell, RefCell};
@@ -106,7 +106,7 @@ pub(crate) fn experiment(nodes: u32, flows: u32) -> FlatFlows {
     FlatFlows { nodes, flows: list }
 }
 
-/// The experiment of 5.5 (d).
+/// The experiment of 10 000 flows.
 pub(crate) struct Experiment;
 
 impl Load for Experiment {

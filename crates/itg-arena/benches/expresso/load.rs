@@ -1,4 +1,4 @@
-//! What is transferred: S1's random road maps (table 2) and its binary tree of integers (table 1), in
+//! The transferred graphs: S1's (Expresso's) random road maps (table 2) and its binary tree of integers (table 1), in
 //! the three shapes that a program can keep them in: linked, by index, and in a cluster.
 //!
 //! serde cannot express cycles, so the baselines send the shape by index. A program whose graph is

@@ -1,6 +1,5 @@
-//! what clusters save. S1's tables again, with today's serialisers beside them:
-//!
-//! The graph of an experiment of 10 000 flows (5.5 (d)) comes last, without assertions.
+//! cost of sending clusters of objects. The tables of S1 (Expresso, `docs/references.md`) again, with
+//! today's serialisers beside them. The graph of an experiment of 10 000 flows comes last, without assertions.
 //!
 //! `cargo bench -p itg-arena --bench expresso [-- --assert] [--rounds N]`
 //!
@@ -61,7 +60,7 @@ impl Table {
         self.rows.iter().find(|row| row.name == name).expect("a system of that name")
     }
 
-    /// How many times longer the first system takes than the second.
+    /// Ratio of the first system's time to the second's.
     fn ratio(&self, way: usize, name: &str, than: &str) -> f64 {
         self.row(name).total(way) / self.row(than).total(way)
     }

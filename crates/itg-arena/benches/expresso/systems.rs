@@ -6,7 +6,7 @@ use std::io::{IoSlice, Read};
 use std::time::Instant;
 
 use itg_arena::{
-    Buffer, Cluster, ClusterIso, ClusterReloc, Fixed, HEADER_LEN, Iso, Kind, Memory, Place,
+    Buffer, Cluster, ClusterIso, ClusterReloc, Fixed, FixedAddress, HEADER_LEN, Iso, Kind, Memory,
     Received, Reloc, Root, Schema,
 };
 use rkyv::util::AlignedVec;
@@ -33,12 +33,12 @@ fn times(start: Instant, encoded: Instant, came: Instant) -> Times {
 }
 
 const LIMIT: usize = 1 << 30;
-const PLACE: Place = Place { base: 0x2000_0000_0000, origin: 1, rank: 1 };
+const PLACE: FixedAddress = FixedAddress { base: 0x2000_0000_0000, origin: 1, rank: 1 };
 
 /// A cluster of either kind, and where the receiver has memory for it.
 struct Clusters<L: Load, K: Kind, M, R> {
     name: &'static str,
-    place: Place,
+    place: FixedAddress,
     /// Always there between two runs.
     cluster: Option<Cluster<L::Types, K, M>>,
     /// The receiver's memory, which is used again as that of the raw transfer is.
@@ -144,7 +144,7 @@ fn message<B: AsMut<[u8]>>(link: &mut Link, bytes: &[u8], room: impl Fn(usize) -
 /// serde with some format: flatten and encode, decode and link.
 struct Serde<L: Load> {
     name: &'static str,
-    /// Whether sender and receiver have the graph linked, or are content with indices.
+    /// True if sender and receiver have the graph linked; false if indices are enough for them.
     linked: bool,
     here: L::Linked,
     flat: L::Flat,
@@ -253,7 +253,7 @@ pub(crate) fn systems<L: Load + 'static>(graph: &dyn Fn() -> L::Flat) -> Vec<Box
         Box::new(raw("raw ISO bytes", iso.seal())),
         Box::new(Clusters::<L, Reloc, _, L::RelocRoot> {
             name: "cluster RELOC",
-            place: Place::default(),
+            place: FixedAddress::default(),
             cluster: Some(reloc),
             memory: None,
             fresh: Buffer::default,

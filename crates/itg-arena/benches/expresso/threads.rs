@@ -8,13 +8,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use itg_arena::{Buffer, ClusterIso, ClusterReloc, Iso, Place, Reloc};
+use itg_arena::{Buffer, ClusterIso, ClusterReloc, FixedAddress, Iso, Reloc};
 
 use crate::load::{Load, Map, MapTypes, Town};
 
 const LIMIT: usize = 1 << 30;
-const PLACE: Place = Place { base: 0x2000_0000_0000, origin: 1, rank: 1 };
-/// What is sent in turn.
+const PLACE: FixedAddress = FixedAddress { base: 0x2000_0000_0000, origin: 1, rank: 1 };
+/// Number of messages that are sent in turn: raw bytes and clusters, of both kinds.
 const TURNS: usize = 4;
 
 /// Medians in nanoseconds: raw bytes and cluster, relocatable; raw bytes and cluster, fixed address.

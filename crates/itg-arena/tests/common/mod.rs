@@ -1,4 +1,4 @@
-//! What the tests of clusters share: example types and schemas.
+//! Types, schemas and examples that the tests of clusters share.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -11,7 +11,7 @@
 pub mod twin;
 
 use itg_arena::{
-    Buffer, Cluster, ClusterIso, ClusterReloc, Iso, Kind, Memory, Place, Ref, Reloc, Schema,
+    Buffer, Cluster, ClusterIso, ClusterReloc, FixedAddress, Iso, Kind, Memory, Ref, Reloc, Schema,
     StoreError, object, schema,
 };
 
@@ -78,8 +78,8 @@ pub fn lone<K: Kind>(label: u64) -> Node<K> {
     }
 }
 
-/// Address that tests have agreed upon. Nothing is mapped there: `itg-net` does that.
-pub const ISO: Place = Place { base: 0x2000_0000_0000, origin: 3, rank: 7 };
+/// Address that tests have agreed upon. Nothing is mapped there: `itg-socket` does that.
+pub const ISO: FixedAddress = FixedAddress { base: 0x2000_0000_0000, origin: 3, rank: 7 };
 pub const LIMIT: usize = 1 << 24;
 
 pub fn reloc<S: Schema<Reloc>>() -> ClusterReloc<S> {
@@ -91,8 +91,8 @@ pub fn iso<S: Schema<Iso>>() -> ClusterIso<S, Buffer> {
 }
 
 /// The place of test clusters of a kind.
-pub fn place<K: Kind>() -> Place {
-    if K::NUMBER == Reloc::NUMBER { Place::default() } else { ISO }
+pub fn place<K: Kind>() -> FixedAddress {
+    if K::NUMBER == Reloc::NUMBER { FixedAddress::default() } else { ISO }
 }
 
 /// Expresso's car, the same lines for both kinds.

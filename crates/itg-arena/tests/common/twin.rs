@@ -20,7 +20,7 @@ const FLAGS: u64 = 4;
 const TRACK: u64 = 5;
 const LABEL: u64 = 6;
 
-/// Whether `bytes` are a cluster.
+/// Returns true if `bytes` are a cluster.
 pub fn is_cluster<K: Kind>(bytes: &[u8]) -> bool {
     check(bytes, K::NUMBER == Iso::NUMBER).is_some()
 }
@@ -37,7 +37,7 @@ fn check(bytes: &[u8], iso: bool) -> Option<()> {
             && bytes.len() <= LIMIT
             && bytes.len().is_multiple_of(8),
     )?;
-    let place = if iso { ISO } else { itg_arena::Place::default() };
+    let place = if iso { ISO } else { itg_arena::FixedAddress::default() };
     must(field(24, 4)? == u64::from(place.origin) && field(28, 4)? == u64::from(place.rank))?;
     must(field(32, 8)? == place.base && bytes.len() >= 64)?;
     let crc = if flags == 1 { crc32c::crc32c(&bytes[64..]) } else { 0 };

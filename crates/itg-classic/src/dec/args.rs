@@ -2,7 +2,7 @@
 
 use crate::number::{integer, real};
 
-/// What `-h` prints.
+/// Text that `-h` prints.
 pub const HELP: &str = "
 ITGDec - decodes logs of D-ITG
 
@@ -31,7 +31,7 @@ What the figures mean, and where they mislead: docs/d-itg.md. itg-decode reads t
 same logs with better ones.
 ";
 
-/// Which records the figures count.
+/// Selection of the records that the figures count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flows {
     /// All.
@@ -51,7 +51,7 @@ pub struct Windows {
     pub file: String,
 }
 
-/// What ITGDec is asked for.
+/// Request to ITGDec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Name of the log.
@@ -72,15 +72,15 @@ pub struct Options {
     pub combined_series: Option<Windows>,
     /// Suffix of the logs of single flows.
     pub split: Option<String>,
-    /// Which records count.
+    /// Records that count.
     pub flows: Flows,
     /// Sizes are printed.
     pub sizes: bool,
-    /// Gaps are printed.
+    /// Inter-departure times are printed.
     pub gaps: bool,
     /// Names of the files of every delay and every jitter.
     pub each: Option<[String; 2]>,
-    /// What to print before everything else: options that lacked their value.
+    /// Lines to print before everything else: options that lacked their value.
     pub complaints: Vec<String>,
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::{Flows, counted};
 use crate::log::{Address, LogRecord};
 
-/// What makes a flow: number, addresses and ports.
+/// Identity of a flow: number, addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowKey {
     /// Number.
@@ -131,7 +131,7 @@ impl Losses {
 /// The figures of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowFigures {
-    /// Which flow.
+    /// Identity of the flow.
     pub key: FlowKey,
     pub(super) delays: Delays,
     pub(super) losses: Losses,
@@ -191,7 +191,8 @@ impl Figures {
             .fold(0.0, |last, flow| if flow.last_rx > last { flow.last_rx } else { last })
     }
 
-    /// Whether some delay is more than half a day: the log passes midnight, most likely.
+    /// Returns true if some delay is below minus half a day, or a flow took longer than half a day:
+    /// the log passes midnight, most likely.
     pub(super) fn looks_past_midnight(&self) -> bool {
         let long = |flow: &FlowFigures| flow.last_rx - flow.first_rx > 43_200.0;
         self.delays.min < -43_200.0 || (!self.flows.is_empty() && self.flows.iter().any(long))

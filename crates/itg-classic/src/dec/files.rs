@@ -1,5 +1,5 @@
-//! The products that go record by record: text and Octave logs, sizes, gaps, every delay, combined
-//! and split logs.
+//! The products that go record by record: text and Octave logs, sizes, inter-departure times, every
+//! delay, combined and split logs.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};

@@ -34,7 +34,7 @@ pub fn version_lines(program: &str) -> String {
     )
 }
 
-/// Where a decoder writes to.
+/// Destinations of a decoder's output.
 pub trait Outputs {
     /// The standard output.
     fn stdout(&mut self) -> &mut dyn Write;
@@ -45,11 +45,11 @@ pub trait Outputs {
     /// Whatever the system says.
     fn create(&mut self, name: &str) -> io::Result<Box<dyn Write>>;
 
-    /// Says something that ITGDec would not, for people.
+    /// Tells the user something that ITGDec would not.
     fn notice(&mut self, text: &str);
 }
 
-/// Why decoding stopped.
+/// Error that ends decoding.
 #[derive(Debug, thiserror::Error)]
 pub enum DecError {
     /// A file cannot be created.
@@ -57,7 +57,7 @@ pub enum DecError {
     Create {
         /// Its name.
         name: String,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// Writing failed.

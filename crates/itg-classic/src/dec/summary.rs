@@ -66,7 +66,7 @@ fn flow(flow: &FlowFigures, out: &mut Vec<u8>) {
         [("From ", key.src, key.src_port), ("To    ", key.dst, key.dst_port)]
     {
         out.extend_from_slice(label.as_bytes());
-        out.extend_from_slice(address.as_bytes());
+        out.extend(address.shown());
         out.extend_from_slice(format!(":{port}\n").as_bytes());
     }
     out.extend_from_slice(RULE.as_bytes());

@@ -108,9 +108,9 @@ fn columns(figures: &Figures) -> Vec<Column> {
     let mut last: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     let heading = |key: &FlowKey| {
         let mut text = format!("{}-", key.flow).into_bytes();
-        text.extend_from_slice(key.src.as_bytes());
+        text.extend(key.src.shown());
         text.push(b'-');
-        text.extend_from_slice(key.dst.as_bytes());
+        text.extend(key.dst.shown());
         text
     };
     for (number, flow) in figures.flows.iter().enumerate() {
@@ -147,7 +147,7 @@ fn series(
     series
 }
 
-/// What the file says of a value: six decimals.
+/// Rounds a value as the file does: to six decimals.
 fn rounded(value: f64) -> f64 {
     if value.is_nan() { value } else { fixed(value, 0).parse().unwrap_or(value) }
 }

@@ -7,9 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::FlowSpec;
-use itg_core::law::{Law, Unit};
-use itg_record::{BlockBuf, FlowInfo, LOG_SCHEMA, LogBuilder, LogInfo, Note, Record, Side, flag};
+use itg_record::{
+    BlockBuf, FlowInfo, LOG_SCHEMA, LogBuilder, LogInfo, Note, ReceivedPacket, Record, SentPacket,
+    Side, flag,
+};
 
 use super::{Address, LogRecord, RECORD_LEN, Stamp, records};
 use crate::dec::FlowKey;
@@ -28,8 +31,8 @@ const LOOKED_AT: usize = 16;
 pub const UNNUMBERED: &str =
     "packets carry no numbers: they are numbered as they come, loss is unseen";
 
-/// Whether `bytes` are a log of D-ITG, as far as that can be told: whole records at the start, with
-/// times of day, ports and addresses.
+/// Returns true if `bytes` are a log of D-ITG, as far as that can be told: whole records at the
+/// start, with times of day, ports and addresses.
 #[must_use]
 pub fn is_log(bytes: &[u8]) -> bool {
     let fits = |record: &LogRecord| {
@@ -73,7 +76,7 @@ const fn unwrap(ns: u64, near: u64) -> u64 {
     }
 }
 
-/// What a flow of the log becomes.
+/// State of a flow of the log during conversion.
 struct Flow {
     index: u32,
     /// Packets so far, for those without numbers.
@@ -139,11 +142,26 @@ pub fn to_itg(log: &[u8]) -> Vec<u8> {
         flow.packets += 1;
         buf.push(&match side {
             Side::Sender => {
-                let sent = Record::sent(flow.index, seq, record.size, 0, tx);
+                let sent = Record::sent(SentPacket {
+                    flow: flow.index,
+                    seq,
+                    size: record.size,
+                    planned_ns: 0,
+                    sent_ns: tx,
+                });
                 Record { flags: flag::UNPLANNED, ..sent }
             }
             Side::Receiver => {
-                let got = Record::received(flow.index, seq, record.size, tx, rx, rx, 0, 0);
+                let got = Record::received(ReceivedPacket {
+                    flow: flow.index,
+                    seq,
+                    size: record.size,
+                    sent_ns: tx,
+                    arrived_ns: rx,
+                    read_ns: rx,
+                    ttl: 0,
+                    tos: 0,
+                });
                 Record { flags: flag::USER_STAMP, ..got }
             }
         });
@@ -159,7 +177,8 @@ pub fn to_itg(log: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What is known of a flow. Flows that share a number, of several senders, are told apart by their run.
+/// Describes a flow as far as the log tells. Flows that share a number, of several senders, are
+/// told apart by their run.
 fn describe(key: &FlowKey, flow: &Flow, shared: bool) -> FlowInfo {
     let end = |address: &Address, port: u32| {
         let text = String::from_utf8_lossy(address.as_bytes()).into_owned();
@@ -174,8 +193,8 @@ fn describe(key: &FlowKey, flow: &Flow, shared: bool) -> FlowInfo {
     if !flow.numbered {
         notices.push(UNNUMBERED.to_owned());
     }
-    // Laws that are not known: no plan is computed from them.
-    let unknown = |unit| Law::Empirical { name: "D-ITG".to_owned(), unit, table: None };
+    // Unknown distributions: no plan is computed from them.
+    let unknown = |unit| Distribution::Empirical { name: "D-ITG".to_owned(), unit, table: None };
     FlowInfo {
         changes: Vec::new(),
         index: flow.index,

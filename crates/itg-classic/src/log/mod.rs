@@ -37,7 +37,13 @@ impl Address {
         &self.0[..end]
     }
 
-    /// The text for people and file names: what cannot be part of an address, a path separator
+    /// The text as summaries and text logs have it: control characters, which no address has, become
+    /// `?`, so that they do nothing to a terminal.
+    pub(crate) fn shown(&self) -> impl ExactSizeIterator<Item = u8> + '_ {
+        self.as_bytes().iter().map(|&byte| if byte.is_ascii_control() { b'?' } else { byte })
+    }
+
+    /// The text for messages and file names: what cannot be part of an address, a path separator
     /// above all, becomes `_`.
     #[must_use]
     pub fn safe(&self) -> String {
@@ -80,7 +86,7 @@ impl Stamp {
         f64::from(whole) + self.second
     }
 
-    /// Whether ITGDec takes it for a time: it allows hour 24.
+    /// Returns true if ITGDec takes it for a time: it allows hour 24.
     #[must_use]
     pub fn is_good(&self) -> bool {
         // A second that is not a number passes, as it does there.
@@ -202,7 +208,7 @@ impl LogRecord {
         bytes
     }
 
-    /// Whether ITGDec counts this record; it calls others error lines.
+    /// Returns true if ITGDec counts this record; it calls others error lines.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.tx.is_good() && self.rx.is_good()

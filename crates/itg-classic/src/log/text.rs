@@ -13,9 +13,9 @@ impl LogRecord {
     pub fn write_text(&self, out: &mut Vec<u8>) {
         let Self { flow, seq, size, tx, rx, .. } = self;
         let padded = |out: &mut Vec<u8>, address: &Address, port: u32| {
-            let text = address.as_bytes();
+            let text = address.shown();
             out.extend(std::iter::repeat_n(b' ', WIDTH - text.len()));
-            out.extend_from_slice(text);
+            out.extend(text);
             out.extend_from_slice(format!("/{}", port % 65536).as_bytes());
         };
         let time =
@@ -43,7 +43,7 @@ impl LogRecord {
 pub struct TextError {
     /// Number of the line, from 1.
     pub line: usize,
-    /// What was expected.
+    /// Word or number that was expected.
     pub field: &'static str,
 }
 
@@ -89,7 +89,7 @@ impl Iterator for TextLog<'_> {
     }
 }
 
-/// What is left of a line.
+/// Rest of a line.
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {

@@ -1,13 +1,14 @@
-//! D-ITG's laws, as they are drawn.
+//! D-ITG's distributions, as they are drawn.
 
 use super::generator::Generator;
 use super::tables::{Alias, Density, Half, TwoSided, ln_gamma};
-use crate::send::Law;
+use crate::send::Distribution;
 
-/// Entries of the table of a Poisson law with a small mean.
+/// Entries of the table of a Poisson distribution with a small mean.
 const SMALL_POISSON: usize = 40;
 
-/// A law that can be drawn. Values are milliseconds or bytes, not rounded and possibly negative.
+/// A distribution that can be drawn. Values are milliseconds or bytes, not rounded and possibly
+/// negative.
 #[derive(Clone, Debug)]
 pub struct Sampler(Kind);
 
@@ -92,42 +93,43 @@ fn exponential(generator: &mut Generator) -> f64 {
 }
 
 impl Sampler {
-    /// Prepares a law.
+    /// Prepares a distribution.
     #[must_use]
-    pub fn new(law: &Law) -> Self {
+    pub fn new(distribution: &Distribution) -> Self {
         let table = |density, location, scale| Kind::Table {
             table: Half::new(density, true),
             location,
             scale,
         };
-        Self(match *law {
-            Law::Constant(value) => Kind::Constant(value),
-            Law::Uniform { lo, hi } => Kind::Uniform { lo, span: hi - lo },
-            Law::Exponential { mean } => Kind::Exponential(mean),
-            Law::Pareto { shape, scale } => Kind::Pareto { shape, scale },
-            Law::Weibull { shape, scale } => Kind::Weibull { shape, scale },
-            Law::Normal { mean, sd } => table(Density::Normal, mean, sd),
-            Law::Cauchy { location, scale } => table(Density::Cauchy, location, scale),
-            Law::Gamma { shape, scale } => Kind::Gamma(Gamma::new(shape), scale),
-            Law::Poisson { mean } => Kind::Poisson(Poisson::new(mean)),
-            Law::PoissonRate { mean } => Kind::PoissonRate(Poisson::new(mean)),
-            Law::Student { location, scale, nu } => Kind::Student {
+        Self(match *distribution {
+            Distribution::Constant(value) => Kind::Constant(value),
+            Distribution::Uniform { lo, hi } => Kind::Uniform { lo, span: hi - lo },
+            Distribution::Exponential { mean } => Kind::Exponential(mean),
+            Distribution::Pareto { shape, scale } => Kind::Pareto { shape, scale },
+            Distribution::Weibull { shape, scale } => Kind::Weibull { shape, scale },
+            Distribution::Normal { mean, sd } => table(Density::Normal, mean, sd),
+            Distribution::Cauchy { location, scale } => table(Density::Cauchy, location, scale),
+            Distribution::Gamma { shape, scale } => Kind::Gamma(Gamma::new(shape), scale),
+            Distribution::Poisson { mean } => Kind::Poisson(Poisson::new(mean)),
+            Distribution::PoissonRate { mean } => Kind::PoissonRate(Poisson::new(mean)),
+            Distribution::Student { location, scale, nu } => Kind::Student {
                 gamma: Gamma::new(nu / 2.0),
                 normal: Half::new(Density::Normal, true),
                 location,
                 scale,
                 nu,
             },
-            Law::Discrete(ref entries) => {
+            Distribution::Discrete(ref entries) => {
                 let (values, weights): (Vec<_>, Vec<_>) = entries.iter().copied().unzip();
                 Kind::Discrete(Alias::new(&weights), values)
             }
-            Law::Mix(ref parts) => {
+            Distribution::Mix(ref parts) => {
                 let weights: Vec<_> = parts.iter().map(|(weight, _)| *weight).collect();
-                let laws = parts.iter().map(|(_, law)| Self::new(law)).collect();
-                Kind::Mix(Alias::new(&weights), laws)
+                let distributions =
+                    parts.iter().map(|(_, distribution)| Self::new(distribution)).collect();
+                Kind::Mix(Alias::new(&weights), distributions)
             }
-            Law::Listed { ref values, first } => {
+            Distribution::Listed { ref values, first } => {
                 Kind::Listed { values: values.clone(), next: first }
             }
         })
@@ -153,7 +155,7 @@ impl Sampler {
                 *location + *scale * z * (*nu / (2.0 * g)).sqrt()
             }
             Kind::Discrete(alias, values) => values[alias.draw(generator)],
-            Kind::Mix(alias, laws) => laws[alias.draw(generator)].draw(generator),
+            Kind::Mix(alias, distributions) => distributions[alias.draw(generator)].draw(generator),
             Kind::Listed { values, next } => match values.get(*next % values.len().max(1)) {
                 Some(value) => {
                     *next = (*next + 1) % values.len();

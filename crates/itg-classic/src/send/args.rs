@@ -3,10 +3,10 @@
 use std::iter::Peekable;
 use std::slice::Iter;
 
+use super::distribution::Distribution;
 use super::flow::{
     FlowArgs, HeaderKind, LogProto, LogServer, LogSettings, SendError, Source, Transport,
 };
-use super::law::Law;
 use super::profile::{App, Call};
 use crate::number::{integer, prefixed, real};
 
@@ -14,10 +14,20 @@ const GENERAL: &str = "General parser";
 const PROTOCOL: &str = "Protocol Parser";
 const FLOW: &str = "flowParser";
 
-/// What `-h` prints.
+/// Text that `-h` prints.
 pub const HELP: &str = include_str!("help.txt");
 
-/// What ITGSend is asked to do.
+/// The option that lets data go elsewhere than the signalling; D-ITG has none such.
+pub const THIRD_PARTY: &str = "--allow-third-party";
+
+/// Takes [`THIRD_PARTY`] out of the arguments; returns true if it was there.
+pub fn take_third_party(args: &mut Vec<String>) -> bool {
+    let before = args.len();
+    args.retain(|arg| arg != THIRD_PARTY);
+    args.len() < before
+}
+
+/// Request to ITGSend.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
     /// Print the help; exit code 1.
@@ -137,7 +147,7 @@ struct Parser<'a> {
     flow: FlowArgs,
     logs: &'a mut LogSettings,
     rest: Peekable<Iter<'a, String>>,
-    /// Whether this is a line of a script or a request: logs are not theirs.
+    /// True for a line of a script or a request: logs are not theirs.
     line: bool,
 }
 
@@ -451,21 +461,34 @@ impl<'a> Parser<'a> {
         Some((first, real(self.number()?)))
     }
 
-    /// A gap in milliseconds.
-    fn gap(&mut self, letter: u8) -> Result<Law, SendError> {
+    /// A mean and a standard deviation, which is never below 0.
+    fn normal(&mut self) -> Option<(f64, f64)> {
+        self.pair().filter(|(_, sd)| *sd >= 0.0)
+    }
+
+    /// An inter-departure time in milliseconds.
+    fn gap(&mut self, letter: u8) -> Result<Distribution, SendError> {
         const RATE: &str = "Invalid pkts per sec";
-        let (law, reason) = match letter {
-            b'C' => (self.rate().map(|rate| Law::Constant(1000.0 / rate)), RATE),
-            b'E' => (self.rate().map(|rate| Law::Exponential { mean: 1000.0 / rate }), RATE),
-            b'O' => (self.rate().map(|mean| Law::PoissonRate { mean }), RATE),
-            b'U' => {
-                let law = self.pair().filter(|(min, max)| *min > 0.0 && max > min);
-                (law.map(|(min, max)| Law::Uniform { lo: 1000.0 / max, hi: 1000.0 / min }), RATE)
+        let (distribution, reason) = match letter {
+            b'C' => (self.rate().map(|rate| Distribution::Constant(1000.0 / rate)), RATE),
+            b'E' => {
+                (self.rate().map(|rate| Distribution::Exponential { mean: 1000.0 / rate }), RATE)
             }
-            b'N' => (self.pair().map(|(mean, sd)| Law::Normal { mean, sd }), RATE),
+            b'O' => (self.rate().map(|mean| Distribution::PoissonRate { mean }), RATE),
+            b'U' => {
+                let distribution = self.pair().filter(|(min, max)| *min > 0.0 && max > min);
+                (
+                    distribution.map(|(min, max)| Distribution::Uniform {
+                        lo: 1000.0 / max,
+                        hi: 1000.0 / min,
+                    }),
+                    RATE,
+                )
+            }
+            b'N' => (self.normal().map(|(mean, sd)| Distribution::Normal { mean, sd }), RATE),
             _ => return self.shaped(letter, false),
         };
-        law.filter(Law::is_finite).ok_or_else(|| self.error(PROTOCOL, reason))
+        distribution.filter(Distribution::is_finite).ok_or_else(|| self.error(PROTOCOL, reason))
     }
 
     fn rate(&mut self) -> Option<f64> {
@@ -473,48 +496,52 @@ impl<'a> Parser<'a> {
     }
 
     /// A size in bytes: parameters are whole numbers but for shapes and scales.
-    fn size(&mut self, letter: u8) -> Result<Law, SendError> {
+    fn size(&mut self, letter: u8) -> Result<Distribution, SendError> {
         #[allow(clippy::cast_precision_loss, reason = "sizes are small")]
         let whole = |text: &str| integer(text) as f64;
-        let law = match letter {
-            b'c' => self.number().map(whole).filter(|&size| size >= 1.0).map(Law::Constant),
+        let distribution = match letter {
+            b'c' => {
+                self.number().map(whole).filter(|&size| size >= 1.0).map(Distribution::Constant)
+            }
             b'e' => {
                 let mean = self.number().map(whole).filter(|&mean| mean >= 1.0);
-                mean.map(|mean| Law::Exponential { mean })
+                mean.map(|mean| Distribution::Exponential { mean })
             }
             b'o' => {
                 let mean = self.number().map(whole).filter(|&mean| mean >= 0.0);
-                mean.map(|mean| Law::Poisson { mean })
+                mean.map(|mean| Distribution::Poisson { mean })
             }
             b'u' => {
                 let pair = self.pair().map(|(lo, hi)| (lo.trunc(), hi.trunc()));
                 pair.filter(|(lo, hi)| *lo >= 1.0 && hi > lo)
-                    .map(|(lo, hi)| Law::Uniform { lo, hi })
+                    .map(|(lo, hi)| Distribution::Uniform { lo, hi })
             }
-            b'n' => {
-                self.pair().map(|(mean, sd)| Law::Normal { mean: mean.trunc(), sd: sd.trunc() })
-            }
+            b'n' => self
+                .normal()
+                .map(|(mean, sd)| Distribution::Normal { mean: mean.trunc(), sd: sd.trunc() }),
             _ => return self.shaped(letter, true),
         };
-        law.filter(Law::is_finite).ok_or_else(|| self.error(PROTOCOL, "Invalid pkt size"))
+        distribution
+            .filter(Distribution::is_finite)
+            .ok_or_else(|| self.error(PROTOCOL, "Invalid pkt size"))
     }
 
-    /// The laws with two parameters that gaps and sizes have in common.
-    fn shaped(&mut self, letter: u8, sizes: bool) -> Result<Law, SendError> {
+    /// The distributions with two parameters that inter-departure times and sizes have in common.
+    fn shaped(&mut self, letter: u8, sizes: bool) -> Result<Distribution, SendError> {
         let pair = self.pair();
         let both = pair.filter(|(a, b)| *a > 0.0 && *b > 0.0);
-        let (law, reason) = match letter.to_ascii_uppercase() {
+        let (distribution, reason) = match letter.to_ascii_uppercase() {
             b'V' => (
-                both.map(|(shape, scale)| Law::Pareto { shape, scale }),
+                both.map(|(shape, scale)| Distribution::Pareto { shape, scale }),
                 "Invalid Pareto Distribution parameter values",
             ),
             b'G' => (
-                both.map(|(shape, scale)| Law::Gamma { shape, scale }),
+                both.map(|(shape, scale)| Distribution::Gamma { shape, scale }),
                 "Invalid Gamma Distribution parameter values",
             ),
             // The scale comes first, whatever the manual says.
             b'W' => (
-                both.map(|(scale, shape)| Law::Weibull { shape, scale }),
+                both.map(|(scale, shape)| Distribution::Weibull { shape, scale }),
                 if sizes {
                     "Invalid Weilbull Distribution Parameter values"
                 } else {
@@ -524,15 +551,15 @@ impl<'a> Parser<'a> {
             _ => (
                 pair.filter(|(_, scale)| *scale > 0.0).map(|(location, scale)| {
                     if sizes {
-                        Law::Cauchy { location: location.trunc(), scale: scale.trunc() }
+                        Distribution::Cauchy { location: location.trunc(), scale: scale.trunc() }
                     } else {
-                        Law::Cauchy { location, scale }
+                        Distribution::Cauchy { location, scale }
                     }
                 }),
                 "Invalid pkts per sec",
             ),
         };
-        law.filter(Law::is_finite).ok_or_else(|| self.error(PROTOCOL, reason))
+        distribution.filter(Distribution::is_finite).ok_or_else(|| self.error(PROTOCOL, reason))
     }
 
     fn on_off(&mut self) -> Result<(), SendError> {
@@ -543,26 +570,28 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A law of periods, in milliseconds: its letter without a dash, its parameters.
-    fn period(&mut self) -> Option<Law> {
+    /// A distribution of periods, in milliseconds: its letter without a dash, its parameters.
+    fn period(&mut self) -> Option<Distribution> {
         let letter = self.value()?.bytes().next()?;
         let above_0 = |value: &f64| *value > 0.0;
-        let law = match letter {
-            b'C' => Law::Constant(self.number().map(|text| real(text).trunc()).filter(above_0)?),
-            b'E' => Law::Exponential { mean: self.number().map(real).filter(above_0)? },
-            b'O' => Law::Poisson { mean: self.number().map(real).filter(above_0)? },
+        let distribution = match letter {
+            b'C' => Distribution::Constant(
+                self.number().map(|text| real(text).trunc()).filter(above_0)?,
+            ),
+            b'E' => Distribution::Exponential { mean: self.number().map(real).filter(above_0)? },
+            b'O' => Distribution::Poisson { mean: self.number().map(real).filter(above_0)? },
             b'U' => {
                 let (lo, hi) = self.pair().filter(|(lo, hi)| *lo > 0.0 && hi > lo)?;
-                Law::Uniform { lo, hi }
+                Distribution::Uniform { lo, hi }
             }
             b'N' => {
-                let (mean, sd) = self.pair()?;
-                Law::Normal { mean, sd }
+                let (mean, sd) = self.normal()?;
+                Distribution::Normal { mean, sd }
             }
             b'V' | b'Y' | b'G' | b'W' => self.shaped(letter, false).ok()?,
             _ => return None,
         };
-        law.is_finite().then_some(law)
+        distribution.is_finite().then_some(distribution)
     }
 
     /// A word without a dash: an application.
@@ -595,8 +624,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-impl Law {
-    /// Whether every parameter is a number that can be computed with.
+impl Distribution {
+    /// Returns true if every parameter is a number that can be computed with.
     fn is_finite(&self) -> bool {
         let values = match *self {
             Self::Constant(a)

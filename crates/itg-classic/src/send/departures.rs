@@ -1,12 +1,12 @@
 //! The packets of a flow: when each leaves and how large it is, drawn in D-ITG's order.
 //!
-//! Sizes and gaps come from one generator: the size of the first packet, the first ON period, then
-//! after each packet the size of the next one and the gap before it, and when an ON period is over
-//! the OFF period and the next ON period. Times are absolute, so that being late moves nothing; D-ITG
-//! waits anew after every packet and loses what it overslept.
+//! Sizes and inter-departure times come from one generator: the size of the first packet, the first
+//! ON period, then after each packet the size of the next one and the time before it, and when an
+//! ON period is over the OFF period and the next ON period. Times are absolute, so that being late
+//! moves nothing; D-ITG waits anew after every packet and loses what it overslept.
 
+use super::distribution::Distribution;
 use super::flow::{FlowArgs, SIZE_MAX, Source, Transport};
-use super::law::Law;
 use super::spec::SpecError;
 use crate::random::{Generator, Sampler};
 
@@ -28,7 +28,7 @@ pub struct Departures {
     periods: Option<(Sampler, Sampler)>,
     min: u32,
     next: Departure,
-    /// What is left of the ON period, in nanoseconds.
+    /// Rest of the ON period, in nanoseconds.
     on_ns: i64,
     limit_ns: Option<u64>,
     packets_left: Option<u64>,
@@ -38,8 +38,8 @@ pub struct Departures {
     taken: u64,
 }
 
-/// Draws for a gap without end before it is taken for a day: Poisson numbers that are 0 again and
-/// again.
+/// Draws of an infinite inter-departure time before it is taken for a day: Poisson numbers that are
+/// 0 again and again.
 const TRIES: u32 = 10_000;
 const DAY_MS: f64 = 86_400_000.0;
 
@@ -49,15 +49,15 @@ impl Departures {
     /// # Errors
     /// A seed outside (0, 1), or a file of values that was not loaded.
     pub fn new(flow: &FlowArgs, seed: f64) -> Result<Self, SpecError> {
-        let law = |source: &Source| match source {
-            Source::Law(law) => Ok(Sampler::new(law)),
+        let distribution = |source: &Source| match source {
+            Source::Law(distribution) => Ok(Sampler::new(distribution)),
             Source::File(name) => Err(SpecError::NotLoaded(name.clone())),
         };
-        let sampler = |law: &Law| Sampler::new(law);
+        let sampler = |distribution: &Distribution| Sampler::new(distribution);
         let mut departures = Self {
             generator: Generator::new(seed)?,
-            idt: law(&flow.idt)?,
-            size: law(&flow.size)?,
+            idt: distribution(&flow.idt)?,
+            size: distribution(&flow.size)?,
             periods: flow.on_off.as_ref().map(|(on, off)| (sampler(on), sampler(off))),
             min: flow.size_min(),
             next: Departure { due_ns: 0, size: 0 },
@@ -128,7 +128,7 @@ impl Iterator for Departures {
 
     fn next(&mut self) -> Option<Departure> {
         let packet = self.next;
-        // The first packet leaves in any case: limits are looked at after the gap that follows.
+        // The first packet leaves in any case: limits are looked at after the time that follows.
         let over = self.packets_left == Some(0)
             || self.bytes_left == Some(0)
             || self.limit_ns.is_some_and(|limit| packet.due_ns >= limit && packet.due_ns > 0);

@@ -1,8 +1,8 @@
-//! What ITGSend is asked for: a flow, its signalling, the logs.
+//! Request to ITGSend: a flow, its signalling, the logs.
 
 use std::fmt;
 
-use super::law::Law;
+use super::distribution::Distribution;
 use super::profile::App;
 
 /// Duration of a flow without `-t`, in milliseconds. Given by hand together with `-z` or `-k`, the
@@ -46,14 +46,14 @@ impl Transport {
         }
     }
 
-    /// Whether packets carry their size, for want of boundaries.
+    /// Returns true if packets carry their size, for want of boundaries.
     #[must_use]
     pub const fn is_stream(self) -> bool {
         matches!(self, Self::Tcp)
     }
 }
 
-/// What a packet carries in front (`-p`), with its number in messages.
+/// Header of packets (`-p`), with its number in messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HeaderKind {
@@ -93,7 +93,7 @@ impl Default for LogServer {
     }
 }
 
-/// Where logs go: the settings of a whole process.
+/// Destinations of logs: the settings of a whole process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// The sender's log (`-l`); `/tmp/ITGSend.log` when no name is given.
@@ -129,11 +129,11 @@ pub struct Signalling {
     pub interface: Option<String>,
 }
 
-/// Where values come from.
+/// Source of random values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// A law.
-    Law(Law),
+    /// A distribution.
+    Law(Distribution),
     /// A file that has not been read yet; see [`FlowArgs::load`].
     File(String),
 }
@@ -145,7 +145,7 @@ pub struct FlowArgs {
     pub id: u32,
     /// Destination (`-a`).
     pub dest: String,
-    /// Whether `-a` was given.
+    /// True if `-a` was given.
     pub dest_given: bool,
     /// Destination port (`-rp`), 0: the receiver chooses; `None`: 8999.
     pub dest_port: Option<u16>,
@@ -165,7 +165,8 @@ pub struct FlowArgs {
     pub kibibytes: Option<u32>,
     /// Start after this many milliseconds (`-d`).
     pub delay_ms: u32,
-    /// Whether the first value of the file of gaps is the delay: there was no later `-d`.
+    /// True if the first value of the file of inter-departure times is the delay: there was no
+    /// later `-d`.
     pub delay_from_file: bool,
     /// DS byte (`-b`).
     pub tos: u8,
@@ -191,12 +192,12 @@ pub struct FlowArgs {
     pub keep_rate: bool,
     /// Busy waiting (`-poll`).
     pub poll: bool,
-    /// Gaps.
+    /// Inter-departure times in milliseconds.
     pub idt: Source,
     /// Sizes.
     pub size: Source,
     /// ON and OFF periods (`-B`).
-    pub on_off: Option<(Law, Law)>,
+    pub on_off: Option<(Distribution, Distribution)>,
     /// Application.
     pub app: App,
     /// File of payload (`-Fp`).
@@ -205,7 +206,7 @@ pub struct FlowArgs {
     pub signalling: Signalling,
     /// Lines for stdout: the codec of a call, warnings.
     pub lines: Vec<String>,
-    /// What we do otherwise than D-ITG, for stderr.
+    /// Differences from D-ITG's behaviour, for stderr.
     pub notices: Vec<String>,
 }
 
@@ -239,8 +240,8 @@ impl FlowArgs {
             seed: None,
             keep_rate: true,
             poll: false,
-            idt: Source::Law(Law::Constant(1.0)),
-            size: Source::Law(Law::Constant(512.0)),
+            idt: Source::Law(Distribution::Constant(1.0)),
+            size: Source::Law(Distribution::Constant(512.0)),
             on_off: None,
             app: App::None,
             payload: None,
@@ -259,12 +260,12 @@ impl FlowArgs {
         self.min_size + if stream && header { 4 } else { 0 }
     }
 
-    /// Whether all gaps are 0 or less: packets leave as fast as they can.
+    /// Returns true if all inter-departure times are 0 or less: packets leave as fast as they can.
     #[must_use]
     pub fn has_no_gaps(&self) -> bool {
         match &self.idt {
-            Source::Law(Law::Constant(ms)) => *ms <= 0.0,
-            Source::Law(Law::Normal { mean, sd }) => *sd == 0.0 && *mean <= 0.0,
+            Source::Law(Distribution::Constant(ms)) => *ms <= 0.0,
+            Source::Law(Distribution::Normal { mean, sd }) => *sd == 0.0 && *mean <= 0.0,
             _ => false,
         }
     }
@@ -300,9 +301,9 @@ impl FlowArgs {
 pub struct SendError {
     /// Flow number, 0 when D-ITG says 0.
     pub flow: u32,
-    /// What was being read.
+    /// D-ITG's name of the parser that refuses.
     pub parser: &'static str,
-    /// What is wrong.
+    /// Text of the error.
     pub reason: String,
 }
 

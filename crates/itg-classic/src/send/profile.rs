@@ -1,7 +1,7 @@
 //! D-ITG's application profiles.
 
+use super::distribution::Distribution;
 use super::flow::Transport;
-use super::law::Law;
 
 /// An application, with its number in the messages of the signalling channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,10 +50,10 @@ impl App {
         NAMES.iter().map(|(_, app)| *app).find(|app| *app as u8 == code).unwrap_or_default()
     }
 
-    /// Laws of gap (ms) and size (bytes) and the transport it forces; `None` for Voip, which has
-    /// parameters, and for what has no traffic.
-    pub(super) fn traffic(self) -> Option<(Law, Law, Option<Transport>)> {
-        let normal = |mean, sd| Law::Normal { mean, sd };
+    /// Distributions of inter-departure time (ms) and size (bytes) and the transport it forces;
+    /// `None` for Voip, which has parameters, and for what has no traffic.
+    pub(super) fn traffic(self) -> Option<(Distribution, Distribution, Option<Transport>)> {
+        let normal = |mean, sd| Distribution::Normal { mean, sd };
         let udp = Some(Transport::Udp);
         Some(match self {
             Self::None | Self::Aom | Self::Voip => return None,
@@ -63,25 +63,31 @@ impl App {
                     0.005, 0.005, 0.005,
                 ];
                 let sizes = (21..).map(f64::from).zip(P).collect();
-                let idt = Law::Pareto { shape: 0.95, scale: 1.1 };
-                (idt, Law::Discrete(sizes), Some(Transport::Tcp))
+                let idt = Distribution::Pareto { shape: 0.95, scale: 1.1 };
+                (idt, Distribution::Discrete(sizes), Some(Transport::Tcp))
             }
-            Self::Dns => {
-                (Law::Constant(1000.0 / 0.56), Law::Uniform { lo: 100.0, hi: 320.0 }, None)
-            }
+            Self::Dns => (
+                Distribution::Constant(1000.0 / 0.56),
+                Distribution::Uniform { lo: 100.0, hi: 320.0 },
+                None,
+            ),
             Self::Quake3 => {
-                let gaps =
-                    vec![(0.6, Law::Exponential { mean: 4.29 }), (0.4, Law::Constant(10.75))];
-                (Law::Mix(gaps), normal(64.151_757, 3.203_575_5), udp)
+                let gaps = vec![
+                    (0.6, Distribution::Exponential { mean: 4.29 }),
+                    (0.4, Distribution::Constant(10.75)),
+                ];
+                (Distribution::Mix(gaps), normal(64.151_757, 3.203_575_5), udp)
             }
             Self::CsActive => {
-                let gap = Law::Student { location: 41.699_4, scale: 0.104_821, nu: 0.704_073 };
+                let gap =
+                    Distribution::Student { location: 41.699_4, scale: 0.104_821, nu: 0.704_073 };
                 let sizes =
                     vec![(0.3732, normal(34.8352, 4.3915)), (0.6268, normal(49.4904, 3.6186))];
-                (gap, Law::Mix(sizes), udp)
+                (gap, Distribution::Mix(sizes), udp)
             }
             Self::CsIdle => {
-                let gap = Law::Student { location: 41.685_8, scale: 0.069_439_3, nu: 1.083_41 };
+                let gap =
+                    Distribution::Student { location: 41.685_8, scale: 0.069_439_3, nu: 1.083_41 };
                 let sizes = vec![
                     (27.0, 0.8312),
                     (28.0, 0.0018),
@@ -92,7 +98,7 @@ impl App {
                     (33.0, 0.0106),
                     (35.0, 0.0013),
                 ];
-                (gap, Law::Discrete(sizes), udp)
+                (gap, Distribution::Discrete(sizes), udp)
             }
         })
     }
@@ -142,12 +148,12 @@ impl Call {
         Ok(call)
     }
 
-    /// Laws of gap (ms) and size (bytes).
-    pub(super) fn traffic(self) -> (Law, Law) {
+    /// Distributions of inter-departure time (ms) and size (bytes).
+    pub(super) fn traffic(self) -> (Distribution, Distribution) {
         let (_, frame, frames, rate) = CODECS[self.codec];
         let factor = if self.vad { 0.65 } else { 1.0 };
         let size = (factor * frame * f64::from(frames) + self.header).trunc();
-        (Law::Constant(1000.0 / f64::from(rate)), Law::Constant(size))
+        (Distribution::Constant(1000.0 / f64::from(rate)), Distribution::Constant(size))
     }
 
     /// The five lines about the call on stdout.

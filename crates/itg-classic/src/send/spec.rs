@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use itg_core::distribution::Unit;
 use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};
-use itg_core::law::Unit;
 
 use super::flow::{FlowArgs, Source, Transport};
 use super::profile::App;
@@ -70,8 +70,8 @@ impl FlowArgs {
     /// # Errors
     /// A file of values that was not loaded.
     pub fn to_spec(&self) -> Result<FlowSpec, SpecError> {
-        let law = |source: &Source, unit| match source {
-            Source::Law(law) => Ok(law.to_core(unit)),
+        let distribution = |source: &Source, unit| match source {
+            Source::Law(distribution) => Ok(distribution.to_core(unit)),
             Source::File(name) => Err(SpecError::NotLoaded(name.clone())),
         };
         let proto = match self.transport {
@@ -93,8 +93,8 @@ impl FlowArgs {
         Ok(FlowSpec {
             proto,
             profile: profile.map(str::to_owned),
-            idt: law(&self.idt, Unit::Time)?,
-            size: law(&self.size, Unit::Size)?,
+            idt: distribution(&self.idt, Unit::Time)?,
+            size: distribution(&self.size, Unit::Size)?,
             on_off: self.on_off.as_ref().map(|(on, off)| OnOff {
                 on: on.to_core(Unit::Time),
                 off: off.to_core(Unit::Time),

@@ -1,9 +1,9 @@
-//! Files of gaps (`-Ft`) and sizes (`-Fs`): one number a line.
+//! Files of inter-departure times (`-Ft`) and sizes (`-Fs`): one number a line.
 
-use itg_core::law::TABLE_MAX;
+use itg_core::distribution::TABLE_MAX;
 
+use super::distribution::Distribution;
 use super::flow::{FlowArgs, Source};
-use super::law::Law;
 use crate::number::{integer, real};
 
 /// A file that does not give its values.
@@ -16,7 +16,7 @@ pub enum ValueError {
         line: usize,
         /// The line.
         text: String,
-        /// What belongs there.
+        /// Text for the user: the kind and range of values that a line may hold.
         expected: &'static str,
     },
     /// No line, or too many.
@@ -24,8 +24,8 @@ pub enum ValueError {
     Count(usize),
 }
 
-/// Reads the values of a file: gaps in milliseconds above 0, or (`sizes`) whole numbers of bytes from 1
-/// to 65536. Empty lines are skipped.
+/// Reads the values of a file: inter-departure times in milliseconds above 0, or (`sizes`) whole
+/// numbers of bytes from 1 to 65536. Empty lines are skipped.
 ///
 /// # Errors
 /// The first line that is none, or a file without values.
@@ -59,7 +59,7 @@ pub fn read_values(text: &str, sizes: bool) -> Result<Vec<f64>, ValueError> {
 }
 
 impl FlowArgs {
-    /// The files that are to be loaded: of gaps, of sizes.
+    /// The files that are to be loaded: of inter-departure times, of sizes.
     #[must_use]
     pub fn value_files(&self) -> [Option<&str>; 2] {
         [&self.idt, &self.size].map(|source| match source {
@@ -68,15 +68,15 @@ impl FlowArgs {
         })
     }
 
-    /// Takes the text of the file of gaps, or (`sizes`) of sizes. The first gap is the delay of the
-    /// flow, gaps start at the second one.
+    /// Takes the text of the file of inter-departure times, or (`sizes`) of sizes. The first time
+    /// is the delay of the flow, inter-departure times start at the second one.
     ///
     /// # Errors
     /// See [`read_values`].
     pub fn load(&mut self, text: &str, sizes: bool) -> Result<(), ValueError> {
         let values = read_values(text, sizes)?;
         if sizes {
-            self.size = Source::Law(Law::Listed { values, first: 0 });
+            self.size = Source::Law(Distribution::Listed { values, first: 0 });
             return Ok(());
         }
         if self.delay_from_file {
@@ -85,7 +85,7 @@ impl FlowArgs {
             self.delay_ms = delay;
         }
         let first = 1 % values.len();
-        self.idt = Source::Law(Law::Listed { values, first });
+        self.idt = Source::Law(Distribution::Listed { values, first });
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! What packets carry in front, and packets in a byte stream.
+//! Headers of packets, and packets in a byte stream.
 
 use crate::send::{HeaderKind, SIZE_MAX};
 
-/// What a packet says of itself.
+/// Header of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketHeader {
     /// Flow.
@@ -105,7 +105,7 @@ impl StreamPackets {
         Self { kind, head: [0; 20], filled: 0, missing: 0, packet }
     }
 
-    /// Whether the stream stands in the middle of a packet.
+    /// Returns true if the stream stands in the middle of a packet.
     #[must_use]
     pub const fn within_packet(&self) -> bool {
         self.filled > 0 || self.missing > 0

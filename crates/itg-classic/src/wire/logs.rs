@@ -12,12 +12,12 @@ pub const UDP_RECORDS_MAX: usize = 454;
 /// Longest file name that is taken from a peer, in bytes.
 const NAME_MAX: usize = 100;
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRequest {
     /// Transport of the records.
     pub proto: LogProto,
-    /// Whether the log ends. The other fields mean nothing then.
+    /// True if the log ends. The other fields mean nothing then.
     pub stop: bool,
     /// Path at the server, as sent; not to be trusted.
     pub path: Vec<u8>,
@@ -77,7 +77,7 @@ pub fn to_file(bytes: &mut Vec<u8>) -> Vec<u8> {
     file
 }
 
-/// What a driver tells the server's side.
+/// Inputs of the server's side from its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogServerInput<'a> {
     /// A client connected.
@@ -93,7 +93,7 @@ pub enum LogServerInput<'a> {
     Lost,
 }
 
-/// What the server's side wants done.
+/// Actions that the server's side asks of its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogServerOutput {
     /// Send this.
@@ -183,7 +183,7 @@ impl LogServerSession {
     }
 }
 
-/// What the client's side of a log server wants done.
+/// Actions that the client's side of a log server asks of its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogClientOutput {
     /// Send this.

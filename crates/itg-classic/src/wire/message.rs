@@ -49,12 +49,12 @@ pub enum OfferProto {
     Dccp = 5,
 }
 
-/// What an offer says more in passive mode.
+/// Further fields of an offer in passive mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passive {
     /// Data port of the receiver (`-rp`).
     pub recv_port: u16,
-    /// Whether the address is to be used; else the sender is where the signalling comes from.
+    /// True if the address is to be used; else the sender is where the signalling comes from.
     pub source_given: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct FlowOffer {
     pub passive: Option<Passive>,
 }
 
-/// Where a receiver is to log.
+/// Destination of a receiver's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecvLog {
     /// To a file at the receiver (`-x`).
@@ -102,7 +102,7 @@ pub enum RecvLog {
     },
 }
 
-/// Why a receiver refuses a flow.
+/// Reason for which a receiver refuses a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
@@ -114,7 +114,7 @@ pub enum Refusal {
     Data = 22,
 }
 
-/// What a sender says.
+/// Message of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderMessage {
     /// 1: the first byte of a channel.
@@ -139,7 +139,7 @@ pub enum SenderMessage {
     Down,
 }
 
-/// What a receiver says.
+/// Message of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverMessage {
     /// 2: answers [`SenderMessage::Connect`].
@@ -161,14 +161,14 @@ pub enum ReceiverMessage {
     Refuse {
         /// Flow.
         flow: u32,
-        /// Why.
+        /// Reason of the refusal.
         why: Refusal,
     },
     /// 6: the flow has ended here too.
     Ended(u32),
     /// 7: answers [`SenderMessage::Release`].
     Released,
-    /// 8: anybody there?
+    /// 8: asks whether the sender is still there.
     Discovery,
 }
 
@@ -252,7 +252,7 @@ impl SenderMessage {
                 let family = if address.is_ipv4() { AF_INET } else { AF_INET6 };
                 out.extend_from_slice(&family.to_be_bytes());
                 put_address(*address, out);
-                // A port that nobody reads.
+                // A port that is never used.
                 out.extend_from_slice(&[0, 0]);
                 out.push(if *proto == LogProto::Tcp { 1 } else { 2 });
                 put_path(path, out);

@@ -22,7 +22,7 @@ pub struct ReceiverConfig {
     pub silence_ns: u64,
 }
 
-/// What a driver tells the receiver's side.
+/// Inputs of the receiver's side from its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverInput<'a> {
     /// The sender said this.
@@ -41,7 +41,7 @@ pub enum ReceiverInput<'a> {
     Lost,
 }
 
-/// How a channel ended.
+/// Outcome of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverEnding {
     /// The sender released it.
@@ -56,7 +56,7 @@ pub enum ReceiverEnding {
     Flooded,
 }
 
-/// What the receiver's side wants done.
+/// Actions that the receiver's side asks of its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverOutput {
     /// Send this, with one call.
@@ -123,7 +123,7 @@ impl ReceiverChannel {
         }
     }
 
-    /// When [`ReceiverInput::Timer`] is due next, on the clock of [`Self::handle`].
+    /// Instant at which [`ReceiverInput::Timer`] is due next, on the clock of [`Self::handle`].
     #[must_use]
     pub const fn deadline(&self) -> Option<u64> {
         if self.over {

@@ -11,18 +11,18 @@ use super::message::{FlowOffer, MessageError, ReceiverMessage, RecvLog, Refusal,
 /// Longest bytes that wait for the rest of their message: a message has at most 7.
 const PENDING_MAX: usize = 4096;
 
-/// What a sender wants from a receiver.
+/// Settings of a sender's channel to a receiver.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
     /// The receiver's log, if any.
     pub log: Option<RecvLog>,
     /// The flows, in the order in which they are offered.
     pub offers: Vec<FlowOffer>,
-    /// How long to wait for an answer, in nanoseconds: 100 s with D-ITG.
+    /// Time to wait for an answer, in nanoseconds: 100 s with D-ITG.
     pub answer_ns: u64,
 }
 
-/// What a driver tells the sender's side.
+/// Inputs of the sender's side from its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderInput<'a> {
     /// The channel is connected.
@@ -41,7 +41,7 @@ pub enum SenderInput<'a> {
     Lost,
 }
 
-/// How a flow went.
+/// Outcome of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowResult {
     /// Both sides have ended it.
@@ -54,7 +54,7 @@ pub enum FlowResult {
     Unanswered,
 }
 
-/// How a channel ended.
+/// Outcome of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderEnding {
     /// In order.
@@ -69,7 +69,7 @@ pub enum SenderEnding {
     Confused(MessageError),
 }
 
-/// What the sender's side wants done.
+/// Actions that the sender's side asks of its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderOutput {
     /// Send this, with one call.
@@ -88,7 +88,7 @@ pub enum SenderOutput {
     Finished {
         /// Flow.
         flow: u32,
-        /// How it went.
+        /// Outcome of the flow.
         result: FlowResult,
     },
     /// Close the channel; nothing follows.
@@ -154,7 +154,7 @@ impl SenderChannel {
         }
     }
 
-    /// When [`SenderInput::Timer`] is due next, on the clock of [`Self::handle`].
+    /// Instant at which [`SenderInput::Timer`] is due next, on the clock of [`Self::handle`].
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         let ends = self.flows.values().filter_map(|state| match state {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use etherparse::{SlicedPacket, TransportSlice};
+
 /// One packet with something in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
@@ -11,10 +13,6 @@ pub(crate) struct Packet {
     pub(crate) src: u16,
     pub(crate) dst: u16,
     pub(crate) bytes: Vec<u8>,
-}
-
-fn be16(bytes: &[u8]) -> u16 {
-    u16::from_be_bytes([bytes[0], bytes[1]])
 }
 
 /// All packets of a capture that carry data.
@@ -28,19 +26,20 @@ pub(crate) fn read(name: &str) -> Vec<Packet> {
         let len = u32::from_le_bytes(rest[8..12].try_into().expect("four bytes")) as usize;
         let frame = &rest[16..16 + len];
         rest = &rest[16 + len..];
-        let ip = &frame[14..];
-        let (proto, body) = match be16(&frame[12..]) {
-            0x0800 => {
-                let head = usize::from(ip[0] & 15) * 4;
-                (ip[9], &ip[head..usize::from(be16(&ip[2..]))])
+        let packet =
+            SlicedPacket::from_ethernet(frame).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (proto, src, dst, bytes) = match packet.transport {
+            Some(TransportSlice::Tcp(tcp)) => {
+                (6, tcp.source_port(), tcp.destination_port(), tcp.payload())
             }
-            0x86dd => (ip[6], &ip[40..40 + usize::from(be16(&ip[4..]))]),
-            other => panic!("{name}: Ethernet type {other:#x}"),
-        };
-        let (src, dst, bytes) = match proto {
-            6 => (be16(body), be16(&body[2..]), &body[usize::from(body[12] >> 4) * 4..]),
-            17 => (be16(body), be16(&body[2..]), &body[8..]),
-            _ => (0, 0, body),
+            Some(TransportSlice::Udp(udp)) => {
+                (17, udp.source_port(), udp.destination_port(), udp.payload())
+            }
+            _ => {
+                let ip = packet.net.as_ref().and_then(|net| net.ip_payload_ref());
+                let ip = ip.unwrap_or_else(|| panic!("{name}: no IP packet"));
+                (ip.ip_number.0, 0, 0, ip.payload)
+            }
         };
         if !bytes.is_empty() {
             packets.push(Packet { proto, src, dst, bytes: bytes.to_vec() });
@@ -49,10 +48,10 @@ pub(crate) fn read(name: &str) -> Vec<Packet> {
     packets
 }
 
-/// Whether one side speaks, and what it says; in order.
+/// Bytes of one side after the other, in order; true for the side that listens at the port.
 pub(crate) type Chunks = Vec<(bool, Vec<u8>)>;
 
-/// The TCP conversations with a port: for each, whether the side at that port speaks, and what.
+/// The TCP conversations with a port, as [`Chunks`].
 pub(crate) fn conversations(name: &str, port: u16) -> Vec<Chunks> {
     let mut peers: Vec<(u16, Chunks)> = Vec::new();
     for packet in read(name).into_iter().filter(|packet| packet.proto == 6) {

@@ -127,7 +127,7 @@ fn strange_bytes_end_at_most_the_channel() {
         (vec![1, 255], Err(ReceiverEnding::Confused(MessageError::Type(255)))),
         (vec![1, 20], Err(ReceiverEnding::Lost)),
         (vec![1, 14], Ok(vec![2, 7])),
-        // A flow that does not exist is answered, so that nobody waits.
+        // A flow that does not exist is answered, so that the sender does not wait.
         (vec![1, 4, 0, 0, 0, 9], Ok(vec![2, 6, 0, 0, 0, 9])),
         (vec![1, 17, 0, 0, 0, 9, 11], Ok(vec![2, 7])),
     ] {

@@ -40,7 +40,7 @@ const CAPTURES: [(&str, bool); 18] = [
     ("daemon.pcap", false),
 ];
 
-/// The conversation as seen by the roles: whether the sender speaks, and what.
+/// The conversation by roles: bytes of one side after the other, true for the sender.
 fn roles(name: &str, passive: bool) -> Vec<(bool, Vec<u8>)> {
     let all = conversations(name, PORT_SIGNALLING);
     assert_eq!(all.len(), 1, "{name}");
@@ -69,7 +69,7 @@ fn receiver_messages(mut bytes: &[u8]) -> Vec<ReceiverMessage> {
     messages
 }
 
-/// What one side said altogether.
+/// All bytes that one side sent.
 fn said(chunks: &[(bool, Vec<u8>)], by_sender: bool) -> Vec<u8> {
     chunks.iter().filter(|(sender, _)| *sender == by_sender).flat_map(|(_, b)| b.clone()).collect()
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How to wait.
+/// Method of waiting for a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Sleep until the deadline.

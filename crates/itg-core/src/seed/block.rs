@@ -1,8 +1,9 @@
 //! The first words of a packet, by themselves.
 //!
-//! Most draws take one or two words of the 64 that a packet owns, and a generator that is placed anew
-//! for each packet computes all of them at the first one. One block costs a fifth of that. The words are
-//! those of [`chacha20::ChaCha8Rng`], bit for bit; whoever needs more goes there.
+//! Most draws take one or two words of the 64 that a packet owns, and a generator that is placed
+//! anew for each packet computes all of them at the first one. One block costs a fifth of that. The
+//! words are those of [`chacha20::ChaCha8Rng`], bit for bit; draws that need more words use that
+//! generator.
 //!
 //! Source: D. J. Bernstein, *ChaCha, a variant of Salsa20*, 2008, section 3, with 8 rounds.
 
@@ -11,7 +12,7 @@ pub(super) const WORDS: usize = 16;
 /// `expand 32-byte k`, as words.
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
-/// What the generator of a key and a stream computes its blocks from.
+/// State that the generator of a key and a stream computes its blocks from.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks([u32; WORDS]);
 

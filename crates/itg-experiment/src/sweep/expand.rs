@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 use crate::Problem;
 use crate::read::File;
 
-/// More cases than this are refused: somebody has written one list too many.
+/// More cases than this are refused: the file has one list too many.
 pub const MAX_CASES: usize = 10_000;
 /// Keys that no variable can set: they say what a sweep is, or are derived from it.
 const FIXED: [&str; 4] = ["schema", "seed", "matrix", "sweep"];
@@ -24,7 +24,7 @@ const FIXED: [&str; 4] = ["schema", "seed", "matrix", "sweep"];
 #[derive(Clone, Debug)]
 pub(super) struct Setting<'a> {
     pub(super) name: String,
-    /// Where the variable stands.
+    /// Position of the variable in the file, in bytes.
     at: Range<usize>,
     value: Spanned<DeValue<'a>>,
 }
@@ -158,7 +158,8 @@ pub(super) fn cases<'a>(
     if problems.is_empty() { Ok(cases) } else { Err(problems) }
 }
 
-/// What tells a case from all others: its settings in the order of their names, as TOML writes them.
+/// Text that distinguishes a case from all others: its settings in the order of their names, as
+/// TOML writes them.
 pub(super) fn canonical(case: &[Setting<'_>]) -> String {
     let mut settings: Vec<_> = case.iter().map(|s| format!("{}={}", s.name, s.toml())).collect();
     settings.sort();

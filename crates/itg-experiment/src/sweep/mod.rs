@@ -4,7 +4,7 @@
 //! `[sweep]` says how often each case is run. A run is a case and a repetition, counted from 1. Its seed
 //! follows from the seed of the file and these two ([`run_seed`]), so that one more case, value or
 //! repetition changes no other run. What is run next follows from the file, the seed and the runs that are
-//! done ([`Sweep::next`]): whoever knows these goes on where another stopped.
+//! done ([`Sweep::next`]): a program that knows these goes on where another stopped.
 
 mod expand;
 mod order;
@@ -39,7 +39,7 @@ pub struct Sweep {
     pub variables: Vec<String>,
     /// The cases, in the order of the file; at least one.
     pub cases: Vec<Case>,
-    /// How they are run.
+    /// Settings of the runs.
     pub settings: SweepEntry,
     /// The rule that says when a case has been run often enough.
     pub until: Option<Until>,
@@ -52,9 +52,10 @@ pub struct Case {
     pub label: String,
     /// Its values for people, by variable; one that it does not set is left out.
     pub values: BTreeMap<String, String>,
-    /// What tells it from all others: `NAME=VALUE` in TOML, a line for each variable, in the order of names.
+    /// Text that distinguishes it from all others: `NAME=VALUE` in TOML, a line for each variable,
+    /// in the order of names.
     pub key: String,
-    /// What it says; places are those of the file of the sweep.
+    /// Experiment of the case; places are those of the file of the sweep.
     pub experiment: Experiment,
     /// The experiment as a file of its own.
     pub text: String,
@@ -107,7 +108,7 @@ impl Sweep {
             .iter()
             .filter(|(name, _)| !variables.contains(name))
             .map(|(name, at)| {
-                let hint = itg_process::suggestion(name, variables.iter().map(String::as_str));
+                let hint = itg_core::text::suggestion(name, variables.iter().map(String::as_str));
                 file.problem(Some(*at), format!("`${{{name}}}` is no variable of [matrix]: {hint}"))
             })
             .collect();
@@ -159,13 +160,13 @@ pub fn run_seed(seed: RunSeed, case: &Case, repetition: u32) -> RunSeed {
     RunSeed(seed.named(&format!("sweep {repetition} {}", case.key)).next_u64() >> 11)
 }
 
-/// Whether a file may have this key at its top.
+/// Returns true if a file may have this key at its top.
 fn top_level(key: &str) -> bool {
     let schema = schema::published();
     schema["properties"].as_object().is_some_and(|keys| keys.contains_key(key))
 }
 
-/// What `[sweep]` says must make sense together.
+/// Checks that the settings of `[sweep]` make sense together.
 fn check(
     settings: &SweepEntry,
     several: &DeTable<'_>,

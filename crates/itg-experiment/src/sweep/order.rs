@@ -1,4 +1,4 @@
-//! Which run is next.
+//! Order of the runs.
 //!
 //! Runs come in rounds: the first repetition of all cases, then the second, so that what changes slowly (the
 //! load of the hosts, the time of day) touches all cases alike: complete blocks. Within a round the order
@@ -15,13 +15,13 @@ use super::Sweep;
 /// A run that is done.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Done {
-    /// How long it took, in nanoseconds.
+    /// Time that it took, in nanoseconds.
     pub elapsed_ns: u64,
     /// Its figures by metric; `None` where one is not known.
     pub figures: BTreeMap<String, Option<f64>>,
 }
 
-/// What follows.
+/// Next step of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// This run.

@@ -47,7 +47,8 @@ impl Until {
         self.conditions.iter().map(|condition| condition.metric.as_str())
     }
 
-    /// Whether it holds for these runs of a case; a figure that is not known in one of them is not known.
+    /// Returns true if it holds for these runs of a case; a figure that is not known in one of them
+    /// is not known.
     #[must_use]
     pub fn holds(&self, runs: &[&BTreeMap<String, Option<f64>>]) -> bool {
         runs.len() >= LEAST as usize

@@ -14,7 +14,7 @@ use crate::member::Member;
 
 /// A message of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum EntryState {
     /// It has not come.
     Missing,
     /// It waits, since then.
@@ -27,30 +27,30 @@ enum Place {
 struct Origin {
     /// All before it have been delivered.
     next: u64,
-    places: VecDeque<Place>,
+    places: VecDeque<EntryState>,
 }
 
 impl Origin {
     /// A place for a number within the window.
-    fn open(&mut self, seq: u64, window: u64) -> Option<&mut Place> {
+    fn open(&mut self, seq: u64, window: u64) -> Option<&mut EntryState> {
         let at = seq.checked_sub(self.next).filter(|at| *at < window)?;
         let at = usize::try_from(at).ok()?;
         while self.places.len() <= at {
-            self.places.push_back(Place::Missing);
+            self.places.push_back(EntryState::Missing);
         }
         self.places.get_mut(at)
     }
 }
 
-/// What has been delivered of an origin: everything before a number, and these beyond it.
+/// Messages of an origin that have been delivered: all before number `next`, and these beyond it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Seen {
+pub(crate) struct DeliveredRange {
     pub(crate) origin: Member,
     pub(crate) next: u64,
     pub(crate) beyond: Vec<u64>,
 }
 
-impl Seen {
+impl DeliveredRange {
     pub(crate) fn put(&self, out: &mut BytesMut) {
         out.member(self.origin);
         out.put_u64_le(self.next);
@@ -64,9 +64,9 @@ impl Seen {
     }
 }
 
-/// What becomes of an identifier that is delivered.
+/// Outcome of the delivery of an identifier.
 #[derive(Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Novelty {
     /// It is new; this is what was waiting under it.
     Fresh(Option<Entry>),
     /// It has been delivered before, or is beyond the window.
@@ -106,13 +106,13 @@ impl Backlog {
         &mut self.origins[at].1
     }
 
-    /// Whether one more message of this number fits into the window of its origin.
+    /// Returns true if a message of this number fits into the window of its origin.
     pub(crate) fn has_room(&self, id: Id) -> bool {
         let next = self.origin(id.origin).map_or(0, |origin| origin.next);
         id.seq < next.saturating_add(self.window)
     }
 
-    fn place(&self, id: Id) -> Option<&Place> {
+    fn place(&self, id: Id) -> Option<&EntryState> {
         let origin = self.origin(id.origin)?;
         let at = id.seq.checked_sub(origin.next)?;
         origin.places.get(usize::try_from(at).ok()?)
@@ -121,28 +121,28 @@ impl Backlog {
     /// The entry that waits under this name.
     pub(crate) fn get(&self, id: Id) -> Option<&Entry> {
         match self.place(id)? {
-            Place::Waiting(entry, _) => Some(entry),
-            Place::Missing | Place::Delivered => None,
+            EntryState::Waiting(entry, _) => Some(entry),
+            EntryState::Missing | EntryState::Delivered => None,
         }
     }
 
-    /// Whether a message has been delivered.
+    /// Returns true if a message has been delivered.
     pub(crate) fn is_delivered(&self, id: Id) -> bool {
         let next = self.origin(id.origin).map_or(0, |origin| origin.next);
-        id.seq < next || matches!(self.place(id), Some(Place::Delivered))
+        id.seq < next || matches!(self.place(id), Some(EntryState::Delivered))
     }
 
     /// A place for a number within the window.
-    fn open(&mut self, id: Id) -> Option<&mut Place> {
+    fn open(&mut self, id: Id) -> Option<&mut EntryState> {
         let window = self.window;
         self.origin_mut(id.origin).open(id.seq, window)
     }
 
-    /// Lets an entry wait; whether it is new and within the window.
+    /// Lets an entry wait; returns true if it is new and within the window.
     pub(crate) fn put(&mut self, entry: Entry, now: Time) -> bool {
         match self.open(entry.id) {
-            Some(place @ Place::Missing) => {
-                *place = Place::Waiting(entry, now);
+            Some(place @ EntryState::Missing) => {
+                *place = EntryState::Waiting(entry, now);
                 self.waiting += 1;
                 true
             }
@@ -151,40 +151,40 @@ impl Backlog {
     }
 
     /// Notes that a message is delivered.
-    pub(crate) fn deliver(&mut self, id: Id) -> Fate {
+    pub(crate) fn deliver(&mut self, id: Id) -> Novelty {
         let window = self.window;
         let origin = self.origin_mut(id.origin);
-        let Some(place) = origin.open(id.seq, window) else { return Fate::Void };
-        let found = match std::mem::replace(place, Place::Delivered) {
-            Place::Delivered => return Fate::Void,
-            Place::Missing => None,
-            Place::Waiting(entry, _) => Some(entry),
+        let Some(place) = origin.open(id.seq, window) else { return Novelty::Void };
+        let found = match std::mem::replace(place, EntryState::Delivered) {
+            EntryState::Delivered => return Novelty::Void,
+            EntryState::Missing => None,
+            EntryState::Waiting(entry, _) => Some(entry),
         };
-        while matches!(origin.places.front(), Some(Place::Delivered)) {
+        while matches!(origin.places.front(), Some(EntryState::Delivered)) {
             origin.places.pop_front();
             origin.next += 1;
         }
         self.waiting -= usize::from(found.is_some());
-        Fate::Fresh(found)
+        Novelty::Fresh(found)
     }
 
     fn entries(&self) -> impl Iterator<Item = (&Entry, Time)> {
         self.origins.iter().flat_map(|(_, origin)| &origin.places).filter_map(|place| match place {
-            Place::Waiting(entry, since) => Some((entry, *since)),
-            Place::Missing | Place::Delivered => None,
+            EntryState::Waiting(entry, since) => Some((entry, *since)),
+            EntryState::Missing | EntryState::Delivered => None,
         })
     }
 
-    /// What waits of one origin, by number.
+    /// Entries of one origin that wait, by number.
     pub(crate) fn of(&self, origin: Member) -> impl Iterator<Item = &Entry> {
         let places = self.origin(origin).into_iter().flat_map(|origin| &origin.places);
         places.filter_map(|place| match place {
-            Place::Waiting(entry, _) => Some(entry),
-            Place::Missing | Place::Delivered => None,
+            EntryState::Waiting(entry, _) => Some(entry),
+            EntryState::Missing | EntryState::Delivered => None,
         })
     }
 
-    /// Since when the message has waited that has waited longest, of this origin or of all.
+    /// Time since which the oldest waiting message has waited, of this origin or of all.
     pub(crate) fn oldest(&self, origin: Option<Member>) -> Option<Time> {
         let of = |(entry, since): (&Entry, Time)| {
             origin.is_none_or(|origin| origin == entry.id.origin).then_some(since)
@@ -192,7 +192,7 @@ impl Backlog {
         self.entries().filter_map(of).min()
     }
 
-    /// What waits, by Lamport time and name, as far as these limits go; one entry fits always.
+    /// Waiting entries by Lamport time and name, as far as these limits go; one entry fits always.
     pub(crate) fn batch(&self, most: usize, most_bytes: usize, of: Option<Member>) -> Vec<&Entry> {
         let of = |entry: &&Entry| of.is_none_or(|origin| origin == entry.id.origin);
         let mut found: Vec<_> = self.entries().map(|(entry, _)| entry).filter(of).collect();
@@ -215,31 +215,31 @@ impl Backlog {
         self.waiting = self.entries().count();
     }
 
-    /// What has been delivered, by origin.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    /// Messages that have been delivered, by origin.
+    pub(crate) fn seen(&self) -> Vec<DeliveredRange> {
         let seen = |&(member, ref origin): &(Member, Origin)| {
             let delivered = (origin.next..).zip(&origin.places);
-            let beyond = delivered.filter(|(_, place)| **place == Place::Delivered);
+            let beyond = delivered.filter(|(_, place)| **place == EntryState::Delivered);
             let beyond = beyond.map(|(seq, _)| seq).collect();
-            Seen { origin: member, next: origin.next, beyond }
+            DeliveredRange { origin: member, next: origin.next, beyond }
         };
         self.origins.iter().map(seen).collect()
     }
 
-    /// Takes over what has been delivered elsewhere; what waits here and has not goes on waiting.
-    pub(crate) fn install(&mut self, seen: &[Seen]) {
+    /// Takes over what was delivered elsewhere; the other messages that wait here go on waiting.
+    pub(crate) fn install(&mut self, seen: &[DeliveredRange]) {
         let old = std::mem::take(&mut self.origins);
         self.waiting = 0;
         for seen in seen {
             self.origin_mut(seen.origin).next = seen.next;
             for &seq in &seen.beyond {
                 if let Some(place) = self.open(Id { origin: seen.origin, seq }) {
-                    *place = Place::Delivered;
+                    *place = EntryState::Delivered;
                 }
             }
         }
         for place in old.into_iter().flat_map(|(_, origin)| origin.places) {
-            if let Place::Waiting(entry, since) = place {
+            if let EntryState::Waiting(entry, since) = place {
                 self.put(entry, since);
             }
         }

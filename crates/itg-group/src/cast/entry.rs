@@ -1,4 +1,4 @@
-//! What is ordered: entries, the values that instances decide, and the bytes of both.
+//! Content of the order: entries, the values that instances decide, and the bytes of both.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ const MOST_ENTRIES: usize = 1 << 16;
 /// Shortest entry on a wire: identifier, Lamport time, kind, length.
 const LEAST_ENTRY: usize = 20 + 8 + 1 + 4;
 
-/// Name of a message: who cast it, and its number there, from 0.
+/// Name of a message: the member that cast it, and its number there, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
-    /// Who cast it.
+    /// Member that cast it.
     pub origin: Member,
     /// Its number among the messages of that incarnation.
     pub seq: u64,
@@ -35,12 +35,13 @@ impl Id {
     pub(crate) const FIRST: Self = Self { origin: Member::new(Slot(0), 0), seq: 0 };
 }
 
-/// What an entry says.
+/// Content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A message.
     Message(Bytes),
-    /// A message of so many bytes that travels by itself: who votes for the entry holds it.
+    /// A message of so many bytes that travels by itself: a member that votes for the entry holds
+    /// it.
     Held(u32),
     /// A change of the view, and what goes with it.
     Change(Arc<ViewChange>, Bytes),
@@ -77,7 +78,7 @@ impl Entry {
         }
     }
 
-    /// Whether its content is empty.
+    /// Returns true if its content is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -96,10 +97,10 @@ impl Entry {
     }
 }
 
-/// What an instance decides: entries in their order, and who put them together.
+/// Decision of an instance: entries in their order, and the member that put them together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Value {
-    /// Who put it together: the coordinator from whom the next instance starts.
+    /// Member that put it together: the first coordinator of the next instance.
     pub author: Member,
     /// The entries.
     pub entries: Vec<Entry>,
@@ -299,7 +300,7 @@ impl Take {
         Some(Arc::new(Value { author: self.member()?, entries: self.entries()? }))
     }
 
-    /// What is left.
+    /// The bytes that are left.
     pub(crate) fn rest(self) -> Bytes {
         self.left
     }

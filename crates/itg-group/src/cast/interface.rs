@@ -1,4 +1,4 @@
-//! What all broadcasts are asked for and tell: one interface, whatever the algorithm below.
+//! Requests to all broadcasts and their deliveries: one interface, whatever the algorithm below.
 //!
 //! Within a stack of layers these are messages of the types 900 to 919, which no network carries: a
 //! broadcast takes what comes from one as malformed.
@@ -26,9 +26,9 @@ use super::entry::{Id, MOST_PART, Put as _, Take};
 use crate::codec::{read, write};
 use crate::member::{Member, View, ViewChange, ViewParts};
 
-/// What the user of a broadcast asks for.
+/// Request of the user of a broadcast.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum CastRequest {
     /// Order this message.
     Cast(Bytes),
     /// Order this view change and what goes with it.
@@ -41,13 +41,13 @@ pub enum Ask {
     Join(Slot),
     /// This process begins again as this member, which no view has contained: everything is forgotten.
     Rejoin(Member),
-    /// The state of the user at the position of [`Tell::Checkpoint`].
+    /// The state of the user at the position of [`CastDelivery::Checkpoint`].
     State(u64, Bytes),
 }
 
-/// What a broadcast tells its user.
+/// Delivery of a broadcast to its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tell {
+pub enum CastDelivery {
     /// The next entry is this message.
     Message {
         /// Its position in the order, from 0; the same at all members.
@@ -63,10 +63,11 @@ pub enum Tell {
         position: u64,
         /// The view.
         view: View,
-        /// What went with the change.
+        /// Bytes that went with the change.
         with: Bytes,
     },
-    /// Somebody needs the state of the user before this position: answer with [`Ask::State`].
+    /// Another process needs the state of the user before this position: answer with
+    /// [`CastRequest::State`].
     Checkpoint {
         /// The position.
         position: u64,
@@ -104,7 +105,7 @@ const EXCLUDED: u32 = 915;
 /// Last of the types that no network carries.
 pub(crate) const LOCAL_LAST: u32 = 919;
 
-/// Bytes that ordered messages share: whoever keeps one of them keeps so much.
+/// Bytes that ordered messages share: a user that keeps one of them keeps so much.
 const ROOM: usize = 4096;
 /// Longer ones get memory of their own.
 const ALONE: usize = ROOM / 4;
@@ -117,7 +118,7 @@ pub fn code(member: Member) -> u64 {
     u64::from(member.slot.0) << 32 | (member.incarnation & 0xffff_ffff)
 }
 
-impl Ask {
+impl CastRequest {
     /// As a message of a stack; suspicions are calls, not messages.
     #[must_use]
     pub fn message(self) -> Option<Message> {
@@ -184,7 +185,7 @@ impl Ask {
     }
 }
 
-impl Tell {
+impl CastDelivery {
     /// As a message to the layer above.
     #[must_use]
     pub fn message(self, me: Slot) -> Message {
@@ -245,7 +246,7 @@ impl Tell {
         Message { src: me, ..Message::new(me, ty, out.freeze()) }
     }
 
-    /// What a message from the layer below tells.
+    /// Reads a message from the layer below.
     #[must_use]
     pub fn from_message(message: &Message) -> Option<Self> {
         Self::take(message.clone())

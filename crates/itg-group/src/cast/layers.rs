@@ -8,8 +8,8 @@ use itg_process::{
     Adapter, Build, ConfigError, Layer, Machine, Message, Params, Registry, Slot, Wiring,
 };
 
-use super::interface::{Ask, CAST, LOCAL_LAST, Tell};
-use super::log::{FIRST, LAST, Log, Say, Settings};
+use super::interface::{CAST, CastDelivery, CastRequest, LOCAL_LAST};
+use super::log::{FIRST, LAST, Log, LogMessage, Settings};
 use super::mutant::{Mutant, Planted};
 use super::reliable::{self, Data, Mode, Reliable};
 use super::thesis::{self, Algorithm, Thesis, Word};
@@ -27,7 +27,7 @@ trait Wire: Sized {
 /// Types of messages within a stack: what a network brings as such is malformed.
 const LOCAL: RangeInclusive<u32> = CAST..=LOCAL_LAST;
 
-impl Wire for Say {
+impl Wire for LogMessage {
     const TYPES: &'static [RangeInclusive<u32>] = &[FIRST..=LAST, LOCAL];
 
     fn to_wire(&self) -> (u32, Bytes) {
@@ -63,7 +63,7 @@ impl Wire for Data {
     }
 }
 
-impl Wire for uniform::Say {
+impl Wire for uniform::UniformMessage {
     // Those of the log below it, too.
     const TYPES: &'static [RangeInclusive<u32>] =
         &[FIRST..=LAST, uniform::FIRST..=uniform::LAST, LOCAL];
@@ -86,7 +86,7 @@ pub struct CastWiring {
 
 impl<M> Wiring<M> for CastWiring
 where
-    M: Machine<Request = Ask, Delivery = Tell>,
+    M: Machine<Request = CastRequest, Delivery = CastDelivery>,
     M::Message: Wire,
 {
     fn types(&self) -> &[RangeInclusive<u32>] {
@@ -101,15 +101,15 @@ where
         M::Message::from_wire(ty, body)
     }
 
-    fn request(&self, message: Message) -> Result<Ask, Message> {
-        Ask::from_message(message)
+    fn request(&self, message: Message) -> Result<CastRequest, Message> {
+        CastRequest::from_message(message)
     }
 
-    fn control(&self, what: &dyn Any) -> Option<Ask> {
-        Ask::from_control(what)
+    fn control(&self, what: &dyn Any) -> Option<CastRequest> {
+        CastRequest::from_control(what)
     }
 
-    fn delivery(&mut self, me: Slot, tell: Tell) -> Message {
+    fn delivery(&mut self, me: Slot, tell: CastDelivery) -> Message {
         tell.message_in(me, Some(&mut self.room))
     }
 }
@@ -136,7 +136,7 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
     })
 }
 
-/// Who this process is, and the first view: the processes of the configuration, or the first
+/// This process as a member, and the first view: the processes of the configuration, or the first
 /// `members` of them.
 fn place(build: &mut Build<'_>, planted: Planted) -> Result<(Member, View), ConfigError> {
     let (_, view) = crate::membership::place(build)?;

@@ -21,7 +21,7 @@ pub enum Mutant {
     NoBaseCheck,
     /// 8: a process that has come back is taken for the one that it was.
     IncarnationIgnored,
-    /// 9: who has sent FLUSH goes on acknowledging.
+    /// 9: a member that has sent FLUSH goes on acknowledging.
     NoFence,
     /// 10: Skeen's clock does not follow final numbers.
     NoMaxRule,
@@ -37,7 +37,7 @@ pub enum Mutant {
     SnapshotWithoutClients,
     /// 21: one member does not count for what may be collected.
     GcIgnoresOne,
-    /// 26: the next coordinator is who announced a decision, not its author.
+    /// 26: the next coordinator is the member that announced a decision, not its author.
     Announcer,
 }
 
@@ -64,7 +64,7 @@ impl Mutant {
     ];
 }
 
-/// Which fault a machine has: none without the feature.
+/// Fault of a machine: none without the feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
     #[cfg(feature = "mutants")]
@@ -79,7 +79,7 @@ impl Planted {
         Self { mutant: Some(mutant) }
     }
 
-    /// Whether the machine has this fault.
+    /// Returns true if the machine has this fault.
     #[must_use]
     #[allow(unused_variables, reason = "without the feature there is nothing to compare with")]
     pub(crate) fn is(self, mutant: Mutant) -> bool {

@@ -1,16 +1,16 @@
 //! Reliable broadcast: what one correct process delivers, all correct processes deliver; in no order.
 //!
-//! | mode | who relays | delivered | messages |
+//! | mode | relayed by | delivered | messages |
 //! |---|---|---|---|
-//! | eager | everybody, on first receipt, to all but origin and self | at once | (n − 1)² |
-//! | lazy | everybody, what an origin cast that is suspected | at once | n − 1 in good runs |
-//! | uniform | everybody, to all, the origin too | when a majority is known to have it | n (n − 1) |
+//! | eager | all, on first receipt, to all but origin and self | at once | (n − 1)² |
+//! | lazy | all, what an origin cast that is suspected | at once | n − 1 in good runs |
+//! | uniform | all, to all, the origin too | when a majority is known to have it | n (n − 1) |
 //!
-//! Validity, agreement and integrity hold for reliable links and any crashes (uniform: of a minority);
-//! lazy mode needs a detector that suspects whoever crashes, and relays the last messages of each origin,
-//! as many as its window. Source: Hadzilacos, Toueg, *A modular approach to fault-tolerant broadcasts*,
-//! 1994; lazy and uniform: Guerraoui, Rodrigues, *Introduction to reliable distributed programming*,
-//! 2006, 3.3 and 3.4.
+//! Validity, agreement and integrity hold for reliable links and any crashes (uniform: of a
+//! minority); lazy mode needs a detector that suspects every process that crashes, and relays the
+//! last messages of each origin, as many as its window. Source: Hadzilacos, Toueg, *A modular
+//! approach to fault-tolerant broadcasts*, 1994; lazy and uniform: Guerraoui, Rodrigues,
+//! *Introduction to reliable distributed programming*, 2006, 3.3 and 3.4.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,17 +18,18 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
-use super::backlog::{Backlog, Fate};
+use super::backlog::{Backlog, Novelty};
 use super::entry::{Body, Entry, Id, MOST_PAYLOAD, Put as _, Take};
-use super::interface::{Ask, Tell, code};
+use super::event::CastEvent;
+use super::interface::{CastDelivery, CastRequest, code};
 use crate::member::Member;
 
-/// How far a process goes so that all have what one has.
+/// Effort of a process so that all have what one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Relays everything.
     Eager,
-    /// Relays what a suspect has cast.
+    /// Relays the messages of suspected origins.
     Lazy,
     /// Relays everything, and delivers what a majority has.
     Uniform,
@@ -72,9 +73,9 @@ pub struct Reliable {
     delivered: u64,
     window: usize,
     backlog: Backlog,
-    /// Uniform: who is known to have what is not delivered.
+    /// Uniform: processes known to have each message that is not delivered.
     having: BTreeMap<Id, BTreeSet<Slot>>,
-    /// Lazy: the last messages of each origin; who is suspected.
+    /// Lazy: the last messages of each origin; the processes that are suspected.
     last: BTreeMap<Member, VecDeque<(Id, Bytes)>>,
     suspected: BTreeSet<Slot>,
 }
@@ -111,12 +112,13 @@ impl Reliable {
     }
 
     fn deliver(&mut self, id: Id, payload: Bytes, out: &mut Out) {
-        let Fate::Fresh(_) = self.backlog.deliver(id) else { return };
+        let Novelty::Fresh(_) = self.backlog.deliver(id) else { return };
         self.having.remove(&id);
         let position = self.delivered;
         self.delivered += 1;
-        out.push(Action::Log("rdeliver", [code(id.origin), id.seq, 0]));
-        out.push(Action::Deliver(Tell::Message { position, id, payload }));
+        let (origin, seq) = (code(id.origin), id.seq);
+        out.push(Action::log(CastEvent::ReliableDeliver { origin, seq }));
+        out.push(Action::Deliver(CastDelivery::Message { position, id, payload }));
     }
 
     fn data(&mut self, now: Time, src: Slot, id: Id, payload: Bytes, out: &mut Out) {
@@ -159,27 +161,28 @@ impl Reliable {
 }
 
 impl Machine for Reliable {
-    type Request = Ask;
-    type Delivery = Tell;
+    type Request = CastRequest;
+    type Delivery = CastDelivery;
     type Message = Data;
     type Timer = ();
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
         match input {
-            Input::Request(Ask::Cast(payload)) => {
+            Input::Request(CastRequest::Cast(payload)) => {
                 let id = Id { origin: self.me, seq: self.next_seq };
                 if payload.len() > MOST_PAYLOAD || !self.backlog.has_room(id) {
-                    return out.push(Action::Deliver(Tell::Busy(payload)));
+                    return out.push(Action::Deliver(CastDelivery::Busy(payload)));
                 }
                 self.next_seq += 1;
-                out.push(Action::Log("rcast", [code(self.me), id.seq, 0]));
+                let (origin, seq) = (code(self.me), id.seq);
+                out.push(Action::log(CastEvent::ReliableCast { origin, seq }));
                 if !self.others.is_empty() {
                     let to = Dest::Many(Arc::clone(&self.others));
                     out.push(Action::Send(to, Data(id, payload.clone())));
                 }
                 self.data(now, self.me.slot, id, payload, out);
             }
-            Input::Request(Ask::Suspect(slot)) => {
+            Input::Request(CastRequest::Suspect(slot)) => {
                 if self.suspected.insert(slot) && self.mode == Mode::Lazy {
                     let of = |member: &&Member| member.slot == slot;
                     let origins: Vec<Member> = self.last.keys().filter(of).copied().collect();
@@ -188,7 +191,7 @@ impl Machine for Reliable {
                     }
                 }
             }
-            Input::Request(Ask::Trust(slot)) => {
+            Input::Request(CastRequest::Trust(slot)) => {
                 self.suspected.remove(&slot);
             }
             Input::Message(src, Data(id, payload)) => self.data(now, src, id, payload, out),

@@ -21,7 +21,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Ctx, Dest, Layer, Level, Message, SECOND, Slot, TimerId};
 
 use super::entry::{Id, MOST_PART, Put as _, Take};
-use super::interface::{Ask, Tell, code};
+use super::event::{CastEvent, ServiceEvent};
+use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
 use crate::member::Member;
 
@@ -33,9 +34,9 @@ const MOST_CLIENTS: usize = 65_536;
 /// Commands that wait at a client.
 const MOST_WAITING: usize = 1024;
 
-/// What is replicated: a deterministic function of the commands, in their order.
+/// Replicated service: a deterministic function of the commands, in their order.
 pub trait Replicated: Send {
-    /// Applies a command of this client; what it answers.
+    /// Applies a command of this client; returns its answer.
     fn apply(&mut self, client: Member, command: &Bytes) -> Bytes;
     /// The state as bytes.
     fn save(&self) -> Bytes;
@@ -43,7 +44,7 @@ pub trait Replicated: Send {
     fn load(&mut self, state: &Bytes);
 }
 
-/// Whom a client asks.
+/// Servers that a client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Case {
     /// All servers.
@@ -114,7 +115,7 @@ impl Server {
         Self { replicated, servers, table, asked, cast, planted }
     }
 
-    fn ask(ask: Ask, cx: &mut Ctx<'_>) {
+    fn ask(ask: CastRequest, cx: &mut Ctx<'_>) {
         if let Some(message) = ask.message() {
             cx.down(message);
         }
@@ -128,7 +129,8 @@ impl Server {
         cx.down(Message::new(client.slot, ANSWER, out.freeze()));
     }
 
-    /// Whether this server casts a request that went to all.
+    /// Returns true if this server casts the request: of one that went to all, only the server
+    /// found from its name does, until it is sent again.
     fn casts(&self, request: &Request, me: Slot) -> bool {
         let at = (u64::from(request.client.slot.0) + request.seq) % u64::from(self.servers.max(1));
         request.again || request.case == Case::One || at == u64::from(me.0)
@@ -136,14 +138,14 @@ impl Server {
 
     fn request(&mut self, body: &Bytes, cx: &mut Ctx<'_>) {
         let Some(request) = Request::decode(body) else {
-            return cx.log(Level::Warning, "malformed request", [0; 3]);
+            return cx.log(Level::Warning, ServiceEvent::MalformedRequest);
         };
         let client = request.client;
         if let Some(done) = self.table.get(&client).filter(|done| done.seq >= request.seq)
             && !self.planted.is(Mutant::RetryTwice)
         {
             if done.seq == request.seq {
-                cx.sometimes("answered from the table");
+                cx.sometimes(ServiceEvent::AnsweredFromTable);
                 Self::answer(client, done, cx);
             }
             return;
@@ -154,7 +156,7 @@ impl Server {
         let under_way = self.cast.get(&client).is_some_and(|seq| *seq >= request.seq);
         if self.casts(&request, cx.me()) && (!under_way || request.again) {
             self.cast.insert(client, request.seq);
-            Self::ask(Ask::Cast(request.encode()), cx);
+            Self::ask(CastRequest::Cast(request.encode()), cx);
         }
     }
 
@@ -163,10 +165,11 @@ impl Server {
         let client = request.client;
         let last = self.table.get(&client).map(|done| done.seq);
         if last.is_some_and(|last| last >= request.seq) && !self.planted.is(Mutant::RetryTwice) {
-            return cx.sometimes("a request ordered twice");
+            return cx.sometimes(ServiceEvent::OrderedTwice);
         }
         let result = self.replicated.apply(client, &request.command);
-        cx.log(Level::Info, "applied", [code(client), request.seq, position]);
+        let event = ServiceEvent::Applied { client: code(client), seq: request.seq, position };
+        cx.log(Level::Info, event);
         let done = Done { seq: request.seq, position, result };
         if self.cast.get(&client).is_some_and(|seq| *seq <= request.seq) {
             self.cast.remove(&client);
@@ -220,19 +223,23 @@ impl Layer for Server {
         if message.ty == REQUEST {
             return self.request(&message.body, cx);
         }
-        match Tell::from_message(&message) {
-            Some(Tell::Message { position, payload, .. }) => self.ordered(position, &payload, cx),
-            Some(Tell::Checkpoint { position }) => {
-                Self::ask(Ask::State(position, self.save()), cx);
+        match CastDelivery::from_message(&message) {
+            Some(CastDelivery::Message { position, payload, .. }) => {
+                self.ordered(position, &payload, cx)
             }
-            Some(Tell::Install { state, .. }) => {
+            Some(CastDelivery::Checkpoint { position }) => {
+                Self::ask(CastRequest::State(position, self.save()), cx);
+            }
+            Some(CastDelivery::Install { state, .. }) => {
                 if self.load(state).is_none() {
-                    cx.log(Level::Error, "a snapshot that cannot be read", [0; 3]);
+                    cx.log(Level::Error, CastEvent::UnreadableSnapshot);
                 }
             }
             // The client asks again.
-            Some(Tell::Busy(_)) => self.cast.clear(),
-            Some(Tell::View { .. } | Tell::Excluded { .. }) | None => cx.up(message),
+            Some(CastDelivery::Busy(_)) => self.cast.clear(),
+            Some(CastDelivery::View { .. } | CastDelivery::Excluded { .. }) | None => {
+                cx.up(message)
+            }
         }
     }
 
@@ -281,7 +288,7 @@ impl Client {
         let (seq, again, case) = (self.seq, self.tries > 0, self.case);
         let body = Request { client, seq, again, case, command }.encode();
         if self.direct && self.case == Case::All {
-            Server::ask(Ask::Cast(body), cx);
+            Server::ask(CastRequest::Cast(body), cx);
             return;
         }
         let to = match self.case {
@@ -306,7 +313,7 @@ impl Client {
             self.seq += 1;
             self.tries = 0;
             let client = Member::new(cx.me(), cx.incarnation());
-            cx.log(Level::Info, "asked", [code(client), self.seq, 0]);
+            cx.log(Level::Info, ServiceEvent::Asked { client: code(client), seq: self.seq });
             self.say(cx);
         }
     }
@@ -314,12 +321,12 @@ impl Client {
 
 impl Layer for Client {
     fn send(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        match Ask::from_message(message) {
-            Ok(Ask::Cast(command)) if self.waiting.len() < MOST_WAITING => {
+        match CastRequest::from_message(message) {
+            Ok(CastRequest::Cast(command)) if self.waiting.len() < MOST_WAITING => {
                 self.waiting.push_back(command);
                 self.next(cx);
             }
-            Ok(Ask::Cast(command)) => cx.up(Tell::Busy(command).message(cx.me())),
+            Ok(CastRequest::Cast(command)) => cx.up(CastDelivery::Busy(command).message(cx.me())),
             Ok(_) => {}
             Err(message) => cx.down(message),
         }
@@ -331,7 +338,7 @@ impl Layer for Client {
         }
         let mut take = Take::new(message.body);
         let (Some(seq), Some(position)) = (take.u64(), take.u64()) else {
-            return cx.log(Level::Warning, "malformed answer", [0; 3]);
+            return cx.log(Level::Warning, ServiceEvent::MalformedAnswer);
         };
         if seq != self.seq || self.command.take().is_none() {
             return;
@@ -340,9 +347,9 @@ impl Layer for Client {
             cx.cancel(timer);
         }
         let origin = Member::new(cx.me(), cx.incarnation());
-        cx.log(Level::Info, "answered", [code(origin), seq, position]);
+        cx.log(Level::Info, ServiceEvent::Answered { client: code(origin), seq, position });
         let id = Id { origin, seq };
-        cx.up(Tell::Message { position, id, payload: take.rest() }.message(cx.me()));
+        cx.up(CastDelivery::Message { position, id, payload: take.rest() }.message(cx.me()));
         self.next(cx);
     }
 
@@ -350,7 +357,7 @@ impl Layer for Client {
         self.timer = None;
         if self.command.is_some() {
             self.tries = self.tries.saturating_add(1);
-            cx.sometimes("asked again");
+            cx.sometimes(ServiceEvent::AskedAgain);
             self.say(cx);
         }
     }

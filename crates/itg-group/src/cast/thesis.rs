@@ -1,8 +1,8 @@
 //! The three classical broadcasts in their failure-free form: fixed sequencer, Skeen, Chandra–Toueg.
 //!
-//! They send exactly the messages of the papers, 2, 3 and 4 times (n − 1) for a broadcast: nothing is
-//! batched or carried along, messages to oneself are free. Assumes reliable links and that nobody
-//! crashes; what they do when somebody does is what the uniform forms are for.
+//! They send exactly the messages of the papers, 2, 3 and 4 times (n − 1) for a broadcast: nothing
+//! is batched or carried along, messages to oneself are free. Assumes reliable links and no
+//! crashes; the uniform forms are for crashes.
 //!
 //! | | steps of the special process | of the others | messages |
 //! |---|---|---|---|
@@ -14,8 +14,8 @@
 //! each message's time, which orders nothing among instances: here instances are numbered and decide
 //! batches of names. Skeen: ties are broken by name, and a final number raises the receiver's clock.
 //!
-//! A process beyond the members is a client (case A): it casts, and delivers nothing. Its collector in
-//! Skeen's algorithm is a member, so that its crash blocks nobody.
+//! A process beyond the members is a client (case A): it casts, and delivers nothing. Its collector
+//! in Skeen's algorithm is a member, so that its crash blocks no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,16 +24,17 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
 use super::entry::{Id, MOST_PAYLOAD, Put as _, Take};
-use super::interface::{Ask, Tell, code};
+use super::event::CastEvent;
+use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
 use crate::member::Member;
 
-/// Which algorithm.
+/// Algorithm of a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algorithm {
     /// A fixed process numbers the messages.
     Sequencer,
-    /// The sender takes the greatest of everybody's timestamps.
+    /// The sender takes the greatest of all members' timestamps.
     Skeen,
     /// Consensus with a fixed coordinator.
     ChandraToueg,
@@ -54,7 +55,7 @@ impl Algorithm {
     }
 }
 
-/// What the members say to each other.
+/// Message between the members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
     /// A message.
@@ -216,7 +217,7 @@ impl Thesis {
         self.me.slot.0 < self.members
     }
 
-    /// Who collects the timestamps of a message.
+    /// Process that collects the timestamps of a message.
     fn collector(&self, id: Id) -> Slot {
         if id.origin.slot.0 < self.members {
             return id.origin.slot;
@@ -244,33 +245,39 @@ impl Thesis {
 
     fn cast(&mut self, payload: Bytes, out: &mut Out) {
         if (self.is_member() && self.own >= self.window) || payload.len() > MOST_PAYLOAD {
-            return out.push(Action::Deliver(Tell::Busy(payload)));
+            return out.push(Action::Deliver(CastDelivery::Busy(payload)));
         }
         let id = Id { origin: self.me, seq: self.next_seq };
         self.next_seq += 1;
         self.own += u64::from(self.is_member());
         self.clock += 1;
-        out.push(Action::Log("cast", [code(self.me), id.seq, 0]));
+        out.push(Action::log(CastEvent::Cast { origin: code(self.me), seq: id.seq }));
         self.tell_all(Word::Data(id, payload), out);
     }
 
+    /// Steps are those of the table above, counted from the cast.
     fn word(&mut self, src: Slot, word: Word, out: &mut Out) {
         match (self.algorithm, word) {
+            // Step 1 of all three: the message goes to all.
             (_, Word::Data(..)) if self.got.len() >= MOST_WAITING => {
-                out.push(Action::Log("too many messages wait", [self.got.len() as u64, 0, 0]));
+                let waiting = self.got.len() as u64;
+                out.push(Action::log(CastEvent::TooManyWait { waiting }));
             }
             (algorithm, Word::Data(id, payload)) => {
                 self.got.insert(id, payload);
                 match algorithm {
+                    // Sequencer, step 2: its number to all.
                     Algorithm::Sequencer if self.me.slot == LEADER => {
                         self.last += 1;
                         self.tell_all(Word::Order(id, self.last), out);
                     }
+                    // Skeen, step 2: a timestamp to the collector; the message is pending until it has a number.
                     Algorithm::Skeen => {
                         self.clock += 1;
                         self.pending.insert(id, self.clock);
                         self.tell_one(self.collector(id), Word::Stamp(id, self.clock), out);
                     }
+                    // Chandra–Toueg, step 2: the coordinator proposes. Its first round needs no estimates.
                     Algorithm::ChandraToueg if !self.named.contains(&id) => {
                         self.fresh.insert(id);
                         self.propose(out);
@@ -278,6 +285,7 @@ impl Thesis {
                     Algorithm::Sequencer | Algorithm::ChandraToueg => {}
                 }
             }
+            // Skeen, step 3: the greatest timestamp of all is the number, to all.
             (Algorithm::Skeen, Word::Stamp(id, ts)) => {
                 let stamps = self.stamps.entry(id).or_default();
                 *stamps = (stamps.0 + 1, stamps.1.max(ts));
@@ -286,6 +294,7 @@ impl Thesis {
                     self.tell_all(Word::Order(id, number), out);
                 }
             }
+            // Skeen, after step 3: the clock is not below the number, or a later message could get a smaller one.
             (Algorithm::Skeen, Word::Order(id, number)) => {
                 if !self.planted.is(Mutant::NoMaxRule) {
                     self.clock = self.clock.max(number);
@@ -293,12 +302,16 @@ impl Thesis {
                 self.pending.remove(&id);
                 self.order.insert((number, id), ());
             }
+            // Sequencer, after step 2: delivered in the order of the numbers.
             (Algorithm::Sequencer, Word::Order(id, number)) => {
                 self.order.insert((number, id), ());
             }
+            // Chandra–Toueg, step 3 (phase 3 of the paper): there are no suspicions, so the answer
+            // is ACK.
             (Algorithm::ChandraToueg, Word::Propose(k, _)) => {
                 self.tell_one(src, Word::Ack(k), out);
             }
+            // Chandra–Toueg, step 4 (phase 4): a majority of ACK decides, and the decision goes to all.
             (Algorithm::ChandraToueg, Word::Ack(k)) if k == self.last => {
                 let majority = self.members / 2 + 1;
                 let Some((_, votes)) = &mut self.proposal else { return };
@@ -309,6 +322,7 @@ impl Thesis {
                     self.tell_all(Word::Decide(k, batch), out);
                 }
             }
+            // Chandra–Toueg, after step 4: instances are delivered one after the other.
             (Algorithm::ChandraToueg, Word::Decide(k, batch)) => {
                 for id in &batch {
                     self.fresh.remove(id);
@@ -386,22 +400,25 @@ impl Thesis {
         self.own -= u64::from(id.origin == self.me);
         let position = self.position;
         self.position += 1;
-        out.push(Action::Log("deliver", [code(id.origin), id.seq, position]));
-        out.push(Action::Deliver(Tell::Message { position, id, payload }));
+        let (origin, seq) = (code(id.origin), id.seq);
+        out.push(Action::log(CastEvent::Deliver { origin, seq, position }));
+        out.push(Action::Deliver(CastDelivery::Message { position, id, payload }));
     }
 }
 
 impl Machine for Thesis {
-    type Request = Ask;
-    type Delivery = Tell;
+    type Request = CastRequest;
+    type Delivery = CastDelivery;
     type Message = Word;
     type Timer = ();
 
     fn handle(&mut self, _now: Time, input: Input<Self>, out: &mut Out) {
         match input {
-            Input::Request(Ask::Cast(payload)) => self.cast(payload, out),
+            Input::Request(CastRequest::Cast(payload)) => self.cast(payload, out),
             // Membership is fixed.
-            Input::Request(Ask::Change(_, with)) => out.push(Action::Deliver(Tell::Busy(with))),
+            Input::Request(CastRequest::Change(_, with)) => {
+                out.push(Action::Deliver(CastDelivery::Busy(with)))
+            }
             Input::Message(src, word) if self.is_member() => self.word(src, word, out),
             Input::Message(..) | Input::Request(_) | Input::Start | Input::Timer(()) => {}
         }

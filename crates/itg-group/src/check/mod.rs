@@ -1,21 +1,21 @@
-//! What must hold of views, whatever happens: oracles that see the events of all processes.
+//! Properties that must hold of views: oracles that see the events of all processes.
 //!
-//! A membership says which view it makes, change by change (`view made`, `view gone`, `view new`), and
-//! every process which one it installs (`installed`). The oracle builds the views again from the changes
+//! A membership says which view it makes, change by change ([`MembershipEvent::ViewMade`], `ViewGone`,
+//! `ViewNew`), and every process which one it installs (`Installed`). The oracle builds the views again from the changes
 //! and holds their digests against the installed ones, so it needs nothing of the processes but their
 //! events, which come from a simulation or from the traces of real processes.
 //!
 //! | property | what |
 //! |---|---|
-//! | V1 | who installs a view is in it |
+//! | V1 | a process that installs a view is in it |
 //! | V5 | views of one number are one |
 //! | V6 | a view that follows another one was voted for by a majority of its core (mode C, with `trace` in `log`) |
 //! | V7 | the numbers that an incarnation installs increase |
 //! | V8 | acknowledgements come from children, and the tree of each view spans its members |
 //! | V9 | a view has one root |
 //! | V10 | a dead incarnation installs nothing after the view that removed it |
-//! | V11 | nobody is removed who is not faulty, unless `h` of his observers are (once told who is) |
-//! | V12 | in the end the live have one view, and it is of the live |
+//! | V11 | a member that is not faulty is removed only if `h` of its observers are (once told which hosts are) |
+//! | V12 | in the end the processes that are alive have one view, and it is of exactly these |
 //! | V13 | no more views than the failures need (once told how many) |
 //!
 //! V2, V3 and V4 are those of [`Deliveries`]; what detectors are worth is told by [`Quality`].
@@ -32,8 +32,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use itg_process::{Event, Slot};
 
+use crate::cast::CastEvent;
 use crate::member::{Member, View};
-use crate::membership::{marks, observers};
+use crate::membership::{MembershipEvent, marks, observers};
 use crate::roster::Changes;
 
 /// Rounds whose votes are remembered.
@@ -49,9 +50,9 @@ struct Making {
     added: Vec<Member>,
 }
 
-/// What one process has done.
+/// State of one process as its events tell it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct ProcessState {
     incarnation: u64,
     installed: Option<u64>,
     excluded: bool,
@@ -63,7 +64,7 @@ struct Seen {
 pub struct Views {
     views: BTreeMap<u64, View>,
     making: BTreeMap<Slot, Making>,
-    processes: BTreeMap<Slot, Seen>,
+    processes: BTreeMap<Slot, ProcessState>,
     /// Views up to which trees are checked member by member.
     most_in_tree: u32,
     changes: u64,
@@ -71,7 +72,7 @@ pub struct Views {
     allowed: Option<u64>,
     /// Hosts that may be removed, and observers beside parent and children.
     faulty: Option<(BTreeSet<Slot>, u32)>,
-    /// Who has voted for what: instance, round, digest of the value.
+    /// Voters for each instance, round and digest of the value.
     votes: BTreeMap<(u64, u32, u64), BTreeSet<Slot>>,
 }
 
@@ -104,7 +105,7 @@ impl Views {
     /// A process has started for the `start`th time, from 1.
     pub fn started(&mut self, slot: Slot, start: u64) {
         let incarnation = Member::born(slot, start).incarnation;
-        let seen = Seen { incarnation, up: true, ..Seen::default() };
+        let seen = ProcessState { incarnation, up: true, ..ProcessState::default() };
         self.processes.insert(slot, seen);
     }
 
@@ -137,46 +138,50 @@ impl Views {
     /// # Errors
     /// The property that does not hold.
     pub fn see(&mut self, slot: Slot, event: &Event) -> Result<(), String> {
-        let [a, b, c] = event.values;
-        let slot_of = |value: u64| u32::try_from(value).map(Slot).map_err(|_| "V2: no slot");
-        match event.name {
-            "view made" => {
-                let root = slot_of(c)?.0;
-                self.making.insert(slot, Making { no: a, base: b, root, ..Making::default() });
-            }
-            "view gone" => {
-                let member = Member::new(slot_of(b)?, c);
-                self.making.entry(slot).or_default().removed.push(member);
-            }
-            "view new" => {
-                let member = Member::new(slot_of(b)?, c);
-                self.making.entry(slot).or_default().added.push(member);
-            }
-            "installed" => {
-                if let Some(making) = self.making.remove(&slot) {
-                    self.made(slot, &making, b)?;
-                }
-                return self.installed(slot, a, b, c);
-            }
-            "excluded" => {
-                if let Some(seen) = self.processes.get_mut(&slot) {
-                    seen.excluded = true;
-                }
-            }
-            "adopted" => {
-                let round = u32::try_from(b).map_err(|_| "V6: no round")?;
-                self.votes.entry((a, round, c)).or_default().insert(slot);
+        match event.decode() {
+            Some(CastEvent::Adopted { instance, round, digest }) => {
+                self.votes.entry((instance, round, digest)).or_default().insert(slot);
                 while self.votes.len() > MOST_VOTES {
                     self.votes.pop_first();
                 }
             }
-            "majority" => return self.decided(slot, a, b, c),
-            "digests differ" => {
-                return Err(format!("V5: view {a} is {b:016x} at {slot} and {c:016x} at a child"));
+            Some(CastEvent::Majority { instance, round, digest }) => {
+                return self.decided(slot, instance, round, digest);
             }
-            "not a child" => {
+            _ => {}
+        }
+        match event.decode() {
+            Some(MembershipEvent::ViewMade { no, base, root: Slot(root) }) => {
+                self.making.insert(slot, Making { no, base, root, ..Making::default() });
+            }
+            Some(MembershipEvent::ViewGone { slot: gone, incarnation, .. }) => {
+                let member = Member::new(gone, incarnation);
+                self.making.entry(slot).or_default().removed.push(member);
+            }
+            Some(MembershipEvent::ViewNew { slot: new, incarnation, .. }) => {
+                let member = Member::new(new, incarnation);
+                self.making.entry(slot).or_default().added.push(member);
+            }
+            Some(MembershipEvent::Installed { no, digest, incarnation }) => {
+                if let Some(making) = self.making.remove(&slot) {
+                    self.made(slot, &making, digest)?;
+                }
+                return self.installed(slot, no, digest, incarnation);
+            }
+            // Of the membership, or of the log below it.
+            Some(MembershipEvent::Excluded { .. }) => {
+                if let Some(seen) = self.processes.get_mut(&slot) {
+                    seen.excluded = true;
+                }
+            }
+            Some(MembershipEvent::DigestsDiffer { no, ours, theirs }) => {
                 return Err(format!(
-                    "V8: {slot} got the acknowledgement of view {a} from {b}, which is not its child"
+                    "V5: view {no} is {ours:016x} at {slot} and {theirs:016x} at a child"
+                ));
+            }
+            Some(MembershipEvent::NotAChild { no, from }) => {
+                return Err(format!(
+                    "V8: {slot} got the acknowledgement of view {no} from {from}, which is not its child"
                 ));
             }
             _ => {}
@@ -184,11 +189,11 @@ impl Views {
         Ok(())
     }
 
-    /// V6: a coordinator says that a value is decided; those who have voted for it are counted.
-    fn decided(&self, slot: Slot, k: u64, r: u64, digest: u64) -> Result<(), String> {
+    /// V6: a coordinator says that a value is decided; the members that have voted for it are
+    /// counted.
+    fn decided(&self, slot: Slot, k: u64, round: u32, digest: u64) -> Result<(), String> {
         let first = self.views.values().next();
         let Some(view) = self.of(slot).or(first) else { return Ok(()) };
-        let round = u32::try_from(r).map_err(|_| "V6: no round")?;
         let votes = self.votes.get(&(k, round, digest));
         let of_core = |member: &&Member| votes.is_some_and(|votes| votes.contains(&member.slot));
         let count = view.core().iter().filter(of_core).count();
@@ -199,7 +204,7 @@ impl Views {
         Ok(())
     }
 
-    /// V11: whether a removal has a reason.
+    /// V11: returns an error if a removal has no reason.
     fn justified(&self, base: &View, removed: &[Member]) -> Result<(), String> {
         let Some((faulty, k)) = &self.faulty else { return Ok(()) };
         for member in removed.iter().filter(|member| !faulty.contains(&member.slot)) {
@@ -275,13 +280,15 @@ impl Views {
         if !view.contains(me) {
             return Err(format!("V1: {me} installs view {no} and is not in it"));
         }
-        let seen =
-            self.processes.entry(slot).or_insert_with(|| Seen { up: true, ..Seen::default() });
+        let seen = self
+            .processes
+            .entry(slot)
+            .or_insert_with(|| ProcessState { up: true, ..ProcessState::default() });
         if life < seen.incarnation {
             return Err(format!("V10: {me} installs view {no} after its next life has begun"));
         }
         if life > seen.incarnation {
-            *seen = Seen { incarnation: life, up: true, ..Seen::default() };
+            *seen = ProcessState { incarnation: life, up: true, ..ProcessState::default() };
         }
         if seen.installed.is_some_and(|last| no <= last) {
             let last = seen.installed.unwrap_or(0);
@@ -291,10 +298,10 @@ impl Views {
         Ok(())
     }
 
-    /// V12: whether all that are up and not excluded have one view, which is of exactly them.
+    /// V12: checks that all that are up and not excluded have one view, which is of exactly them.
     ///
     /// # Errors
-    /// Who differs.
+    /// The member that differs.
     pub fn agreed(&self) -> Result<&View, String> {
         let live: BTreeSet<_> = self.live().collect();
         let mut found: Option<&View> = None;
@@ -318,8 +325,8 @@ impl Views {
         Ok(view)
     }
 
-    /// Whether nothing can be decided any more: of the core of the last view no majority is left that
-    /// remembers it.
+    /// Returns true if nothing can be decided any more: of the core of the last view no majority is
+    /// left that remembers it.
     #[must_use]
     pub fn majority_is_gone(&self) -> bool {
         let Some(view) = self.views.values().next_back() else { return true };
@@ -336,7 +343,8 @@ impl Views {
     }
 }
 
-/// Whether the tree of a view spans its members, parents and children agree, and there is one root.
+/// Checks that the tree of a view spans its members, parents and children agree, and there is one
+/// root.
 fn spans(view: &View) -> Result<(), String> {
     let tree = view.tree();
     let mut reached = BTreeSet::from([view.root().slot]);
@@ -362,24 +370,24 @@ fn spans(view: &View) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::member::Rules;
-    use itg_process::Level;
+    use itg_process::{LayerEvent, Level};
 
     /// Gives the oracle these events of processes; what it objects to.
-    fn objection(views: &mut Views, events: &[(u32, &'static str, [u64; 3])]) -> Option<String> {
-        events.iter().find_map(|&(slot, name, values)| {
-            views.see(Slot(slot), &Event { level: Level::Info, name, values }).err()
-        })
+    fn objection<E: LayerEvent + Copy>(views: &mut Views, events: &[(u32, E)]) -> Option<String> {
+        let mut see = |slot, event| views.see(Slot(slot), &Event::new(Level::Info, event));
+        events.iter().find_map(|&(slot, event)| see(slot, event).err())
     }
 
     /// The events of process 0 when it removes process 3 of these.
-    fn removal(first: &View) -> Vec<(u32, &'static str, [u64; 3])> {
+    fn removal(first: &View) -> Vec<(u32, MembershipEvent)> {
         let gone = Member::new(Slot(3), 1);
         let changes = Changes::removal([gone]);
         let view = first.at_no(2, &changes, None, Some(first.root())).expect("a view");
+        let (no, incarnation) = (2, 1);
         vec![
-            (0, "view made", [2, 1, 0]),
-            (0, "view gone", [2, 3, 1]),
-            (0, "installed", [2, view.digest(), 1]),
+            (0, MembershipEvent::ViewMade { no, base: 1, root: Slot(0) }),
+            (0, MembershipEvent::ViewGone { no, slot: Slot(3), incarnation }),
+            (0, MembershipEvent::Installed { no, digest: view.digest(), incarnation }),
         ]
     }
 
@@ -387,11 +395,12 @@ mod tests {
     fn v6_counts_the_votes_of_the_core() {
         for (voters, want) in [(&[0_u32, 1, 2][..], true), (&[0, 1], false), (&[0, 1, 7], false)] {
             let mut views = Views::new(View::first(10, Rules::default()));
-            let mut events: Vec<_> =
-                voters.iter().map(|slot| (*slot, "adopted", [4, 1, 99])).collect();
+            let adopted =
+                |slot, round, digest| (slot, CastEvent::Adopted { instance: 4, round, digest });
+            let mut events: Vec<_> = voters.iter().map(|slot| adopted(*slot, 1, 99)).collect();
             // Of another round, and of another value.
-            events.extend([(3, "adopted", [4, 0, 99]), (4, "adopted", [4, 1, 98])]);
-            events.push((0, "majority", [4, 1, 99]));
+            events.extend([adopted(3, 0, 99), adopted(4, 1, 98)]);
+            events.push((0, CastEvent::Majority { instance: 4, round: 1, digest: 99 }));
             let found = objection(&mut views, &events);
             assert_eq!(found.is_none(), want, "{voters:?}: {found:?}");
             assert!(want || found.is_some_and(|text| text.starts_with("V6")));

@@ -1,13 +1,17 @@
 //! TO1–TO5 while a run goes on: an oracle that sees every process.
 //!
-//! The first process that delivers at a position fixes what stands there; all others must deliver the
-//! same. So the order is one and acyclic (TO3), and of two sequences one is a prefix of the other (TO5).
-//! TO4: nothing stands at two positions, nobody delivers a position twice, and what is delivered was
-//! cast. TO1 and TO2 hold when in the end every process that lives and is in has delivered everything.
+//! The first process that delivers at a position fixes what stands there; all others must deliver
+//! the same. So the order is one and acyclic (TO3), and of two sequences one is a prefix of the
+//! other (TO5). TO4: nothing stands at two positions, no process delivers a position twice, and
+//! what is delivered was cast. TO1 and TO2 hold when in the end every process that is alive and in
+//! the view has delivered everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use itg_process::{Event, Slot};
+
+use crate::cast::{CastEvent, ReplicaEvent};
+use crate::membership::MembershipEvent;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
@@ -17,12 +21,12 @@ enum At {
     View(u64, u64),
 }
 
-/// Where a process stands.
+/// Progress of a process.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct Progress {
     incarnation: u64,
     next: u64,
-    /// Alive and in.
+    /// True while it is alive and in the view.
     counts: bool,
 }
 
@@ -32,7 +36,7 @@ pub struct Order {
     order: Vec<At>,
     messages: BTreeSet<(u64, u64)>,
     cast: BTreeSet<(u64, u64)>,
-    places: BTreeMap<u32, Place>,
+    places: BTreeMap<u32, Progress>,
     /// State of the user at positions.
     states: BTreeMap<u64, u64>,
     /// Instances decided by slot, and position and author of each.
@@ -44,7 +48,7 @@ pub struct Order {
 
 impl Order {
     /// Of a group whose first view has so many processes (0 stands for all). In a `fixed` group all
-    /// stay: what is collected must have been delivered by everybody.
+    /// stay: what is collected must have been delivered by all.
     #[must_use]
     pub fn of(members: u32, fixed: bool) -> Self {
         Self { members, fixed, ..Self::default() }
@@ -82,7 +86,8 @@ impl Order {
         }
     }
 
-    /// What somebody lacks who lives and is in: TO1 or TO2, should nothing come any more.
+    /// First message that a process lacks that is alive and in: TO1 or TO2, should nothing come any
+    /// more.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         let all = self.order.len() as u64;
@@ -103,7 +108,7 @@ impl Order {
     /// A process has started, as this incarnation.
     pub fn started(&mut self, Slot(slot): Slot, incarnation: u64) {
         let first = incarnation == 1 && (self.members == 0 || slot < self.members);
-        self.places.insert(slot, Place { incarnation, next: 0, counts: first });
+        self.places.insert(slot, Progress { incarnation, next: 0, counts: first });
         self.decided.insert(slot, 0);
     }
 
@@ -116,51 +121,64 @@ impl Order {
     ///
     /// # Errors
     /// The property that does not hold.
-    pub fn see(&mut self, Slot(slot): Slot, event: &Event) -> Result<(), String> {
-        match (event.name, event.values) {
-            ("cast", [origin, seq, _]) => {
+    pub fn see(&mut self, slot: Slot, event: &Event) -> Result<(), String> {
+        if let Some(event) = event.decode() {
+            return self.broadcast(slot.0, event);
+        }
+        if let Some(
+            MembershipEvent::BornAgain { incarnation, .. }
+            | MembershipEvent::Welcomed { incarnation, .. },
+        ) = event.decode()
+        {
+            // A member of a membership: its incarnation is not that of its process.
+            self.places.entry(slot.0).or_default().incarnation = incarnation & 0xffff_ffff;
+        }
+        if let Some(ReplicaEvent::State { position, digest }) = event.decode() {
+            let known = *self.states.entry(position).or_insert(digest);
+            if known != digest {
+                return Err(format!("state of process {slot} at {position}: another one"));
+            }
+        }
+        Ok(())
+    }
+
+    fn broadcast(&mut self, slot: u32, event: CastEvent) -> Result<(), String> {
+        match event {
+            CastEvent::Cast { origin, seq } => {
                 self.cast.insert((origin, seq));
             }
-            ("deliver", [origin, seq, position]) => {
+            CastEvent::Deliver { origin, seq, position } => {
                 return self.delivered(slot, position, At::Message(origin, seq));
             }
-            ("view", [no, digest, position]) => {
+            CastEvent::View { no, digest, position } => {
                 return self.delivered(slot, position, At::View(no, digest));
             }
-            ("install", [position, _, k]) => {
+            CastEvent::Install { position, instance, .. } => {
                 if position > self.order.len() as u64 {
                     return Err(format!("TO4: a snapshot of position {position} of the future"));
                 }
                 let place = self.places.entry(slot).or_default();
                 place.next = position;
                 place.counts = true;
-                self.decided.insert(slot, k);
+                self.decided.insert(slot, instance);
             }
-            ("excluded", _) => self.places.entry(slot).or_default().counts = false,
-            ("born again" | "welcomed", values) => {
-                // A member of a membership: its incarnation is not that of its process.
-                let life = if event.name == "welcomed" { values[1] } else { values[0] };
-                self.places.entry(slot).or_default().incarnation = life & 0xffff_ffff;
-            }
-            ("state", [position, hash, _]) => {
-                let known = *self.states.entry(position).or_insert(hash);
-                if known != hash {
-                    return Err(format!("state of process {slot} at {position}: another one"));
-                }
-            }
-            ("decided", [k, position, author]) => {
+            // Of the log, or of a membership above it.
+            CastEvent::Excluded { .. } => self.places.entry(slot).or_default().counts = false,
+            CastEvent::Decided { instance: k, position, author } => {
                 self.decided.insert(slot, k + 1);
                 let known = *self.values.entry(k).or_insert((position, author));
                 if known != (position, author) {
                     return Err(format!("consensus: instance {k} is decided differently"));
                 }
             }
-            ("collect", [k, 0, _]) if self.fixed => {
+            CastEvent::Collect { first: k, too_many: false, .. } if self.fixed => {
                 if let Some((late, at)) = self.decided.iter().find(|(_, at)| **at <= k) {
                     return Err(format!("instance {k} is collected, process {late} is at {at}"));
                 }
             }
-            ("lost payload", _) => return Err("a decided message that nobody holds".to_owned()),
+            CastEvent::LostPayload { .. } => {
+                return Err("a decided message that nobody holds".to_owned());
+            }
             _ => {}
         }
         Ok(())

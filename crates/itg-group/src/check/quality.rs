@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use itg_process::{Event, Slot};
 
+use crate::detector::DetectorEvent;
+
 /// Count, sum and extremes of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// How many.
+    /// Number of times.
     pub count: u64,
     /// Their sum, in nanoseconds.
     pub sum_ns: u64,
@@ -32,7 +34,7 @@ impl Times {
     }
 }
 
-/// What detectors have done, at the level `rotate`.
+/// Quality of the detectors of a run, at the level `rotate`.
 #[derive(Clone, Debug, Default)]
 pub struct Quality {
     down: BTreeMap<Slot, u64>,
@@ -41,7 +43,7 @@ pub struct Quality {
     pub detection: Times,
     /// From one mistake of an observer about a process to the next: `T_MR`.
     pub recurrence: Times,
-    /// How long mistakes last: `T_M`.
+    /// Time that mistakes last: `T_M`.
     pub duration: Times,
 }
 
@@ -58,16 +60,19 @@ impl Quality {
 
     /// A process says something.
     pub fn see(&mut self, at: u64, slot: Slot, event: &Event) {
-        let Ok(about) = u32::try_from(event.values[0]).map(Slot) else { return };
-        match event.name {
-            "suspected" => {
+        match event.decode() {
+            Some(DetectorEvent::Suspected { slot: about, .. }) => {
                 if let Some(since) = self.down.get(&about) {
                     self.detection.add(at - since);
                 } else if let Some(last) = self.mistakes.insert((slot, about), at) {
                     self.recurrence.add(at - last);
                 }
             }
-            "trusted" if !self.down.contains_key(&about) => self.duration.add(event.values[1]),
+            Some(DetectorEvent::Trusted { slot: about, suspected_ns })
+                if !self.down.contains_key(&about) =>
+            {
+                self.duration.add(suspected_ns);
+            }
             _ => {}
         }
     }
@@ -81,15 +86,17 @@ mod tests {
     #[test]
     fn times_by_hand() {
         let mut quality = Quality::default();
-        let event = |name, about, ns| Event { level: Level::Info, name, values: [about, ns, 0] };
-        let one = Slot(1);
-        quality.see(100, one, &event("suspected", 2, 0));
-        quality.see(130, one, &event("trusted", 2, 30));
-        quality.see(600, one, &event("suspected", 2, 0));
-        quality.see(610, one, &event("trusted", 2, 10));
-        quality.gone(700, Slot(2));
-        quality.see(750, one, &event("suspected", 2, 0));
-        quality.see(790, Slot(3), &event("suspected", 2, 0));
+        let (one, slot) = (Slot(1), Slot(2));
+        let suspected = Event::new(Level::Info, DetectorEvent::Suspected { slot, silent_ns: 0 });
+        let trusted =
+            |suspected_ns| Event::new(Level::Info, DetectorEvent::Trusted { slot, suspected_ns });
+        quality.see(100, one, &suspected);
+        quality.see(130, one, &trusted(30));
+        quality.see(600, one, &suspected);
+        quality.see(610, one, &trusted(10));
+        quality.gone(700, slot);
+        quality.see(750, one, &suspected);
+        quality.see(790, Slot(3), &suspected);
         assert_eq!(quality.detection, Times { count: 2, sum_ns: 140, most_ns: 90 });
         assert_eq!(quality.detection.mean_ns(), 70);
         assert_eq!((quality.recurrence.count, quality.recurrence.mean_ns()), (1, 500));

@@ -1,15 +1,20 @@
 //! Membership that a majority of the core agrees on (mode C, the default).
 //!
-//! The root collects reports and wishes to join, and proposes one view change for many of them; the
-//! ordered log below decides. A view is in force behind its entry in the log, at every member. Safe
-//! under any delay, any suspicion and any partition: only what a majority of the core of a view decides
-//! follows it. Whoever the core takes for the next root proposes when the root is the suspect.
+//! The root collects reports and requests to join, and proposes one view change for many of them;
+//! the ordered log below decides. A view is in force behind its entry in the log, at every member.
+//! Safe under any delay, any suspicion and any partition: only what a majority of the core of a
+//! view decides follows it. The member that the core takes for the next root proposes when the root
+//! is the suspect.
 //!
-//! Cut detection keeps one bad observer from evicting anybody, and turns the failure of many into one
-//! view change: each member has observers (its parent, its children, and some that follow from the
-//! digest of the view). Who is reported by `h` of them is to go; who is reported by fewer, but at least
-//! `l`, keeps the others waiting, for at most `batch_max`. Source: Suresh et al., *Stable and consistent
-//! membership at scale with Rapid*, USENIX ATC 2018.
+//! Cut detection keeps one bad observer from evicting others, and turns the failure of many into
+//! one view change: each member has observers (its parent, its children, and some that follow from
+//! the digest of the view). A member that is reported by `h` of them is to go; one that is reported
+//! by fewer, but at least `l`, keeps the others waiting, for at most `batch_max`. Source: Suresh et
+//! al., *Stable and consistent membership at scale with Rapid*, USENIX ATC 2018.
+//!
+//! A name (slot and incarnation) is let in once: the log says with each joiner the nonce of its start. Another
+//! start under that name has forgotten what it had voted for; the name is excluded first, and the start comes in
+//! under a later one.
 //!
 //! Acknowledgements go up the tree of each view (`FAILURE_ACK`); that all have installed it is
 //! information, not needed for safety.
@@ -18,10 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
-use super::message::{Ask, Evidence, Say, Tag, Tell};
+use super::change::wants_rerank;
+use super::event::MembershipEvent;
+use super::message::{Evidence, MembershipDelivery, MembershipMessage, MembershipRequest, Tag};
 use super::observers::{marks, observers};
-use super::paper::wants_rerank;
 use crate::cast;
+use crate::codec;
 use crate::member::{Member, Shape, View, ViewChange};
 use crate::roster::Changes;
 
@@ -30,17 +37,17 @@ use crate::roster::Changes;
 pub struct Settings {
     /// Observers of each member beside its parent and children.
     pub k_obs: u32,
-    /// How long further reports of silence are waited for.
+    /// Time that further reports of silence are waited for.
     pub window: u64,
-    /// How long further joins and reports of other kinds are.
+    /// Time that further joins and reports of other kinds are waited for.
     pub window_sure: u64,
     /// The longest wait for reports.
     pub batch_max: u64,
-    /// How often reports, wishes and proposals are repeated.
+    /// Interval at which reports, requests to join and proposals are repeated.
     pub retry: u64,
-    /// Whether who has been excluded comes back by itself, in another life.
+    /// True if an excluded process comes back by itself, in another incarnation.
     pub rejoin: bool,
-    /// Whether every report is believed at once: a planted fault.
+    /// True if every report is believed at once: a planted fault.
     #[cfg(feature = "mutants")]
     pub no_cut: bool,
 }
@@ -60,24 +67,24 @@ impl Default for Settings {
     }
 }
 
-/// What it hears: from others, and from the log below.
+/// Message that it gets: from others, and from the log below.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Hear {
+pub enum AgreedInput {
     /// Another member.
-    Say(Say),
+    Say(MembershipMessage),
     /// The log of this process.
-    Log(cast::Tell),
+    Log(cast::CastDelivery),
 }
 
-/// What it wants done in its process.
+/// Action that it asks for in its process.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Do {
+pub enum AgreedOutput {
     /// Tell the layer above.
-    Tell(Tell),
+    Tell(MembershipDelivery),
     /// Ask the log below.
-    Ask(cast::Ask),
+    Ask(cast::CastRequest),
     /// Pass on what the log has told.
-    Pass(cast::Tell),
+    Pass(cast::CastDelivery),
 }
 
 /// Its timers.
@@ -91,13 +98,14 @@ pub enum Timer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Not a member; who is asked next, and whether advice has been followed since the last time.
+    /// Not a member; the slot that is asked next, and whether advice has been followed since the
+    /// last time.
     Outside(Slot, bool),
     Member,
     Excluded,
 }
 
-/// What becomes of a member that is reported.
+/// Verdict on a member that is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Goes,
@@ -117,15 +125,20 @@ type Out = Vec<Action<Agreed>>;
 #[derive(Debug)]
 pub struct Agreed {
     me: Member,
+    /// Time at which this process began: tells it apart from another start under the same name.
+    nonce: u64,
     settings: Settings,
     standing: Standing,
     view: View,
-    /// Whom the detector of this process suspects.
+    /// Members that the detector of this process suspects.
     mine: BTreeMap<Member, Evidence>,
     reports: BTreeMap<Member, Reports>,
-    joins: BTreeMap<Member, Time>,
+    /// Members that want to join, and the nonce of that start.
+    joins: BTreeMap<Member, u64>,
+    /// Nonces of the members that have joined, as the log says them; not of those before a snapshot.
+    admitted: BTreeMap<Member, u64>,
     leaves: BTreeSet<Member>,
-    /// When the first report or wish came that has not led to a view.
+    /// Time of the first report or request to join that has not led to a view.
     first: Option<Time>,
     proposed: Option<(u64, Time)>,
     reranked: Option<Time>,
@@ -134,36 +147,39 @@ pub struct Agreed {
     count: u32,
     /// Acknowledgements of views that are not installed here yet.
     early: BTreeMap<Slot, (Tag, u64, u32)>,
-    /// How often the acknowledgement has been sent.
+    /// Number of times the acknowledgement has been sent.
     told: u32,
     suspended: bool,
 }
 
 impl Machine for Agreed {
-    type Request = Ask;
-    type Delivery = Do;
-    type Message = Hear;
+    type Request = MembershipRequest;
+    type Delivery = AgreedOutput;
+    type Message = AgreedInput;
     type Timer = Timer;
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
         match input {
             Input::Start => {
+                self.nonce = now.0;
                 if self.standing == Standing::Member {
                     self.installed(now, out);
                 } else {
-                    out.push(Action::Deliver(Do::Ask(cast::Ask::Rejoin(self.me))));
+                    out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(
+                        self.me,
+                    ))));
                     self.ask_to_join(out);
                 }
                 out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
             }
-            Input::Message(from, Hear::Log(tell)) if from == self.me.slot => {
+            Input::Message(from, AgreedInput::Log(tell)) if from == self.me.slot => {
                 self.log(now, tell, out);
             }
             // The log of another process has nothing to say here.
-            Input::Message(from, Hear::Log(_)) => {
-                out.push(Action::Log("not from the log of this process", [from.0.into(), 0, 0]));
+            Input::Message(from, AgreedInput::Log(_)) => {
+                out.push(Action::log(MembershipEvent::NotOwnLog { from }));
             }
-            Input::Message(from, Hear::Say(say)) => self.message(now, from, say, out),
+            Input::Message(from, AgreedInput::Say(say)) => self.message(now, from, say, out),
             Input::Request(ask) if self.standing == Standing::Member => self.asked(now, ask, out),
             Input::Request(_) => {}
             Input::Timer(Timer::Window) => self.consider(now, out),
@@ -183,12 +199,14 @@ impl Agreed {
         let outside = Standing::Outside(first.root().slot, false);
         Self {
             me,
+            nonce: 0,
             settings,
             standing: if member { Standing::Member } else { outside },
             view: first,
             mine: BTreeMap::new(),
             reports: BTreeMap::new(),
             joins: BTreeMap::new(),
+            admitted: BTreeMap::new(),
             leaves: BTreeSet::new(),
             first: None,
             proposed: None,
@@ -201,14 +219,18 @@ impl Agreed {
         }
     }
 
-    fn send(to: Slot, say: Say, out: &mut Out) {
+    fn send(to: Slot, say: MembershipMessage, out: &mut Out) {
         out.push(Action::Send(Dest::One(to), say_of(say)));
+    }
+
+    const fn wish(&self) -> MembershipMessage {
+        MembershipMessage::Join { member: self.me, nonce: self.nonce }
     }
 
     fn ask_to_join(&mut self, out: &mut Out) {
         let Standing::Outside(ask, _) = self.standing else { return };
         if ask != self.me.slot {
-            Self::send(ask, Say::Join { member: self.me }, out);
+            Self::send(ask, self.wish(), out);
         }
         // The next one, should this one not answer.
         let n = self.view.roster().capacity().max(1);
@@ -217,41 +239,51 @@ impl Agreed {
 
     // What the log says.
 
-    fn log(&mut self, now: Time, tell: cast::Tell, out: &mut Out) {
+    fn log(&mut self, now: Time, tell: cast::CastDelivery, out: &mut Out) {
         match &tell {
-            cast::Tell::View { view, .. } => self.take(now, view.clone(), out),
-            cast::Tell::Install { view, .. } => {
+            cast::CastDelivery::View { view, with, .. } => {
+                let joined: Vec<(Member, u64)> = codec::read(with).unwrap_or_default();
+                self.admitted.extend(joined);
+                self.take(now, view.clone(), out);
+            }
+            cast::CastDelivery::Install { view, .. } => {
                 if self.standing != Standing::Member {
                     self.standing = Standing::Member;
-                    out.push(Action::Log("welcomed", [view.no(), self.me.incarnation, 0]));
+                    let (view, incarnation) = (view.no(), self.me.incarnation);
+                    out.push(Action::log(MembershipEvent::Welcomed { view, incarnation }));
                 }
                 if view.no() > self.view.no() {
+                    // What the log has said meanwhile is not known here.
+                    self.admitted.clear();
                     self.take(now, view.clone(), out);
                 }
             }
-            cast::Tell::Excluded { view } => self.excluded(*view, out),
+            cast::CastDelivery::Excluded { view } => self.excluded(*view, out),
             _ => {}
         }
-        out.push(Action::Deliver(Do::Pass(tell)));
+        out.push(Action::Deliver(AgreedOutput::Pass(tell)));
     }
 
     fn excluded(&mut self, no: u64, out: &mut Out) {
         if self.standing != Standing::Member {
             return;
         }
-        out.push(Action::Log("excluded", [no, self.me.incarnation, 0]));
-        out.push(Action::Deliver(Do::Tell(Tell::Excluded)));
+        let incarnation = self.me.incarnation;
+        out.push(Action::log(MembershipEvent::Excluded { view: no, incarnation }));
+        out.push(Action::Deliver(AgreedOutput::Tell(MembershipDelivery::Excluded)));
         self.standing = Standing::Excluded;
         if self.settings.rejoin {
-            // Another life; the log forgets everything.
+            // Another incarnation; the log forgets everything.
             self.me.incarnation += 1;
             self.standing = Standing::Outside(self.view.root().slot, false);
             self.mine.clear();
             self.reports.clear();
             self.joins.clear();
+            self.admitted.clear();
             self.waiting.clear();
-            out.push(Action::Log("born again", [self.me.incarnation, no, 0]));
-            out.push(Action::Deliver(Do::Ask(cast::Ask::Rejoin(self.me))));
+            let incarnation = self.me.incarnation;
+            out.push(Action::log(MembershipEvent::BornAgain { incarnation, view: no }));
+            out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(self.me))));
             self.ask_to_join(out);
         }
     }
@@ -261,16 +293,9 @@ impl Agreed {
         // The core says what has changed: one of it is always first to know.
         let next = view.no() == self.view.no() + 1;
         if next && (view.core().contains(&self.me) || self.view.core().contains(&self.me)) {
-            let no = view.no();
-            let made = [no, self.view.no(), view.root().slot.0.into()];
-            out.push(Action::Log("view made", made));
             let changes = self.view.roster().changes_to(view.roster());
-            for gone in changes.removed() {
-                out.push(Action::Log("view gone", [no, gone.slot.0.into(), gone.incarnation]));
-            }
-            for new in changes.added() {
-                out.push(Action::Log("view new", [no, new.slot.0.into(), new.incarnation]));
-            }
+            let made = MembershipEvent::made(&view, self.view.no(), &changes);
+            out.extend(made.map(Action::log));
         }
         self.view = view;
         self.installed(now, out);
@@ -279,7 +304,8 @@ impl Agreed {
     fn installed(&mut self, now: Time, out: &mut Out) {
         let view = &self.view;
         let (no, digest) = (view.no(), view.digest());
-        out.push(Action::Log("installed", [no, digest, self.me.incarnation]));
+        let incarnation = self.me.incarnation;
+        out.push(Action::log(MembershipEvent::Installed { no, digest, incarnation }));
         self.reports.retain(|member, _| view.contains(*member));
         for reports in self.reports.values_mut() {
             reports.by.retain(|observer, _| view.contains(*observer));
@@ -288,16 +314,19 @@ impl Agreed {
         self.leaves.retain(|member| view.contains(*member));
         self.proposed = None;
         let root = view.root() == self.me;
-        for joiner in self.joins.keys().filter(|joiner| view.contains(**joiner)) {
-            if root {
-                Self::send(joiner.slot, Say::Welcome { view: view.parts() }, out);
+        self.admitted.retain(|member, _| view.contains(*member));
+        for (joiner, nonce) in self.joins.iter().filter(|(joiner, _)| view.contains(**joiner)) {
+            // Another start under this name may have been taken in, asked for by another proposer.
+            if root && self.admitted.get(joiner) == Some(nonce) {
+                let say = MembershipMessage::Welcome { view: view.parts(), nonce: *nonce };
+                Self::send(joiner.slot, say, out);
             }
         }
         self.joins.retain(|member, _| overtakes(view, *member));
         self.first = None;
         self.waiting = view.tree().children(self.me.slot).into_iter().collect();
         (self.count, self.told) = (1, 0);
-        out.push(Action::Deliver(Do::Tell(Tell::View(view.clone()))));
+        out.push(Action::Deliver(AgreedOutput::Tell(MembershipDelivery::View(view.clone()))));
         for (from, (tag, digest, count)) in std::mem::take(&mut self.early) {
             self.acknowledged(from, tag, digest, count, out);
         }
@@ -305,7 +334,7 @@ impl Agreed {
         self.touch(now, Evidence::Reset, out);
         if root && wants_rerank(&self.view, self.reranked, now) {
             self.reranked = Some(now);
-            out.push(Action::Sometimes("reranked"));
+            out.push(Action::sometimes(MembershipEvent::Reranked));
             self.propose(now, Changes::default(), Some(Shape::Rerank), out);
         }
         self.report(now, false, out);
@@ -321,9 +350,13 @@ impl Agreed {
         let tag = Tag { no: self.view.no(), by: self.view.root() };
         let (digest, count) = (self.view.digest(), self.count);
         match self.view.tree().parent(self.me.slot) {
-            Some(parent) => Self::send(parent, Say::Up { tag, digest, count }, out),
+            Some(parent) => Self::send(parent, MembershipMessage::Up { tag, digest, count }, out),
             None if self.told == 1 => {
-                out.push(Action::Log("stable", [tag.no, digest, count.into()]));
+                out.push(Action::log(MembershipEvent::Stable {
+                    no: tag.no,
+                    digest,
+                    members: count,
+                }));
             }
             None => {}
         }
@@ -334,8 +367,8 @@ impl Agreed {
             self.early.insert(from, (tag, digest, count));
         } else if tag.no == self.view.no() {
             if digest != self.view.digest() {
-                let ours = self.view.digest();
-                out.push(Action::Log("digests differ", [tag.no, ours, digest]));
+                let (no, ours, theirs) = (tag.no, self.view.digest(), digest);
+                out.push(Action::log(MembershipEvent::DigestsDiffer { no, ours, theirs }));
             } else if self.waiting.remove(&from) {
                 self.count += count;
                 self.acknowledge(out);
@@ -345,9 +378,9 @@ impl Agreed {
 
     // Suspicions.
 
-    fn asked(&mut self, now: Time, ask: Ask, out: &mut Out) {
+    fn asked(&mut self, now: Time, ask: MembershipRequest, out: &mut Out) {
         match ask {
-            Ask::Suspect(slot, evidence) => {
+            MembershipRequest::Suspect(slot, evidence) => {
                 let suspect = self.view.at(slot).filter(|member| *member != self.me);
                 if let Some(suspect) = suspect
                     && self.mine.insert(suspect, evidence) != Some(evidence)
@@ -355,36 +388,37 @@ impl Agreed {
                     self.report(now, false, out);
                 }
             }
-            Ask::Trust(slot) => self.mine.retain(|member, _| member.slot != slot),
-            Ask::Leave => {
+            MembershipRequest::Trust(slot) => self.mine.retain(|member, _| member.slot != slot),
+            MembershipRequest::Leave => {
                 let member = self.me;
-                Self::send(self.leader().slot, Say::Leave { member }, out);
+                Self::send(self.leader().slot, MembershipMessage::Leave { member }, out);
             }
         }
     }
 
-    /// Whether a member is taken for dead here: by this process, or by enough others.
+    /// Returns true if a member is taken for failed here: by this process, or by enough others.
     fn doomed(&self, member: Member) -> bool {
         let (_, l) = marks(&self.view, member, self.settings.k_obs);
         self.mine.contains_key(&member)
             || self.reports.get(&member).is_some_and(|reports| reports.by.len() >= l)
     }
 
-    /// Who proposes: the root, or the first of the core after it who is not taken for dead.
+    /// Member that proposes: the root, or the first of the core after it that is not taken for
+    /// failed.
     fn leader(&self) -> Member {
         let all = std::iter::once(self.view.root()).chain(self.view.core().iter().copied());
         all.into_iter().find(|member| !self.doomed(*member)).unwrap_or(self.me)
     }
 
-    /// Tells the leader whom this process suspects; when that has not helped, the whole core.
+    /// Tells the leader the suspects of this process; when that has not helped, the whole core.
     fn report(&mut self, now: Time, again: bool, out: &mut Out) {
         let core = self.view.core();
         let lost = core.iter().filter(|member| self.mine.contains_key(member)).count();
         let suspended = core.len() - lost < self.view.majority();
         if suspended != self.suspended {
             self.suspended = suspended;
-            out.push(Action::Log("suspended", [suspended.into(), self.view.no(), 0]));
-            out.push(Action::Deliver(Do::Tell(Tell::Suspended(suspended))));
+            out.push(Action::log(MembershipEvent::Suspended { suspended, view: self.view.no() }));
+            out.push(Action::Deliver(AgreedOutput::Tell(MembershipDelivery::Suspended(suspended))));
         }
         let leader = self.leader();
         let mut by_evidence: BTreeMap<Evidence, Vec<Member>> = BTreeMap::new();
@@ -402,7 +436,7 @@ impl Agreed {
             };
             let others: Vec<_> = others.into_iter().filter(|slot| *slot != self.me.slot).collect();
             if !others.is_empty() {
-                let say = Say::NodeFailure { suspects, evidence, detector };
+                let say = MembershipMessage::NodeFailure { suspects, evidence, detector };
                 out.push(Action::Send(Dest::Many(others.into()), say_of(say)));
             }
         }
@@ -420,8 +454,8 @@ impl Agreed {
             if *suspect == self.me || !self.view.contains(*suspect) {
                 continue;
             }
-            // Who is to go already needs no further reports: they do not make the others wait. The first one that
-            // is surer than silence shortens the wait.
+            // A member that is to go already needs no further reports: they do not make the others
+            // wait. The first one that is surer than silence shortens the wait.
             let sure =
                 |reports: &Reports| reports.by.values().any(|(how, _)| *how != Evidence::Silence);
             let idle = evidence != Evidence::Silence
@@ -429,8 +463,8 @@ impl Agreed {
                 && self.verdict(*suspect) == Verdict::Goes;
             let reports = self.reports.entry(*suspect).or_default();
             if reports.by.insert(detector, (evidence, now)).is_none() {
-                let values = [suspect.slot.0.into(), detector.slot.0.into(), self.view.no()];
-                out.push(Action::Log("reported", values));
+                let (suspect, by, view) = (suspect.slot, detector.slot, self.view.no());
+                out.push(Action::log(MembershipEvent::Reported { suspect, by, view }));
                 if !idle {
                     self.touch(now, evidence, out);
                 }
@@ -465,7 +499,7 @@ impl Agreed {
         let (stable, unstable) = self.cut();
         let patient = self.first.is_some_and(|first| now.since(first) < self.settings.batch_max);
         if !unstable.is_empty() && patient {
-            out.push(Action::Sometimes("a view change waits for more reports"));
+            out.push(Action::sometimes(MembershipEvent::WaitsForReports));
             let wait = self.settings.window;
             out.push(Action::SetTimer(Timer::Window, now.after(wait)));
             return;
@@ -475,7 +509,7 @@ impl Agreed {
         let removed = stable.into_iter().chain(replaced).chain(self.leaves.iter().copied());
         let changes = Changes::new(removed, joins.iter().copied());
         if changes.removed().count() + changes.added().count() > 1 {
-            out.push(Action::Sometimes("several changes make one view"));
+            out.push(Action::sometimes(MembershipEvent::SeveralChanges));
         }
         // Without a majority of the core nothing can be decided now; it must not be decided later.
         let core = self.view.core();
@@ -487,9 +521,14 @@ impl Agreed {
 
     fn propose(&mut self, now: Time, changes: Changes, shape: Option<Shape>, out: &mut Out) {
         self.proposed = Some((self.view.no(), now));
-        out.push(Action::Log("proposed", [self.view.no(), 0, 0]));
+        let nonces = changes.added().filter_map(|new| Some((new, *self.joins.get(&new)?)));
+        let with = codec::write(&nonces.collect::<Vec<_>>());
+        out.push(Action::log(MembershipEvent::Proposed { view: self.view.no() }));
         let change = ViewChange { base: self.view.no(), changes, shape };
-        out.push(Action::Deliver(Do::Ask(cast::Ask::Change(change, bytes::Bytes::new()))));
+        out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Change(
+            change,
+            with.into(),
+        ))));
     }
 
     /// Suspects that are to go, and those that are not yet certain.
@@ -505,7 +544,7 @@ impl Agreed {
         (stable, unstable)
     }
 
-    /// What the reports about a member are enough for.
+    /// Verdict that the reports about a member are enough for.
     fn verdict(&self, suspect: Member) -> Verdict {
         let Some(reports) = self.reports.get(&suspect) else { return Verdict::Stays };
         let (h, l) = marks(&self.view, suspect, self.settings.k_obs);
@@ -520,7 +559,7 @@ impl Agreed {
             .filter(|member| self.reports.get(member).is_some_and(|r| r.by.len() >= l))
             .count();
         let seen = reports.by.len();
-        // Somebody saw it end: there is nothing to weigh.
+        // A process saw it end: there is nothing to weigh.
         let sure = reports.by.values().any(|(how, _)| *how == Evidence::Reported);
         if sure || (seen >= l.min(1) && seen + silent >= h) {
             Verdict::Goes
@@ -550,7 +589,7 @@ impl Agreed {
 
     // What others say.
 
-    fn message(&mut self, now: Time, from: Slot, say: Say, out: &mut Out) {
+    fn message(&mut self, now: Time, from: Slot, say: MembershipMessage, out: &mut Out) {
         if let Standing::Outside(..) = self.standing {
             return self.outside(from, say, out);
         }
@@ -558,22 +597,26 @@ impl Agreed {
             return;
         }
         match say {
-            Say::NodeFailure { suspects, evidence, detector } => {
+            MembershipMessage::NodeFailure { suspects, evidence, detector } => {
                 if !self.view.contains(detector) {
                     return self.stale(from, detector, out);
                 }
-                let answer = Say::FailureDetectAck { suspects: suspects.clone() };
+                let answer = MembershipMessage::FailureDetectAck { suspects: suspects.clone() };
                 Self::send(from, answer, out);
                 self.reported(now, detector, &suspects, evidence, out);
             }
-            Say::Join { member } => self.join(now, from, member, out),
-            Say::Leave { member } => self.leave(now, member, out),
-            Say::Up { tag, digest, count } => self.acknowledged(from, tag, digest, count, out),
-            Say::Excluded { view, member } if member == self.me && view > self.view.no() => {
+            MembershipMessage::Join { member, nonce } => self.join(now, from, (member, nonce), out),
+            MembershipMessage::Leave { member } => self.leave(now, member, out),
+            MembershipMessage::Up { tag, digest, count } => {
+                self.acknowledged(from, tag, digest, count, out)
+            }
+            MembershipMessage::Excluded { view, member }
+                if member == self.me && view > self.view.no() =>
+            {
                 self.excluded(view, out);
             }
-            Say::HowAreYou { nonce } => {
-                let fine = Say::IAmFine { nonce, me: self.me, view: self.view.no() };
+            MembershipMessage::HowAreYou { nonce } => {
+                let fine = MembershipMessage::IAmFine { nonce, me: self.me, view: self.view.no() };
                 Self::send(from, fine, out);
             }
             _ => {}
@@ -586,73 +629,94 @@ impl Agreed {
         }
     }
 
-    /// Somebody who is no member speaks as one.
+    /// A process that is no member sends as one.
     fn stale(&self, from: Slot, member: Member, out: &mut Out) {
         if overtaken(&self.view, member) {
-            Self::send(from, Say::Excluded { view: self.view.no(), member }, out);
+            Self::send(from, MembershipMessage::Excluded { view: self.view.no(), member }, out);
         }
     }
 
-    fn join(&mut self, now: Time, from: Slot, member: Member, out: &mut Out) {
+    fn join(&mut self, now: Time, from: Slot, (member, nonce): (Member, u64), out: &mut Out) {
         if self.view.contains(member) {
-            return Self::send(from, Say::Welcome { view: self.view.parts() }, out);
+            return self.join_again(now, from, (member, nonce), out);
         }
         if let Some(old) = self.view.at(member.slot)
             && old.incarnation < member.incarnation
             && self.mine.insert(old, Evidence::Reported) != Some(Evidence::Reported)
         {
-            // Its new life says that the old one is over.
+            // Its new incarnation says that the old one is over.
             self.report(now, false, out);
         }
         let leader = self.leader();
         if leader != self.me {
             let view = self.view.no();
-            return Self::send(from, Say::RootIs { root: leader, view }, out);
+            return Self::send(from, MembershipMessage::RootIs { root: leader, view }, out);
         }
         if !overtakes(&self.view, member) {
             return self.stale(from, member, out);
         }
-        Self::send(from, Say::JoinPending, out);
-        if self.joins.insert(member, now).is_none() {
+        Self::send(from, MembershipMessage::JoinPending, out);
+        if self.joins.insert(member, nonce).is_none() {
             self.touch(now, Evidence::Reset, out);
         }
     }
 
-    fn outside(&mut self, from: Slot, say: Say, out: &mut Out) {
+    /// A process asks to join under a name that is in the view. The start that the log has let in
+    /// is welcome, once more. Another one has forgotten what was promised under that name: the name
+    /// goes first, and it comes in under a later one.
+    fn join_again(&mut self, now: Time, from: Slot, (member, nonce): (Member, u64), out: &mut Out) {
+        let view = self.view.no();
+        let known = self.admitted.get(&member);
+        if known == Some(&nonce) {
+            let say = MembershipMessage::Welcome { view: self.view.parts(), nonce };
+            return Self::send(from, say, out);
+        }
+        let leader = self.leader();
+        if known.is_none() && leader != self.me {
+            return Self::send(from, MembershipMessage::RootIs { root: leader, view }, out);
+        }
+        let Member { slot, incarnation } = member;
+        out.push(Action::log(MembershipEvent::NameTaken { view, slot, incarnation }));
+        if self.mine.insert(member, Evidence::Reported) != Some(Evidence::Reported) {
+            self.report(now, false, out);
+        }
+        Self::send(from, MembershipMessage::Excluded { view, member }, out);
+    }
+
+    fn outside(&mut self, from: Slot, say: MembershipMessage, out: &mut Out) {
         match say {
-            Say::RootIs { root, .. } if root.slot != self.me.slot => {
+            MembershipMessage::RootIs { root, .. } if root.slot != self.me.slot => {
                 if !matches!(self.standing, Standing::Outside(_, true)) {
-                    Self::send(root.slot, Say::Join { member: self.me }, out);
+                    Self::send(root.slot, self.wish(), out);
                 }
                 self.standing = Standing::Outside(root.slot, true);
             }
-            Say::JoinPending => self.standing = Standing::Outside(from, true),
-            Say::Welcome { view } => {
-                let here = view.roster.contains(self.me);
-                if here {
-                    out.push(Action::Deliver(Do::Ask(cast::Ask::Join(from))));
-                }
+            MembershipMessage::JoinPending => self.standing = Standing::Outside(from, true),
+            MembershipMessage::Welcome { view, nonce }
+                if nonce == self.nonce && view.roster.contains(self.me) =>
+            {
+                out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Join(from))));
             }
-            Say::Excluded { member, .. } if member == self.me => {
-                // A later life has been seen: this one must be later still.
+            MembershipMessage::Excluded { member, .. } if member == self.me => {
+                // Another start of this name or of a later one has been seen: this one must be later still.
                 self.me.incarnation += 1;
-                out.push(Action::Deliver(Do::Ask(cast::Ask::Rejoin(self.me))));
+                out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(self.me))));
             }
             _ => {}
         }
     }
 }
 
-const fn say_of(say: Say) -> Hear {
-    Hear::Say(say)
+const fn say_of(say: MembershipMessage) -> AgreedInput {
+    AgreedInput::Say(say)
 }
 
-/// Whether a process may enter this view.
+/// Returns true if a process may enter this view.
 fn overtakes(view: &View, member: Member) -> bool {
     view.at(member.slot).is_none_or(|old| old.incarnation < member.incarnation)
 }
 
-/// Whether a member of some view is none any more.
+/// Returns true if a member of some view is no member of this one.
 fn overtaken(view: &View, member: Member) -> bool {
     !view.contains(member)
 }

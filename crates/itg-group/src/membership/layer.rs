@@ -8,8 +8,10 @@ use itg_process::{
     Adapter, Build, ConfigError, Ctx, Injected, Layer, Message, Registry, Slot, Wiring,
 };
 
-use super::agreed::{Agreed, Do, Hear, Settings as AgreedSettings};
-use super::message::{Ask, Evidence, FIRST, LAST, Say, Tell};
+use super::agreed::{Agreed, AgreedInput, AgreedOutput, Settings as AgreedSettings};
+use super::message::{
+    Evidence, FIRST, LAST, MembershipDelivery, MembershipMessage, MembershipRequest,
+};
 use super::observers::watch;
 use super::paper::{Paper, Settings};
 use crate::cast;
@@ -27,11 +29,11 @@ pub const SUSPENDED: u32 = 922;
 /// Messages of a membership on a wire.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
-    /// Whether the runtime is told the slots of each view.
+    /// True if the runtime is told the slots of each view.
     publish: bool,
 }
 
-/// What memberships tell within a stack: from a network it is malformed.
+/// Types that memberships use within a stack: from a network they are malformed.
 const LOCAL: RangeInclusive<u32> = VIEW..=929;
 
 impl Wiring<Paper> for Wire {
@@ -39,27 +41,27 @@ impl Wiring<Paper> for Wire {
         &[FIRST..=LAST, LOCAL]
     }
 
-    fn encode(&self, say: &Say) -> (u32, Bytes) {
+    fn encode(&self, say: &MembershipMessage) -> (u32, Bytes) {
         (say.ty(), say.encode())
     }
 
-    fn decode(&self, ty: u32, body: &Bytes) -> Option<Say> {
-        Say::decode(ty, body)
+    fn decode(&self, ty: u32, body: &Bytes) -> Option<MembershipMessage> {
+        MembershipMessage::decode(ty, body)
     }
 
-    fn request(&self, message: Message) -> Result<Ask, Message> {
+    fn request(&self, message: Message) -> Result<MembershipRequest, Message> {
         Err(message)
     }
 
-    fn delivery(&mut self, me: Slot, tell: Tell) -> Message {
+    fn delivery(&mut self, me: Slot, tell: MembershipDelivery) -> Message {
         tell_message(me, &tell)
     }
 
-    fn control(&self, what: &dyn Any) -> Option<Ask> {
+    fn control(&self, what: &dyn Any) -> Option<MembershipRequest> {
         ask(what)
     }
 
-    fn hand_over(&mut self, tell: Tell, cx: &mut Ctx<'_>) {
+    fn hand_over(&mut self, tell: MembershipDelivery, cx: &mut Ctx<'_>) {
         tell_up(&tell, self.publish, cx);
     }
 }
@@ -77,49 +79,50 @@ impl Wiring<Agreed> for AgreedWire {
         &[FIRST..=LAST, 911..=911, 913..=913, 915..=915, LOCAL]
     }
 
-    fn encode(&self, hear: &Hear) -> (u32, Bytes) {
+    fn encode(&self, hear: &AgreedInput) -> (u32, Bytes) {
         match hear {
-            Hear::Say(say) => (say.ty(), say.encode()),
+            AgreedInput::Say(say) => (say.ty(), say.encode()),
             // Never sent.
-            Hear::Log(_) => (LAST, Bytes::new()),
+            AgreedInput::Log(_) => (LAST, Bytes::new()),
         }
     }
 
-    fn decode(&self, ty: u32, body: &Bytes) -> Option<Hear> {
+    fn decode(&self, ty: u32, body: &Bytes) -> Option<AgreedInput> {
         if (FIRST..=LAST).contains(&ty) {
-            return Say::decode(ty, body).map(Hear::Say);
+            return MembershipMessage::decode(ty, body).map(AgreedInput::Say);
         }
-        cast::Tell::from_message(&Message::new(Slot(0), ty, body.clone())).map(Hear::Log)
+        cast::CastDelivery::from_message(&Message::new(Slot(0), ty, body.clone()))
+            .map(AgreedInput::Log)
     }
 
-    fn request(&self, message: Message) -> Result<Ask, Message> {
+    fn request(&self, message: Message) -> Result<MembershipRequest, Message> {
         Err(message)
     }
 
-    fn control(&self, what: &dyn Any) -> Option<Ask> {
+    fn control(&self, what: &dyn Any) -> Option<MembershipRequest> {
         ask(what)
     }
 
-    fn delivery(&mut self, me: Slot, what: Do) -> Message {
+    fn delivery(&mut self, me: Slot, what: AgreedOutput) -> Message {
         match what {
-            Do::Tell(tell) => tell_message(me, &tell),
-            Do::Pass(tell) => tell.message(me),
-            Do::Ask(_) => Message::new(me, EXCLUDED, Vec::new()),
+            AgreedOutput::Tell(tell) => tell_message(me, &tell),
+            AgreedOutput::Pass(tell) => tell.message(me),
+            AgreedOutput::Ask(_) => Message::new(me, EXCLUDED, Vec::new()),
         }
     }
 
-    fn hand_over(&mut self, what: Do, cx: &mut Ctx<'_>) {
+    fn hand_over(&mut self, what: AgreedOutput, cx: &mut Ctx<'_>) {
         match what {
-            Do::Tell(tell) => {
-                if let Tell::View(view) = &tell
+            AgreedOutput::Tell(tell) => {
+                if let MembershipDelivery::View(view) = &tell
                     && let Some(me) = view.at(cx.me())
                 {
                     cx.call("detector", Box::new(watch(view, me, self.k_obs)));
                 }
                 tell_up(&tell, self.publish, cx);
             }
-            Do::Pass(tell) => cx.up(tell.message(cx.me())),
-            Do::Ask(ask) => {
+            AgreedOutput::Pass(tell) => cx.up(tell.message(cx.me())),
+            AgreedOutput::Ask(ask) => {
                 if let Some(message) = ask.message() {
                     cx.down(message);
                 }
@@ -128,39 +131,41 @@ impl Wiring<Agreed> for AgreedWire {
     }
 }
 
-fn tell_message(me: Slot, tell: &Tell) -> Message {
+fn tell_message(me: Slot, tell: &MembershipDelivery) -> Message {
     let (ty, body) = match tell {
-        Tell::View(view) => (VIEW, [view.no().to_le_bytes(), view.digest().to_le_bytes()].concat()),
-        Tell::Excluded => (EXCLUDED, Vec::new()),
-        Tell::Suspended(on) => (SUSPENDED, vec![u8::from(*on)]),
+        MembershipDelivery::View(view) => {
+            (VIEW, [view.no().to_le_bytes(), view.digest().to_le_bytes()].concat())
+        }
+        MembershipDelivery::Excluded => (EXCLUDED, Vec::new()),
+        MembershipDelivery::Suspended(on) => (SUSPENDED, vec![u8::from(*on)]),
     };
     Message { src: me, ..Message::new(me, ty, body) }
 }
 
 /// Tells the layer above, the overlay, and the runtime what the view is.
-fn tell_up(tell: &Tell, publish: bool, cx: &mut Ctx<'_>) {
-    if let Tell::View(view) = tell {
+fn tell_up(tell: &MembershipDelivery, publish: bool, cx: &mut Ctx<'_>) {
+    if let MembershipDelivery::View(view) = tell {
         if publish {
             cx.set_view(view.no(), &view.slots().collect::<Vec<_>>());
         }
-        cx.call("overlay", Box::new(overlay::Ask::View(view.clone())));
+        cx.call("overlay", Box::new(overlay::OverlayRequest::View(view.clone())));
     }
     cx.up(tell_message(cx.me(), tell));
 }
 
 /// The request that another layer or a simulation makes.
-fn ask(what: &dyn Any) -> Option<Ask> {
-    if let Some(ask) = what.downcast_ref::<Ask>() {
+fn ask(what: &dyn Any) -> Option<MembershipRequest> {
+    if let Some(ask) = what.downcast_ref::<MembershipRequest>() {
         return Some(ask.clone());
     }
     match what.downcast_ref::<Injected>()? {
-        Injected::Suspect(slot) => Some(Ask::Suspect(*slot, Evidence::Reported)),
-        Injected::Trust(slot) => Some(Ask::Trust(*slot)),
+        Injected::Suspect(slot) => Some(MembershipRequest::Suspect(*slot, Evidence::Reported)),
+        Injected::Trust(slot) => Some(MembershipRequest::Trust(*slot)),
         _ => None,
     }
 }
 
-/// Who this process is, and the first view: all processes, or the first `members` of them.
+/// This process as a member, and the first view: all processes, or the first `members` of them.
 ///
 /// # Errors
 /// Parameters that make no view.

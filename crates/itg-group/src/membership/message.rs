@@ -1,4 +1,4 @@
-//! What members say to each other about members. Names are those of the paper.
+//! Messages between members about members. Names are those of the paper.
 
 use bytes::Bytes;
 use itg_process::Slot;
@@ -8,7 +8,8 @@ use crate::codec;
 use crate::member::{Member, Shape, ViewParts};
 use crate::roster::Changes;
 
-/// Why a view is followed by another; one encoding serves all of the paper's messages that go down.
+/// Reason for which a view is followed by another; one encoding serves all of the paper's messages
+/// that go down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Cause {
     /// Members have failed.
@@ -25,32 +26,32 @@ pub enum Cause {
     Rerank,
 }
 
-/// How it is known that a process has failed.
+/// Evidence that a process has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Evidence {
     /// It has been silent for long.
     Silence,
     /// Its host refuses connections.
     Reset,
-    /// Somebody saw it end.
+    /// Another process saw it end.
     Reported,
 }
 
-/// Which attempt at a view: higher ones win.
+/// Identifier of an attempt at a view: higher ones win.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tag {
     /// Number of the view.
     pub no: u64,
-    /// Who conducts the attempt.
+    /// Member that conducts the attempt.
     pub by: Member,
 }
 
 /// A view on its way down the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Down {
-    /// Which attempt.
+    /// Attempt that it belongs to.
     pub tag: Tag,
-    /// Why.
+    /// Reason of the change.
     pub cause: Cause,
     /// The last stable view, to which the changes apply.
     pub base: u64,
@@ -66,7 +67,7 @@ pub struct Down {
 
 /// A message between members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Say {
+pub enum MembershipMessage {
     /// Are you there?
     HowAreYou {
         /// Repeated in the answer.
@@ -76,35 +77,35 @@ pub enum Say {
     IAmFine {
         /// Of the question.
         nonce: u64,
-        /// Who answers.
+        /// Member that answers.
         me: Member,
         /// Its view.
         view: u64,
     },
     /// Members have failed: to the root.
     NodeFailure {
-        /// Who.
+        /// Members that have failed.
         suspects: Vec<Member>,
-        /// How that is known.
+        /// Evidence of it.
         evidence: Evidence,
-        /// Who reports.
+        /// Member that reports.
         detector: Member,
     },
     /// The report has arrived: to its sender, always.
     FailureDetectAck {
-        /// Who was reported.
+        /// Members that were reported.
         suspects: Vec<Member>,
     },
     /// The root has failed: to the next in succession.
     RootFailure {
-        /// Everybody whom the detector suspects.
+        /// All members that the detector suspects.
         suspects: Vec<Member>,
     },
     /// A view, from parent to child.
     Down(Down),
     /// The view has been installed by a whole subtree, from child to parent; or: there is a later one.
     Up {
-        /// Which attempt.
+        /// Attempt that is acknowledged.
         tag: Tag,
         /// Digest of the view.
         digest: u64,
@@ -113,47 +114,51 @@ pub enum Say {
     },
     /// A process wants to join, or to come back.
     Join {
-        /// As whom.
+        /// Member that it will be.
         member: Member,
+        /// Tells two starts under one name apart: the time at which this one began, by its own clock.
+        nonce: u64,
     },
-    /// The root knows of the wish.
+    /// The root knows of the request.
     JoinPending,
     /// The receiver is a member, in this view, which is stable.
     Welcome {
         /// The view.
         view: ViewParts,
+        /// Of the start that has joined.
+        nonce: u64,
     },
     /// The joiner has installed its first view.
     Joined {
         /// Number of the view.
         no: u64,
     },
-    /// Somebody else is root.
+    /// Another member is root.
     RootIs {
-        /// Who.
+        /// The root.
         root: Member,
-        /// In which view.
+        /// Number of its view.
         view: u64,
     },
     /// The receiver has been removed.
     Excluded {
-        /// In this view, or before.
+        /// Number of the view without it, or of a later one.
         view: u64,
-        /// Who has been removed.
+        /// Member that has been removed.
         member: Member,
     },
-    /// What is the view?
+    /// Request for the view.
     Pull,
     /// This one.
     Push {
         /// The view.
         view: ViewParts,
-        /// Who conducted its attempt.
+        /// Member that conducted its attempt.
         by: Member,
     },
     /// The sender leaves.
     Leave {
-        /// Who.
+        /// Member that leaves.
         member: Member,
     },
 }
@@ -165,7 +170,7 @@ pub(crate) const LAST: u32 = 1339;
 /// Most suspects of one report.
 const MOST_SUSPECTS: usize = 4096;
 
-impl Say {
+impl MembershipMessage {
     /// Type of the message: 1300 and on, in the order of their definition; views by cause.
     #[must_use]
     pub fn ty(&self) -> u32 {
@@ -176,7 +181,7 @@ impl Say {
             Self::FailureDetectAck { .. } => 3,
             Self::RootFailure { .. } => 4,
             Self::Up { .. } => 6,
-            Self::Join { member } if member.incarnation == 1 => 7,
+            Self::Join { member, .. } if member.incarnation == 1 => 7,
             Self::Join { .. } => 8,
             Self::JoinPending => 9,
             Self::Welcome { .. } => 10,
@@ -206,14 +211,14 @@ impl Say {
             | Self::FailureDetectAck { suspects }
             | Self::RootFailure { suspects } => suspects.len() <= MOST_SUSPECTS,
             Self::Down(down) => down.changes.is_sound(),
-            Self::Welcome { view } | Self::Push { view, .. } => view.roster.is_sound(),
+            Self::Welcome { view, .. } | Self::Push { view, .. } => view.roster.is_sound(),
             _ => true,
         };
         (sound && say.ty() == ty).then_some(say)
     }
 }
 
-/// What the paper calls a message of this type.
+/// Name of a message of this type in the paper.
 #[must_use]
 pub const fn name(ty: u32) -> &'static str {
     match ty.wrapping_sub(FIRST) {
@@ -243,10 +248,10 @@ pub const fn name(ty: u32) -> &'static str {
     }
 }
 
-/// What a membership is asked for.
+/// Request to a membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// The failure detector suspects whoever is on this slot.
+pub enum MembershipRequest {
+    /// The failure detector suspects the process on this slot.
     Suspect(Slot, Evidence),
     /// It does not any more.
     Trust(Slot),
@@ -254,9 +259,9 @@ pub enum Ask {
     Leave,
 }
 
-/// What a membership tells.
+/// Event that a membership reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tell {
+pub enum MembershipDelivery {
     /// This view is in force.
     View(crate::member::View),
     /// This process is not a member any more.
@@ -279,6 +284,6 @@ pub enum Timer {
     Silent,
     /// Reports are to be repeated.
     Retry,
-    /// The wish to join is.
+    /// The request to join is.
     Join,
 }

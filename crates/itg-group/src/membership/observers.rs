@@ -1,8 +1,8 @@
-//! Who watches whom: a function of the view.
+//! Observers of each member: a function of the view.
 //!
-//! Each member is watched by its parent and its children in the tree, and by `k` members that follow from
-//! the digest of the view: with offsets drawn from it, the member of rank r watches those of ranks
-//! r + offset. In groups of fewer than eight everybody watches everybody.
+//! Each member is watched by its parent and its children in the tree, and by `k` members that
+//! follow from the digest of the view: with offsets drawn from it, the member of rank r watches
+//! those of ranks r + offset. In groups of fewer than eight all members watch each other.
 
 use std::collections::BTreeSet;
 
@@ -46,13 +46,13 @@ fn around(view: &View, slot: Slot, k: u32, ahead: bool) -> BTreeSet<Slot> {
     found
 }
 
-/// Those who watch the member on a slot.
+/// Members that watch the member on a slot.
 #[must_use]
 pub fn observers(view: &View, slot: Slot, k: u32) -> BTreeSet<Slot> {
     around(view, slot, k, false)
 }
 
-/// How many reports make a member go, and how many make others wait: `h` and `l`.
+/// Numbers of reports that make a member go, and that make others wait: `h` and `l`.
 pub(crate) fn marks(view: &View, member: Member, k: u32) -> (usize, usize) {
     let n = view.len() as usize;
     if view.len() < SMALL {
@@ -63,7 +63,7 @@ pub(crate) fn marks(view: &View, member: Member, k: u32) -> (usize, usize) {
     (2.max((2 * watchers).div_ceil(3)), 2)
 }
 
-/// What the failure detector of a member is to do in this view.
+/// Task of a member's failure detector in this view.
 pub(super) fn watch(view: &View, me: Member, k: u32) -> Watch {
     let settled = |slot: Slot| view.roster().entered(slot).is_some_and(|no| no < view.no());
     let targets: BTreeSet<_> = around(view, me.slot, k, true);

@@ -5,42 +5,45 @@
 //! acknowledgement; it is stable after 2L(H − 1) + Ocp·H from the report, where L is the latency, H the
 //! height of the tree and Ocp the time to recompute it.
 //!
-//! Departures from the paper, all of them where it is silent. Every attempt at a view has a number of
-//! its own, so that two attempts cannot be taken for one; a new root counts on from the next multiple
-//! of 2³². Views go down the tree of those who were in before: joiners learn of them when they are
-//! stable. Late acknowledgements are asked for before anybody is suspected.
-//! Source: the membership protocol over a radix tree of `papers.md` (S2).
+//! Departures from the paper, all of them where it is silent. Every attempt at a view has a number
+//! of its own, so that two attempts cannot be taken for one; a new root counts on from the next
+//! multiple of 2³². Views go down the tree of those that were in before: joiners learn of them when
+//! they are stable. Late acknowledgements are asked for before a member is suspected. Source: Varma
+//! et al., *Scalable, fault tolerant membership for MPI tasks on HPC systems*, ICS 2006. Messages
+//! at the arms below, in capitals, are the paper's; "ours" is what it does not have.
 
 use std::collections::BTreeSet;
 
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
-use super::message::{Ask, Cause, Down, Evidence, Say, Tag, Tell, Timer};
+use super::change::{cause, wants_rerank};
+use super::event::MembershipEvent;
+use super::message::{
+    Cause, Down, Evidence, MembershipDelivery, MembershipMessage, MembershipRequest, Tag, Timer,
+};
 use crate::member::{Member, RootPolicy, Shape, View};
 use crate::radix::Tree;
 use crate::roster::Changes;
 
 /// Numbers of views that one root can give.
 const REIGN: u64 = 1 << 32;
-/// The tree is reranked at most this often.
-const RERANK_EVERY: u64 = 60_000 * MS;
 
 /// Times, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long it takes to recompute the tree: virtual computation, 0 on real hosts.
+    /// Time to recompute the tree: virtual computation, 0 on real hosts.
     pub compute: u64,
-    /// How long further failures are waited for before a view change.
+    /// Time that further failures are waited for before a view change.
     pub window: u64,
-    /// How long further joins are.
+    /// Time that further joins are waited for.
     pub join_window: u64,
-    /// When acknowledgements are late.
+    /// Time after which acknowledgements are late.
     pub late: u64,
-    /// When an answer is.
+    /// Time after which an answer is late.
     pub silent: u64,
-    /// How often reports are repeated.
+    /// Interval at which reports are repeated.
     pub retry: u64,
-    /// How often the wish to join is.
+    /// Interval at which the request to join is repeated.
     pub join: u64,
 }
 
@@ -60,7 +63,7 @@ impl Default for Settings {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// Not a member yet; this slot is asked next, and whether somebody was asked on advice.
+    /// Not a member yet; this slot is asked next, and whether a slot was asked on advice.
     Outside {
         ask: Slot,
         advised: bool,
@@ -74,7 +77,7 @@ enum Standing {
 struct Phase {
     tag: Tag,
     waiting: BTreeSet<Slot>,
-    /// Whom to acknowledge to; nobody at the root.
+    /// Slot to acknowledge to; none at the root.
     up: Option<Slot>,
     count: u32,
 }
@@ -93,11 +96,11 @@ pub struct Paper {
     base: View,
     since: Changes,
     phase: Option<Phase>,
-    /// A view that the tree is being recomputed for, and who sent it.
+    /// A view that the tree is being recomputed for, and the slot that sent it.
     incoming: Option<(Slot, Down, View)>,
     /// A view that is asked for in full.
     wanted: Option<(Slot, Down)>,
-    /// Whether this process is root: conducts attempts.
+    /// True if this process is root: it conducts attempts.
     conducts: bool,
     computing: bool,
     window_set: bool,
@@ -116,9 +119,9 @@ pub struct Paper {
 }
 
 impl Machine for Paper {
-    type Request = Ask;
-    type Delivery = Tell;
-    type Message = Say;
+    type Request = MembershipRequest;
+    type Delivery = MembershipDelivery;
+    type Message = MembershipMessage;
     type Timer = Timer;
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
@@ -131,7 +134,7 @@ impl Machine for Paper {
             Input::Request(ask) if self.standing == Standing::Member => {
                 self.asked_for(now, ask, out);
             }
-            // Who is not a member has no opinion of members.
+            // A process that is not a member has no opinion of members.
             Input::Request(_) => {}
             Input::Timer(timer) => self.timer(now, timer, out),
             Input::Message(from, say) => match self.standing {
@@ -184,28 +187,32 @@ impl Paper {
         &self.view
     }
 
-    fn send(to: Slot, say: Say, out: &mut Out) {
+    fn send(to: Slot, say: MembershipMessage, out: &mut Out) {
         out.push(Action::Send(Dest::One(to), say));
     }
 
-    fn asked_for(&mut self, now: Time, ask: Ask, out: &mut Out) {
+    fn asked_for(&mut self, now: Time, ask: MembershipRequest, out: &mut Out) {
         match ask {
-            Ask::Suspect(slot, _) => {
+            MembershipRequest::Suspect(slot, _) => {
                 if let Some(member) = self.view.at(slot).filter(|member| *member != self.me) {
                     self.suspect(now, member, out);
                 }
             }
-            Ask::Trust(slot) => self.suspects.retain(|member| member.slot != slot),
-            Ask::Leave => {
+            MembershipRequest::Trust(slot) => self.suspects.retain(|member| member.slot != slot),
+            MembershipRequest::Leave => {
                 if self.conducts {
                     let gone = BTreeSet::from([self.me]);
                     if let Some(heir) = self.view.successor(&gone) {
-                        Self::send(heir.slot, Say::RootFailure { suspects: vec![self.me] }, out);
+                        Self::send(
+                            heir.slot,
+                            MembershipMessage::RootFailure { suspects: vec![self.me] },
+                            out,
+                        );
                     }
                     self.excluded(out);
                 } else {
                     let member = self.me;
-                    Self::send(self.view.root().slot, Say::Leave { member }, out);
+                    Self::send(self.view.root().slot, MembershipMessage::Leave { member }, out);
                 }
             }
         }
@@ -232,7 +239,7 @@ impl Paper {
             Timer::Silent => {
                 for slot in std::mem::take(&mut self.asked) {
                     if let Some(member) = self.view.at(slot) {
-                        out.push(Action::Sometimes("a silent member is suspected"));
+                        out.push(Action::sometimes(MembershipEvent::SilentSuspected));
                         self.suspect(now, member, out);
                     }
                 }
@@ -253,7 +260,7 @@ impl Paper {
 
     fn ask_to_join(&mut self, now: Time, out: &mut Out) {
         let Standing::Outside { ask, .. } = self.standing else { return };
-        Self::send(ask, Say::Join { member: self.me }, out);
+        Self::send(ask, MembershipMessage::Join { member: self.me, nonce: 0 }, out);
         // The next one to ask, should this one not answer.
         let n = self.view.roster().capacity().max(2);
         let mut next = (ask.0 + 1) % n;
@@ -264,37 +271,44 @@ impl Paper {
         out.push(Action::SetTimer(Timer::Join, now.after(self.settings.join)));
     }
 
-    fn outside(&mut self, now: Time, from: Slot, say: Say, out: &mut Out) {
+    fn outside(&mut self, now: Time, from: Slot, say: MembershipMessage, out: &mut Out) {
         match say {
-            Say::RootIs { root, .. } => {
+            MembershipMessage::RootIs { root, .. } => {
                 if let Standing::Outside { advised: false, .. } = self.standing
                     && root.slot != self.me.slot
                 {
-                    Self::send(root.slot, Say::Join { member: self.me }, out);
+                    Self::send(
+                        root.slot,
+                        MembershipMessage::Join { member: self.me, nonce: 0 },
+                        out,
+                    );
                     self.standing = Standing::Outside { ask: root.slot, advised: true };
                 }
             }
-            Say::JoinPending => {
+            MembershipMessage::JoinPending => {
                 self.standing = Standing::Outside { ask: from, advised: false };
                 out.push(Action::SetTimer(Timer::Join, now.after(4 * self.settings.join)));
             }
-            Say::Welcome { view } | Say::Push { view, .. } => {
+            MembershipMessage::Welcome { view, .. } | MembershipMessage::Push { view, .. } => {
                 let Ok(view) = View::try_from(view) else { return };
                 if view.contains(self.me) {
                     self.standing = Standing::Member;
                     out.push(Action::CancelTimer(Timer::Join));
-                    out.push(Action::Log("welcomed", [view.no(), self.me.incarnation, 0]));
-                    Self::send(from, Say::Joined { no: view.no() }, out);
+                    let (no, incarnation) = (view.no(), self.me.incarnation);
+                    out.push(Action::log(MembershipEvent::Welcomed { view: no, incarnation }));
+                    Self::send(from, MembershipMessage::Joined { no }, out);
                     self.whole(now, view, out);
                 }
             }
-            Say::Down(down) if down.changes.added().all(|member| member != self.me) => {
+            MembershipMessage::Down(down)
+                if down.changes.added().all(|member| member != self.me) =>
+            {
                 // This process is a member and has not been told: it asks for the whole view.
-                out.push(Action::Sometimes("a view comes before the welcome"));
+                out.push(Action::sometimes(MembershipEvent::ViewBeforeWelcome));
                 self.wanted = Some((from, down));
-                Self::send(from, Say::Pull, out);
+                Self::send(from, MembershipMessage::Pull, out);
             }
-            Say::Excluded { member, .. } if member == self.me => self.excluded(out),
+            MembershipMessage::Excluded { member, .. } if member == self.me => self.excluded(out),
             _ => {}
         }
     }
@@ -315,8 +329,9 @@ impl Paper {
     fn excluded(&mut self, out: &mut Out) {
         self.standing = Standing::Excluded;
         self.phase = None;
-        out.push(Action::Log("excluded", [self.view.no(), self.me.incarnation, 0]));
-        out.push(Action::Deliver(Tell::Excluded));
+        let (view, incarnation) = (self.view.no(), self.me.incarnation);
+        out.push(Action::log(MembershipEvent::Excluded { view, incarnation }));
+        out.push(Action::Deliver(MembershipDelivery::Excluded));
     }
 
     // Suspicions.
@@ -327,8 +342,8 @@ impl Paper {
         }
     }
 
-    /// Does what suspicions call for: the root removes, others tell the root, or whoever follows it.
-    /// Returns whom it told.
+    /// Does what suspicions call for: the root removes, others tell the root, or the member that
+    /// follows it. Returns the slot that was told.
     fn report(&mut self, now: Time, out: &mut Out) -> Option<Slot> {
         self.suspects.retain(|member| self.view.contains(*member));
         if self.conducts {
@@ -347,7 +362,7 @@ impl Paper {
                 return None;
             }
             let suspects = self.suspects.iter().copied().collect();
-            Self::send(heir.slot, Say::RootFailure { suspects }, out);
+            Self::send(heir.slot, MembershipMessage::RootFailure { suspects }, out);
             heir.slot
         } else {
             let suspects: Vec<_> = self.suspects.difference(&self.acknowledged).copied().collect();
@@ -355,7 +370,7 @@ impl Paper {
                 return None;
             }
             let evidence = Evidence::Reported;
-            let say = Say::NodeFailure { suspects, evidence, detector: self.me };
+            let say = MembershipMessage::NodeFailure { suspects, evidence, detector: self.me };
             Self::send(root.slot, say, out);
             root.slot
         };
@@ -369,10 +384,11 @@ impl Paper {
         }
         if self.asked.insert(slot) {
             self.nonce += 1;
-            Self::send(slot, Say::HowAreYou { nonce: self.nonce }, out);
+            Self::send(slot, MembershipMessage::HowAreYou { nonce: self.nonce }, out);
         }
     }
 
+    /// ROOT_DEAD, or ROOT_AND_NODE_FAILURE when others are gone too: the next in succession conducts the repair.
     fn become_root(&mut self, now: Time, out: &mut Out) {
         let root = self.view.root();
         self.highest = (self.highest.max(self.view.no()) / REIGN + 1) * REIGN;
@@ -382,7 +398,8 @@ impl Paper {
         self.removals = self.suspects.clone();
         let others = self.removals.iter().any(|member| *member != root);
         self.cause = Some(if others { Cause::RootAndNodeFailure } else { Cause::RootDead });
-        out.push(Action::Log("root", [self.highest, self.me.slot.0.into(), root.slot.0.into()]));
+        let (highest, slot, before) = (self.highest, self.me.slot, root.slot);
+        out.push(Action::log(MembershipEvent::Root { highest, slot, before }));
         self.begin(now, out);
     }
 
@@ -397,7 +414,7 @@ impl Paper {
         if failures && self.settings.window == 0 {
             // Failures interrupt a phase, joins do not.
             if self.phase.is_some() {
-                out.push(Action::Sometimes("a phase starts again"));
+                out.push(Action::sometimes(MembershipEvent::PhaseStartsAgain));
             }
             self.begin(now, out);
         } else if self.phase.is_none() && !self.window_set {
@@ -407,6 +424,7 @@ impl Paper {
         }
     }
 
+    /// Begins the repair of the tree, or begins it again: the root recomputes it.
     fn begin(&mut self, now: Time, out: &mut Out) {
         self.computing = true;
         if self.settings.compute == 0 {
@@ -417,6 +435,7 @@ impl Paper {
         }
     }
 
+    /// The tree is recomputed: the view goes to the children. Ours: with all changes since the last stable one.
     fn conduct(&mut self, now: Time, out: &mut Out) {
         if !self.computing || !self.conducts {
             return;
@@ -436,14 +455,9 @@ impl Paper {
         self.tag = Tag { no, by: self.me };
         self.highest = no;
         self.since = changes.clone();
-        out.push(Action::Log("view made", [no, self.base.no(), view.root().slot.0.into()]));
-        for gone in changes.removed() {
-            out.push(Action::Log("view gone", [no, gone.slot.0.into(), gone.incarnation]));
-        }
-        for new in changes.added() {
-            out.push(Action::Log("view new", [no, new.slot.0.into(), new.incarnation]));
-            self.joiners.insert(new);
-        }
+        let made = MembershipEvent::made(&view, self.base.no(), &changes);
+        out.extend(made.map(Action::log));
+        self.joiners.extend(changes.added());
         self.view = view;
         self.installed(out);
         let (root, digest) = (self.view.root(), self.view.digest());
@@ -452,7 +466,7 @@ impl Paper {
         self.enter(now, None, down, out);
     }
 
-    /// Passes a view that is installed on, or acknowledges it.
+    /// Passes a view that is installed on to the children; a leaf acknowledges it (FAILURE_ACK).
     fn enter(&mut self, now: Time, up: Option<Slot>, down: Down, out: &mut Out) {
         let carriers = self.view.roster().before(self.view.no());
         let shape = self.base.shape();
@@ -464,36 +478,41 @@ impl Paper {
         if waiting.is_empty() {
             return self.complete(now, out);
         }
-        out.push(Action::Send(Dest::Many(waiting.into()), Say::Down(down)));
+        out.push(Action::Send(Dest::Many(waiting.into()), MembershipMessage::Down(down)));
         out.push(Action::SetTimer(Timer::Late, now.after(self.settings.late)));
     }
 
-    /// Everybody below has installed the view.
+    /// All below have installed the view: FAILURE_ACK to the parent. At the root it is stable, and
+    /// joiners get JOIN_DETECT_ACK.
     fn complete(&mut self, now: Time, out: &mut Out) {
         let Some(phase) = self.phase.take() else { return };
         out.push(Action::CancelTimer(Timer::Late));
         let (tag, digest, count) = (phase.tag, self.view.digest(), phase.count);
         if let Some(up) = phase.up {
-            return Self::send(up, Say::Up { tag, digest, count }, out);
+            return Self::send(up, MembershipMessage::Up { tag, digest, count }, out);
         }
-        out.push(Action::Log("stable", [tag.no, digest, count.into()]));
+        out.push(Action::log(MembershipEvent::Stable { no: tag.no, digest, members: count }));
         self.base = self.view.clone();
         self.since = Changes::default();
         for joiner in std::mem::take(&mut self.joiners) {
             if self.view.contains(joiner) {
-                Self::send(joiner.slot, Say::Welcome { view: self.view.parts() }, out);
+                Self::send(
+                    joiner.slot,
+                    MembershipMessage::Welcome { view: self.view.parts(), nonce: 0 },
+                    out,
+                );
             }
         }
         for member in std::mem::take(&mut self.leaving) {
             if self.view.at(member.slot).is_none() {
-                Self::send(member.slot, Say::Excluded { view: tag.no, member }, out);
+                Self::send(member.slot, MembershipMessage::Excluded { view: tag.no, member }, out);
             }
         }
         self.conducts = self.view.root() == self.me;
         let held = self.suspects.len() + self.joiners.len() + self.additions.len();
         let held = held + self.acknowledged.len() + self.asked.len() + self.removals.len();
-        let runs = self.view.roster().runs().len();
-        out.push(Action::Log("held", [held as u64, runs as u64, self.view.len().into()]));
+        let (listed, runs) = (held as u64, self.view.roster().runs().len() as u64);
+        out.push(Action::log(MembershipEvent::Held { listed, runs, members: self.view.len() }));
         self.consider_rerank(now, out);
         if self.conducts && (!self.removals.is_empty() || !self.additions.is_empty()) {
             self.trigger(now, out);
@@ -503,7 +522,7 @@ impl Paper {
 
     fn consider_rerank(&mut self, now: Time, out: &mut Out) {
         if self.conducts && wants_rerank(&self.view, self.reranked, now) {
-            out.push(Action::Sometimes("reranked"));
+            out.push(Action::sometimes(MembershipEvent::Reranked));
             self.reranked = Some(now);
             self.shape = Some(Shape::Rerank);
             self.begin(now, out);
@@ -512,29 +531,39 @@ impl Paper {
 
     // Messages of members.
 
-    fn message(&mut self, now: Time, from: Slot, say: Say, out: &mut Out) {
+    fn message(&mut self, now: Time, from: Slot, say: MembershipMessage, out: &mut Out) {
         match say {
-            Say::HowAreYou { nonce } => {
-                let fine = Say::IAmFine { nonce, me: self.me, view: self.view.no() };
+            // HOW_ARE_YOU, I_AM_FINE.
+            MembershipMessage::HowAreYou { nonce } => {
+                let fine = MembershipMessage::IAmFine { nonce, me: self.me, view: self.view.no() };
                 Self::send(from, fine, out);
             }
-            Say::IAmFine { me, .. } => {
+            MembershipMessage::IAmFine { me, .. } => {
                 self.asked.remove(&from);
                 if let Some(old) = self.view.at(from).filter(|old| old.incarnation < me.incarnation)
                 {
-                    // It has come back before anybody noticed that it had gone.
+                    // It has come back before it was missed.
                     self.suspect(now, old, out);
                 }
             }
-            Say::NodeFailure { .. } | Say::Leave { .. } | Say::RootFailure { .. }
-                if self.conducts == matches!(say, Say::RootFailure { .. }) =>
+            // Ours: a process that is not the one that these are for says which one is.
+            MembershipMessage::NodeFailure { .. }
+            | MembershipMessage::Leave { .. }
+            | MembershipMessage::RootFailure { .. }
+                if self.conducts == matches!(say, MembershipMessage::RootFailure { .. }) =>
             {
                 self.root_is(from, out);
             }
-            Say::NodeFailure { suspects, .. } => {
-                let first = suspects.first().map_or(0, |member| member.slot.0);
-                out.push(Action::Log("reported", [first.into(), from.0.into(), self.view.no()]));
-                Self::send(from, Say::FailureDetectAck { suspects: suspects.clone() }, out);
+            // NODE_FAILURE at the root: FAILURE_DETECT_ACK to its sender, always; then the repair begins.
+            MembershipMessage::NodeFailure { suspects, .. } => {
+                let suspect = suspects.first().map_or(Slot(0), |member| member.slot);
+                let view = self.view.no();
+                out.push(Action::log(MembershipEvent::Reported { suspect, by: from, view }));
+                Self::send(
+                    from,
+                    MembershipMessage::FailureDetectAck { suspects: suspects.clone() },
+                    out,
+                );
                 let mut new = false;
                 for member in suspects {
                     if self.view.contains(member) && member != self.me {
@@ -545,14 +574,15 @@ impl Paper {
                     self.report(now, out);
                 }
             }
-            Say::Leave { member } => {
+            MembershipMessage::Leave { member } => {
                 if self.view.contains(member) && self.leaving.insert(member) {
                     self.removals.insert(member);
                     self.trigger(now, out);
                 }
             }
-            Say::FailureDetectAck { suspects } => self.acknowledged.extend(suspects),
-            Say::RootFailure { .. } => {
+            MembershipMessage::FailureDetectAck { suspects } => self.acknowledged.extend(suspects),
+            // ROOT_FAILURE at the next in succession. Ours: those before it are asked before it takes over.
+            MembershipMessage::RootFailure { .. } => {
                 let before = self.view.succession().take_while(|member| *member != self.me);
                 let doubtful: Vec<_> = before.filter(|m| !self.suspects.contains(m)).collect();
                 for member in doubtful {
@@ -560,29 +590,36 @@ impl Paper {
                 }
                 self.report(now, out);
             }
-            Say::Down(down) => self.down(now, from, down, out),
-            Say::Up { tag, digest, count } => self.up(now, from, tag, digest, count, out),
-            Say::Join { member } => self.join(now, from, member, out),
-            Say::Joined { .. } | Say::JoinPending => {}
-            Say::RootIs { root, view } => {
-                // Somebody who must know says that a root lives that is suspected here.
+            // FAILED_NODE, ROOT_DEAD, ROOT_AND_NODE_FAILURE, NEW_NODE_JOIN, ALIVE_NODE_JOIN: a view from the parent.
+            MembershipMessage::Down(down) => self.down(now, from, down, out),
+            // FAILURE_ACK from a child, for its whole subtree.
+            MembershipMessage::Up { tag, digest, count } => {
+                self.up(now, from, tag, digest, count, out)
+            }
+            // NEW_NODE, NODE_ALIVE.
+            MembershipMessage::Join { member, .. } => self.join(now, from, member, out),
+            MembershipMessage::Joined { .. } | MembershipMessage::JoinPending => {}
+            MembershipMessage::RootIs { root, view } => {
+                // A member that must know says that a root is alive that is suspected here.
                 if view >= self.view.no() && root != self.me && self.suspects.remove(&root) {
                     self.report(now, out);
                 }
             }
-            Say::Excluded { member, .. } if member == self.me => self.excluded(out),
-            Say::Excluded { .. } => {}
-            Say::Pull => {
+            MembershipMessage::Excluded { member, .. } if member == self.me => self.excluded(out),
+            MembershipMessage::Excluded { .. } => {}
+            MembershipMessage::Pull => {
                 let (view, by) = (self.view.parts(), self.tag.by);
-                Self::send(from, Say::Push { view, by }, out);
+                Self::send(from, MembershipMessage::Push { view, by }, out);
             }
-            Say::Push { view, .. } | Say::Welcome { view } => self.pushed(now, view, out),
+            MembershipMessage::Push { view, .. } | MembershipMessage::Welcome { view, .. } => {
+                self.pushed(now, view, out)
+            }
         }
     }
 
     fn root_is(&self, to: Slot, out: &mut Out) {
         let root = if self.conducts { self.me } else { self.view.root() };
-        Self::send(to, Say::RootIs { root, view: self.view.no() }, out);
+        Self::send(to, MembershipMessage::RootIs { root, view: self.view.no() }, out);
     }
 
     fn join(&mut self, now: Time, from: Slot, member: Member, out: &mut Out) {
@@ -592,27 +629,32 @@ impl Paper {
         let old = self.view.at(member.slot);
         if old == Some(member) {
             let stable = self.base.contains(member) && self.phase.is_none();
-            let say = Say::Welcome { view: self.view.parts() };
-            return Self::send(from, if stable { say } else { Say::JoinPending }, out);
+            let say = MembershipMessage::Welcome { view: self.view.parts(), nonce: 0 };
+            return Self::send(
+                from,
+                if stable { say } else { MembershipMessage::JoinPending },
+                out,
+            );
         }
         if old.is_some_and(|old| old.incarnation > member.incarnation) {
             let view = self.view.no();
-            return Self::send(from, Say::Excluded { view, member }, out);
+            return Self::send(from, MembershipMessage::Excluded { view, member }, out);
         }
-        Self::send(from, Say::JoinPending, out);
+        Self::send(from, MembershipMessage::JoinPending, out);
         if self.additions.insert(member) {
-            // Its former life leaves in the same change.
+            // Its former incarnation leaves in the same change.
             self.removals.extend(old);
             self.leaving.extend(old);
             self.trigger(now, out);
         }
     }
 
+    /// A view from the parent: recomputed, installed, passed on. Ours: the attempt with the higher tag wins.
     fn down(&mut self, now: Time, from: Slot, down: Down, out: &mut Out) {
         self.highest = self.highest.max(down.tag.no);
         if down.tag < self.tag {
             let (tag, digest) = (self.tag, self.view.digest());
-            return Self::send(from, Say::Up { tag, digest, count: 0 }, out);
+            return Self::send(from, MembershipMessage::Up { tag, digest, count: 0 }, out);
         }
         if down.tag == self.tag {
             return;
@@ -629,9 +671,9 @@ impl Paper {
                 self.compute(now, from, down, view, out);
             }
             None => {
-                out.push(Action::Sometimes("a whole view is asked for"));
+                out.push(Action::sometimes(MembershipEvent::WholeViewWanted));
                 self.wanted = Some((from, down));
-                Self::send(from, Say::Pull, out);
+                Self::send(from, MembershipMessage::Pull, out);
             }
         }
     }
@@ -689,23 +731,25 @@ impl Paper {
         }
     }
 
+    /// FAILURE_ACK at a parent, counted; the last one of the children completes the subtree. Ours: a later view that
+    /// it names is asked for, and a new root goes beyond it.
     fn up(&mut self, now: Time, from: Slot, tag: Tag, digest: u64, count: u32, out: &mut Out) {
         self.highest = self.highest.max(tag.no);
         if tag > self.tag {
             if self.conducts && self.suspects_or_gone(tag.by) {
-                // A root that is dead had got further than this one knew.
-                out.push(Action::Sometimes("a new root starts again above a dead one"));
+                // A root that has failed had got further than this one knew.
+                out.push(Action::sometimes(MembershipEvent::StartsAboveDeadRoot));
                 self.highest = (self.highest / REIGN + 1) * REIGN;
                 self.begin(now, out);
             } else if self.phase.is_some() {
-                Self::send(from, Say::Pull, out);
+                Self::send(from, MembershipMessage::Pull, out);
             }
             return;
         }
         let Some(phase) = self.phase.as_mut().filter(|phase| phase.tag == tag) else { return };
         if digest != self.view.digest() {
-            let (ours, theirs) = (self.view.digest(), digest);
-            out.push(Action::Log("digests differ", [tag.no, ours, theirs]));
+            let (no, ours, theirs) = (tag.no, self.view.digest(), digest);
+            out.push(Action::log(MembershipEvent::DigestsDiffer { no, ours, theirs }));
             return;
         }
         if phase.waiting.remove(&from) {
@@ -714,7 +758,7 @@ impl Paper {
                 self.complete(now, out);
             }
         } else {
-            out.push(Action::Log("not a child", [tag.no, from.0.into(), 0]));
+            out.push(Action::log(MembershipEvent::NotAChild { no: tag.no, from }));
         }
     }
 
@@ -726,33 +770,8 @@ impl Paper {
     fn installed(&mut self, out: &mut Out) {
         self.acknowledged.clear();
         let (no, digest) = (self.view.no(), self.view.digest());
-        out.push(Action::Log("installed", [no, digest, self.me.incarnation]));
-        out.push(Action::Deliver(Tell::View(self.view.clone())));
-    }
-}
-
-/// Whether positions should become ranks: somebody has more than four times as many children as the
-/// arity, and it was not done a short while ago.
-pub(super) fn wants_rerank(view: &View, last: Option<Time>, now: Time) -> bool {
-    let most = 4 * view.rules().arity.get() as usize;
-    let holes = (view.roster().capacity() - view.len()) as usize;
-    // Each hole gives the member above it at most all of its own children.
-    view.shape() == Shape::Contract
-        && holes * (most / 4) > most - most / 4
-        && last.is_none_or(|at| now.since(at) >= RERANK_EVERY)
-        && view.tree().fan_out() > most
-}
-
-/// Why these changes.
-pub(super) fn cause(changes: &Changes) -> Cause {
-    let mut added = changes.added();
-    if changes.is_empty() {
-        Cause::Rerank
-    } else if added.any(|member| member.incarnation > 1) {
-        Cause::AliveNodeJoin
-    } else if changes.added().next().is_some() {
-        Cause::NewNodeJoin
-    } else {
-        Cause::FailedNode
+        let incarnation = self.me.incarnation;
+        out.push(Action::log(MembershipEvent::Installed { no, digest, incarnation }));
+        out.push(Action::Deliver(MembershipDelivery::View(self.view.clone())));
     }
 }

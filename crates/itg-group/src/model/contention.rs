@@ -9,8 +9,8 @@
 //! - [`Contention::by_level`] counts who talks while a level is told, and acknowledges: the nodes of the
 //!   level and their parents. `Ts = Σ 2·L(talkers of the level, a) + Ocp·H`.
 //!
-//! Source: the membership protocol over a radix tree of `papers.md` (S2), Figures 7 and 8; the second
-//! reading is ours.
+//! Source: Varma et al., *Scalable, fault tolerant membership for MPI tasks on HPC systems*, ICS 2006,
+//! Figures 7 and 8; the second reading is ours.
 
 use itg_process::Time;
 
@@ -21,9 +21,9 @@ use crate::radix::Arity;
 pub struct Contention {
     /// Latency of one hop while few talk (L0), in nanoseconds.
     pub latency: u64,
-    /// How many may talk without disturbing each other (n0).
+    /// Number of nodes that may talk without disturbing each other (n0).
     pub free: u32,
-    /// What each further node adds (g), in nanoseconds.
+    /// Latency that each further node adds (g), in nanoseconds.
     pub slope: u64,
 }
 
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// The dumb twin: walks every node, counts who talks by name, and adds hop by hop.
+    /// Reference: walks every node, counts those that talk by name, and adds hop by hop.
     fn walked(model: Contention, n: u32, arity: Arity, compute: u64) -> (u64, u64) {
         let one = |talking: usize| {
             (0..talking).skip(model.free as usize).fold(model.latency, |sum, _| sum + model.slope)
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The dumb twin: no parameters on a grid around what was found fit better.
+    /// Reference: no parameters on a grid around what was found fit better.
     #[test]
     fn nothing_nearby_fits_better() {
         let patterns = measured(118_000.0, 9, 0.2);

@@ -1,8 +1,8 @@
 //! Up: contributions are merged on their way to the root.
 //!
-//! Every `period` a member contributes anew. It passes on what it and those below it contribute as soon
-//! as all children have said something new, or when the next period begins: the root hears of all within
-//! one period when everybody contributes.
+//! Every `period` a member contributes anew. It passes on what it and those below it contribute as
+//! soon as all children have sent something new, or when the next period begins: the root gets all
+//! within one period when all contribute.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use bytes::Bytes;
 use itg_process::{Action, Slot, Time};
 
 use super::message::Sum;
-use super::{Out, Overlay, Tell, Timer, What};
+use super::{Out, Overlay, OverlayBody, OverlayDelivery, OverlayEvent, Timer};
 use crate::member::View;
 
 /// Topics, and bytes of a contribution.
 const MOST_TOPICS: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
 
-/// What a child said last.
+/// Last contribution of a child and all below it.
 #[derive(Debug)]
 struct Below {
     sum: Sum,
@@ -45,7 +45,8 @@ impl Overlay {
     fn topic(&mut self, topic: u32, bytes: usize, out: &mut Out) -> Option<&mut Topic> {
         let room = self.topics.len() < MOST_TOPICS || self.topics.contains_key(&topic);
         if !room || bytes > MOST_BYTES {
-            out.push(Action::Log("no room for a contribution", [topic.into(), bytes as u64, 0]));
+            let bytes = bytes as u64;
+            out.push(Action::log(OverlayEvent::NoRoomForContribution { topic, bytes }));
             return None;
         }
         Some(self.topics.entry(topic).or_default())
@@ -125,8 +126,8 @@ impl Overlay {
                     sum = Some(merged);
                 }
                 None => {
-                    let values = [number.into(), members.into(), bytes.len() as u64];
-                    out.push(Action::Log("a contribution that cannot be merged", values));
+                    let (topic, bytes) = (number, bytes.len() as u64);
+                    out.push(Action::log(OverlayEvent::Unmergeable { topic, members, bytes }));
                 }
             }
         }
@@ -134,10 +135,15 @@ impl Overlay {
         match self.parent {
             Some(parent) => {
                 let sum = Sum { topic: number, round, count, bytes };
-                self.tell(parent, What::Sum(sum), out);
+                self.tell(parent, OverlayBody::Sum(sum), out);
             }
             None => {
-                out.push(Action::Deliver(Tell::Gathered { topic: number, count, of, bytes }));
+                out.push(Action::Deliver(OverlayDelivery::Gathered {
+                    topic: number,
+                    count,
+                    of,
+                    bytes,
+                }));
             }
         }
     }

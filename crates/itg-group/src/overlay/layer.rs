@@ -6,7 +6,9 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use itg_process::{Adapter, Layer, Message, Registry, Slot, Wiring};
 
-use super::message::{Ask, FIRST, LAST, LOCAL_FIRST, LOCAL_LAST, Say, Tell};
+use super::message::{
+    FIRST, LAST, LOCAL_FIRST, LOCAL_LAST, OverlayDelivery, OverlayMessage, OverlayRequest,
+};
 use super::{Merge, Overlay, Settings};
 
 /// The overlay's messages on a wire.
@@ -19,23 +21,23 @@ impl Wiring<Overlay> for OverlayWiring {
         &[FIRST..=LAST, LOCAL_FIRST..=LOCAL_LAST]
     }
 
-    fn encode(&self, say: &Say) -> (u32, Bytes) {
+    fn encode(&self, say: &OverlayMessage) -> (u32, Bytes) {
         say.encode()
     }
 
-    fn decode(&self, ty: u32, body: &Bytes) -> Option<Say> {
-        Say::decode(ty, body)
+    fn decode(&self, ty: u32, body: &Bytes) -> Option<OverlayMessage> {
+        OverlayMessage::decode(ty, body)
     }
 
-    fn request(&self, message: Message) -> Result<Ask, Message> {
-        Ask::from_message(message)
+    fn request(&self, message: Message) -> Result<OverlayRequest, Message> {
+        OverlayRequest::from_message(message)
     }
 
-    fn control(&self, what: &dyn Any) -> Option<Ask> {
-        what.downcast_ref::<Ask>().cloned()
+    fn control(&self, what: &dyn Any) -> Option<OverlayRequest> {
+        what.downcast_ref::<OverlayRequest>().cloned()
     }
 
-    fn delivery(&mut self, me: Slot, tell: Tell) -> Message {
+    fn delivery(&mut self, me: Slot, tell: OverlayDelivery) -> Message {
         tell.message(me)
     }
 }

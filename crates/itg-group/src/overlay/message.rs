@@ -1,4 +1,4 @@
-//! What members of an overlay say to each other, and what goes up and down within a stack; their bytes.
+//! Messages between members of an overlay, and those within a stack, up and down; their bytes.
 //!
 //! | type | message | fields behind the sender's view u64 |
 //! |---|---|---|
@@ -45,45 +45,45 @@ const EVERYWHERE: u32 = 941;
 const GATHERED: u32 = 942;
 const REFUSED: u32 = 943;
 
-/// What the user of an overlay asks for.
+/// Request of the user of an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum OverlayRequest {
     /// This view is in force: a call of the membership to the layer `overlay`.
     View(View),
     /// All members are to get these bytes.
     Spread {
-        /// Whether those who join later get them too, until they are dropped.
+        /// True if members that join later get them too, until they are dropped.
         lasting: bool,
         /// The bytes.
         bytes: Bytes,
     },
-    /// What lasts is not to be kept here any more.
+    /// Something lasting is not to be kept here any more.
     Drop(Id),
-    /// What this process contributes to a topic from now on.
+    /// Contribution of this process to a topic from now on.
     Contribute(u32, Bytes),
 }
 
-/// What an overlay tells its user.
+/// Event that an overlay reports to its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tell {
-    /// Bytes that somebody spreads, or this process itself: once at each member.
+pub enum OverlayDelivery {
+    /// Bytes that another member spreads, or this process itself: once at each member.
     Spread {
         /// Their name.
         id: Id,
-        /// They.
+        /// The bytes.
         bytes: Bytes,
     },
     /// All members of a view have it.
     Everywhere(Id),
-    /// At the root: what members contribute, in each period.
+    /// At the root: merged contributions of members, in each period.
     Gathered {
-        /// To what.
+        /// Topic.
         topic: u32,
-        /// How many members are in it.
+        /// Number of members in it.
         count: u32,
-        /// How many there are.
+        /// Number of members of the view.
         of: u32,
-        /// What has been merged.
+        /// Merged contributions.
         bytes: Bytes,
     },
     /// These bytes are not spread: there is no view, or they are too many.
@@ -101,86 +101,86 @@ pub struct Offer {
     pub chunk: u32,
     /// FNV-1a of its bytes.
     pub digest: u64,
-    /// Whether it is kept for those who join.
+    /// True if it is kept for members that join.
     pub lasting: bool,
     /// All of it, when it is one chunk and offered for the first time.
     pub all: Option<Bytes>,
 }
 
-/// What members of an overlay say.
+/// Content of a message between members of an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum OverlayBody {
     /// This is here, or comes.
     Offer(Offer),
     /// The receiver of an offer wants chunks, or has all.
     Want {
-        /// Of what.
+        /// Name of the offer.
         id: Id,
         /// The first chunk that it lacks.
         next: u32,
         /// It takes chunks before this one.
         most: u32,
-        /// Whether chunks behind `next` have been asked for and did not come.
+        /// True if chunks behind `next` have been asked for and did not come.
         again: bool,
     },
     /// A chunk.
     Chunk {
-        /// Of what.
+        /// Name of the offer.
         id: Id,
-        /// Which one, from 0.
+        /// Number of the chunk, from 0.
         number: u32,
-        /// It.
+        /// Its bytes.
         bytes: Bytes,
     },
     /// It is not here any more.
     Gone {
-        /// What.
+        /// Its name.
         id: Id,
     },
     /// The sender and all below it have it.
     Complete {
-        /// What.
+        /// Its name.
         id: Id,
     },
     /// All members have it.
     Everywhere {
-        /// What.
+        /// Its name.
         id: Id,
     },
-    /// What the sender and all below it contribute.
+    /// Contribution of the sender and all below it.
     Sum(Sum),
 }
 
-/// What members contribute to a topic.
+/// Contribution of some members to a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// To what.
+    /// Topic.
     pub topic: u32,
-    /// Increases.
+    /// Number of the round; it increases.
     pub round: u64,
-    /// How many members.
+    /// Number of members in it.
     pub count: u32,
-    /// What has been merged.
+    /// Merged contributions.
     pub bytes: Bytes,
 }
 
 /// A message of an overlay, and the view of its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Say {
+pub struct OverlayMessage {
     /// Number of the view.
     pub view: u64,
-    /// What is said.
-    pub what: What,
+    /// Content.
+    pub what: OverlayBody,
 }
 
-impl Say {
+impl OverlayMessage {
     /// Type and bytes.
     #[must_use]
     pub fn encode(&self) -> (u32, Bytes) {
         let mut out = BytesMut::with_capacity(64 + self.what.bytes());
         out.put_u64_le(self.view);
         let place = match &self.what {
-            What::Offer(offer) => {
+            OverlayBody::Offer(offer) => {
                 out.id(offer.id);
                 out.put_u32_le(offer.len);
                 out.put_u32_le(offer.chunk);
@@ -190,32 +190,32 @@ impl Say {
                 out.put_slice(offer.all.as_deref().unwrap_or_default());
                 0
             }
-            What::Want { id, next, most, again } => {
+            OverlayBody::Want { id, next, most, again } => {
                 out.id(*id);
                 out.put_u32_le(*next);
                 out.put_u32_le(*most);
                 out.put_u8(u8::from(*again));
                 1
             }
-            What::Chunk { id, number, bytes } => {
+            OverlayBody::Chunk { id, number, bytes } => {
                 out.id(*id);
                 out.put_u32_le(*number);
                 out.put_slice(bytes);
                 2
             }
-            What::Gone { id } => {
+            OverlayBody::Gone { id } => {
                 out.id(*id);
                 3
             }
-            What::Complete { id } => {
+            OverlayBody::Complete { id } => {
                 out.id(*id);
                 4
             }
-            What::Everywhere { id } => {
+            OverlayBody::Everywhere { id } => {
                 out.id(*id);
                 5
             }
-            What::Sum(sum) => {
+            OverlayBody::Sum(sum) => {
                 out.put_u32_le(sum.topic);
                 out.put_u64_le(sum.round);
                 out.put_u32_le(sum.count);
@@ -243,24 +243,24 @@ impl Say {
                 let all = all.then_some(rest);
                 return Some(Self {
                     view,
-                    what: What::Offer(Offer { id, len, chunk, digest, lasting, all }),
+                    what: OverlayBody::Offer(Offer { id, len, chunk, digest, lasting, all }),
                 });
             }
             1 => {
                 let (id, next, most, again) = (take.id()?, take.u32()?, take.u32()?, take.flag()?);
-                What::Want { id, next, most, again }
+                OverlayBody::Want { id, next, most, again }
             }
             2 => {
                 let (id, number) = (take.id()?, take.u32()?);
-                let what = What::Chunk { id, number, bytes: take.rest() };
+                let what = OverlayBody::Chunk { id, number, bytes: take.rest() };
                 return Some(Self { view, what });
             }
-            3 => What::Gone { id: take.id()? },
-            4 => What::Complete { id: take.id()? },
-            5 => What::Everywhere { id: take.id()? },
+            3 => OverlayBody::Gone { id: take.id()? },
+            4 => OverlayBody::Complete { id: take.id()? },
+            5 => OverlayBody::Everywhere { id: take.id()? },
             6 => {
                 let (topic, round, count) = (take.u32()?, take.u64()?, take.u32()?);
-                let what = What::Sum(Sum { topic, round, count, bytes: take.rest() });
+                let what = OverlayBody::Sum(Sum { topic, round, count, bytes: take.rest() });
                 return Some(Self { view, what });
             }
             _ => return None,
@@ -269,7 +269,7 @@ impl Say {
     }
 }
 
-impl What {
+impl OverlayBody {
     const fn bytes(&self) -> usize {
         match self {
             Self::Offer(Offer { all: Some(bytes), .. })
@@ -280,7 +280,7 @@ impl What {
     }
 }
 
-impl Ask {
+impl OverlayRequest {
     /// As a message of a stack; views are calls, not messages.
     #[must_use]
     pub fn message(self) -> Option<Message> {
@@ -321,7 +321,7 @@ impl Ask {
     }
 }
 
-impl Tell {
+impl OverlayDelivery {
     /// As a message to the layer above.
     #[must_use]
     pub fn message(self, me: Slot) -> Message {
@@ -351,7 +351,7 @@ impl Tell {
         Message { src: me, ..Message::new(me, ty, out.freeze()) }
     }
 
-    /// What a message from the layer below tells.
+    /// Reads a message from the layer below.
     #[must_use]
     pub fn from_message(message: &Message) -> Option<Self> {
         let mut take = Take::new(message.body.clone());
@@ -379,36 +379,36 @@ mod tests {
         let all = Bytes::from_static(b"all");
         let offer = |all| Offer { id, len: 3, chunk: 16, digest: 5, lasting: true, all };
         for what in [
-            What::Offer(offer(None)),
-            What::Offer(offer(Some(all.clone()))),
-            What::Want { id, next: 1, most: 17, again: true },
-            What::Chunk { id, number: 4, bytes: all.clone() },
-            What::Gone { id },
-            What::Complete { id },
-            What::Everywhere { id },
-            What::Sum(Sum { topic: 1, round: 2, count: 3, bytes: all.clone() }),
+            OverlayBody::Offer(offer(None)),
+            OverlayBody::Offer(offer(Some(all.clone()))),
+            OverlayBody::Want { id, next: 1, most: 17, again: true },
+            OverlayBody::Chunk { id, number: 4, bytes: all.clone() },
+            OverlayBody::Gone { id },
+            OverlayBody::Complete { id },
+            OverlayBody::Everywhere { id },
+            OverlayBody::Sum(Sum { topic: 1, round: 2, count: 3, bytes: all.clone() }),
         ] {
-            let say = Say { view: 7, what };
+            let say = OverlayMessage { view: 7, what };
             let (ty, bytes) = say.encode();
-            assert_eq!(Say::decode(ty, &bytes).as_ref(), Some(&say), "{say:?}");
+            assert_eq!(OverlayMessage::decode(ty, &bytes).as_ref(), Some(&say), "{say:?}");
             let short = bytes.slice(..bytes.len().min(20));
-            assert_eq!(Say::decode(ty, &short), None, "{say:?} cut short");
+            assert_eq!(OverlayMessage::decode(ty, &short), None, "{say:?} cut short");
         }
         for ask in [
-            Ask::Spread { lasting: true, bytes: all.clone() },
-            Ask::Drop(id),
-            Ask::Contribute(4, all.clone()),
+            OverlayRequest::Spread { lasting: true, bytes: all.clone() },
+            OverlayRequest::Drop(id),
+            OverlayRequest::Contribute(4, all.clone()),
         ] {
             let message = ask.clone().message().expect("a message");
-            assert_eq!(Ask::from_message(message), Ok(ask));
+            assert_eq!(OverlayRequest::from_message(message), Ok(ask));
         }
         for tell in [
-            Tell::Spread { id, bytes: all.clone() },
-            Tell::Everywhere(id),
-            Tell::Gathered { topic: 1, count: 2, of: 3, bytes: all.clone() },
-            Tell::Refused(all),
+            OverlayDelivery::Spread { id, bytes: all.clone() },
+            OverlayDelivery::Everywhere(id),
+            OverlayDelivery::Gathered { topic: 1, count: 2, of: 3, bytes: all.clone() },
+            OverlayDelivery::Refused(all),
         ] {
-            assert_eq!(Tell::from_message(&tell.clone().message(Slot(1))), Some(tell));
+            assert_eq!(OverlayDelivery::from_message(&tell.clone().message(Slot(1))), Some(tell));
         }
     }
 }

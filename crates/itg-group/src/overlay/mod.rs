@@ -6,11 +6,13 @@
 //! come. A receiver pulls: it asks for the chunks behind those that it has, from one neighbour at a
 //! time, and from another one when that one is gone. So what a crash in the tree has interrupted goes on
 //! where it stopped, along the edges of the next view. When all members of a view have everything, all
-//! are told, and what passes is forgotten; what lasts is kept for those who join, until it is dropped.
+//! are told, and what passes is forgotten; what lasts is kept for later members, until it is
+//! dropped.
 //!
 //! *Up.* Members contribute to topics; what members contribute is merged on its way up, so that the root
 //! has one value and the number of members in it, once in each period. A contribution stands for itself
-//! and replaces the one before: lost and repeated messages change nothing, and nobody is counted twice.
+//! and replaces the one before: lost and repeated messages change nothing, and no member is counted
+//! twice.
 //!
 //! Assumes a membership below that tells the views; links may lose, repeat and reorder. Spreading small
 //! bytes costs 4 (n − 1) messages: offer, receipt, and the word that all have it up and down.
@@ -19,9 +21,11 @@
 //! |---|---|
 //! | `spread` | down |
 //! | `gather` | up |
+//! | `event` | its events |
 //! | `message` | messages between members, and within a stack |
 //! | `layer` | the layer `overlay` |
 
+mod event;
 mod gather;
 mod layer;
 mod message;
@@ -37,8 +41,9 @@ use self::spread::{Blob, Had};
 use crate::cast::Id;
 use crate::member::View;
 
+pub use event::OverlayEvent;
 pub use layer::{OverlayWiring, layers};
-pub use message::{Ask, Offer, Say, Sum, Tell, What};
+pub use message::{Offer, OverlayBody, OverlayDelivery, OverlayMessage, OverlayRequest, Sum};
 
 /// Puts two contributions to a topic together; `None` when they are none.
 pub type Merge = fn(u32, &[u8], &[u8]) -> Option<Vec<u8>>;
@@ -58,7 +63,7 @@ pub struct Settings {
     pub give_up: u64,
     /// Nanoseconds between two contributions.
     pub period: u64,
-    /// How contributions are merged.
+    /// Function that merges contributions.
     pub merge: Merge,
 }
 
@@ -115,7 +120,7 @@ pub struct Overlay {
     bytes: usize,
     had: Had,
     topics: BTreeMap<u32, Topic>,
-    /// Whether the timer is set.
+    /// True if the timer is set.
     retrying: bool,
     gathering: bool,
 }
@@ -144,8 +149,8 @@ impl Overlay {
         self.view.as_ref().map_or(0, View::no)
     }
 
-    fn tell(&self, to: Slot, what: What, out: &mut Out) {
-        out.push(Action::Send(Dest::One(to), Say { view: self.view_no(), what }));
+    fn tell(&self, to: Slot, what: OverlayBody, out: &mut Out) {
+        out.push(Action::Send(Dest::One(to), OverlayMessage { view: self.view_no(), what }));
     }
 
     fn neighbours(&self) -> impl Iterator<Item = Slot> {
@@ -171,7 +176,7 @@ impl Overlay {
         }
     }
 
-    fn message(&mut self, now: Time, from: Slot, say: Say, out: &mut Out) {
+    fn message(&mut self, now: Time, from: Slot, say: OverlayMessage, out: &mut Out) {
         let Some(view) = &self.view else { return };
         let same = say.view == view.no();
         let is_member = view.at(from).is_some();
@@ -179,38 +184,43 @@ impl Overlay {
             return;
         }
         match say.what {
-            What::Offer(offer) => self.offered(now, from, offer, out),
-            What::Want { id, next, most, again } if is_member => {
+            OverlayBody::Offer(offer) => self.offered(now, from, offer, out),
+            OverlayBody::Want { id, next, most, again } if is_member => {
                 self.wanted(now, from, id, (next, most), again, out);
             }
-            What::Chunk { id, number, bytes } => self.chunk(now, from, id, number, bytes, out),
-            What::Gone { id } => self.provider_gone(from, id, out),
-            What::Complete { id } if same && self.children.contains(&from) => {
+            OverlayBody::Chunk { id, number, bytes } => {
+                self.chunk(now, from, id, number, bytes, out)
+            }
+            OverlayBody::Gone { id } => self.provider_gone(from, id, out),
+            OverlayBody::Complete { id } if same && self.children.contains(&from) => {
                 self.complete_below(from, id, out);
             }
-            What::Everywhere { id } if is_member => self.everywhere(id, out),
-            What::Sum(sum) if same && self.children.contains(&from) => {
+            OverlayBody::Everywhere { id } if is_member => self.everywhere(id, out),
+            OverlayBody::Sum(sum) if same && self.children.contains(&from) => {
                 self.summed(now, from, sum, out);
             }
-            // Of another view: who said it says it again.
-            What::Want { .. } | What::Complete { .. } | What::Everywhere { .. } | What::Sum(_) => {}
+            // Of another view: its sender sends it again.
+            OverlayBody::Want { .. }
+            | OverlayBody::Complete { .. }
+            | OverlayBody::Everywhere { .. }
+            | OverlayBody::Sum(_) => {}
         }
     }
 
-    fn asked(&mut self, now: Time, ask: Ask, out: &mut Out) {
+    fn asked(&mut self, now: Time, ask: OverlayRequest, out: &mut Out) {
         match ask {
-            Ask::View(view) => self.installed(now, view, out),
-            Ask::Spread { lasting, bytes } => self.spread(now, lasting, bytes, out),
-            Ask::Drop(id) => self.forget(id),
-            Ask::Contribute(topic, bytes) => self.contribute(now, topic, bytes, out),
+            OverlayRequest::View(view) => self.installed(now, view, out),
+            OverlayRequest::Spread { lasting, bytes } => self.spread(now, lasting, bytes, out),
+            OverlayRequest::Drop(id) => self.forget(id),
+            OverlayRequest::Contribute(topic, bytes) => self.contribute(now, topic, bytes, out),
         }
     }
 }
 
 impl Machine for Overlay {
-    type Request = Ask;
-    type Delivery = Tell;
-    type Message = Say;
+    type Request = OverlayRequest;
+    type Delivery = OverlayDelivery;
+    type Message = OverlayMessage;
     type Timer = Timer;
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
@@ -226,7 +236,7 @@ impl Machine for Overlay {
 
 /// Refuses what cannot be done now.
 fn refuse(bytes: Bytes, out: &mut Out) {
-    out.push(Action::Deliver(Tell::Refused(bytes)));
+    out.push(Action::Deliver(OverlayDelivery::Refused(bytes)));
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use itg_core::streams::fnv1a;
 use itg_process::{Action, Slot, Time};
 
 use super::message::Offer;
-use super::{Out, Overlay, Tell, What, refuse};
+use super::{Out, Overlay, OverlayBody, OverlayDelivery, OverlayEvent, refuse};
 use crate::cast::Id;
 use crate::member::{Member, View};
 
@@ -18,7 +18,7 @@ const MOST_BEYOND: usize = 1 << 16;
 /// Questions without an answer after which another neighbour is asked.
 const PATIENCE: u32 = 3;
 
-/// What has been here, by origin: all numbers before one, and some beyond it.
+/// Offers that have been here, by origin: all numbers before one, and some beyond it.
 #[derive(Debug)]
 pub(super) struct Had {
     origins: BTreeMap<Member, (u64, BTreeSet<u64>)>,
@@ -71,7 +71,8 @@ pub(super) struct Blob {
     chunks: Vec<Bytes>,
     early: BTreeMap<u32, Bytes>,
     total: u32,
-    /// Who offers it; the first one is asked, up to this chunk, so often in vain.
+    /// Neighbours that offer it; the first is asked. Then the end of the chunks asked for, and
+    /// questions in vain.
     providers: Vec<Slot>,
     asked: u32,
     tries: u32,
@@ -128,7 +129,7 @@ impl Blob {
         Offer { id, len, chunk, digest, lasting, all }
     }
 
-    /// Whether nothing is left to do in the view in force.
+    /// Returns true if nothing is left to do in the view in force.
     fn is_done(&self) -> bool {
         self.everywhere && self.served.values().all(|served| served.has)
     }
@@ -144,7 +145,7 @@ impl Overlay {
             return refuse(bytes, out);
         }
         if self.last.is_none_or(|last| last.origin != origin) {
-            // Another life.
+            // Another incarnation.
             self.last = Some(Id { origin, seq: 0 });
         } else if let Some(last) = &mut self.last {
             last.seq += 1;
@@ -174,7 +175,7 @@ impl Overlay {
         }
     }
 
-    /// What lasts is not needed any more: it goes as soon as all members have it.
+    /// Ends the keeping of something lasting: it goes as soon as all members have it.
     pub(super) fn forget(&mut self, id: Id) {
         match self.blobs.get_mut(&id) {
             Some(blob) if blob.everywhere => self.remove(id),
@@ -186,11 +187,15 @@ impl Overlay {
     /// Everything of it is here.
     fn whole(&mut self, now: Time, id: Id, bytes: Bytes, out: &mut Out) {
         self.had.add(id);
-        out.push(Action::Deliver(Tell::Spread { id, bytes }));
+        out.push(Action::Deliver(OverlayDelivery::Spread { id, bytes }));
         let Some(blob) = self.blobs.get(&id) else { return };
         let total = blob.total;
         for provider in blob.providers.clone() {
-            self.tell(provider, What::Want { id, next: total, most: total, again: false }, out);
+            self.tell(
+                provider,
+                OverlayBody::Want { id, next: total, most: total, again: false },
+                out,
+            );
         }
         self.offer_around(now, id, true, out);
         self.complete_if_so(id, out);
@@ -206,7 +211,7 @@ impl Overlay {
         let new: Vec<Slot> = self.neighbours().filter(unknown).filter(|_| ready).collect();
         let offer = blob.offer(id, first);
         for slot in new {
-            self.tell(slot, What::Offer(offer.clone()), out);
+            self.tell(slot, OverlayBody::Offer(offer.clone()), out);
             if let Some(blob) = self.blobs.get_mut(&id) {
                 blob.served.insert(slot, Served::default());
             }
@@ -222,18 +227,18 @@ impl Overlay {
                 // Each has offered it to the other.
                 served.heard = true;
             }
-            let what = What::Want { id, next: total, most: total, again: false };
+            let what = OverlayBody::Want { id, next: total, most: total, again: false };
             self.tell(from, what, out);
             if !self.blobs.contains_key(&id) {
                 // It was forgotten here because all had it.
-                self.tell(from, What::Everywhere { id }, out);
+                self.tell(from, OverlayBody::Everywhere { id }, out);
             }
             return;
         }
         if !self.blobs.contains_key(&id) {
             let len = offer.len as usize;
             if !self.room(len) {
-                out.push(Action::Log("no room for what is spread", [len as u64, 0, 0]));
+                out.push(Action::log(OverlayEvent::NoRoomForSpread { bytes: len as u64 }));
                 return;
             }
             self.bytes += len;
@@ -266,7 +271,7 @@ impl Overlay {
         let next = blob.next();
         let most = blob.total.min(next.saturating_add(window));
         blob.asked = most;
-        self.tell(provider, What::Want { id, next, most, again }, out);
+        self.tell(provider, OverlayBody::Want { id, next, most, again }, out);
     }
 
     pub(super) fn chunk(
@@ -299,13 +304,14 @@ impl Overlay {
             blob.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
             let all = all.freeze();
             if fnv1a(&all) != blob.digest {
-                // Whoever has it otherwise may give it.
-                out.push(Action::Log("damaged", [id.seq, blob.len.into(), 0]));
+                // Any other neighbour that has it may give it.
+                let (seq, bytes) = (id.seq, blob.len);
+                out.push(Action::log(OverlayEvent::Damaged { seq, bytes }));
                 blob.chunks.clear();
                 blob.providers.rotate_left(1);
                 return self.want(id, true, out);
             }
-            // One copy for all who are served, and not the frames that it came in.
+            // One copy for all that are served, and not the frames that it came in.
             let size = blob.chunk as usize;
             blob.chunks = (0..all.len().max(1))
                 .step_by(size)
@@ -327,8 +333,8 @@ impl Overlay {
             while served.sent < served.granted.min(next) {
                 let number = served.sent;
                 let bytes = blob.chunks[number as usize].clone();
-                let what = What::Chunk { id, number, bytes };
-                out.push(Action::Send(slot.into(), super::Say { view, what }));
+                let what = OverlayBody::Chunk { id, number, bytes };
+                out.push(Action::Send(slot.into(), super::OverlayMessage { view, what }));
                 served.sent += 1;
             }
         }
@@ -345,7 +351,7 @@ impl Overlay {
     ) {
         let neighbour = self.neighbours().any(|slot| slot == from);
         let Some(blob) = self.blobs.get_mut(&id) else {
-            return self.tell(from, What::Gone { id }, out);
+            return self.tell(from, OverlayBody::Gone { id }, out);
         };
         if next >= blob.total {
             if let Some(served) = blob.served.get_mut(&from) {
@@ -353,7 +359,7 @@ impl Overlay {
             }
             return;
         }
-        // Who is no neighbour in this view has been one, and is served until it has all.
+        // A process that is no neighbour in this view has been one, and is served until it has all.
         if !neighbour && blob.served.len() > 64 {
             return;
         }
@@ -375,7 +381,7 @@ impl Overlay {
         }
         if blob.providers.is_empty() {
             // All members had it before this process was one of them.
-            out.push(Action::Sometimes("what was everywhere is forgotten before a joiner has it"));
+            out.push(Action::sometimes(OverlayEvent::ForgottenBeforeJoiner));
             self.remove(id);
         } else if first {
             self.want(id, true, out);
@@ -385,7 +391,7 @@ impl Overlay {
     /// Another view: other neighbours.
     pub(super) fn spread_on(&mut self, now: Time, old: Option<&View>, out: &mut Out) {
         let Some(view) = self.view.clone() else { return };
-        // Who has another life knows nothing of the one before.
+        // A process in another incarnation knows nothing of the one before.
         let stays = |slot: Slot| {
             let before = old.and_then(|old| old.at(slot));
             let now = view.at(slot);
@@ -402,7 +408,7 @@ impl Overlay {
             blob.providers.retain(|slot| stays(*slot));
             let whole = blob.is_whole();
             if whole {
-                // All neighbours are to know, whoever it came from.
+                // All neighbours are to know, wherever it came from.
                 blob.providers.clear();
             } else if blob.providers.first().copied() != provider {
                 self.want(id, true, out);
@@ -422,7 +428,7 @@ impl Overlay {
             return;
         }
         match self.parent {
-            Some(parent) => self.tell(parent, What::Complete { id }, out),
+            Some(parent) => self.tell(parent, OverlayBody::Complete { id }, out),
             None => self.everywhere(id, out),
         }
     }
@@ -435,7 +441,7 @@ impl Overlay {
             }
             None if !self.had.has(id) => {}
             // It was forgotten here because all have it.
-            _ => self.tell(from, What::Everywhere { id }, out),
+            _ => self.tell(from, OverlayBody::Everywhere { id }, out),
         }
     }
 
@@ -450,10 +456,10 @@ impl Overlay {
         }
         let lasting = blob.lasting;
         for child in self.children.clone() {
-            self.tell(child, What::Everywhere { id }, out);
+            self.tell(child, OverlayBody::Everywhere { id }, out);
         }
         if first {
-            out.push(Action::Deliver(Tell::Everywhere(id)));
+            out.push(Action::Deliver(OverlayDelivery::Everywhere(id)));
         }
         if !lasting {
             self.remove(id);
@@ -474,7 +480,8 @@ impl Overlay {
             let waited = now.since(blob.progress);
             let origin_is_in = self.view.as_ref().is_some_and(|view| view.contains(id.origin));
             if !blob.is_whole() && !origin_is_in && waited >= self.settings.give_up {
-                out.push(Action::Log("a part is all there is", [id.seq, blob.next().into(), 0]));
+                let (seq, chunks) = (id.seq, blob.next());
+                out.push(Action::log(OverlayEvent::OnlyAPart { seq, chunks }));
                 self.remove(id);
                 continue;
             }
@@ -491,7 +498,7 @@ impl Overlay {
             let silent = blob.served.iter().filter(|(_, served)| !served.heard);
             let silent: Vec<Slot> = silent.map(|(slot, _)| *slot).collect();
             for slot in silent {
-                self.tell(slot, What::Offer(offer.clone()), out);
+                self.tell(slot, OverlayBody::Offer(offer.clone()), out);
             }
             self.complete_if_so(id, out);
         }

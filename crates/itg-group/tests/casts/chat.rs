@@ -3,16 +3,27 @@
 
 use bytes::Bytes;
 use itg_core::streams::{below, fnv1a};
-use itg_group::cast::{Ask, Tell};
+use itg_group::cast::{CastDelivery, CastRequest, ReplicaEvent};
 use itg_group::{Changes, Member, Rules, View, ViewChange};
 use itg_process::{
-    Build, ConfigError, Ctx, Dest, Layer, Level, MS, Message, Registry, SECOND, Slot, Time, TimerId,
+    Build, ConfigError, Ctx, Dest, Layer, Level, MS, Message, Registry, SECOND, Slot, Time,
+    TimerId, layer_events,
 };
+
+layer_events! {
+    /// Situations of `chat`.
+    pub enum ChatEvent {
+        /// Snapshot installed in place of messages.
+        SnapshotUsed = "snapshot used",
+        /// Cast that found no room.
+        WindowFull = "window full",
+    }
+}
 
 /// A process that has come back wants to be let in: its incarnation.
 const LET_ME_IN: u32 = 100;
 
-fn ask(ask: Ask, cx: &mut Ctx<'_>) {
+fn ask(ask: CastRequest, cx: &mut Ctx<'_>) {
     if let Some(message) = ask.message() {
         cx.down(message);
     }
@@ -32,7 +43,7 @@ impl Rejoin {
         if self.view.contains(self.me) && !known {
             let changes = Changes::new(old, [member]);
             let change = ViewChange { base: self.view.no(), changes, shape: None };
-            ask(Ask::Change(change, Bytes::new()), cx);
+            ask(CastRequest::Change(change, Bytes::new()), cx);
         }
     }
 }
@@ -51,7 +62,7 @@ impl Layer for Rejoin {
             let me = self.me.slot.0;
             let contact = Slot((me + 1 + self.tries % (self.members - 1)) % self.members);
             self.tries += 1;
-            ask(Ask::Join(contact), cx);
+            ask(CastRequest::Join(contact), cx);
             cx.set_timer_after(300 * MS);
         }
     }
@@ -64,8 +75,8 @@ impl Layer for Rejoin {
             }
             return;
         }
-        if let Some(Tell::View { view, .. } | Tell::Install { view, .. }) =
-            Tell::from_message(&message)
+        if let Some(CastDelivery::View { view, .. } | CastDelivery::Install { view, .. }) =
+            CastDelivery::from_message(&message)
         {
             self.view = view;
         }
@@ -88,6 +99,11 @@ impl Chat {
         cx.set_timer_after(pause.max(1000));
     }
 
+    fn tell_state(&self, cx: &mut Ctx<'_>) {
+        let (position, digest) = (self.position, self.state);
+        cx.log(Level::Info, ReplicaEvent::State { position, digest });
+    }
+
     fn take(&mut self, payload: &[u8]) {
         self.state = fnv1a(&[&self.state.to_le_bytes()[..], payload].concat());
         self.position += 1;
@@ -104,31 +120,31 @@ impl Layer for Chat {
         if cx.now() < Time(self.until) {
             let len = below(cx.rng(), self.longest + 1);
             let fill = u8::try_from(below(cx.rng(), 256)).expect("a byte");
-            ask(Ask::Cast(vec![fill; usize::try_from(len).expect("short")].into()), cx);
+            ask(CastRequest::Cast(vec![fill; usize::try_from(len).expect("short")].into()), cx);
             self.pause(cx);
         }
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        match Tell::from_message(&message) {
-            Some(Tell::Message { position, payload, .. }) => {
+        match CastDelivery::from_message(&message) {
+            Some(CastDelivery::Message { position, payload, .. }) => {
                 assert_eq!(position, self.position, "deliveries come in order");
                 self.take(&payload);
             }
-            Some(Tell::View { with, .. }) => self.take(&with),
-            Some(Tell::Checkpoint { position }) => {
+            Some(CastDelivery::View { with, .. }) => self.take(&with),
+            Some(CastDelivery::Checkpoint { position }) => {
                 assert_eq!(position, self.position, "a checkpoint is of the present");
-                cx.log(Level::Info, "state", [self.position, self.state, 0]);
-                ask(Ask::State(position, self.state.to_le_bytes().to_vec().into()), cx);
+                self.tell_state(cx);
+                ask(CastRequest::State(position, self.state.to_le_bytes().to_vec().into()), cx);
             }
-            Some(Tell::Install { position, state, .. }) => {
-                cx.sometimes("snapshot used");
+            Some(CastDelivery::Install { position, state, .. }) => {
+                cx.sometimes(ChatEvent::SnapshotUsed);
                 self.position = position;
                 self.state = u64::from_le_bytes(*state.first_chunk().expect("a number"));
-                cx.log(Level::Info, "state", [self.position, self.state, 0]);
+                self.tell_state(cx);
             }
-            Some(Tell::Busy(_)) => cx.sometimes("window full"),
-            Some(Tell::Excluded { .. }) | None => {}
+            Some(CastDelivery::Busy(_)) => cx.sometimes(ChatEvent::WindowFull),
+            Some(CastDelivery::Excluded { .. }) | None => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of broadcasts share.
+//! Code that the tests of broadcasts share.
 #![allow(dead_code, reason = "not every test uses everything")]
 #![allow(unreachable_pub, reason = "a module of each test")]
 

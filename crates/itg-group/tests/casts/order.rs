@@ -2,7 +2,7 @@
 //! simulator.
 
 use itg_group::check::{self, Deliveries};
-use itg_sim::{Checker, Observation, Seen};
+use itg_sim::{Checker, Observation, ObservedEvent};
 
 #[derive(Debug, Default)]
 pub struct Order {
@@ -25,17 +25,17 @@ impl Checker for Order {
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         match seen.what {
-            Seen::Started(incarnation) => {
+            ObservedEvent::Started(incarnation) => {
                 self.deliveries.started(seen.slot);
                 self.order.started(seen.slot, incarnation);
             }
-            Seen::Crashed => self.order.gone(seen.slot),
-            Seen::Healed => self.healed = true,
-            Seen::Event(event) => {
+            ObservedEvent::Crashed => self.order.gone(seen.slot),
+            ObservedEvent::Healed => self.healed = true,
+            ObservedEvent::Event(event) => {
                 self.deliveries.see(seen.slot, event)?;
                 return self.order.see(seen.slot, event);
             }
-            Seen::Arrived(_) | Seen::Stopped(_) => {}
+            ObservedEvent::Arrived(_) | ObservedEvent::Stopped(_) => {}
         }
         Ok(())
     }

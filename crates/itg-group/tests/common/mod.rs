@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use itg_core::seed::RunSeed;
 use itg_group::check::{Quality, Views};
+use itg_group::membership::MembershipEvent;
 use itg_group::{Member, Rules, View, cast, detector, membership};
-use itg_process::{Config, Ctx, Event, Injected, Layer, MS, Message, Registry, Slot};
-use itg_sim::{Checker, Exit, Fault, Observation, Seen, World};
+use itg_process::{Config, Ctx, Event, Injected, Layer, LayerEvent, MS, Message, Registry, Slot};
+use itg_sim::{Checker, Exit, Fault, Observation, ObservedEvent, World};
 
 /// The oracle of views, as a checker of the simulator. It also demands agreement in the end.
 pub struct Watch(pub Arc<Mutex<Views>>, pub Arc<Mutex<Quality>>);
@@ -23,15 +24,15 @@ impl Checker for Watch {
         let mut views = self.0.lock().expect("one thread");
         let mut quality = self.1.lock().expect("one thread");
         match seen.what {
-            Seen::Event(event) => {
+            ObservedEvent::Event(event) => {
                 quality.see(seen.at, seen.slot, event);
                 return views.see(seen.slot, event);
             }
-            Seen::Started(incarnation) => {
+            ObservedEvent::Started(incarnation) => {
                 quality.started(seen.slot);
                 views.started(seen.slot, incarnation);
             }
-            Seen::Crashed | Seen::Stopped(_) => {
+            ObservedEvent::Crashed | ObservedEvent::Stopped(_) => {
                 quality.gone(seen.at, seen.slot);
                 views.gone(seen.slot);
             }
@@ -73,8 +74,9 @@ pub struct Top;
 
 impl Layer for Top {
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        if let Some(cast::Tell::Checkpoint { position }) = cast::Tell::from_message(&message)
-            && let Some(answer) = cast::Ask::State(position, bytes::Bytes::new()).message()
+        if let Some(cast::CastDelivery::Checkpoint { position }) =
+            cast::CastDelivery::from_message(&message)
+            && let Some(answer) = cast::CastRequest::State(position, bytes::Bytes::new()).message()
         {
             cx.down(answer);
         }
@@ -174,7 +176,8 @@ impl Group {
         let violation = self.world.finish().map(ToString::to_string);
         if violation.is_some() {
             let events = self.events();
-            let views = |event: &Event| event.name == "installed";
+            let views =
+                |event: &Event| matches!(event.decode(), Some(MembershipEvent::Installed { .. }));
             let events: Vec<_> = events.iter().filter(|(_, _, event)| !views(event)).collect();
             for (at, slot, event) in &events[events.len().saturating_sub(80)..] {
                 println!("{at} process {slot}: {} {:?}", event.name, event.values);
@@ -198,7 +201,7 @@ impl Group {
         self.views.lock().expect("one thread").changes()
     }
 
-    /// Runs up to the event of this number; whether there was one.
+    /// Runs up to the event of this number; returns true if there was one.
     pub fn run_to_event(&mut self, number: u64, until: u64) -> bool {
         self.world.run_while(until, |world| world.counts().events < number);
         self.world.counts().events >= number
@@ -208,11 +211,18 @@ impl Group {
         self.world.take_events()
     }
 
-    /// Times and values of the events of this name.
-    pub fn named(&mut self, name: &str) -> Vec<(u64, u32, [u64; 3])> {
-        let events = self.events();
-        let mine = events.iter().filter(|(_, _, event)| event.name == name);
-        mine.map(|(at, slot, event)| (*at, slot.0, event.values)).collect()
+    /// Time, process and values of those events of a set for which `pick` gives a value.
+    pub fn logged<E: LayerEvent, T>(
+        &mut self,
+        pick: impl Fn(E) -> Option<T>,
+    ) -> Vec<(u64, u32, T)> {
+        let events = self.events().into_iter();
+        events.filter_map(|(at, slot, event)| Some((at, slot.0, pick(event.decode()?)?))).collect()
+    }
+
+    /// Number of events of a set that `like` accepts.
+    pub fn count<E: LayerEvent>(&mut self, like: impl Fn(E) -> bool) -> usize {
+        self.logged(|event| like(event).then_some(())).len()
     }
 }
 

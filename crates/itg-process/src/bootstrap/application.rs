@@ -1,11 +1,11 @@
-//! What the master hands out at step 3 when processes are made of layers: the configuration.
+//! Experiment that the master sends in step 3 when processes are made of layers: the configuration.
 
 use itg_core::seed::RunSeed;
+use itg_core::text::ConfigError;
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootError, decode, encode};
 use crate::config::Config;
-use crate::params::ConfigError;
 
 /// A configuration on its way, with everything that is not in its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ impl Application {
     /// The configuration, with all networks of another kind when that was asked for.
     ///
     /// # Errors
-    /// What is wrong with the text, with file, line and key.
+    /// The first error of the text, with file, line and key.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let mut config = Config::parse(&self.text, &self.origin)?;
         if let Some(kind) = &self.network {
@@ -45,7 +45,7 @@ impl Application {
         encode(self)
     }
 
-    /// What [`Application::encode`] wrote.
+    /// Reads the bytes that [`Application::encode`] wrote.
     ///
     /// # Errors
     /// Bytes that are not exactly one application.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::bootstrap::{Boot, Diagnosis, HostFacts, PROTOCOL, STEP_TIMEOUT, Step};
 use crate::message::Time;
 
-/// How the master knows the others.
+/// Way in which the master knows the other processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
     /// It calls these hosts; entry *i* gets slot *i* + 1.
@@ -14,7 +14,7 @@ pub enum Members {
     Arrival(u32),
 }
 
-/// How many must come.
+/// Number of processes that must come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Require {
     /// All.
@@ -24,12 +24,12 @@ pub enum Require {
     AtLeast(u32),
 }
 
-/// What a master needs to know.
+/// Settings of a master.
 #[derive(Clone, Debug)]
 pub struct MasterOptions {
     /// The others.
     pub members: Members,
-    /// How many must come.
+    /// Number of processes that must come.
     pub require: Require,
     /// Nanoseconds for each step.
     pub step_timeout: u64,
@@ -68,8 +68,8 @@ impl MasterOptions {
     }
 }
 
-/// What happens to the master. A peer is a connection, numbered by the driver: for a static list, the
-/// slot that was dialled; otherwise any number of its own.
+/// Input to the master. A peer is a connection, numbered by the driver: for a static list, the slot
+/// that was dialled; otherwise any number of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterInput {
     /// It starts.
@@ -86,7 +86,7 @@ pub enum MasterInput {
     OwnInited,
 }
 
-/// What the master wants done.
+/// Action that the master asks of its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterAction {
     /// Connect to this host, as this peer.
@@ -116,7 +116,7 @@ struct Member {
     facts: HostFacts,
 }
 
-/// Who is waited for, step by step.
+/// Answer that the master waits for from every process, step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Hello,
@@ -151,7 +151,7 @@ impl Master {
         }
     }
 
-    /// When it wants [`MasterInput::Tick`].
+    /// Time at which it wants [`MasterInput::Tick`].
     #[must_use]
     pub const fn deadline(&self) -> Time {
         self.deadline
@@ -274,7 +274,7 @@ impl Master {
             .map_or_else(|| format!("connection {peer}"), |m| m.facts.host.clone())
     }
 
-    /// Goes on when everybody who is waited for is there.
+    /// Goes on when every process that is waited for is there.
     fn advance(&mut self, now: Time, out: &mut Vec<MasterAction>) {
         let all = |step: Step| self.members.values().all(|member| member.step >= step);
         match self.phase {
@@ -302,7 +302,7 @@ impl Master {
         }
     }
 
-    /// Slots, addresses and the experiment to everybody who is there.
+    /// Slots, addresses and the experiment to every process that is there.
     fn configure(&mut self, now: Time, out: &mut Vec<MasterAction>) {
         let mut addresses = vec![Vec::new(); self.processes() as usize];
         addresses[0].clone_from(&self.options.addresses);
@@ -333,11 +333,11 @@ impl Master {
         self.advance(now, out);
     }
 
-    /// Whether the policy does without one more.
+    /// Returns true if the policy allows `more` processes to be missing.
     fn can_miss(&self, more: usize) -> bool {
         match self.options.require {
             Require::All => false,
-            // Once the addresses are out, everybody counts on everybody.
+            // Once the addresses are out, every process relies on every other.
             Require::AtLeast(least) => {
                 let left = self.processes() as usize - self.missing.len();
                 self.phase == Phase::Hello && left - more.min(left) >= least as usize
@@ -351,9 +351,9 @@ impl Master {
         let (host, slot) = (member.facts.host.clone(), member.slot);
         let fixed = matches!(self.options.members, Members::Static(_));
         if !fixed && self.phase == Phase::Hello {
-            // Its slot is given to the next one who calls.
+            // Its slot is given to the next one that calls.
             self.members.remove(&peer);
-            // Slots stay in the order of arrival: who came later moves up.
+            // Slots stay in the order of arrival: a process that came later moves up.
             for member in self.members.values_mut().filter(|member| member.slot > slot) {
                 member.slot -= 1;
             }

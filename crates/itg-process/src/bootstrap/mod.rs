@@ -1,4 +1,4 @@
-//! How processes on several hosts find each other and start together.
+//! Bootstrap: processes on several hosts find each other and start together.
 //!
 //! Master and slave exist only until the start. Slot 0 is the master; it knows the others from a static
 //! list of hosts, which it calls, or gives out slots in the order in which they call. Both sides are state
@@ -9,14 +9,14 @@
 //! | 1 hello | [`Boot::Hello`] | slave → master | version, build, schema, host, addresses, cores, site |
 //! | 2 config | [`Boot::Config`] | master → each | slot, number of processes, incarnation, address map, hash |
 //! | 3 graph | [`Boot::Graph`] | master → each | the experiment as bytes |
-//! | 4 mesh | [`Boot::Mesh`] | pairs | slot *r* connects to all higher slots; each says who it is |
+//! | 4 mesh | [`Boot::Mesh`] | pairs | slot *r* connects to all higher slots; each names itself |
 //! | 5 ready | [`Boot::Ready`] | each → master | connected to all |
 //! | 6 init | [`Boot::Init`] | master → each | build the stacks |
 //! | 7 inited | [`Boot::Inited`] | each → master | |
 //! | 8 start | [`Boot::Start`] | master → each | all active layers start |
 //!
-//! A process that runs again after it has gone (another *life* of its slot) meets no master: it asks the
-//! processes that run.
+//! A process that runs again after it has gone (another *incarnation* of its slot) meets no master:
+//! it asks the processes that run.
 //!
 //! | step | message | from → to | content |
 //! |---|---|---|---|
@@ -24,8 +24,8 @@
 //! | 2 config, graph | [`Boot::Config`], [`Boot::Graph`] | each → it | as above; each names an incarnation that it has named to nobody before, and the highest counts |
 //! | 3 mesh | [`Boot::Mesh`] | it ↔ each | its incarnation and where it is now; one that is not new is answered with [`Boot::Stale`] |
 //!
-//! Whoever is greeted by a newer incarnation closes the connections of the older ones, and hears them no
-//! more.
+//! A process that is greeted by a newer incarnation closes the connections of the older ones, and
+//! takes nothing from them any more.
 //!
 //! Every step has a time limit. What does not come names its host and its step; then everything is torn
 //! down, unless the policy does without that host.
@@ -91,12 +91,12 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// What a slave says about itself.
+/// Facts that a slave sends about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Name of the host.
     pub host: String,
-    /// Where other processes reach it, one text for each kind of network.
+    /// Addresses at which other processes reach it, one text for each kind of network.
     pub addresses: Vec<String>,
     /// Processor cores.
     pub cores: u32,
@@ -135,7 +135,7 @@ pub enum Boot {
     },
     /// Step 3.
     Graph(Vec<u8>),
-    /// Step 4, between two processes: who connects, and who answers.
+    /// Step 4, between two processes: the one that connects, and the one that answers.
     Mesh {
         /// Its slot.
         slot: u32,
@@ -145,7 +145,8 @@ pub enum Boot {
         net: u8,
         /// The run.
         run: u64,
-        /// Where it is reached, one text for each kind of network: it may have come back elsewhere.
+        /// Addresses at which it is reached, one text for each kind of network: it may have come
+        /// back elsewhere.
         addresses: Vec<String>,
     },
     /// Answer to [`Boot::Mesh`] of a process that another one, of this or a later incarnation, has replaced.
@@ -176,11 +177,11 @@ pub enum Boot {
     Inited,
     /// Step 8.
     Start,
-    /// It cannot be done; everybody stops.
+    /// It cannot be done; all processes stop.
     Abort(Diagnosis),
 }
 
-/// Which host failed at which step, and why.
+/// Failure of a bootstrap: the host, the step and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("host {host}: step {step}: {reason}")]
 pub struct Diagnosis {
@@ -188,7 +189,7 @@ pub struct Diagnosis {
     pub host: String,
     /// The step.
     pub step: Step,
-    /// Why.
+    /// Reason of the failure.
     pub reason: String,
 }
 
@@ -196,9 +197,9 @@ pub struct Diagnosis {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes are no message of the bootstrap: {reason}")]
 pub struct BootError {
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: usize,
-    /// What is wrong.
+    /// Fault that was found in them.
     pub reason: String,
 }
 

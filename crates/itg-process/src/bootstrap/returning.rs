@@ -1,4 +1,5 @@
-//! How a process that runs again finds its way back: what it kept, and what those who run ask of it.
+//! Return of a process that runs again: the facts that it has kept, and the checks of the processes
+//! that run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +9,8 @@ use crate::bootstrap::{Boot, Diagnosis, PROTOCOL, Step};
 /// First word of a ticket.
 const TICKET: &str = "itg-ticket-1";
 
-/// What a process keeps outside itself to be able to return: who it is, and where the others are.
+/// Facts that a process keeps outside itself to be able to return: its own, and the addresses of
+/// the others.
 ///
 /// As text: one line for itself, one line for each process with its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub struct Ticket {
     pub run: u64,
     /// Its slot.
     pub slot: u32,
-    /// Its incarnation when it got the ticket: the next life is a later one.
+    /// Its incarnation when it got the ticket: the next incarnation has a higher number.
     pub incarnation: u64,
     /// Addresses by slot.
     pub addresses: Vec<Vec<String>>,
@@ -31,7 +33,7 @@ pub struct TicketError {
     pub line: usize,
     /// The line.
     pub text: String,
-    /// What should stand there.
+    /// Content expected at this place.
     pub expected: &'static str,
 }
 
@@ -73,7 +75,7 @@ impl FromStr for Ticket {
     }
 }
 
-/// What a running process demands of one that returns, and hands out to it.
+/// Facts that a running process checks on one that returns, and hands out to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Its own slot.
@@ -96,7 +98,7 @@ impl Terms {
     /// The slot that this message asks for.
     ///
     /// # Errors
-    /// What does not fit, with both values.
+    /// The first fact that does not fit, with its values.
     pub fn admit(&self, message: &Boot) -> Result<u32, Diagnosis> {
         let Boot::Return { protocol, build, schema, run, slot, facts } = message else {
             let reason = "it does not say who it is".to_owned();
@@ -124,7 +126,7 @@ impl Terms {
         }
     }
 
-    /// What a process that has been admitted hears: its place, and the experiment.
+    /// Messages to a process that has been admitted: its place, and the experiment.
     #[must_use]
     pub fn place(&self, slot: u32, incarnation: u64, addresses: Vec<Vec<String>>) -> [Boot; 2] {
         let config = Boot::Config {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::bootstrap::{Boot, Diagnosis, HostFacts, PROTOCOL, STEP_TIMEOUT, Step};
 use crate::message::Time;
 
-/// What a slave needs to know.
+/// Settings of a slave.
 #[derive(Clone, Debug)]
 pub struct SlaveOptions {
     /// Nanoseconds for each step.
@@ -26,14 +26,14 @@ impl SlaveOptions {
     }
 }
 
-/// What happens to a slave.
+/// Input to a slave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlaveInput {
     /// It is connected to the master.
     Begin,
     /// The master says something.
     Message(Boot),
-    /// Another slave has connected and said who it is, or was connected to and has answered.
+    /// Another slave has connected and named itself, or was connected to and has answered.
     Meshed {
         /// Its slot.
         slot: u32,
@@ -52,7 +52,7 @@ pub enum SlaveInput {
     Tick,
 }
 
-/// What a slave wants done.
+/// Action that a slave asks of its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlaveAction {
     /// Say something to the master.
@@ -83,7 +83,7 @@ type Mine = (u32, u32, u64);
 #[derive(Debug)]
 pub struct Slave {
     options: SlaveOptions,
-    /// What it waits for.
+    /// Step that it waits for.
     step: Step,
     over: bool,
     deadline: Time,
@@ -113,7 +113,7 @@ impl Slave {
         }
     }
 
-    /// When it wants [`SlaveInput::Tick`].
+    /// Time at which it wants [`SlaveInput::Tick`].
     #[must_use]
     pub const fn deadline(&self) -> Time {
         self.deadline
@@ -225,7 +225,7 @@ impl Slave {
         let higher = others.into_iter().filter(|(slot, _)| *slot > me);
         out.push(SlaveAction::Connect(higher.map(|(slot, at)| (slot, at.clone())).collect()));
         self.wait(now, Step::Mesh, 1);
-        // Whoever misses a neighbour says so before the master misses everybody.
+        // A process that misses a neighbour says so before the master misses all of them.
         self.deadline = now.after(self.options.step_timeout / 2);
         self.when_meshed(now, out);
     }

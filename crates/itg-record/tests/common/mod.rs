@@ -7,7 +7,7 @@ use itg_arena::Header;
 use itg_core::flow::{FlowSpec, Meter, Stop};
 use itg_record::{
     BlockBuf, ClockPair, Damage, FlowEnd, FlowInfo, Item, LOG_SCHEMA, LogBuilder, LogInfo,
-    LogReader, Note, RECORD_SCHEMA, Record, Side, flag,
+    LogReader, Note, RECORD_SCHEMA, ReceivedPacket, Record, SentPacket, Side, flag,
 };
 
 /// Records in the sample log.
@@ -57,10 +57,24 @@ pub(crate) fn sample_records() -> Vec<Record> {
             let (seq, planned) = (k / 2, k / 2 * 1_000_000);
             let sent = epoch + planned + 2_500;
             if k % 2 == 0 {
-                return Record::sent(0, seq, 512, planned, sent);
+                return Record::sent(SentPacket {
+                    flow: 0,
+                    seq,
+                    size: 512,
+                    planned_ns: planned,
+                    sent_ns: sent,
+                });
             }
-            let echoed =
-                Record::echoed(0, seq, 512, sent, sent + 90_000, sent + 90_000 + (k << 31), 64, 46);
+            let echoed = Record::echoed(ReceivedPacket {
+                flow: 0,
+                seq,
+                size: 512,
+                sent_ns: sent,
+                arrived_ns: sent + 90_000,
+                read_ns: sent + 90_000 + (k << 31),
+                ttl: 64,
+                tos: 46,
+            });
             Record { flags: echoed.flags | flag::USER_STAMP, ..echoed }
         })
         .collect()
@@ -88,24 +102,19 @@ pub(crate) fn sample_blocks(log_id: u32, host: &str) -> Vec<Vec<u8>> {
     }
     blocks.push(builder.seal(&mut buf).to_vec());
     blocks.push(builder.note(&Note::FlowEnd(FlowEnd {
-        index: 0,
         sent_packets: Some(6),
         sent_bytes: Some(3072),
         skipped_packets: Some(0),
         received_packets: Some(5),
         received_bytes: Some(2560),
-        log_lost_records: 0,
-        socket_drops: None,
-        buffer_errors: None,
-        receive_buffer: None,
-        reason: "limit of 6 packets reached".into(),
+        ..FlowEnd::new(0, "limit of 6 packets reached")
     })));
     blocks.push(builder.end(0));
     blocks
 }
 
-/// Records as a receiver or a round-trip sender writes them: `flows` flows by turns, steady gaps,
-/// delays that wander, some long ones, some packets lost.
+/// Records as a receiver or a round-trip sender writes them: `flows` flows by turns, steady
+/// inter-departure times, delays that wander, some long ones, some packets lost.
 pub(crate) fn lively_records(count: u64, flows: u64) -> Vec<Record> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut noise = |below: u64| {
@@ -122,9 +131,24 @@ pub(crate) fn lively_records(count: u64, flows: u64) -> Vec<Record> {
             let arrived = sent + 40_000 + noise(900) + slow;
             let read = arrived + 4_500 + noise(300) + noise(40) / 39 * 11_000;
             if flow % 4 == 3 && noise(2) == 0 {
-                return Record::sent(flow, seq, size, k * 100_000, sent);
+                return Record::sent(SentPacket {
+                    flow,
+                    seq,
+                    size,
+                    planned_ns: k * 100_000,
+                    sent_ns: sent,
+                });
             }
-            let record = Record::received(flow, seq, size, sent, arrived, read, 64, 0xb8);
+            let record = Record::received(ReceivedPacket {
+                flow,
+                seq,
+                size,
+                sent_ns: sent,
+                arrived_ns: arrived,
+                read_ns: read,
+                ttl: 64,
+                tos: 0xb8,
+            });
             let stamp = if noise(50) == 0 { flag::USER_STAMP } else { 0 };
             Record { flags: record.flags | stamp, ..record }
         })
@@ -145,7 +169,7 @@ pub(crate) fn log_of(records: &[Record], block_records: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a reader found.
+/// Contents that a reader found.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Contents {
     /// Log number and note.

@@ -1,4 +1,4 @@
-//! Where time and packets went, what the percentiles rest on, what the clocks are worth, and groups.
+//! Ledger of time and packets, count of values behind the percentiles, clocks, and groups.
 
 use itg_stats::Report;
 use itg_stats::figures::{Percentiles, Way};
@@ -18,7 +18,7 @@ fn moment(ns: i64) -> String {
 
 /// Time by where it went, loss by where it happened, percentiles of the delay.
 pub(super) fn ledger(m: &Metrics) -> Markup {
-    // Seldom asked for, so not named where nobody did.
+    // Departures are sampled on request only, so they have no row without samples.
     let sampled = m.ledger.departure_ns.is_some();
     let ways: [(&str, &str, Option<Way>); 4] = [
         ("Sender", "sent − planned", m.ledger.lateness_ns),
@@ -149,7 +149,7 @@ pub(super) fn clock_words(clock: &ClockReport) -> String {
     )
 }
 
-/// How the clocks compare, a line for each pair of hosts and run.
+/// Comparison of the clocks, a line for each pair of hosts and run.
 pub(super) fn clocks(report: &Report) -> Markup {
     let host =
         |address: &str| address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();

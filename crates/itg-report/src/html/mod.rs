@@ -22,17 +22,17 @@ pub use compare::page as compare_page;
 pub use repeat::command;
 pub use sweep::page as sweep_page;
 
-/// How many flows are drawn one by one.
+/// Number of flows that are drawn one by one.
 pub const FLOWS_DRAWN: usize = 8;
 /// With at most this many flows each one is open.
 const FLOWS_OPEN: usize = 2;
 
-/// What the page is made of, beside the report.
+/// Parts of the page beside the report.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
-    /// What was drawn from the logs.
+    /// Data of the plots, from the logs.
     pub plots: &'a Plots,
-    /// What the gates said.
+    /// Outcomes of the gates.
     pub gates: &'a [Outcome],
     /// The command line that made the page.
     pub command: &'a str,
@@ -49,6 +49,7 @@ pub fn page(report: &Report, around: &Around<'_>) -> String {
         }
         (parts::verdicts(report, around.gates))
         (parts::damage(report))
+        (parts::errors(report))
         (parts::figures(report))
         (ledger::section(report))
         (ledger::clocks(report))
@@ -122,7 +123,7 @@ fn title(report: &Report) -> String {
     }
 }
 
-/// When, how many flows, which runs.
+/// Subtitle: date of the start, number of flows, run.
 fn subtitle(report: &Report) -> String {
     let mut runs: Vec<&str> = report.flows.iter().map(|flow| flow.run.as_str()).collect();
     runs.sort_unstable();

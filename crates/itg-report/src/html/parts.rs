@@ -11,7 +11,7 @@ use crate::svg::axis::{Quantity, count};
 /// Reasons that are listed one by one.
 const REASONS: usize = 8;
 
-/// The word, with a sign for those who do not see its colour.
+/// The word, with a sign for readers that cannot tell the colours.
 pub(super) fn badge(verdict: Verdict) -> Markup {
     html! { span class={ "badge " (verdict.name()) } { (sign(verdict)) " " (verdict.name()) } }
 }
@@ -61,7 +61,7 @@ pub(super) fn date(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// What the run was: fidelity first, then the gates.
+/// Verdicts on the run: fidelity first, then the gates.
 pub(super) fn verdicts(report: &Report, gates: &[Outcome]) -> Markup {
     let fidelity = &report.total.metrics.fidelity;
     let sentence = match fidelity.verdict {
@@ -111,13 +111,28 @@ pub(super) fn verdicts(report: &Report, gates: &[Outcome]) -> Markup {
     }
 }
 
-/// What was wrong with the logs, where nobody overlooks it.
+/// Damage of the logs, in a place that is not overlooked.
 pub(super) fn damage(report: &Report) -> Markup {
     html! {
         @if !report.damage.is_empty() {
             div.notes.fail role="note" {
                 b { "Parts of the logs are damaged. What is good is in the figures; packets in the damaged parts count as lost." }
                 ul { @for damage in &report.damage { li { (damage) } } }
+            }
+        }
+    }
+}
+
+/// Accounts that contradict each other, likewise.
+pub(super) fn errors(report: &Report) -> Markup {
+    html! {
+        @if !report.errors.is_empty() {
+            div.notes.fail role="note" {
+                b { "The accounts of senders and receivers contradict each other." }
+                ul {
+                    @for error in report.errors.iter().take(40) { li { (error) } }
+                    @if report.errors.len() > 40 { li { "and " (report.errors.len() - 40) " more" } }
+                }
             }
         }
     }
@@ -198,7 +213,7 @@ pub(super) fn figures(report: &Report) -> Markup {
     }
 }
 
-/// What a delay is worth.
+/// Basis of a delay: absolute with its uncertainty, or relative.
 pub(super) fn basis(basis: Option<DelayBasis>) -> String {
     match basis {
         None => "not known".to_owned(),
@@ -226,6 +241,7 @@ pub(super) fn table(m: &Metrics) -> Markup {
         ("Goodput, duplicates left out", m.goodput_bps.map_or_else(|| "–".to_owned(), rate)),
         ("Packet rate", format!("{} packets/s", crate::svg::axis::digits(m.packet_rate_pps))),
         ("Lost", format!("{} ({})", whole(m.lost), share(m.loss_share()))),
+        ("Arrived beyond those sent", whole(Some(m.excess_packets).filter(|&excess| excess > 0))),
         ("Loss bursts", whole(m.loss_bursts)),
         (
             "Packets lost in a burst, mean",

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use itg_core::distribution::Unit;
 use itg_core::flow::{FlowSpec, Late, Meter, Payload};
-use itg_core::law::Unit;
 use itg_core::units::format_duration_ns;
 use itg_stats::Report;
 use itg_stats::report::FlowReport;
@@ -77,7 +77,7 @@ fn stop(spec: &FlowSpec) -> String {
     if limits.is_empty() { "never".to_owned() } else { limits.join(", ") }
 }
 
-/// What each log says about itself.
+/// Manifest of each log, and that of the run.
 fn logs(report: &Report) -> Markup {
     let logs = report.manifest.get("logs").and_then(Value::as_array);
     let others: Vec<_> = report
@@ -293,8 +293,9 @@ fn write_flow(
         }
     }
     if let Some(periods) = &spec.on_off {
-        let laws = [&periods.on, &periods.off].map(|law| toml_text(&law.display(Unit::Time)));
-        writeln!(out, "on_off = [{}, {}]", laws[0], laws[1])?;
+        let distributions = [&periods.on, &periods.off]
+            .map(|distribution| toml_text(&distribution.display(Unit::Time)));
+        writeln!(out, "on_off = [{}, {}]", distributions[0], distributions[1])?;
     }
     let numbers: [(&str, Option<u64>); 9] = [
         ("packets", spec.stop.packets),
@@ -323,8 +324,8 @@ fn write_flow(
 
 #[cfg(test)]
 mod tests {
+    use itg_core::distribution::Distribution;
     use itg_core::flow::{OnOff, Stop};
-    use itg_core::law::Law;
     use itg_core::seed::RunSeed;
     use itg_experiment::{Experiment, Plan, PlanInputs};
 
@@ -345,6 +346,7 @@ mod tests {
             clock: None,
             host_buffer_errors: None,
             receive_buffer_bytes: None,
+            foreign_packets: None,
             tcp: None,
             departures: None,
             end: None,
@@ -354,11 +356,14 @@ mod tests {
 
     #[test]
     fn the_written_experiment_asks_for_the_same_flows() {
-        let law = |text: &str, unit| Law::parse(text, unit).expect("a law");
+        let distribution = |text: &str, unit| Distribution::parse(text, unit).expect("a law");
         let mut second = FlowSpec {
-            idt: law("exp(1ms)", Unit::Time),
-            size: law("trunc(pareto(1.5,500),500,1400)", Unit::Size),
-            on_off: Some(OnOff { on: law("exp(1s)", Unit::Time), off: law("250ms", Unit::Time) }),
+            idt: distribution("exp(1ms)", Unit::Time),
+            size: distribution("trunc(pareto(1.5,500),500,1400)", Unit::Size),
+            on_off: Some(OnOff {
+                on: distribution("exp(1s)", Unit::Time),
+                off: distribution("250ms", Unit::Time),
+            }),
             start_ns: 1_500_000_000,
             stop: Stop { duration_ns: Some(10_000_000_000), packets: Some(99), bytes: None },
             meter: Meter::Rtt,

@@ -39,7 +39,7 @@ impl Scale {
         self.log
     }
 
-    /// Where a value lies: 0 at the lower end, 1 at the upper; never outside.
+    /// Position of a value: 0 at the lower end, 1 at the upper; never outside.
     pub(crate) fn at(self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -91,7 +91,7 @@ fn powers(low: f64, high: f64, step: f64) -> Vec<f64> {
         .collect()
 }
 
-/// What an axis shows.
+/// Quantity that an axis shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
     /// Nanoseconds.

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use crate::svg::axis::{Quantity, Scale, digits};
+use crate::svg::ink;
 
 /// Width of a plot, in the units of its drawing.
 pub(super) const WIDTH: f64 = 520.0;
@@ -102,17 +103,17 @@ impl Frame {
         let ys = self.y.ticks(5.0);
         let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         html! {
-            path class="grid" d=(self.grid(&xs, &ys)) {}
+            (ink::path("grid", &self.grid(&xs, &ys), None))
             @for (tick, text) in &xs {
-                text class="mid" x=(one(self.px(*tick))) y=(floor + 16.0) { (text) }
+                (ink::text("mid", (&one(self.px(*tick)), &one(floor + 16.0)), text))
             }
             @for (tick, text) in &ys {
-                text class="end" x=(LEFT - 6.0) y=(one(self.py(*tick) + 4.0)) { (text) }
+                (ink::text("end", (&one(LEFT - 6.0), &one(self.py(*tick) + 4.0)), text))
             }
             (inner)
-            path class="frame" d={ "M" (LEFT) " " (TOP) "V" (floor) "H" (right) } {}
-            text class="mid" x=((LEFT + right) / 2.0) y=(HEIGHT - 8.0) { (self.x.title()) }
-            text x="4" y="14" { (self.y.title()) }
+            (ink::path("frame", &format!("M{LEFT} {TOP}V{floor}H{right}"), None))
+            (ink::text("mid", (&one((LEFT + right) / 2.0), &one(HEIGHT - 8.0)), &self.x.title()))
+            (ink::text("", ("4", "14"), &self.y.title()))
             (key(legend))
         }
     }
@@ -163,8 +164,8 @@ fn key(legend: &[(&str, &str)]) -> Markup {
     }
     html! {
         @for (x, class, name) in places.into_iter().rev() {
-            path class=(class) d={ "M" (one(x)) " 10h18" } {}
-            text class="label" x=(one(x + 22.0)) y="14" { (name) }
+            (ink::path(class, &format!("M{} 10h18", one(x)), None))
+            (ink::text("label", (&one(x + 22.0), "14"), name))
         }
     }
 }

@@ -9,8 +9,9 @@ use maud::{Markup, html};
 
 use crate::svg::Chart;
 use crate::svg::axis::{Quantity, Scale, count};
-use crate::svg::course::Course;
 use crate::svg::frame::{Axis, Frame, HEIGHT, WIDTH, one};
+use crate::svg::ink;
+use crate::svg::over_time::BinnedSeries;
 
 /// Shades of a map.
 const SHADES: usize = 8;
@@ -19,7 +20,7 @@ const FOLD: i16 = 2;
 /// Cells in a line of the loss raster.
 const LINE: usize = 128;
 
-/// Which shade a share from 0 to 1 gets.
+/// Shade of a share from 0 to 1.
 fn shade(share: f64) -> usize {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 7")]
     let shade = (share.clamp(0.0, 1.0) * (SHADES as f64 - 0.001)) as usize;
@@ -30,7 +31,7 @@ fn shade(share: f64) -> usize {
 fn shaded(class: &str, paths: &[String; SHADES]) -> Markup {
     html! {
         @for (shade, d) in paths.iter().enumerate().filter(|(_, d)| !d.is_empty()) {
-            path class=(class) fill-opacity=(opacity(shade)) d=(d) {}
+            path class=(class) fill=(ink::of(class).fill) fill-opacity=(opacity(shade)) d=(d) {}
         }
     }
 }
@@ -39,22 +40,22 @@ fn opacity(shade: usize) -> String {
     format!("{:.2}", 0.13 + 0.87 * shade as f64 / (SHADES - 1) as f64)
 }
 
-/// What light and dark mean, at the right above a plot.
+/// Key of the shades, at the right above a plot.
 fn scale_key(class: &str, low: &str, high: &str) -> Markup {
     let right = WIDTH - 14.0;
     let high_wide = 6.4 * high.chars().count() as f64;
     let start = right - high_wide - 6.0 - 14.0 * SHADES as f64;
     html! {
-        text class="label end" x=(one(start - 6.0)) y="14" { (low) }
+        (ink::text("label end", (&one(start - 6.0), "14"), low))
         @for shade in 0..SHADES {
-            rect class=(class) fill-opacity=(opacity(shade)) x=(one(start + 14.0 * shade as f64)) y="4" width="14" height="11" {}
+            rect class=(class) fill=(ink::of(class).fill) fill-opacity=(opacity(shade)) x=(one(start + 14.0 * shade as f64)) y="4" width="14" height="11" {}
         }
-        text class="label" x=(one(right - high_wide)) y="14" { (high) }
+        (ink::text("label", (&one(right - high_wide), "14"), high))
     }
 }
 
 pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
-    let course = Course::of(curves)?;
+    let course = BinnedSeries::of(curves)?;
     let mut cells: BTreeMap<(usize, i16), u64> = BTreeMap::new();
     for (place, cell) in course.bins.cells().enumerate() {
         for &(row, count) in &cell.rows {
@@ -111,6 +112,7 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
             course.bin(),
             Quantity::Count.text(most)
         ),
+        below: 0.0,
         body: frame.draw(&[], &body),
     })
 }
@@ -154,7 +156,7 @@ pub(super) fn raster(raster: &Raster) -> Option<Chart> {
         format!("each cell is {} packets", count(raster.numbers))
     };
     let body = html! {
-        path class="calm" d=(calm) {}
+        (ink::path("calm", &calm, None))
         (shaded("b2", &paths))
         (scale_key("b2", "0 %", "100 % lost"))
     };
@@ -166,6 +168,7 @@ pub(super) fn raster(raster: &Raster) -> Option<Chart> {
             count(raster.numbers * LINE as u64),
             count(lost)
         ),
+        below: 0.0,
         body: frame.draw(&[], &body),
     })
 }
@@ -203,12 +206,12 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
     let height = (HEIGHT - 70.0) / rows as f64;
     let body = html! {
         // Over the labels of the shares, the lowest of which stands on the floor.
-        rect class="paper" x="0" y="20" width="65" height=(HEIGHT - 58.0) {}
-        text x="4" y="14" { "flow" }
+        rect class="paper" fill=(ink::of("paper").fill) x="0" y="20" width="65" height=(HEIGHT - 58.0) {}
+        (ink::text("", ("4", "14"), "flow"))
         @for (line, row) in plots.losses.iter().enumerate().filter(|(line, _)| line % every == 0) {
             @let y = frame.py((rows - line) as f64 - 0.5) + 4.0;
             @if let Some(flow) = report.flows.get(row.place) {
-                text class="end" x="60" y=(one(y)) { (flow.flow) }
+                (ink::text("end", ("60", &one(y)), &flow.flow.to_string()))
             }
         }
         @if height > 0.0 { (shaded("b2", &paths)) }
@@ -222,6 +225,7 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
              at most {}.",
             Quantity::Share.text(worst)
         ),
+        below: 0.0,
         body: frame.draw(&[], &body),
     })
 }

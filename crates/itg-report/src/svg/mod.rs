@@ -1,13 +1,15 @@
 //! Plots as SVG, set by hand so that one file follows the reader's light or dark theme.
 //!
-//! Colours are classes: the page, or the style inside a file of its own, gives them their values
-//! (Okabe and Ito's palette, told apart without red and green). Every plot has a title and a
+//! Colours are classes: the page, or the style inside a file of its own, gives them their values for light and dark;
+//! attributes beside them ([`ink`]) are for programs that draw SVG without its style. Every plot has a title and a
 //! description for those who do not see it.
 
 pub(crate) mod axis;
-mod course;
 mod frame;
+mod ink;
+mod lines;
 mod maps;
+mod over_time;
 mod shape;
 mod sweep;
 
@@ -17,19 +19,25 @@ use itg_stats::sweep::Table;
 use maud::{Markup, html};
 
 use crate::svg::frame::{HEIGHT, WIDTH};
+pub use crate::svg::lines::{Curve, Plot};
 
 /// The colours, for page and files alike.
 pub(crate) const STYLE: &str = include_str!("plot.css");
+
+/// For programs that read no style.
+const FONTS: &str = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 
 /// A drawing of its own.
 #[derive(Debug)]
 pub struct Chart {
     /// Short name, for files.
     pub name: &'static str,
-    /// What it shows.
+    /// Title of the plot.
     pub title: String,
-    /// What is seen, in words and figures.
+    /// Description of the plot in words and figures.
     pub desc: String,
+    /// Room for a legend below the plot.
+    below: f64,
     body: Markup,
 }
 
@@ -37,7 +45,7 @@ impl Chart {
     /// For a page that holds [`STYLE`]; `id` is unique in it.
     pub(crate) fn inline(&self, id: &str) -> Markup {
         html! {
-            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT + self.below) } font-family=(FONTS) font-size="12" role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
                 title id={ (id) "-t" } { (self.title) }
                 desc id={ (id) "-d" } { (self.desc) }
                 (self.body)
@@ -48,14 +56,20 @@ impl Chart {
     /// A file of its own; `of` says what is drawn.
     #[must_use]
     pub fn file(&self, of: &str) -> String {
+        self.titled(&format!("{}, {of}", self.title))
+    }
+
+    fn titled(&self, title: &str) -> String {
+        let height = HEIGHT + self.below + 28.0;
         let svg = html! {
-            svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 -28 " (WIDTH) " " (HEIGHT + 28.0) }
-                width=(WIDTH * 1.5) height=((HEIGHT + 28.0) * 1.5) role="img" aria-labelledby="t d" {
-                title id="t" { (self.title) ", " (of) }
+            svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 -28 " (WIDTH) " " (height) }
+                width=(WIDTH * 1.5) height=(height * 1.5) role="img" aria-labelledby="t d"
+                font-family=(FONTS) font-size="12" {
+                title id="t" { (title) }
                 desc id="d" { (self.desc) }
                 style { (maud::PreEscaped(STYLE)) }
-                rect class="paper" x="0" y="-28" width=(WIDTH) height=(HEIGHT + 28.0) {}
-                text class="head" x="12" y="-8" { (self.title) ", " (of) }
+                rect class="paper" fill=(ink::of("paper").fill) x="0" y="-28" width=(WIDTH) height=(height) {}
+                text class="head" fill=(ink::of_text("head")) font-size="14" font-weight="600" x="12" y="-8" { (title) }
                 (self.body)
             }
         };
@@ -70,7 +84,7 @@ pub fn printable(text: &str) -> String {
     text.chars().filter(allowed).filter(|c| !matches!(c, '\u{fffe}' | '\u{ffff}')).collect()
 }
 
-/// What there is to draw of all flows together.
+/// Plots of all flows together.
 #[must_use]
 pub fn of_total(report: &Report, plots: &Plots) -> Vec<Chart> {
     let mut charts = of_curves(&plots.total, "all flows");
@@ -80,7 +94,7 @@ pub fn of_total(report: &Report, plots: &Plots) -> Vec<Chart> {
     charts
 }
 
-/// What there is to draw of one flow.
+/// Plots of one flow.
 #[must_use]
 pub fn of_flow(flow: &FlowPlots) -> Vec<Chart> {
     let mut charts = of_curves(&flow.curves, "this flow");
@@ -102,14 +116,14 @@ pub fn of_sweep(table: &Table) -> Vec<(String, Chart)> {
 
 /// Two runs in one plot each.
 pub(crate) fn of_both(a: &Curves, b: &Curves) -> Vec<Chart> {
-    [course::two(a, b), shape::two(a, b)].into_iter().flatten().collect()
+    [over_time::two(a, b), shape::two(a, b)].into_iter().flatten().collect()
 }
 
 fn of_curves(curves: &Curves, of: &str) -> Vec<Chart> {
     let charts = [
-        course::rate(curves, of),
-        course::delay(curves, of),
-        course::loss(curves, of),
+        over_time::rate(curves, of),
+        over_time::delay(curves, of),
+        over_time::loss(curves, of),
         shape::cumulative(curves, of),
         shape::tails(curves, of),
         shape::histogram(curves, of),

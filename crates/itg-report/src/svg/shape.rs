@@ -8,6 +8,7 @@ use maud::html;
 use crate::svg::Chart;
 use crate::svg::axis::{Quantity, Scale};
 use crate::svg::frame::{Axis, Frame, one};
+use crate::svg::ink;
 
 /// Bars of a histogram.
 const BARS: usize = 56;
@@ -55,12 +56,13 @@ pub(super) fn cumulative(curves: &Curves, of: &str) -> Option<Chart> {
     let [p50, p99] = curves.delay_marks.map(|mark| mark as f64);
     let body = html! {
         @for (value, name) in [(p50, "p50"), (p99, "p99")] {
-            path class="ref" d={ "M" (one(frame.px(value))) " " (one(frame.py(1.0))) "V" (frame.floor()) } {}
-            text class=(if frame.px(value) > 440.0 { "end" } else { "label" })
-                x=(one(frame.px(value) + if frame.px(value) > 440.0 { -4.0 } else { 4.0 }))
-                y=(one(frame.floor() - if name == "p50" { 22.0 } else { 8.0 })) { (name) " " (text(value)) }
+            @let x = frame.px(value);
+            @let (class, beside) = if x > 440.0 { ("end", x - 4.0) } else { ("label", x + 4.0) };
+            @let y = frame.floor() - if name == "p50" { 22.0 } else { 8.0 };
+            (ink::path("ref", &format!("M{} {}V{}", one(x), one(frame.py(1.0)), frame.floor()), None))
+            (ink::text(class, (&one(beside), &one(y)), &format!("{name} {}", text(value))))
         }
-        path class="l1" d=(line) {}
+        (ink::path("l1", &line, None))
     };
     Some(Chart {
         name: "cdf",
@@ -70,6 +72,7 @@ pub(super) fn cumulative(curves: &Curves, of: &str) -> Option<Chart> {
             text(p50),
             text(p99)
         ),
+        below: 0.0,
         body: frame.draw(&[], &body),
     })
 }
@@ -90,8 +93,8 @@ pub(super) fn two(a: &Curves, b: &Curves) -> Option<Chart> {
         stairs(start.into_iter().chain(all).collect())
     };
     let body = html! {
-        path class="l1" d=(line(&a.delay, low_a)) {}
-        path class="l2" d=(line(&b.delay, low_b)) {}
+        (ink::path("l1", &line(&a.delay, low_a), None))
+        (ink::path("l2", &line(&b.delay, low_b), None))
     };
     Some(Chart {
         name: "delays",
@@ -101,6 +104,7 @@ pub(super) fn two(a: &Curves, b: &Curves) -> Option<Chart> {
             text(low),
             text(high)
         ),
+        below: 0.0,
         body: frame.draw(&[("l1", "A"), ("l2", "B")], &body),
     })
 }
@@ -153,7 +157,7 @@ pub(super) fn tails(curves: &Curves, of: &str) -> Option<Chart> {
             (*class, stairs(steps))
         })
         .collect();
-    let body = html! { @for (class, d) in &lines { path class=(class) d=(d) {} } };
+    let body = html! { @for (class, d) in &lines { (ink::path(class, d, None)) } };
     let legend: Vec<_> = series.iter().map(|(class, name, _)| (*class, *name)).collect();
     Some(Chart {
         name: "ccdf",
@@ -163,6 +167,7 @@ pub(super) fn tails(curves: &Curves, of: &str) -> Option<Chart> {
              scales; the largest value is {}.",
             text(high)
         ),
+        below: 0.0,
         body: frame.draw(&legend, &body),
     })
 }
@@ -215,10 +220,10 @@ pub(super) fn histogram(curves: &Curves, of: &str) -> Option<Chart> {
         String::new()
     };
     let note = (beyond > 0)
-        .then(|| format!("{} beyond", Quantity::Share.text(beyond as f64 / total as f64)));
+        .then(|| format!("{} beyond →", Quantity::Share.text(beyond as f64 / total as f64)));
     let body = html! {
-        path class="b1" d=(d) {}
-        @if let Some(note) = &note { text class="end" x=(one(right - 2.0)) y="40" { (note) " →" } }
+        (ink::path("b1", &d, None))
+        @if let Some(note) = &note { (ink::text("end", (&one(right - 2.0), "40"), note)) }
     };
     Some(Chart {
         name: "histogram",
@@ -228,6 +233,7 @@ pub(super) fn histogram(curves: &Curves, of: &str) -> Option<Chart> {
             text(low),
             text(if log { high } else { body_end })
         ),
+        below: 0.0,
         body: frame.draw(&[], &body),
     })
 }
@@ -282,8 +288,8 @@ pub(super) fn asked_and_actual(
     let diagonal = [(low.max(floor.min(high)), Some(low.max(floor.min(high)))), (high, Some(high))];
     let diagonal = if wide { diagonal } else { [(low, Some(low)), (high, Some(high))] };
     let body = html! {
-        path class="ref" d=(frame.line(diagonal)) {}
-        path class="b1" d=(dots) {}
+        (ink::path("ref", &frame.line(diagonal), None))
+        (ink::path("b1", &dots, None))
     };
     Some(Chart {
         name,
@@ -295,6 +301,7 @@ pub(super) fn asked_and_actual(
             quantity.text(low),
             quantity.text(high)
         ),
+        below: 0.0,
         body: frame.draw(&[], &body),
     })
 }

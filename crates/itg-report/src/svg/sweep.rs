@@ -8,9 +8,9 @@ use maud::html;
 use crate::svg::Chart;
 use crate::svg::axis::{Quantity, Scale};
 use crate::svg::frame::{Axis, Frame, one};
+use crate::svg::ink;
+use crate::svg::lines::{legend, looks};
 
-/// Classes of the lines; further lines use them again, their names tell them apart.
-const LINES: [&str; 4] = ["l1", "l2", "l3", "l4"];
 /// Lines that one plot can show; others are left out, and that is said.
 const MOST_LINES: usize = 8;
 /// Half the width of the end of a whisker.
@@ -88,13 +88,13 @@ fn quantity(text: &str) -> Option<f64> {
 }
 
 /// The rows of a line: those that agree in all variables but the abscissa.
-struct Line<'a> {
+struct Curve<'a> {
     name: String,
     points: Vec<(f64, &'a Cell)>,
 }
 
-fn lines<'a>(table: &'a Table, abscissa: &Abscissa, metric: usize) -> Vec<Line<'a>> {
-    let mut lines: Vec<Line<'a>> = Vec::new();
+fn lines<'a>(table: &'a Table, abscissa: &Abscissa, metric: usize) -> Vec<Curve<'a>> {
+    let mut lines: Vec<Curve<'a>> = Vec::new();
     for row in &table.cases {
         let (Some(x), Some(cell)) = (abscissa.place(row), row.figures.get(metric)) else {
             continue;
@@ -107,7 +107,7 @@ fn lines<'a>(table: &'a Table, abscissa: &Abscissa, metric: usize) -> Vec<Line<'
         let name = others.collect::<Vec<_>>().join(" ");
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((x, cell)),
-            None => lines.push(Line { name, points: vec![(x, cell)] }),
+            None => lines.push(Curve { name, points: vec![(x, cell)] }),
         }
     }
     for line in &mut lines {
@@ -142,28 +142,20 @@ fn draw(
     let x = Axis::with_ticks(abscissa.scale, &abscissa.name, &abscissa.ticks);
     let frame = Frame { x, y: Axis::new(y, quantity, high.max(-low), metric) };
     let shown = &lines[..lines.len().min(MOST_LINES)];
-    let classes = || LINES.into_iter().cycle();
     let body = html! {
-        @for (line, class) in shown.iter().zip(classes()) {
-            path class=(class) d=(frame.line(line.points.iter().map(|(x, cell)| (*x, cell.mean)))) {
-                title { (if line.name.is_empty() { metric } else { &line.name }) }
-            }
-            path class={ (class) " whisker" } d=(whiskers(&frame, line)) {}
+        @for (line, look) in shown.iter().zip(looks()) {
+            @let name = if line.name.is_empty() { metric } else { &line.name };
+            @let means = line.points.iter().map(|(x, cell)| (*x, cell.mean));
+            (ink::path(look.line, &frame.line(means), Some(name)))
+            (ink::path(&format!("{} whisker", look.line), &whiskers(&frame, line), None))
             @for (x, cell) in &line.points {
-                circle class={ "b" (class.trim_start_matches('l')) } cx=(one(frame.px(*x))) cy=(one(frame.py(cell.mean.unwrap_or(0.0)))) r="2.6" {
-                    title { (line.name) " " (cell.text(kind)) ", " (cell.n) " runs" }
-                }
+                @let words = format!("{} {}, {} runs", line.name, cell.text(kind), cell.n);
+                (look.point((frame.px(*x), frame.py(cell.mean.unwrap_or(0.0))), Some(&words)))
             }
         }
     };
-    // Names that do not fit above the plot are in the table and in the titles of the lines.
-    let fit = shown.len() > 1
-        && shown.len() <= LINES.len()
-        && shown.iter().map(|line| line.name.chars().count() + 4).sum::<usize>() <= 40;
-    let legend: Vec<(&str, &str)> = match fit {
-        true => classes().zip(shown).map(|(class, line)| (class, line.name.as_str())).collect(),
-        false => Vec::new(),
-    };
+    let names: Vec<&str> = shown.iter().map(|line| line.name.as_str()).collect();
+    let (legend, below) = legend(&names);
     let left_out = lines.len() - shown.len();
     let title = format!("{metric} against {}", abscissa.name);
     let mut desc = format!(
@@ -175,10 +167,11 @@ fn draw(
     if left_out > 0 {
         desc += &format!(" {left_out} more lines are in the table only.");
     }
-    Some(Chart { name: "sweep", title, desc, body: frame.draw(&legend, &body) })
+    let body = html! { (frame.draw(&[], &body)) (legend) };
+    Some(Chart { name: "sweep", title, desc, below, body })
 }
 
-fn whiskers(frame: &Frame, line: &Line<'_>) -> String {
+fn whiskers(frame: &Frame, line: &Curve<'_>) -> String {
     let mut d = String::new();
     for (x, cell) in &line.points {
         let Some([low, high]) = cell.ci95 else { continue };
@@ -198,6 +191,7 @@ mod tests {
     use itg_stats::sweep::{Figure, Runs};
 
     use super::*;
+    use crate::svg::frame::HEIGHT;
 
     /// Its values by variable, the delays of its runs.
     type Given<'a> = (&'a [(&'a str, &'a str)], &'a [f64]);
@@ -234,10 +228,17 @@ mod tests {
         for want in ["1Mbps", "10Mbps", "100Mbps", "size=64", "size=1400"] {
             assert!(svg.contains(want), "{want}: {svg}");
         }
-        assert_eq!(svg.matches("<circle").count(), 4, "a point for each case");
+        assert_eq!(
+            svg.matches("<circle").count(),
+            6,
+            "a point for each case, and two in the legend"
+        );
         // Three ends of each whisker; the single run has none.
-        let whiskers: Vec<&str> = svg.split("whisker\" d=\"").skip(1).collect();
-        let strokes = |text: &str| text.split('"').next().unwrap_or("").matches('M').count();
+        let whiskers: Vec<&str> = svg.split("whisker\"").skip(1).collect();
+        let strokes = |text: &str| {
+            let d = text.split(" d=\"").nth(1).and_then(|d| d.split('"').next());
+            d.unwrap_or("").matches('M').count()
+        };
         assert_eq!(whiskers.iter().map(|text| strokes(text)).collect::<Vec<_>>(), [6, 3]);
     }
 
@@ -256,6 +257,79 @@ mod tests {
             let places: Vec<f64> = abscissa.ticks.iter().map(|(_, at)| *at).collect();
             assert_eq!(places, want, "{values:?}");
         }
+    }
+
+    /// The shapes and texts of a drawing, each as its tag with its attributes.
+    fn tags(svg: &str) -> Vec<&str> {
+        let tags = svg.split('<').skip(1).filter_map(|piece| piece.split('>').next());
+        let drawn = |tag: &&str| {
+            let name = tag.split([' ', '/']).next().unwrap_or("");
+            ["path", "rect", "circle", "text", "line", "polyline", "ellipse"].contains(&name)
+        };
+        tags.filter(drawn).collect()
+    }
+
+    #[test]
+    fn every_shape_has_its_colour_without_the_style() {
+        let svg = charts(&table(&[
+            (&[("rate", "1Mbps"), ("size", "64")], &[1e6, 2e6, 3e6]),
+            (&[("rate", "2Mbps"), ("size", "1400")], &[5e6, 6e6]),
+        ]))[0]
+            .1
+            .file("x");
+        let tags = tags(&svg);
+        assert!(tags.len() > 20, "{svg}");
+        for tag in tags {
+            let value = |name: &str| {
+                let rest = tag.split_once(&format!(" {name}=\"")).map(|(_, rest)| rest);
+                rest.and_then(|rest| rest.split('"').next())
+            };
+            let colour = |text: &str| text.len() == 7 && text.starts_with('#');
+            let fill = value("fill").unwrap_or_else(|| panic!("no fill: {tag}"));
+            assert!(fill == "none" || colour(fill), "{tag}");
+            assert!(
+                fill != "none" || value("stroke").is_some_and(colour),
+                "nothing is seen: {tag}"
+            );
+        }
+    }
+
+    #[test]
+    fn there_is_a_legend_however_long_its_names_are() {
+        let long =
+            ["a-name-of-sixty-letters-that-is-needed-to-tell-one-from-othe", &"z".repeat(200)];
+        type Case<'a> = ([(&'a str, &'a str); 2], [f64; 1]);
+        let mut cases: Vec<Case<'_>> = Vec::new();
+        let others = ["p", "q", "r", "s", "t", "u"];
+        for name in long.iter().copied().chain(others) {
+            for rate in
+                ["1Mbps", "2Mbps", "3Mbps", "4Mbps", "5Mbps", "6Mbps", "7Mbps", "8Mbps", "9Mbps"]
+            {
+                cases.push(([("rate", rate), ("how", name)], [1e6]));
+            }
+        }
+        let cases: Vec<Given<'_>> = cases.iter().map(|(v, d)| (&v[..], &d[..])).collect();
+        let svg = charts(&table(&cases))[0].1.file("x");
+        let shown = |text: &str| svg.contains(&format!(">{text}</text>"));
+        assert_eq!(long[0].len(), 60);
+        assert!(shown(&format!("how={}", long[0])), "{svg}");
+        let short = svg.split("how=zzz").find_map(|text| text.split_once("…</text>"));
+        assert!(short.is_some_and(|(text, _)| text.chars().all(|c| c == 'z')), "{svg}");
+        assert!(svg.contains(&format!("<title>how={}</title>", long[1])), "{svg}");
+        for name in others {
+            assert!(shown(&format!("how={name}")), "{name}: {svg}");
+        }
+        // The drawing is higher by the rows of its legend, and all of it is inside.
+        let height: f64 = svg
+            .split("viewBox=\"0 -28 520 ")
+            .nth(1)
+            .and_then(|t| t.split('"').next())
+            .and_then(|t| t.parse().ok())
+            .expect("a height");
+        let lowest =
+            svg.split(" y=\"").skip(1).filter_map(|t| t.split('"').next()?.parse::<f64>().ok());
+        let lowest = lowest.fold(0.0, f64::max);
+        assert!(lowest > HEIGHT && lowest < height - 28.0, "{lowest} of {height}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-/// Which blocks of a log are stored.
+/// Set of the stored blocks of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSet {
     /// First and last of each range; there is a gap between any two.
@@ -62,7 +62,7 @@ impl BlockSet {
         self.given_up = self.given_up.saturating_sub(1);
     }
 
-    /// Whether a number is in, or was given up.
+    /// Returns true if a number is in, or was given up.
     #[must_use]
     pub fn contains(&self, n: u32) -> bool {
         self.ranges.range(..=n).next_back().is_some_and(|(_, &last)| n <= last)
@@ -77,25 +77,25 @@ impl BlockSet {
         }
     }
 
-    /// How many numbers are in, without those that were given up.
+    /// Count of the numbers that are in, without those that were given up.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.covered - self.given_up
     }
 
-    /// Whether nothing is in.
+    /// Returns true if nothing is in.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     #[must_use]
     pub fn ranges(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The gaps below `end`, as first and last: the lowest `most` of them, and how many numbers are
+    /// The gaps below `end`, as first and last: the lowest `most` of them, and the number of blocks
     /// missing below `end` besides these, including those that were given up.
     #[must_use]
     pub fn missing(&self, end: u32, most: usize) -> (Vec<(u32, u32)>, u64) {

@@ -1,5 +1,5 @@
-//! What a log server knows of all its logs, shared by its sessions: which log has which number, who
-//! writes it, which of its blocks are stored or being stored; and the memory for blocks ([`LogLimits`]).
+//! State of all logs of a log server, shared by its sessions: number and writer of each log, and
+//! which of its blocks are stored or being stored; and the memory for blocks ([`LogLimits`]).
 //!
 //! It is rebuilt from the files after a restart ([`LogBook::restore`]). Nothing in it grows with what
 //! a producer says beyond the limits: logs and experiments are counted, names are cut, sets of blocks have
@@ -16,7 +16,7 @@ use super::message::Registration;
 /// Number of a session of a server, drawn by its driver, never used twice.
 pub type SessionId = u64;
 
-/// What a log server takes at most.
+/// Limits of a log server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLimits {
     /// Producers at the same time. Default 256.
@@ -30,11 +30,11 @@ pub struct LogLimits {
     /// Memory for blocks that are on their way or being stored, in bytes. Half of it is kept so that each
     /// producer always may have two blocks on the way. Default 256 MiB.
     pub budget_bytes: u64,
-    /// What one producer may take of that, besides its two blocks, in bytes. Default 16 MiB.
+    /// Most bytes of that for one producer, besides its two blocks. Default 16 MiB.
     pub producer_bytes: u64,
-    /// What one log may take on disk, in bytes. Default: no limit.
+    /// Most bytes of one log on disk. Default: no limit.
     pub log_bytes: u64,
-    /// What all logs of one experiment may take on disk, in bytes. Default: no limit.
+    /// Most bytes of all logs of one experiment on disk. Default: no limit.
     pub experiment_bytes: u64,
     /// Ranges of stored blocks that are told apart in one log; when a log has more gaps, the lowest
     /// ones are given up. More than any producer's window. Default 65536.
@@ -66,7 +66,7 @@ pub struct RestoredLog {
     pub log_id: u32,
     /// The blocks of it that are in the file, in any order: number and records of each.
     pub blocks: Vec<(u32, u32)>,
-    /// What they take there, in bytes.
+    /// Bytes that they take there.
     pub bytes: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct RestoredLog {
 struct Log {
     stored: BlockSet,
     records: u64,
-    /// What its blocks take on disk, those being stored included, in bytes.
+    /// Bytes that its blocks take on disk, those being stored included.
     bytes: u64,
     /// Blocks that are being stored, with their records and bytes: within the server's budget.
     pending: BTreeMap<u32, (u32, u32)>,
@@ -100,13 +100,13 @@ impl Log {
 struct Run {
     keys: BTreeMap<[u8; 16], u32>,
     logs: BTreeMap<u32, Log>,
-    /// What its logs take on disk, in bytes.
+    /// Bytes that its logs take on disk.
     bytes: u64,
     /// Sessions that use it.
     sessions: usize,
 }
 
-/// What to do with a block.
+/// State of a block, which tells what to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// Store it.
@@ -117,7 +117,7 @@ pub(super) enum Offer {
     Stored,
 }
 
-/// Why a producer is not taken, and whether it may try again later.
+/// Reason of the refusal of a producer; true if it may try again later.
 pub(super) type Refusal = (String, bool);
 
 /// A producer that was taken.
@@ -129,7 +129,7 @@ pub(super) struct Enrolled {
     pub(super) previous: Option<SessionId>,
 }
 
-/// What is known of a log that is there.
+/// State of a log that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogState {
     /// Blocks stored.
@@ -146,7 +146,7 @@ fn experiment_is_full(run: &str, most: u64) -> String {
     format!("experiment `{run}` is full: this log server takes {most} of each experiment")
 }
 
-/// What a log server knows of all its logs.
+/// State of all logs of a log server.
 #[derive(Clone, Debug)]
 pub struct LogBook {
     limits: LogLimits,
@@ -197,13 +197,13 @@ impl LogBook {
         self.runs.insert(run.to_owned(), restored);
     }
 
-    /// Whether the book knows an experiment.
+    /// Returns true if the book knows an experiment.
     #[must_use]
     pub fn knows(&self, run: &str) -> bool {
         self.runs.contains_key(run)
     }
 
-    /// Forgets an experiment, unless a session uses it; whether it is forgotten.
+    /// Forgets an experiment, unless a session uses it; returns true if it is forgotten.
     pub fn forget(&mut self, run: &str) -> bool {
         let unused = self.runs.get(run).is_some_and(|run| run.sessions == 0);
         unused && self.runs.remove(run).is_some()
@@ -246,7 +246,7 @@ impl LogBook {
         woken
     }
 
-    /// Whether an experiment is there, or another one may come.
+    /// Checks that an experiment is there, or that another one may come.
     pub(super) fn room_for(&self, run: &str) -> Result<(), Refusal> {
         let most = self.limits.experiments;
         if self.knows(run) || self.runs.values().filter(|run| run.sessions > 0).count() < most {
@@ -329,7 +329,7 @@ impl LogBook {
         self.get(run, log_id).map_or(from, |log| log.stored.first_gap(from))
     }
 
-    /// How a block stands.
+    /// Looks up the state of a block.
     pub(super) fn look_up(&self, run: &str, log_id: u32, block_no: u32) -> Offer {
         match self.get(run, log_id) {
             Some(log) if log.pending.contains_key(&block_no) => Offer::Pending,
@@ -338,7 +338,7 @@ impl LogBook {
         }
     }
 
-    /// Whether there may be so many more bytes of a log on disk; if not, what speaks against it.
+    /// Checks that so many more bytes of a log may be stored on disk; the error names the limit.
     pub(super) fn may_grow(&self, run: &str, log_id: u32, bytes: u32) -> Result<(), String> {
         let Some(state) = self.runs.get(run) else { return Ok(()) };
         let (most, bytes) = (self.limits.log_bytes, u64::from(bytes));
@@ -386,7 +386,8 @@ impl LogBook {
         }
     }
 
-    /// What is missing of a log below `end`: at most `most` ranges, and how many blocks besides.
+    /// Missing blocks of a log below `end`: at most `most` ranges, and the number of blocks
+    /// besides.
     pub(super) fn missing(
         &self,
         run: &str,

@@ -33,18 +33,24 @@ pub enum LogCodecError {
         got.escape_ascii()
     )]
     Magic {
-        /// What was in its place.
+        /// Bytes in place of the magic.
         got: [u8; 4],
     },
     /// A block of a kind that is no upload. Drivers give this.
     #[error("a column block came: producers send blocks of records and of notes")]
     Columns,
+    /// A block with times that no clock shows. Drivers give this.
+    #[error(
+        "a block has times beyond the year 2116: no clock shows them, and figures over logs would be \
+         meaningless"
+    )]
+    Times,
     /// Anything else that cannot be understood.
     #[error("a log message of {bytes} bytes cannot be understood: {reason}")]
     Malformed {
         /// Its length in bytes.
         bytes: usize,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
     /// A message to be sent that does not fit into a frame.

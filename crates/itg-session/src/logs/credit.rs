@@ -1,11 +1,12 @@
-//! How the memory of a log server is shared out among its producers.
+//! Distribution of a log server's memory among its producers.
 //!
-//! A *seat* is a producer's share. Its blocks are *outstanding* from the moment in which they may be
-//! sent (or, without credit, have come) until their buffers are free. Half of the budget is reserved:
-//! each seat always may have [`FLOOR`] blocks outstanding, so none waits for another one. The other half is the
-//! pool, from which seats take up to equal parts (at most an eighth each, and not more than a limit for
-//! each) and to which settled blocks return; when it is empty, seats wait in a queue and get one block each in turn. Credit that was
-//! given is never taken back; a seat that does not use its own holds an eighth of the pool at most.
+//! A *seat* is a producer's share. Its blocks are *outstanding* from the moment in which they may
+//! be sent (or, without credit, have come) until their buffers are free. Half of the budget is
+//! reserved: each seat always may have [`FLOOR`] blocks outstanding, so none waits for another one.
+//! The other half is the pool, from which seats take up to equal parts (at most an eighth each, and
+//! not more than a limit for each) and to which settled blocks return; when it is empty, seats wait
+//! in a queue and get one block each in turn. Credit that was given is never taken back; a seat
+//! that does not use its own holds an eighth of the pool at most.
 //!
 //! Outstanding blocks of all seats, counted with the largest block that each announced, never need
 //! more than the budget. Cost: constant, besides a look-up, while the pool is not empty.
@@ -38,10 +39,10 @@ struct Seat {
 #[derive(Clone, Debug)]
 pub(super) struct Credit {
     budget: u64,
-    /// What one seat may take from the pool, whatever there is.
+    /// Most bytes that one seat may take from the pool, whatever there is.
     most_each: u64,
     reserve: u64,
-    /// What is left of the pool.
+    /// Bytes left in the pool.
     pool: u64,
     seats: BTreeMap<SessionId, Seat>,
     queue: VecDeque<SessionId>,
@@ -167,13 +168,13 @@ impl Credit {
         self.distribute(woken);
     }
 
-    /// What a seat may take from the pool, in bytes.
+    /// Most bytes that a seat may take from the pool at present.
     fn part(&self) -> u64 {
         let pool = self.budget - self.budget / 2;
         (pool / LARGEST_PART.max(self.seats.len() as u64)).min(self.most_each)
     }
 
-    /// Fills a seat up to its floor; whether anything was missing.
+    /// Fills a seat up to its floor; returns true if anything was missing.
     fn replenish(&mut self, id: SessionId) -> bool {
         let Some(seat) = self.seats.get_mut(&id) else { return false };
         if self.frozen || seat.stopped || !seat.in_advance || seat.outstanding >= FLOOR {
@@ -192,7 +193,7 @@ impl Credit {
         }
     }
 
-    /// One block each in turn, as long as there is memory and somebody who has not got its part.
+    /// Grants one block each in turn, as long as there is memory and a seat below its part.
     fn distribute(&mut self, woken: &mut Vec<SessionId>) {
         let part = self.part();
         while let Some(&id) = self.queue.front() {
@@ -296,8 +297,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: memory within the budget, nothing lost of it, and everybody who is
-        /// below the floor has credit.
+        /// In all cases: memory within the budget, nothing lost of it, and every seat that is below
+        /// the floor has credit.
         #[test]
         fn the_budget_is_kept_and_nobody_starves(
             steps in prop::collection::vec((0u8..8, 0u64..12, 1u64..5), 0..400),

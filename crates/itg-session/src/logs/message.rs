@@ -1,12 +1,12 @@
-//! What a producer of log blocks and a log server say to each other.
+//! Messages between a producer of log blocks and a log server.
 //!
 //! On TCP a message is a frame; how frames of messages and of blocks are told apart is the driver's
 //! affair. The bytes of a message are those of bincode 2 with fixed-size little-endian integers: a u32
 //! number of the kind (the position in [`LogMessage`], from 0), then the fields in order; a text or a
 //! list is preceded by its length (u64), an optional field by a byte 0 or 1.
 //!
-//! What never changes between versions, so that two versions can tell each other what is wrong:
-//! the first 10 bytes of [`LogMessage::Register`], [`LogMessage::Challenge`],
+//! The following never changes between versions, so that two versions can tell each other what is
+//! wrong: the first 10 bytes of [`LogMessage::Register`], [`LogMessage::Challenge`],
 //! [`LogMessage::Registered`] and [`LogMessage::Bind`] (kind, magic, version), and the whole of
 //! [`LogMessage::Refused`].
 //!
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the log protocol; both sides must have the same.
 pub const LOG_VERSION: u16 = 1;
-/// What a greeting starts with, behind the number of its kind.
+/// First bytes of a greeting, behind the number of its kind.
 pub const LOG_MAGIC: [u8; 4] = *b"ITGL";
 /// Largest message in bytes, without the length in front: 64 KiB.
 pub const MAX_LOG_MESSAGE: usize = 1 << 16;
@@ -30,7 +30,7 @@ pub const MAX_NAME: usize = 256;
 /// Longest reason in a [`LogMessage::Refused`], in bytes.
 pub const MAX_REASON: usize = 1024;
 
-/// Which side of an experiment a log tells of.
+/// Side of an experiment that a log tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// The packets that were sent.
@@ -39,7 +39,7 @@ pub enum Role {
     Receiver,
 }
 
-/// How blocks travel.
+/// Transport of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// On the connection of the messages; acknowledged, sent again after a cut, stored once.
@@ -48,35 +48,35 @@ pub enum Transport {
     Udp,
 }
 
-/// Who wants to have a log stored: the content of [`LogMessage::Register`].
+/// Identity of a log to be stored, and of its producer: the content of [`LogMessage::Register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
     /// Identity of the log, drawn at random by its producer: it stays the same across connections and
     /// restarts of the server.
     pub key: [u8; 16],
-    /// Name of the experiment. A wish of a stranger: the server stores under
+    /// Name of the experiment. The text comes from an untrusted peer: the server stores under
     /// [`file_stem`](super::file_stem) of it.
     pub run: String,
     /// Host name of the producer.
     pub host: String,
     /// Name and version of the producing program.
     pub program: String,
-    /// Which side of the experiment.
+    /// Side of the experiment.
     pub role: Role,
     /// Number of flows that the log tells of; 0 when not known yet.
     pub flows: u32,
     /// Hash of the layout of its records.
     pub record_schema: u64,
-    /// How its blocks will travel.
+    /// Transport of its blocks.
     pub transport: Transport,
     /// Records in a full block (`D`).
     pub block_records: u32,
     /// Largest block that will come, in bytes with its header. The server counts a block of credit
     /// as this much memory.
     pub block_bytes: u32,
-    /// What has to be added to the producer's clock to get the reference clock, in nanoseconds.
+    /// Nanoseconds to be added to the producer's clock to get the reference clock.
     pub clock_offset_ns: Option<i64>,
-    /// How uncertain this is, in nanoseconds.
+    /// Uncertainty of this offset, in nanoseconds.
     pub uncertainty_ns: Option<u64>,
     /// Lowest block that the producer still holds: all below are acknowledged or given up.
     pub next_block: u32,
@@ -92,7 +92,7 @@ pub enum LogMessage {
         magic: [u8; 4],
         /// [`LOG_VERSION`] of the producer.
         version: u16,
-        /// Who it is.
+        /// Identity of the log and its producer.
         who: Registration,
         /// Keyed hash of [`proof_text`](super::proof_text), when the server has asked for it.
         proof: Option<[u8; 32]>,
@@ -119,7 +119,7 @@ pub enum LogMessage {
         data_port: u16,
         /// To be shown in [`LogMessage::Bind`]; 0 on TCP.
         token: u64,
-        /// How many blocks may be sent on this connection, counted from here.
+        /// Number of blocks that may be sent on this connection, counted from here.
         credit: u32,
         /// The first block from `next_block` on that is not stored.
         stored_to: u32,
@@ -138,9 +138,9 @@ pub enum LogMessage {
     },
     /// Server: no; the connection ends.
     Refused {
-        /// What was wrong and what to do.
+        /// Reason of the refusal, and advice.
         reason: String,
-        /// Whether it is worth trying again after a while.
+        /// True if it is worth trying again after a while.
         again: bool,
     },
     /// Server: datagrams from the producer's data address are taken from now on.
@@ -149,7 +149,7 @@ pub enum LogMessage {
     Ack {
         /// Every block below this one that has come is stored.
         stored_to: u32,
-        /// How many blocks may be sent on this connection, counted from
+        /// Number of blocks that may be sent on this connection, counted from
         /// [`LogMessage::Registered`]; never less than before.
         credit: u32,
     },

@@ -1,11 +1,11 @@
-//! How the producers of a log and a log server agree about it: the messages, their bytes, and the
-//! two state machines, [`LogProducer`] and [`LogServerSession`] with the [`LogBook`] that the
+//! Agreement of the producers of a log and a log server about it: the messages, their bytes, and
+//! the two state machines, [`LogProducer`] and [`LogServerSession`] with the [`LogBook`] that the
 //! sessions of a server share. No I/O: time, messages and the driver's answers are passed in, what
 //! is to be done comes out.
 //!
 //! ```text
 //! producer                               log server
-//!   Register ----------------------------->   who it is; which block it holds first
+//!   Register ----------------------------->   identity of the log; first block that it holds
 //!   <--------------------------- Challenge    only with a shared secret; Register comes again
 //!   <-------------------------- Registered    number of the log, credit, how far it is stored
 //!   Bind (datagram), until Bound --------->   UDP only: where its blocks will come from

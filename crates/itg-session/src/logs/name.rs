@@ -1,4 +1,4 @@
-//! What strangers' texts become before they are used.
+//! Texts of untrusted peers, made safe for use.
 
 use super::message::Registration;
 
@@ -26,8 +26,8 @@ pub fn file_stem(run: &str) -> String {
     format!("{stem}-{:016x}", fnv1a(run.as_bytes()))
 }
 
-/// What a producer has to authenticate with the shared secret (HMAC-SHA-256 of this text) to prove
-/// that it knows it: the server's challenge, the log and the experiment.
+/// Text that a producer has to authenticate with the shared secret (HMAC-SHA-256) to prove that it
+/// knows it: the server's challenge, the log and the experiment.
 #[must_use]
 pub fn proof_text(nonce: &[u8; 32], who: &Registration) -> Vec<u8> {
     let mut text = b"ITG log registration 1\n".to_vec();

@@ -14,6 +14,7 @@ mod spool;
 
 use std::collections::VecDeque;
 
+use itg_core::text::visible;
 use itg_core::units::format_duration_ns;
 
 use super::message::{
@@ -25,7 +26,7 @@ pub use interface::{
     LogFate, LogProducerConfig, ProducerInput, ProducerOutput, SpooledBlock, SpooledLog,
 };
 
-/// What the producer is doing.
+/// State of the producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// No connection; the next attempt comes at `until`, if any.
@@ -48,7 +49,7 @@ enum State {
 
 /// A block that the driver keeps.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct UnstoredBlock {
     block_no: u32,
     records: u32,
     in_spool: bool,
@@ -70,7 +71,7 @@ impl Count {
     }
 }
 
-/// How the log ends, once the driver has closed it.
+/// State of the log's end, once the driver has closed it.
 #[derive(Clone, Debug)]
 struct Closing {
     per_flow: Vec<(u32, u64)>,
@@ -85,7 +86,7 @@ struct Closing {
 pub struct LogProducer {
     config: LogProducerConfig,
     state: State,
-    /// Until when the current state may last.
+    /// Latest end of the current state.
     until: Option<u64>,
     /// The server has taken blocks at least once.
     known: bool,
@@ -97,7 +98,7 @@ pub struct LogProducer {
     away_since: Option<u64>,
     /// The server will never take the log.
     banished: bool,
-    /// What went wrong last.
+    /// Latest failure, in words.
     trouble: Option<String>,
     heard_ns: u64,
     ping_at: u64,
@@ -109,11 +110,11 @@ pub struct LogProducer {
     /// `Challenge` has been answered on this connection.
     proved: bool,
 
-    /// What is not acknowledged (TCP) or not sent (UDP), in ascending order.
-    held: VecDeque<Held>,
-    /// How many of the held blocks have been given to the driver on this connection: the first ones.
+    /// Blocks that are not acknowledged (TCP) or not sent (UDP), in ascending order.
+    held: VecDeque<UnstoredBlock>,
+    /// Number of held blocks given to the driver on this connection: the first ones.
     sent: usize,
-    /// How many of the held blocks are in memory.
+    /// Number of held blocks that are in memory.
     in_memory: usize,
     /// Blocks given to the driver on this connection, and how many of them the server takes.
     used: u32,
@@ -150,13 +151,13 @@ impl LogProducer {
         }
         config.max_unacked = config.max_unacked.max(1);
         config.memory_blocks = config.memory_blocks.max(1);
-        let in_spool = |block: &SpooledBlock| Held {
+        let in_spool = |block: &SpooledBlock| UnstoredBlock {
             block_no: block.block_no,
             records: block.records,
             in_spool: true,
             was_sent: true,
         };
-        let held: VecDeque<Held> = log.spool.iter().map(in_spool).collect();
+        let held: VecDeque<UnstoredBlock> = log.spool.iter().map(in_spool).collect();
         let held_records: u64 = held.iter().map(|block| u64::from(block.records)).sum();
         let produced = u64::from(log.blocks).saturating_sub(log.dropped_blocks);
         Self {
@@ -195,13 +196,13 @@ impl LogProducer {
         }
     }
 
-    /// Whether [`ProducerOutput::Finished`] or [`ProducerOutput::Failed`] has been said.
+    /// Returns true once [`ProducerOutput::Finished`] or [`ProducerOutput::Failed`] has been said.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// Whether the server takes blocks now.
+    /// Returns true while the server takes blocks.
     #[must_use]
     pub fn is_registered(&self) -> bool {
         matches!(self.state, State::Running | State::Leaving)
@@ -287,7 +288,12 @@ impl LogProducer {
                 assert!(bytes <= self.config.who.block_bytes, "a block larger than announced");
                 self.count_new(block_no);
                 self.produced.add(records);
-                self.held.push_back(Held { block_no, records, in_spool: false, was_sent: false });
+                self.held.push_back(UnstoredBlock {
+                    block_no,
+                    records,
+                    in_spool: false,
+                    was_sent: false,
+                });
                 self.in_memory += 1;
                 self.make_room(now_ns, out);
                 self.pump(now_ns, out);
@@ -324,11 +330,12 @@ impl LogProducer {
                 out.extend([O::Disconnect, O::Finished(fate)]);
             }
 
-            // Signs of life, and what ends a connection early
+            // Keep-alive, and what ends a connection early
             (S::Binding | S::Running | S::Leaving, I::Message(M::Pong { .. })) => {}
             (S::Away, _) => {}
             (_, I::Message(M::Refused { reason, again })) => {
-                let reason = format!("the log server refused: {}", cut(reason, MAX_REASON));
+                let reason = cut(visible(&reason).into_owned(), MAX_REASON);
+                let reason = format!("the log server refused: {reason}");
                 out.push(O::Disconnect);
                 if again { self.retreat(now_ns, reason) } else { self.banish(reason, out) }
             }
@@ -421,7 +428,7 @@ impl LogProducer {
         if self.state != State::Running {
             return;
         }
-        while let Some(&Held { block_no, in_spool, .. }) = self.held.get(self.sent) {
+        while let Some(&UnstoredBlock { block_no, in_spool, .. }) = self.held.get(self.sent) {
             let has_credit = self.is_udp() || self.used < self.credit;
             if !has_credit || self.sent >= self.config.max_unacked as usize {
                 break;
@@ -498,7 +505,7 @@ impl LogProducer {
         self.heard_ns.saturating_add(self.config.timeouts.silence_ns)
     }
 
-    /// Whether it has to be registered before `first_until`.
+    /// Returns true if it has to be registered before `first_until`.
     const fn fails_first(&self) -> bool {
         !self.known && self.config.patience_ns.is_none()
     }

@@ -25,7 +25,11 @@ use super::name::proof_text;
 
 pub use interface::{LogAccount, LogServerConfig, ServerInput, ServerOutput};
 
-/// What the session is doing.
+/// Reason sent to a producer that gives way to another.
+const DISPLACED: &str =
+    "too many connections: this one has not registered yet, a newer one takes its place";
+
+/// State of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Waits for `Register`.
@@ -46,7 +50,7 @@ enum State {
     Over,
 }
 
-/// What the producer said when it took leave.
+/// Account that the producer gave when it took leave.
 #[derive(Clone, Debug)]
 struct Leave {
     blocks: u32,
@@ -86,10 +90,10 @@ struct Producer {
 pub struct LogServerSession {
     config: LogServerConfig,
     state: State,
-    /// Until when the current state may last.
+    /// Latest end of the current state.
     until: Option<u64>,
     heard_ns: u64,
-    /// Who wants to register.
+    /// Registration that is being decided.
     candidate: Option<Registration>,
     producer: Option<Producer>,
     /// Blocks given to the driver to be stored, without its answer.
@@ -116,7 +120,7 @@ impl LogServerSession {
         }
     }
 
-    /// Whether [`ServerOutput::Disconnect`] has been said.
+    /// Returns true once [`ServerOutput::Disconnect`] has been said.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state == State::Over
@@ -129,7 +133,7 @@ impl LogServerSession {
         self.unsettled
     }
 
-    /// Who registered: experiment and number of the log.
+    /// Experiment and number of the registered log, if any.
     #[must_use]
     pub fn log(&self) -> Option<(&str, u32)> {
         self.producer.as_ref().map(|producer| (producer.run.as_str(), producer.log_id))
@@ -267,7 +271,7 @@ impl LogServerSession {
                 self.leave_if_settled(now_ns, book, out);
             }
 
-            // Signs of life
+            // Keep-alive
             (S::Running | S::Leaving | S::Left, I::Message(M::Ping { n })) => {
                 out.push(O::Send(M::Pong { n }));
             }
@@ -277,6 +281,7 @@ impl LogServerSession {
                 self.refuse(format!("{} came out of turn", other.name()), false, book, out);
             }
             (_, I::Garbage(error)) => self.refuse(error.to_string(), false, book, out),
+            (_, I::Displaced) => self.refuse(DISPLACED.to_owned(), true, book, out),
             (_, I::Shutdown(reason)) => self.on_shutdown(now_ns, reason, book, out),
             (S::Left, I::Lost(_)) => self.end("the producer took its leave".to_owned(), book, out),
             (_, I::Lost(why)) => {

@@ -1,9 +1,9 @@
-//! How long producers and servers wait for what.
+//! Time limits of producers and log servers.
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
-/// How long a producer waits, in nanoseconds.
+/// Time limits of a producer, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerTimeouts {
     /// From `Connect` until the driver is connected. Default 5 s.
@@ -47,7 +47,7 @@ impl Default for ProducerTimeouts {
     }
 }
 
-/// How long a log server waits, in nanoseconds.
+/// Time limits of a log server, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogServerTimeouts {
     /// From connecting to `Register`, and from `Challenge` to the second one. Default 5 s.
@@ -58,7 +58,7 @@ pub struct LogServerTimeouts {
     pub open_ns: u64,
     /// A producer that has been silent for this long is gone. Default 5 s.
     pub silence_ns: u64,
-    /// An `Ack` that nobody waits for is put off for this long at most. Default 5 ms.
+    /// An `Ack` that the producer does not wait for is put off for this long at most. Default 5 ms.
     pub ack_delay_ns: u64,
     /// After `Leave`, on UDP: for datagrams that are still on their way. Default 500 ms.
     pub linger_ns: u64,

@@ -1,4 +1,4 @@
-//! What goes into a sender's session and what comes out of it.
+//! Inputs and outputs of a sender's session.
 
 use itg_core::flow::FlowSpec;
 
@@ -7,7 +7,7 @@ use crate::error::SessionError;
 use crate::message::{ClockReading, FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow};
 use crate::timeouts::Timeouts;
 
-/// What a sender's session is about.
+/// Configuration of a sender's session.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
     /// Run id: 32 hexadecimal digits.
@@ -22,16 +22,16 @@ pub struct SenderConfig {
     pub boot_id: String,
     /// The flows, with different numbers.
     pub flows: Vec<FlowSpec>,
-    /// How the receiver's log should be named.
+    /// Requested name of the receiver's log.
     pub recv_log: Option<String>,
     /// Pings one right after the other, to compare the clocks: so many before the run and as many
     /// behind it; none when 0.
     pub burst: u32,
-    /// How long to wait.
+    /// Time limits of the session.
     pub timeouts: Timeouts,
 }
 
-/// What a driver tells the sender's session.
+/// Events that a driver reports to the sender's session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SenderInput {
     /// The signalling connection is made.
@@ -53,14 +53,14 @@ pub enum SenderInput {
     /// The user wants to stop. Before [`SenderOutput::Begin`] the session fails as interrupted;
     /// after it flows end early and all else goes on as usual.
     Stop {
-        /// Why, in a few words.
+        /// Reason of the stop, in a few words.
         reason: String,
     },
     /// The signalling connection could not be made, was closed or broke; with the system's words.
     Lost(String),
 }
 
-/// What the driver of a sender's session has to do, in this order.
+/// Tasks for the driver of a sender's session, to be done in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SenderOutput {
     /// Write this message (see [`Message::stamp`]).
@@ -78,7 +78,7 @@ pub enum SenderOutput {
     /// End all flows that are still running, and report them within [`Timeouts::stop_ns`]. Comes
     /// again when the receiver is lost meanwhile.
     StopFlows {
-        /// Why.
+        /// Reason of the stop.
         reason: String,
     },
     /// A flow is finished.

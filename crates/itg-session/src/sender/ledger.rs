@@ -7,7 +7,7 @@ use itg_core::flow::FlowSpec;
 use crate::codec::encode;
 use crate::message::{FlowTotals, MAX_MESSAGE, Message, OPEN_BATCH, OpenReply, OpenedFlow};
 
-/// What is known of a flow.
+/// State of a flow.
 #[derive(Debug)]
 enum Slot {
     /// Not answered by the receiver yet.
@@ -32,7 +32,8 @@ pub(super) struct Ledger {
     batches: VecDeque<Vec<FlowSpec>>,
     running: usize,
     uncounted: usize,
-    /// Until when counts should come, oldest first. The first one is always still missing.
+    /// Instants by which counts should come, oldest first. The first one is always still
+    /// missing.
     awaited: VecDeque<(u64, u32)>,
 }
 
@@ -126,7 +127,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the account of a flow has been closed.
+    /// Returns true if the account of a flow has been closed.
     pub(super) fn is_settled(&self, flow: u32) -> bool {
         matches!(self.slots.get(&flow), Some(Slot::Counted))
     }
@@ -135,7 +136,7 @@ impl Ledger {
         matches!(self.slots.get(&flow), Some(Slot::Ended(_)))
     }
 
-    /// When the first missing count should have come, and of which flow.
+    /// Instant at which the first missing count should have come, and its flow.
     pub(super) fn first_awaited(&self) -> Option<(u64, u32)> {
         self.awaited.front().copied()
     }
@@ -154,7 +155,7 @@ impl Ledger {
         self.running
     }
 
-    /// Whether every open flow has ended and has been settled.
+    /// Returns true if every open flow has ended and has been settled.
     pub(super) const fn all_settled(&self) -> bool {
         self.running == 0 && self.uncounted == 0
     }

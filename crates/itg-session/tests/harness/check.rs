@@ -1,4 +1,4 @@
-//! What must hold in every simulated session; the error names the rule that is broken.
+//! Rules that must hold in every simulated session; the error names the rule that is broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,7 +67,7 @@ fn check_end(
     )
 }
 
-/// What a sender's machine may say, and in which order.
+/// Checks the outputs of a sender's machine, and their order.
 pub fn check_sender_order(flows: usize, outputs: &[&SenderOutput]) -> Result<(), String> {
     use SenderOutput as O;
     let mut open = BTreeSet::new();
@@ -111,8 +111,8 @@ pub fn check_sender_order(flows: usize, outputs: &[&SenderOutput]) -> Result<(),
     Ok(())
 }
 
-/// What is counted is what was counted, and a partial result is kept: each flow whose end the driver
-/// reports soon enough is Counted.
+/// Checks that accounts are passed on unchanged, and that partial results are kept: each flow whose
+/// end the driver reports soon enough is Counted.
 fn check_sender(plan: &Plan, outputs: &[&SenderOutput]) -> Result<(), String> {
     use SenderOutput as O;
     check_sender_order(plan.flows.len(), outputs)?;
@@ -144,7 +144,7 @@ fn check_sender(plan: &Plan, outputs: &[&SenderOutput]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a receiver's machine may say, and in which order.
+/// Checks the outputs of a receiver's machine, and their order.
 pub fn check_receiver(outputs: &[&ReceiverOutput]) -> Result<(), String> {
     use ReceiverOutput as O;
     let (mut accepted, mut started, mut closed) = (false, false, false);
@@ -180,7 +180,8 @@ pub fn check_receiver(outputs: &[&ReceiverOutput]) -> Result<(), String> {
     Ok(())
 }
 
-/// When nothing stands in the way, the run succeeds; when only the user does, it says so.
+/// Checks that a run without faults succeeds, and that one that cannot begin fails as interrupted
+/// by the user, or as refused.
 fn check_success(
     plan: &Plan,
     sender: &[(u64, &SenderOutput)],

@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use chacha20::ChaCha8Rng;
 use itg_core::flow::FlowSpec;
 use itg_session::{
-    FlowCounts, FlowTotals, LogSummary, Message, OPEN_BATCH, OpenReply, OpenedFlow, ReceiverConfig,
-    ReceiverInput, ReceiverOutput, ReceiverSession, SenderConfig, SenderInput, SenderOutput,
-    SenderSession, Timeouts, decode, encode,
+    EndCause, FlowCounts, FlowTotals, LogSummary, Message, OPEN_BATCH, OpenReply, OpenedFlow,
+    ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, SenderConfig, SenderInput,
+    SenderOutput, SenderSession, Timeouts, decode, encode,
 };
 use rand::{RngExt, SeedableRng};
 
@@ -26,10 +26,10 @@ pub use check::{check, check_receiver, check_sender_order};
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MS;
 
-/// After how long a driver answers; `None`: never.
+/// Time after which a driver answers; `None`: never.
 pub type Answer = Option<u64>;
 
-/// What happens to one flow.
+/// Events of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowPlan {
     /// The receiver opens it, or says no.
@@ -94,7 +94,7 @@ pub enum Output {
     Receiver(ReceiverOutput),
 }
 
-/// What happened.
+/// Record of a simulated session.
 #[derive(Debug, Default)]
 pub struct Trace {
     pub outputs: Vec<(u64, Output)>,
@@ -189,7 +189,7 @@ impl Plan {
         plan
     }
 
-    /// Whether network and drivers are good enough for the run to succeed.
+    /// Returns true if network and drivers are good enough for the run to succeed.
     pub fn is_clean(&self) -> bool {
         let quick = |answer: Answer| answer.is_some_and(|ns| ns <= 2 * SECOND);
         self.cut.is_none()
@@ -215,7 +215,7 @@ impl Plan {
             skipped: 0,
             failed: 0,
             next_seq: u64::from(flow) * 10,
-            reason: "time is over".to_owned(),
+            reason: EndCause::Told("time is over".to_owned()).into(),
         }
     }
 
@@ -232,7 +232,7 @@ impl Plan {
         }
     }
 
-    /// Until when both machines must have ended, by the sum of all deadlines.
+    /// Instant by which both machines must have ended, by the sum of all deadlines.
     fn horizon(&self) -> u64 {
         let t = Timeouts::default();
         let batches = self.flows.len().div_ceil(OPEN_BATCH) as u64;
@@ -243,7 +243,7 @@ impl Plan {
     }
 }
 
-/// What is on its way.
+/// Inputs and frames on their way.
 #[derive(Debug)]
 enum Event {
     ToSender(SenderInput),
@@ -261,7 +261,7 @@ struct World<'a> {
     events: u64,
     sender: SenderSession,
     receiver: ReceiverSession,
-    /// When the last message in each direction arrives: TCP keeps the order.
+    /// Arrival of the last message in each direction: TCP keeps the order.
     last_to_sender: u64,
     last_to_receiver: u64,
     connected: bool,

@@ -1,4 +1,4 @@
-//! What must hold at the end.
+//! Rules that must hold at the end.
 
 use super::*;
 

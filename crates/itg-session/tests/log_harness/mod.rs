@@ -67,7 +67,7 @@ pub struct Block {
 enum Event {
     /// To the machine of a producer; if a connection is named, only while it has that one.
     Producer(usize, Option<u64>, ProducerInput),
-    /// To a session of this life of the server.
+    /// To a session of this incarnation of the server.
     Session(u64, SessionId, ServerInput),
     Accept(u64),
     FrameToServer(u64, Frame),
@@ -87,7 +87,7 @@ struct Connection {
     producer: usize,
     /// Frames pass.
     alive: bool,
-    /// When the last frame arrives: TCP keeps the order.
+    /// Arrival of the last frame: TCP keeps the order.
     to_server: u64,
     to_producer: u64,
 }
@@ -110,7 +110,7 @@ struct Producer {
     end: Option<End>,
 }
 
-/// When a producer ended, with what, and whether it failed.
+/// End of a producer: its instant, the outcome of its log, and the failure, if any.
 pub type End = (u64, LogFate, Option<String>);
 
 /// A write that has not reached the disk.
@@ -123,7 +123,7 @@ struct Write {
     records: u32,
 }
 
-/// What survives a kill of the server.
+/// State that survives a kill of the server.
 #[derive(Debug, Default)]
 pub struct Disk {
     /// The index: experiment, key, number.
@@ -144,7 +144,7 @@ struct World<'a> {
     frames: usize,
     connections: Vec<Connection>,
     producers: Vec<Producer>,
-    /// Number of this life of the server; odd: it is there.
+    /// Incarnation of the server; odd: it is there.
     life: u64,
     book: LogBook,
     sessions: BTreeMap<SessionId, LogServerSession>,
@@ -157,7 +157,7 @@ struct World<'a> {
     trace: Trace,
 }
 
-/// What happened.
+/// Record of a simulated experiment.
 #[derive(Debug, Default)]
 pub struct Trace {
     pub broken: Vec<String>,
@@ -355,7 +355,7 @@ impl World<'_> {
         self.trace
     }
 
-    /// When everybody has gone, the server uses no memory.
+    /// Checks that a server without producers uses no memory.
     fn check_idle(&mut self) {
         if self.producers.iter().any(|p| p.end.is_none()) || !self.is_up() {
             return;

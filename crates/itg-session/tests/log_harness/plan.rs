@@ -1,4 +1,4 @@
-//! What a simulated experiment with a log server looks like, drawn from a seed.
+//! Plan of a simulated experiment with a log server, drawn from a seed.
 
 use chacha20::ChaCha8Rng;
 use itg_session::logs::{LogLimits, ProducerTimeouts, Transport};
@@ -9,7 +9,7 @@ pub const SECOND: u64 = 1000 * MS;
 /// Largest block in these simulations, in bytes.
 pub const BLOCK_BYTES: u32 = 2048;
 
-/// What a driver does with a full block when it has no free buffer.
+/// Behaviour of a driver that has a full block and no free buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFull {
     Wait,
@@ -194,7 +194,7 @@ impl Plan {
         plan
     }
 
-    /// Whether every log has to be stored completely.
+    /// Returns true if every log has to be stored completely.
     pub fn is_clean(&self) -> bool {
         let shares = [self.cut, self.store_fails, self.damage, self.loss, self.spool_fails];
         shares.iter().all(|&share| share == 0.0)
@@ -206,7 +206,7 @@ impl Plan {
             && self.disk_ns <= 100 * MS
     }
 
-    /// When all faults are over and all producers have been closed.
+    /// Instant at which all faults are over and all producers have been closed.
     pub fn quiet_at(&self) -> u64 {
         let stops = self.producers.iter().map(|p| p.stop_ns);
         let outages = self.outages.iter().map(|o| o.at + o.lasts + 20 * SECOND);
@@ -214,7 +214,7 @@ impl Plan {
         stops.chain(outages).chain(full).max().unwrap_or(0)
     }
 
-    /// Until when every producer must have ended: each block may take `leave_ns` at most.
+    /// Instant by which every producer must have ended: each block may take `leave_ns` at most.
     pub fn horizon(&self) -> u64 {
         let most = self.producers.iter().map(|p| u64::from(p.blocks)).max().unwrap_or(0);
         self.quiet_at() + (most + 2) * self.leave_ns

@@ -285,7 +285,7 @@ impl World<'_> {
 }
 
 impl Disk {
-    /// What a restarted server reads from its files.
+    /// Logs that a restarted server reads from its files.
     fn restore(&self, run: &str) -> Vec<RestoredLog> {
         let of_run = self.index.iter().filter(|(of, ..)| of == run);
         of_run

@@ -1,11 +1,11 @@
 //! Messages for tests: golden examples of each kind, and any message at all.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "shared by several test programs")]
 
+use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};
-use itg_core::law::{Law, Unit};
 use itg_session::{
-    ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, Message, OpenReply,
-    OpenedFlow, ProbeStamps, VERSION,
+    ClockReading, EndCause, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, Message,
+    OpenReply, OpenedFlow, ProbeStamps, VERSION,
 };
 use proptest::prelude::*;
 
@@ -79,7 +79,7 @@ pub fn examples() -> Vec<(Message, &'static str)> {
                 skipped: 3,
                 failed: 4,
                 next_seq: 5,
-                reason: text("over"),
+                reason: EndCause::Told(text("over")).into(),
             }),
             "07000000 07000000 0100000000000000 0200000000000000 0300000000000000 \
              0400000000000000 0500000000000000 0400000000000000 'over'",
@@ -150,13 +150,13 @@ pub fn examples() -> Vec<(Message, &'static str)> {
 
 /// A flow with something in every field.
 fn every_field() -> FlowSpec {
-    let time = |text| Law::parse(text, Unit::Time).expect("a law");
+    let time = |text| Distribution::parse(text, Unit::Time).expect("a law");
     FlowSpec {
         id: 8,
         proto: Proto::Tcp,
         profile: Some("p1".to_owned()),
         idt: time("exp(10ms)"),
-        size: Law::parse("uniform(500,600)", Unit::Size).expect("a law"),
+        size: Distribution::parse("uniform(500,600)", Unit::Size).expect("a law"),
         on_off: Some(OnOff { on: time("constant(1s)"), off: time("constant(2s)") }),
         start_ns: 5,
         stop: Stop { duration_ns: Some(6), packets: Some(7), bytes: Some(8) },
@@ -184,7 +184,7 @@ fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), "[a-z0-9 ]{1,20}", "\\PC{0,12}"]
 }
 
-fn any_law(unit: Unit) -> impl Strategy<Value = Law> {
+fn any_distribution(unit: Unit) -> impl Strategy<Value = Distribution> {
     let texts: &[&str] = match unit {
         Unit::Time => &[
             "constant(1ms)",
@@ -210,8 +210,9 @@ fn any_law(unit: Unit) -> impl Strategy<Value = Law> {
             "trunc(pareto(1.2,100),64,1400)",
         ],
     };
-    prop::sample::select(texts)
-        .prop_map(move |text| Law::parse(text, unit).unwrap_or_else(|e| panic!("{text}: {e}")))
+    prop::sample::select(texts).prop_map(move |text| {
+        Distribution::parse(text, unit).unwrap_or_else(|e| panic!("{text}: {e}"))
+    })
 }
 
 fn any_payload() -> impl Strategy<Value = Payload> {
@@ -254,11 +255,11 @@ fn any_socket() -> impl Strategy<Value = SocketOptions> {
 
 /// Any flow whose number is below `ids`.
 pub fn any_flow(ids: u32) -> impl Strategy<Value = FlowSpec> {
-    let periods =
-        (any_law(Unit::Time), any_law(Unit::Time)).prop_map(|(on, off)| OnOff { on, off });
+    let periods = (any_distribution(Unit::Time), any_distribution(Unit::Time))
+        .prop_map(|(on, off)| OnOff { on, off });
     (
         (0..ids, prop::sample::select(&Proto::ALL[..]), prop::option::of(any_text())),
-        (any_law(Unit::Time), any_law(Unit::Size), prop::option::of(periods)),
+        (any_distribution(Unit::Time), any_distribution(Unit::Size), prop::option::of(periods)),
         any::<(u64, Option<u64>, Option<u64>, Option<u64>)>(),
         (any_payload(), any::<(bool, bool, Option<u32>, Option<u32>)>(), any_socket()),
     )
@@ -298,7 +299,7 @@ pub fn any_totals(ids: u32) -> impl Strategy<Value = FlowTotals> {
             skipped,
             failed,
             next_seq,
-            reason,
+            reason: EndCause::Told(reason).into(),
         },
     )
 }

@@ -2,7 +2,9 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "shared by several test programs")]
 
 use itg_core::flow::FlowSpec;
-use itg_session::{FlowCounts, FlowTotals, MAGIC, Message, OpenReply, OpenedFlow, VERSION};
+use itg_session::{
+    EndCause, FlowCounts, FlowTotals, MAGIC, Message, OpenReply, OpenedFlow, VERSION,
+};
 
 pub const SECOND: u64 = 1_000_000_000;
 pub const RUN: &str = "00112233445566778899aabbccddeeff";
@@ -52,7 +54,7 @@ pub fn totals(flow: u32) -> FlowTotals {
         skipped: 0,
         failed: 0,
         next_seq: 10,
-        reason: "time is over".to_owned(),
+        reason: EndCause::Told("time is over".to_owned()).into(),
     }
 }
 

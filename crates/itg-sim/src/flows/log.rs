@@ -15,7 +15,7 @@ pub(super) struct Log<'a> {
     out: &'a mut dyn Write,
 }
 
-/// What the first note of a log says.
+/// Content of the first note of a log.
 pub(super) struct Head {
     pub(super) side: Side,
     pub(super) program: String,

@@ -19,7 +19,7 @@ use itg_core::seed::RunSeed;
 use itg_core::streams::{below, exponential_ns};
 use itg_core::units::format_duration_ns;
 use itg_process::{ConfigError, Params, SECOND, Slot, To};
-use itg_record::{FlowEnd, FlowInfo, Note, Record, Side};
+use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, SentPacket, Side};
 
 use crate::agenda::{Agenda, Class};
 use crate::clock::Clock;
@@ -38,7 +38,7 @@ pub const EPOCH_UNIX_NS: u64 = 946_684_800 * SECOND;
 const DATAGRAM_HEADERS: u64 = 28;
 /// Packets left out at the end of a flow that are counted at most.
 const MOST_COUNTED: usize = 1_000_000;
-/// How long TCP goes on after the last flow has ended, to deliver what it has.
+/// Time for which TCP goes on after the end of the last flow, to deliver what it still holds.
 const LINGER: u64 = 30 * SECOND;
 
 /// A flow and the hosts it goes between.
@@ -110,7 +110,7 @@ impl Network {
         Ok(Self { model, window, lateness, clock_error, log_server })
     }
 
-    /// What is modelled, in one line.
+    /// Describes the network and what else is modelled, in one line.
     #[must_use]
     pub fn describe(&self, with_tcp: bool) -> String {
         let mut text = self.model.describe();
@@ -145,7 +145,7 @@ pub struct RunInfo {
     pub settings: BTreeMap<String, String>,
 }
 
-/// What a simulation of flows did.
+/// Results of a simulation of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Events taken from the heap.
@@ -154,7 +154,7 @@ pub struct Summary {
     pub virtual_ns: u64,
     /// Packets sent and received by applications.
     pub packets: (u64, u64),
-    /// What the network did.
+    /// Usage of the network.
     pub usage: Usage,
     /// Packets that the network dropped, by reason.
     pub dropped: BTreeMap<Drop, u64>,
@@ -166,7 +166,7 @@ pub struct Summary {
     pub hash: u64,
 }
 
-/// What is on its way.
+/// Content of a simulated packet that is on its way.
 #[derive(Clone, Copy, Debug)]
 enum Cargo {
     /// A datagram: flow, number, size, when it was sent on the sender's clock; and whether it is on its
@@ -204,7 +204,7 @@ struct Sending<'a> {
     spec: &'a SimFlow<'a>,
     pacer: Pacer,
     start: u64,
-    /// When it ends, whatever is left of its schedule.
+    /// Virtual time at which it ends, whatever is left of its schedule.
     end: u64,
     index: u32,
     tcp: Option<Box<(Connection, Connection)>>,
@@ -245,7 +245,7 @@ struct Run<'a> {
 /// bytes.
 ///
 /// # Errors
-/// What writing a log failed with.
+/// The error of writing a log.
 pub fn simulate(
     flows: &[SimFlow<'_>],
     hosts: u32,
@@ -385,7 +385,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the clock of a host shows now, as Unix time.
+    /// Unix time that the clock of a host shows now, in nanoseconds.
     fn unix(&self, host: u32) -> u64 {
         let (clock, epoch) = &self.clocks[host as usize];
         epoch + clock.at(self.now)
@@ -412,7 +412,13 @@ impl Run<'_> {
             let (from, index) = (flow.spec.from, flow.index);
             flow.sent = (flow.sent.0 + 1, flow.sent.1 + u64::from(size));
             let sent_ns = self.unix(from);
-            self.sender.record(&Record::sent(index, packet.seq, size, packet.due_ns, sent_ns))?;
+            self.sender.record(&Record::sent(SentPacket {
+                flow: index,
+                seq: packet.seq,
+                size,
+                planned_ns: packet.due_ns,
+                sent_ns,
+            }))?;
             self.logged(from, Side::Sender);
             let flow = &mut self.flows[at];
             if let Some(tcp) = &mut flow.tcp {
@@ -453,22 +459,15 @@ impl Run<'_> {
             skipped += left.count() as u64;
         }
         let note = Note::FlowEnd(FlowEnd {
-            index: flow.index,
             sent_packets: Some(flow.sent.0),
             sent_bytes: Some(flow.sent.1),
             skipped_packets: Some(skipped),
-            received_packets: None,
-            received_bytes: None,
-            log_lost_records: 0,
-            socket_drops: None,
-            buffer_errors: None,
-            receive_buffer: None,
-            reason: why.to_owned(),
+            ..FlowEnd::new(flow.index, why)
         });
         self.sender.note(&note)
     }
 
-    /// The TCP connection of a flow, forth or back, or of a way to the log server.
+    /// The TCP connection of a flow, forth or back, or of the connection to the log server.
     fn connection(&mut self, at: usize, back: bool) -> Option<&mut Connection> {
         let flows = self.flows.len();
         match self.flows.get_mut(at) {
@@ -494,7 +493,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sends the blocks that are being filled; whether there were any.
+    /// Sends the blocks that are being filled; returns true if there were any.
     fn close_logs(&mut self) -> bool {
         let mut any = false;
         for way in 0..self.uplinks.len() {
@@ -641,7 +640,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sends what the window lets go.
+    /// Sends what the window allows.
     fn pump(&mut self, flow: usize, back: bool) {
         loop {
             let now = self.now;
@@ -696,8 +695,16 @@ impl Run<'_> {
             _ if size < 20 => 0,
             _ => sent_ns,
         };
-        let record =
-            Record::received(sending.index, seq, size, sent_ns, now_unix, now_unix, ttl, tos);
+        let record = Record::received(ReceivedPacket {
+            flow: sending.index,
+            seq,
+            size,
+            sent_ns,
+            arrived_ns: now_unix,
+            read_ns: now_unix,
+            ttl,
+            tos,
+        });
         let host = sending.spec.to;
         self.receiver.record(&record)?;
         self.logged(host, Side::Receiver);
@@ -710,8 +717,16 @@ impl Run<'_> {
         let index = sending.index;
         self.hash.word(self.now ^ 1 << 63 ^ (flow as u64) << 48);
         let host = sending.spec.from;
-        self.sender
-            .record(&Record::echoed(index, seq, size, sent_ns, now_unix, now_unix, 64, 0))?;
+        self.sender.record(&Record::echoed(ReceivedPacket {
+            flow: index,
+            seq,
+            size,
+            sent_ns,
+            arrived_ns: now_unix,
+            read_ns: now_unix,
+            ttl: 64,
+            tos: 0,
+        }))?;
         self.logged(host, Side::Sender);
         Ok(())
     }
@@ -727,17 +742,10 @@ impl Run<'_> {
                 retransmissions += tcp.0.retransmissions + tcp.1.retransmissions;
             }
             self.receiver.note(&Note::FlowEnd(FlowEnd {
-                index: flow.index,
-                sent_packets: None,
-                sent_bytes: None,
-                skipped_packets: None,
                 received_packets: Some(flow.received.0),
                 received_bytes: Some(flow.received.1),
-                log_lost_records: 0,
                 socket_drops: Some(0),
-                buffer_errors: None,
-                receive_buffer: None,
-                reason: "the simulation is over".to_owned(),
+                ..FlowEnd::new(flow.index, "the simulation is over")
             }))?;
         }
         let usage = self.network.model.usage();

@@ -22,7 +22,7 @@ const RTO: (u64, u64) = (SECOND, 60 * SECOND);
 /// Granularity of the clock in RFC 6298.
 const GRANULARITY: u64 = MS;
 
-/// How the window grows and shrinks.
+/// Algorithm by which the window grows and shrinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Window {
     /// RFC 5681.
@@ -60,7 +60,7 @@ pub(super) struct Written {
     pub(super) end: u64,
     pub(super) seq: u64,
     pub(super) size: u32,
-    /// When it was written, on the sender's clock.
+    /// Time at which it was written, on the sender's clock.
     pub(super) sent_ns: u64,
 }
 
@@ -84,9 +84,9 @@ pub(super) struct Connection {
     srtt: Option<u64>,
     rttvar: u64,
     rto: u64,
-    /// When the timer expires.
+    /// Time at which the retransmission timer expires.
     pub(super) timer: Option<u64>,
-    /// When the agenda has its next entry for the timer.
+    /// Time of the next entry of the agenda for the timer.
     pub(super) entered: Option<u64>,
     /// One segment is timed: its end and when it left (Karn's rule).
     timed: Option<(u64, u64)>,
@@ -123,7 +123,8 @@ impl Connection {
         }
     }
 
-    /// Whether this many more bytes fit into the send buffer; an empty buffer takes anything.
+    /// Returns true if this many more bytes fit into the send buffer; an empty buffer takes
+    /// anything.
     pub(super) const fn has_room(&self, bytes: u64) -> bool {
         self.written - self.una + bytes <= BUFFER || self.written == self.una
     }
@@ -133,7 +134,7 @@ impl Connection {
         self.written - self.una
     }
 
-    /// Whether everything written has been acknowledged.
+    /// Returns true if everything written has been acknowledged.
     pub(super) const fn is_done(&self) -> bool {
         self.una == self.written
     }
@@ -144,7 +145,7 @@ impl Connection {
         self.frames.push_back(Written { end: self.written, seq, size, sent_ns });
     }
 
-    /// The next segment that the window lets go, if there is one.
+    /// The next segment that the window allows, if there is one.
     pub(super) fn poll(&mut self, now: u64) -> Option<Segment> {
         let window = self.cwnd.min(BUFFER);
         let left = self.written - self.next;

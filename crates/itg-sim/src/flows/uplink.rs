@@ -1,4 +1,4 @@
-//! What a log server costs in a simulation: blocks of records that travel over the same network as the
+//! Cost of a log server in a simulation: blocks of records that travel over the same network as the
 //! traffic, on one TCP connection for each program that logs.
 //!
 //! A block leaves when it is full, and when no flow is open any more; it waits in memory until TCP takes
@@ -24,7 +24,7 @@ pub(super) struct Uplink {
     blocks: u64,
 }
 
-/// What log transfers did.
+/// Counters of log transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogTransfer {
     /// Blocks sent to the log server.
@@ -42,7 +42,7 @@ impl Uplink {
         Self { from, to, tcp: Connection::new(window), filled: 0, blocks: 0 }
     }
 
-    /// A record is logged; whether a block has become full and is written.
+    /// A record is logged; returns true if a block has become full and is written.
     pub(super) fn record(&mut self, now: u64, done: &mut LogTransfer) -> bool {
         self.filled += 1;
         self.filled == BLOCK && self.close(now, done)

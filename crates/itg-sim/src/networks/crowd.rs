@@ -5,8 +5,8 @@
 //! is left of each message is travelled at the new speed: all of them go equally fast, so that they arrive in
 //! the order in which they left.
 //!
-//! Source: the membership protocol over a radix tree of `papers.md` (S2), where L(n) is measured; that speed
-//! follows the number of those that talk from instant to instant is ours.
+//! Source: Varma et al., *Scalable, fault tolerant membership for MPI tasks on HPC systems*, ICS 2006,
+//! where L(n) is measured; that speed follows the number of those that talk from instant to instant is ours.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ struct Going {
     packet: u64,
     src: Slot,
     to: Slot,
-    /// Where it arrives, on the way that all have gone together.
+    /// Value of `gone` of the network at which it arrives.
     end: u128,
 }
 
@@ -37,7 +37,8 @@ pub(crate) struct Crowd {
     /// Messages under way at each process, from it or to it.
     at: Vec<u32>,
     talking: u32,
-    /// How far a message would have come that had left in the beginning, and until when this holds.
+    /// Distance that a message sent at the beginning would have gone by time `since`, in parts of
+    /// [`WAY`].
     gone: u128,
     since: u64,
     going: VecDeque<Going>,
@@ -67,7 +68,7 @@ impl Crowd {
         })
     }
 
-    /// How long a way takes now, in nanoseconds: 64 bits.
+    /// Transit time of a message at present, in nanoseconds; fits 64 bits.
     fn way_ns(&self) -> u128 {
         let more = u128::from(self.talking.saturating_sub(self.free));
         let way = u128::from(self.delay) + u128::from(self.slope) * more;

@@ -24,7 +24,7 @@ const FRAME_COST: u64 = 38;
 /// One step of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// Nobody in this interval: an idle slot.
+    /// No host in this interval: an idle slot.
     Idle(u32, u32),
     /// One host in it: it sends.
     Transmit(u32),
@@ -116,7 +116,7 @@ struct Frame {
 #[derive(Clone, Debug)]
 enum State {
     Idle,
-    /// Somebody has begun to transmit; who else does before the slot is over collides.
+    /// A host has begun to transmit; every other that does so before the slot is over collides.
     Contending(BTreeSet<u32>),
     /// A frame is on the bus; in an epoch, with the rest of the search.
     Sending(u32, Option<(Search, BTreeSet<u32>)>),

@@ -15,9 +15,9 @@ use itg_process::{ConfigError, Contract, MS, Params, Slot};
 
 use crate::model::{Drop, Effect, Model, Packet, Usage, transmission_ns};
 
-/// How long a packet is on its way.
+/// Distribution of the delay of a packet, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Law {
+enum Distribution {
     Fixed(u64),
     /// Row: sender; column: receiver.
     Matrix(Vec<Vec<u64>>),
@@ -35,7 +35,7 @@ struct Link {
 /// The network.
 #[derive(Debug)]
 pub(crate) struct Delay {
-    law: Law,
+    distribution: Distribution,
     jitter: u64,
     rate: u64,
     queue: u64,
@@ -59,14 +59,16 @@ impl Delay {
         name: &str,
         hosts: u32,
     ) -> Result<Self, ConfigError> {
-        let law = match kind {
-            "fixed" => Law::Fixed(params.time_ns("delay", MS)?),
-            "matrix" => Law::Matrix(matrix(params, hosts)?),
-            _ => Law::Exponential(params.time_ns("floor", 0)?, params.time_ns("mean", MS)?),
+        let distribution = match kind {
+            "fixed" => Distribution::Fixed(params.time_ns("delay", MS)?),
+            "matrix" => Distribution::Matrix(matrix(params, hosts)?),
+            _ => {
+                Distribution::Exponential(params.time_ns("floor", 0)?, params.time_ns("mean", MS)?)
+            }
         };
-        let random = matches!(law, Law::Exponential(..));
+        let random = matches!(distribution, Distribution::Exponential(..));
         Ok(Self {
-            law,
+            distribution,
             jitter: params.time_ns("jitter", 0)?,
             rate: params.bit_rate("rate", 0)?,
             queue: params.number("queue", u64::MAX)?,
@@ -82,12 +84,12 @@ impl Delay {
         })
     }
 
-    /// What the law and the jitter give for one packet.
+    /// Draws the delay of one packet from the distribution and the jitter, in nanoseconds.
     fn delay(&mut self, src: Slot, to: Slot) -> u64 {
-        let base = match &self.law {
-            Law::Fixed(delay) => *delay,
-            Law::Matrix(rows) => rows[src.index()][to.index()],
-            Law::Exponential(floor, mean) => floor + exponential_ns(&mut self.rng, *mean),
+        let base = match &self.distribution {
+            Distribution::Fixed(delay) => *delay,
+            Distribution::Matrix(rows) => rows[src.index()][to.index()],
+            Distribution::Exponential(floor, mean) => floor + exponential_ns(&mut self.rng, *mean),
         };
         if self.jitter == 0 { base } else { base + exponential_ns(&mut self.rng, self.jitter) }
     }
@@ -157,10 +159,10 @@ fn matrix(params: &mut Params, hosts: u32) -> Result<Vec<Vec<u64>>, ConfigError>
 
 impl Model for Delay {
     fn describe(&self) -> String {
-        let mut text = match &self.law {
-            Law::Fixed(delay) => format!("fixed delay={}", format_duration_ns(*delay)),
-            Law::Matrix(rows) => format!("matrix hosts={}", rows.len()),
-            Law::Exponential(floor, mean) => {
+        let mut text = match &self.distribution {
+            Distribution::Fixed(delay) => format!("fixed delay={}", format_duration_ns(*delay)),
+            Distribution::Matrix(rows) => format!("matrix hosts={}", rows.len()),
+            Distribution::Exponential(floor, mean) => {
                 let (floor, mean) = (format_duration_ns(*floor), format_duration_ns(*mean));
                 format!("random floor={floor} mean={mean}")
             }

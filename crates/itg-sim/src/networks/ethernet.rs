@@ -29,7 +29,7 @@ struct Frame {
     packet: u64,
     to: Vec<Slot>,
     time: u64,
-    /// Whether it is the last of its packet.
+    /// True if it is the last one of its packet.
     last: bool,
 }
 
@@ -172,16 +172,16 @@ impl Model for Bus {
     }
 }
 
-/// A line that serves one frame at a time: when it is free, and when its frames leave it.
+/// A link that serves one frame at a time: when it is free, and when its frames leave it.
 #[derive(Debug, Default)]
-struct Line {
+struct Link {
     free_at: u64,
     leaving: VecDeque<u64>,
     busy_ns: u64,
 }
 
-impl Line {
-    /// When the last bit of a frame has left, or `None` when the queue is full.
+impl Link {
+    /// Time at which the last bit of a frame has left, or `None` when the queue is full.
     fn send(&mut self, now: u64, time: u64, queue: u64) -> Option<u64> {
         while self.leaving.front().is_some_and(|at| *at <= now) {
             self.leaving.pop_front();
@@ -212,8 +212,8 @@ pub(crate) struct Switch {
     mtu: u64,
     prop: u64,
     queue: u64,
-    up: Vec<Line>,
-    down: Vec<Line>,
+    up: Vec<Link>,
+    down: Vec<Link>,
     passages: Vec<Passage>,
     free: Vec<usize>,
     /// Packets of which a port has dropped a frame.
@@ -224,7 +224,7 @@ pub(crate) struct Switch {
 impl Switch {
     pub(crate) fn new(params: &mut Params, hosts: u32) -> Result<Self, ConfigError> {
         let (rate, mtu, prop, queue) = common(params)?;
-        let lines = || (0..hosts).map(|_| Line::default()).collect();
+        let lines = || (0..hosts).map(|_| Link::default()).collect();
         Ok(Self {
             rate,
             mtu,

@@ -7,8 +7,8 @@
 //! asynchronous ones while holding time is left, and a frame that was begun is finished. So a rotation
 //! takes at most 2 · TTRT, and TTRT in the mean (Johnson 1987; Sevcik, Johnson 1987).
 //!
-//! While nothing waits and nobody is late the token is parked, and found where it would have come: an
-//! idle ring costs no events.
+//! While nothing waits and no host is late the token is parked, and found where it would have come:
+//! an idle ring costs no events.
 
 use std::collections::VecDeque;
 
@@ -41,10 +41,10 @@ struct Frame {
 struct Station {
     sync: VecDeque<Frame>,
     asynchronous: VecDeque<Frame>,
-    /// When `TRT` expires.
+    /// Time at which `TRT` expires.
     expires: u64,
     late: bool,
-    /// When the token came last, and the longest, the number and the sum of its rotations under load.
+    /// Time of the token's last arrival; then longest, number and sum of its rotations under load.
     last_visit: Option<u64>,
     longest: u64,
     rotations: u64,
@@ -52,10 +52,10 @@ struct Station {
     sent_async: u64,
 }
 
-/// What the token is doing.
+/// State of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
-    /// Nobody needs it; it would have arrived at host `at` at time `since`.
+    /// No host needs it; it would have arrived at host `at` at time `since`.
     Parked { at: usize, since: u64 },
     /// It arrives at this host with the next wake-up.
     Arriving(usize),
@@ -63,7 +63,7 @@ enum Token {
     Held { at: usize, sync_left: u64, holding: u64, urgent: bool, since: u64 },
 }
 
-/// What a ring has done: for tests of the bounds.
+/// Rotations of a ring, for tests of the bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotations {
     /// Complete rotations, seen at all hosts.
@@ -80,11 +80,14 @@ pub struct Fddi {
     rate: u64,
     ttrt: u64,
     sync: u64,
+    /// Time of a bit of a frame from one station to the next.
+    latency: u64,
+    /// The same with the time of a token, which the next station has when its last bit is there.
     hop: u64,
     queue: u64,
     stations: Vec<Station>,
     token: Token,
-    /// Arrivals since a frame was sent or somebody was late.
+    /// Arrivals since a frame was sent or a host was late.
     quiet: usize,
     usage: Usage,
 }
@@ -101,10 +104,10 @@ impl Fddi {
         let km = params.number("ring_km", 1)?;
         let queue = params.number("queue", 1000)?;
         let n = u64::from(hosts.max(1));
-        let hop = STATION + km.saturating_mul(KILOMETRE) / n;
+        let latency = STATION + km.saturating_mul(KILOMETRE) / n;
         let token = transmission_ns(TOKEN, rate);
         let frame = transmission_ns(MTU + FRAME_COST, rate);
-        let need = n * (sync + hop + token) + frame;
+        let need = n * (sync + latency + token) + frame;
         if need > ttrt {
             let text = format!(
                 "{} is too short: synchronous shares, ring latency, tokens and one frame need {}",
@@ -118,7 +121,8 @@ impl Fddi {
             rate,
             ttrt,
             sync,
-            hop: hop + token,
+            latency,
+            hop: latency + token,
             queue,
             stations: (0..n).map(station).collect(),
             token: Token::Parked { at: 0, since: 0 },
@@ -196,7 +200,7 @@ impl Fddi {
     fn pass(&mut self, now: u64, at: usize, out: &mut Vec<Effect>) {
         let next = self.next(at);
         let idle = |s: &Station| s.sync.is_empty() && s.asynchronous.is_empty();
-        // A whole rotation without a frame or a late host: nothing changes until somebody sends.
+        // A whole rotation without a frame or a late host: nothing changes until a host sends.
         if self.quiet > self.stations.len() && self.stations.iter().all(idle) {
             self.token = Token::Parked { at: next, since: now + self.hop };
             return;
@@ -272,7 +276,7 @@ impl Model for Fddi {
                 {
                     for to in frame.to {
                         let hops = (u64::from(to.0) + n - at as u64) % n;
-                        out.push(Effect::Deliver(frame.packet, to, now + hops * self.hop));
+                        out.push(Effect::Deliver(frame.packet, to, now + hops * self.latency));
                     }
                 }
                 let used = if urgent { 0 } else { now - since };

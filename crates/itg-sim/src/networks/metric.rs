@@ -50,7 +50,7 @@ impl Model for Steps {
     }
 }
 
-/// What a job does next.
+/// Place of a job, and what follows.
 #[derive(Clone, Debug)]
 enum Stage {
     /// It is at the sender's processor, then goes through the network.
@@ -118,7 +118,7 @@ impl Contention {
         Ok(Self { unit, lambda, broadcast, resources, usage: Usage::default() })
     }
 
-    /// Busy time of each processor and of the network, in nanoseconds.
+    /// Queues a job at a resource, and begins it if the resource is idle.
     fn enqueue(&mut self, now: u64, at: usize, job: Job, out: &mut Vec<Effect>) {
         self.resources[at].waiting.push_back(job);
         if self.resources[at].waiting.len() == 1 {

@@ -4,9 +4,33 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
-use itg_process::{Ctx, Layer, Level, MS, Message, Registry, SECOND, Slot, Time, TimerId, types};
+use itg_process::{
+    Ctx, Layer, Level, MS, Message, Registry, SECOND, Slot, Time, TimerId, layer_events, types,
+};
 
-/// What is wrong with the layers.
+layer_events! {
+    /// Events of the layers.
+    pub enum LinkEvent {
+        /// Message and its number.
+        Sent { to: Slot, number: u64 } = "link sent",
+        /// Delivery of a message.
+        Got { from: Slot, number: u64 } = "link got",
+        /// Messages that wait.
+        Queue { length: u64, limit: u64 } = "link queue",
+        /// Time since the last beat of the pacemaker, and the longest that it may be.
+        Beat { gap: u64, most: u64 } = "beat",
+        /// Queue that is full.
+        Refuses = "link refuses",
+        /// Message that came before an earlier one.
+        Reordered = "reordered",
+        /// Message that came again.
+        DuplicateDropped = "duplicate dropped",
+        /// Message sent again.
+        Resent = "resent",
+    }
+}
+
+/// Faults planted in the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     None,
@@ -14,7 +38,7 @@ pub enum Bug {
     LostOnReorder,
     /// The pacemaker is set one period late now and then.
     TimerOff,
-    /// What cannot be sent yet is queued without a bound.
+    /// Messages that cannot be sent yet are queued without a bound.
     UnboundedQueue,
 }
 
@@ -81,16 +105,16 @@ impl Layer for Link {
         if peer.flying.len() < WINDOW {
             let number = peer.next;
             peer.next += 1;
-            cx.log(Level::Info, "link sent", [to.0.into(), number, 0]);
+            cx.log(Level::Info, LinkEvent::Sent { to, number });
             cx.down(data(to, number, &message.body));
             peer.flying.push_back((number, message.body));
         } else if peer.waiting.len() < QUEUE || self.bug == Bug::UnboundedQueue {
             peer.waiting.push_back(message.body);
         } else {
-            cx.sometimes("link refuses");
+            cx.sometimes(LinkEvent::Refuses);
         }
-        let waiting = peer.waiting.len() as u64;
-        cx.log(Level::Info, "link queue", [waiting, QUEUE as u64, 0]);
+        let length = peer.waiting.len() as u64;
+        cx.log(Level::Info, LinkEvent::Queue { length, limit: QUEUE as u64 });
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
@@ -103,12 +127,12 @@ impl Layer for Link {
         match message.ty {
             DATA => {
                 if number > peer.awaited {
-                    cx.sometimes("reordered");
+                    cx.sometimes(LinkEvent::Reordered);
                     if peer.early.len() < WINDOW {
                         peer.early.insert(number, message.body.slice(8..));
                     }
                 } else if number < peer.awaited {
-                    cx.sometimes("duplicate dropped");
+                    cx.sometimes(LinkEvent::DuplicateDropped);
                 } else {
                     peer.early.insert(number, message.body.slice(8..));
                 }
@@ -118,7 +142,7 @@ impl Layer for Link {
                         break;
                     }
                     if let Some((_, body)) = peer.early.pop_first() {
-                        cx.log(Level::Info, "link got", [src.0.into(), first, 0]);
+                        cx.log(Level::Info, LinkEvent::Got { from: src, number: first });
                         cx.up(Message { src, ..Message::new(cx.me(), 1, body) });
                     }
                     peer.awaited = first + 1;
@@ -135,7 +159,7 @@ impl Layer for Link {
                 {
                     let number = peer.next;
                     peer.next += 1;
-                    cx.log(Level::Info, "link sent", [src.0.into(), number, 0]);
+                    cx.log(Level::Info, LinkEvent::Sent { to: src, number });
                     cx.down(data(src, number, &body));
                     peer.flying.push_back((number, body));
                 }
@@ -147,7 +171,7 @@ impl Layer for Link {
     fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
         for (&to, peer) in &self.peers {
             for (number, body) in &peer.flying {
-                cx.sometimes("resent");
+                cx.sometimes(LinkEvent::Resent);
                 cx.down(data(to, *number, body));
             }
         }
@@ -175,7 +199,8 @@ impl Layer for Beat {
     }
 
     fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
-        cx.log(Level::Info, "beat", [cx.now().since(self.last), BEAT, 0]);
+        let gap = cx.now().since(self.last);
+        cx.log(Level::Info, LinkEvent::Beat { gap, most: BEAT });
         self.last = cx.now();
         self.count += 1;
         // The bug: off by one, now and then.
@@ -184,7 +209,7 @@ impl Layer for Beat {
     }
 }
 
-/// Talks to everybody, in bursts.
+/// Talks to all processes, in bursts.
 struct Chatter;
 
 impl Layer for Chatter {

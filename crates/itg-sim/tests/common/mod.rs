@@ -1,8 +1,7 @@
-//! What the tests of the simulator share.
+//! Code that the tests of the simulator share.
 #![allow(dead_code, reason = "not every test uses everything")]
 #![allow(unreachable_pub, reason = "a module of each test")]
 
-pub mod broadcast;
 pub mod link;
 
 use itg_core::seed::RunSeed;

@@ -1,24 +1,24 @@
-//! What doctors had promised for the hosts of senders, held against what was sent.
+//! Promises of `itg-send doctor` for the hosts of senders, compared with the traffic sent.
 
 use itg_record::Side;
 
 use super::{Analysis, Objects, departed, facts};
-use crate::delay::Distribution;
+use crate::delay::SampleDistribution;
 use crate::promise::{PromiseReport, Sent};
 use crate::stats::Volume;
 
 impl Analysis<'_> {
-    /// What the hosts of senders had promised, by their logs.
+    /// Promises of the hosts of senders, by their logs, each with its outcome.
     pub(super) fn promises(&self, objects: &Objects) -> Vec<PromiseReport> {
         let mut promises = Vec::new();
         for (number, log) in self.logs().logs.iter().enumerate() {
             let Some(promise) = log.promise().filter(|_| log.side() == Side::Sender) else {
                 continue;
             };
-            let (mut lateness, mut volume) = (Distribution::default(), Volume::default());
+            let (mut lateness, mut volume) = (SampleDistribution::default(), Volume::default());
             let (mut asked, mut left_out) = (0.0, 0.0);
             let own = objects.list.iter().filter(|object| object.stats.side() == Side::Sender);
-            for object in own.filter(|object| object.sources.iter().any(|(log, _)| *log == number))
+            for object in own.filter(|object| object.owners.sources().any(|(log, _)| log == number))
             {
                 let held = departed(object, None).filter(|departed| departed.report.held);
                 match held {

@@ -9,10 +9,10 @@ use super::{MOST_PIECES, Probe, WANDER, WINDOW_NS};
 
 /// Knots over one window.
 const KNOTS: u64 = 32;
-/// How far beyond the first and last probe the curve is laid out: a day.
+/// Time beyond the first and last probe that the curve is laid out for: a day.
 const BEYOND_NS: u64 = 86_400_000_000_000;
 
-/// What is known at one instant: offsets in nanoseconds beyond that of the piece's base.
+/// Bounds at one instant: offsets in nanoseconds beyond that of the piece's base.
 #[derive(Clone, Copy, Debug)]
 struct Knot {
     at: u64,
@@ -20,8 +20,8 @@ struct Knot {
     high: f64,
 }
 
-/// A stretch between two steps. It may hold somewhat beyond its knots: nobody knows when exactly the
-/// clock was set.
+/// A stretch between two steps. It may hold somewhat beyond its knots: the exact time at which the
+/// clock was set is not known.
 #[derive(Debug)]
 struct Piece {
     base: Base,
@@ -98,7 +98,7 @@ struct Windows<'t> {
 }
 
 impl Windows<'_> {
-    /// What the probes around `within` say about `at`, in nanoseconds beyond `base`.
+    /// Bounds at `at` from the probes around `within`, in nanoseconds beyond `base`.
     fn knot(&mut self, at: u64, within: u64, base: Base) -> Knot {
         let range = self.around(within, WINDOW_NS);
         if self.made.as_ref().is_none_or(|made| made.0 != range) {
@@ -139,7 +139,7 @@ impl Windows<'_> {
         self.stretch.start + begin..self.stretch.start + end.max(begin + 1)
     }
 
-    /// What is added to a bound for the distance to the nearest probe.
+    /// Addition to a bound for the distance to the nearest probe, in nanoseconds.
     fn wander(&self, at: u64) -> f64 {
         let probes = &self.trace.probes[self.stretch.clone()];
         let next = probes.partition_point(|probe| probe.sent < at);
@@ -228,8 +228,8 @@ fn join(pieces: &[Piece]) -> Vec<Span> {
     spans
 }
 
-/// Where clocks were set: what the monotonic clocks tell, else the difference of the two sides when it is more
-/// than their bounds.
+/// Steps of the clocks: those that the monotonic clocks show, else the difference of the two sides
+/// when it is more than their bounds.
 fn steps(trace: &Trace, stretches: &[Range<usize>], pieces: &[Piece]) -> Vec<Step> {
     let mut steps = Vec::new();
     for (pair, sides) in stretches.windows(2).zip(pieces.windows(2)) {

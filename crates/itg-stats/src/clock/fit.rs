@@ -15,11 +15,11 @@ const ROUNDING_NS: f64 = 1.0;
 /// beyond a whole number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// When the probe left; then the offset was at most `most`.
+    /// Instant at which the probe left; then the offset was at most `most`.
     pub(super) left: f64,
     /// Received − sent.
     pub(super) most: f64,
-    /// When the answer came; then the offset was at least `least`.
+    /// Instant at which the answer came; then the offset was at least `least`.
     pub(super) came: f64,
     /// Answered − arrived.
     pub(super) least: f64,
@@ -51,7 +51,7 @@ impl Lines {
         !self.is_empty()
     }
 
-    /// Whether these lines would be left with some by this probe.
+    /// Returns true if this probe leaves some of these lines.
     pub(super) fn allow(&self, cut: Cut) -> bool {
         self.clone().cut(cut)
     }

@@ -1,4 +1,4 @@
-//! How far the receiver's clock is ahead of the sender's: an offset with an error bar, over time.
+//! Offset of the receiver's clock from the sender's, with an error bound, over time.
 //!
 //! A two-way probe leaves the sender at `sent` on its clock, reaches the receiver at `received` on the
 //! receiver's, is answered at `replied` and comes back at `arrived`. Nothing arrives before it has left:
@@ -30,7 +30,7 @@ pub use model::{ClockModel, Step};
 
 use segment::Trace;
 
-/// How long two clocks are taken to run at steady rates: 64 s.
+/// Time for which two clocks are taken to run at steady rates: 64 s.
 pub const WINDOW_NS: u64 = 64_000_000_000;
 /// Clocks are not as steady as that: for each second to the nearest probe the bound grows by 100 ns.
 const WANDER: f64 = 100.0;
@@ -62,8 +62,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Time on the way, there and back together; `None` when the stamps contradict themselves: a clock
-    /// was set meanwhile, or somebody lies.
+    /// Time on the way, there and back together; `None` when the stamps contradict each other: a
+    /// clock was set meanwhile, or a stamp is false.
     #[must_use]
     pub fn round_trip_ns(&self) -> Option<u64> {
         let away = self.arrived.checked_sub(self.sent).filter(|&ns| ns <= LONGEST_NS)?;

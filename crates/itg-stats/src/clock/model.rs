@@ -15,17 +15,18 @@ pub struct ClockModel {
 }
 
 /// A clock was set, or the stamps look like it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Step {
     /// Not before this instant of the sender's clock as it was then, Unix time in nanoseconds.
     pub from_unix_ns: u64,
     /// Not after this instant of the sender's clock as it was then.
     pub until_unix_ns: u64,
-    /// How much the offset grew, in nanoseconds.
+    /// Growth of the offset, in nanoseconds.
     pub by_ns: i64,
 }
 
-/// How fast the receiver's clock gains on the sender's.
+/// Rate at which the receiver's clock gains on the sender's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Skew {
     pub(super) ppm: f64,
@@ -88,8 +89,8 @@ pub(super) const fn whole(value: f64) -> i64 {
 }
 
 impl ClockModel {
-    /// How far the receiver's clock is ahead when the sender's shows `unix_ns`, in nanoseconds.
-    /// A packet sent then has been on its way for arrived − sent − this.
+    /// Offset of the receiver's clock ahead of the sender's when the sender's shows `unix_ns`, in
+    /// nanoseconds. The delay of a packet sent then is arrived − sent − this offset.
     #[must_use]
     pub fn offset_at(&self, unix_ns: u64) -> i64 {
         self.span(unix_ns).offset_at(unix_ns)
@@ -111,8 +112,9 @@ impl ClockModel {
         self.spans[*near].offset_at(unix_ns)
     }
 
-    /// How far [`offset_at`](Self::offset_at) may be off, in nanoseconds: at least half the smallest round
-    /// trip around that instant; it grows away from the probes and covers both sides of a step.
+    /// Bound of the error of [`offset_at`](Self::offset_at), in nanoseconds: at least half the
+    /// smallest round trip around that instant; it grows away from the probes and covers both sides
+    /// of a step.
     #[must_use]
     pub fn bound_at(&self, unix_ns: u64) -> u64 {
         self.span(unix_ns).bound_at(unix_ns)
@@ -129,20 +131,20 @@ impl ClockModel {
         sides.map(|at| self.bound_at(at)).max().unwrap_or(0)
     }
 
-    /// How fast the receiver's clock gains on the sender's, over the longest time without a step, in parts per
-    /// million.
+    /// Rate at which the receiver's clock gains on the sender's, over the longest time without a
+    /// step, in parts per million.
     #[must_use]
     pub const fn skew_ppm(&self) -> f64 {
         self.skew.ppm
     }
 
-    /// How far [`skew_ppm`](Self::skew_ppm) may be off.
+    /// Bound of the error of [`skew_ppm`](Self::skew_ppm), in parts per million.
     #[must_use]
     pub const fn skew_bound_ppm(&self) -> f64 {
         self.skew.bound_ppm
     }
 
-    /// Where clocks were set, in order.
+    /// Times at which clocks were set, in order.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps

@@ -1,4 +1,4 @@
-//! Where clocks were set or changed their rate: the stretches that straight lines explain.
+//! Splits probes at steps and changes of rate: into stretches that straight lines explain.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ const WITNESSES: usize = 3;
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) probes: Vec<Probe>,
-    /// How many were left out for their stamps.
+    /// Number of probes left out for their stamps.
     pub(super) refused: usize,
 }
 
@@ -106,7 +106,7 @@ impl Trace {
         (first + 1..all).find(|&at| self.set_before(at) != [false; 2]).unwrap_or(all)
     }
 
-    /// Whether the clocks of sender and receiver were set since the probe before this one.
+    /// For sender and receiver, true if its clock was set since the probe before this one.
     fn set_before(&self, at: usize) -> [bool; 2] {
         let (Some(before), Some(after)) = (at.checked_sub(1), self.probes.get(at)) else {
             return [false; 2];
@@ -146,7 +146,7 @@ impl Trace {
         None
     }
 
-    /// Whether the probes that follow this one agree with those before it and not with it.
+    /// Returns true if the probes that follow this one agree with those before it and not with it.
     fn is_liar(&self, at: usize, end: usize, base: Base, lines: &Lines) -> bool {
         let Some(next) = self.probes[..end].get(at + 1..at + 1 + WITNESSES) else { return false };
         let mut with_those_before = lines.clone();

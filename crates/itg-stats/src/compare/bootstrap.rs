@@ -1,11 +1,12 @@
 //! Intervals of differences by the circular block bootstrap over bins of time.
 //!
-//! Packets close to each other share their fate, so single packets must not be drawn independently:
-//! whole blocks of ⌈n^⅓⌉ neighbouring bins are, from a circle of the n bins of each run, and the
-//! figure is computed again from their sums. The interval reaches from the 2.5th to the 97.5th
-//! percentile of B − A over all resamples, moved so that B − A of the bins falls on the exact one. It covers what varies within a run; what varies from run
-//! to run it cannot know. With fewer than [`LEAST_BINS`] bins there is none. Percentiles come from
-//! the rows of the delay map, interpolated within a row of 1/16 octave.
+//! Packets close to each other have similar delays and losses, so single packets must not be drawn
+//! independently: whole blocks of ⌈n^⅓⌉ neighbouring bins are, from a circle of the n bins of each
+//! run, and the figure is computed again from their sums. The interval reaches from the 2.5th to
+//! the 97.5th percentile of B − A over all resamples, moved so that B − A of the bins falls on the
+//! exact one. It covers the variation within a run, not that from run to run. With fewer than
+//! [`LEAST_BINS`] bins there is none. Percentiles come from the rows of the delay map, interpolated
+//! within a row of 1/16 octave.
 //!
 //! Sources: Politis and Romano, *A circular block-resampling procedure for stationary data* (1992);
 //! Hall, Horowitz and Jing, *Biometrika* 82 (1995) for the length of the blocks.
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(intervals(&base, &same, few), [None; STATISTICS]);
     }
 
-    /// Noise in which neighbours share their fate: its intervals must be wider than independent draws
+    /// Noise in which neighbours are correlated: its intervals must be wider than independent draws
     /// would make them, and hold 0 about as often as they say.
     #[test]
     fn intervals_cover_as_often_as_they_say() {

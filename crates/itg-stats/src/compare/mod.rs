@@ -21,7 +21,7 @@ use crate::report::{BasisKind, Metrics, Report};
 /// Value of [`Comparison::schema`].
 pub const COMPARISON_SCHEMA: u32 = 1;
 
-/// How often to draw again, and from which seed.
+/// Number of resamples, and the seed of their choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Resampling {
     /// Number of resamples of each run, at least 20 for an interval.
@@ -45,7 +45,7 @@ pub struct Comparison {
     pub a: String,
     /// Name of the second run.
     pub b: String,
-    /// How the intervals were found.
+    /// Resampling that the intervals come from.
     pub resampling: Resampling,
     /// All flows together.
     pub total: Pairing,
@@ -55,7 +55,7 @@ pub struct Comparison {
     pub only_a: Vec<u32>,
     /// Numbers of flows that only B has.
     pub only_b: Vec<u32>,
-    /// What a reader should know.
+    /// Notices for a reader of the figures.
     pub notices: Vec<String>,
 }
 
@@ -87,18 +87,18 @@ pub struct Difference {
     pub relative: Option<f64>,
     /// 95 % interval of B − A; `None` where it cannot be told.
     pub interval: Option<[f64; 2]>,
-    /// Whether the interval leaves 0 out; `None` without an interval.
+    /// True if the interval leaves 0 out; `None` without an interval.
     pub clear: Option<bool>,
 }
 
-/// How far two distributions are apart.
+/// Distance of two distributions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Effect {
     /// Largest distance of the two distribution functions, 0 to 1.
     pub ks: f64,
     /// Cliff's delta: P(B > A) − P(B < A), −1 to 1.
     pub cliffs_delta: f64,
-    /// What its size is called: `negligible`, `small`, `medium`, `large`.
+    /// Name of its size: `negligible`, `small`, `medium`, `large`.
     pub magnitude: &'static str,
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 /// Nanoseconds of the narrowest bin: 1 µs.
 pub const FINEST_NS: u64 = 1_000;
 
-/// What a bin holds: it begins as nothing and adds up.
+/// Contents of a bin: begins empty and adds up.
 pub trait Sum: Default + Clone {
     /// Takes what another part of the same bin, or the bin beside it, holds.
     fn merge(&mut self, other: &Self);
@@ -116,7 +116,7 @@ impl<T: Sum> TimeBins<T> {
         self.cells.iter_mut()
     }
 
-    /// Whether there is no bin.
+    /// Returns true if there is no bin.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
@@ -126,7 +126,7 @@ impl<T: Sum> TimeBins<T> {
         ((self.first + place as u64) << self.shift).saturating_mul(FINEST_NS)
     }
 
-    /// Two bins become one. A bin starts at an even number, whoever comes first.
+    /// Merges bins in pairs. A bin starts at an even number, whatever number came first.
     fn double(&mut self) {
         let odd = usize::from(self.first % 2 == 1);
         let mut wider: VecDeque<T> = VecDeque::with_capacity(self.cells.len() / 2 + 1);

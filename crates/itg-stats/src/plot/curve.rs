@@ -98,7 +98,7 @@ pub fn quantiles(points: &[Point], n: u64) -> Vec<i64> {
         .collect()
 }
 
-/// What of `wanted` is not in `seen`; both ascend and neither overlaps itself.
+/// Numbers of `wanted` that are not in `seen`; both ascend and neither overlaps itself.
 pub fn absent<'a>(
     wanted: impl Iterator<Item = Run> + 'a,
     seen: impl Iterator<Item = Run> + 'a,

@@ -1,4 +1,4 @@
-//! What plots are drawn from: bounded, mergeable, and gathered in the one pass over the records.
+//! Data of plots: bounded, mergeable, and gathered in the one pass over the records.
 //!
 //! A [`Trace`] goes along with each flow: bins of time that double in width ([`bins`]), each with
 //! its packets, bytes, delays by size and loss. After the pass [`Plots`] holds the curves of the
@@ -50,7 +50,7 @@ pub struct Plots {
     pub flows: Vec<FlowPlots>,
     /// Losses of the flows that lost most over the bins of the total; empty without loss.
     pub losses: Vec<LossRow>,
-    /// How each flow of the report was asked for, where its description is known.
+    /// Description of each flow of the report, where it is known.
     pub specs: Vec<Option<FlowSpec>>,
 }
 
@@ -60,7 +60,7 @@ pub struct Curves {
     /// The course over time. `window.lost` is exact here: a lost packet counts where the first one
     /// with a larger number arrived, or in the last bin.
     pub bins: TimeBins<Cell>,
-    /// What counts as 0 in the delay map, in nanoseconds.
+    /// Delay that counts as 0 in the delay map, in nanoseconds.
     pub origin_ns: i64,
     /// Delays in nanoseconds, ascending.
     pub delay: Vec<Point>,
@@ -79,11 +79,11 @@ pub struct FlowPlots {
     pub place: usize,
     /// Course and distributions.
     pub curves: Curves,
-    /// Which packets were lost; `None` where that is not known, or nothing was sent.
+    /// Raster of the lost packets; `None` where they are not known, or nothing was sent.
     pub raster: Option<Raster>,
-    /// Gaps between packets, asked and actual, in nanoseconds.
+    /// Inter-departure times, requested and actual, in nanoseconds.
     pub gaps: Option<Pair>,
-    /// Sizes of packets, asked and actual, in bytes.
+    /// Sizes of packets, requested and actual, in bytes.
     pub sizes: Option<Pair>,
 }
 

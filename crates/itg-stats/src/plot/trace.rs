@@ -1,4 +1,4 @@
-//! What a flow's packets leave behind for plots, while its records are added up.
+//! Trace of a flow's packets for plots, gathered while its records are added up.
 
 use crate::plot::bins::{Sum, TimeBins};
 use crate::quantiles::Point;
@@ -11,7 +11,7 @@ const EXACT_SIZES: u32 = 4_096;
 /// log2 of the nanoseconds below which delays share one row.
 const FLOOR_BITS: u32 = 10;
 
-/// How finely to keep what plots need.
+/// Resolution of the data kept for plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSetup {
     /// Most bins of time.
@@ -104,7 +104,7 @@ impl Sizes {
     }
 }
 
-/// What plots need of one flow at one side. Merges in any order.
+/// Data for the plots of one flow at one side. Merges in any order.
 #[derive(Clone, Debug)]
 pub struct Trace {
     setup: TraceSetup,
@@ -170,7 +170,7 @@ impl Trace {
         self.planned.merge(&other.planned);
     }
 
-    /// How it is kept.
+    /// Settings of the trace.
     #[must_use]
     pub const fn setup(&self) -> TraceSetup {
         self.setup

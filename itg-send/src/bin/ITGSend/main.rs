@@ -13,21 +13,23 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use itg_classic::dec::version_lines;
-use itg_classic::send::{FlowArgs, HELP, LogSettings, Mode, SendError, parse, parse_script};
+use itg_classic::send::{
+    FlowArgs, HELP, LogSettings, Mode, SendError, parse, parse_script, take_third_party,
+};
 use itg_classic::wire::{FlowResult, SenderEnding};
 use itg_cli::{Signals, say, stop_on_letter};
-use itg_net::pacing::{Level, PacingOptions, Prepared};
-use itg_net::{
-    ClassicEnding, ClassicProgress, ClassicSender, ClassicSending, LogLimits, clock, host,
-};
+use itg_engine::pacing::{Level, PacingOptions, Prepared};
+use itg_engine::{LogLimits, log_info};
+use itg_node::{ClassicEnding, ClassicProgress, ClassicSender, ClassicSending};
 use itg_record::Side;
+use itg_socket::{clock, host};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 /// Writes lines to stdout at once: scripts wait for them.
 fn print(text: impl Display) {
     let mut out = std::io::stdout().lock();
-    // When stdout is gone nobody is left to be told.
+    // An error is ignored: there is no other place for this text.
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
@@ -50,13 +52,17 @@ fn main() -> ExitCode {
 
 fn run(args: &[String], since_ns: u64) -> Result<ExitCode> {
     let letter = args.first().is_some_and(|first| first == "-gui");
-    let mode = parse(args)?;
+    let mut args = args.to_vec();
+    let third_party = take_third_party(&mut args);
+    let mode = parse(&args)?;
     let (flows, logs) = match mode {
         Mode::Help => {
             print(HELP);
             return Ok(ExitCode::FAILURE);
         }
-        Mode::Daemon(logs) => return with_runtime(letter, |stop| daemon::run(logs, stop)),
+        Mode::Daemon(logs) => {
+            return with_runtime(letter, |stop| daemon::run(logs, third_party, stop));
+        }
         Mode::Single(flow, logs) => (vec![*flow], logs),
         Mode::Script(file, mut logs) => {
             let text = std::fs::read_to_string(&file)
@@ -64,7 +70,7 @@ fn run(args: &[String], since_ns: u64) -> Result<ExitCode> {
             (parse_script(&text, &mut logs)?, logs)
         }
     };
-    with_runtime(letter, |stop| send(flows, logs, since_ns, stop))
+    with_runtime(letter, |stop| send(flows, logs, since_ns, third_party, stop))
 }
 
 /// Runs something until it ends or a signal comes.
@@ -99,7 +105,7 @@ fn start(
     let version = env!("CARGO_PKG_VERSION");
     let sender = ClassicSender::start(ClassicSending {
         log: prepare::log(logs)?,
-        info: host::log_info(Side::Sender, "ITGSend", version, run, None, BTreeMap::new()),
+        info: log_info(Side::Sender, "ITGSend", version, run, None, BTreeMap::new()),
         log_limits: LogLimits::default(),
         pacing: Prepared::new(level, PacingOptions::default()),
         flows_max,
@@ -112,6 +118,7 @@ async fn send(
     flows: Vec<FlowArgs>,
     logs: LogSettings,
     since_ns: u64,
+    third_party: bool,
     stop: watch::Receiver<Option<String>>,
 ) -> Result<u8> {
     for flow in &flows {
@@ -121,7 +128,7 @@ async fn send(
         }
     }
     let (poll, count) = (flows.iter().any(|flow| flow.poll), flows.len());
-    let channels = prepare::channels(flows, &logs, since_ns)?;
+    let channels = prepare::channels(flows, &logs, since_ns, third_party)?;
     let (sender, told) = start(&logs, poll, count)?;
     let telling = tokio::spawn(tell(told));
     let sender = Arc::new(sender);

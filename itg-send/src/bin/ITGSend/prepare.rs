@@ -10,10 +10,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use itg_classic::send::{FlowArgs, LogProto, LogSettings, Transport};
 use itg_classic::wire::{PORT_SIGNALLING, RecvLog};
-use itg_net::{
-    ClassicChannel, ClassicContent, ClassicFlow, ClassicPlace, ClassicSource, ClassicTarget,
-    ClassicWay, LogTarget, host, resolve,
-};
+use itg_engine::{ClassicContent, ClassicPlace, ClassicTarget, LogTarget};
+use itg_node::{ClassicChannel, ClassicFlow, ClassicSource, ClassicWay};
+use itg_socket::{host, resolve};
 
 /// Largest file of payload: 256 MiB.
 const PAYLOAD_MAX: u64 = 256 << 20;
@@ -53,11 +52,13 @@ fn recv_log(logs: &LogSettings) -> Result<Option<RecvLog>> {
     })
 }
 
-/// The channels for these flows, one for each signalling address.
+/// The channels for these flows, one for each signalling address. `third_party`: in passive mode data
+/// may go elsewhere than the signalling came from.
 pub(crate) fn channels(
     flows: Vec<FlowArgs>,
     logs: &LogSettings,
     since_ns: u64,
+    third_party: bool,
 ) -> Result<Vec<ClassicChannel>> {
     let log = recv_log(logs)?;
     let mut channels: Vec<(Option<IpAddr>, ClassicChannel)> = Vec::new();
@@ -70,7 +71,8 @@ pub(crate) fn channels(
             None => {
                 // In passive mode delays count from the connection on, as with D-ITG.
                 let since_ns = key.map(|_| since_ns);
-                let channel = ClassicChannel { way, log: log.clone(), flows: vec![flow], since_ns };
+                let (log, flows) = (log.clone(), vec![flow]);
+                let channel = ClassicChannel { way, log, flows, since_ns, third_party };
                 channels.push((key, channel));
             }
         }
@@ -78,7 +80,7 @@ pub(crate) fn channels(
     Ok(channels.into_iter().map(|(_, channel)| channel).collect())
 }
 
-/// How the receiver of a flow is met, and the address that tells channels apart.
+/// Signalling of a flow with its receiver, and the address that tells channels apart.
 fn way(args: &FlowArgs) -> Result<(Option<IpAddr>, ClassicWay)> {
     let signalling = &args.signalling;
     let source = signalling.source.as_ref().map(|host| resolve(host, 0)).transpose()?;

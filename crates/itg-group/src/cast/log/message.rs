@@ -1,4 +1,4 @@
-//! What the members of a log say to each other, and its bytes.
+//! Messages between the members of a log, and their bytes.
 //!
 //! | type | message | fields behind the sender (slot u32, incarnation u64) |
 //! |---|---|---|
@@ -23,23 +23,23 @@ use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use crate::cast::backlog::Seen;
+use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::{Entry, Id, MOST_PART, Put as _, Take, Value};
 use crate::codec::{read, write};
 use crate::member::{Member, View, ViewParts};
 
 /// A message of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Say {
-    /// Who says it, in which life.
+pub struct LogMessage {
+    /// Sender and its incarnation.
     pub from: Member,
-    /// What.
-    pub what: What,
+    /// Content.
+    pub what: LogBody,
 }
 
-/// What members of a log say.
+/// Content of a message between members of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum LogBody {
     /// These messages are to be ordered.
     Data(Arc<Vec<Entry>>),
     /// Phase 1: what a member holds, for the coordinator of this round.
@@ -70,7 +70,7 @@ pub enum What {
         k: u64,
         /// The round.
         r: u32,
-        /// Whether it has been said before.
+        /// True if it has been sent before.
         again: bool,
     },
     /// Phase 3: the coordinator is suspected.
@@ -80,7 +80,7 @@ pub enum What {
         /// The round.
         r: u32,
     },
-    /// The coordinator of this round has been suspected: those who wait may go on.
+    /// The coordinator of this round has been suspected: members that wait may go on.
     Abort {
         /// The instance.
         k: u64,
@@ -106,14 +106,14 @@ pub enum What {
         /// The first instance that is missing.
         k: u64,
     },
-    /// Tell me these messages, which somebody has proposed by name.
+    /// Tell me these messages, which were proposed by name.
     Want {
         /// The instance that needs them.
         k: u64,
         /// Their names.
         ids: Vec<Id>,
     },
-    /// How far members are.
+    /// Progress of members.
     Status {
         /// The sender's next instance.
         k: u64,
@@ -138,7 +138,7 @@ pub struct Snapshot {
     pub(crate) position: u64,
     pub(crate) author: Option<Member>,
     pub(crate) view: View,
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<DeliveredRange>,
     pub(crate) state: Bytes,
 }
 
@@ -156,7 +156,7 @@ pub(crate) const LAST: u32 = 1422;
 /// Decisions in one message.
 const MOST_VALUES: usize = 1024;
 
-impl Say {
+impl LogMessage {
     /// Type and bytes.
     #[must_use]
     pub fn encode(&self) -> (u32, Bytes) {
@@ -167,65 +167,65 @@ impl Say {
             out.put_u32_le(r);
         };
         let kind = match &self.what {
-            What::Data(entries) => {
+            LogBody::Data(entries) => {
                 out.entries(entries);
                 0
             }
-            What::Est { k, r, ts, value } => {
+            LogBody::Est { k, r, ts, value } => {
                 instance(&mut out, *k, *r);
                 out.put_u32_le(*ts);
                 out.value(value);
                 1
             }
-            What::Prop { k, r, before, value } => {
+            LogBody::Prop { k, r, before, value } => {
                 instance(&mut out, *k, *r);
                 out.put_u8(before.is_some().into());
                 out.put_u32_le(before.unwrap_or(0));
                 out.value(value);
                 2
             }
-            What::Ack { k, r, again } => {
+            LogBody::Ack { k, r, again } => {
                 instance(&mut out, *k, *r);
                 out.put_u8((*again).into());
                 3
             }
-            What::Nack { k, r } => {
+            LogBody::Nack { k, r } => {
                 instance(&mut out, *k, *r);
                 4
             }
-            What::Abort { k, r } => {
+            LogBody::Abort { k, r } => {
                 instance(&mut out, *k, *r);
                 5
             }
-            What::Done { k, r } => {
+            LogBody::Done { k, r } => {
                 instance(&mut out, *k, *r);
                 6
             }
-            What::Dec { k, values } => {
+            LogBody::Dec { k, values } => {
                 out.put_u64_le(*k);
                 out.put_u32_le(u32::try_from(values.len()).unwrap_or(u32::MAX));
                 values.iter().for_each(|value| out.value(value));
                 7
             }
-            What::Pull { k } => {
+            LogBody::Pull { k } => {
                 out.put_u64_le(*k);
                 8
             }
-            What::Want { k, ids } => {
+            LogBody::Want { k, ids } => {
                 out.put_u64_le(*k);
                 out.put_u32_le(u32::try_from(ids.len()).unwrap_or(u32::MAX));
                 ids.iter().for_each(|id| out.id(*id));
                 9
             }
-            What::Status { k, low, stable } => {
+            LogBody::Status { k, low, stable } => {
                 [k, low, stable].into_iter().for_each(|number| out.put_u64_le(*number));
                 10
             }
-            What::Snapshot(snapshot) => {
+            LogBody::Snapshot(snapshot) => {
                 snapshot.put(&mut out);
                 11
             }
-            What::Gone { view } => {
+            LogBody::Gone { view } => {
                 out.put_u64_le(*view);
                 12
             }
@@ -239,33 +239,36 @@ impl Say {
         let mut take = Take::new(body.clone());
         let from = take.member()?;
         let what = match ty.checked_sub(FIRST)? {
-            0 => What::Data(Arc::new(take.entries()?)),
-            1 => {
-                What::Est { k: take.u64()?, r: take.u32()?, ts: take.u32()?, value: take.value()? }
-            }
+            0 => LogBody::Data(Arc::new(take.entries()?)),
+            1 => LogBody::Est {
+                k: take.u64()?,
+                r: take.u32()?,
+                ts: take.u32()?,
+                value: take.value()?,
+            },
             2 => {
                 let (k, r) = (take.u64()?, take.u32()?);
                 let (is_some, before) = (take.flag()?, take.u32()?);
-                What::Prop { k, r, before: is_some.then_some(before), value: take.value()? }
+                LogBody::Prop { k, r, before: is_some.then_some(before), value: take.value()? }
             }
-            3 => What::Ack { k: take.u64()?, r: take.u32()?, again: take.flag()? },
-            4 => What::Nack { k: take.u64()?, r: take.u32()? },
-            5 => What::Abort { k: take.u64()?, r: take.u32()? },
-            6 => What::Done { k: take.u64()?, r: take.u32()? },
-            7 => What::Dec { k: take.u64()?, values: take.list(16, Take::value)? },
-            8 => What::Pull { k: take.u64()? },
-            9 => What::Want { k: take.u64()?, ids: take.list(20, Take::id)? },
-            10 => What::Status { k: take.u64()?, low: take.u64()?, stable: take.u64()? },
-            11 => What::Snapshot(Box::new(Snapshot::take(&mut take)?)),
-            12 => What::Gone { view: take.u64()? },
+            3 => LogBody::Ack { k: take.u64()?, r: take.u32()?, again: take.flag()? },
+            4 => LogBody::Nack { k: take.u64()?, r: take.u32()? },
+            5 => LogBody::Abort { k: take.u64()?, r: take.u32()? },
+            6 => LogBody::Done { k: take.u64()?, r: take.u32()? },
+            7 => LogBody::Dec { k: take.u64()?, values: take.list(16, Take::value)? },
+            8 => LogBody::Pull { k: take.u64()? },
+            9 => LogBody::Want { k: take.u64()?, ids: take.list(20, Take::id)? },
+            10 => LogBody::Status { k: take.u64()?, low: take.u64()?, stable: take.u64()? },
+            11 => LogBody::Snapshot(Box::new(Snapshot::take(&mut take)?)),
+            12 => LogBody::Gone { view: take.u64()? },
             _ => return None,
         };
-        let few = !matches!(&what, What::Dec { values, .. } if values.len() > MOST_VALUES);
+        let few = !matches!(&what, LogBody::Dec { values, .. } if values.len() > MOST_VALUES);
         take.end(few.then_some(Self { from, what })?)
     }
 }
 
-impl What {
+impl LogBody {
     /// Bytes of the entries that it carries, about.
     fn room(&self) -> usize {
         let of = |entries: &[Entry]| entries.iter().map(Entry::wire_len).sum::<usize>();
@@ -296,7 +299,7 @@ impl Snapshot {
         let (is_some, author) = (take.flag()?, take.member()?);
         let parts: ViewParts = read(&take.blob(MOST_PART)?)?;
         let view = View::try_from(parts).ok()?;
-        let seen = take.list(24, Seen::take)?;
+        let seen = take.list(24, DeliveredRange::take)?;
         let state = take.blob(MOST_PART)?;
         Some(Self { k, position, author: is_some.then_some(author), view, seen, state })
     }

@@ -7,19 +7,20 @@
 //! it); under load the last three phases are shared by a batch, and the decision travels with the next
 //! proposal.
 //!
-//! Source: Chandra, Toueg, *Unreliable failure detectors for reliable distributed systems*, JACM 43(2),
-//! 1996 (rotating coordinator, majority, estimates with times). Ours: batches, the author of the last
-//! decision as first coordinator, early abort, decisions pulled by who misses them, views as entries.
+//! Source: Chandra, Toueg, *Unreliable failure detectors for reliable distributed systems*, JACM
+//! 43(2), 1996 (rotating coordinator, majority, estimates with times). Ours: batches, the author of
+//! the last decision as first coordinator, early abort, decisions pulled by members that miss them,
+//! views as entries.
 //!
 //! | file | what |
 //! |---|---|
 //! | `mod` | casting, delivering, views |
 //! | `round` | the rounds of the instance in progress |
-//! | `keep` | decisions that are kept: for who is behind, snapshots, collection |
+//! | `keep` | decisions that are kept: for members that are behind, snapshots, collection |
 //! | `message` | messages and their bytes |
 
-mod keep;
 mod message;
+mod retained;
 mod round;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -29,16 +30,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
-use self::keep::{Keep, Past};
+use self::retained::{Keep, Past};
 use self::round::Instance;
-use super::backlog::{Backlog, Fate};
+use super::backlog::{Backlog, Novelty};
 use super::entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
-use super::interface::{Ask, Tell, code};
+use super::event::CastEvent;
+use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
 use crate::member::{Member, View, ViewChange};
 
 pub(crate) use message::{FIRST, LAST};
-pub use message::{Say, Snapshot, What};
+pub use message::{LogBody, LogMessage, Snapshot};
 
 /// The instance that a process pulls that has no view yet: it wants a snapshot.
 pub const JOINING: u64 = u64::MAX;
@@ -67,7 +69,7 @@ pub struct Settings {
     pub retain: usize,
     /// Most bytes of them.
     pub retain_bytes: usize,
-    /// Whether every cast and delivery is told to traces and checkers.
+    /// True if every cast and delivery is told to traces and checkers.
     pub trace: bool,
     /// A planted fault, in tests.
     pub planted: Planted,
@@ -102,7 +104,7 @@ pub enum Timer {
 pub(crate) type Out<M> = Vec<Action<M>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Life {
+enum Phase {
     /// Without a view; the process to ask for one.
     Joining(Option<Slot>),
     Member,
@@ -114,7 +116,7 @@ enum Life {
 pub struct Log {
     me: Member,
     settings: Settings,
-    life: Life,
+    life: Phase,
     view: View,
     /// The core of the instance in progress, in the order of succession.
     core: Arc<[Member]>,
@@ -126,7 +128,7 @@ pub struct Log {
     k: u64,
     /// Entries delivered.
     position: u64,
-    /// Who put the last decision together, and its place in the core: the first coordinator.
+    /// Author of the last decision, and its place in the core: the first coordinator.
     author: Option<Member>,
     base: usize,
     clock: u64,
@@ -146,11 +148,11 @@ pub struct Log {
     keep: Keep,
     /// Bytes decided since the others were told how far this member is.
     untold: usize,
-    /// What the life before this one, or this one until it was excluded, knew to be decided: a member
-    /// may have it from nobody else.
+    /// Decisions that the incarnation before this one knew, or this one until it was excluded: a
+    /// member may have them from no other process.
     past: Past,
     /// Messages to oneself.
-    local: VecDeque<What>,
+    local: VecDeque<LogBody>,
 }
 
 impl Hash for Log {
@@ -166,7 +168,7 @@ impl Log {
     /// A member of this view from the beginning.
     #[must_use]
     pub fn new(me: Member, view: View, settings: Settings) -> Self {
-        let life = if view.contains(me) { Life::Member } else { Life::Joining(None) };
+        let life = if view.contains(me) { Phase::Member } else { Phase::Joining(None) };
         let none: Arc<[Slot]> = Arc::from([]);
         let mut log = Self {
             me,
@@ -199,7 +201,7 @@ impl Log {
         log
     }
 
-    /// Who this is.
+    /// This process as a member.
     #[must_use]
     pub const fn me(&self) -> Member {
         self.me
@@ -229,10 +231,10 @@ impl Log {
         self.keep.len()
     }
 
-    /// Whether this process takes part: it is neither joining nor excluded.
+    /// Returns true if this process takes part: it is neither joining nor excluded.
     #[must_use]
     pub const fn is_member(&self) -> bool {
-        matches!(self.life, Life::Member)
+        matches!(self.life, Phase::Member)
     }
 
     /// The coordinator of the first round of the instance in progress.
@@ -256,28 +258,29 @@ impl Log {
         self.find_base();
     }
 
-    /// The first coordinator follows from the last decision alone: who announced it does not matter.
+    /// The first coordinator follows from the last decision alone, not from the member that
+    /// announced it.
     fn find_base(&mut self) {
         let of = |author| self.core.iter().position(|member| *member == author);
         self.base = self.author.and_then(of).unwrap_or(0);
     }
 
-    fn tell(&mut self, to: Slot, what: What, out: &mut Out<Self>) {
+    fn tell(&mut self, to: Slot, what: LogBody, out: &mut Out<Self>) {
         if to == self.me.slot {
             self.local.push_back(what);
         } else {
-            out.push(Action::Send(Dest::One(to), Say { from: self.me, what }));
+            out.push(Action::Send(Dest::One(to), LogMessage { from: self.me, what }));
         }
     }
 
-    fn tell_peers(&self, what: What, out: &mut Out<Self>) {
+    fn tell_peers(&self, what: LogBody, out: &mut Out<Self>) {
         if !self.peers.is_empty() {
             let to = Dest::Many(Arc::clone(&self.peers));
-            out.push(Action::Send(to, Say { from: self.me, what }));
+            out.push(Action::Send(to, LogMessage { from: self.me, what }));
         }
     }
 
-    fn tell_core(&mut self, what: What, out: &mut Out<Self>) {
+    fn tell_core(&mut self, what: LogBody, out: &mut Out<Self>) {
         if self.is_core() {
             self.local.push_back(what.clone());
         }
@@ -289,12 +292,12 @@ impl Log {
         let entry = Entry { id, lamport: self.clock + 1, body };
         if entry.len() > MOST_PAYLOAD || !self.backlog.has_room(id) {
             if let Body::Message(payload) | Body::Change(_, payload) = entry.body {
-                out.push(Action::Deliver(Tell::Busy(payload)));
+                out.push(Action::Deliver(CastDelivery::Busy(payload)));
             }
             return;
         }
         if self.settings.trace && matches!(entry.body, Body::Message(_)) {
-            out.push(Action::Log("cast", [code(self.me), id.seq, 0]));
+            out.push(Action::log(CastEvent::Cast { origin: code(self.me), seq: id.seq }));
         }
         self.clock += 1;
         self.next_seq += 1;
@@ -323,7 +326,7 @@ impl Log {
         let entries: Vec<_> =
             untold.filter_map(|seq| backlog.get(Id { origin, seq }).cloned()).collect();
         if !entries.is_empty() {
-            self.tell_peers(What::Data(Arc::new(entries)), out);
+            self.tell_peers(LogBody::Data(Arc::new(entries)), out);
         }
     }
 
@@ -344,25 +347,25 @@ impl Log {
         }
     }
 
-    fn message(&mut self, now: Time, from: Member, what: What, out: &mut Out<Self>) {
+    fn message(&mut self, now: Time, from: Member, what: LogBody, out: &mut Out<Self>) {
         match what {
-            What::Data(entries) => {
+            LogBody::Data(entries) => {
                 self.data(Arc::unwrap_or_clone(entries), now);
                 self.complete_late(now, out);
             }
-            What::Est { k, .. }
-            | What::Prop { k, .. }
-            | What::Ack { k, .. }
-            | What::Nack { k, .. }
-            | What::Abort { k, .. }
-            | What::Done { k, .. } => self.of_instance(now, from, k, what, out),
-            What::Dec { k, values } => self.decisions(now, from, k, values, out),
-            What::Pull { k } => self.pulled(from, k, out),
-            What::Want { k, ids } => self.wanted(from, k, &ids, out),
-            What::Status { k, low, stable } => self.status(now, from, k, low, stable, out),
-            What::Snapshot(snapshot) => self.install(now, *snapshot, out),
-            What::Gone { view } => {
-                // A view that is not installed here yet: whoever was in it would be in this one.
+            LogBody::Est { k, .. }
+            | LogBody::Prop { k, .. }
+            | LogBody::Ack { k, .. }
+            | LogBody::Nack { k, .. }
+            | LogBody::Abort { k, .. }
+            | LogBody::Done { k, .. } => self.of_instance(now, from, k, what, out),
+            LogBody::Dec { k, values } => self.decisions(now, from, k, values, out),
+            LogBody::Pull { k } => self.pulled(from, k, out),
+            LogBody::Want { k, ids } => self.wanted(from, k, &ids, out),
+            LogBody::Status { k, low, stable } => self.status(now, from, k, low, stable, out),
+            LogBody::Snapshot(snapshot) => self.install(now, *snapshot, out),
+            LogBody::Gone { view } => {
+                // A view that is not installed here yet: a member of it would be in this one.
                 if view > self.view.no() {
                     self.leave(view, out);
                 }
@@ -371,10 +374,10 @@ impl Log {
     }
 
     fn leave(&mut self, view: u64, out: &mut Out<Self>) {
-        self.life = Life::Gone;
+        self.life = Phase::Gone;
         self.past = self.keep.take_decisions(self.k);
-        out.push(Action::Log("excluded", [view, code(self.me), 0]));
-        out.push(Action::Deliver(Tell::Excluded { view }));
+        out.push(Action::log(CastEvent::Excluded { view, member: code(self.me) }));
+        out.push(Action::Deliver(CastDelivery::Excluded { view }));
         out.push(Action::CancelTimer(Timer::Round));
         out.push(Action::CancelTimer(Timer::Status));
     }
@@ -385,16 +388,20 @@ impl Log {
         while let Some(value) = self.keep.decision(self.k) {
             let no = self.view.no();
             self.apply(&value, out);
-            if self.life == Life::Gone {
+            if self.life == Phase::Gone {
                 return;
             }
             self.author = Some(value.author);
             if value.entries.len() > 1 {
-                out.push(Action::Sometimes("a batch of several"));
+                out.push(Action::sometimes(CastEvent::BatchOfSeveral));
             }
-            self.untold += keep::size(&value);
+            self.untold += retained::size(&value);
             if self.settings.trace {
-                out.push(Action::Log("decided", [self.k, self.position, code(value.author)]));
+                out.push(Action::log(CastEvent::Decided {
+                    instance: self.k,
+                    position: self.position,
+                    author: code(value.author),
+                }));
             }
             self.k += 1;
             self.instance = Instance::default();
@@ -405,8 +412,8 @@ impl Log {
             }
             if !self.learners.is_empty() {
                 let to = Dest::Many(Arc::clone(&self.learners));
-                let what = What::Dec { k: self.k - 1, values: vec![value] };
-                out.push(Action::Send(to, Say { from: self.me, what }));
+                let what = LogBody::Dec { k: self.k - 1, values: vec![value] };
+                out.push(Action::Send(to, LogMessage { from: self.me, what }));
             }
         }
         if self.k > before {
@@ -424,8 +431,8 @@ impl Log {
         }
     }
 
-    /// One decided batch, entry by entry. Whose sender is not in the view, or what has been delivered,
-    /// is void: at every member, because it follows from the log.
+    /// One decided batch, entry by entry. An entry whose sender is not in the view, or that has
+    /// been delivered, is void: at every member, because it follows from the log.
     fn apply(&mut self, value: &Value, out: &mut Out<Self>) {
         // One after the other from one member is the rule.
         let mut member = None;
@@ -437,7 +444,7 @@ impl Log {
                 }
                 member = Some(id.origin);
             }
-            let Fate::Fresh(waiting) = self.backlog.deliver(id) else { continue };
+            let Novelty::Fresh(waiting) = self.backlog.deliver(id) else { continue };
             self.own -= usize::from(id.origin == self.me && waiting.is_some());
             // What waits under a name is what was cast under it.
             let body = waiting.map_or_else(|| entry.body.clone(), |waiting| waiting.body);
@@ -445,22 +452,23 @@ impl Log {
                 Body::Message(payload) => {
                     let position = self.position;
                     if self.settings.trace {
-                        let sent = [code(id.origin), id.seq, position];
-                        out.push(Action::Log("deliver", sent));
+                        let (origin, seq) = (code(id.origin), id.seq);
+                        out.push(Action::log(CastEvent::Deliver { origin, seq, position }));
                     }
-                    out.push(Action::Deliver(Tell::Message { position, id, payload }));
+                    out.push(Action::Deliver(CastDelivery::Message { position, id, payload }));
                     self.position += 1;
                 }
                 Body::Change(change, with) => {
                     member = None;
                     self.change(&change, value.author, with, out);
                 }
-                // Nobody votes for what he does not hold, so somebody has it.
+                // A member votes only for payloads that it holds, so some member has it.
                 Body::Held(_) => {
-                    out.push(Action::Log("lost payload", [code(id.origin), id.seq, 0]))
+                    let (origin, seq) = (code(id.origin), id.seq);
+                    out.push(Action::log(CastEvent::LostPayload { origin, seq }));
                 }
             }
-            if self.life == Life::Gone {
+            if self.life == Phase::Gone {
                 return;
             }
         }
@@ -471,7 +479,8 @@ impl Log {
         let fits = change.base == self.view.no() || self.settings.planted.is(Mutant::NoBaseCheck);
         let next = if fits { self.view.next(change, Some(author)) } else { None };
         let Some(view) = next else {
-            out.push(Action::Log("void change", [change.base, self.view.no(), self.position]));
+            let (base, view, position) = (change.base, self.view.no(), self.position);
+            out.push(Action::log(CastEvent::VoidChange { base, view, position }));
             return;
         };
         if !view.contains(self.me) {
@@ -479,9 +488,9 @@ impl Log {
         }
         self.view = view;
         let (no, digest) = (self.view.no(), self.view.digest());
-        out.push(Action::Log("view", [no, digest, self.position]));
         let (position, view) = (self.position, self.view.clone());
-        out.push(Action::Deliver(Tell::View { position, view, with }));
+        out.push(Action::log(CastEvent::View { no, digest, position }));
+        out.push(Action::Deliver(CastDelivery::View { position, view, with }));
         self.position += 1;
     }
 
@@ -498,22 +507,23 @@ impl Log {
         self.take_places();
     }
 
-    /// Who speaks: a member of the view, or somebody to be told that he is none.
-    fn knows(&mut self, from: Member, what: &What, out: &mut Out<Self>) -> bool {
+    /// Returns true if the message is to be handled: the sender is in the view, or the message
+    /// brings a state or a view. Answers a process that is in the view no more.
+    fn knows(&mut self, from: Member, what: &LogBody, out: &mut Out<Self>) -> bool {
         if self.view.contains(from) {
-            // Whoever speaks is alive.
+            // A member that sends is alive.
             self.suspected.remove(&from.slot);
             return true;
         }
         let instance = what.instance();
         if instance.is_some_and(|k| k > self.k && k != JOINING) {
-            // He may be of a later view.
+            // It may be of a later view.
             self.behind(from, instance.unwrap_or(self.k), out);
-        } else if !matches!(what, What::Pull { k: JOINING } | What::Gone { .. }) {
+        } else if !matches!(what, LogBody::Pull { k: JOINING } | LogBody::Gone { .. }) {
             let view = self.view.no();
-            self.tell(from.slot, What::Gone { view }, out);
+            self.tell(from.slot, LogBody::Gone { view }, out);
         }
-        matches!(what, What::Gone { .. } | What::Dec { .. } | What::Snapshot(_))
+        matches!(what, LogBody::Gone { .. } | LogBody::Dec { .. } | LogBody::Snapshot(_))
     }
 
     fn input(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
@@ -521,16 +531,18 @@ impl Log {
             Input::Start => {
                 out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)))
             }
-            Input::Request(Ask::Cast(payload)) => self.cast(Body::Message(payload), now, out),
-            Input::Request(Ask::Change(change, with)) => {
+            Input::Request(CastRequest::Cast(payload)) => {
+                self.cast(Body::Message(payload), now, out)
+            }
+            Input::Request(CastRequest::Change(change, with)) => {
                 self.cast(Body::Change(Arc::new(change), with), now, out);
             }
-            Input::Request(Ask::Suspect(slot)) => self.suspect(now, slot, out),
-            Input::Request(Ask::Trust(slot)) => {
+            Input::Request(CastRequest::Suspect(slot)) => self.suspect(now, slot, out),
+            Input::Request(CastRequest::Trust(slot)) => {
                 self.suspected.remove(&slot);
             }
-            Input::Request(Ask::Join(_) | Ask::Rejoin(_)) => {}
-            Input::Request(Ask::State(position, state)) => self.state(position, state, out),
+            Input::Request(CastRequest::Join(_) | CastRequest::Rejoin(_)) => {}
+            Input::Request(CastRequest::State(position, state)) => self.state(position, state, out),
             Input::Message(_, say) => {
                 if self.knows(say.from, &say.what, out) {
                     self.message(now, say.from, say.what, out);
@@ -547,34 +559,37 @@ impl Log {
     /// A process without a view asks for a snapshot until it gets one.
     fn join(&mut self, now: Time, contact: Option<Slot>, input: Input<Self>, out: &mut Out<Self>) {
         match input {
-            Input::Request(Ask::Join(slot)) => {
-                self.life = Life::Joining(Some(slot));
-                self.tell(slot, What::Pull { k: JOINING }, out);
+            Input::Request(CastRequest::Join(slot)) => {
+                self.life = Phase::Joining(Some(slot));
+                self.tell(slot, LogBody::Pull { k: JOINING }, out);
                 out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
             }
             Input::Timer(Timer::Status) => {
                 if let Some(slot) = contact {
-                    self.tell(slot, What::Pull { k: JOINING }, out);
+                    self.tell(slot, LogBody::Pull { k: JOINING }, out);
                 }
                 out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
             }
-            Input::Message(_, Say { what: What::Snapshot(snapshot), .. }) => {
+            // One that was not asked for was for another start under this name.
+            Input::Message(_, LogMessage { what: LogBody::Snapshot(snapshot), .. })
+                if contact.is_some() =>
+            {
                 if snapshot.view.contains(self.me) {
-                    self.life = Life::Member;
-                    // Behind what excluded the life before: a majority has it.
+                    self.life = Phase::Member;
+                    // Behind what excluded the incarnation before: a majority has it.
                     self.past.clear();
                     self.install(now, *snapshot, out);
                 }
             }
-            Input::Request(Ask::Cast(payload) | Ask::Change(_, payload)) => {
-                out.push(Action::Deliver(Tell::Busy(payload)));
+            Input::Request(CastRequest::Cast(payload) | CastRequest::Change(_, payload)) => {
+                out.push(Action::Deliver(CastDelivery::Busy(payload)));
             }
             Input::Start | Input::Request(_) | Input::Timer(_) | Input::Message(..) => {}
         }
     }
 }
 
-impl What {
+impl LogBody {
     /// The instance that it is about.
     const fn instance(&self) -> Option<u64> {
         match self {
@@ -593,7 +608,7 @@ impl What {
     }
 }
 
-impl What {
+impl LogBody {
     /// The round that it is about.
     const fn round(&self) -> Option<u32> {
         match self {
@@ -609,31 +624,31 @@ impl What {
 }
 
 impl Machine for Log {
-    type Request = Ask;
-    type Delivery = Tell;
-    type Message = Say;
+    type Request = CastRequest;
+    type Delivery = CastDelivery;
+    type Message = LogMessage;
     type Timer = Timer;
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
-        if let Input::Request(Ask::Rejoin(member)) = input {
+        if let Input::Request(CastRequest::Rejoin(member)) = input {
             let (past, core) = (std::mem::take(&mut self.past), Arc::clone(&self.core));
             let new = Self::new(member, self.view.clone(), self.settings);
             // The core that voted on what is past.
             *self = Self { past, core, ..new };
             return;
         }
-        if self.life != Life::Member
+        if self.life != Phase::Member
             && let Input::Message(_, say) = &input
         {
             self.remember(say, out);
         }
         match self.life {
-            Life::Gone => return,
-            Life::Joining(contact) => self.join(now, contact, input, out),
-            Life::Member => self.input(now, input, out),
+            Phase::Gone => return,
+            Phase::Joining(contact) => self.join(now, contact, input, out),
+            Phase::Member => self.input(now, input, out),
         }
         loop {
-            if self.life != Life::Member {
+            if self.life != Phase::Member {
                 // What this process has decided without itself it tells all the same.
                 self.announce(out);
                 self.local.clear();

@@ -1,17 +1,22 @@
 //! The rounds of one instance: estimates, proposal, votes, decision.
 //!
-//! Rules that carry safety: an estimate is adopted before it is acknowledged; nobody acknowledges a
-//! round lower than one that he entered; who proposes in a round above 0 takes the value with the
-//! greatest time of a majority; one proposal in a round; the majority is that of the core of the
-//! instance; the first coordinator follows from the decided value's author.
+//! "Phase 1" to "phase 4" at an arm are those of a round of the ◇S algorithm in Chandra, Toueg, JACM 43(2), 1996:
+//! estimates to the coordinator, its proposal, the wait with ACK or NACK, and the count of the answers. "Ours" is
+//! what the paper does not have.
+//!
+//! Rules that carry safety: an estimate is adopted before it is acknowledged; no member
+//! acknowledges a round lower than one that it entered; a member that proposes in a round above 0
+//! takes the value with the greatest time of a majority; one proposal in a round; the majority is
+//! that of the core of the instance; the first coordinator follows from the decided value's author.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use itg_process::{Action, Slot, Time};
 
-use super::{Log, Out, Timer, What};
+use super::{Log, LogBody, Out, Timer};
 use crate::cast::entry::{Body, Entry, Id, Value};
+use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
 use crate::member::Member;
 
@@ -21,7 +26,7 @@ const MOST_ROUNDS: usize = 64;
 const MOST_HELD: usize = 8 << 20;
 /// Rounds ahead that are believed.
 const MOST_AHEAD: u32 = 1 << 20;
-/// How often the patience doubles.
+/// Largest number of doublings of the time-out of a round.
 const MOST_DOUBLINGS: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,7 +37,7 @@ enum Phase {
     Acked,
 }
 
-/// What a coordinator knows of a round.
+/// State of a round at its coordinator.
 #[derive(Clone, Debug, Default, Hash)]
 struct Round {
     estimates: BTreeMap<Member, (u32, Arc<Value>)>,
@@ -52,7 +57,7 @@ pub(crate) struct Instance {
     rounds: BTreeMap<u32, Round>,
     /// A proposal of the present round that names payloads which are missing.
     late: Option<Arc<Value>>,
-    /// Whether everything has been said again in this round.
+    /// True if everything has been sent again in this round.
     nudged: bool,
 }
 
@@ -69,7 +74,7 @@ impl Log {
         }
     }
 
-    /// What waits here, as a value.
+    /// Messages that wait here, as a value.
     fn own_batch(&self) -> Arc<Value> {
         let settings = &self.settings;
         let mut held = 0;
@@ -107,7 +112,7 @@ impl Log {
         own
     }
 
-    /// Begins an instance when something waits to be ordered; whether it did.
+    /// Begins an instance when something waits to be ordered; returns true if it did.
     pub(super) fn start(&mut self, now: Time, out: &mut Out<Self>) -> bool {
         let idle = self.instance.phase == Phase::Idle;
         if !idle || self.backlog.waiting() == 0 || !self.is_core() {
@@ -122,7 +127,8 @@ impl Log {
         out.push(Action::SetTimer(Timer::Round, now.after(patience)));
     }
 
-    /// Enters a round; goes on to the next one while the coordinator is suspected.
+    /// Enters a round; goes on to the next one while the coordinator is suspected. Phase 1: the estimate and its
+    /// time go to the coordinator. Ours: round 0 has no estimates, its coordinator proposes at once.
     fn enter(&mut self, r: u32, now: Time, out: &mut Out<Self>) {
         let k = self.k;
         let (mut r, mut tried) = (r, 0);
@@ -139,13 +145,14 @@ impl Log {
                 }
             } else {
                 let (value, ts) = self.estimate();
-                self.tell(c.slot, What::Est { k, r, ts, value }, out);
+                self.tell(c.slot, LogBody::Est { k, r, ts, value }, out);
             }
             tried += 1;
             if !self.suspected.contains(&c.slot) || c == self.me || tried > self.core.len() {
                 break;
             }
-            self.tell(c.slot, What::Nack { k, r }, out);
+            // Phase 3, second case: the coordinator is suspected.
+            self.tell(c.slot, LogBody::Nack { k, r }, out);
             r += 1;
         }
         self.arm(now, out);
@@ -158,15 +165,16 @@ impl Log {
         }
     }
 
+    /// Phase 2, its end: the proposal of the round. Ours: the last decision travels with it.
     fn propose(&mut self, r: u32, value: Arc<Value>, out: &mut Out<Self>) {
         self.instance.rounds.entry(r).or_default().proposed = Some(Arc::clone(&value));
         let told = self.announce.filter(|(k, _)| k + 1 == self.k);
         if told.is_some() {
-            out.push(Action::Sometimes("a decision told with the next proposal"));
+            out.push(Action::sometimes(CastEvent::DecisionWithProposal));
             self.announce = None;
         }
         let before = told.map(|(_, r)| r);
-        self.tell_core(What::Prop { k: self.k, r, before, value }, out);
+        self.tell_core(LogBody::Prop { k: self.k, r, before, value }, out);
     }
 
     /// A message about an instance.
@@ -175,13 +183,13 @@ impl Log {
         now: Time,
         from: Member,
         k: u64,
-        what: What,
+        what: LogBody,
         out: &mut Out<Self>,
     ) {
         if k < self.k {
-            // Late votes for what was told to everybody need no answer.
-            let silent = matches!(what, What::Ack { again: false, .. } | What::Done { .. })
-                || matches!(what, What::Abort { .. })
+            // Late votes for what all have been told need no answer.
+            let silent = matches!(what, LogBody::Ack { again: false, .. } | LogBody::Done { .. })
+                || matches!(what, LogBody::Abort { .. })
                 || from == self.me;
             if !silent {
                 self.pulled(from, k, out);
@@ -189,7 +197,7 @@ impl Log {
             return;
         }
         if k > self.k {
-            if let What::Prop { k, r, before, value } = what
+            if let LogBody::Prop { k, r, before, value } = what
                 && k == self.k + 1
             {
                 self.ahead = Some((k, from, r, value));
@@ -206,21 +214,22 @@ impl Log {
             return;
         }
         match what {
-            What::Est { r, ts, value, .. } => self.estimated(now, from, r, ts, value, out),
-            What::Prop { r, value, .. } => self.proposal(now, from, r, value, out),
-            What::Ack { r, .. } => self.acknowledged(now, from, r, out),
-            What::Nack { r, .. } => self.refused(r, out),
-            What::Abort { r, .. } if r >= self.instance.r && self.is_core() => {
+            LogBody::Est { r, ts, value, .. } => self.estimated(now, from, r, ts, value, out),
+            LogBody::Prop { r, value, .. } => self.proposal(now, from, r, value, out),
+            LogBody::Ack { r, .. } => self.acknowledged(now, from, r, out),
+            LogBody::Nack { r, .. } => self.refused(r, out),
+            LogBody::Abort { r, .. } if r >= self.instance.r && self.is_core() => {
                 self.enter(r + 1, now, out);
             }
-            What::Done { r, .. } if !self.decided_in(now, from, r, out) => {
+            LogBody::Done { r, .. } if !self.decided_in(now, from, r, out) => {
                 self.behind(from, self.k + 1, out);
             }
             _ => {}
         }
     }
 
-    /// EST at the coordinator of the round.
+    /// EST at the coordinator of the round. Phase 2: a majority of estimates, of which the one with the greatest
+    /// time is proposed.
     fn estimated(
         &mut self,
         now: Time,
@@ -235,13 +244,13 @@ impl Log {
             return;
         }
         if r < self.instance.r {
-            // He has fallen behind.
+            // The sender has fallen behind.
             let r = self.instance.r - 1;
-            return self.tell(from.slot, What::Abort { k, r }, out);
+            return self.tell(from.slot, LogBody::Abort { k, r }, out);
         }
         if r > self.instance.r {
-            // Who is in a lower round follows, so that a round gathers a majority.
-            self.tell_peers(What::Abort { k, r: r - 1 }, out);
+            // A member in a lower round follows, so that a round gathers a majority.
+            self.tell_peers(LogBody::Abort { k, r: r - 1 }, out);
             self.enter(r, now, out);
         }
         let majority = self.majority();
@@ -258,7 +267,7 @@ impl Log {
             };
             let Some((ts, value)) = found else { return };
             if *ts > 0 {
-                out.push(Action::Sometimes("an estimate that was adopted before"));
+                out.push(Action::sometimes(CastEvent::AdoptedBefore));
             }
             let value = Arc::clone(value);
             self.propose(r, value, out);
@@ -268,7 +277,8 @@ impl Log {
         }
     }
 
-    /// PROP: adopt, then acknowledge.
+    /// PROP: adopt, then acknowledge (phase 3, first case). Ours: a proposal of a later round is followed, one of a
+    /// round that was left is answered with ABORT, and payloads that it only names are fetched before.
     pub(super) fn proposal(
         &mut self,
         now: Time,
@@ -285,10 +295,10 @@ impl Log {
         }
         if lower {
             let r = self.instance.r - 1;
-            return self.tell(from.slot, What::Abort { k, r }, out);
+            return self.tell(from.slot, LogBody::Abort { k, r }, out);
         }
         if r == self.instance.r && self.instance.ts == r + 1 {
-            return self.tell(from.slot, What::Ack { k, r, again: true }, out);
+            return self.tell(from.slot, LogBody::Ack { k, r, again: true }, out);
         }
         if planted.is(Mutant::CoreTooEarly) {
             self.change_core_early(&value);
@@ -302,26 +312,30 @@ impl Log {
         let missing = self.missing(&value);
         if !missing.is_empty() && !planted.is(Mutant::NotHeld) {
             self.instance.late = Some(value);
-            out.push(Action::Sometimes("a payload was missing"));
-            return self.tell_peers(What::Want { k, ids: missing }, out);
+            out.push(Action::sometimes(CastEvent::PayloadMissing));
+            return self.tell_peers(LogBody::Want { k, ids: missing }, out);
         }
         self.adopt(now, r, value, out);
     }
 
+    /// Phase 3, first case: the estimate is the proposal, its time is the round (here one more, 0
+    /// is none), and ACK goes to the coordinator. Ours: a member that suspects it enters the next
+    /// round although it has acknowledged.
     fn adopt(&mut self, now: Time, r: u32, value: Arc<Value>, out: &mut Out<Self>) {
         let k = self.k;
         self.instance.r = self.instance.r.max(r);
         self.instance.late = None;
         self.instance.phase = Phase::Acked;
         if self.settings.trace {
-            out.push(Action::Log("adopted", [k, r.into(), value.digest()]));
+            let digest = value.digest();
+            out.push(Action::log(CastEvent::Adopted { instance: k, round: r, digest }));
         }
         if !self.settings.planted.is(Mutant::AckWithoutAdopting) {
             self.instance.estimate = Some(value);
             self.instance.ts = r + 1;
         }
         let c = self.coordinator(r);
-        self.tell(c.slot, What::Ack { k, r, again: false }, out);
+        self.tell(c.slot, LogBody::Ack { k, r, again: false }, out);
         if self.suspected.contains(&c.slot) && c != self.me {
             self.enter(r + 1, now, out);
         }
@@ -346,26 +360,30 @@ impl Log {
         }
     }
 
+    /// ACK at the coordinator. Phase 4: a majority of ACK decides. Ours: a NACK among them does not end the count, and
+    /// a round that was left is counted on.
     fn acknowledged(&mut self, now: Time, from: Member, r: u32, out: &mut Out<Self>) {
         let majority = self.majority();
         let Some(round) = self.instance.rounds.get_mut(&r) else { return };
         let Some(value) = round.proposed.clone() else { return };
         round.acks.insert(from);
         if r < self.instance.r && round.acks.len() >= majority {
-            out.push(Action::Sometimes("decided in a round that was left"));
+            out.push(Action::sometimes(CastEvent::DecidedInLeftRound));
         }
         let decided = round.acks.len() >= majority;
         // What is decided is told to others: its payloads must be here first.
         if decided && self.missing(&value).is_empty() {
             self.announce = Some((self.k, r));
             if self.settings.trace {
-                out.push(Action::Log("majority", [self.k, r.into(), value.digest()]));
+                let (instance, digest) = (self.k, value.digest());
+                out.push(Action::log(CastEvent::Majority { instance, round: r, digest }));
             }
             self.decide(now, self.me, value, out);
         }
     }
 
-    /// NACK at the coordinator: frees those who wait or have acknowledged.
+    /// NACK at the coordinator. Phase 4 of the paper gives the round up; ours: ABORT frees the
+    /// members that wait or have acknowledged.
     fn refused(&mut self, r: u32, out: &mut Out<Self>) {
         if self.coordinator(r) != self.me || r < self.instance.r {
             return;
@@ -373,14 +391,15 @@ impl Log {
         let round = self.instance.rounds.entry(r).or_default();
         if !round.aborted {
             round.aborted = true;
-            self.tell_core(What::Abort { k: self.k, r }, out);
+            self.tell_core(LogBody::Abort { k: self.k, r }, out);
         }
         while self.instance.rounds.len() > MOST_ROUNDS {
             self.instance.rounds.pop_first();
         }
     }
 
-    /// `from` says that what it proposed in this round is decided; whether that is known here.
+    /// `from` says that what it proposed in this round is decided; returns true if that value is
+    /// known here.
     fn decided_in(&mut self, now: Time, from: Member, r: u32, out: &mut Out<Self>) -> bool {
         let known = self.instance.ts == r + 1 && self.coordinator(r) == from;
         if let (true, Some(value)) = (known, self.instance.estimate.clone()) {
@@ -410,7 +429,7 @@ impl Log {
     /// Tells the core what was decided here, when no proposal has told it.
     pub(super) fn announce(&mut self, out: &mut Out<Self>) {
         if let Some((k, r)) = self.announce.take() {
-            self.tell_peers(What::Done { k, r }, out);
+            self.tell_peers(LogBody::Done { k, r }, out);
         }
     }
 
@@ -430,7 +449,7 @@ impl Log {
         let (k, r) = (self.k, self.instance.r);
         if self.instance.phase == Phase::Wait {
             let c = self.coordinator(r);
-            self.tell(c.slot, What::Nack { k, r }, out);
+            self.tell(c.slot, LogBody::Nack { k, r }, out);
         }
         self.enter(r + 1, now, out);
     }
@@ -448,14 +467,14 @@ impl Log {
         }
         self.instance.nudged = true;
         match self.instance.phase {
-            Phase::Acked => self.tell(c.slot, What::Ack { k, r, again: true }, out),
+            Phase::Acked => self.tell(c.slot, LogBody::Ack { k, r, again: true }, out),
             // The others may have missed that this round is the one to be in.
             Phase::Wait if r > 0 && c == self.me => {
-                self.tell_peers(What::Abort { k, r: r - 1 }, out);
+                self.tell_peers(LogBody::Abort { k, r: r - 1 }, out);
             }
             Phase::Wait if r > 0 => {
                 let (value, ts) = self.estimate();
-                self.tell(c.slot, What::Est { k, r, ts, value }, out);
+                self.tell(c.slot, LogBody::Est { k, r, ts, value }, out);
             }
             Phase::Wait | Phase::Idle => {}
         }
@@ -464,11 +483,11 @@ impl Log {
             let entries = self.backlog.batch(self.settings.batch_msgs, MOST_HELD, None);
             let entries: Vec<Entry> = entries.into_iter().cloned().collect();
             if !entries.is_empty() {
-                self.tell_peers(What::Data(Arc::new(entries)), out);
+                self.tell_peers(LogBody::Data(Arc::new(entries)), out);
             }
             if let Some(value) = &self.instance.late {
                 let ids = self.missing(value);
-                self.tell_peers(What::Want { k, ids }, out);
+                self.tell_peers(LogBody::Want { k, ids }, out);
             }
         }
         if let Some(round) = self.instance.rounds.get(&r)
@@ -478,7 +497,7 @@ impl Log {
             let silent: Vec<Slot> = self.core.iter().filter(silent).map(|m| m.slot).collect();
             for slot in silent {
                 let value = Arc::clone(&value);
-                self.tell(slot, What::Prop { k, r, before: None, value }, out);
+                self.tell(slot, LogBody::Prop { k, r, before: None, value }, out);
             }
         }
         self.arm(now, out);
@@ -495,7 +514,7 @@ impl Log {
         }
     }
 
-    /// Fault 26: the next coordinator is who announced.
+    /// Fault 26: the next coordinator is the member that announced.
     fn mistake_announcer(&mut self, announcer: Member) {
         if self.settings.planted.is(Mutant::Announcer)
             && let Some(at) = self.core.iter().position(|member| *member == announcer)

@@ -1,4 +1,4 @@
-//! From one epoch to the next: suspicion, flush, cut, view; and what joiners get.
+//! From one epoch to the next: suspicion, flush, cut, view; and the state that joiners get.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,11 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Action, Input, Time};
 
 use super::message::{put_named, take_named};
-use super::{Flush, Named, Out, Uniform, What};
-use crate::cast::backlog::Seen;
+use super::{EpochMessage, Flush, Named, Out, Uniform};
+use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::{Entry, Id, MOST_PART, Put as _, Take};
-use crate::cast::interface::{Ask, Tell, code};
+use crate::cast::event::CastEvent;
+use crate::cast::interface::{CastDelivery, CastRequest, code};
 use crate::member::{Member, View, ViewChange};
 use crate::roster::Changes;
 
@@ -30,12 +31,12 @@ pub(super) struct Begun {
     log: u64,
     position: u64,
     done: u64,
-    seen: Vec<Seen>,
+    seen: Vec<DeliveredRange>,
 }
 
 impl Uniform {
-    /// The first in succession whom nobody here suspects changes the view when somebody is suspected;
-    /// and whoever is fenced for long asks for the next epoch.
+    /// The first in succession that is not suspected here changes the view when there are
+    /// suspicions; a member that is fenced for long asks for the next epoch.
     pub(super) fn change_if_wanted(&mut self, now: Time, out: &mut Out) {
         let patience = 4 * self.settings.rotate;
         if self.collecting.as_ref().is_some_and(|c| now.since(c.since) < patience) {
@@ -50,7 +51,7 @@ impl Uniform {
             return;
         }
         let (change, with) = match self.collecting.take() {
-            // What was wanted and has not come about.
+            // A change that was wanted and has not been made.
             Some(old) if suspects.is_empty() => (old.change, old.with),
             _ => {
                 let changes = Changes::removal(suspects);
@@ -69,10 +70,10 @@ impl Uniform {
     ) {
         let (flushes, submitted) = (BTreeMap::new(), false);
         self.collecting = Some(Collecting { since: now, change, with, flushes, submitted });
-        self.tell_all(What::Collect, out);
+        self.tell_all(EpochMessage::Collect, out);
     }
 
-    /// Somebody changes the view: this member tells what it holds and acknowledges nothing more.
+    /// Another member changes the view: this one tells what it holds and acknowledges nothing more.
     pub(super) fn collect(&mut self, now: Time, from: Member, out: &mut Out) {
         if !self.is_core() {
             return;
@@ -87,7 +88,7 @@ impl Uniform {
             orders: self.orders.numbers(),
             waiting,
         };
-        self.tell(from.slot, What::Flush(flush), out);
+        self.tell(from.slot, EpochMessage::Flush(flush), out);
     }
 
     pub(super) fn flushed(&mut self, now: Time, from: Member, flush: Flush, out: &mut Out) {
@@ -106,32 +107,32 @@ impl Uniform {
         bytes.put_u64_le(first);
         put_named(&mut bytes, &list);
         bytes.blob(&collecting.with);
-        let change = Ask::Change(collecting.change.clone(), bytes.freeze());
+        let change = CastRequest::Change(collecting.change.clone(), bytes.freeze());
         self.with_log(now, Input::Request(change), out);
     }
 
-    /// What the log tells.
-    pub(super) fn told_by_log(&mut self, now: Time, tell: Tell, out: &mut Out) {
+    /// Handles a delivery of the log.
+    pub(super) fn told_by_log(&mut self, now: Time, tell: CastDelivery, out: &mut Out) {
         match tell {
-            Tell::View { view, with, .. } => self.next_epoch(now, view, with, out),
-            Tell::Checkpoint { position } => {
+            CastDelivery::View { view, with, .. } => self.next_epoch(now, view, with, out),
+            CastDelivery::Checkpoint { position } => {
                 let (log, done, seen) = (position, self.done(), self.backlog.seen());
                 self.begun = Some(Begun { log, position: self.position, done, seen });
-                out.push(Action::Deliver(Tell::Checkpoint { position: self.position }));
+                out.push(Action::Deliver(CastDelivery::Checkpoint { position: self.position }));
             }
-            Tell::Install { view, state, .. } => {
+            CastDelivery::Install { view, state, .. } => {
                 if self.install(view, state, out).is_none() {
-                    out.push(Action::Log("a snapshot that cannot be read", [0; 3]));
+                    out.push(Action::log(CastEvent::UnreadableSnapshot));
                 }
             }
-            Tell::Excluded { view } => {
+            CastDelivery::Excluded { view } => {
                 self.gone = true;
-                out.push(Action::Log("excluded", [view, code(self.me), 0]));
-                out.push(Action::Deliver(Tell::Excluded { view }));
+                out.push(Action::log(CastEvent::Excluded { view, member: code(self.me) }));
+                out.push(Action::Deliver(CastDelivery::Excluded { view }));
                 out.push(Action::CancelTimer(super::Timer::Tick));
             }
             // A change that found no room is wanted again with the next tick.
-            Tell::Busy(_) | Tell::Message { .. } => {}
+            CastDelivery::Busy(_) | CastDelivery::Message { .. } => {}
         }
     }
 
@@ -148,11 +149,12 @@ impl Uniform {
         self.begin_epoch();
         let position = self.position;
         self.position += 1;
-        out.push(Action::Log("view", [view.no(), view.digest(), position]));
-        out.push(Action::Deliver(Tell::View { position, view, with }));
+        let (no, digest) = (view.no(), view.digest());
+        out.push(Action::log(CastEvent::View { no, digest, position }));
+        out.push(Action::Deliver(CastDelivery::View { position, view, with }));
         self.own_bytes = self.backlog.of(self.me).map(Entry::len).sum();
         for (id, payload) in self.own_waiting() {
-            self.tell_all(What::Data(id, payload), out);
+            self.tell_all(EpochMessage::Data(id, payload), out);
         }
         self.change_if_wanted(now, out);
     }
@@ -168,14 +170,14 @@ impl Uniform {
             seen.put(&mut bytes);
         }
         bytes.put_slice(state);
-        let ask = Ask::State(begun.log, bytes.freeze());
+        let ask = CastRequest::State(begun.log, bytes.freeze());
         self.with_log(now, Input::Request(ask), out);
     }
 
     fn install(&mut self, view: View, state: Bytes, out: &mut Out) -> Option<()> {
         let mut take = Take::new(state);
         let (position, done) = (take.u64()?, take.u64()?);
-        let seen = take.list(24, Seen::take)?;
+        let seen = take.list(24, DeliveredRange::take)?;
         let state = take.rest();
         if view.no() == self.view.no() && self.view.contains(self.me) {
             // Only the log was behind. Within an epoch this member must not forget what it has stamped and
@@ -187,14 +189,14 @@ impl Uniform {
         self.backlog.retain(|origin| view.contains(origin));
         self.begin_epoch();
         (self.first, self.position) = (done, position);
-        out.push(Action::Log("install", [position, view.no(), 0]));
-        out.push(Action::Deliver(Tell::Install { position, view, state }));
+        out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: 0 }));
+        out.push(Action::Deliver(CastDelivery::Install { position, view, state }));
         Some(())
     }
 }
 
-/// What an epoch ends with: from the first message that whoever has delivered most still keeps, everything
-/// that was or may have been delivered, then what waits.
+/// The end of an epoch: from the first message that the member with most deliveries still keeps,
+/// everything that was or may have been delivered, then what waits.
 fn cut<'a>(
     fast: super::Fast,
     flushes: impl Iterator<Item = &'a Flush> + Clone,
@@ -229,7 +231,7 @@ fn cut<'a>(
             // Behind a gap nothing is stable: it waits like the rest.
             break;
         }
-        // Whose message nobody of a majority has was not acknowledged by one.
+        // A message that no member of a majority has was not acknowledged by one.
         let Some(payload) = payloads.remove(&id) else {
             if fast == super::Fast::Sequencer {
                 break;
@@ -255,8 +257,8 @@ mod tests {
         (Id { origin, seq: number / 3 }, Bytes::from(vec![7; 8]))
     }
 
-    /// What a member holds that has delivered the messages behind `first` up to `done`, and holds those up to
-    /// `held` in order.
+    /// Flush of a member that has delivered the messages behind `first` up to `done`, and holds
+    /// those up to `held` in order.
     fn flush(first: u64, done: u64, held: u64) -> Flush {
         Flush {
             first,
@@ -273,7 +275,7 @@ mod tests {
             for (a, b) in [
                 (flush(0, 0, 9), flush(0, 5, 9)),
                 (flush(3, 7, 12), flush(5, 9, 14)),
-                // The first one is older than what all have delivered and nobody keeps.
+                // The first one is older than what all have delivered and none keeps.
                 (flush(70, 77, 140), flush(86, 176, 200)),
                 (flush(70, 77, 240), flush(86, 176, 200)),
                 (flush(70, 77, 80), flush(86, 86, 90)),
@@ -281,7 +283,7 @@ mod tests {
                 let (first, list) = cut(fast, [&a, &b].into_iter());
                 let done = a.first.max(b.first);
                 assert_eq!(first, done, "{fast:?}");
-                // In Skeen's form what all have may stand in it: it counts for nobody.
+                // In Skeen's form what all have may stand in it: it counts for none.
                 let old = |id: &Id| (1..=done).any(|number| named(number).0 == *id);
                 let fresh: Vec<Id> =
                     list.into_iter().map(|(id, _)| id).filter(|id| !old(id)).collect();

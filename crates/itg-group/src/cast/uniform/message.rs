@@ -1,4 +1,4 @@
-//! What the members of a uniform broadcast say to each other, and its bytes.
+//! Messages between the members of a uniform broadcast, and their bytes.
 //!
 //! | type | message | fields behind the sender and the epoch (u64) |
 //! |---|---|---|
@@ -25,23 +25,23 @@ pub type Named = (Id, Bytes);
 
 /// A message of a uniform broadcast.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Say {
+pub enum UniformMessage {
     /// Of the log that decides views and cuts.
-    Log(log::Say),
+    Log(log::LogMessage),
     /// Of an epoch: the number of the view.
     Fast {
-        /// Who says it.
+        /// Sender.
         from: Member,
-        /// In which epoch.
+        /// Epoch of the message.
         epoch: u64,
-        /// What.
-        what: What,
+        /// Content.
+        what: EpochMessage,
     },
 }
 
-/// What is said within an epoch.
+/// Content of a message within an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EpochMessage {
     /// A message.
     Data(Id, Bytes),
     /// Its number.
@@ -58,20 +58,20 @@ pub enum What {
     StableOne(Id),
     /// Tell me what you hold, and acknowledge nothing more.
     Collect,
-    /// What a member holds.
+    /// Messages and orders that a member holds.
     Flush(Flush),
     /// Messages delivered in this epoch.
     Progress(u64),
-    /// Messages that everybody may deliver, from this number of the epoch on.
+    /// Messages that all members may deliver, from this number of the epoch on.
     Fill(u64, Vec<Named>),
 }
 
-/// What a member holds of an epoch.
+/// Messages and orders of an epoch that a member holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flush {
-    /// Messages delivered, from this number of the epoch on.
+    /// Number of the first message in `delivered`, within the epoch.
     pub first: u64,
-    /// They.
+    /// Messages delivered, from `first` on.
     pub delivered: Vec<Named>,
     /// Numbers that are known of messages not delivered.
     pub orders: Vec<(Id, u64)>,
@@ -98,7 +98,7 @@ pub(crate) fn take_named(take: &mut Take) -> Option<Vec<Named>> {
     take.list(LEAST_NAMED, |take| Some((take.id()?, take.blob(MOST_PAYLOAD)?)))
 }
 
-impl Say {
+impl UniformMessage {
     /// Type and bytes.
     #[must_use]
     pub fn encode(&self) -> (u32, Bytes) {
@@ -114,37 +114,37 @@ impl Say {
             out.put_u64_le(*number);
         };
         let kind = match what {
-            What::Data(id, payload) => {
+            EpochMessage::Data(id, payload) => {
                 out.id(*id);
                 out.blob(payload);
                 0
             }
-            What::Order(id, number) => {
+            EpochMessage::Order(id, number) => {
                 numbered(&mut out, id, number);
                 1
             }
-            What::Held(number) => {
+            EpochMessage::Held(number) => {
                 out.put_u64_le(*number);
                 2
             }
-            What::Stable(number) => {
+            EpochMessage::Stable(number) => {
                 out.put_u64_le(*number);
                 3
             }
-            What::Stamp(id, ts) => {
+            EpochMessage::Stamp(id, ts) => {
                 numbered(&mut out, id, ts);
                 4
             }
-            What::HeldOne(id) => {
+            EpochMessage::HeldOne(id) => {
                 out.id(*id);
                 5
             }
-            What::StableOne(id) => {
+            EpochMessage::StableOne(id) => {
                 out.id(*id);
                 6
             }
-            What::Collect => 7,
-            What::Flush(flush) => {
+            EpochMessage::Collect => 7,
+            EpochMessage::Flush(flush) => {
                 out.put_u64_le(flush.first);
                 put_named(&mut out, &flush.delivered);
                 out.put_u32_le(u32::try_from(flush.orders.len()).unwrap_or(u32::MAX));
@@ -152,11 +152,11 @@ impl Say {
                 put_named(&mut out, &flush.waiting);
                 8
             }
-            What::Progress(number) => {
+            EpochMessage::Progress(number) => {
                 out.put_u64_le(*number);
                 9
             }
-            What::Fill(first, list) => {
+            EpochMessage::Fill(first, list) => {
                 out.put_u64_le(*first);
                 put_named(&mut out, list);
                 10
@@ -169,27 +169,27 @@ impl Say {
     #[must_use]
     pub fn decode(ty: u32, body: &Bytes) -> Option<Self> {
         if (log::FIRST..=log::LAST).contains(&ty) {
-            return log::Say::decode(ty, body).map(Self::Log);
+            return log::LogMessage::decode(ty, body).map(Self::Log);
         }
         let mut take = Take::new(body.clone());
         let (from, epoch) = (take.member()?, take.u64()?);
         let what = match ty.checked_sub(FIRST)? {
-            0 => What::Data(take.id()?, take.blob(MOST_PAYLOAD)?),
-            1 => What::Order(take.id()?, take.u64()?),
-            2 => What::Held(take.u64()?),
-            3 => What::Stable(take.u64()?),
-            4 => What::Stamp(take.id()?, take.u64()?),
-            5 => What::HeldOne(take.id()?),
-            6 => What::StableOne(take.id()?),
-            7 => What::Collect,
-            8 => What::Flush(Flush {
+            0 => EpochMessage::Data(take.id()?, take.blob(MOST_PAYLOAD)?),
+            1 => EpochMessage::Order(take.id()?, take.u64()?),
+            2 => EpochMessage::Held(take.u64()?),
+            3 => EpochMessage::Stable(take.u64()?),
+            4 => EpochMessage::Stamp(take.id()?, take.u64()?),
+            5 => EpochMessage::HeldOne(take.id()?),
+            6 => EpochMessage::StableOne(take.id()?),
+            7 => EpochMessage::Collect,
+            8 => EpochMessage::Flush(Flush {
                 first: take.u64()?,
                 delivered: take_named(&mut take)?,
                 orders: take.list(28, |take| Some((take.id()?, take.u64()?)))?,
                 waiting: take_named(&mut take)?,
             }),
-            9 => What::Progress(take.u64()?),
-            10 => What::Fill(take.u64()?, take_named(&mut take)?),
+            9 => EpochMessage::Progress(take.u64()?),
+            10 => EpochMessage::Fill(take.u64()?, take_named(&mut take)?),
             _ => return None,
         };
         take.end(Self::Fast { from, epoch, what })

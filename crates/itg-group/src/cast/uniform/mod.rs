@@ -1,20 +1,22 @@
 //! Sequencer and Skeen made uniform and crash-tolerant: an order counts when a majority of the core
-//! holds it, and when somebody is suspected the group agrees on a cut and goes on in the next view.
+//! holds it, and when a process is suspected the group agrees on a cut and goes on in the next
+//! view.
 //!
 //! Within a view, which is an epoch, the algorithms run as in their failure-free forms; messages of
 //! other epochs are dropped. In isolation a message costs 4 (n − 1) with a sequencer, the price of
 //! consensus, and 5 (n − 1) in Skeen's algorithm.
 //!
-//! *Cut.* Who changes the view asks the core what it holds, waits for a majority, puts together what has
-//! been delivered, what may have been, and what waits, and submits it with the view change to the
-//! ordered log, which decides one cut for each epoch. Who has been asked acknowledges nothing more in
-//! that epoch (the fence): without it an order could become stable that the cut does not know. Every
-//! order ever delivered is in the cut because a majority held it. Messages whose number nobody knows
-//! come behind all others, in the order of their names.
+//! *Cut.* The member that changes the view asks the core what it holds, waits for a majority, puts
+//! together what has been delivered, what may have been, and what waits, and submits it with the
+//! view change to the ordered log, which decides one cut for each epoch. A member that has been
+//! asked acknowledges nothing more in that epoch (the fence): without it an order could become
+//! stable that the cut does not know. Every order ever delivered is in the cut because a majority
+//! held it. Messages whose number is not known come behind all others, in the order of their names.
 //!
-//! Assumes the links and crashes of the log, and a failure detector that tells of every crash; who is
-//! suspected wrongly is excluded and may come back as another incarnation. Source: section 4.8 of the
-//! design; the fence is that of view-synchronous flushing (Birman, Schiper, Stephenson, 1991).
+//! Assumes the links and crashes of the log, and a failure detector that tells of every crash; a
+//! member that is suspected wrongly is excluded and may come back as another incarnation. The cut
+//! is ours (`docs/group.md`); the fence is that of view-synchronous flushing (Birman, Schiper,
+//! Stephenson, 1991).
 
 mod cut;
 mod message;
@@ -24,18 +26,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use itg_process::{Action, Dest, Input, Machine, Slot, Time};
+use itg_process::{Action, Dest, Input, Level, Machine, Slot, Time};
 
 use self::cut::{Begun, Collecting};
 use self::order::Orders;
-use super::backlog::{Backlog, Fate};
+use super::backlog::{Backlog, Novelty};
 use super::entry::{Body, Entry, Id};
-use super::interface::{Ask, Tell, code};
+use super::event::CastEvent;
+use super::interface::{CastDelivery, CastRequest, code};
 use super::log::{self, Log, Settings};
 use crate::member::{Member, View};
 
+pub use message::{EpochMessage, Flush, Named, UniformMessage};
 pub(crate) use message::{FIRST, LAST};
-pub use message::{Flush, Named, Say, What};
 
 /// Own messages that wait: this many bytes, and no message is longer.
 const WINDOW_BYTES: usize = 128 << 10;
@@ -45,7 +48,7 @@ const HISTORY_BYTES: usize = 1 << 20;
 const AGAIN: usize = 64;
 const FILL_BYTES: usize = 64 << 10;
 
-/// Which algorithm runs within a view.
+/// Algorithm that runs within a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fast {
     /// The root of the view numbers the messages.
@@ -84,7 +87,7 @@ pub struct Uniform {
     first: u64,
     history_bytes: usize,
     orders: Orders,
-    /// How far the members are in this epoch.
+    /// Number of messages that each member has delivered in this epoch.
     progress: BTreeMap<Slot, u64>,
     /// The same at the last tick.
     before: BTreeMap<Slot, u64>,
@@ -93,7 +96,7 @@ pub struct Uniform {
     suspected: BTreeSet<Member>,
     begun: Option<Begun>,
     gone: bool,
-    local: VecDeque<What>,
+    local: VecDeque<EpochMessage>,
 }
 
 impl Uniform {
@@ -155,11 +158,11 @@ impl Uniform {
         self.suspected.retain(|member| self.view.contains(*member));
     }
 
-    fn fast(&self, what: What) -> Say {
-        Say::Fast { from: self.me, epoch: self.view.no(), what }
+    fn fast(&self, what: EpochMessage) -> UniformMessage {
+        UniformMessage::Fast { from: self.me, epoch: self.view.no(), what }
     }
 
-    fn tell(&mut self, to: Slot, what: What, out: &mut Out) {
+    fn tell(&mut self, to: Slot, what: EpochMessage, out: &mut Out) {
         if to == self.me.slot {
             self.local.push_back(what);
         } else {
@@ -167,13 +170,13 @@ impl Uniform {
         }
     }
 
-    fn tell_others(&self, what: What, out: &mut Out) {
+    fn tell_others(&self, what: EpochMessage, out: &mut Out) {
         if !self.others.is_empty() {
             out.push(Action::Send(Dest::Many(Arc::clone(&self.others)), self.fast(what)));
         }
     }
 
-    fn tell_all(&mut self, what: What, out: &mut Out) {
+    fn tell_all(&mut self, what: EpochMessage, out: &mut Out) {
         self.tell_others(what.clone(), out);
         self.local.push_back(what);
     }
@@ -183,15 +186,15 @@ impl Uniform {
         let bytes = self.own_bytes + payload.len();
         let full = bytes > WINDOW_BYTES || self.history_bytes > HISTORY_BYTES;
         if full || !self.backlog.has_room(id) || !self.view.contains(self.me) {
-            return out.push(Action::Deliver(Tell::Busy(payload)));
+            return out.push(Action::Deliver(CastDelivery::Busy(payload)));
         }
         self.next_seq += 1;
         self.own_bytes = bytes;
         if self.settings.trace {
-            out.push(Action::Log("cast", [code(self.me), id.seq, 0]));
+            out.push(Action::log(CastEvent::Cast { origin: code(self.me), seq: id.seq }));
         }
         self.take_in(id, payload.clone(), now);
-        self.tell_all(What::Data(id, payload), out);
+        self.tell_all(EpochMessage::Data(id, payload), out);
     }
 
     /// Lets a message wait to be ordered.
@@ -212,19 +215,20 @@ impl Uniform {
         self.orders.forget(id);
         self.history_bytes += payload.len() + 64;
         self.history.push_back((id, payload.clone()));
-        let Fate::Fresh(waiting) = self.backlog.deliver(id) else { return };
+        let Novelty::Fresh(waiting) = self.backlog.deliver(id) else { return };
         if id.origin == self.me && waiting.is_some() {
             self.own_bytes = self.own_bytes.saturating_sub(payload.len());
         }
         let position = self.position;
         self.position += 1;
         if self.settings.trace {
-            out.push(Action::Log("deliver", [code(id.origin), id.seq, position]));
+            let (origin, seq) = (code(id.origin), id.seq);
+            out.push(Action::log(CastEvent::Deliver { origin, seq, position }));
         }
-        out.push(Action::Deliver(Tell::Message { position, id, payload }));
+        out.push(Action::Deliver(CastDelivery::Message { position, id, payload }));
     }
 
-    /// Messages of the epoch from this number on, which everybody may deliver.
+    /// Messages of the epoch from this number on, which all members may deliver.
     fn fill(&mut self, first: u64, list: Vec<Named>, out: &mut Out) {
         for (number, (id, payload)) in (first..).zip(list) {
             if number == self.done() {
@@ -233,40 +237,48 @@ impl Uniform {
         }
     }
 
-    fn heard(&mut self, now: Time, from: Member, what: What, out: &mut Out) {
+    fn heard(&mut self, now: Time, from: Member, what: EpochMessage, out: &mut Out) {
         match what {
-            What::Data(id, payload) => {
+            // Both, step 1: the message. The sequencer numbers it, each member gives Skeen's
+            // timestamp.
+            EpochMessage::Data(id, payload) => {
                 if !self.view.contains(id.origin) || self.backlog.is_delivered(id) {
                     return;
                 }
                 self.take_in(id, payload, now);
                 self.data(id, out);
             }
-            What::Order(id, number) => self.order(id, number, out),
-            What::Held(number) => self.held(from, number, out),
-            What::Stable(number) => self.orders.stable = self.orders.stable.max(number),
-            What::Stamp(id, ts) => self.stamp(from, id, ts, out),
-            What::HeldOne(id) => self.held_one(from, id, out),
-            What::StableOne(id) => self.orders.stable_one(id),
-            What::Collect => self.collect(now, from, out),
-            What::Flush(flush) => self.flushed(now, from, flush, out),
-            What::Progress(number) => {
+            // Sequencer, step 2; Skeen, step 3: its number.
+            EpochMessage::Order(id, number) => self.order(id, number, out),
+            // Ours, uniform delivery: a majority of the core holds the numbers up to here before any is delivered.
+            EpochMessage::Held(number) => self.held(from, number, out),
+            EpochMessage::Stable(number) => self.orders.stable = self.orders.stable.max(number),
+            // Skeen, step 2: a timestamp at the collector.
+            EpochMessage::Stamp(id, ts) => self.stamp(from, id, ts, out),
+            // Ours, uniform delivery of Skeen's: a majority holds this number.
+            EpochMessage::HeldOne(id) => self.held_one(from, id, out),
+            EpochMessage::StableOne(id) => self.orders.stable_one(id),
+            // Ours, fail-over: what a majority of the core holds becomes the cut that ends the epoch.
+            EpochMessage::Collect => self.collect(now, from, out),
+            EpochMessage::Flush(flush) => self.flushed(now, from, flush, out),
+            EpochMessage::Progress(number) => {
                 let known = self.progress.entry(from.slot).or_insert(0);
                 *known = (*known).max(number);
             }
-            What::Fill(first, list) => self.fill(first, list, out),
+            EpochMessage::Fill(first, list) => self.fill(first, list, out),
         }
         self.deliver_what_is_ready(out);
     }
 
-    /// Says again what may have been lost, and who is how far.
+    /// Tells this member's progress, sends again what may have been lost, and changes the view if
+    /// that is wanted.
     fn tick(&mut self, now: Time, out: &mut Out) {
         out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
         if !self.view.contains(self.me) || self.gone {
             return;
         }
         let done = self.done();
-        self.tell_others(What::Progress(done), out);
+        self.tell_others(EpochMessage::Progress(done), out);
         self.progress.insert(self.me.slot, done);
         let of = |slot: Slot| self.progress.get(&slot).copied().unwrap_or(0);
         let least = self.view.slots().map(of).min().unwrap_or(0);
@@ -279,7 +291,7 @@ impl Uniform {
         let late = |since: Time| now.since(since) >= self.settings.rotate;
         if self.backlog.oldest(Some(self.me)).is_some_and(late) {
             for (id, payload) in self.own_waiting() {
-                self.tell_all(What::Data(id, payload), out);
+                self.tell_all(EpochMessage::Data(id, payload), out);
             }
         }
         self.say_again(out);
@@ -287,8 +299,9 @@ impl Uniform {
         self.change_if_wanted(now, out);
     }
 
-    /// The first own messages that wait and that a majority is not known to hold in its order. Those
-    /// whose order is stable wait for others: with them in front the others would never be said again.
+    /// The first own messages that wait and that a majority is not known to hold in its order.
+    /// Those whose order is stable wait for others: with them in front the others would never be
+    /// sent again.
     fn own_waiting(&self) -> Vec<Named> {
         let mut bytes = 0;
         let open = self.backlog.of(self.me).filter(|entry| !self.orders.is_stable(entry.id));
@@ -299,7 +312,8 @@ impl Uniform {
         fits.filter_map(|entry| Some((entry.id, self.payload(entry.id)?))).collect()
     }
 
-    /// Sends what they miss to those who are behind and have not moved since the last time.
+    /// Sends the messages that they miss to members that are behind and have not moved since the
+    /// last time.
     fn fill_gaps(&mut self, out: &mut Out) {
         let done = self.done();
         let stalled = |(slot, number): (&Slot, &u64)| {
@@ -316,7 +330,7 @@ impl Uniform {
                 bytes <= FILL_BYTES || bytes == named.1.len()
             };
             let list = self.history.iter().skip(skip).take(AGAIN).take_while(fits).cloned();
-            let what = What::Fill(number, list.collect());
+            let what = EpochMessage::Fill(number, list.collect());
             self.tell(slot, what, out);
         }
     }
@@ -327,61 +341,63 @@ impl Uniform {
         self.log.handle(now, input, &mut inner);
         for action in inner {
             match action {
-                Action::Send(dst, say) => out.push(Action::Send(dst, Say::Log(say))),
+                Action::Send(dst, say) => out.push(Action::Send(dst, UniformMessage::Log(say))),
                 Action::Deliver(tell) => self.told_by_log(now, tell, out),
                 Action::SetTimer(timer, at) => out.push(Action::SetTimer(Timer::Log(timer), at)),
                 Action::CancelTimer(timer) => out.push(Action::CancelTimer(Timer::Log(timer))),
-                Action::Sometimes(name) => out.push(Action::Sometimes(name)),
                 // What the log says of itself is not what this broadcast does.
-                Action::Log(..) => {}
+                Action::Log(event) if event.level != Level::Sometimes => {}
+                Action::Log(situation) => out.push(Action::Log(situation)),
             }
         }
     }
 
-    fn request(&mut self, now: Time, ask: Ask, out: &mut Out) {
+    fn request(&mut self, now: Time, ask: CastRequest, out: &mut Out) {
         match ask {
-            Ask::Cast(payload) => self.cast(payload, now, out),
-            Ask::Change(change, with) => {
+            CastRequest::Cast(payload) => self.cast(payload, now, out),
+            CastRequest::Change(change, with) => {
                 if change.base == self.view.no() && self.collecting.is_none() {
                     self.start_collecting(now, change, with, out);
                 }
             }
-            Ask::Suspect(slot) => {
+            CastRequest::Suspect(slot) => {
                 if let Some(member) = self.view.at(slot).filter(|member| *member != self.me) {
                     self.suspected.insert(member);
-                    self.with_log(now, Input::Request(Ask::Suspect(slot)), out);
+                    self.with_log(now, Input::Request(CastRequest::Suspect(slot)), out);
                     self.change_if_wanted(now, out);
                 }
             }
-            Ask::Trust(slot) => {
+            CastRequest::Trust(slot) => {
                 self.suspected.retain(|member| member.slot != slot);
-                self.with_log(now, Input::Request(Ask::Trust(slot)), out);
+                self.with_log(now, Input::Request(CastRequest::Trust(slot)), out);
             }
-            Ask::Join(slot) => self.with_log(now, Input::Request(Ask::Join(slot)), out),
-            Ask::Rejoin(_) => {}
-            Ask::State(position, state) => self.state(now, position, &state, out),
+            CastRequest::Join(slot) => {
+                self.with_log(now, Input::Request(CastRequest::Join(slot)), out)
+            }
+            CastRequest::Rejoin(_) => {}
+            CastRequest::State(position, state) => self.state(now, position, &state, out),
         }
     }
 }
 
 impl Machine for Uniform {
-    type Request = Ask;
-    type Delivery = Tell;
-    type Message = Say;
+    type Request = CastRequest;
+    type Delivery = CastDelivery;
+    type Message = UniformMessage;
     type Timer = Timer;
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
-        if let Input::Request(Ask::Rejoin(member)) = input {
-            self.with_log(now, Input::Request(Ask::Rejoin(member)), out);
+        if let Input::Request(CastRequest::Rejoin(member)) = input {
+            self.with_log(now, Input::Request(CastRequest::Rejoin(member)), out);
             let mut new = Self::new(self.fast, member, self.view.clone(), self.settings);
-            // The log knows what its life before has decided.
+            // The log knows what its incarnation before has decided.
             std::mem::swap(&mut new.log, &mut self.log);
             *self = new;
             return;
         }
         if self.gone {
-            // Perhaps nobody else can tell the others what was decided before that.
-            if let Input::Message(src, Say::Log(say)) = input {
+            // Perhaps no other process can tell the rest what was decided before that.
+            if let Input::Message(src, UniformMessage::Log(say)) = input {
                 self.with_log(now, Input::Message(src, say), out);
             }
             return;
@@ -392,8 +408,10 @@ impl Machine for Uniform {
                 out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
             }
             Input::Request(ask) => self.request(now, ask, out),
-            Input::Message(src, Say::Log(say)) => self.with_log(now, Input::Message(src, say), out),
-            Input::Message(_, Say::Fast { from, epoch, what }) => {
+            Input::Message(src, UniformMessage::Log(say)) => {
+                self.with_log(now, Input::Message(src, say), out)
+            }
+            Input::Message(_, UniformMessage::Fast { from, epoch, what }) => {
                 let fits = epoch == self.view.no() && self.view.contains(from);
                 if fits && self.view.contains(self.me) {
                     self.heard(now, from, what, out);

@@ -4,25 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use itg_process::{Action, Slot};
 
-use super::{AGAIN, Fast, Out, Uniform, What};
+use super::{AGAIN, EpochMessage, Fast, Out, Uniform};
 use crate::cast::entry::Id;
+use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
 use crate::member::Member;
 
-/// What is known of the order of an epoch.
+/// Known orders of an epoch.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     /// Known numbers of messages that are not delivered, both ways.
     numbers: BTreeMap<Id, u64>,
     order: BTreeSet<(u64, Id)>,
-    /// Sequencer: the last number given; all orders up to here are held; who holds how many.
+    /// Sequencer: the last number given; all orders up to `held` are held; number held by each
+    /// member.
     last: u64,
     held: u64,
     holders: BTreeMap<Member, u64>,
     /// A majority of the core holds all orders up to here.
     pub(super) stable: u64,
-    /// Skeen: the clock; own timestamps of messages without a number; stamps collected; who holds a
-    /// number; numbers that a majority holds.
+    /// Skeen: the clock; own timestamps of messages without a number; stamps collected; holders of
+    /// each number; numbers that a majority holds.
     clock: u64,
     pending: BTreeMap<Id, u64>,
     stamps: BTreeMap<Id, BTreeMap<Member, u64>>,
@@ -49,7 +51,7 @@ impl Orders {
         }
     }
 
-    /// Skeen: whether a majority holds the number of a message.
+    /// Skeen: returns true if a majority holds the number of a message.
     pub(super) fn is_stable(&self, id: Id) -> bool {
         self.stable_ones.contains(&id)
     }
@@ -68,7 +70,7 @@ impl Uniform {
                 if self.leader() == self.me.slot && !self.orders.numbers.contains_key(&id) {
                     self.orders.last += 1;
                     let number = self.orders.last;
-                    self.tell_all(What::Order(id, number), out);
+                    self.tell_all(EpochMessage::Order(id, number), out);
                     self.orders.numbers.insert(id, number);
                     self.orders.order.insert((number, id));
                 }
@@ -82,7 +84,7 @@ impl Uniform {
                 let fresh = orders.clock + 1;
                 let ts = *orders.pending.entry(id).or_insert(fresh);
                 orders.clock = orders.clock.max(ts);
-                self.tell(id.origin.slot, What::Stamp(id, ts), out);
+                self.tell(id.origin.slot, EpochMessage::Stamp(id, ts), out);
             }
         }
     }
@@ -126,14 +128,14 @@ impl Uniform {
         }
         if self.orders.held > before && self.is_core() && !self.fence() {
             let (leader, held) = (self.leader(), self.orders.held);
-            self.tell(leader, What::Held(held), out);
+            self.tell(leader, EpochMessage::Held(held), out);
         }
     }
 
     /// Skeen: acknowledges a final number whose message is here.
     fn hold_one(&mut self, id: Id, out: &mut Out) {
         if self.is_core() && !self.fence() && self.backlog.get(id).is_some() {
-            self.tell(id.origin.slot, What::HeldOne(id), out);
+            self.tell(id.origin.slot, EpochMessage::HeldOne(id), out);
         }
     }
 
@@ -149,7 +151,7 @@ impl Uniform {
         if let Some(&stable) = held.get(self.view.majority() - 1)
             && stable > self.orders.stable
         {
-            self.tell_all(What::Stable(stable), out);
+            self.tell_all(EpochMessage::Stable(stable), out);
             self.orders.stable = stable;
         }
     }
@@ -160,14 +162,14 @@ impl Uniform {
             return;
         }
         if let Some(&number) = self.orders.numbers.get(&id) {
-            return self.tell(from.slot, What::Order(id, number), out);
+            return self.tell(from.slot, EpochMessage::Order(id, number), out);
         }
         let stamps = self.orders.stamps.entry(id).or_default();
         stamps.insert(from, ts);
         if stamps.len() == self.view.len() as usize {
             let number = stamps.values().copied().max().unwrap_or(0);
             self.orders.stamps.remove(&id);
-            self.tell_all(What::Order(id, number), out);
+            self.tell_all(EpochMessage::Order(id, number), out);
         }
     }
 
@@ -181,7 +183,7 @@ impl Uniform {
         holding.insert(from);
         if holding.len() >= self.view.majority() && !self.orders.stable_ones.contains(&id) {
             self.orders.stable_ones.insert(id);
-            self.tell_others(What::StableOne(id), out);
+            self.tell_others(EpochMessage::StableOne(id), out);
         }
     }
 
@@ -203,29 +205,29 @@ impl Uniform {
         }
     }
 
-    /// What may have been lost within the epoch.
+    /// Sends again what may have been lost within the epoch.
     pub(super) fn say_again(&mut self, out: &mut Out) {
         match self.fast {
             Fast::Sequencer => {
                 if self.leader() == self.me.slot {
                     let open: Vec<_> = self.orders.order.iter().take(AGAIN).copied().collect();
                     for (number, id) in open {
-                        self.tell_others(What::Order(id, number), out);
+                        self.tell_others(EpochMessage::Order(id, number), out);
                         if let Some(payload) = self.payload(id) {
-                            self.tell_others(What::Data(id, payload), out);
+                            self.tell_others(EpochMessage::Data(id, payload), out);
                         }
                     }
                 } else if self.orders.held > self.done() && self.is_core() && !self.fence() {
                     let (leader, held): (Slot, u64) = (self.leader(), self.orders.held);
-                    self.tell(leader, What::Held(held), out);
+                    self.tell(leader, EpochMessage::Held(held), out);
                 }
                 if self.leader() == self.me.slot && self.orders.stable > 0 {
-                    self.tell_others(What::Stable(self.orders.stable), out);
+                    self.tell_others(EpochMessage::Stable(self.orders.stable), out);
                 }
             }
             Fast::Skeen => {
-                // Numbers that a majority may not hold yet, and in turns those that it does: whichever somebody
-                // lacks may hold up all that have greater ones.
+                // Numbers that a majority may not hold yet, and in turns those that it does: any
+                // that a member lacks may hold up all that have greater ones.
                 let own = |(_, id): &&(u64, Id)| id.origin == self.me;
                 let own = self.orders.order.iter().filter(own).copied();
                 let (mut stable, open): (Vec<_>, Vec<_>) =
@@ -235,16 +237,16 @@ impl Uniform {
                 stable.truncate(AGAIN);
                 self.orders.said = stable.last().copied();
                 for (number, id) in open.into_iter().take(AGAIN) {
-                    self.tell_others(What::Order(id, number), out);
+                    self.tell_others(EpochMessage::Order(id, number), out);
                 }
                 for (number, id) in stable {
-                    self.tell_others(What::Order(id, number), out);
-                    self.tell_others(What::StableOne(id), out);
+                    self.tell_others(EpochMessage::Order(id, number), out);
+                    self.tell_others(EpochMessage::StableOne(id), out);
                 }
             }
         }
         if self.orders.order.len() > AGAIN {
-            out.push(Action::Sometimes("many orders are open"));
+            out.push(Action::sometimes(CastEvent::ManyOrdersOpen));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a connection of a producer ends, and how the log ends: what became of its blocks.
+//! End of a producer's connection, and end of the log: the outcome for its blocks.
 
 use std::fmt;
 
@@ -84,7 +84,7 @@ impl LogProducer {
         }
     }
 
-    /// What is known without the server's account.
+    /// Outcome without the server's account, as far as it is known.
     pub(super) fn unconfirmed(&mut self) -> LogFate {
         let (mut spooled, mut waiting) = (Count::default(), self.unread);
         for block in &self.held {

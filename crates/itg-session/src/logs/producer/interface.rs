@@ -1,14 +1,14 @@
-//! What goes into a producer's machine and what comes out of it.
+//! Inputs and outputs of a producer's machine.
 
 use crate::logs::codec::LogCodecError;
 use crate::logs::message::{LogMessage, Registration};
 use crate::logs::timeouts::ProducerTimeouts;
 
-/// What a producer is about.
+/// Configuration of a producer.
 #[derive(Clone, Debug)]
 pub struct LogProducerConfig {
-    /// Who it is; the machine fills in `next_block` itself. Texts longer than
-    /// [`MAX_NAME`](crate::logs::MAX_NAME) bytes are cut.
+    /// Identity of the log and its producer; the machine fills in `next_block` itself. Texts longer
+    /// than [`MAX_NAME`](crate::logs::MAX_NAME) bytes are cut.
     pub who: Registration,
     /// Most blocks on their way: on TCP sent and not acknowledged (less when the credit is smaller),
     /// on UDP given to the driver and not sent yet. At least 1.
@@ -16,10 +16,10 @@ pub struct LogProducerConfig {
     /// Blocks that may wait in memory before the spool is used; not more than the driver has buffers
     /// besides the one that is being filled. At least 1.
     pub memory_blocks: u32,
-    /// How long the server may be away before blocks go to the spool, in nanoseconds; `None` without
-    /// a spool.
+    /// Time that the server may be away before blocks go to the spool, in nanoseconds; `None`
+    /// without a spool.
     pub patience_ns: Option<u64>,
-    /// How long to wait.
+    /// Time limits of the machine.
     pub timeouts: ProducerTimeouts,
 }
 
@@ -47,7 +47,7 @@ pub struct SpooledBlock {
     pub records: u32,
 }
 
-/// What a driver tells a producer's machine.
+/// Events that a driver reports to a producer's machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProducerInput {
     /// The connection is made.
@@ -92,7 +92,7 @@ pub enum ProducerInput {
     },
 }
 
-/// What the driver of a producer has to do, in this order.
+/// Tasks for the driver of a producer, to be done in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProducerOutput {
     /// Connect, answer with `Connected` or `Lost`.
@@ -143,14 +143,14 @@ pub enum ProducerOutput {
     /// The end, before `Close`, or because the server did not want the log from the beginning. All
     /// buffers may go.
     Failed {
-        /// What happened and what to do.
+        /// Description of the failure, and advice.
         reason: String,
-        /// What became of the blocks so far.
+        /// Outcome for the blocks so far.
         fate: LogFate,
     },
 }
 
-/// What became of a log. Of blocks and of records alike:
+/// Outcome of a log. Of blocks and of records alike:
 /// stored + missing + dropped + in the spool + unconfirmed = produced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFate {
@@ -175,7 +175,7 @@ pub struct LogFate {
     pub spooled_blocks: u64,
     /// Records in them.
     pub spooled_records: u64,
-    /// Blocks of which nobody knows: the server did not answer to the end.
+    /// Blocks whose outcome is unknown: the server did not answer to the end.
     pub unconfirmed_blocks: u64,
     /// Records in them.
     pub unconfirmed_records: u64,
@@ -184,14 +184,14 @@ pub struct LogFate {
     pub missing: Vec<(u32, u32)>,
     /// Blocks it has not that are in no range above.
     pub missing_left_out: u64,
-    /// Whether these are the server's own numbers ([`LogMessage::Left`]).
+    /// True if these are the server's own numbers ([`LogMessage::Left`]).
     pub confirmed: bool,
     /// The last thing that went wrong with the server, if it did not come right to the end.
     pub trouble: Option<String>,
 }
 
 impl LogFate {
-    /// Whether every record produced is stored.
+    /// Returns true if every record produced is stored.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.stored_records == self.records && self.stored_blocks == self.blocks

@@ -1,9 +1,9 @@
-//! What a producer does with blocks for which there is no room in memory.
+//! Blocks of a producer for which there is no room in memory.
 
 use super::{LogProducer, ProducerOutput, State};
 
 impl LogProducer {
-    /// When the spool has to be used next, if nothing else happens.
+    /// Instant at which the spool has to be used next, if nothing else happens.
     pub(super) fn spool_at(&self) -> Option<u64> {
         let (patience, away) = (self.config.patience_ns?, self.away_since?);
         let full = self.in_memory >= self.config.memory_blocks as usize;

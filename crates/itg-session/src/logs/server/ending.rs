@@ -1,4 +1,4 @@
-//! How a session ends: with the producer's leave, with the server's shutdown, or with a refusal.
+//! End of a session: with the producer's leave, with the server's shutdown, or with a refusal.
 
 use crate::logs::book::LogBook;
 use crate::logs::message::{LEFT_RANGES, LogMessage, MAX_REASON};
@@ -7,7 +7,7 @@ use crate::logs::name::cut;
 use super::{LogAccount, LogServerSession, ServerOutput, State};
 
 impl LogServerSession {
-    /// Until when late datagrams are waited for.
+    /// Instant until which late datagrams are awaited.
     pub(super) fn linger_at(&self) -> Option<u64> {
         self.producer.as_ref()?.leave.as_ref()?.linger_until
     }

@@ -1,11 +1,11 @@
-//! What goes into a log server's session and what comes out of it.
+//! Inputs and outputs of a log server's session.
 
 use crate::logs::book::SessionId;
 use crate::logs::codec::LogCodecError;
 use crate::logs::message::{LogMessage, Registration};
 use crate::logs::timeouts::LogServerTimeouts;
 
-/// What a session of a log server is told of itself.
+/// Configuration of a session of a log server.
 #[derive(Clone, Debug)]
 pub struct LogServerConfig {
     /// Number of the session, different from those of all others of this server.
@@ -19,11 +19,11 @@ pub struct LogServerConfig {
     pub data_port: u16,
     /// Hash of the layout of the records that the server's readers know; no others are taken.
     pub record_schema: u64,
-    /// How long to wait.
+    /// Time limits of the session.
     pub timeouts: LogServerTimeouts,
 }
 
-/// What a driver tells a log server's session.
+/// Events that a driver reports to a log server's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerInput {
     /// The producer said this.
@@ -41,7 +41,7 @@ pub enum ServerInput {
         records: u32,
         /// Its length with the header.
         bytes: u32,
-        /// Whether it is a good block (magic, length, checksum) of the schemas of logs.
+        /// True if it is a good block (magic, length, checksum) of the schemas of logs.
         intact: bool,
     },
     /// A [`LogMessage::Bind`] has come in a datagram.
@@ -67,7 +67,7 @@ pub enum ServerInput {
     StoreFailed {
         /// Its number.
         block_no: u32,
-        /// Why, with the system's words.
+        /// Reason of the failure, with the system's words.
         reason: String,
     },
     /// Another session said [`ServerOutput::Wake`], or the disk has room again. Too often does no
@@ -80,9 +80,11 @@ pub enum ServerInput {
     Lost(String),
     /// The server is being shut down, with the reason: take what was promised to be taken, and end.
     Shutdown(String),
+    /// There are too many connections, and this one gives way to a newer one.
+    Displaced,
 }
 
-/// What the driver of a log server's session has to do, in this order.
+/// Tasks for the driver of a log server's session, to be done in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerOutput {
     /// Write this message.
@@ -92,7 +94,7 @@ pub enum ServerOutput {
     Check {
         /// See [`proof_text`](crate::logs::proof_text).
         text: Vec<u8>,
-        /// What the producer gave.
+        /// Proof that the producer gave.
         proof: [u8; 32],
     },
     /// Make sure that the files of this experiment are open, and
@@ -110,7 +112,7 @@ pub enum ServerOutput {
         run: String,
         /// Number of the log.
         log_id: u32,
-        /// Who registered.
+        /// Identity of the log and its producer.
         who: Registration,
     },
     /// Take datagrams of this log from the address where the `Bind` just now came from.
@@ -132,7 +134,7 @@ pub enum ServerOutput {
     Discard {
         /// Number of the block.
         block_no: u32,
-        /// Why.
+        /// Reason of the refusal.
         reason: &'static str,
     },
     /// Say [`ServerInput::Woken`] to this session, if there is such.
@@ -148,7 +150,7 @@ pub enum ServerOutput {
     /// The end: close the connection when everything has been written. The session must be kept
     /// until [`LogServerSession::unsettled`](super::LogServerSession::unsettled) is 0.
     Disconnect {
-        /// Why, for the server's own log.
+        /// Reason of the end, for the server's own log.
         reason: String,
     },
 }
@@ -160,7 +162,7 @@ pub struct LogAccount {
     pub run: String,
     /// Number of the log.
     pub log_id: u32,
-    /// Who registered it.
+    /// Identity of the log and its producer.
     pub who: Registration,
     /// The producer: block numbers used.
     pub blocks: u32,

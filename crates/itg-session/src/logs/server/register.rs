@@ -1,4 +1,4 @@
-//! How a producer is taken: what it asks for is checked, its experiment opened, its log found.
+//! Registration of a producer: its request is checked, its experiment opened, its log found.
 
 use std::collections::VecDeque;
 
@@ -33,7 +33,8 @@ impl LogServerSession {
         self.enter(State::Opening, now_ns, self.config.timeouts.open_ns);
     }
 
-    /// What speaks against a registration, whatever the state of the server.
+    /// Checks a registration, whatever the state of the server; the error is the reason of the
+    /// refusal.
     pub(super) fn check(&self, who: &Registration, book: &LogBook) -> Result<(), String> {
         let texts = [("experiment", &who.run), ("host", &who.host), ("program", &who.program)];
         for (what, text) in texts {

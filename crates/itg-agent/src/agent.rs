@@ -1,0 +1,569 @@
+//! `itg-cluster agent`: serves a node, one run at a time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use itg_cli::{Failure, Signals, WordArgs, promised, refuse, say};
+use itg_control::{Command, ControlRequest, Phase, TOO_LATE, fence_wait};
+use itg_core::units::parse_duration_ns;
+use itg_socket::{clock, host};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::AbortHandle;
+
+use crate::idle::{Idle, Sight, Verdict};
+use crate::member::Member;
+use crate::metrics::{self, Facts};
+use crate::policy::Policy;
+use crate::trust::{Line, Trust};
+use crate::wire::{
+    self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
+};
+use crate::work::{self, Handle, LogState, Setup, run_dir};
+
+/// Members that are about to leave a run that this agent has left do not bring it back for so long:
+/// they may have begun to count only when it left.
+const LEFT_NS: u64 = 70_000_000_000;
+/// Time that a user at a terminal waits for a command to be ordered.
+const ORDERED: Duration = Duration::from_secs(5);
+/// From the order to change a rate to the change, beside the length of a lease: by then its sender has heard of
+/// it, or is silent.
+const RATE_MARGIN_NS: u64 = 500_000_000;
+/// Attempts to order the change of a rate where the first ones take too long.
+const RATE_TRIES: u32 = 5;
+/// Time for all attempts together: less than the time that the caller waits for the answer.
+const RATE_LIMIT: Duration = Duration::from_secs(8);
+/// Message to a user at a terminal when that takes too long.
+const SILENT: &str =
+    "it has not been ordered in time: a majority of the nodes does not answer; it may be yet";
+/// Longest remark, in bytes.
+const MOST_LABEL: usize = 200;
+/// Connections of programs that have proved that they belong to the cluster.
+const MOST_LINES: usize = 4096;
+/// Connections of programs that have not yet: the oldest one gives way to a new one.
+const MOST_PROVING: usize = 256;
+/// Members of a run.
+const MOST_MEMBERS: usize = 4096;
+
+/// Arguments of `agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// Address that consoles and other agents call; data comes to the port behind it
+    #[arg(long, value_name = "ADDR[:PORT]", default_value = "0.0.0.0:9020")]
+    pub listen: String,
+    /// Directory of the cluster's keys (`itg-cluster keys` makes them)
+    #[arg(long, value_name = "DIR")]
+    pub keys: PathBuf,
+    /// Directory for logs, one below it for each run
+    #[arg(long, value_name = "DIR", default_value = "itg-agent")]
+    pub dir: PathBuf,
+    /// Policy of this node (TOML): what experiments may ask of it; without it everything but
+    /// payload files is allowed
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Tell Prometheus at http://ADDR:PORT/metrics what this node does; not encrypted, open to
+    /// every host that reaches it
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<SocketAddr>,
+    /// Log when one of N packets left the network stack of this host (the kernel's transmit stamps; one-way UDP in
+    /// exact mode) [default: none; where the experiment's pacing is txtime: 16]
+    #[arg(long, value_name = "N")]
+    pub tx_stamps: Option<NonZeroU32>,
+    /// Result of `itg-send doctor --output FILE` on this host: its promise goes into the logs of
+    /// its senders, and the report says whether it was kept
+    #[arg(long, value_name = "FILE")]
+    pub promise: Option<PathBuf>,
+    /// Leave a run after this time without its console, where too few members are left to agree, so that this node is
+    /// free for the next one
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
+    pub leave_after: Duration,
+}
+
+/// Parses the time after which a run is left.
+fn patience(text: &str) -> Result<Duration, String> {
+    let ns = parse_duration_ns(text).map_err(|error| error.to_string())?;
+    if ns < 1_000_000_000 { Err("at least 1s".to_owned()) } else { Ok(Duration::from_nanos(ns)) }
+}
+
+struct Agent {
+    tx_stamps: Option<NonZeroU32>,
+    /// Properties of this host for the logs of senders.
+    settings: BTreeMap<String, String>,
+    leave_after: Duration,
+    trust: Trust,
+    policy: Arc<Policy>,
+    dir: PathBuf,
+    data: SocketAddr,
+    run: Mutex<Option<Run>>,
+    /// The run that it has left last because no console ended it, and when (CLOCK_MONOTONIC).
+    left: std::sync::Mutex<Option<(String, u64)>>,
+}
+
+/// The run that the agent takes part in; dropped, it is abandoned unless it is over.
+struct Run {
+    id: String,
+    handle: Handle,
+    idle: Idle,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.handle.abandon("another run has taken this node");
+    }
+}
+
+/// Serves until a signal comes.
+///
+/// # Errors
+/// The request makes no sense, or the address cannot be listened on.
+pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
+    let listen = itg_socket::resolve(&args.listen, AGENT_PORT).map_err(refuse)?;
+    let trust = Trust::load(&args.keys)?;
+    let policy = args.policy.as_deref().map(Policy::load).transpose()?.unwrap_or_default();
+    fs::create_dir_all(&args.dir)
+        .map_err(|error| refuse(format!("directory {}: {error}", args.dir.display())))?;
+    let promise = args.promise.as_deref().map(promised).transpose()?;
+    let data = SocketAddr::new(listen.ip(), listen.port().checked_add(1).unwrap_or(AGENT_PORT + 1));
+    let agent = Arc::new(Agent {
+        tx_stamps: args.tx_stamps,
+        settings: promise.into_iter().flatten().collect(),
+        leave_after: args.leave_after,
+        trust,
+        policy: Arc::new(policy),
+        dir: args.dir.clone(),
+        data,
+        run: Mutex::default(),
+        left: std::sync::Mutex::default(),
+    });
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let signals = Signals::watch()?;
+        let listener = TcpListener::bind(listen).await.map_err(|error| {
+            Failure::new(
+                1,
+                format!("listening on {listen}: {error}; does another agent run there?"),
+            )
+        })?;
+        if !words.quiet {
+            say(format_args!(
+                "itg-cluster agent: listening on {listen}, data on {data}; end with Ctrl-C"
+            ));
+        }
+        if let Some(at) = args.metrics {
+            let listener = metrics::listen(at)
+                .await
+                .map_err(|error| Failure::new(1, format!("metrics on {at}: {error}")))?;
+            let agent = Arc::clone(&agent);
+            tokio::spawn(metrics::serve(listener, move || {
+                let agent = Arc::clone(&agent);
+                async move { agent.facts().await }
+            }));
+        }
+        let room = Arc::new(Semaphore::new(MOST_LINES));
+        let mut proving = VecDeque::<AbortHandle>::new();
+        let mut stop = signals.stop.clone();
+        let mut look = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        proving.retain(|task| !task.is_finished());
+                        if proving.len() >= MOST_PROVING
+                            && let Some(oldest) = proving.pop_front()
+                        {
+                            oldest.abort();
+                        }
+                        let (agent, room) = (Arc::clone(&agent), Arc::clone(&room));
+                        let task = tokio::spawn(agent.let_in(stream, peer, room));
+                        proving.push_back(task.abort_handle());
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection was not accepted");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                _ = look.tick() => agent.tidy().await,
+                reason = stop.wait_for(Option::is_some) => {
+                    if let Ok(reason) = reason {
+                        tracing::info!("stopping: {}", reason.as_deref().unwrap_or_default());
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
+    })
+}
+
+impl Agent {
+    /// Lets a program in that proves to belong to the cluster, as long as there is room.
+    async fn let_in(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, room: Arc<Semaphore>) {
+        match self.trust.accept(stream).await {
+            Ok(line) => match room.try_acquire_owned() {
+                Ok(place) => drop(tokio::spawn(async move {
+                    self.serve(line, peer).await;
+                    drop(place);
+                })),
+                Err(_) => tracing::warn!(%peer, "turned away: too many connections"),
+            },
+            Err(why) => tracing::warn!(%peer, "turned away: {why}"),
+        }
+    }
+
+    async fn serve(&self, mut line: Line, peer: SocketAddr) {
+        match self.converse(&mut line).await {
+            Ok(join) => self.carry(line, &join).await,
+            Err(error) => tracing::debug!(%peer, "a connection has ended: {error:#}"),
+        }
+    }
+
+    /// Answers calls until one of them makes the connection that of a member.
+    async fn converse(&self, line: &mut Line) -> Result<Join> {
+        let hello: Hello = answered(wire::hear(line)).await?;
+        if let Some(why) = hello.differs() {
+            wire::say(line, &Reply::Refused(format!("at the agent: {why}"))).await?;
+            bail!("{why}");
+        }
+        let welcome =
+            Reply::Welcome { hello: Hello::ours(), host: host::name(), boot_id: host::boot_id() };
+        wire::say(line, &welcome).await?;
+        loop {
+            let reply = match wire::hear(line).await? {
+                Call::Clock => Reply::Clock(clock::unix_ns()),
+                Call::Join(join) => match self.prepare(&join).await {
+                    Ok(()) => {
+                        wire::say(line, &Reply::Joined).await?;
+                        return Ok(join);
+                    }
+                    Err(error) => Reply::Refused(format!("{error:#}")),
+                },
+                Call::Forget(run) => {
+                    self.forget(&run).await;
+                    Reply::Joined
+                }
+                Call::Status => Reply::Status(Box::new(self.status().await)),
+                Call::Command(command) => Reply::Ordered(self.order(command).await),
+                Call::Rate { flow, rate } => Reply::Ordered(self.set_rate(flow, rate).await),
+                Call::List(run) => self.list(&run).await,
+                Call::Fetch { run, name, offset } => match self.fetch(&run, &name, offset) {
+                    Ok(bytes) => Reply::Bytes(bytes),
+                    Err(error) => Reply::Refused(format!("{error:#}")),
+                },
+            };
+            wire::reply(line, &reply).await?;
+        }
+    }
+
+    /// Takes part in a run, if it does not already.
+    async fn prepare(&self, join: &Join) -> Result<()> {
+        check(join)?;
+        let mut run = self.run.lock().await;
+        if let Some(present) = &*run {
+            if present.id == join.run {
+                let ours = &present.handle.member.join;
+                if (ours.slot, &ours.addresses) != (join.slot, &join.addresses) {
+                    bail!("it is another member of this run");
+                }
+                return Ok(());
+            }
+            let over = present.handle.seen().closed;
+            if !over && !present.idle.gives_way(clock::monotonic_ns()) {
+                let name = present.handle.seen().name.clone();
+                bail!("it takes part in another run (`{name}`, {}): one at a time", present.id);
+            }
+        }
+        if !join.begin {
+            bail!("it knows nothing of this run yet");
+        }
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if left.is_some_and(|(id, at)| id == join.run && clock::monotonic_ns() - at < LEFT_NS) {
+            bail!("it has left this run just now");
+        }
+        let dir = run_dir(&self.dir, &join.run).context("the name of the run makes no sense")?;
+        // What was there before ends here, and its logs say so.
+        *run = None;
+        let (member, told) = Member::begin(join.clone(), &self.trust)?;
+        let policy = Arc::clone(&self.policy);
+        let setup = Setup {
+            policy,
+            dir,
+            listen: self.data,
+            tx_stamps: self.tx_stamps,
+            settings: self.settings.clone(),
+        };
+        let handle = work::begin(setup, member, told);
+        tracing::info!("takes part in run {}", join.run);
+        *run =
+            Some(Run { id: join.run.clone(), handle, idle: Idle::leaving_after(self.leave_after) });
+        Ok(())
+    }
+
+    /// Leaves a run that has not begun.
+    async fn forget(&self, run: &str) {
+        let mut present = self.run.lock().await;
+        if present.as_ref().is_some_and(|p| p.id == run && p.handle.seen().name.is_empty()) {
+            *present = None;
+        }
+    }
+
+    /// Carries what another member says to this one.
+    async fn carry(&self, line: Line, join: &Join) {
+        let member = match &*self.run.lock().await {
+            Some(run) if run.id == join.run => run.handle.member.clone(),
+            _ => return,
+        };
+        member.carry(line, join.from).await;
+    }
+
+    /// Forgets a run that is over, and leaves one that no console ends.
+    async fn tidy(&self) {
+        let mut run = self.run.lock().await;
+        let Some(present) = &mut *run else { return };
+        let member = &present.handle.member;
+        let sight = {
+            let seen = present.handle.seen();
+            let (lines, console) = member.lines();
+            let (closed, sending) = (seen.closed, seen.workers > 0);
+            let receiving = clock::unix_ns() < seen.receives_until_ns;
+            Sight { closed, sending, receiving, lines, console, ordered: seen.ordered }
+        };
+        match present.idle.look(clock::monotonic_ns(), sight) {
+            Verdict::Stay => {}
+            Verdict::Try => {
+                // Flows count from 1: void, but ordered.
+                let nothing = Command::Released { flow: 0, fence: 0, next: 0 };
+                member.ask(ControlRequest::Command(nothing)).await;
+            }
+            Verdict::Leave(why) => {
+                present.handle.abandon(why);
+                let left = Some((present.id.clone(), clock::monotonic_ns()));
+                *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
+                *run = None;
+            }
+            Verdict::Forget => *run = None,
+        }
+    }
+
+    async fn handle(&self) -> Option<(String, Handle)> {
+        let run = self.run.lock().await;
+        run.as_ref().map(|run| (run.id.clone(), run.handle.clone()))
+    }
+
+    /// Facts about this agent, for Prometheus.
+    async fn facts(&self) -> Facts {
+        let Some((id, handle)) = self.handle().await else { return Facts::default() };
+        let figures = handle.figures();
+        let seen = handle.seen();
+        let left = seen.lease_ns.saturating_sub(clock::monotonic_ns());
+        // Before the first change of the view all that have begun are members.
+        let members = match seen.slots.len() {
+            0 => handle.member.join.addresses.len(),
+            members => members,
+        };
+        Facts {
+            run: Some((id, seen.name.clone())),
+            view: (seen.view, members),
+            workers: seen.workers,
+            lease_left_ns: (left > 0 && seen.lease_ns < u64::MAX).then_some(left),
+            figures,
+        }
+    }
+
+    async fn status(&self) -> Status {
+        let Some((id, handle)) = self.handle().await else { return Status::default() };
+        let replica = handle.look().await;
+        let seen = handle.seen();
+        Status {
+            run: Some(id),
+            name: seen.name.clone(),
+            nodes: seen.nodes.clone(),
+            replica,
+            view: seen.view,
+        }
+    }
+
+    /// Has a command of a user at a terminal ordered.
+    async fn order(&self, command: Command) -> Result<u64, String> {
+        let Some((_, handle)) = self.handle().await else {
+            return Err("no experiment runs here".to_owned());
+        };
+        if !matches!(
+            command,
+            Command::Stop { .. } | Command::Reassign { .. } | Command::Mark { .. }
+        ) {
+            return Err("that is no command for a terminal".to_owned());
+        }
+        if matches!(&command, Command::Mark { label } if label.len() > MOST_LABEL) {
+            return Err(format!("a remark has {MOST_LABEL} bytes at most"));
+        }
+        Self::cast(&handle, command).await
+    }
+
+    /// Has a change of rates ordered: for an instant that all can still keep.
+    async fn set_rate(&self, flow: Option<u32>, rate: NewRate) -> Result<u64, String> {
+        let Some((_, handle)) = self.handle().await else {
+            return Err("no experiment runs here".to_owned());
+        };
+        let means =
+            flow.map_or(Some((f64::NAN, f64::NAN)), |flow| handle.seen().means.get(&flow).copied());
+        let means = means.ok_or_else(|| "there is no such flow".to_owned())?;
+        let ppm = rate.ppm(means).ok_or_else(|| {
+            "a rate can be changed to 0.001 to 1000 times what was asked for, where that is a rate".to_owned()
+        })?;
+        let ordering = Self::order_rate(&handle, flow, ppm);
+        tokio::time::timeout(RATE_LIMIT, ordering).await.unwrap_or_else(|_| Err(SILENT.to_owned()))
+    }
+
+    async fn order_rate(handle: &Handle, flow: Option<u32>, ppm: u32) -> Result<u64, String> {
+        let mut done = Err(TOO_LATE.to_owned());
+        for _ in 0..RATE_TRIES {
+            let replica = handle.look().await.ok_or_else(|| "its state is not known".to_owned())?;
+            if replica.phase() != Phase::Running {
+                return Err("nothing runs".to_owned());
+            }
+            let t0_unix_ns =
+                replica.t0_unix_ns().saturating_add_signed(handle.member.join.offset_ns);
+            let margin_ns = fence_wait(replica.rules().lease_ns) + RATE_MARGIN_NS;
+            let at_ns = clock::unix_ns().saturating_sub(t0_unix_ns) + margin_ns;
+            done = Self::cast(handle, Command::SetRate { flow, at_ns, ppm }).await;
+            if done.as_ref().err().is_none_or(|why| why != TOO_LATE) {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Has a command ordered; its position in the order, or why nothing came of it.
+    async fn cast(handle: &Handle, command: Command) -> Result<u64, String> {
+        let mut applied = handle.applied.subscribe();
+        let me = handle.member.join.slot;
+        handle.member.ask(ControlRequest::Command(command.clone())).await;
+        let waiting = async {
+            loop {
+                match applied.recv().await {
+                    Ok((by, position, done, void)) if by == me && done == command => {
+                        return void.map_or(Ok(position), Err);
+                    }
+                    Ok(_) | Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(_) => return Err("the experiment is over".to_owned()),
+                }
+            }
+        };
+        tokio::time::timeout(ORDERED, waiting).await.unwrap_or_else(|_| Err(SILENT.to_owned()))
+    }
+
+    /// The logs of a run, and their state; those of earlier incarnations are among them.
+    async fn list(&self, run: &str) -> Reply {
+        let Some(dir) = run_dir(&self.dir, run) else {
+            return Reply::Refused("the name of the run makes no sense".to_owned());
+        };
+        let present = self.handle().await.filter(|(id, _)| id == run);
+        let (trouble, refused) = present.as_ref().map_or_else(Default::default, |(_, handle)| {
+            let seen = handle.seen();
+            (seen.trouble.clone(), seen.refused.clone())
+        });
+        let state = match (present, LogState::read(&dir)) {
+            (Some((_, handle)), _) => handle.seen().logs(),
+            (None, Some(LogState::Closed)) => Logs::Closed,
+            (None, Some(LogState::Abandoned)) => Logs::Abandoned,
+            (None, Some(LogState::Open) | None) => Logs::Unknown,
+        };
+        let mut files = BTreeMap::new();
+        if let Ok(entries) = fs::read_dir(dir) {
+            for entry in entries.flatten() {
+                if let (Ok(name), Ok(facts)) = (entry.file_name().into_string(), entry.metadata())
+                    && is_log(&name)
+                {
+                    files.insert(name, facts.len());
+                }
+            }
+        }
+        Reply::Files { files, state, trouble, refused }
+    }
+
+    /// Some bytes of a log.
+    fn fetch(&self, run: &str, name: &str, offset: u64) -> Result<Vec<u8>> {
+        let dir = run_dir(&self.dir, run).context("the name of the run makes no sense")?;
+        if !is_log(name) {
+            bail!("`{name}` is no log");
+        }
+        let mut file = fs::File::open(dir.join(name))?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.take(CHUNK as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Returns true if a name may be that of a log.
+fn is_log(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    name.chars().all(plain) && Path::new(name).extension().is_some_and(|what| what == "itg")
+}
+
+/// Checks a call: the called member is a node, and the caller is a member with a larger slot.
+fn check(join: &Join) -> Result<()> {
+    let members = join.addresses.len();
+    if members > MOST_MEMBERS {
+        bail!("a run of {members} members: {MOST_MEMBERS} at most");
+    }
+    let console = members.checked_sub(1).context("a run without members")?;
+    if join.slot as usize >= console {
+        bail!("slot {} is no node's", join.slot);
+    }
+    if join.from <= join.slot || join.from as usize > console {
+        bail!("slot {} has no reason to call slot {}", join.from, join.slot);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_later_does_not_bring_an_agent_back() {
+        // A member that sees the others go a little later counts from then.
+        let dead_ns = crate::idle::Limits::default().dead_ns;
+        assert_eq!((LEFT_NS, dead_ns), (70_000_000_000, 60_000_000_000), "see docs/cluster.md");
+    }
+
+    #[test]
+    fn who_calls_is_a_member_behind_the_called_one() {
+        let join = |slot, from, members: usize| Join {
+            run: "0".repeat(32),
+            start: 1,
+            slot,
+            from,
+            addresses: vec![String::new(); members],
+            offset_ns: 0,
+            uncertainty_ns: 0,
+            begin: true,
+        };
+        for (slot, from, members, want) in [
+            (0, 3, 4, Ok(())),
+            (2, 3, 4, Ok(())),
+            (0, 1, 4, Ok(())),
+            (1, 1, 4, Err("slot 1 has no reason to call slot 1")),
+            (2, 1, 4, Err("slot 1 has no reason to call slot 2")),
+            (0, 4, 4, Err("slot 4 has no reason to call slot 0")),
+            (0, u32::MAX, 4, Err("slot 4294967295 has no reason to call slot 0")),
+            (3, 4, 4, Err("slot 3 is no node's")),
+            (0, 1, 0, Err("a run without members")),
+            (0, 1, 5000, Err("a run of 5000 members: 4096 at most")),
+        ] {
+            let got = check(&join(slot, from, members)).map_err(|error| error.to_string());
+            assert_eq!(got, want.map_err(str::to_owned), "slot {slot}, from {from} of {members}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The logs of all nodes: fetched, and asked how well the start was kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use itg_record::{Item, Kind, LogReader, Note};
+use tokio::time::Instant;
+
+use crate::member::greet;
+use crate::trust::Trust;
+use crate::wire::{Call, Logs, Reply, ask};
+
+/// Time between two questions to a node about its logs.
+const AGAIN: Duration = Duration::from_millis(50);
+/// An agent that was started again has this time to hear of the run.
+const TOLD: Duration = Duration::from_secs(3);
+
+/// Waits until a node sends nothing any more (`closed`: until its logs are complete). Returns the flows that its
+/// policy has ended.
+pub(crate) async fn wait(
+    trust: &Trust,
+    address: &str,
+    run: &str,
+    closed: bool,
+    limit: Duration,
+) -> Result<BTreeSet<u32>> {
+    let began = Instant::now();
+    let mut line = trust.connect(address).await?;
+    greet(&mut line).await?;
+    loop {
+        let Reply::Files { state, trouble, refused, .. } =
+            ask(&mut line, &Call::List(run.to_owned())).await?
+        else {
+            bail!("no list of logs");
+        };
+        match state {
+            Logs::Closed => match trouble {
+                Some(trouble) => bail!("{trouble}"),
+                None => return Ok(refused),
+            },
+            Logs::Drained if !closed => return Ok(refused),
+            Logs::Abandoned => {
+                bail!("the agent has left the run: another one took it, or nobody was connected")
+            }
+            Logs::Unknown if began.elapsed() > TOLD => {
+                bail!(
+                    "the agent does not know the run: it was started again, and nobody has told it"
+                );
+            }
+            Logs::Open | Logs::Drained | Logs::Unknown => {}
+        }
+        if began.elapsed() > limit {
+            bail!("not done after {} s", limit.as_secs());
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Fetches the logs of a node into a directory; returns their paths.
+pub(crate) async fn fetch(
+    trust: &Trust,
+    address: &str,
+    run: &str,
+    dir: &Path,
+) -> Result<Vec<PathBuf>> {
+    let mut line = trust.connect(address).await?;
+    greet(&mut line).await?;
+    let Reply::Files { files, .. } = ask(&mut line, &Call::List(run.to_owned())).await? else {
+        bail!("no list of logs");
+    };
+    fs::create_dir_all(dir).with_context(|| format!("directory {}", dir.display()))?;
+    let mut paths = Vec::new();
+    for name in files.keys() {
+        // What comes from another host names nothing outside of the directory.
+        let name = Path::new(name).file_name().context("a log without a name")?;
+        if Path::new(name).extension().is_none_or(|what| what != "itg") {
+            bail!("it offers `{}`, which is no log", name.display());
+        }
+        let path = dir.join(name);
+        let mut file =
+            fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut offset = 0;
+        loop {
+            let name = name.to_string_lossy().into_owned();
+            let call = Call::Fetch { run: run.to_owned(), name, offset };
+            let Reply::Bytes(bytes) = ask(&mut line, &call).await? else { bail!("no bytes") };
+            if bytes.is_empty() {
+                break;
+            }
+            file.write_all(&bytes).with_context(|| format!("cannot write {}", path.display()))?;
+            offset += bytes.len() as u64;
+        }
+        if offset > 0 {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}
+
+/// Largest lateness of the first packets of those flows of a log that began with the run, in
+/// nanoseconds, and the number of these flows.
+pub(crate) fn start_lateness(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut epochs = BTreeMap::new();
+    let mut first: BTreeMap<u32, u64> = BTreeMap::new();
+    for item in LogReader::new(bytes) {
+        match item {
+            Item::Note { note: Note::Flow(info), .. } => {
+                epochs.insert(info.index, info.epoch_unix_ns);
+            }
+            Item::Records { records, .. } => {
+                for record in records.packed().records() {
+                    if record.kind != Kind::Sent || record.seq != 0 {
+                        continue;
+                    }
+                    if let Some(epoch) = epochs.get(&record.flow) {
+                        let due = epoch.saturating_add(record.a);
+                        let late = record.b.saturating_sub(due);
+                        first.entry(record.flow).or_insert(late);
+                    }
+                }
+                if first.len() == epochs.len() && !first.is_empty() {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    Some((*first.values().max()?, first.len()))
+}

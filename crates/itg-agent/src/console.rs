@@ -1,0 +1,703 @@
+//! `itg-cluster run FILE` over agents: finds them, starts the experiment everywhere at one time, watches it,
+//! gathers the logs and reports.
+//!
+//! The console is a member of the group of the run, the last one: what it wants goes through the ordered log
+//! like everything else, and it knows what all others know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use itg_cli::{Failure, Loaded, Signals, WordArgs, draw_run, refuse, say};
+use itg_control::{Command, ControlDelivery, ControlRequest, Phase, Replica, Rules, Stage};
+use itg_core::units::format_duration_ns;
+use itg_experiment::Manifest;
+use itg_run::events::What;
+use itg_run::live::Live;
+use itg_run::{Outcome, Output, Prepared, World, why};
+use itg_socket::clock;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::collect;
+use crate::description::Description;
+use crate::member::{Member, compare_clocks, greet};
+use crate::options::{AgentsOptions, Require};
+use crate::trust::Trust;
+use crate::watch::Watch;
+use crate::wire::{Call, Join, Reply, ask, times, with_port};
+
+/// Time that nodes may take to get the description and make ready.
+const LOADING: Duration = Duration::from_secs(15);
+/// From the order to start to the start: workers are started meanwhile.
+const MARGIN_NS: u64 = 700_000_000;
+/// Time between two looks at the state.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time that nodes may take to hear that a run that was interrupted does not begin.
+const FORGETTING: Duration = Duration::from_secs(1);
+/// Time that senders may take to come to their end, and receivers behind them.
+const ENDING: Duration = Duration::from_secs(20);
+
+/// A node of the experiment.
+#[derive(Clone, Debug)]
+struct Node {
+    name: String,
+    address: String,
+    /// Its clock minus ours, and how wrong that may be.
+    clock: (i64, u64),
+}
+
+/// The agents of the nodes of an experiment, as a world.
+#[derive(Clone, Debug, Default)]
+pub struct Agents {
+    /// Options: how they are reached, and what they do on failures.
+    pub options: AgentsOptions,
+}
+
+impl World for Agents {
+    fn name(&self) -> &'static str {
+        "cluster"
+    }
+
+    fn prepare<'a>(&'a self, loaded: &'a mut Loaded) -> Result<Box<dyn Prepared + 'a>> {
+        let Some(keys) = &self.options.keys else {
+            return Err(refuse(
+                "running over several nodes needs the keys of their agents: give --keys DIR (`itg-cluster keys` \
+                 makes them), or add --local to run all nodes on this host, or --sim to simulate them",
+            ));
+        };
+        let nodes = nodes(loaded)?;
+        let trust = Trust::load(keys)?;
+        Ok(Box::new(Ready { options: &self.options, loaded, nodes, trust }))
+    }
+}
+
+/// A run over agents that have not been called yet.
+struct Ready<'a> {
+    options: &'a AgentsOptions,
+    loaded: &'a Loaded,
+    nodes: Vec<Node>,
+    trust: Trust,
+}
+
+impl Prepared for Ready<'_> {
+    fn loaded(&self) -> &Loaded {
+        self.loaded
+    }
+
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        vec![("nodes", names.join(" "))]
+    }
+
+    /// Returns false: nodes that are not there leave an empty directory, so that the same command can be given again.
+    fn writes_manifest_first(&self) -> bool {
+        false
+    }
+
+    fn carry_out(
+        self: Box<Self>,
+        output: &Output,
+        manifest: &Manifest,
+        words: WordArgs,
+    ) -> Result<Outcome> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let done = runtime.block_on(self.conduct(output, manifest, words));
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        done
+    }
+}
+
+impl Ready<'_> {
+    /// Finds the agents, has them carry out the run, and fetches their logs.
+    async fn conduct(
+        self,
+        output: &Output,
+        manifest: &Manifest,
+        words: WordArgs,
+    ) -> Result<Outcome> {
+        let Self { options, loaded, nodes, trust } = self;
+        let Output { dir, events, .. } = output;
+        let signals = Signals::watch()?;
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let live = output.live.then(|| Live::start(events, signals.stop.clone())).flatten();
+        let watch = Watch::new(events.clone(), live, &names);
+        let names = names.into_iter().map(str::to_owned).collect();
+        events.begin(What::run(&loaded.plan, "cluster", names));
+        let run = Run { id: draw_run(), trust };
+        let addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
+        let found =
+            Console::find(options, loaded, run.clone(), nodes, words, manifest.clone(), watch);
+        let found = unless_stopped(&signals, found).await;
+        if found.is_err() && signals.exit_code().is_some() {
+            // Some may have joined already.
+            drop(tokio::time::timeout(FORGETTING, run.forget(addresses)).await);
+        }
+        let mut console = found?;
+        console.conduct(&signals).await?;
+        console.watch.close();
+        let logs = if signals.exit_code().is_some() {
+            // The run was ended by a signal, but its logs are wanted: the next signal ends the program.
+            console.gather(dir).await?
+        } else {
+            let logs = unless_stopped(&signals, console.gather(dir)).await;
+            if signals.exit_code().is_some() {
+                console.leave("the logs stay with the agents").await;
+            }
+            logs?
+        };
+        let stopped = signals.stop.borrow().clone();
+        Ok(console.outcome(logs, signals.exit_code(), stopped))
+    }
+}
+
+/// Does something unless a signal ends the program before.
+async fn unless_stopped<T>(signals: &Signals, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut stop = signals.stop.clone();
+    tokio::select! {
+        done = work => done,
+        reason = stop.wait_for(Option::is_some) => {
+            let reason = reason.ok().and_then(|reason| reason.clone()).unwrap_or_default();
+            Err(Failure::new(signals.exit_code().unwrap_or(1), reason).into())
+        }
+    }
+}
+
+/// The nodes of the file, in the order of their names.
+fn nodes(loaded: &Loaded) -> Result<Vec<Node>> {
+    if loaded.experiment.nodes.is_empty() {
+        return Err(refuse(
+            "the experiment has no [nodes]: name them with their addresses, as `a = { address = \"10.0.0.4\" }`, \
+             or add --local",
+        ));
+    }
+    let mut taken = BTreeMap::new();
+    let mut nodes = Vec::new();
+    for (name, entry) in &loaded.experiment.nodes {
+        // It is the name of a directory of logs, too.
+        if !plain(name) {
+            return Err(refuse(format!(
+                "node `{name}`: use letters, digits, `-` and `_` in the names of nodes"
+            )));
+        }
+        let address = with_port(&entry.address);
+        if let Some(other) = taken.insert(address.clone(), name) {
+            return Err(refuse(format!(
+                "nodes `{other}` and `{name}` have the same address {address}: one agent is one node"
+            )));
+        }
+        nodes.push(Node { name: name.clone(), address, clock: (0, 0) });
+    }
+    Ok(nodes)
+}
+
+/// Returns true if a node's name is not empty and has only letters, digits, `-` and `_`.
+fn plain(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+}
+
+/// The address of the receiver of an agent: the next port.
+fn receiver(address: &str) -> Result<String> {
+    let (host, port) = address.rsplit_once(':').context("an address without a port")?;
+    let port: u16 = port.parse().context("port")?;
+    let port = port
+        .checked_add(1)
+        .context("an agent cannot have the last port: data comes to the next one")?;
+    Ok(format!("{host}:{port}"))
+}
+
+/// Identifier of a run, and the keys of its members.
+#[derive(Clone)]
+struct Run {
+    id: String,
+    trust: Trust,
+}
+
+impl Run {
+    /// Tells nodes that the run does not begin: they would wait for it.
+    async fn forget(&self, addresses: Vec<String>) {
+        let mut leaving = JoinSet::new();
+        for address in addresses {
+            let Self { trust, id } = self.clone();
+            leaving.spawn(async move { call(&trust, &address, Call::Forget(id)).await });
+        }
+        while let Some(left) = leaving.join_next().await {
+            if let Ok(Err(error)) = left {
+                tracing::warn!("a node that had joined: {error:#}");
+            }
+        }
+    }
+}
+
+struct Console {
+    trust: Trust,
+    nodes: Vec<Node>,
+    /// Nodes that are not there from the start, with the reason.
+    absent: BTreeMap<u32, String>,
+    run: String,
+    member: Member,
+    told: mpsc::UnboundedReceiver<ControlDelivery>,
+    replica: Replica,
+    words: WordArgs,
+    began: Instant,
+    events: Vec<String>,
+    settings: BTreeMap<String, String>,
+    lost_logs: Vec<(String, String)>,
+    /// Flows that the policy of a node has ended, by its name.
+    refused: Vec<(String, BTreeSet<u32>)>,
+    members: BTreeSet<u32>,
+    watch: Watch,
+}
+
+impl Console {
+    /// Finds the agents, compares versions and clocks, and forms the group.
+    async fn find(
+        options: &AgentsOptions,
+        loaded: &Loaded,
+        ours: Run,
+        mut nodes: Vec<Node>,
+        words: WordArgs,
+        manifest: Manifest,
+        mut watch: Watch,
+    ) -> Result<Self> {
+        let Run { id: run, trust } = ours.clone();
+        let mut asking = JoinSet::new();
+        for (slot, node) in nodes.iter().enumerate() {
+            let (trust, address) = (trust.clone(), node.address.clone());
+            asking.spawn(async move { (slot, look_at(&trust, &address).await) });
+        }
+        let mut problems = BTreeMap::new();
+        while let Some(answer) = asking.join_next().await {
+            match answer? {
+                (slot, Ok(clock)) => nodes[slot].clock = clock,
+                (slot, Err(error)) => {
+                    let node = &nodes[slot];
+                    let text = format!("node {} ({}): {error}", node.name, node.address);
+                    problems.insert(u32::try_from(slot)?, text);
+                }
+            }
+        }
+        for text in problems.values() {
+            say(format_args!("itg-cluster: {text}"));
+        }
+        let there = nodes.len() - problems.len();
+        let enough = match options.require {
+            Require::All => problems.is_empty(),
+            Require::AtLeast(number) => there >= number.min(nodes.len()),
+        };
+        if !enough {
+            let text = format!("{there} of {} nodes are there: nothing was started", nodes.len());
+            return Err(Failure::new(3, text).into());
+        }
+        let console = u32::try_from(nodes.len())?;
+        let mut addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
+        let receivers = addresses.iter().map(|at| receiver(at)).collect::<Result<Vec<_>>>()?;
+        addresses.push(String::new());
+        let join = Join {
+            run: run.clone(),
+            start: 1,
+            slot: console,
+            from: console,
+            addresses,
+            offset_ns: 0,
+            uncertainty_ns: 0,
+            begin: true,
+        };
+        // All nodes know of the run before any of them misses another.
+        let mut joining = JoinSet::new();
+        for (node, slot) in
+            nodes.iter().zip(0_u32..).filter(|(_, slot)| !problems.contains_key(slot))
+        {
+            let (trust, node) = (trust.clone(), node.clone());
+            let join = Join {
+                slot,
+                offset_ns: node.clock.0,
+                uncertainty_ns: node.clock.1,
+                ..join.clone()
+            };
+            joining.spawn(async move {
+                let joined = call(&trust, &node.address, Call::Join(join)).await;
+                let place = format!("node {} ({})", node.name, node.address);
+                match joined {
+                    Ok(_) => Ok(node.address),
+                    Err(error) => Err(Failure::new(3, format!("{place}: joining: {error:#}"))),
+                }
+            });
+        }
+        let (mut joined, mut failed) = (Vec::new(), None);
+        while let Some(done) = joining.join_next().await {
+            match done? {
+                Ok(address) => joined.push(address),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(failed) = failed {
+            // The others would wait for a run that does not come.
+            ours.forget(joined).await;
+            return Err(failed.into());
+        }
+        let (member, told) = Member::begin(join, &trust)?;
+        watch.formed(&member, &problems);
+        let description = Description {
+            run: run.clone(),
+            manifest,
+            nodes: nodes.iter().map(|node| node.name.clone()).collect(),
+            receivers,
+        };
+        let routes = description.routes(&loaded.plan)?;
+        let rules = Rules {
+            orphan: options.orphan.into(),
+            failover: options.failover.into(),
+            lease_ns: options.lease.0,
+            console: Some(console),
+        };
+        member.ask(ControlRequest::Load(description.to_bytes()?, routes, rules)).await;
+        Ok(Self {
+            trust,
+            members: (0..=console).collect(),
+            nodes,
+            absent: problems,
+            run,
+            member,
+            told,
+            replica: Replica::default(),
+            words,
+            began: Instant::now(),
+            events: Vec::new(),
+            settings: BTreeMap::new(),
+            lost_logs: Vec::new(),
+            refused: Vec::new(),
+            watch,
+        })
+    }
+
+    fn name(&self, slot: u32) -> &str {
+        self.nodes.get(slot as usize).map_or("console", |node| &node.name)
+    }
+
+    fn event(&mut self, text: &str) {
+        let at = format_duration_ns(
+            u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0) * 1_000_000,
+        );
+        let line = format!("{at:>9}  {text}");
+        if !self.words.quiet && !self.watch.shows() {
+            say(&line);
+        }
+        self.events.push(line);
+    }
+
+    async fn order(&self, command: Command) {
+        self.member.ask(ControlRequest::Command(command)).await;
+    }
+
+    /// Waits for the next thing that the group tells, at most this long.
+    async fn hear(&mut self, limit: Duration) -> Result<Option<ControlDelivery>> {
+        match tokio::time::timeout(limit, self.told.recv()).await {
+            Ok(Some(tell)) => {
+                self.note(&tell);
+                Ok(Some(tell))
+            }
+            Ok(None) => Err(anyhow!("the group of the run has ended")),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Remembers what matters of what the group tells.
+    fn note(&mut self, tell: &ControlDelivery) {
+        self.watch.told(tell, &self.member);
+        match tell {
+            ControlDelivery::State(replica) => self.replica = (**replica).clone(),
+            ControlDelivery::View { number, slots } => {
+                let now: BTreeSet<u32> = slots.iter().copied().collect();
+                let before = std::mem::replace(&mut self.members, now.clone());
+                let names = |slots: Vec<&u32>| {
+                    slots.iter().map(|slot| self.name(**slot)).collect::<Vec<_>>().join(", ")
+                };
+                let (left, came) = (
+                    names(before.difference(&now).collect()),
+                    names(now.difference(&before).collect()),
+                );
+                let mut text =
+                    format!("view {number}: {} of {} members", now.len(), self.nodes.len() + 1);
+                if !left.is_empty() {
+                    text += &format!("; {left} left");
+                }
+                if !came.is_empty() {
+                    text += &format!("; {came} came back");
+                }
+                self.event(&text);
+            }
+            ControlDelivery::Fenced => {
+                self.event("this console was excluded: it begins again as another member")
+            }
+            ControlDelivery::Applied { command, void: None, by, .. } => {
+                let text = match command {
+                    Command::Stop { flow: Some(flow) } => format!("flow {flow} is stopped"),
+                    Command::Stop { flow: None } => "all flows are stopped".to_owned(),
+                    Command::Reassign { flow, to } => {
+                        format!("flow {flow} is handed to {}", self.name(*to))
+                    }
+                    Command::Mark { label } => format!("mark: {label}"),
+                    Command::SetRate { flow, at_ns, ppm } => format!(
+                        "{}: rate x {} from {} after the start on",
+                        flow.map_or_else(|| "all flows".to_owned(), |flow| format!("flow {flow}")),
+                        times(*ppm),
+                        format_duration_ns(*at_ns)
+                    ),
+                    Command::Refuses { why, .. } => format!("{} refuses: {why}", self.name(*by)),
+                    Command::Arm => "all nodes are ready".to_owned(),
+                    _ => return,
+                };
+                self.event(&text);
+            }
+            _ => {}
+        }
+    }
+
+    /// From loading to the end of all flows.
+    async fn conduct(&mut self, signals: &Signals) -> Result<()> {
+        if let Err(error) = unless_stopped(signals, self.load()).await {
+            self.leave("the experiment was not started").await;
+            return Err(error);
+        }
+        let t0_unix_ns = clock::unix_ns() + MARGIN_NS;
+        self.order(Command::Start { t0_unix_ns }).await;
+        let mut stop = signals.stop.clone();
+        let mut stopping = false;
+        let mut owners: BTreeMap<u32, (Option<u32>, u16)> = BTreeMap::new();
+        loop {
+            tokio::select! {
+                told = self.hear(LOOK) => {
+                    told?;
+                }
+                reason = stop.wait_for(Option::is_some), if !stopping => {
+                    stopping = true;
+                    let reason = reason.ok().and_then(|reason| reason.clone()).unwrap_or_default();
+                    self.watch.word(&reason);
+                    self.event(&reason);
+                    self.order(Command::Stop { flow: None }).await;
+                }
+            }
+            self.look().await?;
+            self.watch.look(&self.replica);
+            self.tell_moves(&mut owners);
+            if self.replica.phase() >= Phase::Running && self.replica.is_settled() {
+                break;
+            }
+        }
+        self.event("all flows have ended");
+        Ok(())
+    }
+
+    /// Ends the experiment before its time, saying so.
+    async fn leave(&mut self, what: &str) {
+        self.event(what);
+        self.order(Command::End).await;
+        // What is ordered goes out.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
+    /// Asks for the state as this member knows it.
+    async fn look(&mut self) -> Result<()> {
+        self.member.ask(ControlRequest::Look).await;
+        loop {
+            match self.hear(Duration::from_secs(5)).await? {
+                Some(ControlDelivery::State(_)) => return Ok(()),
+                Some(_) => {}
+                None => {
+                    return Err(anyhow!("this program's own part of the group does not answer"));
+                }
+            }
+        }
+    }
+
+    /// Says which flows have changed hands.
+    fn tell_moves(&mut self, owners: &mut BTreeMap<u32, (Option<u32>, u16)>) {
+        let mut moves: BTreeMap<(Option<u32>, Option<u32>), Vec<String>> = BTreeMap::new();
+        for (word, flow) in self.replica.words().iter().zip(1_u32..) {
+            if word.stage() == Stage::Stopped || word.stage() == Stage::Finished {
+                continue;
+            }
+            let now = (word.owner(), word.fence());
+            if let Some(before) = owners.insert(flow, now).filter(|before| *before != now) {
+                moves.entry((before.0, now.0)).or_default().push(flow.to_string());
+            }
+        }
+        for ((from, to), flows) in moves {
+            let name = |slot: Option<u32>| slot.map_or("nobody", |slot| self.name(slot)).to_owned();
+            let (from, to, flows) = (name(from), name(to), flows.join(" "));
+            self.event(&format!("flows {flows}: from {from} to {to}"));
+        }
+    }
+
+    /// Waits until every node has the description and can do its part; arms.
+    async fn load(&mut self) -> Result<()> {
+        let deadline = Instant::now() + LOADING;
+        loop {
+            self.look().await?;
+            self.watch.look(&self.replica);
+            if let Some((slot, why)) = self.replica.refusals().first_key_value() {
+                let text = format!("node {}: {why}", self.name(*slot));
+                return Err(Failure::new(3, text).into());
+            }
+            let console = u32::try_from(self.nodes.len())?;
+            let missing: Vec<u32> = self
+                .members
+                .iter()
+                .copied()
+                .filter(|slot| *slot != console && !self.replica.holders().contains(slot))
+                .collect();
+            let waiting_for_absent = self.absent.keys().any(|slot| self.members.contains(slot));
+            if self.replica.phase() == Phase::Loaded && missing.is_empty() && !waiting_for_absent {
+                self.order(Command::Arm).await;
+            }
+            if self.replica.phase() >= Phase::Armed {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let names: Vec<&str> = missing.iter().map(|slot| self.name(*slot)).collect();
+                let text = format!(
+                    "loading: no answer from node {} within {} s",
+                    names.join(", "),
+                    LOADING.as_secs()
+                );
+                return Err(Failure::new(3, text).into());
+            }
+            self.hear(Duration::from_millis(20)).await?;
+        }
+    }
+
+    /// Ends the run and fetches the logs of all nodes.
+    async fn gather(&mut self, out: &Path) -> Result<Vec<PathBuf>> {
+        self.order(Command::Drain).await;
+        let present: Vec<Node> = self.nodes.clone();
+        let each = |closed: bool| {
+            let mut waiting = JoinSet::new();
+            for node in &present {
+                let (trust, node, run) = (self.trust.clone(), node.clone(), self.run.clone());
+                waiting.spawn(async move {
+                    let done = collect::wait(&trust, &node.address, &run, closed, ENDING).await;
+                    (node.name, done)
+                });
+            }
+            waiting
+        };
+        // Receivers wait for the last words of all senders.
+        let mut waiting = each(false);
+        while let Some(done) = waiting.join_next().await {
+            if let (name, Err(error)) = done? {
+                tracing::warn!("node {name}: {error:#}");
+            }
+        }
+        self.order(Command::End).await;
+        let mut waiting = each(true);
+        while let Some(done) = waiting.join_next().await {
+            match done? {
+                (name, Err(error)) => {
+                    self.lost_logs.push((name, format!("its logs are not complete: {error:#}")));
+                }
+                (name, Ok(refused)) if !refused.is_empty() => self.refused.push((name, refused)),
+                _ => {}
+            }
+        }
+        let mut logs = Vec::new();
+        for node in &present {
+            let dir = out.join(&node.name);
+            match collect::fetch(&self.trust, &node.address, &self.run, &dir).await {
+                Ok(found) => {
+                    self.skew(node, &found);
+                    logs.extend(found);
+                }
+                Err(error) => self.lost_logs.push((node.name.clone(), format!("{error:#}"))),
+            }
+        }
+        Ok(logs)
+    }
+
+    /// Notes how well a node has kept the common start.
+    fn skew(&mut self, node: &Node, logs: &[PathBuf]) {
+        let mut worst: Option<(u64, usize)> = None;
+        for log in logs {
+            let Ok(bytes) = fs::read(log) else { continue };
+            if let Some((late, flows)) = collect::start_lateness(&bytes) {
+                let (before, count) = worst.unwrap_or_default();
+                worst = Some((before.max(late), count + flows));
+            }
+        }
+        let (offset, uncertainty) = node.clock;
+        let text = match worst {
+            Some((late, flows)) => format!(
+                "first packets of {flows} flows at most {} late; clock {offset:+} ns from the console's, ± {}",
+                format_duration_ns(late),
+                format_duration_ns(uncertainty)
+            ),
+            None => format!(
+                "sent nothing; clock {offset:+} ns from the console's, ± {}",
+                format_duration_ns(uncertainty)
+            ),
+        };
+        self.settings.insert(format!("start {}", node.name), text);
+    }
+
+    /// Outcome of the run, for the report.
+    fn outcome(self, logs: Vec<PathBuf>, signal: Option<u8>, stopped: Option<String>) -> Outcome {
+        let whole = self.lost_logs.is_empty() && self.refused.is_empty();
+        let code = signal.unwrap_or_else(|| u8::from(!whole) * 4);
+        let story = self.story();
+        let lost = self.lost_logs.iter().map(|(node, why)| format!("logs of node {node}: {why}"));
+        let mut failures: Vec<String> = lost.collect();
+        let interrupted = why(stopped, failures.iter().cloned(), code);
+        for (node, flows) in &self.refused {
+            let flows: Vec<String> = flows.iter().map(u32::to_string).collect();
+            failures.push(format!(
+                "policy of node {node}: the changed rate of flows {} is not allowed, so they have ended",
+                flows.join(" ")
+            ));
+        }
+        Outcome {
+            logs,
+            code,
+            interrupted,
+            settings: self.settings,
+            story: Some(story),
+            failures,
+            ..Outcome::default()
+        }
+    }
+
+    /// Starts of the nodes and events of the run, for the report.
+    fn story(&self) -> String {
+        let mut text = String::from("\nStart\n");
+        for (key, value) in &self.settings {
+            let node = key.strip_prefix("start ").unwrap_or(key);
+            text += &format!("  node {node}: {value}\n");
+        }
+        text += "Events\n";
+        for event in &self.events {
+            text += &format!("  {event}\n");
+        }
+        text
+    }
+}
+
+/// Asks an agent one thing.
+async fn call(trust: &Trust, address: &str, call: Call) -> Result<Reply> {
+    let mut line = trust.connect(address).await?;
+    greet(&mut line).await?;
+    ask(&mut line, &call).await
+}
+
+/// Looks at an agent: its version, its clock.
+async fn look_at(trust: &Trust, address: &str) -> Result<(i64, u64), String> {
+    let mut line = trust.connect(address).await.map_err(|error| error.to_string())?;
+    let greeted =
+        greet(&mut line).await.map_err(|error| format!("comparing versions: {error:#}"))?;
+    tracing::debug!("{address} is {}", greeted.host);
+    compare_clocks(&mut line, &greeted.boot_id)
+        .await
+        .map_err(|error| format!("comparing clocks: {error:#}"))
+}

@@ -1,0 +1,765 @@
+//! The part of a run that a node does: one receiver, and workers that send its flows as long as the group
+//! wants it to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use itg_control::{Command, ControlDelivery, ControlRequest, Orphan, Phase, Replica};
+use itg_core::rate::RateChange;
+use itg_engine::clock_pair;
+use itg_experiment::Plan;
+use itg_node::Receiver;
+use itg_run::figures::Figures;
+use itg_run::receiver_options;
+use itg_socket::clock;
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::description::Description;
+use crate::ends::{GIVE_UP_NS, latest_end_ns, received_ns};
+use crate::member::Member;
+use crate::policy::Policy;
+use crate::wire::Logs;
+use crate::worker::{Job, News, Order};
+use crate::workers::{AGAIN_NS, Duty, Event, Worker};
+
+/// Time between two looks at what is to be done.
+const LOOK: Duration = Duration::from_millis(100);
+/// A run whose console is gone is looked at this often.
+const ORPHAN: Duration = Duration::from_secs(1);
+/// Time that a worker of an abandoned run may take to close its log.
+const WORKER_END: Duration = Duration::from_secs(3);
+
+/// A receiver whose port is taken is no reason to refuse the run before this time.
+const PORT_PATIENCE_NS: u64 = 3_000_000_000;
+/// File of a run's directory that says how its logs ended.
+const STATE: &str = "state";
+
+/// End of the logs of a run, as its directory says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogState {
+    /// They have not, or with their process.
+    Open,
+    /// They are complete.
+    Closed,
+    /// The agent has left the run before its end.
+    Abandoned,
+}
+
+impl LogState {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Open, "open\n"), (Self::Closed, "closed\n"), (Self::Abandoned, "abandoned\n")];
+
+    /// State that a directory says; `None` without one.
+    pub(crate) fn read(dir: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(dir.join(STATE)).ok()?;
+        Self::ALL.into_iter().find(|(_, word)| *word == text).map(|(kept, _)| kept)
+    }
+
+    fn write(self, dir: &Path) -> std::io::Result<()> {
+        let word = Self::ALL.into_iter().find(|(kept, _)| *kept == self).map(|(_, word)| word);
+        std::fs::write(dir.join(STATE), word.unwrap_or_default())
+    }
+}
+
+/// Snapshot of the work for the agent's answers and its status page.
+#[derive(Default)]
+pub(crate) struct WorkSnapshot {
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<String>,
+    /// Means of the flows as asked for: packets per second, and bytes of a packet.
+    pub(crate) means: BTreeMap<u32, (f64, f64)>,
+    pub(crate) view: u64,
+    /// Number of commands and views that the group has agreed on, as far as this node knows.
+    pub(crate) ordered: u64,
+    /// Workers that run.
+    pub(crate) workers: usize,
+    /// No worker runs, and none will.
+    pub(crate) drained: bool,
+    /// All logs are closed.
+    pub(crate) closed: bool,
+    /// Slots of the view.
+    pub(crate) slots: Vec<u32>,
+    /// Error in writing a log, if there was one.
+    pub(crate) trouble: Option<String>,
+    /// Flows that the policy has ended.
+    pub(crate) refused: BTreeSet<u32>,
+    /// Until when it may send (CLOCK_MONOTONIC); 0 without a lease.
+    pub(crate) lease_ns: u64,
+    /// Instant until which flows come to it although members are gone (Unix time of this host); 0
+    /// when they end with the others.
+    pub(crate) receives_until_ns: u64,
+    /// Figures of each worker; at 0 the sum of those that have ended.
+    pub(crate) figures: BTreeMap<u64, Figures>,
+}
+
+impl WorkSnapshot {
+    /// State of the logs.
+    pub(crate) const fn logs(&self) -> Logs {
+        match (self.closed, self.drained) {
+            (true, _) => Logs::Closed,
+            (false, true) => Logs::Drained,
+            (false, false) => Logs::Open,
+        }
+    }
+
+    /// A worker has ended: what it has sent stays.
+    fn fold(&mut self, worker: u64) {
+        if let Some(last) = self.figures.remove(&worker) {
+            self.figures.entry(0).or_default().add(&last);
+        }
+    }
+}
+
+/// The work of a run, as its agent sees it.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) member: Member,
+    pub(crate) seen: Arc<Mutex<WorkSnapshot>>,
+    pub(crate) applied: broadcast::Sender<(u32, u64, Command, Option<String>)>,
+    pub(crate) replica: watch::Receiver<Option<Replica>>,
+    /// Reason that the run is no more; `None` as long as it is.
+    left: Arc<watch::Sender<Option<&'static str>>>,
+}
+
+impl Handle {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, WorkSnapshot> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the work at once: no packet leaves any more, logs are closed, and say that they were abandoned.
+    /// The first reason counts.
+    pub(crate) fn abandon(&self, why: &'static str) {
+        self.left.send_if_modified(|left| left.is_none() && left.replace(why).is_none());
+    }
+
+    /// Figures of the flows that this node has sent.
+    pub(crate) fn figures(&self) -> Figures {
+        let mut sum = Figures::default();
+        self.seen().figures.values().for_each(|worker| sum.add(worker));
+        sum
+    }
+
+    /// The state, as this member knows it now.
+    pub(crate) async fn look(&self) -> Option<Replica> {
+        let mut replica = self.replica.clone();
+        replica.mark_unchanged();
+        self.member.ask(ControlRequest::Look).await;
+        let waiting = tokio::time::timeout(Duration::from_secs(2), replica.changed());
+        if !matches!(waiting.await, Ok(Ok(()))) {
+            return None;
+        }
+        replica.borrow().clone()
+    }
+}
+
+/// Settings of the work, which do not change.
+pub(crate) struct Setup {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) dir: PathBuf,
+    /// Address that the receiver listens on.
+    pub(crate) listen: SocketAddr,
+    /// One of how many packets is stamped when it leaves this host.
+    pub(crate) tx_stamps: Option<NonZeroU32>,
+    /// Properties of this host for the logs of senders.
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+/// Parts of the experiment that are known once its description has come.
+struct Known {
+    description: Description,
+    plan: Plan,
+    /// Receivers by flow, with their slots.
+    receivers: BTreeMap<u32, (u32, SocketAddr)>,
+    end: watch::Sender<Option<String>>,
+    receiving: Option<JoinHandle<itg_node::ReceiverOutcome>>,
+    /// The receiver's port was not free yet.
+    unbound: Option<Unbound>,
+    /// Due time of the last packet of each flow, as asked for, and the end of its duration if it
+    /// has one; in nanoseconds from the start of the run.
+    ends_ns: BTreeMap<u32, (u64, Option<u64>)>,
+    /// Highest rate that the policy allows, in millionths of what the flow asks for.
+    most_ppm: BTreeMap<u32, u32>,
+}
+
+/// A receiver whose port is taken.
+struct Unbound {
+    since_ns: u64,
+    /// Instant of the next attempt.
+    at_ns: u64,
+    /// Others have been told that this node cannot do its part.
+    told: bool,
+}
+
+struct Work {
+    setup: Setup,
+    handle: Handle,
+    replica: watch::Sender<Option<Replica>>,
+    known: Option<Known>,
+    duties: BTreeMap<u32, Duty>,
+    /// Flows that are being stopped, with their fences.
+    ceasing: BTreeMap<u32, u16>,
+    workers: BTreeMap<u64, Worker>,
+    next_worker: u64,
+    news: mpsc::UnboundedSender<(u64, Event)>,
+    lease_ns: u64,
+    /// Start of the run by this host's clock.
+    t0_unix_ns: u64,
+    draining: bool,
+    ending: bool,
+}
+
+/// Does the work of a run until it is over.
+pub(crate) fn begin(
+    setup: Setup,
+    member: Member,
+    told: mpsc::UnboundedReceiver<ControlDelivery>,
+) -> Handle {
+    let (replica, looks) = watch::channel(None);
+    let handle = Handle {
+        member,
+        seen: Arc::default(),
+        applied: broadcast::channel(1024).0,
+        replica: looks,
+        left: Arc::new(watch::Sender::new(None)),
+    };
+    let (news, events) = mpsc::unbounded_channel();
+    let work = Work {
+        setup,
+        handle: handle.clone(),
+        replica,
+        known: None,
+        duties: BTreeMap::new(),
+        ceasing: BTreeMap::new(),
+        workers: BTreeMap::new(),
+        next_worker: 0,
+        news,
+        lease_ns: 0,
+        t0_unix_ns: 0,
+        draining: false,
+        ending: false,
+    };
+    // It ends by itself, or because it is abandoned.
+    let left = handle.left.subscribe();
+    drop(tokio::spawn(work.run(told, events, left)));
+    handle
+}
+
+impl Work {
+    async fn run(
+        mut self,
+        mut told: mpsc::UnboundedReceiver<ControlDelivery>,
+        mut events: mpsc::UnboundedReceiver<(u64, Event)>,
+        mut left: watch::Receiver<Option<&'static str>>,
+    ) {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut orphan = tokio::time::interval(ORPHAN);
+        orphan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                Ok(()) = left.changed() => {
+                    let why = left.borrow_and_update().unwrap_or_default();
+                    self.leave(why).await;
+                    break;
+                }
+                tell = told.recv() => {
+                    let Some(tell) = tell else { break };
+                    self.told(tell).await;
+                    // What comes together is sent together.
+                    while let Ok(tell) = told.try_recv() {
+                        self.told(tell).await;
+                    }
+                }
+                Some((worker, event)) = events.recv() => self.heard(worker, event).await,
+                _ = look.tick() => {}
+                _ = orphan.tick(), if self.alone() => self.handle.member.ask(ControlRequest::Look).await,
+            }
+            self.bind_again().await;
+            self.give_up().await;
+            self.send_what_is_due();
+            if self.draining && self.workers.is_empty() {
+                self.handle.seen().drained = true;
+                if self.ending {
+                    self.close(LogState::Closed, "the run is over").await;
+                    break;
+                }
+            }
+            {
+                let mut seen = self.handle.seen();
+                (seen.workers, seen.lease_ns) = (self.workers.len(), self.lease_ns);
+            }
+        }
+    }
+
+    /// Returns true if the console has gone.
+    fn alone(&self) -> bool {
+        let seen = self.handle.seen();
+        let console = u32::try_from(self.handle.member.join.addresses.len()).unwrap_or(0) - 1;
+        !seen.slots.is_empty() && !seen.slots.contains(&console)
+    }
+
+    async fn told(&mut self, tell: ControlDelivery) {
+        match tell {
+            ControlDelivery::Graph(bytes) => {
+                match self.learn(&bytes).await {
+                    // With the receiver's port taken it is told later.
+                    Ok(true) => self.handle.member.ask(ControlRequest::Able).await,
+                    Ok(false) => {}
+                    Err(error) => {
+                        self.handle.member.ask(ControlRequest::Unable(format!("{error:#}"))).await;
+                    }
+                }
+                // A console that comes back finds a run that has begun.
+                self.handle.member.ask(ControlRequest::Look).await;
+            }
+            ControlDelivery::Emit { flow, fence, not_before_ns, t0_unix_ns, changes } => {
+                let offset = self.handle.member.join.offset_ns;
+                let t0_unix_ns = t0_unix_ns.saturating_add_signed(offset);
+                if self.t0_unix_ns != t0_unix_ns {
+                    self.t0_unix_ns = t0_unix_ns;
+                    let now = clock_pair::reading();
+                    let (to_come, run_ns) = (
+                        t0_unix_ns.saturating_sub(now.unix_ns),
+                        now.unix_ns.saturating_sub(t0_unix_ns),
+                    );
+                    let at_ns = now.monotonic_ns.saturating_add(to_come);
+                    self.handle.member.ask(ControlRequest::RunTime(at_ns, run_ns)).await;
+                }
+                let early = fence == 0 && clock::unix_ns() < self.t0_unix_ns;
+                let resume_ns = (!early).then_some(not_before_ns);
+                self.ceasing.remove(&flow);
+                if self.is_too_fast(flow, &changes) {
+                    self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await;
+                    return;
+                }
+                let (worker, at_ns, pause_ns) = (None, 0, 0);
+                let duty = Duty { fence, resume_ns, worker, at_ns, pause_ns, changes };
+                self.duties.insert(flow, duty);
+            }
+            ControlDelivery::Rate { flow, changes } if self.is_too_fast(flow, &changes) => {
+                if let Some(duty) = self.duties.remove(&flow) {
+                    self.cease(flow, duty.fence, duty.worker).await;
+                }
+            }
+            ControlDelivery::Rate { flow, changes } => {
+                if let Some(duty) = self.duties.get_mut(&flow) {
+                    duty.changes.clone_from(&changes);
+                    if let Some(worker) = duty.worker.and_then(|id| self.workers.get(&id)) {
+                        // One that has ended is reaped by its event.
+                        drop(worker.orders.send(Order::Rate(flow, changes)));
+                    }
+                }
+            }
+            ControlDelivery::Cease { flow, fence } => {
+                let worker = self.duties.remove(&flow).and_then(|duty| duty.worker);
+                self.cease(flow, fence, worker).await;
+            }
+            ControlDelivery::Lease(until) => {
+                self.lease_ns = until;
+                self.order(|| Order::Lease(until));
+            }
+            ControlDelivery::Fenced => {
+                self.lease_ns = 0;
+                self.order(|| Order::Lease(0));
+            }
+            ControlDelivery::Applied { position, by, command, void } => {
+                self.handle.seen().ordered += 1;
+                if void.is_none() {
+                    match command {
+                        Command::Drain => self.draining = true,
+                        Command::End => (self.draining, self.ending) = (true, true),
+                        // When its flows are over is another time now.
+                        Command::Start { .. } | Command::SetRate { .. } => {
+                            self.handle.member.ask(ControlRequest::Look).await;
+                        }
+                        _ => {}
+                    }
+                }
+                // Perhaps no task is waiting.
+                drop(self.handle.applied.send((by, position, command, void)));
+            }
+            ControlDelivery::State(replica) => {
+                // A member that was away when it was said learns it from the state that it gets.
+                self.draining |= replica.phase() >= Phase::Draining;
+                self.ending |= replica.phase() >= Phase::Ended;
+                // Without the console no member drains.
+                if self.alone() && replica.is_settled() {
+                    (self.draining, self.ending) = (true, true);
+                }
+                self.handle.seen().receives_until_ns = self.receives_until_ns(&replica);
+                self.replica.send_replace(Some(*replica));
+            }
+            ControlDelivery::View { number, slots } => {
+                let mut seen = self.handle.seen();
+                (seen.view, seen.slots) = (number, slots);
+                seen.ordered += 1;
+            }
+        }
+    }
+
+    /// Instant until which flows come to this node that go on without leases, by the clock of this
+    /// host; 0 without any.
+    fn receives_until_ns(&self, replica: &Replica) -> u64 {
+        let Some(known) = &self.known else { return 0 };
+        if replica.rules().orphan != Orphan::Finish || replica.phase() != Phase::Running {
+            return 0;
+        }
+        let join = &self.handle.member.join;
+        let t0_unix_ns = replica.t0_unix_ns().saturating_add_signed(join.offset_ns);
+        let here = known.receivers.iter().filter(|(_, (to, _))| *to == join.slot);
+        let ends = here.filter_map(|(flow, _)| {
+            let (last_ns, over_ns) = *known.ends_ns.get(flow)?;
+            Some(received_ns(last_ns, over_ns, replica.rates(*flow)))
+        });
+        ends.max().map_or(0, |end_ns| t0_unix_ns.saturating_add(end_ns))
+    }
+
+    /// Returns true if a changed rate is more than the policy of this agent allows: the flow ends
+    /// here, and the console hears of it.
+    fn is_too_fast(&self, flow: u32, changes: &[RateChange]) -> bool {
+        let most = self.known.as_ref().and_then(|known| known.most_ppm.get(&flow));
+        let over = most.zip(changes.last()).is_some_and(|(most, last)| last.ppm > *most);
+        if over {
+            tracing::error!(flow, "policy: its new rate is not allowed, so it has ended");
+            self.handle.seen().refused.insert(flow);
+        }
+        over
+    }
+
+    /// Makes ready for an experiment: the plan, whether it is allowed, the receiver. Returns whether that
+    /// has its port.
+    async fn learn(&mut self, bytes: &[u8]) -> Result<bool> {
+        if let Some(known) = &self.known {
+            return Ok(known.unbound.is_none());
+        }
+        let description = Description::read(bytes)?;
+        let (_, plan) = description.plan()?;
+        let routes = description.routes(&plan)?;
+        let receivers = description.receivers.clone();
+        let resolved: Vec<SocketAddr> = tokio::task::spawn_blocking(move || {
+            let one = |at: &String| itg_socket::resolve(at, crate::wire::AGENT_PORT + 1);
+            receivers.iter().map(one).collect::<Result<_, _>>()
+        })
+        .await??;
+        if let Some(route) = routes.iter().find(|route| route.to as usize >= resolved.len()) {
+            bail!("a flow goes to node {}, of which the description has no address", route.to);
+        }
+        let targets: BTreeSet<IpAddr> =
+            routes.iter().map(|route| resolved[route.to as usize].ip()).collect();
+        let targets: Vec<IpAddr> = targets.into_iter().collect();
+        self.setup.policy.allows(&plan, &targets).map_err(|why| anyhow!(why))?;
+        std::fs::create_dir_all(&self.setup.dir)
+            .with_context(|| format!("directory {}", self.setup.dir.display()))?;
+        LogState::Open.write(&self.setup.dir)?;
+        let (end, _) = watch::channel(None);
+        let estimate = plan.estimate();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "times are positive, and saturate"
+        )]
+        let last = estimate.flows.iter().map(|flow| flow.end_ns as u64);
+        let ends_ns = plan.flows.iter().zip(last).map(|(planned, last_ns)| {
+            let spec = planned.flow.spec();
+            let over_ns = spec.stop.duration_ns.map(|time| spec.start_ns.saturating_add(time));
+            (spec.id, (last_ns, over_ns))
+        });
+        let ends_ns = ends_ns.collect();
+        let flows = plan.flows.iter().map(|flow| flow.flow.spec().id);
+        let receivers =
+            flows.zip(&routes).map(|(flow, r)| (flow, (r.to, resolved[r.to as usize]))).collect();
+        {
+            let mut seen = self.handle.seen();
+            (seen.name, seen.nodes) = (plan.name.clone(), description.nodes.clone());
+            let mean = |flow: &itg_core::flow::Flow| (flow.mean_packet_rate(), flow.size().mean());
+            seen.means =
+                plan.flows.iter().map(|flow| (flow.flow.spec().id, mean(&flow.flow))).collect();
+        }
+        let now = clock::monotonic_ns();
+        let unbound = Some(Unbound { since_ns: now, at_ns: now, told: false });
+        let receiving = None;
+        let most_ppm = self.setup.policy.most_ppm(&plan);
+        self.known = Some(Known {
+            description,
+            plan,
+            receivers,
+            end,
+            receiving,
+            unbound,
+            ends_ns,
+            most_ppm,
+        });
+        Ok(false)
+    }
+
+    /// Starts the receiver, again and again while its port is taken: a run before this one may hold it yet.
+    async fn bind_again(&mut self) {
+        let now = clock::monotonic_ns();
+        let Some(known) = &mut self.known else { return };
+        let Some(unbound) = known.unbound.as_mut().filter(|unbound| unbound.at_ns <= now) else {
+            return;
+        };
+        let log = self.setup.dir.join(format!("receiver-{}.itg", self.handle.member.join.start));
+        let answer = match Receiver::bind(receiver_options(log, self.setup.listen)) {
+            Ok(receiver) => {
+                known.receiving = Some(tokio::spawn(receiver.serve(known.end.subscribe())));
+                known.unbound = None;
+                ControlRequest::Able
+            }
+            Err(error) => {
+                unbound.at_ns = now + AGAIN_NS;
+                if unbound.told || now - unbound.since_ns < PORT_PATIENCE_NS {
+                    return;
+                }
+                unbound.told = true;
+                ControlRequest::Unable(error.to_string())
+            }
+        };
+        self.handle.member.ask(answer).await;
+    }
+
+    fn order(&self, order: impl Fn() -> Order) {
+        for worker in self.workers.values() {
+            // One that has ended is reaped by its event.
+            drop(worker.orders.send(order()));
+        }
+    }
+
+    async fn cease(&mut self, flow: u32, fence: u16, worker: Option<u64>) {
+        match worker.and_then(|id| self.workers.get(&id)) {
+            Some(worker) if worker.flows.contains(&flow) => {
+                self.ceasing.insert(flow, fence);
+                drop(worker.orders.send(Order::Stop(flow)));
+            }
+            _ => self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await,
+        }
+    }
+
+    async fn heard(&mut self, id: u64, event: Event) {
+        match event {
+            Event::News(News::LogFailed(why)) => {
+                tracing::error!("a sender's log: {why}");
+                self.handle.seen().trouble = Some(format!("a sender's log: {why}"));
+            }
+            Event::News(News::Ended { flow, next, reason, whole }) => {
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.flows.remove(&flow);
+                }
+                self.ended(id, flow, next, &reason, whole).await;
+            }
+            Event::News(News::Figures(figures)) => {
+                self.handle.seen().figures.insert(id, figures);
+                self.handle.member.contribute(&self.handle.figures());
+            }
+            Event::Gone(why) => {
+                let Some(worker) = self.workers.remove(&id) else { return };
+                self.handle.seen().fold(id);
+                let now = clock::monotonic_ns();
+                if !worker.flows.is_empty() {
+                    tracing::warn!(
+                        "a worker has ended ({why}): {} flows go on in another one",
+                        worker.flows.len()
+                    );
+                }
+                for flow in worker.flows {
+                    if let Some(fence) = self.ceasing.remove(&flow) {
+                        self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await;
+                    }
+                    if let Some(duty) = self.duties.get_mut(&flow).filter(|d| d.worker == Some(id))
+                    {
+                        duty.lost_worker(worker.began_ns, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A worker sends a flow no more.
+    async fn ended(&mut self, id: u64, flow: u32, next: u64, reason: &str, whole: bool) {
+        if let Some(fence) = self.ceasing.remove(&flow) {
+            self.handle.member.ask(ControlRequest::Ended(flow, fence, next)).await;
+            return;
+        }
+        let late = self.is_too_late(flow);
+        let Some(duty) = self.duties.get_mut(&flow).filter(|duty| duty.worker == Some(id)) else {
+            return;
+        };
+        if whole || late {
+            if !whole {
+                tracing::warn!(flow, "given up: {reason}");
+            }
+            let fence = duty.fence;
+            self.duties.remove(&flow);
+            self.handle.member.ask(ControlRequest::Ended(flow, fence, next)).await;
+            return;
+        }
+        tracing::info!(flow, "goes on later: {reason}");
+        let at_ns = clock::monotonic_ns() + duty.longer_pause();
+        (duty.worker, duty.resume_ns, duty.at_ns) = (None, Some(at_ns), at_ns);
+    }
+
+    /// Returns true if [`GIVE_UP_NS`] have passed since the last packet of a flow was due: it is
+    /// too late to send any.
+    fn is_too_late(&self, flow: u32) -> bool {
+        let ends_ns = self.known.as_ref().and_then(|known| known.ends_ns.get(&flow).copied());
+        let changes = self.duties.get(&flow).map_or(&[][..], |duty| &duty.changes);
+        let end_ns = ends_ns.map_or(u64::MAX, |(last, over)| latest_end_ns(last, over, changes));
+        clock::unix_ns() > self.t0_unix_ns.saturating_add(end_ns).saturating_add(GIVE_UP_NS)
+    }
+
+    /// Ends flows that wait for their receivers and whose time is over.
+    async fn give_up(&mut self) {
+        let waiting = self.duties.iter().filter(|(_, duty)| duty.worker.is_none());
+        let late: Vec<(u32, u16)> = waiting
+            .filter(|(flow, _)| self.is_too_late(**flow))
+            .map(|(flow, duty)| (*flow, duty.fence))
+            .collect();
+        for (flow, fence) in late {
+            tracing::warn!(flow, "given up: its time is over");
+            self.duties.remove(&flow);
+            self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await;
+        }
+    }
+
+    /// Starts workers for flows that have none.
+    fn send_what_is_due(&mut self) {
+        let now = clock::monotonic_ns();
+        let Some(known) = &self.known else { return };
+        if now >= self.lease_ns && self.lease_ns > 0 || self.draining {
+            return;
+        }
+        // Flows that begin together share a worker. Of those that are resumed only the ones to one receiver: it
+        // may not be ready yet, which must not hold up the others.
+        let mut jobs: BTreeMap<Option<(u64, u32)>, Vec<u32>> = BTreeMap::new();
+        let slots = self.handle.seen().slots.clone();
+        for (flow, duty) in &self.duties {
+            // A receiver that is not there is waited for; before the first change of the view all are.
+            let Some((to, _)) = known.receivers.get(flow).copied() else { continue };
+            let there = slots.is_empty() || slots.contains(&to);
+            if duty.worker.is_none() && duty.at_ns <= now && there {
+                let key = duty.resume_ns.map(|at| (at.max(now), to));
+                jobs.entry(key).or_default().push(*flow);
+            }
+        }
+        for (key, flows) in jobs {
+            let resume_ns = key.map(|(at, _)| at);
+            self.next_worker += 1;
+            let id = self.next_worker;
+            let start = self.handle.member.join.start;
+            let name = format!("sender-{start}-{id}.itg");
+            let job = Job {
+                description: known.description.clone(),
+                flows: flows.iter().map(|flow| (*flow, known.receivers[flow].1)).collect(),
+                changes: flows
+                    .iter()
+                    .filter_map(|flow| Some((*flow, self.duties.get(flow)?.changes.clone())))
+                    .collect(),
+                epoch_unix_ns: self.t0_unix_ns,
+                resume_ns,
+                lease_ns: self.lease_ns,
+                tx_stamps: self.setup.tx_stamps,
+                settings: self.setup.settings.clone(),
+                log: self.setup.dir.join(name),
+            };
+            match Worker::start(id, &job, self.news.clone()) {
+                Ok(worker) => {
+                    for flow in &flows {
+                        if let Some(duty) = self.duties.get_mut(flow) {
+                            duty.worker = Some(id);
+                        }
+                    }
+                    self.workers.insert(id, worker);
+                }
+                Err(error) => {
+                    tracing::error!("a worker cannot be started: {error:#}");
+                    for flow in &flows {
+                        if let Some(duty) = self.duties.get_mut(flow) {
+                            duty.at_ns = now + AGAIN_NS;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The agent leaves the run: no packet leaves any more, what was received is kept.
+    async fn leave(&mut self, why: &str) {
+        self.handle.member.end();
+        if self.handle.seen().closed {
+            return;
+        }
+        tracing::warn!("a run is abandoned: {why}");
+        // Their lease is over; a worker that does not end is killed with its task.
+        self.order(|| Order::Lease(0));
+        for worker in std::mem::take(&mut self.workers).into_values() {
+            let Worker { orders, mut task, .. } = worker;
+            drop(orders);
+            if tokio::time::timeout(WORKER_END, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+        self.close(LogState::Abandoned, why).await;
+    }
+
+    /// Closes the receiver and its log.
+    async fn close(&mut self, kept: LogState, why: &str) {
+        if let Some(known) = &mut self.known {
+            known.end.send_replace(Some(why.to_owned()));
+            if let Some(receiving) = known.receiving.take() {
+                match receiving.await {
+                    Ok(outcome) => {
+                        if let Some(error) = outcome.log.and_then(|log| log.error) {
+                            tracing::error!("the receiver's log: {error}");
+                            self.handle.seen().trouble =
+                                Some(format!("its receiver's log: {error}"));
+                        }
+                    }
+                    Err(error) => tracing::error!("the receiver: {error}"),
+                }
+            }
+            if let Err(error) = kept.write(&self.setup.dir) {
+                tracing::error!("{}: {error}", self.setup.dir.display());
+            }
+            tracing::info!("experiment {} is over", known.plan.name);
+        }
+        self.handle.seen().closed = true;
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        for worker in self.workers.values() {
+            worker.task.abort();
+        }
+    }
+}
+
+/// The directory of a run under that of an agent; a run is 32 digits of base 16.
+pub(crate) fn run_dir(dir: &Path, run: &str) -> Option<PathBuf> {
+    let plain = run.len() == 32 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
+    plain.then(|| dir.join(run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_workers_that_have_ended_are_kept_in_one_place() {
+        let mut seen = WorkSnapshot::default();
+        for worker in 1..=100 {
+            let mut figures = Figures::default();
+            figures.flows.entry(1).or_default().sent_packets = 10;
+            seen.figures.insert(worker, figures);
+            seen.fold(worker);
+        }
+        assert_eq!(seen.figures.len(), 1);
+        assert_eq!(seen.figures[&0].total().sent_packets, 1000);
+    }
+}

@@ -1,0 +1,72 @@
+//! Messages on stderr: `-q`, `-v`, and the environment variable `ITG_LOG` for developers. Data on stdout.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Stderr, Write};
+
+use anyhow::{Context as _, Result};
+use clap::{ArgAction, Args};
+use itg_core::text::visible_lines;
+use tracing_subscriber::EnvFilter;
+
+/// Amount of messages of a program.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WordArgs {
+    /// Say only what went wrong
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more; twice, say everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+impl WordArgs {
+    /// Sends the messages of all crates to stderr.
+    pub fn start(self) {
+        let level = match (self.quiet, self.verbose) {
+            (true, _) => "error",
+            (false, 0) => "warn",
+            (false, 1) => "info",
+            (false, 2) => "debug",
+            (false, _) => "trace",
+        };
+        let filter = EnvFilter::try_from_env("ITG_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(|| Visible(io::stderr()))
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .init();
+    }
+}
+
+/// Stderr for lines in which texts of peers may be: they do nothing to the terminal. Lines come whole.
+struct Visible(Stderr);
+
+impl Write for Visible {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(visible_lines(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Writes a line to stderr; what a text of a peer or a file in it would do to the terminal is shown. An
+/// error is ignored: there is no other place for messages.
+pub fn say(line: impl fmt::Display) {
+    drop(writeln!(io::stderr(), "{}", visible_lines(&line.to_string())));
+}
+
+/// Writes data to stdout, where texts of peers in it do nothing to a terminal; a reader that has seen enough (`… | head`) is no failure.
+///
+/// # Errors
+/// Stdout takes nothing.
+pub fn print(text: &str) -> Result<()> {
+    match io::stdout().write_all(visible_lines(text).as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done.context("cannot write to stdout"),
+    }
+}

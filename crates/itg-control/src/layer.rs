@@ -1,0 +1,470 @@
+//! The replicated experiment as a layer above the ordered log and the membership.
+//!
+//! It carries out the commands of the log, hands the description down the tree of the view, asks for
+//! leases through the log, and tells the layer above what to send.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+use itg_core::streams::{below, fnv1a};
+use itg_group::{Member, View, cast};
+use itg_process::{Ctx, Layer, Level, MS, Message, Registry, Slot, Time, TimerId};
+
+use crate::command::{Command, Orphan, read, write};
+use crate::event::ControlEvent;
+use crate::interface::{ASK, ControlDelivery, ControlRequest};
+use crate::mutant::{Mutant, Planted};
+use crate::state::{Change, Phase, Replica, Stage};
+
+/// Messages between members: the description, and the request for it.
+const GRAPH: u32 = 1620;
+const WANT: u32 = 1621;
+/// Time that a member waits for the description before it asks another one for it.
+const WANT_AFTER: u64 = 300 * MS;
+/// Casts that a full window has turned away are tried again.
+const AGAIN: u64 = 20 * MS;
+/// Commands that wait for room in the window.
+const MOST_WAITING: usize = 65_536;
+/// Leases are asked for so many times in the length of one.
+const RENEWALS: u64 = 4;
+/// Clocks of two hosts run apart by at most this share of the time: 10⁻³.
+const RATE_BOUND: u64 = 1000;
+
+/// Time that a new owner waits after it has heard that the old one is excluded: then the last lease
+/// of the old owner has ended by the clock of any host.
+#[must_use]
+pub const fn fence_wait(lease_ns: u64) -> u64 {
+    lease_ns + lease_ns / RATE_BOUND + 1
+}
+
+/// The layer.
+struct Control {
+    planted: Planted,
+    replica: Replica,
+    view: Option<View>,
+    graph: Option<Bytes>,
+    /// True when the layer above has said that it can do its part with that description.
+    able: bool,
+    /// Commands that a full window has turned away.
+    waiting: Vec<Bytes>,
+    /// An instant of the local clock, and how long the experiment had run then.
+    run_time: Option<(u64, u64)>,
+    /// Until when packets may leave.
+    lease_ns: u64,
+    /// Flows that the layer above has been told to send, with their fences.
+    duties: BTreeMap<u32, u16>,
+    /// Those that it has been told to send no longer, and has not ended yet.
+    ceasing: BTreeMap<u32, u16>,
+    renew: Option<TimerId>,
+    want: Option<TimerId>,
+    again: Option<TimerId>,
+}
+
+impl Control {
+    fn me(&self, cx: &Ctx<'_>) -> Option<Member> {
+        self.view.as_ref()?.at(cx.me())
+    }
+
+    fn cast(&mut self, command: &Command, cx: &mut Ctx<'_>) {
+        if self.planted.is(Mutant::OwnFirst)
+            && let Some(me) = self.me(cx)
+        {
+            self.replica.apply(me, command);
+        }
+        if let Some(message) = cast::CastRequest::Cast(write(command).into()).message() {
+            cx.down(message);
+        }
+    }
+
+    fn tell(tell: &ControlDelivery, cx: &mut Ctx<'_>) {
+        cx.up(tell.message());
+    }
+
+    fn asked(&mut self, ask: ControlRequest, cx: &mut Ctx<'_>) {
+        match ask {
+            ControlRequest::Load(graph, routes, rules) => {
+                let graph = Bytes::from(graph);
+                let hash = fnv1a(&graph);
+                self.graph = Some(graph);
+                self.cast(&Command::Load { graph: hash, routes, rules }, cx);
+            }
+            ControlRequest::Command(command) => self.cast(&command, cx),
+            ControlRequest::RunTime(local_ns, run_ns) => {
+                self.run_time = Some((local_ns, run_ns));
+                self.keep_lease(cx);
+            }
+            ControlRequest::Look => {
+                Self::tell(&ControlDelivery::State(Box::new(self.replica.clone())), cx)
+            }
+            ControlRequest::Able => {
+                self.able = true;
+                self.cast(&Command::Holds { graph: self.replica.graph() }, cx);
+            }
+            ControlRequest::Unable(why) => {
+                self.cast(&Command::Refuses { graph: self.replica.graph(), why }, cx);
+            }
+            ControlRequest::Ended(flow, fence, next) => {
+                let word = self.replica.word(flow);
+                if self.duties.get(&flow) == Some(&fence) {
+                    self.duties.remove(&flow);
+                }
+                self.ceasing.remove(&flow);
+                match word.filter(|word| word.fence() == fence).map(crate::Word::stage) {
+                    Some(Stage::Running) => {
+                        self.cast(&Command::Finished { flow, fence, next }, cx);
+                    }
+                    Some(Stage::Handing) => {
+                        self.cast(&Command::Released { flow, fence, next }, cx);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The next entry of the log.
+    fn ordered(&mut self, position: u64, by: Member, payload: &Bytes, cx: &mut Ctx<'_>) {
+        let Some(command) = read::<Command>(payload) else {
+            cx.log(Level::Warning, ControlEvent::NoCommand { position });
+            return;
+        };
+        let change = self.replica.apply(by, &command);
+        let state = self.replica.history();
+        cx.log(Level::Info, ControlEvent::Applied { position, command: fnv1a(payload), state });
+        let mine = self.me(cx) == Some(by);
+        match &command {
+            Command::Renew { sent_ns, .. } if mine => self.granted(*sent_ns, cx),
+            Command::Load { graph, .. } if change == Change::Noted => {
+                if self.graph.as_ref().is_some_and(|held| fnv1a(held) == *graph) {
+                    self.have(by.slot, cx);
+                } else {
+                    self.graph = None;
+                    self.want = Some(cx.set_timer_after(WANT_AFTER));
+                }
+            }
+            Command::SetRate { .. } => {
+                if let Change::Flows(flows) = &change {
+                    for flow in flows.iter().filter(|flow| self.duties.contains_key(flow)) {
+                        let changes = self.replica.rates(*flow).to_vec();
+                        Self::tell(&ControlDelivery::Rate { flow: *flow, changes }, cx);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if !matches!(command, Command::Renew { .. }) {
+            let void = match &change {
+                Change::Void(why) => Some((*why).to_owned()),
+                _ => None,
+            };
+            Self::tell(&ControlDelivery::Applied { position, by: by.slot.0, command, void }, cx);
+        }
+        self.follow(&change, false, cx);
+    }
+
+    /// A lease that was asked for at this instant is granted: the log has taken the request, so no
+    /// decision to exclude this process had been made when it was sent.
+    fn granted(&mut self, sent_ns: u64, cx: &mut Ctx<'_>) {
+        let from = if self.planted.is(Mutant::LeaseFromReceipt) { cx.now().0 } else { sent_ns };
+        let until = from.saturating_add(self.replica.rules().lease_ns);
+        if until > self.lease_ns {
+            self.lease_ns = until;
+            Self::tell(&ControlDelivery::Lease(self.until()), cx);
+        }
+    }
+
+    /// Until when packets may leave.
+    fn until(&self) -> u64 {
+        let unbound = self.replica.rules().orphan == Orphan::Finish;
+        if unbound || self.planted.is(Mutant::NoLease) { u64::MAX } else { self.lease_ns }
+    }
+
+    /// This process has got the description: the layer above is told, and those below in the tree.
+    fn have(&mut self, from: Slot, cx: &mut Ctx<'_>) {
+        if let Some(want) = self.want.take() {
+            cx.cancel(want);
+        }
+        let (Some(graph), Some(view)) = (self.graph.clone(), &self.view) else { return };
+        let children = view.tree().children(cx.me());
+        let mut next: Vec<Slot> = children.into_iter().filter(|slot| *slot != from).collect();
+        if from == cx.me() && view.root().slot != from {
+            // The member that has brought it gives it to the root; the tree does the rest.
+            next = vec![view.root().slot];
+        }
+        for slot in next {
+            cx.log(Level::Info, ControlEvent::GraphSent { slot, wanted: false });
+            cx.down(Message::new(slot, GRAPH, graph.clone()));
+        }
+        Self::tell(&ControlDelivery::Graph(graph.to_vec()), cx);
+    }
+
+    /// Tells the layer above what a change means for its flows. `fenced`: another owner may hold a lease
+    /// of these flows yet.
+    fn follow(&mut self, change: &Change, fenced: bool, cx: &mut Ctx<'_>) {
+        match change {
+            Change::Void(_) | Change::Noted => {}
+            Change::Flows(flows) => {
+                for flow in flows {
+                    self.follow_flow(*flow, fenced, cx);
+                }
+            }
+            Change::All => {
+                for flow in (1..).take(self.replica.words().len()) {
+                    self.follow_flow(flow, fenced, cx);
+                }
+            }
+        }
+        self.keep_lease(cx);
+    }
+
+    fn follow_flow(&mut self, flow: u32, fenced: bool, cx: &mut Ctx<'_>) {
+        let Some(word) = self.replica.word(flow) else { return };
+        let mine = word.owner() == Some(cx.me().0);
+        let (stage, fence) = (word.stage(), word.fence());
+        let running = self.replica.phase() == Phase::Running;
+        let had = self.duties.get(&flow).copied();
+        if mine && stage == Stage::Running && running {
+            if had == Some(fence) {
+                return;
+            }
+            self.duties.insert(flow, fence);
+            let wait = fenced && !self.planted.is(Mutant::NoWait);
+            let wait = if wait { fence_wait(self.replica.rules().lease_ns) } else { 0 };
+            let not_before_ns = cx.now().after(wait).0;
+            let t0_unix_ns = self.replica.t0_unix_ns();
+            let changes = self.replica.rates(flow).to_vec();
+            Self::tell(
+                &ControlDelivery::Emit { flow, fence, not_before_ns, t0_unix_ns, changes },
+                cx,
+            );
+        } else if let Some(fence) = had {
+            self.duties.remove(&flow);
+            self.ceasing.insert(flow, fence);
+            Self::tell(&ControlDelivery::Cease { flow, fence }, cx);
+        } else if mine && stage == Stage::Handing && !self.ceasing.contains_key(&flow) {
+            // It had not begun, or has ended by itself: its previous owner knows the position.
+            let next = self.replica.next(flow).unwrap_or(0);
+            self.cast(&Command::Released { flow, fence, next }, cx);
+        }
+    }
+
+    /// Asks for a lease as long as there is something to send.
+    fn keep_lease(&mut self, cx: &mut Ctx<'_>) {
+        if self.renew.is_some() || self.duties.is_empty() || self.me(cx).is_none() {
+            return;
+        }
+        // How long the run has lasted is known to the layer above.
+        let Some((local_ns, run_ns)) = self.run_time else { return };
+        let sent_ns = cx.now().0;
+        let run_ns = run_ns.saturating_add(sent_ns.saturating_sub(local_ns));
+        self.cast(&Command::Renew { sent_ns, run_ns }, cx);
+        let every = (self.replica.rules().lease_ns / RENEWALS).max(MS);
+        self.renew = Some(cx.set_timer_after(every));
+    }
+
+    /// A view is in force.
+    fn view(&mut self, view: View, cx: &mut Ctx<'_>) {
+        let slots = view.slots().map(|slot| slot.0).collect();
+        let number = view.no();
+        self.view = Some(view.clone());
+        let change = self.replica.view(&view);
+        Self::tell(&ControlDelivery::View { number, slots }, cx);
+        self.follow(&change, true, cx);
+        // The member that was to bring the description may have left.
+        if self.replica.phase() > Phase::Empty && self.graph.is_none() && self.want.is_none() {
+            self.want = Some(cx.set_timer_after(WANT_AFTER));
+        }
+    }
+
+    /// The state of another member replaces this one's.
+    fn install(&mut self, view: View, state: &Bytes, cx: &mut Ctx<'_>) {
+        let Some(replica) = read::<Replica>(state) else {
+            let bytes = state.len() as u64;
+            cx.log(Level::Error, ControlEvent::UnreadableState { bytes });
+            return;
+        };
+        self.replica = replica;
+        self.view = Some(view.clone());
+        let number = view.no();
+        Self::tell(
+            &ControlDelivery::View { number, slots: view.slots().map(|slot| slot.0).collect() },
+            cx,
+        );
+        for (flow, fence) in std::mem::take(&mut self.duties) {
+            let word = self.replica.word(flow);
+            let still = word.is_some_and(|word| {
+                (word.owner(), word.fence(), word.stage())
+                    == (Some(cx.me().0), fence, Stage::Running)
+            });
+            if still {
+                self.duties.insert(flow, fence);
+                // A change that the state has in it comes as no entry of the log any more.
+                let changes = self.replica.rates(flow).to_vec();
+                if !changes.is_empty() {
+                    Self::tell(&ControlDelivery::Rate { flow, changes }, cx);
+                }
+            } else {
+                self.ceasing.insert(flow, fence);
+                Self::tell(&ControlDelivery::Cease { flow, fence }, cx);
+            }
+        }
+        if self.replica.phase() > Phase::Empty {
+            let wanted = self.replica.graph();
+            if self.graph.as_ref().is_some_and(|graph| fnv1a(graph) == wanted) {
+                if self.able {
+                    self.cast(&Command::Holds { graph: wanted }, cx);
+                } else {
+                    self.have(cx.me(), cx);
+                }
+            } else {
+                self.ask_for_graph(cx);
+            }
+        }
+        self.follow(&Change::All, true, cx);
+    }
+
+    fn ask_for_graph(&mut self, cx: &mut Ctx<'_>) {
+        let Some(view) = &self.view else { return };
+        let others: Vec<Slot> = view.slots().filter(|slot| *slot != cx.me()).collect();
+        self.want = Some(cx.set_timer_after(WANT_AFTER));
+        let Some(most) = u64::try_from(others.len()).ok().filter(|most| *most > 0) else { return };
+        let at = usize::try_from(below(cx.rng(), most)).unwrap_or(0);
+        let body = self.replica.graph().to_le_bytes().to_vec();
+        cx.down(Message::new(others[at], WANT, body));
+    }
+
+    /// This process is no member any more; the membership below begins another incarnation by itself.
+    fn fenced(&mut self, cx: &mut Ctx<'_>) {
+        self.view = None;
+        self.lease_ns = 0;
+        self.waiting.clear();
+        let duties = std::mem::take(&mut self.duties);
+        if self.planted.is(Mutant::NoLease) {
+            self.duties = duties;
+            return;
+        }
+        Self::tell(&ControlDelivery::Fenced, cx);
+        for (flow, fence) in duties {
+            self.ceasing.insert(flow, fence);
+            Self::tell(&ControlDelivery::Cease { flow, fence }, cx);
+        }
+        cx.log(Level::Info, ControlEvent::Fenced);
+    }
+}
+
+impl Layer for Control {
+    fn send(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        match ControlRequest::from_message(&message) {
+            Some(ask) => self.asked(ask, cx),
+            None if message.ty == ASK => cx.log(Level::Error, ControlEvent::NoRequest),
+            None => cx.down(message),
+        }
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        match message.ty {
+            GRAPH => {
+                let known = self.graph.is_some();
+                let wanted = self.replica.phase() > Phase::Empty;
+                // What comes before the log says what it should be is kept, and looked at then.
+                if !known && (!wanted || fnv1a(&message.body) == self.replica.graph()) {
+                    self.graph = Some(message.body);
+                    if wanted {
+                        self.have(message.src, cx);
+                    }
+                }
+                return;
+            }
+            WANT => {
+                let wanted = message.body.first_chunk().map(|hash| u64::from_le_bytes(*hash));
+                if let Some(graph) = self.graph.clone().filter(|graph| Some(fnv1a(graph)) == wanted)
+                {
+                    let slot = message.src;
+                    cx.log(Level::Info, ControlEvent::GraphSent { slot, wanted: true });
+                    cx.down(Message::new(message.src, GRAPH, graph));
+                }
+                return;
+            }
+            _ => {}
+        }
+        match cast::CastDelivery::from_message(&message) {
+            Some(cast::CastDelivery::Message { position, id, payload }) => {
+                self.ordered(position, id.origin, &payload, cx);
+            }
+            Some(cast::CastDelivery::View { view, .. }) => self.view(view, cx),
+            Some(cast::CastDelivery::Install { view, state, .. }) => self.install(view, &state, cx),
+            Some(cast::CastDelivery::Checkpoint { position }) => {
+                let state = cast::CastRequest::State(position, write(&self.replica).into());
+                if let Some(message) = state.message() {
+                    cx.down(message);
+                }
+            }
+            Some(cast::CastDelivery::Busy(payload)) => {
+                if self.waiting.len() < MOST_WAITING {
+                    self.waiting.push(payload);
+                } else {
+                    cx.log(Level::Error, ControlEvent::TooManyWait);
+                }
+                if self.again.is_none() {
+                    self.again = Some(cx.set_timer_after(AGAIN));
+                }
+            }
+            Some(cast::CastDelivery::Excluded { .. }) => self.fenced(cx),
+            None => cx.up(message),
+        }
+    }
+
+    fn timer(&mut self, id: TimerId, cx: &mut Ctx<'_>) {
+        if self.renew == Some(id) {
+            self.renew = None;
+            self.keep_lease(cx);
+        } else if self.want == Some(id) {
+            self.want = None;
+            if self.graph.is_none() && self.replica.phase() > Phase::Empty {
+                self.ask_for_graph(cx);
+            }
+        } else if self.again == Some(id) {
+            self.again = None;
+            for payload in std::mem::take(&mut self.waiting) {
+                if let Some(message) = cast::CastRequest::Cast(payload).message() {
+                    cx.down(message);
+                }
+            }
+        }
+    }
+
+    fn types(&self) -> &[RangeInclusive<u32>] {
+        &[ASK..=WANT]
+    }
+}
+
+/// The registry with the layer `experiment`, which stands above `log` and `membership`; `members` as
+/// theirs.
+#[must_use]
+pub fn layers(registry: Registry, planted: Planted) -> Registry {
+    registry.with("experiment", move |build| {
+        let members = build.params.number("members", build.n.into())?;
+        let members = u32::try_from(members).unwrap_or(u32::MAX).clamp(1, build.n.max(1));
+        // The first view is known to all members; the log does not tell it.
+        let view = View::first(members, itg_group::Rules::default());
+        let first = view.at(build.me) == Some(Member::born(build.me, build.incarnation));
+        let mut replica = Replica::default();
+        replica.view(&view);
+        Ok(Box::new(Control {
+            planted,
+            replica,
+            view: first.then_some(view),
+            graph: None,
+            able: false,
+            waiting: Vec::new(),
+            run_time: None,
+            lease_ns: Time::ZERO.0,
+            duties: BTreeMap::new(),
+            ceasing: BTreeMap::new(),
+            renew: None,
+            want: None,
+            again: None,
+        }))
+    })
+}

@@ -1,0 +1,387 @@
+//! Experiments of many nodes in virtual time, under oracles that see all of them.
+#![allow(dead_code, reason = "not every test uses everything")]
+#![allow(unreachable_pub, reason = "a module of each test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use itg_control::{
+    Command, ControlDelivery, ControlEvent, ControlRequest, Failover, Orphan, Planted, Route,
+    Rules, TELL, fence_wait,
+};
+use itg_core::rate::Rates;
+use itg_core::seed::RunSeed;
+use itg_group::{cast, detector, membership};
+use itg_process::{
+    Config, Ctx, Layer, Level, MS, Message, Registry, SECOND, Slot, TimerId, layer_events,
+};
+use itg_sim::{Checker, Observation, ObservedEvent, World};
+
+pub const NET: &str = "kind = \"random\"\nfloor = \"100us\"\nmean = \"200us\"";
+/// Packets of a flow leave this far apart.
+pub const GAP: u64 = 20 * MS;
+/// From the order to start to the start.
+const MARGIN: u64 = 50 * MS;
+
+layer_events! {
+    /// Events of the nodes of a test.
+    pub enum NodeEvent {
+        /// Start of the experiment.
+        Started { at_ns: u64 } = "started",
+        /// Packet that leaves.
+        Packet { flow: u64, number: u64, fence: u64 } = "packet",
+    }
+}
+
+/// Settings of every process of a test.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub nodes: u32,
+    pub flows: u32,
+    /// Packets of each flow.
+    pub packets: u64,
+    pub rules: Rules,
+    pub planted: Planted,
+    /// Entries of the log that members keep for those that are behind.
+    pub retain: u32,
+    /// The console casts nothing: a test does.
+    pub by_hand: bool,
+}
+
+impl Setup {
+    pub fn new(nodes: u32, flows: u32) -> Self {
+        let rules = Rules {
+            orphan: Orphan::Pause,
+            failover: Failover::Move,
+            console: Some(nodes),
+            ..Rules::default()
+        };
+        Self {
+            nodes,
+            flows,
+            packets: 150,
+            rules,
+            planted: Planted::default(),
+            retain: 4096,
+            by_hand: false,
+        }
+    }
+
+    pub fn routes(&self) -> Vec<Route> {
+        let flow = |k| Route { from: k % self.nodes, to: (k + 1) % self.nodes };
+        (0..self.flows).map(flow).collect()
+    }
+}
+
+/// A flow being sent: its packets are events.
+struct Sending {
+    fence: u16,
+    from_ns: u64,
+    /// Instant from which its packets count, by the local clock, which is right here.
+    t0_ns: u64,
+    next: u64,
+    /// Changes of its rate: they map a planned time to the time when it is due.
+    rates: Rates,
+    timer: TimerId,
+}
+
+/// The application above the experiment: sends flows in the way of an agent, and on the last process is
+/// the console.
+struct Node {
+    setup: Setup,
+    lease_ns: u64,
+    sending: BTreeMap<u32, Sending>,
+    loaded: bool,
+    started: bool,
+    view: BTreeSet<u32>,
+    holders: BTreeSet<u32>,
+}
+
+impl Node {
+    fn ask(ask: &ControlRequest, cx: &mut Ctx<'_>) {
+        cx.down(ask.message());
+    }
+
+    fn console(&self, cx: &Ctx<'_>) -> bool {
+        cx.me().0 == self.setup.nodes && !self.setup.by_hand
+    }
+
+    fn arm_when_ready(&self, cx: &mut Ctx<'_>) {
+        let nodes = self.view.iter().filter(|slot| **slot != self.setup.nodes);
+        if self.console(cx)
+            && !self.started
+            && nodes.clone().all(|slot| self.holders.contains(slot))
+        {
+            Self::ask(&ControlRequest::Command(Command::Arm), cx);
+        }
+    }
+
+    fn told(&mut self, tell: ControlDelivery, cx: &mut Ctx<'_>) {
+        match tell {
+            ControlDelivery::Graph(_) => Self::ask(&ControlRequest::Able, cx),
+            ControlDelivery::Emit { flow, fence, not_before_ns, t0_unix_ns, changes } => {
+                let at = cx.now().0.max(t0_unix_ns);
+                Self::ask(&ControlRequest::RunTime(at, at - t0_unix_ns), cx);
+                let timer = cx.set_timer_after(0);
+                let (from_ns, t0_ns) = (not_before_ns, t0_unix_ns);
+                // A new owner begins with the packet that is due then.
+                let begin = from_ns.max(cx.now().0);
+                let rates = Rates::new(&changes);
+                let next = (0..).find(|k| t0_ns + rates.due_at(k * GAP) >= begin).unwrap_or(0);
+                let sending = Sending { fence, from_ns, t0_ns, next, rates, timer };
+                self.sending.insert(flow, sending);
+            }
+            ControlDelivery::Cease { flow, fence } => {
+                let next = self.sending.remove(&flow).map_or(0, |sending| {
+                    cx.cancel(sending.timer);
+                    sending.next
+                });
+                Self::ask(&ControlRequest::Ended(flow, fence, next), cx);
+            }
+            ControlDelivery::Rate { flow, changes } => {
+                if let Some(sending) = self.sending.get_mut(&flow) {
+                    sending.rates = Rates::new(&changes);
+                    cx.cancel(sending.timer);
+                    sending.timer = cx.set_timer_after(0);
+                }
+            }
+            ControlDelivery::Lease(until) => self.lease_ns = until,
+            ControlDelivery::Fenced => self.lease_ns = 0,
+            ControlDelivery::Applied { command, void: None, by, .. } => match command {
+                Command::Holds { .. } => {
+                    self.holders.insert(by);
+                    self.arm_when_ready(cx);
+                }
+                Command::Load { .. } => self.loaded = true,
+                Command::Arm if self.console(cx) => {
+                    let t0_unix_ns = cx.now().0 + MARGIN;
+                    Self::ask(&ControlRequest::Command(Command::Start { t0_unix_ns }), cx);
+                }
+                Command::Start { .. } => {
+                    self.started = true;
+                    let event = NodeEvent::Started { at_ns: cx.now().0 };
+                    cx.log(Level::Info, event);
+                }
+                _ => {}
+            },
+            ControlDelivery::Applied { .. } | ControlDelivery::State(_) => {}
+            ControlDelivery::View { slots, .. } => {
+                self.view = slots.into_iter().collect();
+                self.holders.retain(|slot| self.view.contains(slot));
+                self.arm_when_ready(cx);
+            }
+        }
+    }
+}
+
+impl Layer for Node {
+    fn on_start(&mut self, cx: &mut Ctx<'_>) {
+        self.view = (0..=self.setup.nodes).collect();
+        if self.console(cx) && cx.incarnation() == 1 {
+            let graph = vec![7; 4000];
+            Self::ask(&ControlRequest::Load(graph, self.setup.routes(), self.setup.rules), cx);
+        }
+    }
+
+    fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        if message.ty == TELL
+            && let Some(tell) = ControlDelivery::from_message(&message)
+        {
+            self.told(tell, cx);
+        }
+    }
+
+    fn timer(&mut self, id: TimerId, cx: &mut Ctx<'_>) {
+        let found = self.sending.iter_mut().find(|(_, sending)| sending.timer == id);
+        let Some((&flow, sending)) = found else { return };
+        let now = cx.now().0;
+        let due = sending.t0_ns + sending.rates.due_at(sending.next * GAP);
+        if now < sending.from_ns || now < due {
+            let at = sending.from_ns.max(due);
+            sending.timer = cx.set_timer(itg_process::Time(at));
+            return;
+        }
+        if sending.next >= self.setup.packets {
+            let (fence, next) = (sending.fence, sending.next);
+            self.sending.remove(&flow);
+            Self::ask(&ControlRequest::Ended(flow, fence, next), cx);
+            return;
+        }
+        if now < self.lease_ns {
+            let (number, fence) = (sending.next, sending.fence.into());
+            cx.log(Level::Info, NodeEvent::Packet { flow: flow.into(), number, fence });
+        }
+        // Without a lease what is due is left out.
+        sending.next += 1;
+        let due = sending.t0_ns + sending.rates.due_at(sending.next * GAP);
+        sending.timer = cx.set_timer(itg_process::Time(due.max(now)));
+    }
+}
+
+/// Observations of the oracles.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// Each packet: instant, sender, flow, number, fence.
+    pub packets: Vec<(u64, u32, u64, u64, u64)>,
+    /// By position: hash of the command, and of the state behind it.
+    applied: BTreeMap<u64, (u64, u64)>,
+    /// Instant at which each process started the experiment.
+    pub started: BTreeMap<u32, u64>,
+    pub graphs: u64,
+    /// Last fence, owner and number of each flow.
+    last: BTreeMap<u64, (u64, u32, u64)>,
+    /// The highest position that each process has carried out.
+    reached: BTreeMap<u32, u64>,
+    down: BTreeSet<u32>,
+}
+
+/// C1: one owner at a time, no packet twice. C4: one order, and the same state behind every command.
+pub struct Oracle(pub Arc<Mutex<Facts>>);
+
+impl Checker for Oracle {
+    fn name(&self) -> &'static str {
+        "experiment"
+    }
+
+    fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        let mut facts = self.0.lock().expect("one thread");
+        let slot = seen.slot.0;
+        match seen.what {
+            ObservedEvent::Event(event) => {
+                if let Some(event) = event.decode() {
+                    return facts.node(seen.at, slot, event);
+                }
+                if let Some(event) = event.decode() {
+                    return facts.control(slot, event);
+                }
+            }
+            ObservedEvent::Crashed => {
+                facts.down.insert(slot);
+                facts.reached.remove(&slot);
+            }
+            ObservedEvent::Started(_) => {
+                facts.down.remove(&slot);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Facts {
+    fn node(&mut self, at: u64, slot: u32, event: NodeEvent) -> Result<(), String> {
+        match event {
+            NodeEvent::Started { .. } => {
+                self.started.insert(slot, at);
+            }
+            NodeEvent::Packet { flow, number, fence } => {
+                self.packets.push((at, slot, flow, number, fence));
+                let now = (fence, slot, number);
+                if let Some(before) = self.last.insert(flow, now) {
+                    if before.0 > now.0 || (before.0 == now.0 && before.1 != now.1) {
+                        return Err(format!(
+                            "C1: flow {flow}: process {slot} sends under fence {fence}, after process {} \
+                             under fence {}",
+                            before.1, before.0
+                        ));
+                    }
+                    if before.2 >= now.2 {
+                        return Err(format!("flow {flow}: packet {number} after {}", before.2));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, slot: u32, event: ControlEvent) -> Result<(), String> {
+        match event {
+            ControlEvent::Applied { position, command, state } => {
+                let got = (command, state);
+                let want = *self.applied.entry(position).or_insert(got);
+                if got != want {
+                    let what = if got.0 == want.0 { "the state behind it" } else { "the command" };
+                    return Err(format!("C4: position {position}: {what} is another one"));
+                }
+                self.reached.insert(slot, position);
+            }
+            ControlEvent::GraphSent { .. } => self.graphs += 1,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Packets of a flow that were sent: instant, sender, number.
+    pub fn of(&self, flow: u32) -> Vec<(u64, u32, u64)> {
+        let mine = self.packets.iter().filter(|packet| packet.2 == u64::from(flow));
+        mine.map(|packet| (packet.0, packet.1, packet.3)).collect()
+    }
+
+    /// Gaps in the numbers of a flow: how many packets are missing in each.
+    pub fn gaps(&self, flow: u32) -> Vec<u64> {
+        let sent = self.of(flow);
+        let pairs = sent.windows(2).map(|pair| pair[1].2 - pair[0].2 - 1);
+        pairs.filter(|missing| *missing > 0).collect()
+    }
+}
+
+pub struct Cluster {
+    pub world: World,
+    pub facts: Arc<Mutex<Facts>>,
+    pub setup: Setup,
+}
+
+pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster {
+    let n = setup.nodes + 1;
+    let text = format!(
+        "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\nlayers = [{{ layer = \
+         \"detector\", exclude = \"{exclude}\" }}, {{ layer = \"log\", retain = {} }}, \"membership\", \
+         \"experiment\", \"node\"]\n",
+        setup.retain
+    );
+    let registry = Registry::new().with("node", move |_| {
+        Ok(Box::new(Node {
+            setup,
+            lease_ns: 0,
+            sending: BTreeMap::new(),
+            loaded: false,
+            started: false,
+            view: BTreeSet::new(),
+            holders: BTreeSet::new(),
+        }))
+    });
+    let registry = itg_control::layers(
+        membership::layers(detector::layers(cast::layers(registry, cast::Planted::default()))),
+        setup.planted,
+    );
+    let config = Config::parse(&text, "test.toml").expect("well written");
+    let mut world = World::new(&config, &registry, RunSeed(seed)).expect("known layers");
+    let facts = Arc::new(Mutex::new(Facts::default()));
+    world.check(Oracle(Arc::clone(&facts)));
+    Cluster { world, facts, setup }
+}
+
+impl Cluster {
+    #[track_caller]
+    pub fn run(&mut self, until: u64) {
+        self.world.run(until);
+        assert_eq!(self.world.violation().map(ToString::to_string), None);
+    }
+
+    /// Has a command come from a user at a terminal of this process.
+    pub fn say(&mut self, slot: u32, command: Command) {
+        self.world.with(Slot(slot), |process, now| {
+            process.send(now, ControlRequest::Command(command).message());
+        });
+    }
+
+    /// The wait of a new owner after an exclusion.
+    pub fn wait(&self) -> u64 {
+        fence_wait(self.setup.rules.lease_ns)
+    }
+
+    /// The latest time at which packets of a flow are due.
+    pub fn end(&self) -> u64 {
+        self.setup.packets * GAP + SECOND
+    }
+}

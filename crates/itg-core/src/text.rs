@@ -1,0 +1,166 @@
+//! Places in texts that people write, faults of a configuration, and the nearest known word; and texts
+//! of strangers, in a form in which they do nothing to a terminal or a spreadsheet.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+
+/// Returns true if a character changes what a terminal shows beyond its own place: control characters, line
+/// and paragraph separators, and those that turn the direction of text.
+const fn is_active(c: char) -> bool {
+    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2066}'..='\u{2069}')
+}
+
+/// The text with what is active, but for these characters, as JSON and most languages escape it.
+fn escaped<'a>(text: &'a str, but: &[char]) -> Cow<'a, str> {
+    let active = |c: char| is_active(c) && !but.contains(&c);
+    let Some(first) = text.find(active) else { return Cow::Borrowed(text) };
+    let mut out = text[..first].to_owned();
+    for c in text[first..].chars() {
+        match c {
+            c if !active(c) => out.push(c),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            // All are of the first 65536 characters. Writing to a String cannot fail.
+            c => write!(out, "\\u{:04x}", u32::from(c)).unwrap_or_default(),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A text from outside (of a peer, a log, a file) as part of a line: whatever would act on a terminal, line
+/// ends included, is shown as `\n` or `\u001b`.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, &[])
+}
+
+/// Lines in which texts from outside may be: as [`visible`], but for line ends and tabulators. JSON says the
+/// same afterwards, since such characters stand in its strings only.
+#[must_use]
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, &['\n', '\t'])
+}
+
+/// A text from outside as a cell of a table that spreadsheets open: as [`visible`], and behind an apostrophe
+/// if it would be taken for a formula.
+#[must_use]
+pub fn table_cell(text: &str) -> Cow<'_, str> {
+    let shown = visible(text);
+    if shown.trim_start().starts_with(['=', '+', '-', '@']) {
+        return Cow::Owned(format!("'{shown}"));
+    }
+    shown
+}
+
+/// A position in a text, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Line.
+    pub line: usize,
+    /// Character in the line.
+    pub column: usize,
+}
+
+impl Position {
+    /// The place of a byte of a text.
+    #[must_use]
+    pub fn of(text: &str, byte: usize) -> Self {
+        let before = text.get(..byte).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+}
+
+/// Fault of a configuration, and its place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// Name of the file; empty when there is none.
+    pub origin: String,
+    /// Place in the file, when known.
+    pub place: Option<Position>,
+    /// Fault, and the values that would have been understood.
+    pub text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.origin.is_empty() {
+            write!(f, "{}:", self.origin)?;
+            if let Some(Position { line, column }) = self.place {
+                write!(f, "{line}:{column}:")?;
+            }
+            f.write_str(" ")?;
+        }
+        f.write_str(&self.text)
+    }
+}
+
+/// "did you mean …?", or the words to choose from when none is near.
+#[must_use]
+pub fn suggestion<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<_> = known.into_iter().collect();
+    let lower = got.to_lowercase();
+    let nearest = known
+        .iter()
+        .map(|word| (strsim::damerau_levenshtein(&lower, &word.to_lowercase()), *word))
+        .min()
+        .filter(|(distance, word)| *distance <= 1 + word.chars().count() / 3);
+    match nearest {
+        Some((_, word)) => format!("did you mean `{word}`?"),
+        None if known.is_empty() => "nothing is expected here".to_owned(),
+        None => {
+            let known: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();
+            format!("expected one of {}", known.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters_from_one() {
+        let text = "a\nbéd\n";
+        for (byte, line, column) in [(0, 1, 1), (2, 2, 1), (5, 2, 3), (7, 3, 1), (99, 3, 1)] {
+            assert_eq!(Position::of(text, byte), Position { line, column }, "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn texts_from_outside_are_shown_and_do_nothing() {
+        for (text, line, lines, cell) in [
+            ("plain é", "plain é", "plain é", "plain é"),
+            ("\x1b[2J", "\\u001b[2J", "\\u001b[2J", "\\u001b[2J"),
+            ("\u{9b}2J", "\\u009b2J", "\\u009b2J", "\\u009b2J"),
+            ("a\u{202e}b", "a\\u202eb", "a\\u202eb", "a\\u202eb"),
+            ("a\nb\r", "a\\nb\\r", "a\nb\\r", "a\\nb\\r"),
+            ("=1+1", "=1+1", "=1+1", "'=1+1"),
+            (" @x", " @x", " @x", "' @x"),
+            ("-5", "-5", "-5", "'-5"),
+        ] {
+            assert_eq!(visible(text), line, "{text:?}");
+            assert_eq!(visible_lines(text), lines, "{text:?}");
+            assert_eq!(table_cell(text), cell, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn near_words_are_suggested_and_far_ones_listed() {
+        let known = ["idt", "size", "duration", "start"];
+        for (got, want) in [
+            ("idd", "did you mean `idt`?"),
+            ("IDT", "did you mean `idt`?"),
+            ("durration", "did you mean `duration`?"),
+            ("colour", "expected one of `idt`, `size`, `duration`, `start`"),
+        ] {
+            assert_eq!(suggestion(got, known), want, "input {got:?}");
+        }
+    }
+}

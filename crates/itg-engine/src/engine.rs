@@ -1,0 +1,560 @@
+//! The sending thread: all flows of a process on absolute deadlines.
+//!
+//! Flows wait in a heap by the time of their next packet. When one is due, everything it owes leaves
+//! in batches of one system call; a socket that takes no more is watched until it does, and its
+//! packets stay due. Nothing here allocates, locks, or waits for anything but the clock and sockets.
+
+mod running;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use crate::lease::Lease;
+use itg_core::flow::{Flow, Proto};
+use itg_core::rate::RateChange;
+use itg_record::{DepartureTotals, FlowEnd, Note};
+use itg_session::{EndCause, EndReason, FlowTotals};
+use itg_socket::clock;
+use itg_socket::errqueue::ErrorQueue;
+use itg_socket::mmsg::{BATCH, FEW};
+use itg_socket::socket::DataSocket;
+use itg_socket::txtime::AHEAD_NS;
+use itg_socket::wire::{Segments, Sockets, Wire};
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::time::TimeSpec;
+
+use self::running::{Handing, Refused, Running};
+use crate::clock_pair::UnixClock;
+use crate::departures::Sampler;
+use crate::due::DueQueue;
+use crate::live::FlowLive;
+use crate::log::Producer;
+use crate::pacing::{Level, Prepared, Waiter};
+use crate::traffic::{HEAD_LEN, Traffic};
+
+/// Time after its end in which a flow may still send packets that were due before: 100 ms.
+const END_GRACE_NS: u64 = 100_000_000;
+/// Longest wait before the thread looks whether it should stop: 20 ms.
+const STOP_CHECK_NS: u64 = 20_000_000;
+/// A look may be late: it is left out when a packet is due so soon behind it, 1 ms.
+const LOOK_SLACK_NS: u64 = 1_000_000;
+/// Batches of one flow before others get their turn.
+const BATCHES_A_TURN: usize = 4;
+/// Pause after the kernel said that it has no memory for a packet (ENOBUFS): 1 ms.
+const NO_BUFFERS_NS: u64 = 1_000_000;
+/// Blocked sockets are looked at no more often than this: 20 µs.
+const POLL_EVERY_NS: u64 = 20_000;
+
+/// Time after its last packet that a flow waits for stamps of departures: 3 ms.
+const LINGER_NS: u64 = 3_000_000;
+
+/// A flow ready to send.
+#[derive(Debug)]
+pub struct TxFlow {
+    /// Its packets.
+    pub traffic: Traffic,
+    /// Start of its schedule in nanoseconds of CLOCK_MONOTONIC: the earliest departure.
+    pub start_ns: u64,
+    /// The socket they leave through.
+    pub socket: DataSocket,
+    /// Its number in the log.
+    pub log_index: u32,
+    /// Sampler of its departures from this host, if requested.
+    pub sampler: Option<Sampler>,
+    /// Counters that others read while it runs.
+    pub live: Arc<FlowLive>,
+    /// Index of its group in the [`StopSignal`].
+    pub group: usize,
+}
+
+/// Tells the sending thread to end flows early, group by group.
+#[derive(Debug)]
+pub struct StopSignal {
+    raised: AtomicU32,
+    groups: Box<[AtomicBool]>,
+    lease: Option<Arc<Lease>>,
+}
+
+impl StopSignal {
+    /// Room for so many groups.
+    pub fn new(groups: usize) -> Self {
+        Self {
+            raised: AtomicU32::new(0),
+            groups: std::iter::repeat_with(|| AtomicBool::new(false)).take(groups).collect(),
+            lease: None,
+        }
+    }
+
+    /// The same for flows that may be sent only while this lease lasts.
+    pub fn leased(self, lease: Option<Arc<Lease>>) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// Returns true if the lease is over at this time: no packet may leave.
+    fn is_over(&self, now_ns: u64) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_over(now_ns))
+    }
+
+    /// A group whose flows have ended may be used by others.
+    pub fn lower(&self, group: usize) {
+        self.groups[group].store(false, Ordering::Release);
+    }
+
+    /// There are changes of rates to look at: they are within 20 ms.
+    pub fn look(&self) {
+        self.raised.fetch_add(1, Ordering::Release);
+    }
+
+    /// Ends all flows of a group within 20 ms.
+    pub fn raise(&self, group: usize) {
+        self.groups[group].store(true, Ordering::Release);
+        self.raised.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A flow that has sent its last packet.
+#[derive(Debug)]
+pub struct TxEnded {
+    /// Place of the flow in the list that the engine was given.
+    pub index: usize,
+    /// Account of the packets sent.
+    pub totals: FlowTotals,
+    /// Account of the stamps of its departures.
+    pub departures: Option<DepartureTotals>,
+    /// Packets that were due before the end could not be sent and are not in the totals.
+    pub behind: bool,
+}
+
+/// Packets that are counted at most to tell how many an overloaded flow did not send.
+const MOST_COUNTED: usize = 10_000_000;
+
+/// Counts the packets that a flow behind its time leaves out.
+pub fn count_left_out(flow: &Flow, totals: &mut FlowTotals) {
+    let sent = usize::try_from(totals.next_seq).unwrap_or(usize::MAX);
+    let left_out = flow.schedule().skip(sent).take(MOST_COUNTED).count();
+    totals.skipped += left_out as u64;
+    if left_out == MOST_COUNTED {
+        let remark = "so many packets were left out that the rest of them was not counted";
+        totals.reason.remarks.push(remark.to_owned());
+    }
+}
+
+/// Makes the note on the end of a flow, for the log of its sender.
+pub fn end_note(index: u32, totals: &FlowTotals) -> Note {
+    Note::FlowEnd(FlowEnd {
+        sent_packets: Some(totals.packets),
+        sent_bytes: Some(totals.bytes),
+        skipped_packets: Some(totals.skipped),
+        ..FlowEnd::new(index, totals.reason.to_string())
+    })
+}
+
+/// Senders of datagrams, one for each kind of flow.
+struct Ways {
+    /// UDP, each packet at its own time.
+    exact: Box<dyn Wire>,
+    /// UDP in bursts.
+    bursts: Segments,
+    /// All other protocols.
+    others: Sockets,
+}
+
+impl Ways {
+    fn of(&mut self, traffic: &Traffic) -> &mut dyn Wire {
+        match traffic.proto() {
+            Proto::Udp if traffic.burst() => &mut self.bursts,
+            Proto::Udp => &mut *self.exact,
+            _ => &mut self.others,
+        }
+    }
+
+    fn watched<'a>(&'a self, flow: &'a TxFlow) -> BorrowedFd<'a> {
+        if flow.traffic.proto() == Proto::Udp && !flow.traffic.burst() {
+            self.exact.watched(&flow.socket)
+        } else {
+            flow.socket.socket.as_fd()
+        }
+    }
+}
+
+/// Event that a flow waits for after its turn.
+enum Next {
+    At(u64),
+    Writable,
+    Ended(EndReason, bool),
+}
+
+/// The sending thread's state.
+pub struct Engine<F: FnMut(TxEnded)> {
+    /// `None` where a flow has ended.
+    flows: Vec<Option<Running>>,
+    due: DueQueue,
+    blocked: Vec<usize>,
+    next_poll_ns: u64,
+    heads: Box<[[u8; HEAD_LEN]; BATCH]>,
+    ways: Ways,
+    errors: ErrorQueue,
+    unix: UnixClock,
+    pacing: Prepared,
+    waiter: Waiter,
+    log: Option<Producer>,
+    stop: Arc<StopSignal>,
+    stops_seen: u32,
+    /// Changes of the rates of a group's flows.
+    rates: Option<Receiver<(usize, Vec<RateChange>)>>,
+    /// Flows that join later; the thread ends when the channel has no sender any more.
+    joining: Option<Receiver<TxFlow>>,
+    /// Places of flows that have ended.
+    free: Vec<usize>,
+    next_join_ns: u64,
+    on_end: F,
+    identifier: u16,
+}
+
+impl<F: FnMut(TxEnded)> Engine<F> {
+    /// An engine with these flows, and those that come through `joining`; `exact` is how UDP packets
+    /// leave that do not leave in bursts.
+    pub fn new(
+        flows: Vec<TxFlow>,
+        joining: Option<Receiver<TxFlow>>,
+        exact: Box<dyn Wire>,
+        pacing: Prepared,
+        log: Option<Producer>,
+        stop: Arc<StopSignal>,
+        on_end: F,
+    ) -> Self {
+        let mut engine = Self {
+            blocked: Vec::with_capacity(flows.len()),
+            flows: Vec::with_capacity(flows.len()),
+            due: DueQueue::with_capacity(flows.len()),
+            next_poll_ns: 0,
+            heads: Box::new([[0; HEAD_LEN]; BATCH]),
+            ways: Ways { exact, bursts: Segments::default(), others: Sockets },
+            errors: ErrorQueue::new(),
+            unix: UnixClock::new(),
+            waiter: Waiter::new(pacing.level()),
+            pacing,
+            log,
+            stop,
+            stops_seen: 0,
+            rates: None,
+            joining,
+            free: Vec::new(),
+            next_join_ns: 0,
+            on_end,
+            // The low half of the process number, as ping does.
+            identifier: (std::process::id() & 0xFFFF) as u16,
+        };
+        flows.into_iter().for_each(|flow| engine.add(flow));
+        engine
+    }
+
+    /// The same, with changes of rates that come through a channel; [`StopSignal::look`] tells of them.
+    pub fn changing(self, rates: Receiver<(usize, Vec<RateChange>)>) -> Self {
+        Self { rates: Some(rates), ..self }
+    }
+
+    fn add(&mut self, tx: TxFlow) {
+        let index = self.free.pop().unwrap_or(self.flows.len());
+        let flow = Running::new(tx);
+        self.due.push(flow.wake_ns(0), index);
+        let flow = Some(flow);
+        match self.flows.get_mut(index) {
+            Some(place) => *place = flow,
+            None => self.flows.push(flow),
+        }
+        // Room for every flow to be blocked, or to end.
+        self.blocked.reserve(self.flows.len() - self.blocked.len());
+        self.free.reserve(self.flows.len() - self.free.len());
+    }
+
+    /// Takes in flows that have come; waits for the first one when there is nothing else to do.
+    fn join(&mut self, now_ns: u64) {
+        let Some(joining) = &self.joining else { return };
+        let idle = self.due.is_empty() && self.blocked.is_empty();
+        if !idle && now_ns < self.next_join_ns {
+            return;
+        }
+        self.next_join_ns = now_ns + STOP_CHECK_NS;
+        let came = if idle {
+            if let Some(log) = &mut self.log {
+                log.flush();
+            }
+            joining.recv().map_err(|_| TryRecvError::Disconnected)
+        } else {
+            joining.try_recv()
+        };
+        match came {
+            Ok(flow) => {
+                self.add(flow);
+                // Others may wait behind it, and it may have been told to stop already.
+                self.next_join_ns = 0;
+                self.stops_seen = self.stops_seen.wrapping_sub(1);
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => self.joining = None,
+        }
+    }
+
+    /// Sends until every flow has ended or has been told to stop.
+    pub fn run(&mut self) {
+        let mut turn = self.pacing.enter();
+        self.join(clock::monotonic_ns());
+        while !(self.due.is_empty() && self.blocked.is_empty()) {
+            let stops = self.stop.raised.load(Ordering::Acquire);
+            if stops != self.stops_seen {
+                self.stops_seen = stops;
+                self.end_stopped();
+                self.change_rates();
+            }
+            let now = self.wait();
+            // What the kernel is given ahead of its time must leave in time.
+            let ahead_ns = if self.pacing.level() == Level::Txtime { AHEAD_NS } else { 0 };
+            if self.stop.is_over(now + ahead_ns) {
+                self.end_all(&EndCause::LeaseOver);
+                break;
+            }
+            if turn.is_due(now) {
+                turn.look(&self.pacing, self.waiter.take_slept_ns(), now);
+            }
+            if let Some(log) = &mut self.log {
+                log.tick(now);
+            }
+            if let Some((due, index)) = self.due.peek()
+                && due <= now
+            {
+                self.due.pop();
+                let next = self.turn(index, now);
+                self.place(index, next);
+            }
+            self.join(now);
+        }
+        self.log = None;
+    }
+
+    fn place(&mut self, index: usize, next: Next) {
+        match next {
+            Next::At(at) => self.due.push(at, index),
+            Next::Writable => self.blocked.push(index),
+            Next::Ended(reason, behind) => self.end(index, reason, behind),
+        }
+    }
+
+    /// Ends the flows of the groups that have been told to stop.
+    fn end_stopped(&mut self) {
+        for index in 0..self.flows.len() {
+            let Some(flow) = &self.flows[index] else { continue };
+            if self.stop.groups[flow.tx.group].load(Ordering::Acquire) {
+                self.end(index, EndCause::Interrupted.into(), false);
+            }
+        }
+        let flows = &self.flows;
+        self.due.retain(|index| flows[index].is_some());
+        self.blocked.retain(|index| flows[*index].is_some());
+    }
+
+    /// Follows changes of rates: flows that wait for their next packet may wait for another time.
+    fn change_rates(&mut self) {
+        while let Some((group, changes)) =
+            self.rates.as_ref().and_then(|rates| rates.try_recv().ok())
+        {
+            let flows = &self.flows;
+            let others = |index: usize| flows[index].as_ref().is_none_or(|f| f.tx.group != group);
+            self.due.retain(others);
+            for (index, place) in self.flows.iter_mut().enumerate() {
+                let Some(flow) = place.as_mut().filter(|flow| flow.tx.group == group) else {
+                    continue;
+                };
+                flow.tx.traffic.change_rates(&changes);
+                if !self.blocked.contains(&index) {
+                    // At the end of its schedule, or with packets that have been taken, it is its turn.
+                    let next = flow.tx.traffic.next_ns().filter(|_| flow.pending.is_empty());
+                    self.due.push(next.map_or(0, |next| flow.wake_ns(next)), index);
+                }
+            }
+        }
+    }
+
+    /// Ends all flows: nothing may leave any more.
+    fn end_all(&mut self, cause: &EndCause) {
+        for index in 0..self.flows.len() {
+            self.end(index, cause.clone().into(), false);
+        }
+        self.due.clear();
+        self.blocked.clear();
+    }
+
+    fn end(&mut self, index: usize, reason: EndReason, behind: bool) {
+        let Some(mut flow) = self.flows[index].take() else { return };
+        self.free.push(index);
+        flow.tx.live.end();
+        if flow.tx.traffic.proto() == Proto::Tcp {
+            // Fails when the peer is gone, which the reason says already.
+            drop(flow.tx.socket.socket.shutdown(std::net::Shutdown::Write));
+        }
+        let socket = flow.tx.socket.socket.as_fd();
+        let sampler = flow.tx.sampler.take();
+        let departures = sampler.map(|sampler| sampler.finish(socket, &mut self.errors));
+        let unsent = flow.pending.len() as u64;
+        let totals = FlowTotals {
+            flow: flow.tx.traffic.id(),
+            packets: flow.packets,
+            bytes: flow.bytes,
+            skipped: flow.tx.traffic.skipped() + if behind { unsent } else { 0 },
+            failed: flow.failed,
+            next_seq: flow.tx.traffic.next_seq() - if behind { 0 } else { unsent },
+            reason,
+        };
+        // Its socket is closed before its end is reported.
+        drop(flow);
+        (self.on_end)(TxEnded { index, totals, departures, behind });
+    }
+
+    /// Waits for the next deadline or a blocked socket, whichever comes first; returns the time.
+    fn wait(&mut self) -> u64 {
+        let now = clock::monotonic_ns();
+        let next = self.due.peek().map_or(u64::MAX, |(due, _)| due);
+        let until = next.min(now + STOP_CHECK_NS);
+        if self.blocked.is_empty() {
+            // The end of a sleep is spun for packets only: many threads that look would keep each other from sending.
+            return match until {
+                _ if until <= now => now,
+                _ if until.saturating_add(LOOK_SLACK_NS) < next => self.waiter.doze_until(until),
+                _ => self.waiter.wait_until(next),
+            };
+        }
+        if now < self.next_poll_ns && until <= now {
+            return now;
+        }
+        let guard_ns = self.waiter.guard_ns();
+        self.poll(until.saturating_sub(now.saturating_add(guard_ns)));
+        let asleep_since = now;
+        let mut now = clock::monotonic_ns();
+        self.waiter.slept(now - asleep_since);
+        self.next_poll_ns = now + POLL_EVERY_NS;
+        // A socket that has become writable is due at once; otherwise the rest is spun.
+        if self.due.peek().is_some_and(|(due, _)| due == next)
+            && until.saturating_sub(now) <= guard_ns
+        {
+            now = self.waiter.wait_until(until);
+        }
+        now
+    }
+
+    /// Waits at most `timeout_ns` for blocked sockets and makes the writable ones due.
+    fn poll(&mut self, timeout_ns: u64) {
+        const MOST: usize = 256;
+        let first = self.blocked.len().saturating_sub(MOST);
+        let watched = &self.blocked[first..];
+        let (flows, ways) = (&self.flows, &self.ways);
+        let mut ready = [false; MOST];
+        {
+            // Places beyond the last watched flow repeat it and are not polled.
+            let last = watched.len() - 1;
+            let mut fds: [PollFd<'_>; MOST] = std::array::from_fn(|i| {
+                let flow = flows[watched[i.min(last)]].as_ref();
+                let flow = &flow.expect("a flow that waits has not ended").tx;
+                PollFd::new(ways.watched(flow), PollFlags::POLLOUT)
+            });
+            let fds = &mut fds[..watched.len()];
+            let nanos = i64::try_from(timeout_ns).unwrap_or(i64::MAX);
+            let timeout = TimeSpec::new(nanos / 1_000_000_000, nanos % 1_000_000_000);
+            // An interrupted wait is tried again by the caller.
+            if nix::poll::ppoll(fds, Some(timeout), None).is_ok_and(|count| count > 0) {
+                for (ready, fd) in ready.iter_mut().zip(fds) {
+                    *ready = fd.any().unwrap_or(true);
+                }
+            }
+        }
+        let now = clock::monotonic_ns();
+        let mut place = 0;
+        let due = &mut self.due;
+        self.blocked.retain(|&index| {
+            let position = place;
+            place += 1;
+            let woken = position >= first && ready[position - first]
+                || flows[index].as_ref().is_none_or(|flow| now >= flow.give_up_ns);
+            if woken {
+                due.push(now, index);
+            }
+            !woken
+        });
+    }
+
+    /// Sends what a flow owes.
+    fn turn(&mut self, index: usize, now_ns: u64) -> Next {
+        let flow = self.flows[index].as_mut().expect("a flow that is due has not ended");
+        let mut now_ns = now_ns;
+        let mut few = true;
+        for _ in 0..BATCHES_A_TURN {
+            if flow.tx.sampler.as_ref().is_some_and(Sampler::is_due) {
+                flow.read(&mut self.errors, now_ns);
+            }
+            flow.gather(now_ns, self.pacing.tolerance_ns());
+            few &= flow.pending.len() <= FEW;
+            if flow.pending.is_empty() {
+                break;
+            }
+            if now_ns >= flow.give_up_ns {
+                if flow.unpaced {
+                    return Next::Ended(flow.ending(self.ways.of(&flow.tx.traffic)), false);
+                }
+                let late_ms = flow.late_ns(&flow.pending[0], now_ns) / 1_000_000;
+                return Next::Ended(EndCause::TooSlow { late_ms }.into(), true);
+            }
+            let monotonic_ns = clock::monotonic_ns();
+            let handing = Handing { monotonic_ns, unix_ns: self.unix.at(monotonic_ns) };
+            let sent = match flow.tx.traffic.proto() {
+                Proto::Tcp => flow.send_stream(&mut self.heads, handing.unix_ns),
+                _ if let Some(sent) = flow.send_alike(&mut self.ways.bursts, handing.unix_ns) => {
+                    sent
+                }
+                _ => {
+                    let wire = self.ways.of(&flow.tx.traffic);
+                    flow.send_datagrams(wire, &mut self.heads, handing, self.identifier)
+                }
+            };
+            flow.sample(*sent.as_ref().unwrap_or(&0), handing, &mut self.errors);
+            match sent {
+                Ok(count) => {
+                    let short = count < flow.pending.len();
+                    flow.account(count, handing, now_ns, self.log.as_mut());
+                    if short && flow.tx.traffic.proto() == Proto::Tcp {
+                        return Next::Writable;
+                    }
+                }
+                Err(error) => match flow.refuse(error) {
+                    Refused::Again => {}
+                    Refused::Writable => {
+                        // Unread stamps would pass for an error each time the socket is looked at.
+                        flow.read(&mut self.errors, now_ns);
+                        return Next::Writable;
+                    }
+                    Refused::Later => return Next::At(now_ns + NO_BUFFERS_NS),
+                    Refused::Ended(cause) => return Next::Ended(cause.into(), false),
+                },
+            }
+            now_ns = clock::monotonic_ns();
+        }
+        if !flow.pending.is_empty() {
+            return Next::At(now_ns);
+        }
+        if few {
+            flow.tx.traffic.look_ahead();
+        }
+        match flow.tx.traffic.next_ns() {
+            Some(next) => Next::At(flow.wake_ns(next)),
+            // Another change of its rate may give it packets again.
+            None if self.stop.lease.is_some()
+                && flow.tx.traffic.ends_by_time()
+                && now_ns < flow.give_up_ns - END_GRACE_NS =>
+            {
+                Next::At(flow.give_up_ns - END_GRACE_NS)
+            }
+            None if flow.lingers() => Next::At(now_ns.max(flow.last_ns) + LINGER_NS),
+            None => Next::Ended(flow.ending(self.ways.of(&flow.tx.traffic)), false),
+        }
+    }
+}

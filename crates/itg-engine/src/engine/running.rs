@@ -1,0 +1,341 @@
+//! A flow on its way: packets taken from its schedule, handed to the kernel, written down.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::AsFd;
+
+use itg_core::flow::Proto;
+use itg_core::schedule::Departure;
+use itg_record::{Record, SentPacket};
+use itg_session::{EndCause, EndReason};
+use itg_socket::errqueue::ErrorQueue;
+use itg_socket::mmsg::{BATCH, FEW, Order, Outgoing};
+use itg_socket::txtime::{AHEAD_NS, TxClock, WAKE_AHEAD_NS};
+use itg_socket::wire::{Segments, Wire};
+
+use super::{END_GRACE_NS, TxFlow};
+use crate::departures::Sampler;
+use crate::log::Producer;
+use crate::traffic::{HEAD_LEN, IcmpHead, Share};
+
+/// A flow that is sent.
+pub(super) struct Running {
+    pub(super) tx: TxFlow,
+    /// Instant at which packets not yet sent are given up.
+    pub(super) give_up_ns: u64,
+    /// True without inter-departure times: packets leave as fast as the socket takes them, until
+    /// the time is over.
+    pub(super) unpaced: bool,
+    /// Packets taken from the schedule and not yet by the kernel.
+    pub(super) pending: Vec<Departure>,
+    /// Bytes of the first pending packet that a stream has taken.
+    pub(super) partial: usize,
+    /// Stamp in the header of that packet.
+    pub(super) partial_stamp_ns: u64,
+    /// True once it has waited for the stamps of its last packets.
+    pub(super) lingered: bool,
+    /// Instant at which its last packet was due.
+    pub(super) last_ns: u64,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) failed: u64,
+    pub(super) last_error: Option<io::Error>,
+    /// Number of the packet that was refused last where the kernel keeps times.
+    refused_seq: Option<u64>,
+}
+
+/// Instant at which packets are handed over, on both clocks, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handing {
+    pub(super) monotonic_ns: u64,
+    pub(super) unix_ns: u64,
+}
+
+/// Reaction to a packet that the kernel refused.
+pub(super) enum Refused {
+    Again,
+    Writable,
+    Later,
+    Ended(EndCause),
+}
+
+impl Running {
+    pub(super) fn new(tx: TxFlow) -> Self {
+        let unpaced = tx.traffic.unpaced();
+        let grace_ns = if unpaced { 0 } else { END_GRACE_NS };
+        let give_up_ns = tx
+            .traffic
+            .duration_ns()
+            .map_or(u64::MAX, |length| tx.start_ns.saturating_add(length).saturating_add(grace_ns));
+        Self {
+            tx,
+            give_up_ns,
+            unpaced,
+            pending: Vec::with_capacity(BATCH),
+            partial: 0,
+            partial_stamp_ns: 0,
+            lingered: false,
+            last_ns: 0,
+            packets: 0,
+            bytes: 0,
+            failed: 0,
+            last_error: None,
+            refused_seq: None,
+        }
+    }
+
+    /// Takes packets that are due, as many as may share a time. Bursts are due together.
+    pub(super) fn gather(&mut self, now_ns: u64, tolerance_ns: u64) {
+        let start_ns = self.tx.start_ns;
+        // Of packets whose times the kernel keeps, all that are due soon: each has its own.
+        let (tolerance_ns, until_ns) = match self.tx.socket.kept {
+            None => (tolerance_ns, now_ns),
+            Some(_) => (u64::MAX, now_ns.saturating_add(AHEAD_NS)),
+        };
+        let now_ns = now_ns.max(start_ns);
+        let Some(ahead_ns) = until_ns.checked_sub(now_ns) else { return };
+        let share = Share { now_ns: now_ns - start_ns, ahead_ns, tolerance_ns };
+        self.tx.traffic.gather(share, &mut self.pending);
+    }
+
+    /// Sends a burst of equal packets as one message; `None` where that is not what they are.
+    pub(super) fn send_alike(
+        &self,
+        wire: &mut Segments,
+        stamp_ns: u64,
+    ) -> Option<io::Result<usize>> {
+        let (count, size) = (self.pending.len(), self.pending.first()?.size);
+        let alike = self.tx.traffic.burst()
+            && self.tx.traffic.proto() == Proto::Udp
+            && self.tx.sampler.is_none()
+            && self.pending.iter().all(|packet| packet.size == size);
+        let bytes = wire.room(count, size as usize).filter(|_| alike)?;
+        if !self.tx.traffic.put(&self.pending, stamp_ns, bytes) {
+            return None;
+        }
+        wire.send_room(&self.tx.socket, count, size as usize)
+    }
+
+    /// Lateness of a packet, in nanoseconds.
+    pub(super) fn late_ns(&self, departure: &Departure, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.tx.start_ns).saturating_sub(departure.due_ns)
+    }
+
+    /// Time from handing a packet to the kernel until it is to leave, in nanoseconds: 0 unless the
+    /// kernel keeps that time.
+    fn ahead_ns(&self, departure: &Departure, handing: Handing) -> u64 {
+        let due_ns = self.tx.start_ns + departure.due_ns;
+        let kept = self.tx.socket.kept.as_ref();
+        kept.map_or(0, |kept| kept.ahead_ns(due_ns, handing.monotonic_ns))
+    }
+
+    /// Instant at which the thread turns to a packet that is due so long after the flow's start.
+    pub(super) fn wake_ns(&self, due_ns: u64) -> u64 {
+        let due_ns = self.tx.start_ns.saturating_add(due_ns);
+        if self.tx.socket.kept.is_some() { due_ns.saturating_sub(WAKE_AHEAD_NS) } else { due_ns }
+    }
+
+    /// Reads the stamps of departures.
+    pub(super) fn read(&mut self, errors: &mut ErrorQueue, now_ns: u64) {
+        if let Some(sampler) = &mut self.tx.sampler {
+            sampler.read(self.tx.socket.socket.as_fd(), errors, now_ns);
+        }
+    }
+
+    /// Returns true if stamps of its last packets may still come; at most once.
+    pub(super) fn lingers(&mut self) -> bool {
+        let waits = self.tx.sampler.as_ref().is_some_and(Sampler::is_waiting);
+        waits && !std::mem::replace(&mut self.lingered, true)
+    }
+
+    /// Notes which of the pending packets will be stamped, the first `count` of which the kernel took.
+    pub(super) fn sample(&mut self, count: usize, handing: Handing, errors: &mut ErrorQueue) {
+        let Some(sampler) = &mut self.tx.sampler else { return };
+        let (sent, rest) = self.pending.split_at(count);
+        sampler.passed(count);
+        for departure in sent {
+            if sampler.wants(departure.seq) {
+                sampler.handed(departure.seq, departure.due_ns, handing.unix_ns);
+            }
+        }
+        if rest.first().is_some_and(|departure| sampler.wants(departure.seq)) {
+            sampler.refused(self.tx.socket.socket.as_fd(), errors, handing.monotonic_ns);
+        }
+    }
+
+    /// Sends pending packets as datagrams; returns the number that the kernel took.
+    pub(super) fn send_datagrams(
+        &self,
+        wire: &mut dyn Wire,
+        heads: &mut [[u8; HEAD_LEN]; BATCH],
+        handing: Handing,
+        identifier: u16,
+    ) -> io::Result<usize> {
+        if self.pending.len() <= FEW {
+            self.send_up_to::<FEW>(wire, heads, handing, identifier)
+        } else {
+            self.send_up_to::<BATCH>(wire, heads, handing, identifier)
+        }
+    }
+
+    /// The same with room for `MOST` packets: with little of it little is prepared.
+    fn send_up_to<const MOST: usize>(
+        &self,
+        wire: &mut dyn Wire,
+        heads: &mut [[u8; HEAD_LEN]; BATCH],
+        handing: Handing,
+        identifier: u16,
+    ) -> io::Result<usize> {
+        let Self { tx, pending, .. } = self;
+        let kept_by = tx.socket.kept.as_ref().map(|kept| kept.clock);
+        let offset_ns = kept_by.map_or(0, TxClock::offset_ns);
+        let icmp = (tx.traffic.proto() == Proto::Icmp).then(|| IcmpHead {
+            v6: tx.socket.remote.is_ipv6(),
+            identifier,
+            checksum: tx.socket.raw_v4,
+        });
+        let mut packets = [Outgoing::new(&[], &[]); MOST];
+        for ((packet, head), departure) in packets.iter_mut().zip(heads).zip(pending) {
+            let ahead_ns = self.ahead_ns(departure, handing);
+            // Instant of departure, as far as it is known.
+            let stamp_ns = handing.unix_ns + ahead_ns;
+            let (head, body) = match icmp {
+                None => tx.traffic.datagram(departure, stamp_ns, head),
+                Some(icmp) => tx.traffic.message(departure, stamp_ns, icmp, head),
+            };
+            *packet = Outgoing::new(head, body);
+            let leave_ns = handing.monotonic_ns.wrapping_add(ahead_ns).wrapping_add(offset_ns);
+            packet.order = Order {
+                at_ns: kept_by.map_or(0, |_| leave_ns),
+                stamp: tx.sampler.as_ref().is_some_and(|sampler| sampler.wants(departure.seq)),
+            };
+        }
+        wire.send(&tx.socket, &packets[..pending.len()])
+    }
+
+    /// Writes pending packets into a stream; returns the number that went in whole.
+    pub(super) fn send_stream(
+        &mut self,
+        heads: &mut [[u8; HEAD_LEN]; BATCH],
+        stamp_ns: u64,
+    ) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); 2 * BATCH];
+        for (i, (head, departure)) in heads.iter_mut().zip(&self.pending).enumerate() {
+            let started = i == 0 && self.partial > 0;
+            let stamp_ns = if started { self.partial_stamp_ns } else { stamp_ns };
+            let (head, body) = self.tx.traffic.framed(departure, stamp_ns, head);
+            let skip = if started { self.partial } else { 0 };
+            slices[2 * i] = IoSlice::new(&head[skip.min(head.len())..]);
+            slices[2 * i + 1] = IoSlice::new(&body[skip.saturating_sub(head.len())..]);
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let slices = &slices[..2 * self.pending.len()];
+        let taken = self.tx.socket.socket.send_vectored_with_flags(slices, flags)?;
+        let mut rest = self.partial + taken;
+        let mut whole = 0;
+        while let Some(departure) = self.pending.get(whole)
+            && rest >= departure.size as usize
+        {
+            rest -= departure.size as usize;
+            whole += 1;
+        }
+        if rest > 0 && (whole > 0 || self.partial == 0) {
+            self.partial_stamp_ns = stamp_ns;
+        }
+        self.partial = rest;
+        Ok(whole)
+    }
+
+    /// Logs and counts the first `count` pending packets as sent.
+    pub(super) fn account(
+        &mut self,
+        count: usize,
+        handing: Handing,
+        now_ns: u64,
+        log: Option<&mut Producer>,
+    ) {
+        let sent = &self.pending[..count];
+        let bytes = sent.iter().map(|departure| u64::from(departure.size)).sum();
+        if let Some(log) = log {
+            // In burst mode, packets that differ in their number alone share a record.
+            let burst = self.tx.traffic.burst();
+            let together = |a: &Departure, b: &Departure| {
+                burst && a.seq + 1 == b.seq && (a.due_ns, a.size) == (b.due_ns, b.size)
+            };
+            for run in sent.chunk_by(together) {
+                let Departure { seq, size, due_ns } = run[0];
+                let (index, stamp_ns) = (self.tx.log_index, handing.unix_ns);
+                let record = match self.ahead_ns(&run[0], handing) {
+                    0 => Record::sent(SentPacket {
+                        flow: index,
+                        seq,
+                        size,
+                        planned_ns: due_ns,
+                        sent_ns: stamp_ns,
+                    }),
+                    ahead => Record::held(
+                        SentPacket {
+                            flow: index,
+                            seq,
+                            size,
+                            planned_ns: due_ns,
+                            sent_ns: stamp_ns + ahead,
+                        },
+                        ahead,
+                    ),
+                };
+                log.push_run(&record, run.len(), now_ns);
+            }
+        }
+        if let Some(last) = count.checked_sub(1) {
+            let lateness_ns = self.late_ns(&sent[last], now_ns);
+            self.last_ns = self.tx.start_ns + sent[last].due_ns;
+            self.tx.live.sent(count as u64, bytes, lateness_ns);
+        }
+        self.packets += count as u64;
+        self.bytes += bytes;
+        self.pending.drain(..count);
+    }
+
+    /// Decides about an error of the first pending packet.
+    pub(super) fn refuse(&mut self, error: io::Error) -> Refused {
+        let stream = self.tx.traffic.proto() == Proto::Tcp;
+        match error.raw_os_error() {
+            _ if error.kind() == ErrorKind::WouldBlock => return Refused::Writable,
+            Some(libc::EINTR) => return Refused::Again,
+            Some(libc::ENOBUFS | libc::ENOMEM) => return Refused::Later,
+            // An ICMP message about an earlier packet; this one was not tried.
+            Some(libc::ECONNREFUSED) if !stream => {}
+            _ if stream => {
+                return Refused::Ended(EndCause::ConnectionBroke(error.to_string()));
+            }
+            Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN | libc::ESHUTDOWN)
+                if matches!(self.tx.traffic.proto(), Proto::Sctp | Proto::Dccp) =>
+            {
+                return Refused::Ended(EndCause::ConnectionBroke(error.to_string()));
+            }
+            _ => {
+                let seq = self.pending.first().map(|packet| packet.seq);
+                // Sockets of kept times are told of every ICMP message: only the second refusal is the packet's own.
+                if self.tx.socket.kept.is_none() || self.refused_seq == seq {
+                    self.pending.remove(0);
+                    self.failed += 1;
+                }
+                self.refused_seq = seq;
+            }
+        }
+        if self.last_error.is_none() {
+            let flow = self.tx.traffic.id();
+            tracing::warn!(flow, to = %self.tx.socket.remote, %error, "a packet was refused");
+        }
+        self.last_error = Some(error);
+        Refused::Again
+    }
+
+    /// End reason of a flow whose schedule is at its end.
+    pub(super) fn ending(&self, wire: &dyn Wire) -> EndReason {
+        let refusal =
+            self.last_error.as_ref().map(|error| format!("the last refusal said: {error}"));
+        let remarks = wire.remark().map(str::to_owned).into_iter().chain(refusal).collect();
+        EndReason { cause: EndCause::ScheduleDone, remarks }
+    }
+}

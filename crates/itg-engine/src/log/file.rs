@@ -1,0 +1,158 @@
+//! A log on this host: one file, to which good blocks are only ever added.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+use itg_record::{BlockBuf, LogBuilder, LogInfo, Note};
+use itg_socket::clock;
+
+use super::named::create_named;
+use super::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, Throttle, fail, give};
+use crate::clock_pair;
+
+/// Advice about a file that takes no more.
+pub fn write_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => "; free some space or log to another disk",
+        Some(libc::EFBIG) => "; the file size limit is reached",
+        _ => "",
+    }
+}
+
+pub(super) struct Writer {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    pub(super) good_bytes: u64,
+    pub(super) builder: LogBuilder,
+    pub(super) records: u64,
+    pub(super) shared: Arc<Shared>,
+    pub(super) failed: bool,
+    pub(super) throttle: Option<Throttle>,
+}
+
+impl Writer {
+    /// Creates the file (an older one is replaced, unless a peer has named it) and writes its
+    /// [`LogInfo`].
+    pub(super) fn create(
+        (path, named): (&Path, bool),
+        info: LogInfo,
+        shared: &Arc<Shared>,
+        throttle: Option<Throttle>,
+    ) -> io::Result<Self> {
+        let created = if named {
+            create_named(path)
+        } else {
+            OpenOptions::new().create(true).write(true).truncate(true).open(path)
+        };
+        let file = created.map_err(|error| {
+            io::Error::new(error.kind(), format!("log {}: {error}", path.display()))
+        })?;
+        let mut writer = Self {
+            file,
+            path: path.to_owned(),
+            good_bytes: 0,
+            builder: LogBuilder::new(0),
+            records: 0,
+            shared: Arc::clone(shared),
+            failed: false,
+            throttle,
+        };
+        writer.note(&Note::Log(info));
+        writer.note(&Note::Clock(clock_pair::clock_pair()));
+        if writer.failed {
+            let why = shared.error().unwrap_or_default();
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
+        Ok(writer)
+    }
+
+    pub(super) fn run(mut self, queue: &Receiver<Job>) -> LogOutcome {
+        let mut next_clock_ns = clock::monotonic_ns();
+        loop {
+            match queue.recv_timeout(clock::ns(CLOCK_EVERY_NS)) {
+                Ok(Job::Records(mut block, give_back)) => {
+                    self.block(&mut block);
+                    give(block, &give_back);
+                }
+                Ok(Job::LeftOut(_)) => self.builder.skip(),
+                Ok(Job::Note(note)) => self.note(&note),
+                Ok(Job::Settle(answer)) => self.shared.answer(&answer),
+                // A file hears nothing from the network.
+                Ok(Job::Heard(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Job::Close) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let now = clock::monotonic_ns();
+            if now >= next_clock_ns {
+                next_clock_ns = now + CLOCK_EVERY_NS;
+                self.note(&Note::Clock(clock_pair::clock_pair()));
+            }
+        }
+        self.note(&Note::Clock(clock_pair::clock_pair()));
+        let lost_records = self.shared.lost();
+        if !self.failed {
+            let end = self.builder.end(lost_records);
+            self.write(&end);
+        }
+        if let Some(why) = super::left_out(&self.shared) {
+            let place = self.path.display();
+            fail(&self.shared, format!("log {place}: {why}"));
+        }
+        self.shared.outcome(self.path.display().to_string(), self.records)
+    }
+
+    fn block(&mut self, block: &mut BlockBuf) {
+        let count = block.len() as u64;
+        if !self.failed {
+            let sealed = self.builder.seal(block);
+            if let Some(throttle) = &mut self.throttle {
+                throttle.wait(sealed.len());
+            }
+            Self::append(&mut self.file, &self.path, &mut self.good_bytes, sealed).unwrap_or_else(
+                |why| {
+                    self.failed = true;
+                    fail(&self.shared, why);
+                },
+            );
+        }
+        if self.failed {
+            self.shared.lose(count);
+        } else {
+            self.records += count;
+        }
+    }
+
+    fn note(&mut self, note: &Note) {
+        if !self.failed {
+            let bytes = self.builder.note(note);
+            self.write(&bytes);
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Err(why) = Self::append(&mut self.file, &self.path, &mut self.good_bytes, bytes) {
+            self.failed = true;
+            fail(&self.shared, why);
+        }
+    }
+
+    /// Writes one block, or cuts off what was written of it.
+    fn append(file: &mut File, path: &Path, good: &mut u64, bytes: &[u8]) -> Result<(), String> {
+        let Err(error) = file.write_all(bytes) else {
+            *good += bytes.len() as u64;
+            return Ok(());
+        };
+        let hint = write_hint(&error);
+        let cut = file.set_len(*good).and_then(|()| file.seek(io::SeekFrom::Start(*good)));
+        let kept = match cut {
+            Ok(_) => "what was written before stays good",
+            Err(_) => "its last block is incomplete",
+        };
+        Err(format!(
+            "log {}: {error}{hint}; {kept}, later records are counted as lost",
+            path.display()
+        ))
+    }
+}

@@ -1,0 +1,176 @@
+//! Requests of other threads to the receiving thread.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use itg_classic::send::HeaderKind;
+use itg_core::flow::{Meter, Proto};
+use itg_record::FlowInfo;
+use itg_session::{FlowCounts, FlowTotals};
+use socket2::Socket;
+
+use super::Origin;
+use crate::live::FlowLive;
+use crate::log::Producer;
+
+/// Limits of the wait for late packets of an ended flow, before it is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Drain {
+    /// Silence after which the flow is counted, in nanoseconds.
+    pub quiet_ns: u64,
+    /// Longest wait before it is counted, in nanoseconds.
+    pub limit_ns: u64,
+}
+
+impl Drain {
+    /// 300 ms of silence, 5 s.
+    pub const USUAL: Self = Self { quiet_ns: 300_000_000, limit_ns: 5_000_000_000 };
+}
+
+/// A flow to look for.
+pub struct RxFlow {
+    /// Index of the flow in the table of flows.
+    pub slot: usize,
+    /// Handle that its packets carry.
+    pub handle: u32,
+    /// Its number.
+    pub flow: u32,
+    /// Transport protocol.
+    pub proto: Proto,
+    /// One-way or round trip.
+    pub meter: Meter,
+    /// Addresses its packets may come from, besides those of [`Command::Allow`]; packets from others
+    /// are not sent back.
+    pub origin: Origin,
+    /// Counters that others read while it runs.
+    pub live: Arc<FlowLive>,
+    /// Number of the log for its records, if any.
+    pub log: Option<usize>,
+    /// Description of the flow for a receiver's log (`index` and `src` are filled in here).
+    pub introduction: Option<Box<FlowInfo>>,
+    /// The socket it shares, for the drop counter.
+    pub socket: Option<usize>,
+    /// Replies of a round-trip flow at its sender, in the log under this index.
+    pub replies: Option<u32>,
+    /// Receive buffer of that socket, in bytes.
+    pub receive_buffer: Option<u64>,
+    /// A flow of D-ITG.
+    pub classic: Option<ClassicRx>,
+}
+
+/// Data on a flow of D-ITG, whose packets name it by number.
+pub struct ClassicRx {
+    /// The socket or listener where its packets arrive.
+    pub port: usize,
+    /// Header of its packets.
+    pub kind: HeaderKind,
+    /// Called when its data connection breaks.
+    pub broken: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// Socket or listener at which packets arrive.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// Its number among the ports.
+    pub id: usize,
+    /// Transport protocol.
+    pub proto: Proto,
+    /// True if addresses are of IPv6.
+    pub v6: bool,
+    /// Replies of the flow in this slot.
+    pub owner: Option<usize>,
+    /// True if the packets are D-ITG's.
+    pub classic: bool,
+    /// True if the kernel may hand over several packets as one (see [`itg_socket::socket::join`]).
+    pub joined: bool,
+}
+
+impl Port {
+    /// A socket for packets of ITG, each by itself, of flows that are many.
+    pub const fn new(id: usize, proto: Proto, v6: bool) -> Self {
+        Self { id, proto, v6, owner: None, classic: false, joined: false }
+    }
+}
+
+/// Requests of other threads to the receiving thread.
+pub enum Command {
+    /// Read datagrams from this socket; the number names it in [`RxFlow::socket`].
+    Datagrams(Port, Socket),
+    /// Accept connections; the number is for [`Command::CloseSocket`].
+    Listener(Port, Socket),
+    /// Read a stream of packets of the flow in this slot, which its peer sends from there; of D-ITG with
+    /// this header.
+    Stream {
+        /// The connection.
+        socket: Socket,
+        /// Its peer.
+        from: SocketAddr,
+        /// Slot and handle of the flow.
+        owner: (usize, u32),
+        /// D-ITG's header, where packets are D-ITG's.
+        classic: Option<HeaderKind>,
+    },
+    /// Packets of any flow may come from these addresses, too.
+    Allow(Box<[IpAddr]>),
+    /// Look for packets of this flow.
+    Flow(Box<RxFlow>),
+    /// The run of this slot has started: planned times count from this instant.
+    Start {
+        /// Index of the flow in the table.
+        slot: usize,
+        /// The instant, in Unix time.
+        epoch_unix_ns: u64,
+    },
+    /// The sender is done: drain the flow, forget it, and tell the counts, and where packets came from that
+    /// named the flow and were not its sender's. `buffer_errors` is how many datagrams found a full buffer
+    /// in this host meanwhile.
+    End {
+        /// Index of the flow in the table.
+        slot: usize,
+        /// The sender's account.
+        totals: Option<FlowTotals>,
+        /// Limits of the wait for late packets.
+        drain: Drain,
+        /// Datagrams that found a full buffer.
+        buffer_errors: Option<u64>,
+        /// Receives the counts.
+        done: Box<dyn FnOnce(FlowCounts, Option<SocketAddr>) + Send>,
+    },
+    /// Forget the flow; `done` when it is forgotten.
+    Abandon {
+        /// Index of the flow in the table.
+        slot: usize,
+        /// Reason why the flow is forgotten.
+        reason: String,
+        /// Called when it is forgotten.
+        done: Box<dyn FnOnce() + Send>,
+    },
+    /// Stop reading this socket; `done` when it is closed.
+    CloseSocket {
+        /// Its number.
+        id: usize,
+        /// Called when it is closed.
+        done: Box<dyn FnOnce() + Send>,
+    },
+    /// Use this log under this number; threads that share it number its flows together.
+    Log {
+        /// Its number.
+        id: usize,
+        /// Way of the records into the log.
+        producer: Producer,
+        /// Numbers of flows in it.
+        indices: Arc<AtomicU32>,
+    },
+    /// Give up a log; `done` when its last block has been handed over.
+    CloseLog {
+        /// Its number.
+        id: usize,
+        /// Called when the last block has been handed over.
+        done: Box<dyn FnOnce() + Send>,
+    },
+    /// Tell that all that was asked for before is done.
+    CaughtUp(Box<dyn FnOnce() + Send>),
+    /// End the thread.
+    Quit,
+}

@@ -1,0 +1,649 @@
+//! The receiving thread: reads data sockets in batches, recognises flows by their handle, logs every
+//! packet with its kernel stamp, sends packets of round-trip flows back, and counts.
+//!
+//! It serves receivers (many flows on shared sockets) and, at the sender of round-trip flows, the
+//! replies (one socket a flow). Other threads talk to it through a queue and an event descriptor.
+//! While much arrives it naps between batches, 50 to 200 µs: the sender then does not pay for waking it.
+
+mod classic;
+mod command;
+mod connection;
+mod origin;
+mod stream;
+mod table;
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use itg_core::flow::{Meter, Proto};
+use itg_session::FlowCounts;
+use itg_socket::clock;
+use itg_socket::mmsg::{BATCH, RecvBatch};
+use itg_socket::socket;
+use itg_socket::sys;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use socket2::Socket;
+
+pub use self::command::{ClassicRx, Command, Drain, Port, RxFlow};
+use self::connection::Connection;
+pub use self::origin::Origin;
+use self::origin::{Awaited, Origins};
+use self::stream::{Flowing, Stream};
+use self::table::{Ending, Flow, HostLoss, LogSlot, Served, Table};
+use crate::clock_pair::UnixClock;
+use crate::window::Window;
+
+/// Nap between batches while much arrives: 200 µs.
+const NAP_NS: u64 = 200_000;
+/// The same while joined datagrams arrive, twenty times as many: 50 µs.
+const JOINED_NAP_NS: u64 = 50_000;
+/// Batches that are read of one socket before others get their turn.
+const BATCHES_A_ROUND: usize = 16;
+/// Packets in one round from which on it naps: 40 000 a second. A sender of exact packets that has to wake
+/// the receiver for some of them spends a fifth of its time on that.
+const BUSY: usize = 8;
+/// Bytes of a datagram that are read when none is to be sent back: IPv4 header with options (60),
+/// ICMP header (8), ITG's header (20).
+const SHORT_BUFFER: usize = 88;
+/// The largest datagram, or joined ones.
+const FULL_BUFFER: usize = 65_536;
+/// Datagrams in a batch of full buffers.
+const FULL_BATCH: usize = 32;
+/// Bytes read from a stream at once.
+const STREAM_BUFFER: usize = 256 << 10;
+/// Connections on which nothing is known yet, at the same time.
+const MAX_CONNECTIONS: usize = 16_384;
+/// A connection that has not shown a packet for this long is closed: 30 s.
+const NAMELESS_NS: u64 = 30_000_000_000;
+/// Wake-up interval without traffic, in milliseconds.
+const IDLE_MS: u8 = 100;
+/// Wake-up interval while flows are being drained, in milliseconds.
+const DRAIN_MS: u8 = 10;
+const WAKE_TOKEN: u64 = u64::MAX;
+
+/// The way to the receiving thread.
+#[derive(Debug)]
+pub struct RxHandle {
+    /// As long as the flows that exist: a few commands each.
+    commands: Sender<Command>,
+    wake: Arc<EventFd>,
+    foreign: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RxHandle {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's, in words where the caller shows them.
+    pub fn start(name: &str) -> std::io::Result<Self> {
+        let (commands, queue) = mpsc::channel();
+        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE_TOKEN))?;
+        let mut rx = Rx::new(epoll, Arc::clone(&wake), queue);
+        let foreign = Arc::clone(&rx.table.foreign_total);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || rx.run())?;
+        Ok(Self { commands, wake, foreign, thread: Some(thread) })
+    }
+
+    /// Packets and connections so far that belonged to no flow.
+    pub fn foreign(&self) -> u64 {
+        self.foreign.load(Ordering::Relaxed)
+    }
+
+    /// Asks for something; the thread gets to it within microseconds.
+    pub fn ask(&self, command: Command) {
+        if self.commands.send(command).is_ok()
+            && let Err(error) = self.wake.write(1)
+        {
+            // Only when 2^64 − 2 wake-ups are pending: then it is awake.
+            tracing::debug!(%error, "waking the receiving thread");
+        }
+    }
+
+    /// Waits until the thread has done what it was asked for so far, five seconds at most. Packets of a
+    /// flow may come as soon as its sender hears that it is awaited.
+    pub fn catch_up(&self) {
+        let (done, caught_up) = mpsc::sync_channel(1);
+        // After the time-out the answer is not awaited any more.
+        self.ask(Command::CaughtUp(Box::new(move || done.try_send(()).unwrap_or_default())));
+        if caught_up.recv_timeout(Duration::from_secs(5)).is_err() {
+            tracing::warn!("the receiving thread is behind: first packets of a flow may be lost");
+        }
+    }
+
+    /// Takes a log away from the thread, with all that it was given; waits at most five seconds.
+    pub fn close_log(&self, id: usize) {
+        let (done, closed) = mpsc::sync_channel(1);
+        let done = Box::new(move || {
+            // After the time-out the answer is not awaited any more.
+            done.try_send(()).unwrap_or_default();
+        });
+        self.ask(Command::CloseLog { id, done });
+        if closed.recv_timeout(Duration::from_secs(5)).is_err() {
+            tracing::error!("the receiving thread does not give its log back");
+        }
+    }
+}
+
+impl Drop for RxHandle {
+    fn drop(&mut self) {
+        self.ask(Command::Quit);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the receiving thread stopped on a bug");
+        }
+    }
+}
+
+enum Source {
+    Datagrams(Port, Socket),
+    Listener(Port, Socket),
+    Stream(Box<Stream>),
+    Connection(Box<Connection>),
+}
+
+struct Rx {
+    epoll: Epoll,
+    wake: Arc<EventFd>,
+    queue: Receiver<Command>,
+    table: Table,
+    sources: Vec<Option<Source>>,
+    short: RecvBatch,
+    full: Option<RecvBatch>,
+    /// Joined datagrams were read in this round.
+    joined: bool,
+    stream_buffer: Box<[u8]>,
+}
+
+impl Rx {
+    fn new(epoll: Epoll, wake: Arc<EventFd>, queue: Receiver<Command>) -> Self {
+        Self {
+            epoll,
+            wake,
+            queue,
+            table: Table {
+                flows: Vec::new(),
+                classic: classic::Places::default(),
+                logs: Vec::new(),
+                unix: UnixClock::new(),
+                allowed: Box::default(),
+                awaited: Awaited::default(),
+                foreign: BTreeMap::new(),
+                foreign_total: Arc::default(),
+                round_trips: 0,
+                draining: 0,
+                connections: 0,
+            },
+            sources: Vec::new(),
+            short: RecvBatch::new(BATCH, SHORT_BUFFER),
+            full: None,
+            joined: false,
+            stream_buffer: vec![0; STREAM_BUFFER].into_boxed_slice(),
+        }
+    }
+
+    fn run(&mut self) {
+        clock::sharpen_timers();
+        let mut events = [EpollEvent::empty(); 256];
+        let (mut next_tick_ns, mut next_sweep_ns) = (0, 0);
+        let mut busy = false;
+        loop {
+            let timeout = if busy {
+                let nap_ns = if self.joined { JOINED_NAP_NS } else { NAP_NS };
+                clock::sleep_until(clock::monotonic_ns() + nap_ns);
+                EpollTimeout::ZERO
+            } else if self.table.draining > 0 {
+                EpollTimeout::from(DRAIN_MS)
+            } else {
+                EpollTimeout::from(IDLE_MS)
+            };
+            let ready = match self.epoll.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => 0,
+                Err(error) => {
+                    tracing::error!(%error, "waiting for packets");
+                    0
+                }
+            };
+            let mut got = 0;
+            self.joined = false;
+            for event in &events[..ready] {
+                if event.data() == WAKE_TOKEN {
+                    if !self.commands() {
+                        return;
+                    }
+                } else {
+                    got += self.serve(usize::try_from(event.data()).unwrap_or(usize::MAX));
+                }
+            }
+            busy = got >= BUSY && self.table.round_trips == 0;
+            let now = clock::monotonic_ns();
+            if now >= next_tick_ns {
+                next_tick_ns = now + 5_000_000;
+                self.tick(now);
+            }
+            if now >= next_sweep_ns {
+                next_sweep_ns = now + 1_000_000_000;
+                self.sweep(now);
+            }
+        }
+    }
+
+    /// Closes connections that belong to no flow: not yet after a while, or no more.
+    fn sweep(&mut self, now_ns: u64) {
+        for place in 0..self.sources.len() {
+            let (owner, opened_ns, proto, from) = match &self.sources[place] {
+                Some(Source::Stream(stream)) => {
+                    (stream.owner, stream.opened_ns, Proto::Tcp, stream.from)
+                }
+                // Replies come when they come: their socket is closed by its number.
+                Some(Source::Connection(connection)) if connection.port.owner.is_none() => {
+                    let Connection { owner, opened_ns, port, from, .. } = **connection;
+                    (owner, opened_ns, port.proto, from)
+                }
+                _ => continue,
+            };
+            let idle = match owner {
+                Some(owner) => self.table.owned(owner).is_none(),
+                // A flow that starts late names itself late.
+                None => {
+                    let awaited = from.is_some_and(|from| self.table.awaits(proto, from));
+                    !awaited && now_ns.saturating_sub(opened_ns) > NAMELESS_NS
+                }
+            };
+            if idle {
+                self.remove(place);
+            }
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        for log in self.table.logs.iter_mut().flatten() {
+            log.producer.tick(now_ns);
+        }
+        if self.table.draining == 0 {
+            return;
+        }
+        for slot in 0..self.table.flows.len() {
+            let Some(flow) = &self.table.flows[slot] else { continue };
+            let Some(ending) = &flow.ending else { continue };
+            let quiet_since = flow.last_ns.max(ending.since_ns);
+            // SCTP loses nothing, and the end of the connection follows the last message: large ones, sent again, take
+            // their time.
+            let sure = flow.rx.proto == Proto::Sctp && flow.rx.replies.is_none();
+            let over = ending.totals.as_ref().is_some_and(|totals| flow.unique >= totals.packets)
+                || flow.stream_over
+                || !sure && now_ns.saturating_sub(quiet_since) >= ending.drain.quiet_ns
+                || now_ns.saturating_sub(ending.since_ns) >= ending.drain.limit_ns;
+            if over {
+                self.finish(slot);
+            }
+        }
+    }
+
+    /// Answers an ended flow with its counts.
+    fn finish(&mut self, slot: usize) {
+        let Some(mut flow) = self.table.flows[slot].take() else { return };
+        let Some(ending) = flow.ending.take() else { return };
+        self.table.draining -= 1;
+        let socket_drops = self.drops(flow.rx.socket).map(|now| {
+            // The kernel counts in 32 bits.
+            let since = now.wrapping_sub(flow.drops_before);
+            u64::from(since)
+        });
+        let mut counts = FlowCounts {
+            flow: flow.rx.flow,
+            packets: flow.packets,
+            bytes: flow.bytes,
+            unique: flow.unique,
+            socket_drops,
+            foreign: self.table.foreign_since(&flow),
+            log_lost_records: 0,
+        };
+        let totals = ending.totals.as_ref();
+        let reason = totals.map_or_else(
+            || "the sender has ended it".to_owned(),
+            |totals| totals.reason.to_string(),
+        );
+        let (buffer_errors, foreign) = (ending.buffer_errors, counts.foreign);
+        let lost = HostLoss { socket_drops, buffer_errors, foreign };
+        let stranger = flow.origins.stranger();
+        counts.log_lost_records = self.table.retire(flow, totals, lost, reason);
+        (ending.done)(counts, stranger);
+    }
+
+    fn drops(&self, socket: Option<usize>) -> Option<u32> {
+        let wanted = socket?;
+        self.sources.iter().flatten().find_map(|source| match source {
+            Source::Datagrams(port, socket) if port.id == wanted => sys::socket_drops(socket),
+            _ => None,
+        })
+    }
+
+    /// Does what other threads ask; `false` when asked to end.
+    fn commands(&mut self) -> bool {
+        // Reading resets the event; an earlier round may have done so already.
+        self.wake.read().unwrap_or_default();
+        while let Ok(command) = self.queue.try_recv() {
+            match command {
+                Command::Quit => return false,
+                Command::Datagrams(port, socket) => {
+                    self.table.foreign.insert(port.id, 0);
+                    if port.joined {
+                        self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
+                    }
+                    if matches!(port.proto, Proto::Sctp | Proto::Dccp) {
+                        let from = socket.peer_addr().ok().and_then(|at| socket::peer_of(&at));
+                        self.connect(Connection::new(port, socket, from));
+                    } else {
+                        self.add(Source::Datagrams(port, socket));
+                    }
+                }
+                Command::Listener(port, socket) => {
+                    self.table.foreign.insert(port.id, 0);
+                    self.add(Source::Listener(port, socket));
+                }
+                Command::Stream { socket, from, owner, classic } => {
+                    let stream = Stream::new(socket, Some(from), Some(owner), classic);
+                    self.table.connections += 1;
+                    self.add(Source::Stream(Box::new(stream)));
+                }
+                Command::Allow(addresses) => self.table.allowed = addresses,
+                Command::Flow(rx) => self.open(*rx),
+                Command::Start { slot, epoch_unix_ns } => self.table.start(slot, epoch_unix_ns),
+                Command::End { slot, totals, drain, buffer_errors, done } => {
+                    if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::as_mut) {
+                        let since_ns = clock::monotonic_ns();
+                        let ending = Ending { totals, drain, since_ns, buffer_errors, done };
+                        flow.ending = Some(ending);
+                        self.table.draining += 1;
+                    }
+                }
+                Command::Abandon { slot, reason, done } => {
+                    if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::take) {
+                        self.table.draining -= usize::from(flow.ending.is_some());
+                        let foreign = self.table.foreign_since(&flow);
+                        let lost = HostLoss { foreign, ..HostLoss::default() };
+                        self.table.retire(flow, None, lost, reason);
+                    }
+                    done();
+                }
+                Command::CloseSocket { id, done } => {
+                    self.table.foreign.remove(&id);
+                    for place in 0..self.sources.len() {
+                        let its = match &self.sources[place] {
+                            Some(Source::Datagrams(port, _) | Source::Listener(port, _)) => port.id,
+                            // What was accepted at a listener has its number.
+                            Some(Source::Connection(connection)) => connection.port.id,
+                            Some(Source::Stream(_)) | None => continue,
+                        };
+                        if its == id {
+                            self.remove(place);
+                        }
+                    }
+                    done();
+                }
+                Command::Log { id, producer, indices } => {
+                    let logs = &mut self.table.logs;
+                    if logs.len() <= id {
+                        logs.resize_with(id + 1, || None);
+                    }
+                    logs[id] = Some(LogSlot { producer, indices });
+                }
+                Command::CloseLog { id, done } => {
+                    if let Some(log) = self.table.logs.get_mut(id) {
+                        *log = None;
+                    }
+                    done();
+                }
+                Command::CaughtUp(done) => done(),
+            }
+        }
+        true
+    }
+
+    fn open(&mut self, rx: RxFlow) {
+        let round_trip = rx.meter == Meter::Rtt && rx.replies.is_none();
+        if round_trip {
+            self.table.round_trips += 1;
+            self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
+        }
+        // Replies must not wait for a nap either.
+        self.table.round_trips += usize::from(rx.replies.is_some());
+        let slot = rx.slot;
+        if self.table.flows.len() <= slot {
+            self.table.flows.resize_with(slot + 1, || None);
+        }
+        let drops_before = self.drops(rx.socket).unwrap_or(0);
+        self.table.classic.open(&rx);
+        self.table.awaited.open(&rx);
+        self.table.flows[slot] = Some(Flow {
+            foreign_before: self.table.foreign_at(rx.socket),
+            origins: Origins::new(rx.origin),
+            rx,
+            window: Window::new(),
+            packets: 0,
+            bytes: 0,
+            unique: 0,
+            last_ns: 0,
+            introduced: false,
+            drops_before,
+            stream_over: false,
+            connected: false,
+            ending: None,
+        });
+    }
+
+    fn add(&mut self, source: Source) {
+        let place = self.sources.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.sources.push(None);
+            self.sources.len() - 1
+        });
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, place as u64);
+        match self.epoll.add(source.fd(), event) {
+            Ok(()) => self.sources[place] = Some(source),
+            Err(error) => tracing::error!(%error, "a socket cannot be watched"),
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        if let Some(source) = self.sources[place].take() {
+            if let Err(error) = self.epoll.delete(source.fd()) {
+                tracing::debug!(%error, "a socket was not watched");
+            }
+            let owner = match source {
+                Source::Stream(stream) => stream.owner,
+                Source::Connection(connection) => connection.owner,
+                Source::Datagrams(..) | Source::Listener(..) => return,
+            };
+            self.table.connections = self.table.connections.saturating_sub(1);
+            if let Some(flow) = owner.and_then(|owner| self.table.owned(owner)) {
+                flow.stream_over = true;
+            }
+        }
+    }
+
+    /// Reads what has arrived at one source; returns the number of packets.
+    fn serve(&mut self, place: usize) -> usize {
+        let Some(source) = self.sources.get_mut(place).and_then(Option::as_mut) else { return 0 };
+        match source {
+            Source::Datagrams(port, socket) => {
+                let port = *port;
+                self.joined |= port.joined;
+                let whole = port.joined || self.table.round_trips > 0 && port.owner.is_none();
+                let batch = match &mut self.full {
+                    Some(full) if whole => full,
+                    _ => &mut self.short,
+                };
+                let mut total = 0;
+                for _ in 0..BATCHES_A_ROUND {
+                    match self.table.datagrams(socket, batch, port) {
+                        Served::Some { datagrams, packets } => {
+                            total += packets;
+                            if datagrams < batch.capacity() {
+                                break;
+                            }
+                        }
+                        Served::Over => {
+                            self.remove(place);
+                            break;
+                        }
+                    }
+                }
+                total
+            }
+            Source::Listener(port, socket) => {
+                let port = *port;
+                let accepted = socket.accept();
+                match accepted {
+                    Ok((socket, address)) => {
+                        self.accepted(socket, socket::peer_of(&address), port);
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => tracing::warn!(%error, "a data connection was not accepted"),
+                }
+                0
+            }
+            Source::Connection(_) => self.serve_connection(place),
+            Source::Stream(stream) => {
+                let outcome = stream.serve(&mut self.stream_buffer, &mut self.table);
+                match outcome {
+                    Ok(Flowing::Reads) => self.watch(place, EpollFlags::EPOLLIN),
+                    Ok(Flowing::Writes) => self.watch(place, EpollFlags::EPOLLOUT),
+                    Ok(Flowing::Same) => {}
+                    Err(why) => {
+                        if let Some(why) = why {
+                            tracing::warn!("{why}");
+                            let owner = stream.owner;
+                            if let Some(flow) = owner.and_then(|owner| self.table.owned(owner))
+                                && let Some(classic) = &mut flow.rx.classic
+                                && let Some(broken) = classic.broken.take()
+                            {
+                                broken();
+                            }
+                        }
+                        self.remove(place);
+                    }
+                }
+                0
+            }
+        }
+    }
+
+    /// Reads what has arrived at a connection that keeps the boundaries of messages; returns the number of packets.
+    fn serve_connection(&mut self, place: usize) -> usize {
+        let Some(Source::Connection(connection)) = &mut self.sources[place] else { return 0 };
+        let batch = match &mut self.full {
+            Some(full) if connection.wants_whole(&self.table) => full,
+            _ => &mut self.short,
+        };
+        let (mut total, mut flags) = (0, None);
+        for _ in 0..BATCHES_A_ROUND {
+            let (served, flowing) = connection.serve(batch, &mut self.table);
+            match flowing {
+                Flowing::Reads => flags = Some(EpollFlags::EPOLLIN),
+                Flowing::Writes => flags = Some(EpollFlags::EPOLLOUT),
+                Flowing::Same => {}
+            }
+            match served {
+                Served::Some { datagrams, packets } => {
+                    total += packets;
+                    if datagrams < batch.capacity() {
+                        break;
+                    }
+                }
+                Served::Over => {
+                    self.remove(place);
+                    return total;
+                }
+            }
+        }
+        if let Some(flags) = flags {
+            self.watch(place, flags);
+        }
+        total
+    }
+
+    fn watch(&self, place: usize, flags: EpollFlags) {
+        if let Some(source) = &self.sources[place]
+            && let Err(error) =
+                self.epoll.modify(source.fd(), &mut EpollEvent::new(flags, place as u64))
+        {
+            tracing::error!(%error, "a connection cannot be watched");
+        }
+    }
+
+    fn accepted(&mut self, socket: Socket, from: Option<SocketAddr>, port: Port) {
+        if self.table.connections >= MAX_CONNECTIONS {
+            tracing::warn!(?from, "too many data connections: refused");
+            return;
+        }
+        if let Err(error) = socket.set_nonblocking(true) {
+            tracing::warn!(%error, "a data connection cannot be used");
+            return;
+        }
+        if !from.is_some_and(|from| self.table.awaits(port.proto, from)) {
+            self.table.stranger(port.id, 1);
+            tracing::debug!(?from, "a data connection from where none is awaited: closed");
+            return;
+        }
+        if port.proto == Proto::Tcp {
+            if let Err(error) = socket.set_tcp_nodelay(true) {
+                tracing::debug!(%error, "TCP_NODELAY");
+            }
+            let mut stream = Stream::new(socket, from, None, None);
+            stream.listener = port.id;
+            if port.classic {
+                let Some((owner, kind)) = self.table.claim(port.id, from) else {
+                    self.table.stranger(port.id, 1);
+                    tracing::warn!(?from, "a data connection of no flow that is known here");
+                    return;
+                };
+                stream = stream.classic(owner, kind);
+            }
+            self.table.connections += 1;
+            self.add(Source::Stream(Box::new(stream)));
+        } else {
+            if port.proto == Proto::Sctp
+                && let Err(error) = socket::send_at_once(&socket)
+            {
+                tracing::debug!(%error, "SCTP_NODELAY");
+            }
+            if let Err(error) = socket::ask_for_stamps(&socket) {
+                tracing::debug!(%error, "no kernel stamps of a data connection");
+            }
+            let v6 = from.is_some_and(|a| a.is_ipv6());
+            self.connect(Connection::new(Port { v6, ..port }, socket, from));
+        }
+    }
+
+    /// Reads a connection that keeps the boundaries of messages.
+    fn connect(&mut self, connection: Connection) {
+        if connection.port.proto == Proto::Sctp {
+            self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
+        }
+        self.table.connections += 1;
+        self.add(Source::Connection(Box::new(connection)));
+    }
+}
+
+impl Source {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Datagrams(_, socket) | Self::Listener(_, socket) => socket.as_fd(),
+            Self::Stream(stream) => stream.socket.as_fd(),
+            Self::Connection(connection) => connection.socket.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! The table of flows: finds the flow of a packet, counts, logs, introduces and retires flows.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use itg_core::flow::{Meter, Proto};
+use itg_core::header::PacketHeader;
+use itg_record::{FlowEnd, FlowInfo, MAX_RUN, Note, ReceivedPacket, Record, flag};
+use itg_session::{FlowCounts, FlowTotals};
+use itg_socket::clock;
+use itg_socket::icmp;
+use itg_socket::mmsg::RecvBatch;
+use itg_socket::socket::{icmp_type, plain};
+use socket2::Socket;
+
+use super::classic::Places;
+use super::origin::{Awaited, Origins, Sender};
+use super::{Drain, Port, RxFlow};
+use crate::clock_pair::UnixClock;
+use crate::log::Producer;
+use crate::window::Window;
+
+pub(super) struct Flow {
+    pub(super) rx: RxFlow,
+    pub(super) window: Window,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) unique: u64,
+    pub(super) last_ns: u64,
+    pub(super) introduced: bool,
+    pub(super) drops_before: u32,
+    pub(super) foreign_before: u64,
+    pub(super) stream_over: bool,
+    /// Sources of its packets.
+    pub(super) origins: Origins,
+    /// True once a data connection has been taken for it.
+    pub(super) connected: bool,
+    pub(super) ending: Option<Ending>,
+}
+
+pub(super) struct Ending {
+    pub(super) totals: Option<FlowTotals>,
+    pub(super) drain: Drain,
+    pub(super) since_ns: u64,
+    pub(super) buffer_errors: Option<u64>,
+    pub(super) done: Box<dyn FnOnce(FlowCounts, Option<SocketAddr>) + Send>,
+}
+
+pub(super) struct LogSlot {
+    pub(super) producer: Producer,
+    /// The next index of a flow in the log.
+    pub(super) indices: Arc<AtomicU32>,
+}
+
+/// Packets of a flow's time that were lost within this host, or were not its own.
+#[derive(Default)]
+pub(super) struct HostLoss {
+    /// At the flow's socket.
+    pub(super) socket_drops: Option<u64>,
+    /// At all sockets.
+    pub(super) buffer_errors: Option<u64>,
+    /// Foreign packets at the flow's socket: of no flow, or not from the sender of the flow that
+    /// they name.
+    pub(super) foreign: u64,
+}
+
+/// Facts about the arrival of one packet.
+pub(super) struct Arrival {
+    pub(super) size: u32,
+    pub(super) arrived_ns: Option<u64>,
+    pub(super) read_ns: u64,
+    pub(super) ttl: u8,
+    pub(super) tos: u8,
+    pub(super) from: Option<SocketAddr>,
+}
+
+/// A datagram or a message of a connection, perhaps only its first bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Its whole length.
+    pub(super) len: usize,
+    /// See [`itg_socket::mmsg::Datagram::segment`].
+    pub(super) segment: usize,
+    pub(super) arrived_ns: Option<u64>,
+    pub(super) ttl: u8,
+    pub(super) tos: u8,
+    pub(super) from: Option<SocketAddr>,
+}
+
+/// The packets of a message that belong to a flow.
+pub(super) struct Recognised {
+    pub(super) packets: usize,
+    /// Slot and handle of the flow of the last one.
+    pub(super) owner: Option<(usize, u32)>,
+}
+
+/// State that a packet may change.
+pub(super) struct Table {
+    pub(super) flows: Vec<Option<Flow>>,
+    pub(super) classic: Places,
+    pub(super) logs: Vec<Option<LogSlot>>,
+    pub(super) unix: UnixClock,
+    /// Addresses from which packets of any flow may come.
+    pub(super) allowed: Box<[IpAddr]>,
+    pub(super) awaited: Awaited,
+    /// Packets and connections of no flow, by the socket where they came.
+    pub(super) foreign: BTreeMap<usize, u64>,
+    /// All of them.
+    pub(super) foreign_total: Arc<AtomicU64>,
+    pub(super) round_trips: usize,
+    pub(super) draining: usize,
+    pub(super) connections: usize,
+}
+
+pub(super) enum Served {
+    Some { datagrams: usize, packets: usize },
+    Over,
+}
+
+impl Served {
+    pub(super) const NOTHING: Self = Self::Some { datagrams: 0, packets: 0 };
+}
+
+/// Packets of one flow with successive numbers that have everything else in common.
+struct Run {
+    header: PacketHeader,
+    size: usize,
+    packets: usize,
+}
+
+/// The packets at the start of joined datagrams of `segment` bytes each, the last one possibly shorter,
+/// and the bytes they take; `None` when the first is no packet.
+fn run_of(joined: &[u8], segment: usize) -> (Option<Run>, usize) {
+    let mut parts = joined.chunks(segment);
+    let Some(first) = parts.next() else { return (None, joined.len()) };
+    let Some(header) = PacketHeader::parse(first) else { return (None, first.len()) };
+    let follows = |packets: usize, part: &[u8]| {
+        let seq = header.seq.wrapping_add(packets as u64);
+        part.len() == first.len()
+            && PacketHeader::parse(part) == Some(PacketHeader { seq, ..header })
+    };
+    let mut packets = 1;
+    while packets < MAX_RUN && parts.next().is_some_and(|part| follows(packets, part)) {
+        packets += 1;
+    }
+    (Some(Run { header, size: first.len(), packets }), packets * first.len())
+}
+
+impl Table {
+    /// Reads one batch of datagrams.
+    pub(super) fn datagrams(
+        &mut self,
+        socket: &Socket,
+        batch: &mut RecvBatch,
+        port: Port,
+    ) -> Served {
+        let Port { proto, v6, owner, .. } = port;
+        let count = match batch.recv(socket.as_fd()) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Served::NOTHING,
+            // What a reply socket hears of unreachable peers; the sender counts it already.
+            Err(error) => {
+                tracing::debug!(%error, "reading packets");
+                return Served::NOTHING;
+            }
+        };
+        let now_ns = clock::monotonic_ns();
+        let mut packets = 0;
+        for i in 0..count {
+            let datagram = batch.get(i);
+            let mut message = Message {
+                bytes: datagram.bytes,
+                len: datagram.len,
+                segment: datagram.segment,
+                arrived_ns: datagram.arrived_ns,
+                ttl: datagram.ttl,
+                tos: datagram.tos,
+                from: datagram.source.map(plain),
+            };
+            if proto == Proto::Icmp {
+                let wanted = match (owner.is_some(), v6) {
+                    (true, false) => icmp_type::ECHO_REPLY_V4,
+                    (true, true) => icmp_type::ECHO_REPLY_V6,
+                    (false, false) => icmp_type::ECHO_V4,
+                    (false, true) => icmp_type::ECHO_V6,
+                };
+                // A ping socket delivers the message without the IP header.
+                let with_ip = !v6 && socket.r#type().is_ok_and(|t| t == socket2::Type::RAW);
+                let found = if port.classic {
+                    icmp::classic_packet(message.bytes, v6, owner.is_some())
+                } else {
+                    icmp::packet(message.bytes, with_ip, wanted)
+                };
+                let Some(found) = found else { continue };
+                message.bytes = found.packet;
+                message.len = message.len.saturating_sub(found.overhead);
+                if with_ip {
+                    (message.ttl, message.tos) = (found.ttl, found.tos);
+                }
+            }
+            let taken = self.message(&message, port, now_ns, |bytes| {
+                // The address family of the answer is the question's: the same socket sends it.
+                if proto != Proto::Icmp
+                    && let Some(from) = datagram.source
+                    && let Err(error) = socket.send_to(bytes, &from.into())
+                {
+                    tracing::debug!(%error, "a packet was not sent back");
+                }
+            });
+            packets += taken.packets;
+        }
+        Served::Some { datagrams: count, packets }
+    }
+
+    /// Takes the packets of one message, mostly a single one; calls `back` with what must be sent back.
+    pub(super) fn message(
+        &mut self,
+        message: &Message<'_>,
+        port: Port,
+        now_ns: u64,
+        mut back: impl FnMut(&[u8]),
+    ) -> Recognised {
+        let Message { bytes, len, segment, arrived_ns, ttl, tos, from } = *message;
+        let read_ns = self.unix.at(now_ns);
+        let mut arrival = Arrival { size: 0, arrived_ns, read_ns, ttl, tos, from };
+        let mut recognised = Recognised { packets: 0, owner: None };
+        let mut rest = bytes;
+        if bytes.is_empty() {
+            self.stranger(port.id, 1);
+        }
+        while !rest.is_empty() {
+            let (run, taken) = match segment {
+                0 => (None, rest.len()),
+                segment => run_of(rest, segment),
+            };
+            // Only the first bytes of a packet may be here.
+            let size = run.as_ref().map_or(len, |run| run.size);
+            arrival.size = u32::try_from(size).unwrap_or(u32::MAX);
+            let count = run.as_ref().map_or(1, |run| run.packets);
+            let found = if port.classic {
+                self.classic_packet(rest, port, &arrival)
+            } else {
+                let header = match run {
+                    Some(run) => Some(run.header),
+                    None => PacketHeader::parse(&rest[..taken]),
+                };
+                header.and_then(|header| {
+                    let slot = self.find(header.handle, port.proto, port.owner)?;
+                    self.is_from(slot, from, count).then_some((slot, header))
+                })
+            };
+            rest = &rest[taken..];
+            let Some((slot, header)) = found else {
+                // Raw ICMP sockets see the echoes of all programs.
+                if port.proto != Proto::Icmp {
+                    self.stranger(port.id, count);
+                }
+                continue;
+            };
+            recognised.packets += count;
+            recognised.owner = Some((slot, header.handle));
+            if self.arrived(slot, &header, &arrival, count, now_ns) {
+                back(bytes);
+            }
+        }
+        recognised
+    }
+
+    /// The flow of a slot, if it is still the one with this handle.
+    pub(super) fn owned(&mut self, (slot, handle): (usize, u32)) -> Option<&mut Flow> {
+        self.flows.get_mut(slot)?.as_mut().filter(|flow| flow.rx.handle == handle)
+    }
+
+    /// The slot of the flow that packets with this handle belong to.
+    pub(super) fn find(&self, handle: u32, proto: Proto, owner: Option<usize>) -> Option<usize> {
+        let slot = owner.unwrap_or((handle & 0xFFFF) as usize);
+        let flow = self.flows.get(slot)?.as_ref()?;
+        (flow.rx.handle == handle && flow.rx.proto == proto).then_some(slot)
+    }
+
+    /// Returns true if packets that name the flow of a slot come from its sender; if not, their
+    /// source is remembered at the flow. The first ones set the source that all others must have.
+    #[inline]
+    pub(super) fn is_from(
+        &mut self,
+        slot: usize,
+        from: Option<SocketAddr>,
+        packets: usize,
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut) else { return false };
+        match flow.origins.judge(from, &self.allowed) {
+            Sender::Known => true,
+            Sender::New => {
+                self.awaited.came(&flow.rx, &mut flow.origins, from);
+                true
+            }
+            Sender::Stranger => {
+                flow.origins.remember(from);
+                // Packets of no flow are not counted there: others' echoes come, too.
+                if flow.rx.proto == Proto::Icmp {
+                    let socket = flow.rx.socket.unwrap_or(usize::MAX);
+                    self.stranger(socket, packets);
+                }
+                false
+            }
+        }
+    }
+
+    /// Returns true if a connection from there may belong to a flow.
+    pub(super) fn awaits(&self, proto: Proto, from: SocketAddr) -> bool {
+        self.awaited.from(proto, from.ip()) || self.allowed.contains(&from.ip())
+    }
+
+    /// Counts packets, or a connection, of no flow at a socket.
+    #[cold]
+    pub(super) fn stranger(&mut self, socket: usize, count: usize) {
+        let count = count as u64;
+        if let Some(foreign) = self.foreign.get_mut(&socket) {
+            *foreign += count;
+        }
+        self.foreign_total.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Foreign packets that have come to a flow's socket in its time.
+    pub(super) fn foreign_since(&self, flow: &Flow) -> u64 {
+        self.foreign_at(flow.rx.socket).saturating_sub(flow.foreign_before)
+    }
+
+    /// Packets of no flow that have come to a socket.
+    pub(super) fn foreign_at(&self, socket: Option<usize>) -> u64 {
+        socket.and_then(|socket| self.foreign.get(&socket)).copied().unwrap_or(0)
+    }
+
+    /// Counts and logs packets: the one with this header and those behind it in its run, `packets` in
+    /// all. Whether it must be sent back.
+    pub(super) fn arrived(
+        &mut self,
+        slot: usize,
+        header: &PacketHeader,
+        arrival: &Arrival,
+        packets: usize,
+        now_ns: u64,
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut) else { return false };
+        let bytes = packets as u64 * u64::from(arrival.size);
+        flow.packets += packets as u64;
+        flow.bytes += bytes;
+        for k in 0..packets as u64 {
+            flow.unique += u64::from(flow.window.note(header.seq.wrapping_add(k)));
+        }
+        flow.last_ns = now_ns;
+        flow.rx.live.received(packets as u64, bytes);
+        let stamp = arrival.arrived_ns.unwrap_or(arrival.read_ns);
+        // The two stamps are from clocks read at different places; the read cannot come first.
+        let read_ns = arrival.read_ns.max(stamp);
+        let (size, sent_ns) = (arrival.size, header.sent_ns.unwrap_or(0));
+        if let Some(log) = flow.rx.log.and_then(|id| self.logs.get_mut(id)).and_then(Option::as_mut)
+        {
+            let (seq, ttl, tos) = (header.seq, arrival.ttl, arrival.tos);
+            let mut record = match (flow.rx.replies, &mut flow.rx.introduction) {
+                (Some(index), _) => Record::echoed(ReceivedPacket {
+                    flow: index,
+                    seq,
+                    size,
+                    sent_ns,
+                    arrived_ns: stamp,
+                    read_ns,
+                    ttl,
+                    tos,
+                }),
+                (None, Some(info)) => {
+                    if !flow.introduced {
+                        introduce(log, info, arrival.from);
+                        flow.introduced = true;
+                    }
+                    Record::received(ReceivedPacket {
+                        flow: info.index,
+                        seq,
+                        size,
+                        sent_ns,
+                        arrived_ns: stamp,
+                        read_ns,
+                        ttl,
+                        tos,
+                    })
+                }
+                (None, None) => return false,
+            };
+            if arrival.arrived_ns.is_none() {
+                record.flags |= flag::USER_STAMP;
+            }
+            log.producer.push_run(&record, packets, now_ns);
+        }
+        flow.rx.meter == Meter::Rtt && flow.rx.replies.is_none()
+    }
+
+    pub(super) fn start(&mut self, slot: usize, epoch_unix_ns: u64) {
+        if let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut)
+            && let Some(info) = &mut flow.rx.introduction
+        {
+            info.epoch_unix_ns = epoch_unix_ns.saturating_add(info.spec.start_ns);
+        }
+    }
+
+    /// Writes the last word on a flow into its log; returns the number of its records that are not
+    /// in there.
+    pub(super) fn retire(
+        &mut self,
+        mut flow: Flow,
+        totals: Option<&FlowTotals>,
+        lost: HostLoss,
+        reason: String,
+    ) -> u64 {
+        let mut log_lost_records = 0;
+        self.round_trips -= usize::from(flow.rx.meter == Meter::Rtt || flow.rx.replies.is_some());
+        self.classic.close(&flow.rx);
+        self.awaited.came(&flow.rx, &mut flow.origins, None);
+        self.awaited.tidy();
+        flow.rx.live.end();
+        if let Some(info) = &mut flow.rx.introduction
+            && let Some(log) =
+                flow.rx.log.and_then(|id| self.logs.get_mut(id)).and_then(Option::as_mut)
+        {
+            if !flow.introduced {
+                introduce(log, info, None);
+            }
+            log_lost_records = log.producer.missing_of(info.index);
+            log.producer.note(Note::FlowEnd(FlowEnd {
+                sent_packets: totals.map(|t| t.packets),
+                sent_bytes: totals.map(|t| t.bytes),
+                skipped_packets: totals.map(|t| t.skipped),
+                received_packets: Some(flow.packets),
+                received_bytes: Some(flow.bytes),
+                log_lost_records,
+                socket_drops: lost.socket_drops,
+                buffer_errors: lost.buffer_errors,
+                receive_buffer: flow.rx.receive_buffer,
+                foreign_packets: Some(lost.foreign),
+                ..FlowEnd::new(info.index, reason)
+            }));
+        }
+        log_lost_records
+    }
+}
+
+/// Describes a flow in the log, before its first record.
+fn introduce(log: &mut LogSlot, info: &mut FlowInfo, from: Option<SocketAddr>) {
+    info.index = log.indices.fetch_add(1, Ordering::Relaxed);
+    if let Some(from) = from {
+        info.src = from.to_string();
+    }
+    log.producer.note_with_block(Note::Flow(info.clone()));
+}

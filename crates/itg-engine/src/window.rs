@@ -1,0 +1,85 @@
+//! Set of the last packets seen of a flow: detects duplicates at the cost of a bit a packet.
+
+/// Sequence numbers looked back: a copy that comes later than this counts as a packet of its own
+/// (the decoder, which sees the whole log, is exact).
+const LOOK_BACK: u64 = 4096;
+const WORDS: usize = (LOOK_BACK / 64) as usize;
+
+/// A sliding window over sequence numbers, as IPsec's anti-replay window (RFC 4303, 3.4.3).
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    seen: Box<[u64; WORDS]>,
+    /// Sequence number after the highest seen.
+    end: u64,
+}
+
+impl Window {
+    /// A window that has seen nothing.
+    pub(crate) fn new() -> Self {
+        Self { seen: Box::new([0; WORDS]), end: 0 }
+    }
+
+    /// Notes a sequence number; returns true if it was new.
+    pub(crate) fn note(&mut self, seq: u64) -> bool {
+        if seq >= self.end {
+            if seq - self.end >= LOOK_BACK {
+                self.seen.fill(0);
+            } else {
+                for passed in self.end..seq {
+                    self.put(passed, false);
+                }
+            }
+            self.end = seq.saturating_add(1);
+            self.put(seq, true);
+            return true;
+        }
+        if self.end - seq > LOOK_BACK {
+            return true;
+        }
+        let known = self.seen[Self::word(seq)] >> (seq % 64) & 1 == 1;
+        self.put(seq, true);
+        !known
+    }
+
+    fn word(seq: u64) -> usize {
+        usize::try_from(seq % LOOK_BACK / 64).expect("less than the number of words")
+    }
+
+    fn put(&mut self, seq: u64, value: bool) {
+        let word = &mut self.seen[Self::word(seq)];
+        *word = *word & !(1 << (seq % 64)) | u64::from(value) << (seq % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn agrees_with_a_set_within_its_reach() {
+        let mut state = 1u64;
+        let mut window = Window::new();
+        let mut seen = BTreeSet::new();
+        let mut top = 0u64;
+        for step in 0..50_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let seq = match state >> 61 {
+                0 => top.saturating_sub(state >> 40 & 4095),
+                1 => top + (state >> 50 & 127),
+                _ => top + 1,
+            };
+            top = top.max(seq);
+            assert_eq!(window.note(seq), seen.insert(seq), "step {step}, packet {seq} of {top}");
+        }
+    }
+
+    #[test]
+    fn hostile_numbers_do_no_harm() {
+        let mut window = Window::new();
+        for seq in [u64::MAX, 0, u64::MAX - 1, 1 << 63, u64::MAX] {
+            window.note(seq);
+        }
+    }
+}

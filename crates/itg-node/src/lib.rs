@@ -1,0 +1,28 @@
+//! Senders, receivers and log servers as programs have them: what drives the state machines of
+//! `itg_session` and `itg_classic` over TCP, on tokio, beside the threads of `itg_engine`.
+
+mod classic;
+mod clock_probes;
+mod connection_slots;
+mod control;
+mod logserver;
+mod orders;
+mod receiver;
+mod sender;
+
+pub use classic::{
+    ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
+    ClassicSending, ClassicSource, ClassicWay,
+};
+pub use connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
+pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
+pub use orders::{Orders, Start};
+pub use receiver::{
+    BindError, ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome,
+    SENDERS_PER_ADDRESS, VisitError,
+};
+pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -1,0 +1,756 @@
+//! A receiver: answers senders on the signalling port, opens data sockets for their flows, and logs
+//! what arrives, for as long as it runs and for many senders at once.
+
+mod classic;
+mod listeners;
+mod log_name;
+mod origins;
+mod ports;
+mod shards;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use itg_core::flow::{FlowSpec, Proto};
+use itg_core::text::visible;
+use itg_engine::live::FlowLive;
+use itg_engine::log::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
+use itg_engine::rx::{Command, Drain};
+use itg_record::{FlowInfo, LogInfo, Side};
+use itg_session::logs::Role;
+use itg_session::{
+    FlowArrivals, FlowCounts, LogSummary, Message, OpenReply, OpenedFlow, PONG_FLOWS,
+    ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, Timeouts,
+};
+use itg_socket::clock;
+use itg_socket::host;
+use itg_socket::socket::{SocketError, plain};
+use itg_socket::sys;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+pub use self::classic::{ClassicNews, ClassicReceiving, VisitError};
+use self::log_name::log_path;
+use self::origins::{foreign, origin_of};
+use self::ports::{Asked, Sockets, Sought, Taken};
+use self::shards::Shards;
+use crate::clock_probes::ProbeNotes;
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
+use crate::control::{Channel, Incoming, sleep_until};
+
+/// Flows at the same time, of all senders together.
+const MAX_FLOWS: usize = 65_536;
+/// Senders at the same time.
+const MAX_SESSIONS: usize = 1024;
+/// Senders of one address at the same time, unless the user says otherwise.
+pub const SENDERS_PER_ADDRESS: usize = 256;
+/// The log that all senders share; the others are those that senders have asked for.
+const COMMON_LOG: usize = 0;
+
+/// Settings of a receiver.
+#[derive(Clone, Debug)]
+pub struct ReceiverOptions {
+    /// Address that senders connect to; an unspecified address stands for all, of both IP versions.
+    pub listen: SocketAddr,
+    /// Data port of flows that do not ask for another one; 0 lets the system choose.
+    pub data_port: u16,
+    /// Receive buffer to ask for at each data socket of UDP and ICMP, in bytes; `None` stands for 8 MiB.
+    pub receive_buffer: Option<usize>,
+    /// Receiving threads, 1 to 64: flows of UDP are spread over them.
+    pub shards: usize,
+    /// Time for which the kernel may look for packets at the network card instead of sleeping, in
+    /// microseconds (`SO_BUSY_POLL`).
+    pub busy_poll_us: Option<u32>,
+    /// Log of all flows.
+    pub log: Option<LogTarget>,
+    /// Block sizes of logs, and bound of the memory that each may hold.
+    pub log_limits: LogLimits,
+    /// Directory for logs that senders ask for; without it such requests are refused.
+    pub log_dir: Option<PathBuf>,
+    /// True if logs of D-ITG there are replaced by new ones of the same name, as D-ITG does.
+    pub replace_logs: bool,
+    /// True if senders may have their logs sent to a log server of their choice.
+    pub allow_log_servers: bool,
+    /// Addresses from which packets of flows may come beside where their senders signal from.
+    pub allow_sources: Vec<IpAddr>,
+    /// Secret of the log servers that senders choose.
+    pub secret: Option<Vec<u8>>,
+    /// Connections of one address at the same time.
+    pub max_per_address: usize,
+    /// End after the first sender has left.
+    pub once: bool,
+    /// Settings for senders of D-ITG.
+    pub classic: ClassicReceiving,
+    /// Name of the program, for peers and logs.
+    pub program: String,
+    /// Its version.
+    pub version: String,
+    /// Every resolved setting, for the log.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Totals of a receiver.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiverOutcome {
+    /// Senders that were served, refused ones included.
+    pub sessions: u64,
+    /// Packets that belonged to a flow.
+    pub packets: u64,
+    /// Packets and connections on data ports that belonged to none, or came from elsewhere than its sender:
+    /// left out.
+    pub foreign: u64,
+    /// The common log.
+    pub log: Option<LogOutcome>,
+}
+
+/// A receiver whose sockets are open.
+#[derive(Debug)]
+pub struct Receiver {
+    listeners: Vec<TcpListener>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: ReceiverOptions,
+    boot_id: String,
+    rx: Shards,
+    sockets: Mutex<Sockets>,
+    slots: Mutex<Slots>,
+    /// The common log is given back at the end.
+    log: Mutex<Option<Log>>,
+    next_log: AtomicUsize,
+    /// Logs that are being written for senders that asked for them.
+    own_logs: Mutex<BTreeSet<String>>,
+    classic_logs: Mutex<classic::ClassicLogs>,
+    packets: AtomicU64,
+}
+
+/// Reason why a receiver cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// A socket, thread or directory that cannot be had.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A log that cannot be written; it is named.
+    #[error(transparent)]
+    Log(io::Error),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Places in the table of flows.
+#[derive(Debug, Default)]
+struct Slots {
+    free: Vec<usize>,
+    next: usize,
+}
+
+impl Slots {
+    fn take(&mut self) -> Option<usize> {
+        self.free.pop().or_else(|| {
+            (self.next < MAX_FLOWS).then(|| {
+                self.next += 1;
+                self.next - 1
+            })
+        })
+    }
+}
+
+impl Receiver {
+    /// Opens the signalling port, the common log and the usual data ports.
+    ///
+    /// # Errors
+    /// A port that is taken, a log that cannot be written: named, with what can be done.
+    pub fn bind(options: ReceiverOptions) -> Result<Self, BindError> {
+        host::raise_open_files();
+        let listeners = listeners::open(&options)?;
+        Self::with(options, listeners)
+    }
+
+    /// Starts the receiving thread and the common log.
+    fn with(options: ReceiverOptions, listeners: Vec<TcpListener>) -> Result<Self, BindError> {
+        let failed = |what: &str, error: &io::Error| SocketError::new(what, error.to_string());
+        let rx = Shards::start(options.shards).map_err(|e| failed("the receiving thread", &e))?;
+        rx.allow(&options.allow_sources);
+        let mut log = None;
+        if let Some(target) = &options.log {
+            let info = log_info(&options);
+            let created = Log::create(target, info, options.log_limits).map_err(BindError::Log)?;
+            rx.log(COMMON_LOG, &created);
+            log = Some(created);
+        }
+        if let Some(dir) = options.log_dir.as_ref().filter(|dir| !dir.is_dir()) {
+            return Err(SocketError::new(
+                format!("--log-dir {}", dir.display()),
+                "there is no such directory: create it first",
+            )
+            .into());
+        }
+        let shared = Arc::new(Shared {
+            options,
+            boot_id: host::boot_id(),
+            rx,
+            sockets: Mutex::default(),
+            slots: Mutex::default(),
+            log: Mutex::new(log),
+            next_log: AtomicUsize::new(COMMON_LOG + 1),
+            own_logs: Mutex::default(),
+            classic_logs: Mutex::default(),
+            packets: AtomicU64::new(0),
+        });
+        Ok(Self { listeners, shared })
+    }
+
+    /// Returns the addresses that senders can connect to.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok())
+    }
+
+    /// Serves until `stop` holds a reason (or, with `once`, until the first sender has left).
+    pub async fn serve(self, stop: watch::Receiver<Option<String>>) -> ReceiverOutcome {
+        let (accepted, mut connections) = mpsc::channel(16);
+        let mut accepting = JoinSet::new();
+        for listener in self.listeners {
+            accepting.spawn(accept(listener, accepted.clone()));
+        }
+        let mut sessions = JoinSet::new();
+        let per_address = self.shared.options.max_per_address;
+        let places = ConnectionSlots::new(SlotLimits { total: MAX_SESSIONS, per_address });
+        let mut stopped = stop.clone();
+        let mut count = 0;
+        loop {
+            tokio::select! {
+                Some((stream, peer)) = connections.recv() => {
+                    count += 1;
+                    let peer = plain(peer);
+                    match places.take(peer.ip()) {
+                        Ok(place) => {
+                            let shared = Arc::clone(&self.shared);
+                            sessions.spawn(serve_one(shared, stream, (peer, place), stop.clone()));
+                        }
+                        Err(why) => {
+                            tracing::warn!("{peer} is turned away: {why}");
+                            turn_away(&stream, why);
+                        }
+                    }
+                }
+                Some(_) = sessions.join_next() => {
+                    if self.shared.options.once {
+                        break;
+                    }
+                }
+                reason = stopped.wait_for(Option::is_some) => {
+                    if let Ok(reason) = reason {
+                        tracing::info!("stopping: {}", reason.as_deref().unwrap_or_default());
+                    }
+                    break;
+                }
+            }
+        }
+        accepting.shutdown().await;
+        // Sessions see the stop themselves; each ends by its deadlines.
+        while sessions.join_next().await.is_some() {}
+        Self { listeners: Vec::new(), shared: self.shared }.close(count).await
+    }
+
+    /// Closes the common log.
+    async fn close(self, count: u64) -> ReceiverOutcome {
+        let shared = self.shared;
+        let closed = tokio::task::spawn_blocking(move || {
+            shared.rx.close_log(COMMON_LOG);
+            let log = lock(&shared.log).take().map(Log::close);
+            let (packets, foreign) = (shared.packets.load(Ordering::Relaxed), shared.rx.foreign());
+            ReceiverOutcome { sessions: 0, packets, foreign, log }
+        });
+        let outcome = closed.await.unwrap_or_default();
+        ReceiverOutcome { sessions: count, ..outcome }
+    }
+}
+
+async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStream, SocketAddr)>) {
+    loop {
+        match listener.accept().await {
+            Ok(connection) => {
+                if accepted.send(connection).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a sender's connection was not accepted");
+                tokio::time::sleep(clock::ns(100_000_000)).await;
+            }
+        }
+    }
+}
+
+/// Serves a sender in its own protocol.
+async fn serve_one(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    (peer, place): (SocketAddr, ConnectionSlot),
+    stop: watch::Receiver<Option<String>>,
+) {
+    let classic = shared.options.classic.only
+        || tokio::select! {
+            speaks = classic::speaks(&stream) => speaks,
+            // It has said nothing, so it is not known in which protocol it would be told.
+            () = place.lost() => return,
+        };
+    if classic {
+        classic::Session::new(shared, peer, stop, None).run(stream, Some(place)).await;
+    } else {
+        Session::new(shared, peer, stop).run(stream, place).await;
+    }
+}
+
+/// Says that there is no place, if that can be said at once.
+fn turn_away(stream: &TcpStream, why: NoSlot) {
+    let refusal = Message::Refuse { reason: why.to_string() };
+    if let Ok(bytes) = itg_session::encode(&refusal)
+        && let Ok(len) = u32::try_from(bytes.len())
+    {
+        let frame = [&len.to_le_bytes()[..], &bytes].concat();
+        // It may have gone; the connection ends in any case.
+        stream.try_write(&frame).unwrap_or_default();
+    }
+}
+
+fn log_info(options: &ReceiverOptions) -> LogInfo {
+    itg_engine::log::log_info(
+        Side::Receiver,
+        &options.program,
+        &options.version,
+        String::new(),
+        None,
+        options.settings.clone(),
+    )
+}
+
+/// One sender's connection.
+struct Session {
+    shared: Arc<Shared>,
+    peer: SocketAddr,
+    stop: watch::Receiver<Option<String>>,
+    machine: ReceiverSession,
+    /// Queue of events from other threads, its sending end.
+    told: mpsc::UnboundedSender<ReceiverInput>,
+    tellings: mpsc::UnboundedReceiver<ReceiverInput>,
+    flows: BTreeMap<u32, Opened>,
+    run: String,
+    seed: u64,
+    boot_id: String,
+    log: SessionLog,
+    /// Notes of this sender's clock probes, and the log that they go to.
+    probes: Option<(ProbeNotes, Producer)>,
+    records: u64,
+    /// Records that the common log had lost before this session.
+    lost_before: u64,
+}
+
+/// Log of this sender's packets.
+enum SessionLog {
+    None,
+    Common,
+    Own(usize, Log),
+    Impossible(String),
+}
+
+/// Resources that a flow of this session uses.
+struct Opened {
+    slot: usize,
+    socket: Taken,
+    live: Arc<FlowLive>,
+    /// Datagrams that had found a full buffer in this host before.
+    buffer_errors: Option<u64>,
+}
+
+impl Session {
+    fn new(shared: Arc<Shared>, peer: SocketAddr, stop: watch::Receiver<Option<String>>) -> Self {
+        let (told, tellings) = mpsc::unbounded_channel();
+        let config = ReceiverConfig {
+            program: format!("{} {}", shared.options.program, shared.options.version),
+            host: host::name(),
+            boot_id: shared.boot_id.clone(),
+            max_flows: u32::try_from(MAX_FLOWS).expect("65 536 fits"),
+            timeouts: Timeouts::default(),
+        };
+        Self {
+            machine: ReceiverSession::new(config, clock::machine_ns()),
+            shared,
+            peer,
+            stop,
+            told,
+            tellings,
+            flows: BTreeMap::new(),
+            run: String::new(),
+            seed: 0,
+            boot_id: String::new(),
+            log: SessionLog::None,
+            probes: None,
+            records: 0,
+            lost_before: 0,
+        }
+    }
+
+    async fn run(mut self, stream: TcpStream, place: ConnectionSlot) {
+        let local = stream.local_addr().ok().map(plain);
+        let mut channel = Channel::new(stream);
+        let mut stopping = false;
+        let mut out = Vec::new();
+        while !self.machine.is_over() {
+            let input = tokio::select! {
+                // What has come in goes before a time-out.
+                biased;
+                heard = channel.hear() => match heard {
+                    Incoming::Message(message) => ReceiverInput::Message(message),
+                    Incoming::Garbage(error) => ReceiverInput::Garbage(error),
+                    Incoming::Lost(why) => ReceiverInput::Lost(why),
+                },
+                Some(told) = self.tellings.recv() => told,
+                () = sleep_until(self.machine.deadline()) => ReceiverInput::Timer,
+                () = place.lost() => ReceiverInput::Displaced,
+                stop = self.stop.wait_for(Option::is_some), if !stopping => {
+                    stopping = true;
+                    let reason = stop.ok().and_then(|reason| reason.clone());
+                    ReceiverInput::Shutdown(reason.unwrap_or_else(|| "the receiver ends".to_owned()))
+                }
+            };
+            match &input {
+                ReceiverInput::FlowOpened(OpenReply { result: Ok(_), .. }) => place.settle(),
+                ReceiverInput::FlowCounted(counts) => self.release(counts),
+                ReceiverInput::Message(Message::Ping { previous: Some(stamps), .. }) => {
+                    if let Some((probes, log)) = &mut self.probes {
+                        probes.take(*stamps, log);
+                    }
+                }
+                _ => {}
+            }
+            self.machine.handle(clock::machine_ns(), input, &mut out);
+            let mut lost = None;
+            for output in out.drain(..) {
+                match output {
+                    ReceiverOutput::Send(mut message) => {
+                        if let Message::Pong { arrived, .. } = &mut message {
+                            arrived.extend(self.arrivals());
+                        }
+                        if lost.is_none() {
+                            lost = channel.say(message).await.err();
+                        }
+                    }
+                    other => self.act(other, local).await,
+                }
+            }
+            if let Some(why) = lost {
+                self.machine.handle(clock::machine_ns(), ReceiverInput::Lost(why), &mut out);
+                for output in std::mem::take(&mut out) {
+                    if !matches!(output, ReceiverOutput::Send(_)) {
+                        self.act(output, local).await;
+                    }
+                }
+            }
+        }
+        channel.close().await;
+    }
+
+    async fn act(&mut self, output: ReceiverOutput, local: Option<SocketAddr>) {
+        match output {
+            ReceiverOutput::Send(_) => {}
+            ReceiverOutput::Accept { run, seed, program, host, boot_id, flows, recv_log } => {
+                tracing::info!(
+                    "sender {} ({}, {}): run {run}, {flows} flows",
+                    self.peer,
+                    visible(&host),
+                    visible(&program)
+                );
+                (self.run, self.seed, self.boot_id) = (run, seed, boot_id);
+                self.log = self.choose_log(recv_log);
+                self.lost_before = lock(&self.shared.log).as_ref().map_or(0, Log::lost_records);
+                let notes = match &self.log {
+                    SessionLog::Common => lock(&self.shared.log).as_ref().map(Log::producer),
+                    SessionLog::Own(_, log) => Some(log.producer()),
+                    SessionLog::None | SessionLog::Impossible(_) => None,
+                };
+                let (here, there) = (self.shared.boot_id.clone(), self.boot_id.clone());
+                self.probes =
+                    notes.map(|log| (ProbeNotes::new(self.run.clone(), there, here), log));
+            }
+            ReceiverOutput::Open(spec) => {
+                let flow = spec.id;
+                let result = self.open(*spec, local);
+                let reply = ReceiverInput::FlowOpened(OpenReply { flow, result });
+                match self.flows.get(&flow) {
+                    // Packets come as soon as the sender hears that they are awaited.
+                    Some(opened) => {
+                        let told = self.told.clone();
+                        let caught_up = Box::new(move || drop(told.send(reply)));
+                        self.shared.thread_of(opened).ask(Command::CaughtUp(caught_up));
+                    }
+                    None => self.tell(reply),
+                }
+            }
+            ReceiverOutput::Start { epoch_unix_ns } => {
+                for opened in self.flows.values() {
+                    let slot = opened.slot;
+                    self.shared.thread_of(opened).ask(Command::Start { slot, epoch_unix_ns });
+                }
+            }
+            ReceiverOutput::End { totals } => {
+                let told = self.told.clone();
+                if let Some(opened) = self.flows.get(&totals.flow) {
+                    let peer = self.peer;
+                    let done = Box::new(move |counts: FlowCounts, stranger| {
+                        if counts.foreign > 0 {
+                            tracing::warn!("{}", foreign(peer, &counts, stranger));
+                        }
+                        drop(told.send(ReceiverInput::FlowCounted(counts)));
+                    });
+                    let slot = opened.slot;
+                    let before = opened.buffer_errors;
+                    let buffer_errors = sys::buffer_errors()
+                        .zip(before)
+                        .map(|(now, before)| now.saturating_sub(before));
+                    let (totals, drain) = (Some(totals), Drain::USUAL);
+                    let thread = self.shared.thread_of(opened);
+                    thread.ask(Command::End { slot, totals, drain, buffer_errors, done });
+                }
+            }
+            ReceiverOutput::Abandon { reason } => self.abandon(&reason),
+            ReceiverOutput::CloseLog => {
+                let summary = self.close_log().await;
+                self.tell(ReceiverInput::LogClosed(summary));
+            }
+            ReceiverOutput::Disconnect { reason } => {
+                tracing::info!("sender {}: {reason}", self.peer);
+            }
+        }
+    }
+
+    /// Returns the numbers of packets that have arrived, for the first [`PONG_FLOWS`] flows.
+    fn arrivals(&self) -> impl Iterator<Item = FlowArrivals> + '_ {
+        self.flows.iter().take(PONG_FLOWS).map(|(&flow, opened)| FlowArrivals {
+            flow,
+            packets: opened.live.read().received_packets,
+        })
+    }
+
+    fn tell(&self, input: ReceiverInput) {
+        // The receiving end is a field of this same value.
+        drop(self.told.send(input));
+    }
+
+    fn choose_log(&self, wish: Option<String>) -> SessionLog {
+        let options = &self.shared.options;
+        match (wish, &options.log_dir) {
+            (None, _) if options.log.is_some() => SessionLog::Common,
+            (None, _) => SessionLog::None,
+            (Some(wish), _) if wish.contains("://") => self
+                .own_log(self.server_of(&wish).map(|server| LogTarget::Server(Box::new(server)))),
+            (Some(_), None) => SessionLog::Impossible(
+                "the receiver keeps no logs for senders: start it with --log-dir DIR".to_owned(),
+            ),
+            (Some(name), Some(dir)) => {
+                let file = log_path(dir, &name).and_then(|path| {
+                    if lock(&self.shared.own_logs).insert(path.display().to_string()) {
+                        Ok(LogTarget::Named(path))
+                    } else {
+                        Err(format!(
+                            "log name `{name}`: another sender's log of that name is being \
+                             written; choose another name"
+                        ))
+                    }
+                });
+                self.own_log(file)
+            }
+        }
+    }
+
+    /// Returns the log server that a sender requests for its packets' log.
+    fn server_of(&self, wish: &str) -> Result<LogServerTarget, String> {
+        if !self.shared.options.allow_log_servers {
+            return Err("the receiver sends no logs to servers that senders name: start it with \
+                        --allow-log-servers"
+                .to_owned());
+        }
+        let url: LogUrl = tokio::task::block_in_place(|| wish.parse())
+            .map_err(|error: SocketError| error.to_string())?;
+        Ok(LogServerTarget {
+            transport: url.transport,
+            address: url.address,
+            run: self.run.clone(),
+            role: Role::Receiver,
+            secret: self.shared.options.secret.clone(),
+            spool: None,
+        })
+    }
+
+    /// Starts a log of this session's own.
+    fn own_log(&self, target: Result<LogTarget, String>) -> SessionLog {
+        let info = log_info(&self.shared.options);
+        let limits = self.shared.options.log_limits;
+        let created = target.and_then(|target| {
+            // Registering with a log server takes a round trip or, when it is away, some seconds.
+            tokio::task::block_in_place(|| Log::create(&target, info, limits)).map_err(|error| {
+                if let LogTarget::Named(path) = &target {
+                    lock(&self.shared.own_logs).remove(&path.display().to_string());
+                }
+                error.to_string()
+            })
+        });
+        match created {
+            Err(why) => SessionLog::Impossible(why),
+            Ok(log) => {
+                let id = self.shared.next_log.fetch_add(1, Ordering::Relaxed);
+                self.shared.rx.log(id, &log);
+                SessionLog::Own(id, log)
+            }
+        }
+    }
+
+    /// Prepares sockets and the table entry of a flow.
+    fn open(&mut self, spec: FlowSpec, local: Option<SocketAddr>) -> Result<OpenedFlow, String> {
+        let log = match &self.log {
+            SessionLog::None => None,
+            SessionLog::Common => Some(COMMON_LOG),
+            SessionLog::Own(id, _) => Some(*id),
+            SessionLog::Impossible(why) => return Err(why.clone()),
+        };
+        let origin = origin_of(self.peer, &spec, &self.shared.options.allow_sources)?;
+        let v6 = self.peer.is_ipv6();
+        let listen = self.shared.options.listen.ip();
+        let ip = match (listen.is_unspecified(), v6) {
+            (true, false) => Ipv4Addr::UNSPECIFIED.into(),
+            (true, true) => Ipv6Addr::UNSPECIFIED.into(),
+            (false, _) => listen,
+        };
+        let port = match spec.proto {
+            Proto::Icmp => 0,
+            // Flows in burst mode have a port of their own, whichever is free.
+            _ if spec.burst.is_some() => spec.socket.dest_port.unwrap_or(0),
+            _ => spec.socket.dest_port.unwrap_or(self.shared.options.data_port),
+        };
+        let slot = lock(&self.shared.slots)
+            .take()
+            .ok_or("this receiver has as many flows as it can serve: try later")?;
+        let at = SocketAddr::new(ip, port);
+        let joined = spec.burst.is_some();
+        let asked = Asked { proto: spec.proto, at, classic: false, joined };
+        let data = match self.shared.data_port(asked, 0) {
+            Ok(data) => data,
+            Err(error) => {
+                lock(&self.shared.slots).free.push(slot);
+                return Err(error.to_string());
+            }
+        };
+        let flow = spec.id;
+        let to = local.map_or(ip, |address| address.ip());
+        let introduction = log.map(|_| {
+            Box::new(FlowInfo {
+                changes: Vec::new(),
+                index: 0,
+                flow,
+                run: self.run.clone(),
+                seed: self.seed,
+                src: SocketAddr::new(self.peer.ip(), 0).to_string(),
+                dst: SocketAddr::new(to, data.port).to_string(),
+                epoch_unix_ns: 0,
+                sender_boot_id: self.boot_id.clone(),
+                receiver_boot_id: self.shared.boot_id.clone(),
+                notices: Vec::new(),
+                spec: spec.clone(),
+            })
+        });
+        let (handle, live) = self.shared.look_for(Sought {
+            slot,
+            spread: data.asked.spreads(),
+            spec: &spec,
+            origin,
+            log,
+            introduction,
+            socket: data.id,
+            receive_buffer: data.receive_buffer,
+            classic: None,
+        });
+        // Only datagrams find full buffers.
+        let buffer_errors = data.receive_buffer.and_then(|_| sys::buffer_errors());
+        let socket = Taken::Shared(data.asked);
+        self.flows.insert(flow, Opened { slot, socket, live, buffer_errors });
+        Ok(OpenedFlow { flow, handle, port: data.port })
+    }
+
+    /// Gives back what a counted flow used.
+    fn release(&mut self, counts: &FlowCounts) {
+        self.records += counts.packets;
+        self.shared.packets.fetch_add(counts.packets, Ordering::Relaxed);
+        if let Some(opened) = self.flows.remove(&counts.flow) {
+            self.shared.give_back(&opened);
+        }
+    }
+
+    fn abandon(&mut self, reason: &str) {
+        for opened in std::mem::take(&mut self.flows).into_values() {
+            let shared = Arc::downgrade(&self.shared);
+            let slot = opened.slot;
+            let thread = self.shared.thread_of(&opened);
+            // The slot is free only when the receiving thread has forgotten the flow.
+            let done = Box::new(move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.give_back(&opened);
+                }
+            });
+            thread.ask(Command::Abandon { slot, reason: reason.to_owned(), done });
+        }
+    }
+
+    async fn close_log(&mut self) -> Option<LogSummary> {
+        if let Some((mut probes, mut log)) = self.probes.take() {
+            probes.finish(&mut log);
+        }
+        match std::mem::replace(&mut self.log, SessionLog::None) {
+            SessionLog::None | SessionLog::Impossible(_) => None,
+            SessionLog::Common => {
+                let shared = Arc::clone(&self.shared);
+                let (records, lost_before) = (self.records, self.lost_before);
+                let settling = tokio::task::spawn_blocking(move || {
+                    let settled = lock(&shared.log).as_ref().map(Log::settle)?;
+                    // The writer has ended when it does not answer; then all is as it was.
+                    let lost = settled.recv().unwrap_or(lost_before);
+                    // Exact for one sender at a time; of several at once, each may be told of all.
+                    let lost_records = (lost - lost_before).min(records);
+                    lock(&shared.log).as_ref().map(|log| LogSummary {
+                        file: log.place().to_owned(),
+                        records: records - lost_records,
+                        lost_records,
+                        error: log.error(),
+                    })
+                });
+                settling.await.ok().flatten()
+            }
+            SessionLog::Own(id, log) => {
+                let shared = Arc::clone(&self.shared);
+                let closing = tokio::task::spawn_blocking(move || {
+                    shared.rx.close_log(id);
+                    let outcome = log.close();
+                    lock(&shared.own_logs).remove(&outcome.place);
+                    outcome
+                });
+                closing.await.ok().map(|outcome| LogSummary {
+                    file: outcome.place,
+                    records: outcome.records,
+                    lost_records: outcome.lost_records,
+                    error: outcome.error,
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

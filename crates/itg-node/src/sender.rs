@@ -1,0 +1,788 @@
+//! A sender: agrees with receivers about flows, opens data sockets, sends, and gathers both sides'
+//! accounts.
+//!
+//! One signalling session for each receiver, one sending thread for all flows, one receiving thread
+//! for the replies of round-trip flows, one log.
+
+mod converse;
+mod outlets;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use itg_core::flow::{Flow, Meter, Proto};
+use itg_core::payload::Content;
+use itg_core::rate::RateChange;
+use itg_core::text::visible;
+use itg_engine::clock_pair;
+use itg_engine::departures;
+use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, count_left_out, end_note};
+use itg_engine::live::FlowLive;
+use itg_engine::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
+use itg_engine::pacing::{Level, PacingOptions, Prepared};
+use itg_engine::rx::{Command, Drain, Origin, Port, RxFlow, RxHandle};
+use itg_engine::tcp_watch::{self, TcpWatch};
+use itg_engine::traffic::Traffic;
+use itg_record::{FlowInfo, Note, Side};
+use itg_session::{
+    Difference, EndCause, ErrorKind, FlowCounts, FlowTotals, LogSummary, OpenedFlow, Phase,
+    ProbeStamps, SenderConfig, SenderInput, SenderOutput, SessionError, Timeouts,
+};
+use itg_socket::clock;
+use itg_socket::host;
+use itg_socket::socket::{self, DataSocket};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use self::converse::converse;
+use self::outlets::Outlets;
+use crate::clock_probes::ProbeNotes;
+use crate::orders::{Orders, Start};
+
+/// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
+const START_MARGIN_NS: u64 = 100_000_000;
+/// A flow that goes on does so this much later, 2 ms: time to prepare the sending thread.
+const RESUME_MARGIN_NS: u64 = 2_000_000;
+/// Pings that compare the clocks, one after the other, before the run and behind it.
+const CLOCK_BURST: u32 = 16;
+/// Between two pings while packets flow: 250 ms.
+const PING_EVERY_NS: u64 = 250_000_000;
+
+/// A flow to send.
+#[derive(Clone, Debug)]
+pub struct SendFlow {
+    /// The flow.
+    pub flow: Flow,
+    /// Signalling address of its receiver.
+    pub receiver: SocketAddr,
+    /// Content of its packets.
+    pub content: Arc<Content>,
+    /// Counters that others may watch.
+    pub live: Arc<FlowLive>,
+}
+
+/// A run to send.
+#[derive(Debug)]
+pub struct SendJob {
+    /// Run id: 32 hexadecimal digits.
+    pub run: String,
+    /// Run seed.
+    pub seed: u64,
+    /// The flows, with different numbers.
+    pub flows: Vec<SendFlow>,
+    /// Instant from which planned times count.
+    pub start: Start,
+    /// Way in which the sending thread waits, with what the host grants for it; the default level when `None`.
+    pub pacing: Option<Prepared>,
+    /// Log of what is sent.
+    pub log: Option<LogTarget>,
+    /// Block sizes of the log, and bound of the memory that it may hold.
+    pub log_limits: LogLimits,
+    /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
+    pub recv_log: Option<String>,
+    /// Name of the program, for peers and logs.
+    pub program: String,
+    /// Its version.
+    pub version: String,
+    /// Every resolved setting, for the log.
+    pub settings: BTreeMap<String, String>,
+    /// Of a run that is part of a larger one.
+    pub orders: Option<Orders>,
+}
+
+/// Outcome of a flow.
+#[derive(Clone, Debug)]
+pub struct FlowOutcome {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Local and remote address of its data socket, when it was opened.
+    pub path: Option<(SocketAddr, SocketAddr)>,
+    /// The sender's account.
+    pub totals: Option<FlowTotals>,
+    /// The receiver's account.
+    pub counts: Option<FlowCounts>,
+    /// Replies of a round-trip flow.
+    pub replies: Option<FlowCounts>,
+    /// Reason why it was not sent.
+    pub refused: Option<String>,
+}
+
+/// Outcome of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SendOutcome {
+    /// The flows, in the order in which they were given.
+    pub flows: Vec<FlowOutcome>,
+    /// The sender's log.
+    pub log: Option<LogOutcome>,
+    /// Logs that receivers kept.
+    pub remote_logs: Vec<(SocketAddr, LogSummary)>,
+    /// Sessions that failed.
+    pub failures: Vec<(SocketAddr, SessionError)>,
+    /// Reason of the end, if the run was ended early.
+    pub interrupted: Option<String>,
+}
+
+/// Report of a session's task.
+enum Report {
+    Output(SenderOutput),
+    /// The receiver's boot id.
+    Welcomed(String),
+    /// The clocks were compared.
+    Probed(ProbeStamps),
+}
+
+/// A session as the run sees it.
+struct Peer {
+    address: SocketAddr,
+    inputs: mpsc::UnboundedSender<SenderInput>,
+    stage: Stage,
+    boot_id: String,
+    /// From `Welcome` on.
+    probes: Option<ProbeNotes>,
+    /// Reason for which its flows were told to end before their time.
+    stopped: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Agreeing,
+    Ready,
+    Begun,
+    Over,
+}
+
+/// Sends a run; ends when every flow is accounted for, or a while after `stop` holds a reason.
+///
+/// # Errors
+/// A log that cannot be written, or threads that cannot be started. What goes wrong between the
+/// hosts is part of the outcome.
+pub async fn send(
+    job: SendJob,
+    stop: watch::Receiver<Option<String>>,
+) -> std::io::Result<SendOutcome> {
+    host::raise_open_files();
+    let mut log = None;
+    if let Some(target) = job.log.clone() {
+        let info = itg_engine::log::log_info(
+            Side::Sender,
+            &job.program,
+            &job.version,
+            job.run.clone(),
+            Some(job.seed),
+            job.settings.clone(),
+        );
+        let limits = job.log_limits;
+        let created = tokio::task::spawn_blocking(move || Log::create(&target, info, limits));
+        log = Some(created.await.map_err(std::io::Error::other)??);
+    }
+    let (reports, reported) = mpsc::unbounded_channel();
+    let mut run = Run::new(job, log, reports);
+    run.drive(reported, stop).await?;
+    let Run { outcome, log, engine, replies, .. } = run;
+    let closing = tokio::task::spawn_blocking(move || {
+        if let Some(engine) = engine {
+            drop(engine.join());
+        }
+        drop(replies);
+        log.map(Log::close)
+    });
+    let log = closing.await.map_err(std::io::Error::other)?;
+    Ok(SendOutcome { log, ..outcome })
+}
+
+struct Run {
+    job: SendJob,
+    peers: Vec<Peer>,
+    /// Index of the peer of each flow.
+    peer_of: Vec<usize>,
+    /// Place of each flow number.
+    place_of: BTreeMap<u32, usize>,
+    tasks: JoinSet<()>,
+    log: Option<Log>,
+    notes: Option<Producer>,
+    opened: BTreeMap<usize, (OpenedFlow, DataSocket)>,
+    outlets: Outlets,
+    sent: mpsc::UnboundedSender<TxEnded>,
+    ended: Option<mpsc::UnboundedReceiver<TxEnded>>,
+    engine: Option<JoinHandle<()>>,
+    /// Changes of rates, for the sending thread.
+    rates: Option<std::sync::mpsc::Sender<(usize, Vec<RateChange>)>>,
+    /// Descriptions of the flows in the log, where their rates may change.
+    introduced: BTreeMap<usize, FlowInfo>,
+    epoch: Option<(u64, u64)>,
+    stop_signal: Arc<StopSignal>,
+    tcp: TcpWatch,
+    replies: Option<RxHandle>,
+    replied: mpsc::UnboundedSender<FlowCounts>,
+    answers: Option<mpsc::UnboundedReceiver<FlowCounts>>,
+    /// Round-trip flows whose replies are still being gathered.
+    awaited: usize,
+    outcome: SendOutcome,
+}
+
+impl Run {
+    fn new(
+        job: SendJob,
+        log: Option<Log>,
+        reports: mpsc::UnboundedSender<(usize, Report)>,
+    ) -> Self {
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        let mut peer_of = Vec::new();
+        for flow in &job.flows {
+            let known = addresses.iter().position(|address| *address == flow.receiver);
+            peer_of.push(known.unwrap_or_else(|| {
+                addresses.push(flow.receiver);
+                addresses.len() - 1
+            }));
+        }
+        let mut tasks = JoinSet::new();
+        let peers: Vec<_> = addresses
+            .iter()
+            .enumerate()
+            .map(|(index, &address)| {
+                let config = SenderConfig {
+                    run: job.run.clone(),
+                    seed: job.seed,
+                    program: format!("{} {}", job.program, job.version),
+                    host: host::name(),
+                    boot_id: host::boot_id(),
+                    flows: specs_of(&job, &peer_of, index)
+                        .map(|flow| socket::with_source(flow.flow.spec(), address))
+                        .collect(),
+                    recv_log: job.recv_log.clone(),
+                    burst: CLOCK_BURST,
+                    timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::default() },
+                };
+                let (inputs, told) = mpsc::unbounded_channel();
+                let lives = specs_of(&job, &peer_of, index)
+                    .map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live)))
+                    .collect();
+                tasks.spawn(converse(index, address, config, lives, told, reports.clone()));
+                let (stage, boot_id) = (Stage::Agreeing, String::new());
+                Peer { address, inputs, stage, boot_id, probes: None, stopped: None }
+            })
+            .collect();
+        let outcome = SendOutcome {
+            flows: job
+                .flows
+                .iter()
+                .map(|flow| FlowOutcome {
+                    flow: flow.flow.spec().id,
+                    path: None,
+                    totals: None,
+                    counts: None,
+                    replies: None,
+                    refused: None,
+                })
+                .collect(),
+            ..SendOutcome::default()
+        };
+        let place_of =
+            job.flows.iter().enumerate().map(|(i, flow)| (flow.flow.spec().id, i)).collect();
+        let outlets = Outlets::new(job.pacing.as_ref(), log.is_some());
+        let (sent, ended) = mpsc::unbounded_channel();
+        let (replied, answers) = mpsc::unbounded_channel();
+        Self {
+            notes: log.as_ref().map(Log::producer),
+            stop_signal: Arc::new(
+                StopSignal::new(job.flows.len())
+                    .leased(job.orders.as_ref().map(|orders| Arc::clone(&orders.lease))),
+            ),
+            job,
+            peers,
+            peer_of,
+            place_of,
+            tasks,
+            log,
+            opened: BTreeMap::new(),
+            outlets,
+            sent,
+            ended: Some(ended),
+            engine: None,
+            rates: None,
+            introduced: BTreeMap::new(),
+            epoch: None,
+            tcp: TcpWatch::default(),
+            replies: None,
+            replied,
+            answers: Some(answers),
+            awaited: 0,
+            outcome,
+        }
+    }
+
+    async fn drive(
+        &mut self,
+        mut reported: mpsc::UnboundedReceiver<(usize, Report)>,
+        mut stop: watch::Receiver<Option<String>>,
+    ) -> std::io::Result<()> {
+        let mut ended = self.ended.take().expect("driven once");
+        let mut answers = self.answers.take().expect("driven once");
+        let (_unused, mut stops) = mpsc::unbounded_channel();
+        let (_idle, mut rates) = mpsc::unbounded_channel();
+        if let Some(orders) = &mut self.job.orders {
+            std::mem::swap(&mut stops, &mut orders.stops);
+            std::mem::swap(&mut rates, &mut orders.rates);
+        }
+        let mut stopping = false;
+        let mut looks = tokio::time::interval(clock::ns(tcp_watch::EVERY_NS));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        while self.awaited > 0 || self.peers.iter().any(|peer| peer.stage != Stage::Over) {
+            tokio::select! {
+                Some((peer, report)) = reported.recv() => self.on_report(peer, report)?,
+                Some(end) = ended.recv() => self.on_end(end).await,
+                Some(flow) = stops.recv() => {
+                    if let Some(place) = self.place_of.get(&flow) {
+                        self.stop_signal.raise(*place);
+                    }
+                }
+                Some((flow, changes)) = rates.recv() => self.change_rate(flow, changes),
+                Some(counts) = answers.recv() => {
+                    self.awaited -= 1;
+                    let place = self.place_of[&counts.flow];
+                    self.outcome.flows[place].replies = Some(counts);
+                }
+                _ = looks.tick(), if self.engine.is_some() => {
+                    if let Some(notes) = &mut self.notes {
+                        self.tcp.look(notes);
+                        if let Some(samples) = self.outlets.samples() {
+                            samples.look(notes);
+                        }
+                    }
+                }
+                reason = stop.wait_for(Option::is_some), if !stopping => {
+                    stopping = true;
+                    let reason = reason.ok().and_then(|reason| reason.clone());
+                    let reason = reason.unwrap_or_else(|| "the program ends".to_owned());
+                    for peer in &self.peers {
+                        tell(peer, SenderInput::Stop { reason: reason.clone() });
+                    }
+                    self.outcome.interrupted = Some(reason);
+                }
+            }
+        }
+        while self.tasks.join_next().await.is_some() {}
+        if let Some(mut log) = self.notes.take() {
+            self.peers.iter_mut().filter_map(|peer| peer.probes.as_mut()).for_each(|probes| {
+                probes.finish(&mut log);
+            });
+        }
+        Ok(())
+    }
+
+    fn on_report(&mut self, index: usize, report: Report) -> std::io::Result<()> {
+        let output = match report {
+            Report::Welcomed(boot_id) => {
+                let peer = &mut self.peers[index];
+                let run = self.job.run.clone();
+                peer.probes = Some(ProbeNotes::new(run, host::boot_id(), boot_id.clone()));
+                peer.boot_id = boot_id;
+                return Ok(());
+            }
+            Report::Probed(stamps) => {
+                if let (Some(probes), Some(log)) = (&mut self.peers[index].probes, &mut self.notes)
+                {
+                    probes.take(stamps, log);
+                }
+                return Ok(());
+            }
+            Report::Output(output) => output,
+        };
+        match output {
+            // What the session's own task has written or passed on.
+            SenderOutput::Send(_) | SenderOutput::Clock { .. } => {}
+            SenderOutput::Ready { flows, refused } => {
+                for (flow, reason) in refused {
+                    let place = self.place_of[&flow];
+                    self.outcome.flows[place].refused = Some(visible(&reason).into_owned());
+                }
+                for flow in flows {
+                    self.open(index, flow)?;
+                }
+                self.peers[index].stage = Stage::Ready;
+                self.arm_when_agreed();
+            }
+            SenderOutput::Begin => {
+                self.peers[index].stage = Stage::Begun;
+                self.start_when_begun()?;
+            }
+            SenderOutput::StopFlows { reason } => {
+                self.peers[index].stopped.get_or_insert(reason);
+                self.stop_flows_to(index);
+            }
+            SenderOutput::Counted { totals, counts } => {
+                let flow = &mut self.outcome.flows[self.place_of[&totals.flow]];
+                flow.totals = Some(totals);
+                flow.counts = counts;
+            }
+            SenderOutput::LogStored(summary) => {
+                self.outcome.remote_logs.push((self.peers[index].address, summary));
+            }
+            SenderOutput::Failed(error) => {
+                self.outcome.failures.push((self.peers[index].address, error));
+                self.over(index)?;
+            }
+            SenderOutput::Done => self.over(index)?,
+        }
+        Ok(())
+    }
+
+    /// A flow goes on at another rate: the sending thread follows, the log tells.
+    fn change_rate(&mut self, flow: u32, changes: Vec<RateChange>) {
+        let Some(&place) = self.place_of.get(&flow) else { return };
+        match self.job.flows[place].flow.with_changes(changes.clone()) {
+            Ok(changed) => self.job.flows[place].flow = changed,
+            Err(error) => {
+                tracing::error!("a change of its rate is not followed: {error}");
+                return;
+            }
+        }
+        if let (Some(notes), Some(info)) = (&mut self.notes, self.introduced.get_mut(&place)) {
+            info.changes.clone_from(&changes);
+            notes.note(Note::Flow(info.clone()));
+        }
+        if let Some(rates) = &self.rates
+            && rates.send((place, changes)).is_ok()
+        {
+            self.stop_signal.look();
+        }
+    }
+
+    /// Ends the flows to a peer.
+    fn stop_flows_to(&self, peer: usize) {
+        for (place, _) in self.peer_of.iter().enumerate().filter(|(_, of)| **of == peer) {
+            self.stop_signal.raise(place);
+        }
+    }
+
+    fn over(&mut self, index: usize) -> std::io::Result<()> {
+        self.peers[index].stage = Stage::Over;
+        self.stop_flows_to(index);
+        self.arm_when_agreed();
+        self.start_when_begun()
+    }
+
+    /// Opens the data socket of a flow that its receiver awaits.
+    fn open(&mut self, index: usize, opened: OpenedFlow) -> std::io::Result<()> {
+        let place = self.place_of[&opened.flow];
+        let flow = &self.job.flows[place];
+        let spec = flow.flow.spec();
+        let target = SocketAddr::new(flow.receiver.ip(), opened.port);
+        let target = match (target, flow.receiver) {
+            // A link-local receiver is reached through the same interface.
+            (SocketAddr::V6(mut to), SocketAddr::V6(receiver)) => {
+                to.set_scope_id(receiver.scope_id());
+                SocketAddr::V6(to)
+            }
+            _ => target,
+        };
+        let outlets = &mut self.outlets;
+        let open = || outlets.open(spec, target);
+        let data = match tokio::task::block_in_place(open) {
+            Ok(data) => data,
+            Err(error) => {
+                self.outcome.flows[place].refused = Some(error.to_string());
+                let totals = FlowTotals {
+                    flow: opened.flow,
+                    packets: 0,
+                    bytes: 0,
+                    skipped: 0,
+                    failed: 0,
+                    next_seq: 0,
+                    reason: EndCause::Refused(error.to_string()).into(),
+                };
+                tell(&self.peers[index], SenderInput::FlowEnded(totals));
+                return Ok(());
+            }
+        };
+        self.outcome.flows[place].path = Some((data.local, data.remote));
+        if spec.meter == Meter::Rtt {
+            self.await_replies(place, opened, &data)?;
+        }
+        self.opened.insert(place, (opened, data));
+        Ok(())
+    }
+
+    /// Reads the replies of a round-trip flow on a second descriptor of its socket.
+    fn await_replies(
+        &mut self,
+        place: usize,
+        opened: OpenedFlow,
+        data: &DataSocket,
+    ) -> std::io::Result<()> {
+        if self.replies.is_none() {
+            let rx = RxHandle::start("itg-replies")?;
+            if let Some(log) = &self.log {
+                rx.ask(Command::Log { id: 0, producer: log.producer(), indices: Arc::default() });
+            }
+            self.replies = Some(rx);
+        }
+        let Some(rx) = &self.replies else { return Ok(()) };
+        let flow = &self.job.flows[place];
+        let spec = flow.flow.spec();
+        let socket = data.socket.try_clone()?;
+        rx.ask(Command::Flow(Box::new(RxFlow {
+            slot: place,
+            handle: opened.handle,
+            flow: opened.flow,
+            proto: spec.proto,
+            meter: Meter::Rtt,
+            origin: Origin::peer(data.remote),
+            live: Arc::clone(&flow.live),
+            log: self.log.is_some().then_some(0),
+            introduction: None,
+            socket: None,
+            replies: Some(log_index(place)),
+            receive_buffer: None,
+            classic: None,
+        })));
+        let v6 = data.remote.is_ipv6();
+        rx.ask(match spec.proto {
+            Proto::Tcp => {
+                let owner = (place, opened.handle);
+                Command::Stream { socket, from: data.remote, owner, classic: None }
+            }
+            proto => {
+                if let Err(error) = socket::ask_for_stamps(&socket) {
+                    tracing::debug!(%error, "no kernel stamps for replies");
+                }
+                let owner = Some(place);
+                let port = Port { owner, ..Port::new(place, proto, v6) };
+                Command::Datagrams(port, socket)
+            }
+        });
+        Ok(())
+    }
+
+    /// Chooses the instant of the start once every receiver has agreed or refused.
+    fn arm_when_agreed(&mut self) {
+        if self.epoch.is_some() || self.peers.iter().any(|peer| peer.stage == Stage::Agreeing) {
+            return;
+        }
+        let pair = clock_pair::clock_pair();
+        let after = |margin_ns: u64| (pair.monotonic_ns + margin_ns, pair.unix_ns + margin_ns);
+        let epoch = match self.job.start {
+            // An instant long ago may lie before the start of CLOCK_MONOTONIC: as far as that goes.
+            Start::At(unix_ns) => {
+                let ago = pair.unix_ns.saturating_sub(pair.monotonic_ns);
+                (unix_ns.saturating_sub(ago), unix_ns)
+            }
+            Start::Soon => after(START_MARGIN_NS),
+            Start::NotBefore(unix_ns) => {
+                after(START_MARGIN_NS.max(unix_ns.saturating_sub(pair.unix_ns)))
+            }
+        };
+        self.epoch = Some(epoch);
+        for peer in self.peers.iter().filter(|peer| peer.stage == Stage::Ready) {
+            tell(peer, SenderInput::Armed { epoch_unix_ns: epoch.1 });
+        }
+    }
+
+    /// Starts the sending thread once every receiver that agreed has confirmed the start.
+    fn start_when_begun(&mut self) -> std::io::Result<()> {
+        let waiting = |peer: &Peer| matches!(peer.stage, Stage::Agreeing | Stage::Ready);
+        if self.engine.is_some() || self.peers.iter().any(waiting) {
+            return Ok(());
+        }
+        let Some((epoch_ns, epoch_unix_ns)) = self.epoch else { return Ok(()) };
+        // What is due now has no time left to be prepared.
+        let soon = clock::monotonic_ns() + RESUME_MARGIN_NS;
+        let resume_ns = self.job.orders.as_ref().and_then(|orders| orders.resume_ns);
+        let resume_ns = resume_ns.map(|at| at.max(soon));
+        let mut flows = Vec::with_capacity(self.opened.len());
+        for (place, (opened, socket)) in std::mem::take(&mut self.opened) {
+            let peer = self.peer_of[place];
+            if self.peers[peer].stage != Stage::Begun {
+                continue;
+            }
+            let flow = &self.job.flows[place];
+            let start_ns = epoch_ns + flow.flow.spec().start_ns;
+            let held = socket.kept.as_ref().map(|kept| {
+                format!("the times of packets are kept by {}, not by the sending thread", kept.by)
+            });
+            if let Some(notes) = &mut self.notes {
+                let info = FlowInfo {
+                    changes: flow.flow.spec().changes.clone(),
+                    index: log_index(place),
+                    flow: opened.flow,
+                    run: self.job.run.clone(),
+                    seed: self.job.seed,
+                    spec: flow.flow.spec().clone(),
+                    src: socket.local.to_string(),
+                    dst: socket.remote.to_string(),
+                    epoch_unix_ns: epoch_unix_ns + flow.flow.spec().start_ns,
+                    sender_boot_id: host::boot_id(),
+                    receiver_boot_id: self.peers[peer].boot_id.clone(),
+                    notices: flow.flow.notices().chain(held).collect(),
+                };
+                if self.job.orders.is_some() {
+                    self.introduced.insert(place, info.clone());
+                }
+                notes.note(Note::Flow(info));
+                if flow.flow.spec().proto == Proto::Tcp {
+                    self.tcp.add(log_index(place), &socket.socket);
+                }
+            }
+            let sampler = self.outlets.sampler(flow.flow.spec(), &socket, log_index(place));
+            flows.push(TxFlow {
+                traffic: Traffic::itg(
+                    flow.flow.clone(),
+                    opened.handle,
+                    Arc::clone(&flow.content),
+                    resume_ns.map_or(0, |resume| resume.saturating_sub(start_ns)),
+                ),
+                start_ns,
+                socket,
+                log_index: log_index(place),
+                sampler,
+                live: Arc::clone(&flow.live),
+                group: place,
+            });
+        }
+        let places: Vec<usize> =
+            flows.iter().map(|flow| self.place_of[&flow.traffic.id()]).collect();
+        self.tell_of_unsent(&places);
+        let log = self.log.as_ref().map(Log::producer);
+        let pacing = self.job.pacing.take();
+        let pacing =
+            pacing.unwrap_or_else(|| Prepared::new(Level::default(), PacingOptions::default()));
+        let stop = Arc::clone(&self.stop_signal);
+        let sent = self.sent.clone();
+        let exact = self.outlets.take_exact();
+        let (rates, changes) = std::sync::mpsc::channel();
+        self.rates = Some(rates);
+        let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
+            Engine::new(flows, None, exact, pacing, log, stop, |mut end| {
+                end.index = places[end.index];
+                // The run outlives its sending thread.
+                drop(sent.send(end));
+            })
+            .changing(changes)
+            .run();
+        })?;
+        self.engine = Some(engine);
+        Ok(())
+    }
+
+    /// Reports flows that are not sent to the orders' giver at once, for others may be sent for long.
+    fn tell_of_unsent(&self, sent: &[usize]) {
+        let Some(orders) = &self.job.orders else { return };
+        for (place, flow) in self.job.flows.iter().enumerate() {
+            if sent.contains(&place) {
+                continue;
+            }
+            let address = self.peers[self.peer_of[place]].address;
+            let failed = self.outcome.failures.iter().find(|(at, _)| *at == address);
+            let refused = self.outcome.flows[place].refused.clone();
+            let reason = refused
+                .or_else(|| failed.map(|(_, error)| error.to_string()))
+                .map_or(EndCause::NotAgreed, EndCause::Refused)
+                .into();
+            let flow = flow.flow.spec().id;
+            let (packets, bytes, skipped, failed, next_seq) = (0, 0, 0, 0, 0);
+            let totals = FlowTotals { flow, packets, bytes, skipped, failed, next_seq, reason };
+            // The receiving end may be closed.
+            drop(orders.ends.send(totals));
+        }
+    }
+
+    /// A flow has sent its last packet: tells the receiver, the log, and the reader of replies.
+    async fn on_end(&mut self, end: TxEnded) {
+        let place = end.index;
+        let mut totals = end.totals;
+        if totals.reason.cause == EndCause::Interrupted
+            && let Some(why) = &self.peers[self.peer_of[place]].stopped
+        {
+            totals.reason.cause = EndCause::SessionOver(why.clone());
+        }
+        if let Some(departures) = &end.departures
+            && self.outlets.samples().is_none()
+        {
+            totals.reason.remarks.extend(departures::remarks(departures));
+        }
+        let flow = self.job.flows[place].flow.clone();
+        if end.behind {
+            let (planned, mut counted) = (flow.clone(), totals.clone());
+            let counting = tokio::task::spawn_blocking(move || {
+                count_left_out(&planned, &mut counted);
+                counted
+            });
+            totals = counting.await.unwrap_or(totals);
+        }
+        if let Some(notes) = &mut self.notes {
+            self.tcp.end(log_index(place), notes);
+            if let Some((samples, totals)) = self.outlets.samples().zip(end.departures) {
+                samples.end(log_index(place), totals, notes);
+            }
+            notes.note(end_note(log_index(place), &totals));
+        }
+        if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
+            let replied = self.replied.clone();
+            let done = Box::new(move |counts, _| drop(replied.send(counts)));
+            let (slot, totals) = (place, Some(totals.clone()));
+            let drain = Drain::USUAL;
+            rx.ask(Command::End { slot, totals, drain, buffer_errors: None, done });
+            self.awaited += 1;
+        }
+        if let Some(orders) = &self.job.orders {
+            // The receiving end may be closed.
+            drop(orders.ends.send(totals.clone()));
+        }
+        tell(&self.peers[self.peer_of[place]], SenderInput::FlowEnded(totals));
+    }
+}
+
+/// The flows that go to one peer.
+fn specs_of<'a>(
+    job: &'a SendJob,
+    peer_of: &'a [usize],
+    peer: usize,
+) -> impl Iterator<Item = &'a SendFlow> {
+    job.flows.iter().zip(peer_of).filter(move |(_, of)| **of == peer).map(|(flow, _)| flow)
+}
+
+/// The number of a flow in the sender's log: its place, from 1.
+fn log_index(place: usize) -> u32 {
+    u32::try_from(place + 1).unwrap_or(u32::MAX)
+}
+
+fn tell(peer: &Peer, input: SenderInput) {
+    // A session that has ended needs to hear nothing more.
+    drop(peer.inputs.send(input));
+}
+
+/// The exit code of a run (see the command-line contract): 0 done, 1 failed, 3 a receiver was not
+/// reachable or refused, 4 a receiver vanished, 130 interrupted. Packets that all arrived, but not with the bytes
+/// they were sent with, are a failed run.
+#[must_use]
+pub fn exit_code(outcome: &SendOutcome) -> u8 {
+    if outcome.interrupted.is_some() {
+        return 130;
+    }
+    let failures = outcome.failures.iter().map(|(_, error)| error);
+    let worst = failures.map(|error| match error.kind {
+        _ if error.phase < Phase::Run => 3,
+        ErrorKind::Interrupted => 130,
+        _ => 4,
+    });
+    if let Some(code) = worst.max() {
+        return code;
+    }
+    if outcome.flows.iter().any(|flow| flow.refused.is_some()) {
+        return 3;
+    }
+    let logs = outcome.log.iter().map(|log| &log.error);
+    let remote = outcome.remote_logs.iter().map(|(_, log)| &log.error);
+    let corrupt = |flow: &FlowOutcome| {
+        let theirs = [&flow.counts, &flow.replies].into_iter().flatten();
+        let mut differences = flow
+            .totals
+            .iter()
+            .flat_map(|totals| theirs.clone().map(|counts| Difference::between(totals, counts)));
+        differences.any(|difference| difference.is_corrupt())
+    };
+    u8::from(logs.chain(remote).any(Option::is_some) || outcome.flows.iter().any(corrupt))
+}

@@ -1,0 +1,163 @@
+//! One session of a sender with a receiver, over its signalling connection.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use itg_core::text::visible;
+use itg_engine::live::FlowLive;
+use itg_session::{Message, ProbeStamps, SenderConfig, SenderInput, SenderOutput, SenderSession};
+use itg_socket::clock;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use super::Report;
+use crate::control::{Channel, Incoming, sleep_until};
+
+/// Longest time in which a receiver's signalling port must answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A session that is served so much later than it was due has been kept from running: 2 s.
+const STOOD_STILL_NS: u64 = 2_000_000_000;
+/// Time after that in which a failure is taken for its consequence: 10 s.
+const BLAMED_NS: u64 = 10_000_000_000;
+/// Time for which a program that stood still listens before it concludes anything.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
+impl From<Incoming> for SenderInput {
+    fn from(heard: Incoming) -> Self {
+        match heard {
+            Incoming::Message(message) => Self::Message(message),
+            Incoming::Garbage(error) => Self::Garbage(error),
+            Incoming::Lost(why) => Self::Lost(why),
+        }
+    }
+}
+
+/// Adds to a loss or refusal that this program stood still for `ns` before: the receiver has left because
+/// of that.
+fn blamed(input: SenderInput, ns: u64) -> SenderInput {
+    let why = match input {
+        SenderInput::Lost(why) => why,
+        SenderInput::Message(Message::Refuse { reason }) => {
+            format!("the receiver refused: {}", visible(&reason))
+        }
+        other => return other,
+    };
+    let seconds = ns / 1_000_000_000;
+    SenderInput::Lost(format!(
+        "this program stood still for {seconds} s (stopped, or its host asleep), and then: {why}"
+    ))
+}
+
+/// Drives one session over its signalling connection.
+pub(super) async fn converse(
+    index: usize,
+    address: SocketAddr,
+    config: SenderConfig,
+    lives: BTreeMap<u32, Arc<FlowLive>>,
+    mut told: mpsc::UnboundedReceiver<SenderInput>,
+    reports: mpsc::UnboundedSender<(usize, Report)>,
+) {
+    let report = |report| drop(reports.send((index, report)));
+    let mut machine = SenderSession::new(config);
+    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
+    let (mut channel, first) = match connecting.await {
+        Ok(Ok(stream)) => (Some(Channel::new(stream)), SenderInput::Connected),
+        Ok(Err(error)) => (None, SenderInput::Lost(unreachable(address, &error.to_string()))),
+        Err(_) => {
+            let why = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+            (None, SenderInput::Lost(unreachable(address, &why)))
+        }
+    };
+    let mut input = first;
+    let mut out = Vec::new();
+    // The receiver gets the stamps of each probe with the next one, for its own log.
+    let mut probed = None;
+    // Until when, and for how long.
+    let mut stood_still: Option<(u64, u64)> = None;
+    loop {
+        match &input {
+            SenderInput::Message(Message::Welcome { boot_id, .. }) => {
+                report(Report::Welcomed(boot_id.clone()));
+            }
+            SenderInput::Message(Message::Pong { arrived, .. }) => {
+                for told in arrived {
+                    if let Some(live) = lives.get(&told.flow) {
+                        live.answered(told.packets);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if let Some((until_ns, ns)) = stood_still
+            && clock::machine_ns() < until_ns + BLAMED_NS
+        {
+            input = blamed(input, ns);
+        }
+        machine.handle(clock::machine_ns(), input, &mut out);
+        let due_ns = machine.deadline();
+        let mut lost = None;
+        for output in out.drain(..) {
+            match output {
+                SenderOutput::Send(mut message) => {
+                    if let Message::Ping { previous, .. } = &mut message {
+                        *previous = probed.take();
+                        lives.values().for_each(|live| live.asking());
+                    }
+                    if let Some(channel) = &mut channel
+                        && lost.is_none()
+                    {
+                        lost = channel.say(message).await.err();
+                    }
+                }
+                SenderOutput::Clock { ping_sent, received_unix_ns, replied } => {
+                    let arrived_unix_ns = channel.as_ref().map_or(0, Channel::heard_unix_ns);
+                    let stamps =
+                        ProbeStamps { sent: ping_sent, received_unix_ns, replied, arrived_unix_ns };
+                    probed = Some(stamps);
+                    report(Report::Probed(stamps));
+                }
+                other => report(Report::Output(other)),
+            }
+        }
+        if machine.is_over() {
+            break;
+        }
+        input = match (lost, &mut channel) {
+            (Some(why), _) => SenderInput::Lost(why),
+            (None, Some(channel)) => tokio::select! {
+                // What has come in goes before a time-out.
+                biased;
+                heard = channel.hear() => heard.into(),
+                Some(input) = told.recv() => input,
+                () = sleep_until(machine.deadline()) => SenderInput::Timer,
+            },
+            (None, None) => tokio::select! {
+                Some(input) = told.recv() => input,
+                () = sleep_until(machine.deadline()) => SenderInput::Timer,
+            },
+        };
+        // The session is due several times a second: if it is seconds late, this program has not been running.
+        let late_ns = due_ns.map_or(0, |due| clock::machine_ns().saturating_sub(due));
+        if late_ns >= STOOD_STILL_NS {
+            stood_still = Some((clock::machine_ns(), late_ns));
+            // What the receiver has said meanwhile goes before the conclusion that it was silent.
+            if let (SenderInput::Timer, Some(channel)) = (&input, &mut channel)
+                && let Ok(heard) = tokio::time::timeout(CATCH_UP, channel.hear()).await
+            {
+                input = heard.into();
+            }
+        }
+        if matches!(input, SenderInput::Lost(_)) {
+            channel = None;
+        }
+    }
+    if let Some(channel) = channel {
+        channel.close().await;
+    }
+}
+
+fn unreachable(address: SocketAddr, why: &str) -> String {
+    format!("no receiver at {address}: {why}; start itg-recv there or check address and port")
+}

@@ -1,0 +1,99 @@
+//! Ways of a run's flows out of this host: their sockets, frames past the network stack, times that the
+//! kernel keeps, and samples of departures.
+
+use std::net::SocketAddr;
+
+use itg_core::flow::{FlowSpec, Meter, Proto};
+use itg_engine::departures::{Sampler, Samples};
+use itg_engine::pacing::{Level, Prepared};
+use itg_socket::errqueue::ask_for_departures;
+use itg_socket::socket::{self, DataSocket, SocketError};
+use itg_socket::txtime;
+use itg_socket::wire::{Sockets, Wire};
+use itg_socket::xdp::{Frames, SendEngine};
+
+/// State that the flows of a run share on their way out.
+#[derive(Debug, Default)]
+pub(super) struct Outlets {
+    engine: SendEngine,
+    /// Devices for packets that do not leave through sockets.
+    frames: Option<Frames>,
+    /// Ways out, if the kernel keeps the times of packets.
+    held: Option<txtime::Ways>,
+    /// Samples of departures, where they are asked for and there is a log for them.
+    samples: Option<Samples>,
+}
+
+impl Outlets {
+    pub(super) fn new(pacing: Option<&Prepared>, logs: bool) -> Self {
+        let Some(pacing) = pacing else { return Self::default() };
+        let held = pacing.level() == Level::Txtime;
+        let every = pacing.stamp_every().filter(|_| logs);
+        Self {
+            engine: pacing.engine(),
+            frames: None,
+            held: held.then(txtime::Ways::default),
+            samples: every.map(|every| Samples::new(every, held)),
+        }
+    }
+
+    /// Opens the socket of a flow, and its way past or through the queues. May wait.
+    pub(super) fn open(
+        &mut self,
+        spec: &FlowSpec,
+        target: SocketAddr,
+    ) -> Result<DataSocket, SocketError> {
+        let mut data = socket::open_sender(spec, target)?;
+        if let Some(held) = &mut self.held {
+            data.kept = Some(Box::new(held.attach(spec, &data)?));
+        }
+        if self.engine == SendEngine::Xdp {
+            let frames = match &mut self.frames {
+                Some(frames) => frames,
+                none => {
+                    let new = Frames::new().map_err(|error| {
+                        SocketError::io(format!("flow {}: engine {}", spec.id, self.engine), &error)
+                    })?;
+                    none.insert(new)
+                }
+            };
+            frames.attach(spec, &mut data)?;
+        }
+        Ok(data)
+    }
+
+    /// Returns the sampler of a flow's departures, where it is asked for and this kind of flow has it; where the
+    /// kernel keeps times, at least one that reads which of them it did not keep.
+    pub(super) fn sampler(
+        &self,
+        spec: &FlowSpec,
+        data: &DataSocket,
+        index: u32,
+    ) -> Option<Sampler> {
+        let unsampled = || data.kept.is_some().then(Sampler::silent);
+        let Some(samples) = &self.samples else { return unsampled() };
+        let alone = spec.proto == Proto::Udp && spec.burst.is_none() && spec.meter == Meter::Owd;
+        if !alone || data.path.is_some() {
+            return None;
+        }
+        match ask_for_departures(&data.socket) {
+            Ok(()) => Some(samples.sampler(index)),
+            Err(error) => {
+                tracing::warn!(flow = spec.id, %error, "departures are not stamped");
+                unsampled()
+            }
+        }
+    }
+
+    pub(super) const fn samples(&self) -> Option<&Samples> {
+        self.samples.as_ref()
+    }
+
+    /// Returns the wire for UDP packets that have times of their own, for the sending thread.
+    pub(super) fn take_exact(&mut self) -> Box<dyn Wire> {
+        match self.frames.take() {
+            Some(frames) => Box::new(frames),
+            None => Box::new(Sockets),
+        }
+    }
+}

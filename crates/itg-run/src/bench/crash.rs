@@ -1,0 +1,60 @@
+//! Cost of a crash of the coordinator: the time until a message that was cast afterwards is delivered.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use itg_group::cast::CastEvent;
+use itg_process::MS;
+use nix::sys::signal::Signal;
+
+use super::group::{Group, configuration};
+use super::{percentile, us, verdict};
+
+/// Time that messages flow before the crash.
+const BEFORE: Duration = Duration::from_millis(700);
+/// Time that they flow after it.
+const BEHIND: Duration = Duration::from_millis(1500);
+
+pub(crate) fn run(trials: u64) -> Result<()> {
+    for (signal, what, bar) in [
+        (Signal::SIGKILL, "killed (its connections are reset)", 50),
+        (Signal::SIGSTOP, "stopped (it falls silent)", 250),
+    ] {
+        let mut times = (0..trials).map(|_| trial(signal)).collect::<Result<Vec<_>>>()?;
+        let (p50, most) = (percentile(&mut times, 50), percentile(&mut times, 100));
+        let what = format!(
+            "ordered log, n = 3, TCP, coordinator {what}: next delivery, p50 {:.1} ms, worst of {trials}",
+            us(p50) / 1000.0
+        );
+        verdict(&what, us(most) / 1000.0, "ms", most <= bar * MS, &format!("at most {bar} ms"))?;
+    }
+    Ok(())
+}
+
+/// Nanoseconds from the signal until the first delivery, at a process that goes on, of a message that was cast
+/// after it.
+fn trial(signal: Signal) -> Result<u64> {
+    let layers = "\"detector\", { layer = \"log\", trace = true }, \"membership\", { layer = \"chatter\", \
+                  pause = \"2ms\" }";
+    let mut group = Group::start(&configuration("tcp", 3, layers, None), 3)?;
+    std::thread::sleep(BEFORE);
+    // The first coordinator is the first process, and stays while it runs.
+    let at = group.signal(0, signal)?;
+    std::thread::sleep(BEHIND);
+    let events = group.events()?;
+    let mut casts = BTreeSet::new();
+    for (slot, seen) in &events {
+        match seen.decode() {
+            Some(CastEvent::Cast { origin, seq }) if *slot > 0 && seen.at_ns > at => {
+                casts.insert((origin, seq));
+            }
+            Some(CastEvent::Deliver { origin, seq, .. }) if casts.contains(&(origin, seq)) => {
+                return Ok(seen.at_ns - at);
+            }
+            _ => {}
+        }
+    }
+    Err(anyhow::anyhow!("nothing was delivered within {BEHIND:?} of the crash"))
+        .context("coordinator gone")
+}

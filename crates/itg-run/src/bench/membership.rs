@@ -1,0 +1,325 @@
+//! `itg-cluster bench membership`: how long a view change takes, in simulation, by the models of the paper, and
+//! between real processes.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use itg_cli::print;
+use itg_core::seed::RunSeed;
+use itg_group::membership::MembershipEvent;
+use itg_group::model::{Constants, hops};
+use itg_group::{Arity, Rules};
+use itg_mesh::{Listener, MasterSetup, Node, Noted, start_master};
+use itg_process::bootstrap::Application;
+use itg_process::{Config, Injected, MS, SECOND, Slot, StopReason};
+use itg_report::{Curve, Plot};
+use itg_sim::{Fault, World};
+use itg_socket::clock::monotonic_ns;
+use nix::sys::signal::Signal;
+
+use super::group::{Group, LIMIT, configuration};
+use super::table::Table;
+use super::{BenchArgs, MembershipArgs, contention, draw, percentile, us, verdict, wanted};
+use crate::layers;
+
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Figures 4 to 6: simulation and models
+    Figures,
+    /// Figures 7 and 8: latency while many talk, and the contention model
+    Contention,
+    /// A view change of mode P between processes
+    Phases,
+    /// Processes that are killed, mode C
+    Kills,
+}
+
+pub(crate) fn run(args: &MembershipArgs) -> Result<()> {
+    if wanted(&args.only, &Part::Figures) {
+        figures(&args.common)?;
+    }
+    if wanted(&args.only, &Part::Contention) {
+        contention::run(&args.common)?;
+    }
+    if wanted(&args.only, &Part::Phases) {
+        real(&args.common)?;
+    }
+    if wanted(&args.only, &Part::Kills) {
+        views(args)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn arity(a: u32) -> Arity {
+    Arity::try_from(a).unwrap_or_else(|_| Rules::default().arity)
+}
+
+/// Figures 4, 5 and 6: Ts against the number of nodes. The values of the paper's own measurements are only in
+/// its figures and are not read off here; its models are exact, and the simulation is held against them.
+fn figures(args: &BenchArgs) -> Result<()> {
+    let sizes: &[u32] =
+        if args.quick { &[3, 15, 64, 256] } else { &[3, 7, 15, 31, 47, 64, 128, 256, 512, 1024] };
+    print(
+        "\nTs in µs: from the root's receipt of the first report to that of the last acknowledgement. Simulated \
+         (mode P, fixed latency) and by the paper's models (base: equations 1 and 2; distance: BG/L, mesh)\n\n",
+    )?;
+    let mut table = Table::new(&[
+        "nodes", "BG/L a=2", "model", "distance", "BG/L a=4", "model", "distance", "TCP a=2",
+        "model", "TCP a=4", "model",
+    ]);
+    let names = ["BG/L", "TCP"];
+    let mut lines: Vec<Vec<Curve>> = vec![Vec::new(), Vec::new()];
+    let mut differ = 0;
+    let mut rows: Vec<Vec<String>> = sizes.iter().map(|n| vec![n.to_string()]).collect();
+    for (which, constants) in [Constants::BGL, Constants::TCP].into_iter().enumerate() {
+        for a in [2, 4] {
+            let (mut simulated, mut model, mut distance) = (Vec::new(), Vec::new(), Vec::new());
+            for (n, row) in sizes.iter().zip(&mut rows) {
+                let ts = simulate(*n, a, constants)?;
+                let base = constants.base(arity(a).height(*n)).0;
+                differ += u32::from(ts != base);
+                simulated.push((f64::from(*n), us(ts)));
+                model.push((f64::from(*n), us(base)));
+                row.extend([format!("{:.1}", us(ts)), format!("{:.1}", us(base))]);
+                if which == 0 {
+                    let far = constants.distance(&hops(*n, arity(a), false)).0;
+                    distance.push((f64::from(*n), us(far)));
+                    row.push(format!("{:.1}", us(far)));
+                }
+            }
+            let line = |what: &str, points| Curve { name: format!("{what}, arity {a}"), points };
+            lines[which].push(line("simulated", simulated));
+            lines[which].push(line("base model", model));
+            if which == 0 {
+                lines[which].push(line("distance model", distance));
+            }
+        }
+    }
+    rows.into_iter().for_each(|row| table.row(row));
+    print(&table.to_string())?;
+    let of = 4 * sizes.len();
+    let what = format!("simulated Ts that is not the base model's to the nanosecond, of {of}");
+    verdict(&what, differ.into(), "values", differ == 0, "none")?;
+    for (name, lines) in names.iter().zip(lines) {
+        let plot = Plot {
+            title: format!("View change, {name}: simulation and models"),
+            x: "nodes".to_owned(),
+            x_log: true,
+            y: "Ts in µs".to_owned(),
+            lines,
+        };
+        draw(args, &format!("membership-{}", name.to_lowercase().replace('/', "")), &plot)?;
+    }
+    Ok(())
+}
+
+/// Ts of one leaf's failure in virtual time, in nanoseconds.
+fn simulate(n: u32, a: u32, constants: Constants) -> Result<u64> {
+    let network = format!("kind = \"fixed\"\ndelay = \"{}ns\"", constants.latency);
+    ts_on(n, a, &network, constants.compute)
+}
+
+/// The same on this network, with this time to recompute the tree in nanoseconds.
+pub(crate) fn ts_on(n: u32, a: u32, network: &str, compute: u64) -> Result<u64> {
+    let text = format!(
+        "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\n\
+         layers = [{{ layer = \"membership-paper\", arity = {a}, compute = \"{compute}ns\", publish = false, \
+         late = \"10s\" }}]\n"
+    );
+    let config = Config::parse(&text, "bench")?;
+    let mut world = World::new(&config, &layers::registry(), RunSeed(1))?;
+    world.keep_events();
+    // A leaf whose loss leaves the tree as high as it was.
+    let height = |n| arity(a).height(n);
+    let victim = if height(n - 1) == height(n) { n - 1 } else { n - 2 };
+    let detector = if victim == n - 1 { n - 2 } else { n - 1 };
+    world.fault_at(MS, Fault::Crash(Slot(victim)));
+    let what = Injected::Suspect(Slot(victim));
+    world.fault_at(2 * MS, Fault::Inject(Slot(detector), "membership-paper", what));
+    world.run(SECOND);
+    let events = world.take_events();
+    let (mut reported, mut stable) = (None, None);
+    for (at, _, event) in events.into_iter().filter(|(_, slot, _)| *slot == Slot(0)) {
+        match event.decode() {
+            Some(MembershipEvent::Reported { .. }) => _ = reported.get_or_insert(at),
+            Some(MembershipEvent::Stable { .. }) => _ = stable.get_or_insert(at),
+            _ => {}
+        }
+    }
+    let missing = |what: &str| format!("{n} nodes, arity {a}: no `{what}`");
+    let stable = stable.with_context(|| missing("stable"))?;
+    Ok(stable - reported.with_context(|| missing("reported"))?)
+}
+
+/// Ts between real processes.
+fn real(args: &BenchArgs) -> Result<()> {
+    let (sizes, trials): (&[u32], _) = if args.quick { (&[3, 7], 2) } else { (&[3, 7, 15, 31], 4) };
+    print(
+        "\nTs in µs between processes of this host (mode P, failures reported to the root at once; median): a \
+         path of H − 1 levels down and up, with all processes on the same cores\n\n",
+    )?;
+    let mut table = Table::new(&["nodes", "Unix a=2", "Unix a=4", "TCP a=2", "TCP a=4"]);
+    let mut lines: Vec<Curve> = Vec::new();
+    let mut rows: Vec<Vec<String>> = sizes.iter().map(|n| vec![n.to_string()]).collect();
+    for network in ["unix", "tcp"] {
+        for a in [2, 4] {
+            let mut points = Vec::new();
+            for (n, row) in sizes.iter().zip(&mut rows) {
+                let mut times = Vec::new();
+                for _ in 0..trials {
+                    times.extend(phases(network, *n, a)?);
+                }
+                let ts = us(percentile(&mut times, 50));
+                points.push((f64::from(*n), ts));
+                row.push(format!("{ts:.0}"));
+            }
+            lines.push(Curve { name: format!("{network}, arity {a}"), points });
+        }
+    }
+    rows.into_iter().for_each(|row| table.row(row));
+    print(&table.to_string())?;
+    let plot = Plot {
+        title: "View change between processes of one host".to_owned(),
+        x: "nodes".to_owned(),
+        x_log: true,
+        y: "Ts in µs".to_owned(),
+        lines,
+    };
+    draw(args, "membership-processes", &plot)
+}
+
+/// Children of this process; killed and reaped when dropped.
+struct Children(Vec<Child>);
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Both fail only for one that has ended and been reaped.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Members fail one after the other, a few of them; Ts of each. This program is the root.
+pub(crate) fn phases(network: &str, n: u32, a: u32) -> Result<Vec<u64>> {
+    let layers = format!("{{ layer = \"membership-paper\", arity = {a} }}");
+    let text = configuration(network, n, &layers, None);
+    let registry = layers::registry();
+    let application = Application { origin: "bench".to_owned(), text, seed: 1, network: None };
+    let listener = Listener::bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
+    let mut children = Children(Vec::new());
+    for _ in 1..n {
+        let mut command = Command::new(std::env::current_exe().context("this program")?);
+        command.args(["process", "--quiet", "--join", &listener.address().to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        children.0.push(command.spawn().context("starting a process")?);
+    }
+    let (tell, told) = channel();
+    let mut setup = MasterSetup::new(&application, &registry);
+    setup.listener = Some(listener);
+    setup.build = crate::process::build();
+    setup.watch = Some(Box::new(move |note| {
+        if let Noted::Event(_, event) = note {
+            tell.send((monotonic_ns(), event)).unwrap_or_default();
+        }
+    }));
+    let node = start_master(setup)?;
+    std::thread::sleep(Duration::from_millis(300));
+    let mut times = Vec::new();
+    // No killed process is waited for: the last slots, of those that are there.
+    for gone in 1..=2.min(n - 2) {
+        times.push(phase(&node, &told, Slot(n - gone))?);
+    }
+    node.handle().stop(StopReason::Finished);
+    node.wait(LIMIT).context("the root did not stop")?;
+    drop(node.finish());
+    Ok(times)
+}
+
+/// The failure of one member is reported to the root: until it knows that the new view is stable. The member
+/// does not take part any more because the view leaves it out; its process may run on.
+fn phase(node: &Node, told: &Receiver<(u64, itg_process::Event)>, slot: Slot) -> Result<u64> {
+    while told.try_recv().is_ok() {}
+    let begin = monotonic_ns();
+    node.handle()
+        .with(|process, now| {
+            process.control(now, "membership-paper", Box::new(Injected::Suspect(slot)));
+        })
+        .context("the root is gone")?;
+    loop {
+        let (at, event) = told.recv_timeout(LIMIT).context("the view never got stable")?;
+        if let Some(MembershipEvent::Stable { .. }) = event.decode() {
+            return Ok(at - begin);
+        }
+    }
+}
+
+/// Mode C: a process is killed; when all others have the next view.
+fn views(args: &MembershipArgs) -> Result<()> {
+    let trials = args.trials.unwrap_or(if args.common.quick { 5 } else { 40 });
+    let processes = args.processes;
+    let layers = "\"detector\", \"log\", \"membership\", { layer = \"chatter\", pause = \"10s\" }";
+    let mut group = Group::start(&configuration("tcp", processes, layers, None), processes)?;
+    std::thread::sleep(Duration::from_millis(1000));
+    let (mut reports, mut installs, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for trial in 0..trials {
+        // Every slot but 0 has its turn, the core included.
+        let slot = 1 + trial * 7 % (processes - 1);
+        let at = group.signal(slot, Signal::SIGKILL)?;
+        std::thread::sleep(Duration::from_millis(200));
+        group.until("the others have a view without it", |group| {
+            Ok(installed(group, at, processes - 1)?.is_some())
+        })?;
+        let (report, last) = installed(&group, at, processes - 1)?.context("just seen")?;
+        reports.push(report - at);
+        installs.push(last - report);
+        all.push(last - at);
+        let at = monotonic_ns();
+        group.come_back(slot)?;
+        std::thread::sleep(Duration::from_millis(300));
+        group.until("it is in again", |group| Ok(installed(group, at, processes)?.is_some()))?;
+    }
+    drop(group);
+    let ms = |values: &mut [u64], percent| us(percentile(values, percent)) / 1000.0;
+    print(&format!(
+        "\n{processes} processes over TCP (mode C), one killed at a time, {trials} trials; ms\n\n"
+    ))?;
+    let mut table = Table::new(&["", "p50", "p99"]);
+    for (name, values) in [
+        ("crash to first report (T_det)", &mut reports),
+        ("first report to last installation", &mut installs),
+        ("crash to last installation (T_all)", &mut all),
+    ] {
+        let cells = [50, 99].map(|percent| format!("{:.2}", ms(values, percent)));
+        table.row(std::iter::once(name.to_owned()).chain(cells).collect());
+    }
+    print(&table.to_string())?;
+    let p99 = ms(&mut installs, 99);
+    let what = format!("{processes} processes, first report to last installation, p99");
+    verdict(&what, p99, "ms", p99 <= 20.0, "at most 20 ms")
+}
+
+/// After this time: the first report (or the time itself), and when so many processes had installed the newest
+/// view that any of them has; `None` while it is fewer.
+fn installed(group: &Group, since: u64, count: u32) -> Result<Option<(u64, u64)>> {
+    let (mut report, mut newest, mut who, mut last) = (None, 0, 0, since);
+    for (_, seen) in group.events()?.into_iter().filter(|(_, seen)| seen.at_ns > since) {
+        match seen.decode() {
+            Some(MembershipEvent::Reported { .. }) => report = report.or(Some(seen.at_ns)),
+            Some(MembershipEvent::Installed { no, .. }) if no > newest => {
+                (newest, who, last) = (no, 1, seen.at_ns);
+            }
+            Some(MembershipEvent::Installed { no, .. }) if no == newest => {
+                who += 1;
+                last = seen.at_ns;
+            }
+            _ => {}
+        }
+    }
+    Ok((who >= count).then_some((report.unwrap_or(since), last)))
+}

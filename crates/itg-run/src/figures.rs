@@ -1,0 +1,272 @@
+//! Figures of nodes about their flows while they run: counters and the lateness of packets, small
+//! and mergeable.
+//!
+//! A worker counts, its agent adds up its workers, and once a second the figures of all nodes go up the tree of
+//! the view, merged on their way ([`itg_group::overlay`]); the root spreads the sum to all members, the
+//! console among them. Each contribution stands for itself: what is lost or comes twice changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use itg_engine::FlowLive;
+use serde::{Deserialize, Serialize};
+
+/// The topic of these figures in the overlay.
+pub const TOPIC: u32 = 1;
+/// Flows that are told of one by one; the others are added up under number 0.
+const MOST_FLOWS: usize = 10_000;
+/// Longest encoding that is read.
+const MOST_BYTES: usize = 1 << 20;
+/// Time between two looks at the lateness of a flow.
+const SAMPLE: Duration = Duration::from_millis(50);
+/// Looks between two reports.
+const LOOKS: u32 = 20;
+/// Upper bounds of the classes of lateness, in nanoseconds: factors of 4 from 1 µs to 4.2 s. One more class has
+/// no bound.
+pub const BOUNDS_NS: [u64; 12] = {
+    let mut bounds = [1000; 12];
+    let mut k = 1;
+    while k < 12 {
+        bounds[k] = bounds[k - 1] * 4;
+        k += 1;
+    }
+    bounds
+};
+
+/// Counters of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowFigures {
+    /// Packets handed to the kernel.
+    pub sent_packets: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// Packets that the receiver had not read when it was asked last.
+    pub missing_packets: u64,
+    /// Largest lateness of a packet, in nanoseconds.
+    pub lateness_max_ns: u64,
+}
+
+/// Counters of flows by number, and how late packets left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Flows by number.
+    pub flows: BTreeMap<u32, FlowFigures>,
+    /// Samples of the lateness by class: see [`BOUNDS_NS`]; twenty a second of each flow that sends.
+    pub late: [u64; BOUNDS_NS.len() + 1],
+    /// Sum of these samples.
+    pub late_sum_ns: u64,
+}
+
+impl FlowFigures {
+    fn add(&mut self, other: &Self) {
+        self.sent_packets = self.sent_packets.saturating_add(other.sent_packets);
+        self.sent_bytes = self.sent_bytes.saturating_add(other.sent_bytes);
+        self.missing_packets = self.missing_packets.saturating_add(other.missing_packets);
+        self.lateness_max_ns = self.lateness_max_ns.max(other.lateness_max_ns);
+    }
+}
+
+impl Figures {
+    /// Adds other figures. A flow that is in both was sent by both, one after the other.
+    pub fn add(&mut self, other: &Self) {
+        for (flow, figures) in &other.flows {
+            self.flows.entry(*flow).or_default().add(figures);
+        }
+        for (mine, theirs) in self.late.iter_mut().zip(&other.late) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.late_sum_ns = self.late_sum_ns.saturating_add(other.late_sum_ns);
+    }
+
+    /// All flows together.
+    pub fn total(&self) -> FlowFigures {
+        let mut total = FlowFigures::default();
+        self.flows.values().for_each(|flow| total.add(flow));
+        total
+    }
+
+    /// Samples of the lateness.
+    pub fn samples(&self) -> u64 {
+        self.late.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    fn sample(&mut self, late_ns: u64) {
+        let class = BOUNDS_NS.partition_point(|bound| *bound < late_ns);
+        self.late[class] = self.late[class].saturating_add(1);
+        self.late_sum_ns = self.late_sum_ns.saturating_add(late_ns);
+    }
+
+    /// The class of lateness below which 99 % of the samples are, by its upper bound; where it has none, the
+    /// largest lateness of all. `None` without samples.
+    pub fn late_p99_ns(&self, before: Option<&Self>) -> Option<u64> {
+        let counts: Vec<u64> = match before {
+            Some(before) => self
+                .late
+                .iter()
+                .zip(&before.late)
+                .map(|(now, then)| now.saturating_sub(*then))
+                .collect(),
+            None => self.late.to_vec(),
+        };
+        let all: u64 = counts.iter().sum();
+        let wanted = all - all / 100;
+        let mut sum = 0;
+        for (count, bound) in counts.iter().zip(BOUNDS_NS) {
+            sum += count;
+            if all > 0 && sum >= wanted {
+                return Some(bound);
+            }
+        }
+        let last = BOUNDS_NS[BOUNDS_NS.len() - 1];
+        (all > 0).then(|| self.total().lateness_max_ns.max(last))
+    }
+
+    /// As bytes: flows beyond a number are added up.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut bounded = self.clone();
+        while bounded.flows.len() > MOST_FLOWS {
+            if let Some((_, flow)) = bounded.flows.pop_last() {
+                bounded.flows.entry(0).or_default().add(&flow);
+            }
+        }
+        // Numbers and a map always have a form.
+        bincode::serde::encode_to_vec(&bounded, bincode::config::standard())
+            .unwrap_or_default()
+            .into()
+    }
+
+    /// From bytes that others have sent.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let config = bincode::config::standard().with_limit::<MOST_BYTES>();
+        let (figures, used): (Self, usize) =
+            bincode::serde::decode_from_slice(bytes, config).ok()?;
+        (used == bytes.len() && figures.flows.len() <= MOST_FLOWS + 1).then_some(figures)
+    }
+}
+
+/// Merges two contributions for the overlay.
+pub fn merge(_topic: u32, a: &[u8], b: &[u8]) -> Option<Vec<u8>> {
+    let mut sum = Figures::read(a)?;
+    sum.add(&Figures::read(b)?);
+    Some(sum.to_bytes().to_vec())
+}
+
+/// Follows the flows of a worker: calls `tell` with their figures about once a second, and at the end.
+pub async fn follow(
+    flows: Vec<(u32, Arc<FlowLive>)>,
+    mut ended: tokio::sync::oneshot::Receiver<()>,
+    mut tell: impl FnMut(&Figures),
+) {
+    let mut figures = Figures::default();
+    let mut ticks = tokio::time::interval(SAMPLE);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut before: BTreeMap<u32, u64> = BTreeMap::new();
+    for look in 1_u32.. {
+        let over = tokio::select! {
+            _ = ticks.tick() => false,
+            _ = &mut ended => true,
+        };
+        for (number, live) in &flows {
+            let reading = live.read();
+            // The lateness is that of the last packet: only flows that have sent one since count.
+            if before.insert(*number, reading.sent_packets) != Some(reading.sent_packets)
+                && reading.sent_packets > 0
+            {
+                figures.sample(reading.lateness_ns);
+            }
+            let flow = FlowFigures {
+                sent_packets: reading.sent_packets,
+                sent_bytes: reading.sent_bytes,
+                missing_packets: reading.missing,
+                lateness_max_ns: reading.lateness_max_ns,
+            };
+            figures.flows.insert(*number, flow);
+        }
+        if over || look.is_multiple_of(LOOKS) {
+            tell(&figures);
+        }
+        if over {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(flows: &[(u32, u64)], late: &[u64]) -> Figures {
+        let mut figures = Figures::default();
+        for (flow, packets) in flows {
+            let counters = FlowFigures {
+                sent_packets: *packets,
+                sent_bytes: 100 * packets,
+                missing_packets: 1,
+                lateness_max_ns: *packets,
+            };
+            figures.flows.insert(*flow, counters);
+        }
+        late.iter().for_each(|late| figures.sample(*late));
+        figures
+    }
+
+    #[test]
+    fn merging_adds_up_in_any_order() {
+        let parts = [
+            figures(&[(1, 5), (2, 7)], &[0, 1000, 1001]),
+            figures(&[(2, 3)], &[5_000_000_000]),
+            figures(&[], &[]),
+        ];
+        let bytes = parts.each_ref().map(Figures::to_bytes);
+        let sum = |order: [usize; 3]| {
+            let first = merge(TOPIC, &bytes[order[0]], &bytes[order[1]]).expect("figures");
+            merge(TOPIC, &first, &bytes[order[2]]).expect("figures")
+        };
+        let want = sum([0, 1, 2]);
+        for order in [[2, 1, 0], [1, 0, 2], [0, 2, 1]] {
+            assert_eq!(sum(order), want, "{order:?}");
+        }
+        let all = Figures::read(&want).expect("figures");
+        assert_eq!((all.flows[&2].sent_packets, all.flows[&2].lateness_max_ns), (10, 7));
+        assert_eq!((all.total().sent_bytes, all.samples()), (1500, 4));
+        assert_eq!((all.late[0], all.late[1], all.late[BOUNDS_NS.len()]), (2, 1, 1));
+    }
+
+    #[test]
+    fn what_is_no_figures_is_not_merged() {
+        let good = figures(&[(1, 5)], &[]).to_bytes();
+        for bad in [
+            &b""[..],
+            b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            &good[1..],
+            &[&good[..], &[0]].concat(),
+        ] {
+            assert_eq!(merge(TOPIC, &good, bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn more_flows_than_there_is_room_for_are_added_up() {
+        let many: Vec<(u32, u64)> = (1..=12_000).map(|flow| (flow, 1)).collect();
+        let sent = figures(&many, &[]);
+        let got = Figures::read(&sent.to_bytes()).expect("figures");
+        assert_eq!(got.total().sent_packets, 12_000);
+        assert!(got.flows.len() <= MOST_FLOWS + 1 && got.flows[&0].sent_packets >= 2000);
+        assert!(sent.to_bytes().len() < MOST_BYTES);
+    }
+
+    #[test]
+    fn the_quantile_is_that_of_the_time_between() {
+        let early = figures(&[], &[900; 200]);
+        assert_eq!(early.late_p99_ns(None), Some(1000));
+        let mut later = early.clone();
+        (0..100).for_each(|_| later.sample(3_000_000));
+        assert_eq!(later.late_p99_ns(Some(&early)), Some(4_096_000));
+        assert_eq!(later.late_p99_ns(Some(&later)), None, "no sample");
+        let late = figures(&[(1, 7_000_000_000)], &[7_000_000_000]);
+        assert_eq!(late.late_p99_ns(None), Some(7_000_000_000), "no bound: the largest one");
+        assert_eq!(figures(&[], &[u64::MAX]).late_p99_ns(None), Some(BOUNDS_NS[11]));
+    }
+}

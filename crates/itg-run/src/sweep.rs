@@ -1,0 +1,481 @@
+//! `itg-cluster run FILE` for a file that describes several runs: carries them out one after the other, and
+//! compares them.
+//!
+//! The directory of a sweep holds `sweep.json` (the file, the seed, the world) and a directory for each run,
+//! `CASE/N`, which is that of an ordinary run. When a run is done its directory gets `done.json`, last of all,
+//! on the disk before the next one begins. What is run next follows from those files
+//! ([`itg_experiment::sweep`]), so that an interrupted sweep goes on where it was.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use itg_cli::{Failure, LoadArgs, Signals, WordArgs, draw_seed, load_case, refuse, say};
+use itg_core::seed::RunSeed;
+use itg_core::streams::fnv1a;
+use itg_core::units::format_duration_ns;
+use itg_experiment::sweep::{Case, Done, Next, Sweep, run_seed};
+use itg_socket::clock;
+use itg_stats::sweep::{COMPARED, Figure, Runs, Table};
+use serde::{Deserialize, Serialize};
+
+use crate::directory::{file_name, holds_nothing_else, write};
+use crate::options::RunRequest;
+use crate::steps::carry_out;
+use crate::world::{Output, World};
+
+/// File that shows that a directory is that of a sweep.
+const SWEEP: &str = "sweep.json";
+/// File that shows that a run is done.
+const DONE: &str = "done.json";
+/// Held while a sweep goes on.
+const LOCK: &str = "sweep.lock";
+/// Version of these files.
+const SCHEMA: u32 = 2;
+
+/// Settings of a sweep, as its directory keeps them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SweepFile {
+    schema: u32,
+    name: String,
+    /// Name of the file.
+    origin: String,
+    /// Its text.
+    experiment: String,
+    seed: u64,
+    /// `local`, `sim`, `cluster` or `mpi`.
+    world: String,
+    in_order: bool,
+    duration_ns: Option<u64>,
+    /// Options that decide how runs are carried out: [`RunRequest::ways`].
+    ways: String,
+    /// Version of the program.
+    version: String,
+}
+
+/// Record of a run that is done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Marker {
+    schema: u32,
+    case: String,
+    repetition: u32,
+    seed: u64,
+    /// Hash of its plan.
+    plan: String,
+    /// FNV-1a of its file, which says more than the plan: the network, the gates.
+    file: String,
+    /// Options that decided how it was carried out: [`RunRequest::ways`].
+    ways: String,
+    /// 0, or what a gate asked for.
+    exit_code: u8,
+    elapsed_ns: u64,
+    figures: BTreeMap<String, Option<f64>>,
+}
+
+/// A sweep, ready to go on.
+struct Work<'a> {
+    world: &'a dyn World,
+    request: &'a RunRequest,
+    sweep: &'a Sweep,
+    seed: RunSeed,
+    out: PathBuf,
+    figures: Vec<Figure>,
+    done: BTreeMap<(usize, u32), Done>,
+    /// Exit codes that gates asked for, by run.
+    codes: BTreeMap<(usize, u32), u8>,
+    words: WordArgs,
+    /// Destination of the runs, but for their directories.
+    output: Output,
+}
+
+/// The figures that a sweep compares: those of the file, or the usual ones; and those of its rule.
+pub(crate) fn figures(sweep: &Sweep) -> Result<Vec<Figure>> {
+    let asked = sweep.settings.compare.iter().map(String::as_str);
+    let usual = COMPARED.into_iter().filter(|_| sweep.settings.compare.is_empty());
+    let rule = sweep.until.iter().flat_map(|until| until.metrics());
+    let mut figures: Vec<Figure> = Vec::new();
+    for name in asked.chain(usual).chain(rule) {
+        let figure = Figure::parse(name).map_err(|error| refuse(format!("[sweep]: {error}")))?;
+        if !figures.iter().any(|known| known.name() == figure.name()) {
+            figures.push(figure);
+        }
+    }
+    Ok(figures)
+}
+
+/// Carries out a sweep.
+pub(crate) fn run(
+    world: &dyn World,
+    request: &RunRequest,
+    sweep: &Sweep,
+    text: &str,
+    words: WordArgs,
+) -> Result<ExitCode> {
+    let mut sweep = sweep.clone();
+    sweep.settings.in_order |= request.options.sweep.in_order;
+    let sweep = &sweep;
+    let figures = figures(sweep)?;
+    let out = request.directory(&sweep.name, jiff::Timestamp::now());
+    let seed = request.load.seed.map(|seed| seed.0).or(sweep.seed);
+    let ours = SweepFile {
+        schema: SCHEMA,
+        name: sweep.name.clone(),
+        origin: request.load.file.display().to_string(),
+        experiment: text.to_owned(),
+        seed: seed.unwrap_or_else(draw_seed).0,
+        world: world.name().to_owned(),
+        in_order: sweep.settings.in_order,
+        duration_ns: request.load.duration.map(|time| time.0),
+        ways: request.ways.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    // All cases are good, or nothing is begun.
+    for case in &sweep.cases {
+        let loaded = load_case(&request.load, case, run_seed(RunSeed(ours.seed), case, 1))?;
+        world.check(&loaded)?;
+    }
+    if !request.options.sweep.resume && !out.join(SWEEP).exists() {
+        let own = [request.own_files(), vec![out.join(LOCK)]].concat();
+        holds_nothing_else(&out, &own)?;
+    }
+    fs::create_dir_all(&out)
+        .map_err(|error| Failure::new(1, format!("directory {}: {error}", out.display())))?;
+    let lock = File::options().create(true).append(true).open(out.join(LOCK));
+    let lock = lock.context("the lock of the sweep")?;
+    if lock.try_lock().is_err() {
+        return Err(refuse(format!("another program carries out the sweep in {}", out.display())));
+    }
+    let kept = begin(request, &out, ours, seed.is_some())?;
+    let mut work = Work {
+        world,
+        request,
+        sweep,
+        seed: RunSeed(kept.seed),
+        out,
+        figures,
+        done: BTreeMap::new(),
+        codes: BTreeMap::new(),
+        words,
+        // The terminal shows which runs are done.
+        output: Output { live: false, ..request.output(words)? },
+    };
+    work.find_done()?;
+    // Between two runs, too, a signal ends the sweep in order.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let signals = runtime.block_on(async { Signals::watch() })?;
+    let ended = work.carry_out(&signals);
+    let compared = work.compare();
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let code = ended?;
+    compared?;
+    Ok(ExitCode::from(code))
+}
+
+/// The sweep that its directory keeps, begun now or before.
+fn begin(request: &RunRequest, out: &Path, ours: SweepFile, seed_given: bool) -> Result<SweepFile> {
+    let path = out.join(SWEEP);
+    let shown = out.display();
+    let there = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if request.options.sweep.resume {
+                return Err(refuse(format!("there is no sweep in {shown} to go on with")));
+            }
+            keep(&path, &ours)?;
+            return Ok(ours);
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    if !request.options.sweep.resume {
+        return Err(refuse(format!(
+            "directory {shown} holds a sweep already: add --resume to go on with it, or choose another --out"
+        )));
+    }
+    let before: SweepFile = serde_json::from_slice(&there).map_err(|error| {
+        refuse(format!("{} is no sweep of this version: {error}", path.display()))
+    })?;
+    if before.schema != SCHEMA {
+        return Err(refuse(format!(
+            "{} has schema {}, not {SCHEMA}",
+            path.display(),
+            before.schema
+        )));
+    }
+    if before.world != ours.world {
+        return Err(refuse(format!(
+            "the sweep in {shown} was begun in the world `{}`, this is `{}`: choose another --out",
+            before.world, ours.world
+        )));
+    }
+    if seed_given && before.seed != ours.seed && before.experiment == ours.experiment {
+        return Err(refuse(format!(
+            "the sweep in {shown} has the seed {}, not {}: choose another --out",
+            before.seed, ours.seed
+        )));
+    }
+    let seed = if seed_given { ours.seed } else { before.seed };
+    let now = SweepFile { seed, origin: before.origin.clone(), ..ours };
+    if before != now {
+        if !request.options.sweep.accept_change {
+            return Err(refuse(format!(
+                "the experiment, an argument (--duration, --in-order, --pacing and its like, --lease, --orphan, \
+                 --failover, --require) or the version of the program has changed since the sweep in {shown} was begun: \
+                 choose another --out, or add --accept-change (runs that the change does not touch are kept)"
+            )));
+        }
+        keep(&path, &now)?;
+    }
+    Ok(now)
+}
+
+/// Writes a file in one step that lasts: complete or not there, also after a loss of power.
+fn keep(path: &Path, what: &impl Serialize) -> Result<()> {
+    let context = || format!("cannot write {}", path.display());
+    let mut text = serde_json::to_vec_pretty(what).with_context(context)?;
+    text.push(b'\n');
+    let fresh = path.with_extension("new");
+    let mut file = File::create(&fresh).with_context(context)?;
+    file.write_all(&text).and_then(|()| file.sync_all()).with_context(context)?;
+    fs::rename(&fresh, path).with_context(context)?;
+    let dir = path.parent().map(File::open).transpose().with_context(context)?;
+    dir.map_or(Ok(()), |dir| dir.sync_all()).with_context(context)
+}
+
+/// The directory of a case: its settings as far as a file name can hold them, and a hash of all.
+fn case_dir(case: &Case) -> String {
+    let label = if case.label.is_empty() { "runs" } else { case.label.as_str() };
+    format!("{}-{:08x}", file_name(label), fnv1a(case.key.as_bytes()) >> 32)
+}
+
+fn file_hash(text: &str) -> String {
+    format!("{:016x}", fnv1a(text.as_bytes()))
+}
+
+impl Work<'_> {
+    fn dir(&self, case: usize, repetition: u32) -> PathBuf {
+        self.out.join(case_dir(&self.sweep.cases[case])).join(repetition.to_string())
+    }
+
+    fn load(&self, case: usize, repetition: u32) -> Result<itg_cli::Loaded> {
+        let case = &self.sweep.cases[case];
+        let args: &LoadArgs = &self.request.load;
+        load_case(args, case, run_seed(self.seed, case, repetition))
+    }
+
+    /// The runs that are done, and that the file still asks for.
+    fn find_done(&mut self) -> Result<()> {
+        let (_, most) = self.sweep.repetitions();
+        for case in 0..self.sweep.cases.len() {
+            for repetition in 1..=most {
+                let path = self.dir(case, repetition).join(DONE);
+                let bytes = match fs::read(&path) {
+                    Ok(bytes) => bytes,
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error).with_context(|| path.display().to_string()),
+                };
+                let marker: Option<Marker> = serde_json::from_slice(&bytes).ok();
+                let loaded = self.load(case, repetition)?;
+                let known = |marker: &Marker| {
+                    self.figures.iter().all(|figure| marker.figures.contains_key(figure.name()))
+                };
+                let same = |marker: &Marker| {
+                    marker.schema == SCHEMA
+                        && marker.seed == loaded.plan.seed.0
+                        && marker.plan == loaded.plan.hash_text()
+                        && marker.file == file_hash(&loaded.text)
+                        && marker.ways == self.request.ways
+                };
+                match marker {
+                    Some(marker) if same(&marker) && known(&marker) => {
+                        let run = Done { elapsed_ns: marker.elapsed_ns, figures: marker.figures };
+                        self.codes.insert((case, repetition), marker.exit_code);
+                        self.done.insert((case, repetition), run);
+                    }
+                    _ if self.request.options.sweep.accept_change => {}
+                    _ => {
+                        return Err(refuse(format!(
+                            "{} is of another experiment: a file that it names, a profile or the program has changed; \
+                             choose another --out, or add --accept-change to do such runs again",
+                            path.display()
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what is left; the exit code of the sweep.
+    fn carry_out(&mut self, signals: &Signals) -> Result<u8> {
+        let (least, most) = self.sweep.repetitions();
+        let cases = self.sweep.cases.len();
+        self.say(format_args!(
+            "sweep {}: {cases} cases, {} runs of each, seed {}; {} runs are done",
+            self.sweep.name,
+            if least == most { least.to_string() } else { format!("{least} to {most}") },
+            self.seed,
+            self.done.len(),
+        ));
+        loop {
+            if let Some(code) = signals.exit_code() {
+                self.say_how_to_go_on();
+                return Ok(code);
+            }
+            let (case, repetition) = match self.sweep.next(self.seed, &self.done) {
+                Next::Run { case, repetition } => (case, repetition),
+                Next::Finished => break,
+                Next::OutOfTime => {
+                    say(
+                        "itg-cluster: the time of the sweep (max_time) is used up: not all runs are done",
+                    );
+                    break;
+                }
+            };
+            let label = self.sweep.cases[case].label.clone();
+            let named = format!("run {} ({label}, repetition {repetition})", self.done.len() + 1);
+            match self.one(case, repetition).with_context(|| named.clone()) {
+                Ok(code @ (0 | 98 | 99)) => {
+                    let done = &self.done[&(case, repetition)];
+                    let figures = self.figures.iter().take(3).map(|figure| {
+                        let value = done.figures.get(figure.name()).copied().flatten();
+                        let value =
+                            value.map_or_else(|| "-".to_owned(), |value| figure.text(value));
+                        format!("{} {value}", figure.name())
+                    });
+                    let figures: Vec<_> = figures.collect();
+                    let gate = if code == 0 { "" } else { "; a gate FAILED" };
+                    self.say(format_args!("{named}: {}{gate}", figures.join(", ")));
+                }
+                Ok(code) => {
+                    self.say_how_to_go_on();
+                    if signals.exit_code().is_some() {
+                        return Ok(code);
+                    }
+                    let text = format!("{named} failed with exit code {code}: the sweep ends here");
+                    return Err(Failure::new(code, text).into());
+                }
+                Err(error) => {
+                    self.say_how_to_go_on();
+                    return Err(error);
+                }
+            }
+        }
+        // Gates of the fidelity alone are the milder failure.
+        let failed = self.codes.values().copied().filter(|code| *code != 0);
+        Ok(failed.max().unwrap_or(0))
+    }
+
+    fn say(&self, line: std::fmt::Arguments<'_>) {
+        if !self.words.quiet {
+            say(line);
+        }
+    }
+
+    fn say_how_to_go_on(&self) {
+        say(format_args!(
+            "itg-cluster: {} runs are done and kept; the same command with --out {} --resume goes on",
+            self.done.len(),
+            self.out.display()
+        ));
+    }
+
+    /// Carries out one run; its exit code.
+    fn one(&mut self, case: usize, repetition: u32) -> Result<u8> {
+        let dir = self.dir(case, repetition);
+        // What an interrupted run has left, or one that the file does not ask for any more.
+        match fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", dir.display()));
+            }
+            _ => {}
+        }
+        let mut loaded = self.load(case, repetition)?;
+        let (plan, file) = (loaded.plan.hash_text(), file_hash(&loaded.text));
+        fs::create_dir_all(&dir).with_context(|| format!("directory {}", dir.display()))?;
+        let seed = loaded.plan.seed;
+        write(&dir.join("experiment.toml"), &with_seed(&loaded.text, seed))?;
+        let began_ns = clock::monotonic_ns();
+        let output = Output { dir: dir.clone(), print: false, ..self.output.clone() };
+        // Each run has its own words only for users that want to hear more.
+        let words = WordArgs { quiet: self.words.verbose == 0, ..self.words };
+        let done = carry_out(self.world, &mut loaded, &output, words)?;
+        if !matches!(done.code, 0 | 98 | 99) {
+            return Ok(done.code);
+        }
+        let elapsed_ns = clock::monotonic_ns().saturating_sub(began_ns);
+        let figures: BTreeMap<String, Option<f64>> =
+            self.figures.iter().map(|f| (f.name().to_owned(), f.of(&done.report))).collect();
+        let marker = Marker {
+            schema: SCHEMA,
+            case: self.sweep.cases[case].label.clone(),
+            repetition,
+            seed: seed.0,
+            plan,
+            file,
+            ways: self.request.ways.clone(),
+            exit_code: done.code,
+            elapsed_ns,
+            figures: figures.clone(),
+        };
+        keep(&dir.join(DONE), &marker)?;
+        self.codes.insert((case, repetition), done.code);
+        self.done.insert((case, repetition), Done { elapsed_ns, figures });
+        Ok(done.code)
+    }
+
+    /// Compares what is done: printed as text, and kept in all forms.
+    fn compare(&self) -> Result<()> {
+        if self.done.is_empty() {
+            return Ok(());
+        }
+        let cases = self.sweep.cases.iter().enumerate().map(|(place, case)| Runs {
+            case: case.label.clone(),
+            values: case.values.clone(),
+            figures: self
+                .done
+                .range((place, 0)..=(place, u32::MAX))
+                .map(|(_, run)| run.figures.clone())
+                .collect(),
+        });
+        let cases = cases.collect();
+        let table = Table::new(&self.sweep.name, &self.sweep.variables, &self.figures, cases);
+        let text = table.to_text();
+        write(&self.out.join("comparison.txt"), &text)?;
+        write(&self.out.join("comparison.csv"), &table.to_csv())?;
+        write(&self.out.join("comparison.json"), &table.to_json())?;
+        let command = itg_report::command(std::env::args());
+        write(&self.out.join("comparison.html"), &itg_report::sweep_page(&table, &command))?;
+        for (metric, chart) in itg_report::of_sweep(&table) {
+            let path = self.out.join(format!("{}.svg", metric.replace('.', "-")));
+            write(&path, &chart.file(&self.sweep.name))?;
+        }
+        if self.output.print {
+            itg_cli::print(&text)?;
+        }
+        let spent: u64 = self.done.values().map(|run| run.elapsed_ns).fold(0, u64::saturating_add);
+        self.say(format_args!(
+            "{} runs in {}; the comparison and all runs are in {}",
+            self.done.len(),
+            format_duration_ns(spent / 1_000_000 * 1_000_000),
+            self.out.display()
+        ));
+        Ok(())
+    }
+}
+
+/// The file of a case with the seed of a run.
+fn with_seed(text: &str, seed: RunSeed) -> String {
+    match text.parse::<toml::Table>() {
+        Ok(mut table) => {
+            let seed = i64::try_from(seed.0).unwrap_or(i64::MAX);
+            table.insert("seed".to_owned(), toml::Value::Integer(seed));
+            table.to_string()
+        }
+        Err(error) => unreachable!("it was written as TOML: {error}"),
+    }
+}

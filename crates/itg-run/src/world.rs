@@ -1,0 +1,130 @@
+//! A world: where an experiment runs.
+//!
+//! This host, agents, the ranks of a job and virtual time differ in how flows are sent and received, and in where the
+//! logs are made. A world does that and no more: it hands over logs and accounts, and knows nothing of the report. The
+//! steps that are the same in all of them stand in [`crate::steps`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use itg_cli::{Loaded, WordArgs, refuse};
+use itg_experiment::Manifest;
+
+use crate::events::Events;
+
+/// World in which experiments run.
+pub trait World {
+    /// Name of the world, as manifests and sweeps keep it.
+    fn name(&self) -> &'static str;
+
+    /// Refuses an experiment that cannot run there, as far as that is known before it begins.
+    ///
+    /// # Errors
+    /// A reason against it.
+    fn check(&self, loaded: &Loaded) -> Result<()> {
+        loaded.plan.check_ends().map_err(refuse)
+    }
+
+    /// Makes ready for one run. Nothing is written yet.
+    ///
+    /// # Errors
+    /// Something is missing.
+    fn prepare<'a>(&'a self, loaded: &'a mut Loaded) -> Result<Box<dyn Prepared + 'a>>;
+}
+
+/// Run that its world is ready for.
+pub trait Prepared {
+    /// The experiment.
+    fn loaded(&self) -> &Loaded;
+
+    /// Facts about the world for the manifest, beside its name.
+    fn settings(&self) -> Vec<(&'static str, String)>;
+
+    /// Returns true if the manifest is written at the beginning, so that a run that fails occupies its directory; else it is
+    /// written at the end.
+    fn writes_manifest_first(&self) -> bool {
+        true
+    }
+
+    /// Sends and receives, and leaves the logs in the directory of the run.
+    ///
+    /// # Errors
+    /// The run has left nothing to report.
+    fn carry_out(
+        self: Box<Self>,
+        output: &Output,
+        manifest: &Manifest,
+        words: WordArgs,
+    ) -> Result<Outcome>;
+}
+
+/// Destination of the results of a run.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The directory of the run.
+    pub dir: PathBuf,
+    /// True if the report is printed, too.
+    pub print: bool,
+    /// Destination of the events.
+    pub events: Events,
+    /// True if the run is shown on a terminal.
+    pub live: bool,
+}
+
+/// Outcome of a run in its world.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The logs, of all sides.
+    pub logs: Vec<PathBuf>,
+    /// The exit code that the run asks for; where that is 0 a gate may ask for another one.
+    pub code: u8,
+    /// Reason that the run did not end well; none when it did.
+    pub interrupted: Option<String>,
+    /// Facts about the run for the manifest.
+    pub settings: BTreeMap<String, String>,
+    /// First lines of the report's text.
+    pub heading: String,
+    /// Events of the run in words: the end of the report's text, and a file of its own.
+    pub story: Option<String>,
+    /// Failures, a line each: said in any case.
+    pub failures: Vec<String>,
+    /// Accounts of packets sent and received.
+    pub accounts: Vec<String>,
+    /// Reason that the logs lack records: the run has failed then.
+    pub log_error: Option<String>,
+}
+
+/// Reason that a run did not end well: it was stopped, one of these errors, or its exit code; none
+/// when it did.
+pub fn why(
+    stopped: Option<String>,
+    mut errors: impl Iterator<Item = String>,
+    code: u8,
+) -> Option<String> {
+    stopped.or_else(|| errors.next()).or_else(|| (code != 0).then(|| format!("exit code {code}")))
+}
+
+/// Facts about this host for the manifest.
+pub(crate) fn host_settings() -> Vec<(&'static str, String)> {
+    vec![("host", itg_socket::host::name()), ("os", itg_socket::host::os())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why;
+
+    #[test]
+    fn a_run_that_fails_says_why() {
+        let text = |text: &str| Some(text.to_owned());
+        for (stopped, errors, code, want) in [
+            (None, &[][..], 0, None),
+            (text("SIGINT"), &["a log"], 130, text("SIGINT")),
+            (None, &["a log", "a flow"], 0, text("a log")),
+            (None, &[], 4, text("exit code 4")),
+        ] {
+            let errors = errors.iter().map(|error| (*error).to_owned());
+            assert_eq!(why(stopped, errors, code), want);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Identity of this host: name, system, boot.
+
+use std::fs;
+use std::net::IpAddr;
+
+use nix::ifaddrs::getifaddrs;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::SockaddrStorage;
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+/// Name of this host.
+#[must_use]
+pub fn name() -> String {
+    nix::unistd::gethostname()
+        .map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Operating system and kernel release.
+#[must_use]
+pub fn os() -> String {
+    nix::sys::utsname::uname().map_or_else(
+        |_| "unknown".to_owned(),
+        |u| {
+            let word = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+            format!("{} {} {}", word(u.sysname()), word(u.release()), word(u.machine()))
+        },
+    )
+}
+
+/// Returns true if packets to this address reach this host: one of its interfaces has it, or it is a loopback
+/// address.
+#[must_use]
+pub fn has_address(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    let of = |address: &SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
+    };
+    ip.is_loopback()
+        || ip.is_unspecified()
+        || getifaddrs().is_ok_and(|mut all| {
+            all.any(|interface| interface.address.as_ref().and_then(of) == Some(ip))
+        })
+}
+
+/// Lets this process open as many files as it may without asking: each flow has a socket of its own.
+pub fn raise_open_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
+    });
+    if let Err(error) = raised {
+        tracing::debug!(%error, "the limit on open files stays as it is");
+    }
+}
+
+/// Identifier of this boot of this kernel: two programs that see the same one share their clocks.
+#[must_use]
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or_else(|_| String::new(), |text| text.trim().to_owned())
+}
+
+/// A number that cannot be guessed: for run ids, seeds that were not given, and handles.
+///
+/// # Panics
+/// When the system has no source of randomness.
+#[must_use]
+pub fn random_u64() -> u64 {
+    SysRng.try_next_u64().expect("the system has a source of randomness")
+}

@@ -1,0 +1,348 @@
+//! An AF_XDP socket that only sends, in copy mode: frames in memory shared with the kernel, handed to
+//! the device past the network stack and its queues (Documentation/networking/af_xdp.rst).
+//!
+//! Frames lie in equal chunks; descriptors go to the kernel in one ring, chunks come back in another.
+//! In copy mode the kernel takes descriptors only within our own system calls, one after the other, and
+//! says through the result what became of the last one. So each call of [`XdpSocket::send`] ends with every
+//! frame either taken by the device or withdrawn.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "chunks and lengths of small C structs, and memory of this process alone"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
+
+use super::frame::FrameHead;
+use crate::mmsg::{BATCH, Outgoing};
+use crate::sys;
+
+/// Chunks, and places in each ring: a power of two, some milliseconds of packets.
+const CHUNKS: u32 = 2048;
+/// Bytes of a chunk, and so of the longest frame: a page, as large as they may be.
+const CHUNK_LEN: usize = 4096;
+/// Frames that one system call may take; the kernel's own limit is 32 (linux/if_xdp.h, from 6.17 on).
+const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
+/// No chunk: the kernel passes over a descriptor with this address.
+const WITHDRAWN: u64 = u64::MAX;
+
+/// A ring shared with the kernel: two counters that run on, and places for items.
+#[derive(Debug)]
+struct Ring {
+    map: MmapRaw,
+    producer: usize,
+    consumer: usize,
+    items: usize,
+}
+
+impl Ring {
+    fn map(
+        socket: &Socket,
+        offsets: libc::xdp_ring_offset,
+        item_len: usize,
+        at: u64,
+    ) -> io::Result<Self> {
+        let [producer, consumer, items] = [offsets.producer, offsets.consumer, offsets.desc]
+            .map(|offset| usize::try_from(offset).unwrap_or(usize::MAX));
+        let len = items.saturating_add(CHUNKS as usize * item_len);
+        let map = MmapOptions::new().offset(at).len(len).populate().map_raw(socket.as_raw_fd())?;
+        let counter = |at: usize| at.is_multiple_of(4) && at.saturating_add(4) <= len;
+        if !(counter(producer) && counter(consumer) && items.is_multiple_of(8)) {
+            return Err(io::Error::other("the kernel's rings lie where none can be"));
+        }
+        Ok(Self { map, producer, consumer, items })
+    }
+
+    fn counter(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: `at` is aligned and within the mapping, as checked when it was made, and the mapping
+        // lives as long as `self`. Both sides access the counters atomically.
+        unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(at).cast()) }
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        self.counter(self.producer)
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        self.counter(self.consumer)
+    }
+
+    /// Place of item `index`, where items are `T`s.
+    fn item<T>(&self, index: u32) -> *mut T {
+        let place = (index % CHUNKS) as usize;
+        // SAFETY: the mapping has room for CHUNKS items of the size it was made with.
+        unsafe { self.map.as_mut_ptr().add(self.items).cast::<T>().add(place) }
+    }
+}
+
+/// Result of a hand-over of frames.
+#[derive(Debug, Default)]
+struct Handed {
+    /// Number of frames that the device took, from the first on.
+    taken: usize,
+    /// Reason why the next one was not taken, if anything is known.
+    why: Option<io::Error>,
+}
+
+/// A device's socket.
+#[derive(Debug)]
+pub(crate) struct XdpSocket {
+    socket: Socket,
+    memory: MmapMut,
+    sending: Ring,
+    done: Ring,
+    /// Addresses of chunks that are ours.
+    free: Vec<u64>,
+    /// Frames a system call, at most.
+    batch: usize,
+    /// Number of the next descriptor.
+    next: u32,
+    /// Descriptors before it that the kernel has still to pass over.
+    withdrawn: usize,
+}
+
+impl XdpSocket {
+    /// Opens a socket on one of the device's transmit queues that no other socket uses in this way.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn open(device: u32) -> io::Result<Self> {
+        let socket = Socket::new(Domain::from(libc::AF_XDP), Type::RAW, None)?;
+        let memory = MmapOptions::new().len(CHUNKS as usize * CHUNK_LEN).populate().map_anon()?;
+        let [address, len] = [memory.as_ptr() as u64, memory.len() as u64].map(halves);
+        // struct xdp_umem_reg: address and length (64 bits each), length of a chunk, room in front, flags.
+        let chunk = CHUNK_LEN as u32;
+        let register = [address[0], address[1], len[0], len[1], chunk, 0, 0, 0];
+        sys::set_bytes(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &register)?;
+        for ring in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING] {
+            sys::set_bytes(&socket, libc::SOL_XDP, ring, &[CHUNKS])?;
+        }
+        let budget = [BATCH as u32];
+        let asked = sys::set_bytes(&socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget);
+        let batch = match asked {
+            Ok(()) => BATCH,
+            // Kernels without it (before 6.17) do not tell how many frames of a call that failed have left.
+            Err(error) => {
+                tracing::debug!(%error, "one frame a system call");
+                1
+            }
+        };
+        crate::socket::enlarge(&socket, false);
+        let offsets = sys::xdp_offsets(&socket)?;
+        let sending = Ring::map(
+            &socket,
+            offsets.tx,
+            size_of::<libc::xdp_desc>(),
+            libc::XDP_PGOFF_TX_RING.unsigned_abs(),
+        )?;
+        let at = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
+        let done = Ring::map(&socket, offsets.cr, size_of::<u64>(), at)?;
+        bind(&socket, device)?;
+        let free = (0..u64::from(CHUNKS)).map(|chunk| chunk * CHUNK_LEN as u64).collect();
+        let mut this = Self { socket, memory, sending, done, free, batch, next: 0, withdrawn: 0 };
+        this.prove()?;
+        Ok(this)
+    }
+
+    /// Checks that the kernel takes what is in the ring: it accepts queues that only receive, too, and then
+    /// takes nothing. Tried with a descriptor that it passes over.
+    fn prove(&mut self) -> io::Result<()> {
+        self.describe(0, libc::xdp_desc { addr: WITHDRAWN, len: 0, options: 0 });
+        self.sending.producer().store(1, Ordering::Release);
+        // Some kernels tell what a call has taken in the next one only.
+        for _ in 0..2 {
+            self.socket.send_with_flags(&[], libc::MSG_DONTWAIT)?;
+        }
+        self.next = self.sending.consumer().load(Ordering::Acquire);
+        if self.next == 1 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBUSY)) }
+    }
+
+    /// Longest frame.
+    pub(crate) const fn most() -> usize {
+        CHUNK_LEN
+    }
+
+    /// The descriptor that becomes writable when there is room.
+    pub(crate) fn watched(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Sends packets behind these headers, as many as the device takes, at least one.
+    ///
+    /// # Errors
+    /// Reason why the first one was not taken. `WouldBlock`: all chunks are with the device.
+    pub(crate) fn send(&mut self, head: &FrameHead, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+        self.settle()?;
+        self.reclaim();
+        let count = packets.len().min(self.free.len()).min(self.batch);
+        let mut chunks = [WITHDRAWN; BATCH];
+        for (i, (packet, chunk)) in packets.iter().zip(&mut chunks).take(count).enumerate() {
+            let Some(address) = self.free.pop() else { break };
+            *chunk = address;
+            let len = head.frame_len(packet);
+            // The address counts chunks of our own memory.
+            head.write(packet, &mut self.memory[address as usize..][..len]);
+            let at = self.next.wrapping_add(i as u32);
+            self.describe(at, libc::xdp_desc { addr: address, len: len as u32, options: 0 });
+        }
+        let end = self.next.wrapping_add(count as u32);
+        // The frames and descriptors are written before the kernel sees that they are there.
+        self.sending.producer().store(end, Ordering::Release);
+        let handed = self.hand_over(count);
+        self.next = end;
+        if handed.taken > 0 {
+            return Ok(handed.taken);
+        }
+        Err(handed.why.unwrap_or_else(|| io::ErrorKind::WouldBlock.into()))
+    }
+
+    fn describe(&self, at: u32, descriptor: libc::xdp_desc) {
+        // SAFETY: the ring is of descriptors; the kernel reads this place only within a call of ours, after
+        // the producer's counter has passed it.
+        unsafe { self.sending.item::<libc::xdp_desc>(at).write(descriptor) };
+    }
+
+    /// Has the kernel take the last `count` descriptors and withdraws those that it does not.
+    fn hand_over(&mut self, count: usize) -> Handed {
+        let mut taken = 0;
+        loop {
+            let result = self.socket.send_with_flags(&[], libc::MSG_DONTWAIT);
+            // The kernel counts frames up to the last one that has left, and one that was dropped
+            // behind it; before any has left it counts nothing new.
+            let counted = self.sending.consumer().load(Ordering::Acquire);
+            let counted = counted.wrapping_sub(self.next).cast_signed().max(0).unsigned_abs();
+            let progress = counted as usize > taken;
+            let Err(error) = result else {
+                // Nothing is left in the ring.
+                return Handed { taken: count, why: None };
+            };
+            if error.raw_os_error() == Some(libc::EBUSY) {
+                // The device dropped a frame. Its chunk comes back like that of one that has left.
+                taken = if progress { counted as usize - 1 } else { taken };
+                self.withdraw(taken + 1, count);
+                let why = "the device dropped it: no link, or its queue is full";
+                let why = io::Error::new(io::ErrorKind::ResourceBusy, why);
+                return Handed { taken, why: Some(why) };
+            }
+            taken = taken.max(counted as usize);
+            // More than one call may take, or the device has no room.
+            let again =
+                matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+            if !(again && progress) {
+                self.withdraw(taken, count);
+                return Handed { taken, why: Some(error) };
+            }
+        }
+    }
+
+    /// Takes descriptors back that the kernel has not read: it will pass over them.
+    fn withdraw(&mut self, from: usize, to: usize) {
+        for i in from..to {
+            let at = self.next.wrapping_add(i as u32);
+            // SAFETY: as in `describe`; what is read was written there by `send`.
+            let was = unsafe { self.sending.item::<libc::xdp_desc>(at).read() };
+            self.describe(at, libc::xdp_desc { addr: WITHDRAWN, len: 0, options: 0 });
+            self.free.push(was.addr);
+            self.withdrawn += 1;
+        }
+    }
+
+    /// Has the kernel pass over what was withdrawn: one descriptor a call, or all of them.
+    fn settle(&mut self) -> io::Result<()> {
+        while self.withdrawn > 0 {
+            self.socket.send_with_flags(&[], libc::MSG_DONTWAIT)?;
+            self.withdrawn -= 1;
+        }
+        Ok(())
+    }
+
+    /// Takes back the chunks of frames that have left.
+    fn reclaim(&mut self) {
+        let from = self.done.consumer().load(Ordering::Relaxed);
+        // Acquire: the addresses are there before the counter says so.
+        let to = self.done.producer().load(Ordering::Acquire);
+        let mut at = from;
+        while at != to {
+            // SAFETY: the ring is of addresses; the kernel has written this one and leaves it alone until
+            // the consumer's counter has passed it.
+            let address = unsafe { self.done.item::<u64>(at).read() };
+            // Some kernels give back what was withdrawn, too; it is free already.
+            if address != WITHDRAWN {
+                self.free.push(address);
+            }
+            at = at.wrapping_add(1);
+        }
+        self.done.consumer().store(to, Ordering::Release);
+    }
+}
+
+/// Binds to the first transmit queue that is free: each can have one such socket.
+fn bind(socket: &Socket, device: u32) -> io::Result<()> {
+    let mut queue = 0;
+    loop {
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: device,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: 0,
+        };
+        let mut storage = SockAddrStorage::zeroed();
+        // SAFETY: sockaddr_xdp is plain integers and fits a socket address; family and length are right.
+        let address = unsafe {
+            *storage.view_as::<libc::sockaddr_xdp>() = address;
+            SockAddr::new(storage, size_of::<libc::sockaddr_xdp>() as u32)
+        };
+        match socket.bind(&address) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => queue += 1,
+            // Behind the last queue: all are taken.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && queue > 0 => {
+                return Err(io::Error::from_raw_os_error(libc::EBUSY));
+            }
+            done => return done,
+        }
+    }
+}
+
+fn halves(value: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = value.to_ne_bytes();
+    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    /// The device has four queues to receive and one to send: the kernel lets a socket have the second queue,
+    /// through which nothing can leave.
+    #[test]
+    fn a_queue_that_only_receives_is_found_out() {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "CI must run this as root");
+            println!("NOT TESTED: network devices are made by root");
+            return;
+        }
+        let tried = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("root");
+            let add = "link add xdp0 numrxqueues 4 numtxqueues 1 type veth peer name xdp1";
+            for line in [add, "link set xdp0 up", "link set xdp1 up"] {
+                let done = Command::new("ip").args(line.split(' ')).status().expect("iproute2");
+                assert!(done.success(), "ip {line}");
+            }
+            let device = nix::net::if_::if_nametoindex("xdp0").expect("made just now");
+            let first = XdpSocket::open(device).expect("a queue that sends");
+            let second = XdpSocket::open(device).map(drop).map_err(|error| error.raw_os_error());
+            assert_eq!(second, Err(Some(libc::EBUSY)), "nothing leaves through the second queue");
+            drop(first);
+        });
+        tried.join().expect("as told above");
+    }
+}

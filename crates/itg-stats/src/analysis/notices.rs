@@ -1,0 +1,223 @@
+//! Notices for a reader of the figures: on each flow, and on all of them.
+
+use std::fmt::Write as _;
+
+use itg_core::units::format_duration_ns;
+use itg_record::Side;
+
+use super::Object;
+use crate::fidelity::{STALL_GAPS, Stall};
+use crate::report::{ClockReport, FlowReport};
+use crate::stats::{Facts, LossBasis};
+
+/// Notices for a reader of a flow's figures.
+pub(super) fn of_flow(object: &Object, clock: Option<&ClockReport>) -> Vec<String> {
+    let Object { owners, stats, notices, .. } = object;
+    let mut notices = notices.clone();
+    notices.extend(owners.notice());
+    let mut note = |count: u64, text: &str| {
+        if count > 0 {
+            notices.push(format!("{count} {text}"));
+        }
+    };
+    note(
+        owners.unwritten(),
+        "records could not be written to the log: their packets count as lost",
+    );
+    if stats.counts_arrivals() {
+        note(
+            owners.beyond_log(|end| end.received_packets),
+            "packets arrived but are not in the log: they count as lost",
+        );
+        note(
+            owners.told(|end| end.socket_drops).unwrap_or(0),
+            "packets were dropped by the kernel at the socket: they are part of the loss",
+        );
+        note(
+            owners.told(|end| end.foreign_packets).unwrap_or(0),
+            "foreign packets came to the flow's port and were left out: of no flow, from elsewhere than its sender, or with a time \
+             that no clock shows",
+        );
+        note(
+            stats.user_stamps(),
+            "arrivals have no kernel time stamp: the time of reading is used",
+        );
+        let smallest = stats.delay().distribution().moments().min();
+        let words = format!(
+            "delays are below 0, the smallest {}: the clocks of sender and receiver disagree",
+            signed_duration(smallest)
+        );
+        note(stats.delay().negative(), &words);
+        let full = owners.told(|end| end.buffer_errors);
+        note(
+            full.filter(|_| stats.side() == Side::Receiver).unwrap_or(0),
+            "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket or another's",
+        );
+    } else {
+        note(owners.beyond_log(|end| end.sent_packets), "packets were sent but are not in the log");
+    }
+    let steps = clock.filter(|clock| !clock.shared).map_or(0, |clock| clock.steps.len() as u64);
+    note(steps, "times a host's clock was set: delays of packets near that are uncertain");
+    if stats.plan_was_cut() {
+        let count = stats.plan_packets();
+        note(
+            count,
+            "packets at the start are all whose plan was computed again: lateness and fidelity \
+             are theirs, the sender's log knows more",
+        );
+    }
+    note(
+        stats.undated(),
+        "records have times beyond the year 2116, which no clock shows: their times are left out",
+    );
+    note(stats.foreign(), "records are of a kind that this side does not write: they are left out");
+    note(stats.replanned(), "packets were planned for another time than the seed gives");
+    note(
+        stats.resized(),
+        "packets did not arrive with the size that the seed gives: they were cut or joined on the way",
+    );
+    notices
+}
+
+/// A duration with its sign.
+fn signed_duration(ns: i64) -> String {
+    let sign = if ns < 0 { "-" } else { "" };
+    format!("{sign}{}", format_duration_ns(ns.unsigned_abs()))
+}
+
+/// A flow that stands out, and by how much.
+#[derive(Debug)]
+struct Worst<T> {
+    flow: u32,
+    value: T,
+    /// Number of flows of this kind.
+    flows: u64,
+}
+
+/// Counts a flow among those of its kind, and keeps the one with the largest `key`.
+fn take<T, K: PartialOrd>(worst: &mut Option<Worst<T>>, flow: u32, value: T, key: fn(&T) -> K) {
+    let flows = worst.as_ref().map_or(0, |worst| worst.flows) + 1;
+    match worst {
+        Some(worst) if key(&worst.value) >= key(&value) => worst.flows = flows,
+        _ => *worst = Some(Worst { flow, value, flows }),
+    }
+}
+
+/// Remarks that belong to every total, gathered from the flows that it counts.
+#[derive(Debug, Default)]
+pub(super) struct Remarks {
+    errors: Vec<String>,
+    stall: Option<Worst<Stall>>,
+    negative: Option<Worst<i64>>,
+}
+
+impl Remarks {
+    /// Takes a flow at the side that counts, and tells its own reader too.
+    pub(super) fn add(
+        &mut self,
+        report: &mut FlowReport,
+        object: &Object,
+        peer: Option<&Object>,
+        facts: &Facts<'_>,
+    ) {
+        let flow = report.flow;
+        if let Some(error) = excess(report, facts) {
+            self.errors.push(format!("flow {flow}: {error}"));
+            report.notices.push(error);
+        }
+        let owners = object.owners.len().max(peer.map_or(0, |peer| peer.owners.len()));
+        let by_numbers = report.metrics.lost_basis == Some(LossBasis::SequenceNumbers);
+        if owners > 1 && by_numbers {
+            report.notices.push(
+                "how much each owner of this flow sent is not known: numbers that nobody sent while it changed \
+                 hands count as lost"
+                    .to_owned(),
+            );
+        }
+        for stall in object.stats.stalls(facts) {
+            report.notices.push(sentence(&stall));
+            take(&mut self.stall, flow, stall, |stall| stall.length_ns);
+        }
+        if let Some(delay) = report.metrics.delay_ns.filter(|delay| delay.min < 0) {
+            take(&mut self.negative, flow, delay.min, |min| std::cmp::Reverse(*min));
+        }
+    }
+
+    /// Adds the notices on all flows; returns the errors.
+    pub(super) fn finish(self, notices: &mut Vec<String>) -> Vec<String> {
+        if let Some(Worst { flow, value, flows }) = self.negative {
+            notices.push(format!(
+                "delays are below 0 in {}, the smallest {} (flow {flow}): the clocks of sender and receiver disagree",
+                count(flows),
+                signed_duration(value)
+            ));
+        }
+        if let Some(Worst { flow, value, flows }) = self.stall {
+            notices.push(format!(
+                "no packet left for {STALL_GAPS} mean inter-departure times or longer in {}: the longest time is {} (flow {flow})",
+                count(flows),
+                duration(value.length_ns)
+            ));
+        }
+        self.errors
+    }
+}
+
+/// Flows in words.
+fn count(flows: u64) -> String {
+    if flows == 1 { "1 flow".to_owned() } else { format!("{flows} flows") }
+}
+
+/// More arrived than was sent.
+fn excess(report: &FlowReport, facts: &Facts<'_>) -> Option<String> {
+    let metrics = &report.metrics;
+    let excess = metrics.excess_packets;
+    if excess == 0 {
+        return None;
+    }
+    let sent = metrics.sent_packets?;
+    let arrivals = match (report.side, report.meter) {
+        ("sender", Some("rtt")) | ("receiver", _) => metrics.packets,
+        _ => facts.received_packets.unwrap_or(0),
+    };
+    let again = metrics.duplicated.unwrap_or(0);
+    let arrived = arrivals.saturating_sub(again);
+    Some(if arrived > sent {
+        format!(
+            "more packets arrived than were sent: {sent} sent, {arrived} different ones arrived, {excess} too many; the \
+             loss is not known"
+        )
+    } else {
+        format!(
+            "{excess} packets arrived that none of the logs of its senders has ({sent} sent, {arrived} different ones \
+             arrived): the loss is not known"
+        )
+    })
+}
+
+/// A duration of three digits.
+fn duration(ns: u64) -> String {
+    let mut unit = 1;
+    while ns / unit >= 1_000 {
+        unit *= 10;
+    }
+    format_duration_ns(ns / unit * unit)
+}
+
+/// A stall in words.
+fn sentence(stall: &Stall) -> String {
+    let Stall { behind, length_ns, mean_gap_ns, left_out } = *stall;
+    let (length, mean) = (duration(length_ns), duration(mean_gap_ns));
+    let gaps = length_ns as f64 / mean_gap_ns as f64;
+    let mut text = if left_out == 0 {
+        format!("the sender stood still for {length} behind packet {behind}")
+    } else {
+        format!("the sender's log has no packet for {length} behind packet {behind}")
+    };
+    // Writing to a String cannot fail.
+    let _written = write!(text, ": {gaps:.0} mean inter-departure times of {mean}");
+    if left_out > 0 {
+        let _written = write!(text, ", {left_out} packets of the plan are not there");
+    }
+    text
+}

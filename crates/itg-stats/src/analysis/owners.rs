@@ -1,0 +1,189 @@
+//! The owners of a flow at one side: the nodes that sent it, with the entries of the log on each.
+//!
+//! A flow that was moved, or whose sender was started again, has several: each sender's log holds its own
+//! packets and its own end, and the receiver's log has a description and an end for each of the connections.
+//! Counts are sums over all of them. A sum that lacks an owner is no count of the flow: what was sent is known
+//! only where each owner has told it.
+
+use itg_record::{FlowEnd, FlowInfo};
+
+use crate::stats::Volume;
+
+/// Owners that a notice names at most.
+const NAMED: usize = 8;
+
+/// One of them.
+#[derive(Debug)]
+struct Owner {
+    /// Number of the log, and index of the flow in it.
+    source: (usize, u32),
+    /// Address and port that it sent from; empty where the description is lost.
+    src: String,
+    /// Packets in the log, and the time of the first one.
+    packets: u64,
+    first_unix_ns: Option<u64>,
+    end: Option<FlowEnd>,
+}
+
+/// All owners of a flow at one side.
+#[derive(Debug, Default)]
+pub(super) struct Owners(Vec<Owner>);
+
+/// One count of an end.
+type Count = fn(&FlowEnd) -> Option<u64>;
+
+impl Owners {
+    /// Takes another owner, unless it is known.
+    pub(super) fn add(&mut self, source: (usize, u32), info: Option<&FlowInfo>) {
+        if !self.0.iter().any(|owner| owner.source == source) {
+            let src = info.map_or_else(String::new, |info| info.src.clone());
+            self.0.push(Owner { source, src, packets: 0, first_unix_ns: None, end: None });
+        }
+    }
+
+    fn get(&mut self, source: (usize, u32)) -> Option<&mut Owner> {
+        self.0.iter_mut().find(|owner| owner.source == source)
+    }
+
+    /// Notes the packets that the log has of an owner.
+    pub(super) fn saw(&mut self, source: (usize, u32), volume: &Volume) {
+        if let Some(owner) = self.get(source) {
+            (owner.packets, owner.first_unix_ns) = (volume.packets, volume.first_unix_ns);
+        }
+    }
+
+    /// Notes how an owner ended.
+    pub(super) fn ended(&mut self, source: (usize, u32), end: &FlowEnd) {
+        if let Some(owner) = self.get(source) {
+            owner.end = Some(end.clone());
+        }
+    }
+
+    /// Places of their records: number of the log and index of the flow in it.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.0.iter().map(|owner| owner.source)
+    }
+
+    /// A count of all of them; `None` where one of them has not told it.
+    pub(super) fn sum(&self, what: Count) -> Option<u64> {
+        let counts = self.0.iter().map(|owner| owner.end.as_ref().and_then(what));
+        let all = counts.reduce(|sum, more| Some(sum?.saturating_add(more?)));
+        all.flatten()
+    }
+
+    /// A count of those that have told it; `None` if none has.
+    pub(super) fn told(&self, what: Count) -> Option<u64> {
+        self.ends().filter_map(what).reduce(u64::saturating_add)
+    }
+
+    /// The smallest of a figure.
+    pub(super) fn smallest(&self, what: Count) -> Option<u64> {
+        self.ends().filter_map(what).min()
+    }
+
+    fn ends(&self) -> impl Iterator<Item = &FlowEnd> {
+        self.0.iter().filter_map(|owner| owner.end.as_ref())
+    }
+
+    /// Records of the flow that could not be written.
+    pub(super) fn unwritten(&self) -> u64 {
+        self.told(|end| Some(end.log_lost_records)).unwrap_or(0)
+    }
+
+    /// Packets of a count that are not in the log, those left out that could not be written.
+    pub(super) fn beyond_log(&self, what: Count) -> u64 {
+        let beyond = self.0.iter().filter_map(|owner| {
+            let end = owner.end.as_ref()?;
+            Some(what(end)?.saturating_sub(owner.packets).saturating_sub(end.log_lost_records))
+        });
+        beyond.fold(0, u64::saturating_add)
+    }
+
+    /// At the receiver: packets that arrived but are not in its log; `None` where it did not count.
+    pub(super) fn unlogged(&self) -> Option<u64> {
+        let missing = self.0.iter().filter_map(|owner| {
+            let end = owner.end.as_ref()?;
+            let counted = end.received_packets?.saturating_sub(owner.packets);
+            Some(counted.max(end.log_lost_records))
+        });
+        missing.reduce(u64::saturating_add)
+    }
+
+    /// Number of owners.
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Number of owners that have sent, or may have; the others only asked for the flow.
+    fn senders_heard(&self) -> usize {
+        let silent =
+            |owner: &Owner| owner.end.as_ref().is_none_or(|end| end.sent_packets.is_none());
+        self.0.iter().filter(|owner| owner.packets > 0 || silent(owner)).count()
+    }
+
+    /// Reason of the flow's end; if it had several owners, that of each, in the order of their
+    /// first packets.
+    pub(super) fn reason(&self) -> Option<String> {
+        if self.len() == 1 {
+            return self.ends().next().map(|end| end.reason.clone());
+        }
+        let reasons: Vec<String> = self
+            .in_order()
+            .into_iter()
+            .filter_map(|owner| {
+                let end = owner.end.as_ref()?;
+                Some(format!("{}: {}", owner.name(), end.reason))
+            })
+            .collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    fn in_order(&self) -> Vec<&Owner> {
+        let mut all: Vec<&Owner> = self.0.iter().collect();
+        all.sort_by_key(|owner| (owner.first_unix_ns.is_none(), owner.first_unix_ns, owner.source));
+        all
+    }
+
+    /// Names of the owners and their packets, if several have sent.
+    pub(super) fn notice(&self) -> Option<String> {
+        let active: Vec<&Owner> =
+            self.in_order().into_iter().filter(|owner| owner.packets > 0).collect();
+        let named: Vec<String> = active
+            .iter()
+            .take(NAMED)
+            .map(|owner| format!("{} ({} packets)", owner.name(), owner.packets))
+            .collect();
+        let more = active.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (active.len() > 1).then(|| {
+            let names = named.join(", ");
+            format!("{} owners sent this flow: {names}{more}; counts are their sums", active.len())
+        })
+    }
+}
+
+impl Owner {
+    fn name(&self) -> &str {
+        if self.src.is_empty() { "unknown" } else { &self.src }
+    }
+}
+
+/// Packets that a flow's senders gave to the kernel, by the logs of its sides as far as they are given; `None`
+/// where an owner's count is missing.
+pub(super) fn sent_packets(sender: Option<&Owners>, receiver: Option<&Owners>) -> Option<u64> {
+    let count: Count = |end| end.sent_packets;
+    let heard = receiver.map_or(0, Owners::senders_heard);
+    let own = sender.filter(|owners| owners.len() >= heard).and_then(|owners| owners.sum(count));
+    own.or_else(|| {
+        let known = sender.map_or(0, Owners::len);
+        receiver.filter(|owners| owners.len() >= known).and_then(|owners| owners.sum(count))
+    })
+}
+
+/// A count that either side may have: of all owners where one side has that, else of those that are known.
+pub(super) fn either(own: &Owners, other: Option<&Owners>, what: Count) -> Option<u64> {
+    own.sum(what)
+        .or_else(|| other.and_then(|owners| owners.sum(what)))
+        .or_else(|| own.told(what))
+        .or_else(|| other.and_then(|owners| owners.told(what)))
+}

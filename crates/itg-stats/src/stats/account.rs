@@ -1,0 +1,100 @@
+//! Account of a flow: packets sent, lost, and those that arrived in excess.
+
+use super::{Facts, FlowStats, LossBasis};
+use crate::sequence::Loss;
+
+/// Account of the packets of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Packets that were sent; `None` where no log tells.
+    pub sent_packets: Option<u64>,
+    /// Different packets that arrived beyond those that their senders account for: more than they counted, or, where
+    /// their logs have all that they counted, packets that are in none of them. Above 0 the accounts contradict each
+    /// other.
+    pub excess_packets: u64,
+    /// Lost packets, bursts, and how they were found; `None` where the accounts contradict each other or tell nothing.
+    pub loss: Option<(Loss, LossBasis)>,
+}
+
+impl FlowStats {
+    /// Packets that the senders counted, or else those in their logs, unless others arrived too.
+    #[must_use]
+    pub fn sent_packets(&self, facts: &Facts<'_>) -> Option<u64> {
+        facts.sent_packets.or_else(|| self.account(facts).sent_packets)
+    }
+
+    /// Returns true if the log has all packets that the senders counted: a number that two owners
+    /// sent counts for both.
+    const fn logged_all(&self, sent: u64) -> bool {
+        let unique = self.sent_seqs.unique();
+        unique > 0 && (unique == sent || self.sent.packets == sent)
+    }
+
+    /// Packets sent, lost, and those that arrived in excess.
+    #[must_use]
+    pub fn account(&self, facts: &Facts<'_>) -> Account {
+        if !self.counts_arrivals() {
+            return match facts.peer {
+                Some(receiver) => receiver.account(&Facts { peer: Some(self), ..*facts }),
+                None => self.account_of_sender(facts),
+            };
+        }
+        let unique = self.arrived_seqs.unique();
+        // By the senders' logs: what is missing, and how many packets arrived that they do not have.
+        let logged =
+            self.sender(facts).filter(|sender| sender.sent_seqs.unique() > 0).map(|sender| {
+                let missing = self.arrived_seqs.missing_of(&sender.sent_seqs);
+                let outside = unique - (sender.sent_seqs.unique() - missing.lost);
+                (sender, missing, outside)
+            });
+        // Logs that lack what arrived do not say what was sent.
+        let by_log = logged.as_ref().filter(|(_, _, outside)| *outside == 0);
+        let by_log = by_log.map(|(sender, ..)| sender.sent_seqs.unique());
+        let Some(sent) = facts.sent_packets.or(by_log) else {
+            let end = self.arrived_seqs.max().map_or(0, |max| max.saturating_add(1));
+            let loss = Some((self.arrived_seqs.missing_before(end), LossBasis::SequenceNumbers));
+            return Account { sent_packets: None, excess_packets: 0, loss };
+        };
+        let more = unique.saturating_sub(sent);
+        let whole = logged.filter(|(sender, ..)| sender.logged_all(sent));
+        let excess_packets = whole.map_or(more, |(_, _, outside)| more.max(outside));
+        let loss = match whole {
+            _ if excess_packets > 0 => None,
+            Some((_, missing, _)) => Some((missing, LossBasis::SenderLog)),
+            None => Some((self.missing_by_count(sent, facts), LossBasis::SenderCount)),
+        };
+        Account { sent_packets: Some(sent), excess_packets, loss }
+    }
+
+    /// At a one-way sender without the receiver's log.
+    fn account_of_sender(&self, facts: &Facts<'_>) -> Account {
+        let logged = Some(self.sent_seqs.unique()).filter(|&logged| logged > 0);
+        let sent_packets = facts.sent_packets.or(logged);
+        let both = sent_packets.zip(facts.received_packets);
+        let lost = both.and_then(|(sent, received)| sent.checked_sub(received));
+        let excess = both.map(|(sent, received)| received.saturating_sub(sent));
+        let loss = |lost| (Loss { lost, ..Loss::default() }, LossBasis::ReceiverCount);
+        Account { sent_packets, excess_packets: excess.unwrap_or(0), loss: lost.map(loss) }
+    }
+
+    /// Loss among so many packets; at least as many arrived.
+    fn missing_by_count(&self, sent: u64, facts: &Facts<'_>) -> Loss {
+        let lost = sent.saturating_sub(self.arrived_seqs.unique());
+        let end = sent.saturating_add(facts.skipped_packets.unwrap_or(0));
+        let seen = self.arrived_seqs.missing_before(end);
+        if seen.lost == lost {
+            seen
+        } else {
+            // Which of the missing numbers were sent is not known.
+            Loss { lost, bursts: seen.bursts.min(lost), ..Loss::default() }
+        }
+    }
+
+    /// Packets that arrived but are not in the sender's log; `None` without that log.
+    #[must_use]
+    pub fn unmatched(&self, facts: &Facts<'_>) -> Option<u64> {
+        let sent = &self.sender(facts).filter(|s| s.sent_seqs.unique() > 0)?.sent_seqs;
+        let both = sent.unique() - self.arrived_seqs.missing_of(sent).lost;
+        Some(self.arrived_seqs.unique() - both)
+    }
+}

@@ -1,0 +1,412 @@
+//! Accounts that add up: flows with several owners, more arrived than sent, senders that stood still, delays below 0,
+//! and tables of packets that others compute with.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+
+use std::fs;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::Command;
+
+use assert_cmd::cargo::cargo_bin;
+use itg_core::flow::FlowSpec;
+use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
+use itg_testkit::child::said;
+use itg_testkit::logs::{EPOCH, TestLog, end, spec};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MS: u64 = 1_000_000;
+
+struct Dir(TempDir);
+
+impl Dir {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    /// Exit code, stdout, stderr.
+    fn decode(&self, args: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(cargo_bin("itg-decode"));
+        let (code, out, err) = said(command.args(args).current_dir(self.0.path()));
+        (code.unwrap(), out, err)
+    }
+
+    fn json(&self, logs: &[&str]) -> Value {
+        let (code, out, err) = self.decode(&[logs, &["--format", "json"]].concat());
+        assert_eq!(code, 0, "{logs:?}: {err}");
+        serde_json::from_str(&out).unwrap()
+    }
+}
+
+/// A flow of 2400 packets that two owners sent, one behind the other.
+const ALL: u64 = 2400;
+const HANDED_OVER: u64 = 1165;
+const OWNERS: [(&str, Range<u64>); 2] =
+    [("10.0.0.1:4001", 0..HANDED_OVER), ("10.0.0.7:4007", HANDED_OVER..ALL)];
+
+/// A stretch in the time of the second owner is lost, and nothing else.
+fn is_lost(seq: u64) -> bool {
+    (1200..1250).contains(&seq)
+}
+
+fn moved() -> FlowSpec {
+    spec(2, "constant(1ms)", "constant(64)", ALL)
+}
+
+fn sent(index: u32, seq: u64) -> Record {
+    Record::sent(SentPacket {
+        flow: index,
+        seq,
+        size: 64,
+        planned_ns: seq * MS,
+        sent_ns: EPOCH + seq * MS + 900,
+    })
+}
+
+fn received(index: u32, seq: u64) -> Record {
+    let at = EPOCH + seq * MS + 900;
+    Record::received(ReceivedPacket {
+        flow: index,
+        seq,
+        size: 64,
+        sent_ns: at,
+        arrived_ns: at + 50_000,
+        read_ns: at + 50_700,
+        ttl: 64,
+        tos: 0,
+    })
+}
+
+fn counted(index: u32, sent: Option<u64>, received: Option<u64>) -> FlowEnd {
+    FlowEnd {
+        sent_packets: sent,
+        skipped_packets: sent.map(|_| 0),
+        received_packets: received,
+        ..end(index)
+    }
+}
+
+/// The log of an owner, whole or of one that was killed when it had written so much of it.
+fn owner(number: usize, killed: bool) -> Vec<u8> {
+    let (src, seqs) = OWNERS[number].clone();
+    let mut log = TestLog::with_id(10 + u32::try_from(number).unwrap(), Side::Sender, "a");
+    log.flow_of(0, &moved(), ["a", "a"], "c0ffee", src);
+    let count = seqs.end - seqs.start;
+    if killed {
+        log.records(seqs.take(800).map(|seq| sent(0, seq)));
+        return log.killed();
+    }
+    log.records(seqs.map(|seq| sent(0, seq)));
+    log.end_flow(counted(0, Some(count), None));
+    log.finish()
+}
+
+/// The receiver's log, which has the flow once for each owner; of an owner that was killed it knows
+/// no count.
+fn receiver(first_was_killed: bool) -> Vec<u8> {
+    let mut log = TestLog::new(Side::Receiver, "a");
+    for (index, (src, seqs)) in (0..).zip(OWNERS) {
+        log.flow_of(index, &moved(), ["a", "a"], "c0ffee", src);
+        let arrived: Vec<u64> = seqs.clone().filter(|&seq| !is_lost(seq)).collect();
+        log.records(arrived.iter().map(|&seq| received(index, seq)));
+        let count = Some(seqs.end - seqs.start).filter(|_| index > 0 || !first_was_killed);
+        log.end_flow(counted(index, count, Some(arrived.len() as u64)));
+    }
+    log.finish()
+}
+
+/// The entry that the total counts.
+fn counting(report: &Value) -> &Value {
+    &report["flows"][0]
+}
+
+#[test]
+fn the_ends_of_all_owners_of_a_flow_are_summed() {
+    let dir = Dir::new();
+    dir.write("a.itg", &owner(0, false));
+    dir.write("b.itg", &owner(1, false));
+    dir.write("r.itg", &receiver(false));
+    for (logs, basis) in [
+        (vec!["a.itg", "b.itg", "r.itg"], "sender_log"),
+        (vec!["r.itg", "b.itg", "a.itg"], "sender_log"),
+        // The receiver has been told by each of them.
+        (vec!["r.itg"], "sender_count"),
+        (vec!["a.itg", "r.itg"], "sender_count"),
+        (vec!["r.itg", "b.itg"], "sender_count"),
+    ] {
+        let report = dir.json(&logs);
+        for metrics in [counting(&report), &report["total"]] {
+            assert_eq!(metrics["sent_packets"], ALL, "{logs:?}: {metrics:#}");
+            assert_eq!(metrics["packets"], ALL - 50, "{logs:?}");
+            assert_eq!(metrics["lost"], 50, "{logs:?}");
+            assert_eq!(metrics["lost_basis"], basis, "{logs:?}");
+            assert_eq!(metrics["excess_packets"], 0, "{logs:?}");
+        }
+        let flow = counting(&report);
+        let notices = flow["notices"].to_string();
+        assert!(notices.contains("2 owners sent this flow: 10.0.0.1:4001 (1165 "), "{notices}");
+        let end = flow["end"].as_str().unwrap();
+        assert_eq!(end, "10.0.0.1:4001: all packets sent; 10.0.0.7:4007: all packets sent");
+        assert_eq!(report["errors"].as_array().map(Vec::len), Some(0), "{report:#}");
+        for (gate, code) in [("loss > 2%", 99), ("loss > 2.2%", 0), ("total.lost != 50", 0)] {
+            let (got, _, err) = dir.decode(&[&logs[..], &["--fail-if", gate]].concat());
+            assert_eq!(got, code, "{logs:?} {gate}: {err}");
+        }
+    }
+    // The owners alone.
+    let report = dir.json(&["a.itg", "b.itg"]);
+    assert_eq!(counting(&report)["sent_packets"], ALL);
+    assert_eq!(counting(&report)["lost"], Value::Null);
+}
+
+#[test]
+fn an_owner_that_did_not_tell_its_count_hides_no_loss() {
+    let dir = Dir::new();
+    dir.write("a.itg", &owner(0, true));
+    dir.write("b.itg", &owner(1, false));
+    dir.write("r.itg", &receiver(true));
+    // With the log that breaks off, and without.
+    for logs in [vec!["a.itg", "b.itg", "r.itg"], vec!["b.itg", "r.itg"], vec!["r.itg"]] {
+        let report = dir.json(&logs);
+        let flow = counting(&report);
+        assert_eq!(flow["sent_packets"], Value::Null, "{logs:?}: {flow:#}");
+        assert_eq!((&flow["lost"], &flow["lost_basis"]), (&50.into(), &"sequence_numbers".into()));
+        let notices = flow["notices"].to_string();
+        assert!(
+            notices.contains("how much each owner of this flow sent is not known"),
+            "{notices}"
+        );
+        let (code, _, err) = dir.decode(&[&logs[..], &["--fail-if", "loss > 2%"]].concat());
+        assert_eq!(code, 99, "{logs:?}: {err}");
+    }
+}
+
+#[test]
+fn more_arrived_than_sent_is_an_error_and_no_gate_passes_by_it() {
+    let dir = Dir::new();
+    // The sender of the rest of the flow is not known at all.
+    let mut log = TestLog::new(Side::Receiver, "a");
+    log.flow(0, &moved(), ["a", "a"]);
+    log.records((0..ALL).filter(|&seq| !is_lost(seq)).map(|seq| received(0, seq)));
+    log.end_flow(counted(0, Some(HANDED_OVER), Some(ALL - 50)));
+    dir.write("r.itg", &log.finish());
+    dir.write("a.itg", &owner(0, false));
+    // A sender that knows what the receiver counted.
+    let mut log = TestLog::new(Side::Sender, "a");
+    log.flow(0, &moved(), ["a", "a"]);
+    log.records((0..HANDED_OVER).map(|seq| sent(0, seq)));
+    log.end_flow(counted(0, Some(HANDED_OVER), Some(ALL - 50)));
+    dir.write("s.itg", &log.finish());
+    let beyond = ALL - 50 - HANDED_OVER;
+    let words = format!("flow 2: more packets arrived than were sent: {HANDED_OVER} sent, 2350 ");
+    for logs in [vec!["r.itg"], vec!["a.itg", "r.itg"], vec!["s.itg"]] {
+        let report = dir.json(&logs);
+        for metrics in [counting(&report), &report["total"]] {
+            assert_eq!(metrics["excess_packets"], beyond, "{logs:?}: {metrics:#}");
+            for key in ["lost", "lost_basis", "loss_bursts", "loss_burst_mean", "loss_model"] {
+                assert_eq!(metrics[key], Value::Null, "{logs:?}: {key}");
+            }
+        }
+        let error = report["errors"][0].as_str().unwrap();
+        assert!(error.starts_with(&words), "{logs:?}: {error}");
+        let (_, text, _) = dir.decode(&logs);
+        assert!(text.contains(&format!("\nError: {words}")), "{logs:?}: {text}");
+        assert!(text.contains("\nNote: more packets arrived than were sent"), "{logs:?}: {text}");
+        let (code, _, _) = dir.decode(&[&logs[..], &["--html", "r.html"]].concat());
+        let page = fs::read_to_string(dir.path("r.html")).unwrap();
+        assert!(code == 0 && page.contains(&words), "{logs:?}");
+        let (_, lines, _) = dir.decode(&[&logs[..], &["--format", "ndjson"]].concat());
+        assert!(lines.lines().next().unwrap().contains(&words), "{logs:?}");
+        for gate in ["loss > 1%", "lost > 0", "total.loss > 1%", "flow.2.loss_bursts > 9"] {
+            let (code, _, err) = dir.decode(&[&logs[..], &["--fail-if", gate]].concat());
+            assert!(
+                code == 99 && err.contains("cannot be judged"),
+                "{logs:?} {gate}: {code} {err}"
+            );
+        }
+    }
+}
+
+#[test]
+fn packets_that_nobody_sent_are_an_error_even_where_counts_agree() {
+    let dir = Dir::new();
+    let spec = spec(3, "constant(1ms)", "constant(64)", 100);
+    let mut sender = TestLog::new(Side::Sender, "a");
+    sender.flow(0, &spec, ["a", "a"]);
+    sender.records((0..100).map(|seq| sent(0, seq)));
+    sender.end_flow(counted(0, Some(100), None));
+    dir.write("s.itg", &sender.finish());
+    let mut receiver = TestLog::new(Side::Receiver, "a");
+    receiver.flow(0, &spec, ["a", "a"]);
+    receiver.records((5..105).map(|seq| received(0, seq)));
+    receiver.end_flow(counted(0, Some(100), Some(100)));
+    dir.write("r.itg", &receiver.finish());
+    let report = dir.json(&["s.itg", "r.itg"]);
+    assert_eq!(
+        (&counting(&report)["excess_packets"], &counting(&report)["lost"]),
+        (&5.into(), &Value::Null)
+    );
+    let error = report["errors"][0].as_str().unwrap();
+    assert!(
+        error.starts_with("flow 3: 5 packets arrived that none of the logs of its senders has"),
+        "{error}"
+    );
+}
+
+/// A flow that stood still behind packet 500, and then sent what had been due at once; or left it out.
+fn stalled(id: u32, length_ms: u64, leaves_out: bool) -> Vec<u8> {
+    let mut log = TestLog::new(Side::Sender, "a");
+    log.flow(0, &spec(id, "constant(1ms)", "constant(64)", 1000), ["a", "a"]);
+    let until = 501 + length_ms;
+    let at = |seq: u64| if (501..until).contains(&seq) { until * MS + seq } else { seq * MS };
+    let left = (0..1000).filter(|seq| !leaves_out || !(501..until).contains(seq));
+    let records: Vec<_> = left
+        .map(|seq| {
+            Record::sent(SentPacket {
+                flow: 0,
+                seq,
+                size: 64,
+                planned_ns: seq * MS,
+                sent_ns: EPOCH + at(seq),
+            })
+        })
+        .collect();
+    let count = records.len() as u64;
+    log.records(records);
+    log.end_flow(counted(0, Some(count), None));
+    log.finish()
+}
+
+#[test]
+fn a_sender_that_stood_still_is_told_of() {
+    let dir = Dir::new();
+    for (name, length_ms, leaves_out, want) in [
+        ("short", 99, false, None),
+        ("long", 108, false, Some("the sender stood still for 108ms behind packet 500: 108 mean ")),
+        (
+            "out",
+            120,
+            true,
+            Some("the sender's log has no packet for 121ms behind packet 500: 121 "),
+        ),
+    ] {
+        dir.write(name, &stalled(4, length_ms, leaves_out));
+        let (_, text, _) = dir.decode(&[name]);
+        let report = dir.json(&[name]);
+        let notices = counting(&report)["notices"].to_string();
+        let total = report["notices"].to_string();
+        drop(dir.decode(&[name, "--html", "r.html"]));
+        let page = fs::read_to_string(dir.path("r.html")).unwrap().replace("&#39;", "'");
+        match want {
+            None => assert!(!text.contains("mean inter-departure times"), "{text}"),
+            Some(want) => {
+                assert!(text.contains(&format!("\nNote: {want}")), "{name}: {text}");
+                assert!(notices.contains(want), "{name}: {notices}");
+                assert!(page.contains(want), "{name}");
+                assert!(total.contains("(flow 4)"), "{name}: {total}");
+            }
+        }
+    }
+}
+
+/// Packets of a flow of a run, of which the clock of the receiver is behind.
+fn behind(run: &str, id: u32, by_ns: u64) -> TestLog {
+    let mut log = TestLog::with_id(id, Side::Receiver, "b");
+    log.flow_of(0, &spec(1, "constant(1ms)", "constant(64)", 10), ["a", "b"], run, "10.0.0.1:4001");
+    let at = |seq: u64| EPOCH + seq * MS;
+    log.records((0..10).map(|seq| {
+        Record::received(ReceivedPacket {
+            flow: 0,
+            seq,
+            size: 64,
+            sent_ns: at(seq),
+            arrived_ns: at(seq) - by_ns - seq,
+            read_ns: at(seq) - by_ns,
+            ttl: 64,
+            tos: 0,
+        })
+    }));
+    log
+}
+
+#[test]
+fn a_delay_below_0_is_never_printed_without_a_word() {
+    let dir = Dir::new();
+    dir.write("r.itg", &behind("c0ffee", 1, 5_000_000).finish());
+    let want = "10 delays are below 0, the smallest -5000009ns: the clocks of sender and receiver disagree";
+    let (_, text, _) = dir.decode(&["r.itg"]);
+    assert!(text.contains(&format!("\nNote: {want}\n")), "{text}");
+    let report = dir.json(&["r.itg"]);
+    assert!(counting(&report)["notices"].to_string().contains(want), "{report:#}");
+    let total = "delays are below 0 in 1 flow, the smallest -5000009ns (flow 1)";
+    assert!(report["notices"].to_string().contains(total), "{report:#}");
+    drop(dir.decode(&["r.itg", "--html", "r.html"]));
+    let page = fs::read_to_string(dir.path("r.html")).unwrap();
+    assert!(page.contains(want) && page.contains(total), "the page");
+}
+
+#[test]
+fn packets_of_several_runs_say_which_run_they_are_of() {
+    let dir = Dir::new();
+    let runs = ["aaaa01", "bbbb02"];
+    let logs: Vec<Vec<u8>> =
+        runs.iter().zip(1..).map(|(run, id)| behind(run, id, 7 * MS).finish()).collect();
+    dir.write("r.itg", &logs.concat());
+    let (_, csv, err) = dir.decode(&["r.itg", "--packets", "--format", "csv"]);
+    let mut lines = csv.lines();
+    let head = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns,run";
+    assert_eq!(lines.next(), Some(head), "{err}");
+    let found: Vec<&str> = lines.map(|line| line.rsplit_once(',').unwrap().1).collect();
+    assert_eq!(found, [[runs[0]; 10], [runs[1]; 10]].concat());
+    let (_, lines, _) = dir.decode(&["r.itg", "--packets", "--format", "ndjson"]);
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(last["run"], runs[1]);
+    let (_, text, _) = dir.decode(&["r.itg", "--packets"]);
+    assert!(text.lines().nth(1).unwrap().ends_with(" aaaa01"), "{text}");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn numbers_in_parquet_are_signed_and_their_differences_are_too() {
+    use arrow::array::AsArray as _;
+    use arrow::datatypes::{DataType, Int64Type};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    let dir = Dir::new();
+    dir.write("r.itg", &behind("c0ffee", 1, 5_000_000).finish());
+    for args in [vec!["--packets"], vec!["--interval", "2ms"]] {
+        let more = ["--format", "parquet", "-o", "t.parquet"];
+        let (code, _, err) = dir.decode(&[&["r.itg"], &args[..], &more].concat());
+        assert_eq!(code, 0, "{err}");
+        let file = fs::File::open(dir.path("t.parquet")).unwrap();
+        let batches = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+        for batch in batches.map(Result::unwrap) {
+            for field in batch.schema().fields() {
+                let signed = matches!(
+                    field.data_type(),
+                    DataType::Int64 | DataType::Float64 | DataType::Utf8 | DataType::Boolean
+                );
+                assert!(signed, "{args:?}: {field}");
+            }
+            let Some(sent) = batch.column_by_name("sent_ns") else { continue };
+            let arrived = batch.column_by_name("arrived_ns").unwrap();
+            let (sent, arrived) =
+                (sent.as_primitive::<Int64Type>(), arrived.as_primitive::<Int64Type>());
+            assert_eq!(sent.len(), 10);
+            for row in 0..10 {
+                let delay = arrived.value(row) - sent.value(row);
+                assert_eq!(delay, -5_000_000 - i64::try_from(row).unwrap());
+            }
+            let run = batch.column_by_name("run").unwrap().as_string::<i32>();
+            assert_eq!(run.value(0), "c0ffee");
+        }
+    }
+}

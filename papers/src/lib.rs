@@ -1,0 +1,16 @@
+//! Reproductions of papers that no program needs.
+//!
+//! | module | what | source |
+//! |---|---|---|
+//! | `names` | the two layers of the thesis under its names | Hirt 1997/98 |
+//! | `iso` | memory at the same address in every process | Courtrai et al. 2001 |
+//!
+//! Its tests hold algorithms and networks against tables of papers, too (`tests/metrics.rs`).
+
+pub mod iso;
+pub mod names;
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;
