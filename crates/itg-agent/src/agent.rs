@@ -1,6 +1,6 @@
 //! `itg-cluster agent`: serves a node, one run at a time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use clap::Args;
 use itg_cli::{Failure, Signals, WordArgs, promised, refuse, say};
 use itg_control::{Command, ControlRequest, Phase, TOO_LATE, fence_wait};
 use itg_core::units::parse_duration_ns;
+use itg_node::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use itg_socket::{clock, host};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::task::AbortHandle;
 
 use crate::idle::{Idle, Sight, Verdict};
 use crate::member::Member;
@@ -49,8 +49,8 @@ const SILENT: &str =
 const MOST_LABEL: usize = 200;
 /// Connections of programs that have proved that they belong to the cluster.
 const MOST_LINES: usize = 4096;
-/// Connections of programs that have not yet: the oldest one gives way to a new one.
-const MOST_PROVING: usize = 256;
+/// Connections of programs that have not yet: the oldest one of the address that has the most gives way to a new one.
+const PROVING: SlotLimits = SlotLimits { total: 256, per_address: 256 };
 /// Members of a run.
 const MOST_MEMBERS: usize = 4096;
 
@@ -170,22 +170,17 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
             }));
         }
         let room = Arc::new(Semaphore::new(MOST_LINES));
-        let mut proving = VecDeque::<AbortHandle>::new();
+        let proving = ConnectionSlots::new(PROVING);
         let mut stop = signals.stop.clone();
         let mut look = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        proving.retain(|task| !task.is_finished());
-                        if proving.len() >= MOST_PROVING
-                            && let Some(oldest) = proving.pop_front()
-                        {
-                            oldest.abort();
-                        }
+                        // Nobody settles, so there is always a place.
+                        let Ok(place) = proving.take(peer.ip()) else { continue };
                         let (agent, room) = (Arc::clone(&agent), Arc::clone(&room));
-                        let task = tokio::spawn(agent.let_in(stream, peer, room));
-                        proving.push_back(task.abort_handle());
+                        tokio::spawn(agent.let_in(stream, peer, (place, room)));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "a connection was not accepted");
@@ -207,8 +202,18 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
 
 impl Agent {
     /// Lets a program in that proves to belong to the cluster, as long as there is room.
-    async fn let_in(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, room: Arc<Semaphore>) {
-        match self.trust.accept(stream).await {
+    async fn let_in(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        (proving, room): (ConnectionSlot, Arc<Semaphore>),
+    ) {
+        let accepted = tokio::select! {
+            accepted = self.trust.accept(stream) => accepted,
+            () = proving.lost() => Err("too many prove who they are: the oldest gives way".to_owned()),
+        };
+        drop(proving);
+        match accepted {
             Ok(line) => match room.try_acquire_owned() {
                 Ok(place) => drop(tokio::spawn(async move {
                     self.serve(line, peer).await;

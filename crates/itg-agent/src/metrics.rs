@@ -2,7 +2,8 @@
 //!
 //! Text exposition format 0.0.4 over HTTP/1.1, `GET /metrics` and nothing else: one answer for each connection,
 //! which is closed then. Not encrypted, open to all that reach the port; so it is off unless asked for.
-//! Bounds: connections at the same time, bytes and header fields of a request, time for all of it.
+//! Bounds: connections at the same time, in all and of one address, bytes and header fields of a request, time for
+//! all of it. A caller that says nothing gives its place to the next one.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -10,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use httparse::Status;
+use itg_node::{ConnectionSlots, SlotLimits};
 use itg_run::figures::{BOUNDS_NS, Figures};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
-/// Connections at the same time.
-const MOST_LINES: usize = 16;
+/// Connections at the same time. Their requests are short: all of them are silent to the last byte, so the oldest
+/// one of the address that has the most gives way.
+const PLACES: SlotLimits = SlotLimits { total: 16, per_address: 8 };
 /// Longest request.
 const MOST_BYTES: usize = 8 << 10;
 /// Most header fields of a request.
@@ -158,11 +160,18 @@ where
     F: Fn() -> T + Send + Sync + 'static,
     T: Future<Output = Facts> + Send + 'static,
 {
-    let room = Arc::new(Semaphore::new(MOST_LINES));
+    serve_within(LIMIT, listener, facts).await;
+}
+
+/// The same, with this time for each connection.
+async fn serve_within<F, T>(limit: Duration, listener: TcpListener, facts: F)
+where
+    F: Fn() -> T + Send + Sync + 'static,
+    T: Future<Output = Facts> + Send + 'static,
+{
+    let places = ConnectionSlots::new(PLACES);
     let facts = Arc::new(facts);
     loop {
-        // A caller that comes while all places are taken waits in the queue of the system.
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let (stream, peer) = match listener.accept().await {
             Ok(found) => found,
             Err(error) => {
@@ -171,14 +180,19 @@ where
                 continue;
             }
         };
+        // Nobody settles, so there is always a place.
+        let Ok(place) = places.take(peer.ip()) else { continue };
         let facts = Arc::clone(&facts);
         tokio::spawn(async move {
-            match tokio::time::timeout(LIMIT, answer(stream, facts.as_ref())).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%peer, %error, "metrics: a connection has ended"),
-                Err(_) => tracing::debug!(%peer, "metrics: a connection was too slow"),
+            let answering = tokio::time::timeout(limit, answer(stream, facts.as_ref()));
+            tokio::select! {
+                answered = answering => match answered {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!(%peer, %error, "metrics: a connection has ended"),
+                    Err(_) => tracing::debug!(%peer, "metrics: a connection was too slow"),
+                },
+                () = place.lost() => tracing::debug!(%peer, "metrics: a connection gave way"),
             }
-            drop(place);
         });
     }
 }
@@ -425,6 +439,36 @@ mod tests {
             if request.starts_with("HEAD") {
                 assert_eq!(body, "");
             }
+        }
+    }
+
+    /// Callers that say nothing, far more than there are places, keep nobody waiting: no time-out ends any of them.
+    #[tokio::test]
+    async fn silent_callers_keep_nobody_from_the_page() {
+        let listener = listen("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let limit = Duration::from_secs(3600);
+        tokio::spawn(serve_within(limit, listener, || async { facts() }));
+        for from in ["127.0.0.1", "127.0.0.2"] {
+            let mut crowd = Vec::new();
+            for said in ["", "GET /metrics HTTP/1.1\r\n"].iter().cycle().take(40) {
+                let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+                let from = SocketAddr::new(from.parse().expect("an address"), 0);
+                socket.bind(from).expect("loopback");
+                let mut stream = socket.connect(at).await.expect("a connection");
+                // It may have lost its place already.
+                drop(stream.write_all(said.as_bytes()).await);
+                crowd.push(stream);
+            }
+            let mut stream = TcpStream::connect(at).await.expect("a connection");
+            let request = "GET /metrics HTTP/1.1\r\n\r\n";
+            stream.write_all(request.as_bytes()).await.expect("written");
+            let mut text = String::new();
+            let answer = stream.read_to_string(&mut text);
+            let answered = tokio::time::timeout(Duration::from_secs(60), answer).await;
+            answered.expect("the crowd keeps others from the page").expect("an answer");
+            assert!(text.starts_with("HTTP/1.1 200 OK"), "{text:.80}");
+            drop(crowd);
         }
     }
 }
