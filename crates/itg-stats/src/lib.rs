@@ -11,27 +11,22 @@
 //! sources are in `docs/decode.md`.
 
 mod analysis;
-pub mod autocorrelation;
 pub mod clock;
 mod clocks;
 pub mod compare;
 mod decode;
 pub mod delay;
 pub mod departures;
-pub mod distribution_test;
 pub mod exec;
-pub mod fidelity;
 pub mod figures;
 pub mod filter;
 pub mod gate;
 mod in_order;
 mod logs;
-pub mod moments;
 mod packets;
 pub mod plan;
 pub mod plot;
 pub mod promise;
-pub mod quantiles;
 pub mod report;
 pub mod sequence;
 pub mod series;
@@ -40,6 +35,8 @@ pub mod sweep;
 pub mod tcp;
 pub mod text;
 mod total;
+
+pub use itg_fidelity::{self as fidelity, autocorrelation, distribution_test, moments, quantiles};
 
 pub use analysis::{Analysis, MAX_ROWS, Options};
 pub use logs::LogError;

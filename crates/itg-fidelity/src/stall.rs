@@ -5,8 +5,8 @@
 //! measured in mean planned inter-departure times, which are known at the end only: the longest of
 //! each kind is kept.
 
-use super::Departed;
-use crate::delay::signed_difference;
+use crate::judge::Departed;
+use crate::samples::signed_difference;
 
 /// A sender that stood still for so many mean inter-departure times is told of.
 pub const STALL_GAPS: u64 = 100;
@@ -42,7 +42,7 @@ impl Longest {
 
 /// The longest ones of a flow.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stalls {
+pub(crate) struct Stalls {
     /// Excess over the plan of an inter-departure time between packets of consecutive numbers.
     still: Longest,
     /// Inter-departure times with at least [`STALL_GAPS`] numbers left out.
@@ -52,13 +52,13 @@ pub(super) struct Stalls {
 impl Stalls {
     /// Takes the inter-departure time from a packet to the one with the next number, in nanoseconds.
     #[inline]
-    pub(super) fn follow(&mut self, behind: u64, planned: i64, sent: i64) {
+    pub(crate) fn follow(&mut self, behind: u64, planned: i64, sent: i64) {
         self.still.take(Longest { behind, length_ns: sent.saturating_sub(planned), left_out: 0 });
     }
 
     /// As [`Stalls::follow`], for packets of consecutive numbers and the times between them.
     #[inline]
-    pub(super) fn follow_all(&mut self, packets: &[Departed], planned: &[i64], sent: &[i64]) {
+    pub(crate) fn follow_all(&mut self, packets: &[Departed], planned: &[i64], sent: &[i64]) {
         let gaps = || planned.iter().zip(sent);
         let longest = gaps().map(|(planned, sent)| sent.saturating_sub(*planned)).max();
         if longest.is_some_and(|longest| longest > self.still.length_ns) {
@@ -69,7 +69,7 @@ impl Stalls {
     }
 
     /// Takes two successive packets of other numbers.
-    pub(super) fn jump(&mut self, before: Departed, packet: Departed) {
+    pub(crate) fn jump(&mut self, before: Departed, packet: Departed) {
         let left_out = packet.seq.saturating_sub(before.seq).saturating_sub(1);
         if left_out >= STALL_GAPS {
             let length_ns = signed_difference(packet.sent_ns, before.sent_ns);
@@ -78,13 +78,13 @@ impl Stalls {
     }
 
     /// Takes those of another part of the flow.
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.still.take(other.still);
         self.absent.take(other.absent);
     }
 
     /// Those that are long enough, given the packets of the smallest and the largest number.
-    pub(super) fn told(
+    pub(crate) fn told(
         &self,
         first: Departed,
         last: Departed,

@@ -3,7 +3,7 @@
 
 use itg_core::flow::{Flow, FlowSpec};
 use itg_core::seed::RunSeed;
-use itg_stats::fidelity::{Asked, Cause, Departed, Departures, Distributions, Fidelity, Verdict};
+use itg_fidelity::{Asked, Cause, Departed, Departures, Distributions, Fidelity, Verdict};
 use itg_testkit::logs::spec;
 
 /// Planned, sent, and size of each packet.

@@ -40,10 +40,7 @@
 //! was dropped for its time. Sources: Kolmogorov 1933 and Smirnov 1939 for the distance; Lévy's
 //! metric for the tolerance; the limits are ours.
 
-mod stall;
-
 use std::collections::BTreeMap;
-
 use std::sync::Arc;
 
 use itg_core::distribution::{Distribution, Resolved};
@@ -53,13 +50,11 @@ use itg_core::units::format_duration_ns;
 use serde::Serialize;
 
 use crate::autocorrelation::{Autocorrelation, LAGS};
-use crate::delay::{SampleDistribution, signed_difference};
 use crate::distribution_test::{ChiSquare, Z, band, chi_square, law_distance};
 use crate::moments::Moments;
 use crate::quantiles::{Counts, Point, Quantiles};
-
-use stall::Stalls;
-pub use stall::{STALL_GAPS, Stall};
+use crate::samples::{SampleDistribution, signed_difference};
+use crate::stall::{Stall, Stalls};
 
 /// Horizontal tolerance of inter-departure times, in nanoseconds: 100 µs.
 pub const GAP_TOLERANCE_NS: u64 = 100_000;
@@ -245,7 +240,7 @@ impl Departures {
     }
 
     /// Takes packets of consecutive numbers: the same as one by one, and sooner.
-    pub(crate) fn add_in_order(&mut self, packets: &[Departed], epoch_unix_ns: Option<u64>) {
+    pub fn add_in_order(&mut self, packets: &[Departed], epoch_unix_ns: Option<u64>) {
         /// Packets taken at once.
         const RUN: usize = 128;
         let (mut planned, mut sent) = ([0; RUN], [0; RUN]);
@@ -617,4 +612,5 @@ fn one_sided(a: &[Point], b: &[Point], tolerance: u64) -> f64 {
 }
 
 #[cfg(test)]
+#[path = "tests.rs"]
 mod tests;
