@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
+use itg_classic::recv::LOG_REFUSED;
 use itg_classic::send::{LogProto, carry};
 use itg_classic::wire::{FlowResult, PORT_LOG, RecvLog, Refusal, SenderEnding};
 use itg_cli::{Contents, Progress, Shown, Signals, choose_pacing, log_failure, refuse, say};
@@ -216,9 +217,7 @@ fn judge(channel: &ClassicEnding) -> u8 {
     let (why, code) = match &channel.ending {
         Err(why) => (why.clone(), 3),
         Ok(SenderEnding::Done) => (String::new(), 0),
-        Ok(SenderEnding::LogRefused) => {
-            ("the receiver refuses to keep the log that was asked for".to_owned(), 3)
-        }
+        Ok(SenderEnding::LogRefused) => (LOG_REFUSED.to_owned(), 3),
         Ok(SenderEnding::Silent) => ("the receiver does not answer".to_owned(), 4),
         Ok(SenderEnding::Lost) => {
             ("the receiver has gone; what was logged here is kept".to_owned(), 4)

@@ -159,7 +159,9 @@ class Cell:
         return running.until("waiting for senders on")
 
     def classic_receiver(self, host, program):
-        running = self.start(host, program, cwd=self.directory_of("theirs"))
+        # D-ITG's own has no such option, and does not need it.
+        trusting = ["--trust-peers"] if program == ours("ITGRecv") else []
+        running = self.start(host, program, *trusting, cwd=self.directory_of("theirs"))
         end = time.monotonic() + LIMIT_S
         while "0A" not in [line.split()[3] for line in self.listeners(host)]:
             check(running.child.poll() is None and time.monotonic() < end, *running.said())

@@ -306,7 +306,7 @@ fn s16_nothing_of_the_programs_memory_goes_to_a_log_server() {
             (request, stop)
         })
     });
-    let receiver = ClassicReceiver::start(&[]);
+    let receiver = ClassicReceiver::start(&["--trust-peers"]);
     let host = host.to_string();
     let logs = ["-L", &host, "UDP", "-l", "log", "-X", &host, "UDP", "-x", "log"];
     drop(receiver.send(&[&["-C", "1000", "-z", "10"], &logs[..]].concat()).exits(0));
@@ -382,7 +382,7 @@ fn r2_ten_thousand_channels_in_a_row_leave_nothing_behind() {
 
 #[test]
 fn r3_a_log_is_its_channels_alone() {
-    let mut receiver = ClassicReceiver::start(&[]);
+    let mut receiver = ClassicReceiver::start(&["--trust-peers"]);
     drop(receiver.send(&["-C", "1000", "-z", "100", "-x", "first"]).exits(0));
     drop(receiver.send(&["-C", "1000", "-z", "100"]).exits(0));
     assert_eq!(receiver.log("first").len(), 100);
@@ -391,7 +391,7 @@ fn r3_a_log_is_its_channels_alone() {
 
 #[test]
 fn r4_a_log_at_a_server_is_its_channels_alone() {
-    let mut receiver = ClassicReceiver::start(&[]);
+    let mut receiver = ClassicReceiver::start(&["--trust-peers"]);
     let server = ClassicLogServer::start();
     let run = |proto: &str, name: &str| {
         let args = ["-C", "2000", "-z", "100", "-X", &server.host, proto, "-x", name];
@@ -406,7 +406,7 @@ fn r4_a_log_at_a_server_is_its_channels_alone() {
 
 #[test]
 fn r5_the_receivers_own_log_and_one_at_a_server_are_two() {
-    let receiver = ClassicReceiver::start(&["-l", "own"]);
+    let receiver = ClassicReceiver::start(&["-l", "own", "--allow-log-servers"]);
     let server = ClassicLogServer::start();
     let run = |packets: &str, args: &[&str]| {
         let flow = ["-C", "2000", "-c", "100", "-z", packets];
@@ -443,7 +443,7 @@ fn r6_r9_strange_messages_and_silent_ends_end_one_channel() {
 
 #[test]
 fn r7_r12_peers_cannot_write_where_they_like() {
-    let mut receiver = ClassicReceiver::start(&[]);
+    let mut receiver = ClassicReceiver::start(&["--trust-peers"]);
     fs::write(receiver.file("mine"), "not a log").expect("writable");
     for path in ["mine", "..", ".profile", "a\nb", "/", ""] {
         let mut peer = receiver.peer();
@@ -461,7 +461,7 @@ fn r7_r12_peers_cannot_write_where_they_like() {
 
 #[test]
 fn r7_an_absent_log_server_and_rare_transports_end_nothing() {
-    let mut receiver = ClassicReceiver::start(&[]);
+    let mut receiver = ClassicReceiver::start(&["--trust-peers"]);
     let nobody = own_address().to_string();
     for proto in ["UDP", "TCP"] {
         let done = receiver.send(&["-z", "5", "-X", &nobody, proto]).exits(1);

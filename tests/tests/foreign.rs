@@ -5,12 +5,12 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use itg_classic::send::HeaderKind;
+use itg_classic::send::{HeaderKind, LogProto};
 use itg_classic::wire::{OfferProto, RecvLog, SenderMessage};
 use itg_core::flow::{FlowSpec, Meter, Proto};
 use itg_session::{
@@ -18,7 +18,7 @@ use itg_session::{
 };
 use itg_tests::{
     ClassicLogServer, ClassicReceiver, Receiver, Running, clock_ticks, decode as decode_log, json,
-    packets, program, send, temp_dir,
+    own_address, packets, program, send, temp_dir,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -399,7 +399,7 @@ fn texts_of_peers_do_nothing_to_terminals_and_spreadsheets() {
 
 #[test]
 fn reasons_of_receivers_do_nothing_to_terminals() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("an address").to_string();
     let hostile = std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a sender");
@@ -417,7 +417,7 @@ fn reasons_of_receivers_do_nothing_to_terminals() {
 #[test]
 fn addresses_in_logs_of_d_itg_do_nothing_to_terminals() {
     let dir = temp_dir();
-    let receiver = ClassicReceiver::start(&[]);
+    let receiver = ClassicReceiver::start(&["--log-dir", "."]);
     drop(receiver.send(&["-z", "3", "-x", "log"]).exits(0));
     let mut bytes = fs::read(receiver.file("log")).expect("a log");
     drop(receiver.stop());
@@ -532,22 +532,60 @@ fn logs_that_peers_name_are_new_files() {
     assert_eq!(mode & 0o137, 0, "{mode:o}");
 }
 
+/// Receiver's answer to a stranger of D-ITG's protocol who wants a log kept.
+fn answer_to(receiver: &ClassicReceiver, wanted: &RecvLog) -> u8 {
+    let mut peer = receiver.peer();
+    peer.send(&[1]);
+    assert_eq!(peer.hear(), [2]);
+    peer.say(&SenderMessage::Log(wanted.clone()));
+    let [answer] = peer.hear();
+    answer
+}
+
+#[test]
+fn itgrecv_writes_no_files_and_connects_nowhere_for_strangers() {
+    let file = RecvLog::File { path: b"/tmp/planted".to_vec() };
+    let path = b"planted".to_vec();
+    let at = |address| RecvLog::Server { address, proto: LogProto::Tcp, path: path.clone() };
+    let trap = TcpListener::bind((own_address(), itg_classic::wire::PORT_LOG)).expect("a port");
+    trap.set_nonblocking(true).expect("a socket");
+    let trapped = at(trap.local_addr().expect("bound").ip());
+    let server = ClassicLogServer::start();
+    let kept = at(server.host.parse().expect("an address"));
+    for (args, files, servers) in [
+        (&[][..], false, false),
+        (&["--log-dir", "."], true, false),
+        (&["--allow-log-servers"], false, true),
+    ] {
+        let receiver = ClassicReceiver::start(args);
+        let answer = answer_to(&receiver, &file);
+        assert_eq!(answer, if files { 18 } else { 21 }, "a file, with {args:?}");
+        assert_eq!(receiver.file("planted").exists(), files, "with {args:?}");
+        if servers {
+            assert_eq!(answer_to(&receiver, &kept), 13, "a server, with {args:?}");
+        } else {
+            // The answer comes after whatever is done for it.
+            assert_eq!(answer_to(&receiver, &trapped), 21, "a server, with {args:?}");
+            assert!(trap.accept().is_err(), "it has connected, with {args:?}");
+        }
+        let said = receiver.stop().says("--trust-peers");
+        assert_ne!(said.err.contains("--log-dir DIR"), files, "with {args:?}: {said}");
+        assert_ne!(said.err.contains("--allow-log-servers"), servers, "with {args:?}: {said}");
+    }
+}
+
 #[test]
 fn logs_that_peers_of_d_itg_name_are_new_files() {
     let refused = |receiver: &ClassicReceiver, name: &str| {
-        let mut peer = receiver.peer();
-        peer.send(&[1]);
-        assert_eq!(peer.hear(), [2]);
-        peer.say(&SenderMessage::Log(RecvLog::File { path: name.as_bytes().to_vec() }));
-        peer.hear() == [21]
+        answer_to(receiver, &RecvLog::File { path: name.as_bytes().to_vec() }) == 21
     };
-    let receiver = ClassicReceiver::start(&[]);
+    let receiver = ClassicReceiver::start(&["--log-dir", "."]);
     drop(receiver.send(&["-z", "5", "-x", "log"]).exits(0));
     symlink(receiver.file("log"), receiver.file("link")).expect("a link");
     assert!(refused(&receiver, "log") && refused(&receiver, "link"));
     assert_eq!(receiver.log("log").len(), 5);
     drop(receiver.stop().says("--replace-logs"));
-    let receiver = ClassicReceiver::start(&["--replace-logs"]);
+    let receiver = ClassicReceiver::start(&["--log-dir", ".", "--replace-logs"]);
     for packets in ["5", "7"] {
         drop(receiver.send(&["-z", packets, "-x", "log"]).exits(0));
     }
@@ -556,7 +594,8 @@ fn logs_that_peers_of_d_itg_name_are_new_files() {
     assert!(refused(&receiver, "link"));
     drop(receiver.stop());
 
-    let (receiver, server) = (ClassicReceiver::start(&[]), ClassicLogServer::start());
+    let receiver = ClassicReceiver::start(&["--allow-log-servers"]);
+    let server = ClassicLogServer::start();
     let args = ["-X", &server.host, "TCP", "-x", "far", "-z"];
     drop(receiver.send(&[&args[..], &["5"]].concat()).exits(0));
     server.ended("far", 5);

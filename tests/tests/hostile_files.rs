@@ -108,7 +108,7 @@ fn holes_of_gigabytes_are_told_at_once() {
     drop(done.finish(SOON).exits(2).says("were never written"));
     assert_eq!(fs::metadata(at("end.itg")).expect("still there").len(), LONG);
 
-    let receiver = ClassicReceiver::start(&[]);
+    let receiver = ClassicReceiver::start(&["--log-dir", "."]);
     drop(receiver.send(&["-z", "100", "-C", "1000", "-x", "log"]).exits(0));
     fs::copy(receiver.file("log"), at("d-itg")).expect("a log");
     drop(receiver.stop());

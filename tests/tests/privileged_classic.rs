@@ -191,7 +191,11 @@ fn run(cell: &Cell) -> Result<(), String> {
         listens(server, 9001);
     }
     let log_here = cell.logs == Logs::Local;
-    let recv_args: &[&str] = if log_here { &["-l", "r.log"] } else { &[] };
+    let recv_args: &[&str] = match cell.receiver {
+        _ if log_here => &["-l", "r.log"],
+        Who::Ours => &["--allow-log-servers"],
+        Who::Real => &[],
+    };
     let receiver = start(&pair.receiver, &at_receiver, &cell.receiver.path("ITGRecv"), recv_args);
     listens(&receiver, 9000);
     let packets = PACKETS.to_string();

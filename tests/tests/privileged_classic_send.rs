@@ -131,7 +131,7 @@ fn receivers_keep_their_log_at_a_server_when_asked() {
         let path = if *server == "real" { real("ITGLog") } else { program("ITGLog") };
         let server = start(&pair.sender, dir, &path, &[]);
         listens(&server, 9001);
-        let receiver = start(&pair.receiver, dir, &program("ITGRecv"), &[]);
+        let receiver = start(&pair.receiver, dir, &program("ITGRecv"), &["--allow-log-servers"]);
         listens(&receiver, 9000);
         let url = format!("{proto}://10.77.0.1");
         let flow = ["--packets", "30", "--size", "200", "--classic", "10.77.0.2"];

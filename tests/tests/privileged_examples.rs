@@ -112,7 +112,7 @@ fn about(count: usize, want: usize) {
 
 fn example_1() {
     let hosts = Hosts::new();
-    let receiver = hosts.receiver("./ITGRecv");
+    let receiver = hosts.receiver("./ITGRecv --trust-peers");
     let line = format!(
         "./ITGSend -a {DESTINATION} -sp 9400 -rp 9500 -C 100 -c 500 -t 20000 -x recv_log_file"
     );
@@ -155,7 +155,7 @@ fn both_logs(sender: &Path, receiver: &Path, want: usize) -> Vec<LogRecord> {
 fn example_4() {
     let hosts = Hosts::new();
     let server = hosts.log_server();
-    let receiver = hosts.receiver("./ITGRecv");
+    let receiver = hosts.receiver("./ITGRecv --trust-peers");
     let line = format!(
         "ITGSend -a {DESTINATION} -rp 9501 -C 1000 -u 500 1000 \
          -l send_log_file -L {DESTINATION} UDP -X {DESTINATION} UDP -x recv_log_file"
@@ -174,7 +174,7 @@ fn example_4() {
 fn example_5() {
     let hosts = Hosts::new();
     let server = hosts.log_server();
-    let receiver = hosts.receiver("./ITGRecv");
+    let receiver = hosts.receiver("./ITGRecv --trust-peers");
     hosts.script(&format!(
         "-a {DESTINATION} -rp 10001 -C 1000 -c 512 -T UDP\n\
          -a {DESTINATION} -rp 10002 -C 2000 -c 512 -T UDP\n\

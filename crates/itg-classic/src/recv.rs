@@ -19,14 +19,17 @@ ITGRecv - receives the traffic of D-ITG's senders
   -q N            records written at a time (50)
   -H HOST         passive mode: connect to this ITGSend
   -n N            passive mode over UDP: opening datagrams (1)
-  --log-dir DIR   where the logs that senders ask for (-x) are written: by their last name, in
-                  DIR (the current folder); each is a new file
+  --log-dir DIR   take the logs that senders ask for (-x): by their last name, in DIR; each is a
+                  new file. Without it they are refused
   --replace-logs  let such a log replace an older one of its name, as D-ITG does; no file but a
                   log of D-ITG is replaced
+  --allow-log-servers   let senders have their logs sent to log servers that they name (-X)
   --allow-source ADDRESS    take packets from there, too, of senders that bind another address (-sa)
                   than the one they signal from
   --allow-third-party   passive mode: a sender may name an address for data (its -sa) other than
                   the one of its signalling
+  --trust-peers   what D-ITG's receiver does for anybody: --log-dir . --replace-logs
+                  --allow-log-servers --allow-third-party
   --max-per-address N   connections of one address at the same time (256)
   -h, --help      this text
 
@@ -79,14 +82,16 @@ pub struct RecvArgs {
     pub passive: Option<String>,
     /// Opening datagrams in passive mode (`-n`).
     pub opening: u32,
-    /// Folder for the logs that senders ask for (`--log-dir`, not D-ITG's); the current one when
-    /// `None`.
+    /// Folder for the logs that senders ask for (`--log-dir`, not D-ITG's); they are refused when `None`.
     pub log_dir: Option<String>,
     /// Connections of one address at the same time (`--max-per-address`, not D-ITG's).
     pub per_address: Option<usize>,
     /// True if a sender in passive mode may name another address for data than its own
     /// (`--allow-third-party`, not D-ITG's).
     pub third_party: bool,
+    /// True if senders may have their logs sent to log servers that they name (`--allow-log-servers`, not
+    /// D-ITG's).
+    pub allow_log_servers: bool,
     /// True if such logs replace older ones of the same name (`--replace-logs`, D-ITG's way).
     pub replace_logs: bool,
     /// Addresses from which packets may come beside where their senders signal from (`--allow-source`, not
@@ -111,6 +116,7 @@ impl Default for RecvArgs {
             log_dir: None,
             per_address: None,
             third_party: false,
+            allow_log_servers: false,
             replace_logs: false,
             allow_sources: Vec::new(),
             notices: Vec::new(),
@@ -152,6 +158,11 @@ impl fmt::Display for Fatal {
     }
 }
 
+/// The option of ITGRecv that lets its peers do what D-ITG's lets them do.
+pub const TRUST_PEERS: &str = "--trust-peers";
+/// Words of a sender whose receiver keeps no log for it; the protocol has no room for the reason.
+pub const LOG_REFUSED: &str = "the receiver refuses to keep the log that was asked for; its stderr says why \
+     (itg-recv and ITGRecv need --log-dir DIR, or --allow-log-servers for a log server; ITGRecv --trust-peers for both)";
 /// The option for the connections of one address.
 const PER_ADDRESS: &str = "--max-per-address";
 
@@ -177,26 +188,13 @@ pub fn parse_recv(args: &[String]) -> Result<RecvArgs, RecvError> {
     let mut recv = RecvArgs::default();
     let mut rest = args.iter().peekable();
     while let Some(option) = rest.next() {
+        if own_option(option, || rest.next_if(|next| !next.starts_with('-')), &mut recv)? {
+            continue;
+        }
         let mut value = || rest.next_if(|next| !next.starts_with('-')).cloned();
         let missing = || usage(format!("Missing parameter : option {option}"));
         match option.as_bytes() {
             [b'-', b'h', ..] | [b'-', b'-', b'h', ..] => return Err(RecvError::Help),
-            [b'-', b'-', ..] if option == "--log-dir" => {
-                recv.log_dir = Some(value().ok_or_else(missing)?);
-            }
-            [b'-', b'-', ..] if option == THIRD_PARTY => recv.third_party = true,
-            [b'-', b'-', ..] if option == PER_ADDRESS => {
-                let text = value().ok_or_else(missing)?;
-                let count = per_address(&text);
-                recv.per_address =
-                    Some(count.ok_or_else(|| usage(format!("Invalid number : {text}")))?);
-            }
-            [b'-', b'-', ..] if option == "--replace-logs" => recv.replace_logs = true,
-            [b'-', b'-', ..] if option == "--allow-source" => {
-                let text = value().ok_or_else(missing)?;
-                let address = text.parse().map_err(|_| usage(format!("Invalid address : {text}")));
-                recv.allow_sources.push(address?);
-            }
             [b'-', b'g', ..] if option == "-gui" => {}
             [b'-', b'S', b'i', ..] => {
                 let name = value().ok_or_else(|| fatal("main", "Invalid interface"))?;
@@ -244,6 +242,37 @@ pub fn parse_recv(args: &[String]) -> Result<RecvArgs, RecvError> {
         }
     }
     Ok(recv)
+}
+
+/// Reads an option that D-ITG does not have; false when it is none of these.
+fn own_option<'a>(
+    option: &str,
+    value: impl FnOnce() -> Option<&'a String>,
+    recv: &mut RecvArgs,
+) -> Result<bool, RecvError> {
+    let value =
+        || value().ok_or_else(|| RecvError::Usage(format!("Missing parameter : option {option}")));
+    let invalid = |what: &str, text: &str| RecvError::Usage(format!("Invalid {what} : {text}"));
+    match option {
+        "--log-dir" => recv.log_dir = Some(value()?.clone()),
+        "--replace-logs" => recv.replace_logs = true,
+        "--allow-log-servers" => recv.allow_log_servers = true,
+        "--allow-source" => {
+            let text = value()?;
+            recv.allow_sources.push(text.parse().map_err(|_| invalid("address", text))?);
+        }
+        THIRD_PARTY => recv.third_party = true,
+        TRUST_PEERS => {
+            recv.log_dir.get_or_insert_with(|| ".".to_owned());
+            (recv.replace_logs, recv.allow_log_servers, recv.third_party) = (true, true, true);
+        }
+        PER_ADDRESS => {
+            let text = value()?;
+            recv.per_address = Some(per_address(text).ok_or_else(|| invalid("number", text))?);
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// One of `a:HOST`, `p:PORT`, `P:PROTOCOL`.
@@ -381,6 +410,17 @@ mod tests {
                 "-L P:tcp a:h p:9009 -n 3",
                 RecvArgs { log_server: server("h", 9009, LogProto::Tcp), opening: 3, ..base() },
             ),
+            (
+                "--log-dir d --trust-peers",
+                RecvArgs {
+                    log_dir: Some("d".to_owned()),
+                    replace_logs: true,
+                    allow_log_servers: true,
+                    third_party: true,
+                    ..base()
+                },
+            ),
+            ("--allow-log-servers", RecvArgs { allow_log_servers: true, ..base() }),
             ("-H h", RecvArgs { passive: Some("h".to_owned()), ..base() }),
             (
                 "-Si lo -i lo",

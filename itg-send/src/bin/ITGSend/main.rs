@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use itg_classic::dec::version_lines;
+use itg_classic::recv::LOG_REFUSED;
 use itg_classic::send::{
     FlowArgs, HELP, LogSettings, Mode, SendError, parse, parse_script, take_third_party,
 };
@@ -163,7 +164,7 @@ fn judge(channel: &ClassicEnding) -> u8 {
         }
         Ok(SenderEnding::Done) => {}
         Ok(SenderEnding::LogRefused) => {
-            say("ITGSend: the receiver refuses to keep the log that was asked for");
+            say(format_args!("ITGSend: {LOG_REFUSED}"));
             return 1;
         }
         Ok(SenderEnding::Silent) => {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use itg_classic::recv::TRUST_PEERS;
 use itg_classic::wire::{PORT_LOG, RecvLog, log_file_name};
 use itg_engine::log::LogTarget;
 
@@ -63,9 +64,10 @@ impl Session {
                     self.news(ClassicNews::Notice(text));
                     return Ok(());
                 }
-                let dir = options.log_dir.as_ref().ok_or(
-                    "this receiver keeps no logs for senders: start it with --log-dir DIR",
-                )?;
+                let dir = options
+                    .log_dir
+                    .as_ref()
+                    .ok_or_else(|| self.refused("keeps no logs for senders", "--log-dir DIR"))?;
                 let name = log_file_name(path)
                     .ok_or_else(|| format!("`{}` is no plain file name", path.escape_ascii()))?;
                 let path = dir.join(name);
@@ -74,9 +76,8 @@ impl Session {
             }
             RecvLog::Server { address, proto, path } => {
                 if !options.allow_log_servers {
-                    return Err("this receiver sends no logs to servers that senders name: start \
-                                it with --allow-log-servers"
-                        .to_owned());
+                    let what = "sends no logs to servers that senders name";
+                    return Err(self.refused(what, "--allow-log-servers"));
                 }
                 let path = String::from_utf8_lossy(path).into_owned();
                 let address = SocketAddr::new(*address, PORT_LOG);
@@ -96,6 +97,16 @@ impl Session {
         let id = opening.await.map_err(|error| error.to_string())??;
         self.log = ChannelLog::Own(id, name);
         Ok(())
+    }
+
+    /// Reason for which a log is not kept, and the option that allows it.
+    fn refused(&self, what: &str, option: &str) -> String {
+        let like_d_itg = if self.shared.options.classic.only {
+            format!(", or with {TRUST_PEERS}, which allows peers what D-ITG allows them")
+        } else {
+            String::new()
+        };
+        format!("this receiver {what}: start it with {option}{like_d_itg}")
     }
 
     /// Waits until what has come so far is written.
