@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use itg_engine::{Log, LogLimits, LogServerTarget, LogTarget, log_info};
+use itg_engine::{Fsync, Log, LogLimits, LogServerTarget, LogTarget, log_info};
 use itg_node::{LogServer, LogServerOptions};
 use itg_record::{BlockBuf, LogBuilder, Record, SentPacket, Side};
 use itg_session::logs::{self, Role, Transport};
@@ -171,6 +173,72 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
     Ok(())
 }
 
+/// Sizes of the blocks that go to a log server, in records.
+const BLOCKS: [usize; 4] = [30, 40, 1000, 1024];
+
+/// One place where records are stored.
+struct StoredWay {
+    name: String,
+    target: LogTarget,
+    block_records: usize,
+    fsync: Fsync,
+}
+
+impl StoredWay {
+    /// Millions of records a second; where each block is synced, a tenth of them is enough.
+    fn pushed(&self, records: u64, round: usize) -> Result<f64> {
+        let mut target = self.target.clone();
+        if let LogTarget::Server(server) = &mut target {
+            server.run = format!("run-{round}-{}-{}", self.block_records, self.fsync);
+        }
+        let records = if self.fsync == Fsync::Block { records / 10 } else { records };
+        let limits = LogLimits {
+            block_records: self.block_records,
+            fsync: self.fsync,
+            ..LogLimits::default()
+        };
+        pushed(&target, records, limits)
+    }
+}
+
+/// A local file and a log server, then both with syncs.
+fn stored_ways(
+    file: &Path,
+    address: SocketAddr,
+    start: &impl Fn(Fsync) -> Result<SocketAddr>,
+) -> Result<Vec<StoredWay>> {
+    let local = |name: &str, fsync| StoredWay {
+        name: name.to_owned(),
+        target: LogTarget::File(file.to_owned()),
+        block_records: 1024,
+        fsync,
+    };
+    let remote = |name: String, address, block_records, fsync| StoredWay {
+        name,
+        target: LogTarget::Server(Box::new(LogServerTarget {
+            transport: Transport::Tcp,
+            address,
+            run: String::new(),
+            role: Role::Sender,
+            secret: None,
+            spool: None,
+        })),
+        block_records,
+        fsync,
+    };
+    let mut ways = vec![local("to a local file, blocks of 1024", Fsync::Never)];
+    ways.extend(BLOCKS.map(|block| {
+        let name = format!("to a log server and its disk, blocks of {block}");
+        remote(name, address, block, Fsync::Never)
+    }));
+    for fsync in [Fsync::Interval, Fsync::Block] {
+        ways.push(local(&format!("to a local file, --fsync {fsync}"), fsync));
+        let name = format!("to a log server, --fsync {fsync}");
+        ways.push(remote(name, start(fsync)?, 1024, fsync));
+    }
+    Ok(ways)
+}
+
 /// Records a second into a block, into a file and through a log server.
 fn records_a_second(args: &LogCostArgs) -> Result<()> {
     let trials = args.trials();
@@ -180,42 +248,34 @@ fn records_a_second(args: &LogCostArgs) -> Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (_stop, stopped) = watch::channel(None);
     let (accounts, _told) = mpsc::unbounded_channel();
-    let options = LogServerOptions {
-        listen: "127.0.0.1:0".parse()?,
-        dir: work.path().to_owned(),
-        secret: None,
-        limits: logs::LogLimits::default(),
-        max_per_address: 128,
-        throttle_bytes_per_s: None,
+    let start = |fsync| -> Result<SocketAddr> {
+        let options = LogServerOptions {
+            listen: "127.0.0.1:0".parse()?,
+            dir: work.path().to_owned(),
+            secret: None,
+            limits: logs::LogLimits::default(),
+            max_per_address: 128,
+            throttle_bytes_per_s: None,
+            fsync,
+        };
+        let server = runtime.block_on(async { LogServer::bind(options, accounts.clone()) })?;
+        let address = server.address()?;
+        runtime.spawn(server.serve(stopped.clone()));
+        Ok(address)
     };
-    let server = runtime.block_on(async { LogServer::bind(options, accounts) })?;
-    let address = server.address()?;
-    runtime.spawn(server.serve(stopped));
+    let address = start(Fsync::Never)?;
+    let ways = stored_ways(&work.path().join("local.itg"), address, &start)?;
     print(format_args!(
         "Records a second, {records} records a trial, {trials} trials; server and producer in one \
          process, TCP over loopback"
     ));
-    let blocks = [30, 40, 1000, 1024];
     let mut append = Vec::new();
-    let mut file = Vec::new();
-    let mut remote = vec![Vec::new(); blocks.len()];
+    let mut rates = vec![Vec::new(); ways.len()];
     for round in 0..=trials {
-        for index in order(blocks.len() + 2, round) {
-            let path = work.path().join("local.itg");
-            let (rate, into) = match index.checked_sub(2) {
-                None if index == 0 => (appended(records), &mut append),
-                None => (pushed(&LogTarget::File(path), records, 1024)?, &mut file),
-                Some(place) => {
-                    let target = LogTarget::Server(Box::new(LogServerTarget {
-                        transport: Transport::Tcp,
-                        address,
-                        run: format!("run-{round}-{index}"),
-                        role: Role::Sender,
-                        secret: None,
-                        spool: None,
-                    }));
-                    (pushed(&target, records, blocks[place])?, &mut remote[place])
-                }
+        for index in order(ways.len() + 1, round) {
+            let (rate, into) = match index.checked_sub(1) {
+                None => (appended(records), &mut append),
+                Some(way) => (ways[way].pushed(records, round)?, &mut rates[way]),
             };
             if round > 0 {
                 into.push(rate);
@@ -224,22 +284,22 @@ fn records_a_second(args: &LogCostArgs) -> Result<()> {
         }
     }
     let mut lines = Lines::new(["", "M records/s", "x local file, same round"]);
-    let mut row = |name: &str, rates: &[f64], digits| {
+    let mut row = |name: &str, got: &[f64], digits| {
         lines.row([
             name.to_owned(),
-            with_interval(Estimate::of(rates), digits),
-            with_interval(ratio(rates, &file), 2),
+            with_interval(Estimate::of(got), digits),
+            with_interval(ratio(got, &rates[0]), 2),
         ]);
     };
     row("appended to a block and sealed, in memory", &append, 0);
-    row("to a local file, blocks of 1024", &file, 1);
-    for (block, rates) in blocks.iter().zip(&remote) {
-        row(&format!("to a log server and its disk, blocks of {block}"), rates, 2);
+    for (way, got) in ways.iter().zip(&rates) {
+        row(&way.name, got, 2);
     }
     print(lines);
     let got = Estimate::of(&append).mid;
     print(verdict(got >= APPEND_BAR, &format!("append >= {APPEND_BAR} M records/s: {got:.0}")));
-    let got = remote.last().map_or(0.0, |rates| Estimate::of(rates).mid);
+    // The last way without syncs.
+    let got = Estimate::of(&rates[BLOCKS.len()]).mid;
     let what = format!("memory to server's disk >= {SERVER_BAR} M records/s: {got:.1}");
     print(verdict(got >= SERVER_BAR, &what));
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -272,9 +332,8 @@ fn appended(records: u64) -> f64 {
 }
 
 /// Millions of records a second of one producer, until all are where they belong.
-fn pushed(target: &LogTarget, records: u64, block_records: usize) -> Result<f64> {
+fn pushed(target: &LogTarget, records: u64, limits: LogLimits) -> Result<f64> {
     let info = log_info(Side::Sender, "itg-bench", "0", "00".to_owned(), Some(1), BTreeMap::new());
-    let limits = LogLimits { block_records, ..LogLimits::default() };
     let log = Log::create(target, info, limits)?;
     let mut producer = log.producer();
     let started = Instant::now();

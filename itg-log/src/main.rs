@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use itg_classic::wire::PORT_LOG;
 use itg_cli::{Signals, WordArgs, finish, parse_throttle, read_secret, refuse, say};
 use itg_core::units::{format_bytes, parse_bytes};
-use itg_engine::LOG_PORT;
+use itg_engine::{Fsync, LOG_PORT};
 use itg_node::{LogServer, LogServerOptions, SlotLimits};
 use itg_record::MAX_BLOCK_LEN;
 use itg_session::logs::{LogAccount, LogLimits, Role};
@@ -23,7 +23,8 @@ use crate::classic::{ClassicOptions, ClassicServer, Telling};
 /// Store the logs of many senders and receivers (their --log-server), one file an experiment.
 ///
 /// Blocks come over TCP (acknowledged, sent again after a break, stored exactly once) or UDP (one block a
-/// datagram, missing ones are counted). A block that was acknowledged is there after a crash of this program.
+/// datagram, missing ones are counted). A block that was acknowledged is there after a crash of this program,
+/// and after a loss of power with --fsync block.
 /// Runs until SIGINT or SIGTERM, then stores what has come and prints a summary. Read the files with
 /// itg-decode, also while they grow.
 ///
@@ -95,6 +96,10 @@ struct ServeArgs {
     /// Memory that one producer may take of the other half (at most an eighth of it in any case)
     #[arg(long, value_name = "BYTES", default_value = "16Mi")]
     producer_memory: String,
+    /// Sync the files of experiments: never (a block that was acknowledged survives a crash of this
+    /// program, not a loss of power), once a second (interval), or before a block is acknowledged (block)
+    #[arg(long, value_name = "never|interval|block", default_value_t)]
+    fsync: Fsync,
     /// For measurements: write to the file of an experiment no faster than this, as 20MB/s
     #[arg(long, value_name = "RATE")]
     log_throttle: Option<String>,
@@ -147,7 +152,7 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         let protection = if secret.is_some() { "with a secret" } else { "no secret" };
         say(format_args!(
             "itg-log {}: listen {listen}, dir {}, {protection}, {} producers, {} experiments, {} logs \
-             each, blocks of {}, log size {}, experiment size {}, memory {} ({} a producer)",
+             each, blocks of {}, log size {}, experiment size {}, memory {} ({} a producer), fsync {}",
             env!("CARGO_PKG_VERSION"),
             dir.display(),
             limits.producers,
@@ -157,7 +162,8 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
             limit_in_words(limits.log_bytes),
             limit_in_words(limits.experiment_bytes),
             format_bytes(limits.budget_bytes),
-            format_bytes(limits.producer_bytes)
+            format_bytes(limits.producer_bytes),
+            cli.fsync
         ));
     }
     std::fs::create_dir_all(dir)
@@ -178,6 +184,7 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         limits,
         max_per_address: cli.max_per_address.into(),
         throttle_bytes_per_s,
+        fsync: cli.fsync,
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

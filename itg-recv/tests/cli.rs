@@ -33,6 +33,7 @@ fn requests_that_make_no_sense_end_with_2_and_say_why() {
         (&["--listen", "192.0.2.1:0"], "192.0.2.1"),
         (&["--data-port", "70000"], "65535"),
         (&["--log-dir", "/does/not/exist", "--listen", "127.0.0.1:0"], "create it first"),
+        (&["--fsync", "sometimes"], "never, interval or block"),
         (&["--frobnicate"], "--frobnicate"),
         (&["-q", "-v"], "cannot be used with"),
         (&["unexpected"], "unexpected"),

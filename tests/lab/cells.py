@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cells of the lab: ITG under a kernel that has SCTP, DCCP, netem, fq and etf.
+"""The cells of the lab: ITG under a kernel that has SCTP, DCCP, netem, fq, etf and dm-flakey.
 
 Usage: cells.py PROGRAMS [WORD...], as root, in a machine of its own (see boot). Prints a line a cell, `ok NAME` or
 `FAILED NAME: WHY`, and `N passed, N failed`; exit status 1 when a cell failed or none ran. Each cell has network
@@ -441,6 +441,90 @@ def unkept():
             check(words in said, f"`{words}` is missing in {done}")
 
 
+# -- Loss of power --------------------------------------------------------------------------------------------------
+
+
+class Disk:
+    """A file system whose device can lose its power: what is not on the device then is gone (dm-flakey)."""
+
+    def __init__(self, cell):
+        with LOCK:
+            self.name = f"lab-disk{next(NUMBERS)}"
+        self.place, image = cell.directory_of("disk"), cell.at("disk.img")
+        with open(image, "wb") as file:
+            file.truncate(64 << 20)
+        self.loop = plain("losetup", "--find", "--show", image).strip()
+        self.sectors = plain("blockdev", "--getsz", self.loop).strip()
+        self.device = f"/dev/mapper/{self.name}"
+
+    def __enter__(self):
+        plain("dmsetup", "create", self.name, "--table", self.table("linear"))
+        plain("dmsetup", "mknodes")
+        plain("mkfs.ext4", "-q", "-F", self.device)
+        self.mount()
+        return self
+
+    def __exit__(self, *_):
+        for command in (["umount", self.place], ["dmsetup", "remove", self.name], ["losetup", "-d", self.loop]):
+            subprocess.run(command, capture_output=True)
+
+    def table(self, kind):
+        if kind == "linear":
+            return f"0 {self.sectors} linear {self.loop} 0"
+        return f"0 {self.sectors} flakey {self.loop} 0 0 3600 1 drop_writes"
+
+    def mount(self):
+        # What nobody syncs stays in memory for as long as the cell runs.
+        plain("mount", "-o", "commit=3000", self.device, self.place)
+
+    def switch(self, kind):
+        plain("dmsetup", "suspend", "--noflush", "--nolockfs", self.name)
+        plain("dmsetup", "load", self.name, "--table", self.table(kind))
+        plain("dmsetup", "resume", self.name)
+
+    def lose_power(self):
+        """From now on nothing reaches the device."""
+        self.switch("flakey")
+
+    def start_again(self):
+        plain("umount", self.place)
+        self.switch("linear")
+        self.mount()
+
+
+def power(fsync, survives, server_ends):
+    """Logs at a log server and in a file, whole and acknowledged; then the power goes."""
+    for file, value in (("dirty_writeback_centisecs", "0"), ("dirty_expire_centisecs", "360000")):
+        with open(f"/proc/sys/vm/{file}", "w") as knob:
+            knob.write(value)
+    with Cell() as cell, Disk(cell) as disk:
+        host = cell.host()
+        receiver = cell.receiver(host)
+        server = cell.start(host, ours("itg-log"), "--dir", disk.place, "--fsync", fsync, "--listen", "127.0.0.1:9003")
+        server.until("waiting for producers on")
+        send = [ours("itg-send"), "127.0.0.1", "--idt", "constant(2ms)", "--packets", PACKETS, "--log-block", "16"]
+        local = os.path.join(disk.place, "local.itg")
+        cell.run(host, *send, "--log", local, "--fsync", fsync).exits(0)
+        done = cell.run(host, *send, "--log-server", "tcp://127.0.0.1:9003").exits(0)
+        check(f"{PACKETS} records" in done.err, "not everything is acknowledged:", done)
+        if server_ends:
+            server.stop().exits(130)
+        disk.lose_power()
+        server.kill()
+        receiver.stop()
+        disk.start_again()
+        there = [name for name in os.listdir(disk.place) if name.endswith(".itg")]
+        found = {name: 0 for name in there}
+        for name in there:
+            read = cell.run(host, ours("itg-decode"), os.path.join(disk.place, name), "--packets", "--format", "csv")
+            found[name] = max(0, len(read.out.splitlines()) - 1)
+        if survives:
+            check(sorted(found.values()) == [PACKETS, PACKETS], f"{found}: {PACKETS} records each were acknowledged")
+        else:
+            check(sum(found.values()) < 2 * PACKETS, f"{found}: the disk has lost nothing, so this shows nothing")
+        return ", ".join(f"{count} records in {name}" for name, count in sorted(found.items())) or "nothing is left"
+
+
 def cells():
     for proto in ("sctp", "dccp"):
         for version in (4, 6):
@@ -460,6 +544,9 @@ def cells():
     yield "txtime fq", txtime, ("fq flow_limit 10000 limit 100000", 100_000)
     yield "txtime etf", txtime, ("etf clockid CLOCK_TAI delta 100000", 200_000)
     yield "txtime refused", unkept, ()
+    yield "power lost, --fsync never: the cell tells", power, ("never", False, False)
+    yield "power lost, --fsync interval: whole logs are there", power, ("interval", True, True)
+    yield "power lost, --fsync block: what was acknowledged is there", power, ("block", True, False)
 
 
 def run(name, function, args):
@@ -480,7 +567,7 @@ def run(name, function, args):
 def main():
     words = sys.argv[2:]
     wanted = [cell for cell in cells() if not words or any(word in cell[0] for word in words)]
-    for module in ("sctp", "dccp_ipv4", "dccp_ipv6", "sch_netem", "sch_fq", "sch_etf", "sch_prio", "cls_u32"):
+    for module in ("sctp", "dccp_ipv4", "dccp_ipv6", "sch_netem", "sch_fq", "sch_etf", "sch_prio", "cls_u32", "loop", "dm_flakey", "ext4"):
         if subprocess.run(["modprobe", module], capture_output=True).returncode != 0:
             print(f"FAILED {os.uname().release} has no {module}", flush=True)
             return 1

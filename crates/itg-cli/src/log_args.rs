@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use itg_core::units::{format_bytes, format_duration_ns, parse_bytes};
-use itg_engine::{LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
+use itg_engine::{Fsync, LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
 use itg_experiment::Time;
 use itg_session::logs::Role;
 
@@ -55,6 +55,10 @@ pub struct LogArgs {
     /// Memory for blocks of each log [default: 64Mi with --log-full grow, else two blocks]
     #[arg(long, value_name = "BYTES")]
     log_memory: Option<String>,
+    /// Sync log files: never (the system does in its own time; only a loss of power takes what it has
+    /// not), once a second (interval), or before a block counts as written (block)
+    #[arg(long, value_name = "never|interval|block", default_value_t)]
+    fsync: Fsync,
     /// For measurements: write to log files no faster than this, as 20MB/s
     #[arg(long, value_name = "RATE")]
     log_throttle: Option<String>,
@@ -131,6 +135,7 @@ impl LogArgs {
                 .map_or(defaults.datagram_records, |records| records.min(MOST_DATAGRAM_RECORDS)),
             flush_age_ns: self.log_flush.0,
             on_full,
+            fsync: self.fsync,
             throttle_bytes_per_s: self.log_throttle.as_deref().map(parse_throttle).transpose()?,
             pool_bytes: memory.map_or(usual, |m| usize::try_from(m.0).unwrap_or(usize::MAX)),
         })
@@ -157,6 +162,7 @@ impl LogArgs {
                 ("log-flush", format_duration_ns(limits.flush_age_ns)),
                 ("log-full", full.map_or_else(String::new, |full| full.get_name().to_owned())),
                 ("log-memory", memory),
+                ("fsync", limits.fsync.to_string()),
             ] {
                 settings.push((key.to_owned(), value));
             }

@@ -10,7 +10,7 @@ use itg_record::{BlockBuf, LogBuilder, LogInfo, Note};
 use itg_socket::clock;
 
 use super::named::create_named;
-use super::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, Throttle, fail, give};
+use super::{CLOCK_EVERY_NS, Fsync, Job, LogOutcome, Shared, Syncer, Throttle, fail, give};
 use crate::clock_pair;
 
 /// Advice about a file that takes no more.
@@ -31,6 +31,7 @@ pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) failed: bool,
     pub(super) throttle: Option<Throttle>,
+    pub(super) syncer: Syncer,
 }
 
 impl Writer {
@@ -40,16 +41,18 @@ impl Writer {
         (path, named): (&Path, bool),
         info: LogInfo,
         shared: &Arc<Shared>,
-        throttle: Option<Throttle>,
+        (throttle, fsync): (Option<Throttle>, Fsync),
     ) -> io::Result<Self> {
         let created = if named {
             create_named(path)
         } else {
             OpenOptions::new().create(true).write(true).truncate(true).open(path)
         };
-        let file = created.map_err(|error| {
+        let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("log {}: {error}", path.display()))
-        })?;
+        };
+        let file = created.map_err(named)?;
+        fsync.opened(&file, path).map_err(named)?;
         let mut writer = Self {
             file,
             path: path.to_owned(),
@@ -59,6 +62,7 @@ impl Writer {
             shared: Arc::clone(shared),
             failed: false,
             throttle,
+            syncer: Syncer::new(fsync),
         };
         writer.note(&Note::Log(info));
         writer.note(&Note::Clock(clock_pair::clock_pair()));
@@ -88,6 +92,7 @@ impl Writer {
             if now >= next_clock_ns {
                 next_clock_ns = now + CLOCK_EVERY_NS;
                 self.note(&Note::Clock(clock_pair::clock_pair()));
+                self.settle(now);
             }
         }
         self.note(&Note::Clock(clock_pair::clock_pair()));
@@ -95,6 +100,7 @@ impl Writer {
         if !self.failed {
             let end = self.builder.end(lost_records);
             self.write(&end);
+            self.settle(u64::MAX);
         }
         if let Some(why) = super::left_out(&self.shared) {
             let place = self.path.display();
@@ -110,12 +116,12 @@ impl Writer {
             if let Some(throttle) = &mut self.throttle {
                 throttle.wait(sealed.len());
             }
-            Self::append(&mut self.file, &self.path, &mut self.good_bytes, sealed).unwrap_or_else(
-                |why| {
+            let syncer = &mut self.syncer;
+            Self::append((&mut self.file, syncer), &self.path, &mut self.good_bytes, sealed)
+                .unwrap_or_else(|why| {
                     self.failed = true;
                     fail(&self.shared, why);
-                },
-            );
+                });
         }
         if self.failed {
             self.shared.lose(count);
@@ -132,15 +138,34 @@ impl Writer {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        if let Err(why) = Self::append(&mut self.file, &self.path, &mut self.good_bytes, bytes) {
+        let file = (&mut self.file, &mut self.syncer);
+        if let Err(why) = Self::append(file, &self.path, &mut self.good_bytes, bytes) {
             self.failed = true;
             fail(&self.shared, why);
         }
     }
 
+    /// Syncs what has waited long enough.
+    fn settle(&mut self, now_ns: u64) {
+        let file = &self.file;
+        if let Err(error) = self.syncer.settle(now_ns, || file.sync_data()) {
+            // What the disk has not taken is not known: all of it stays in the file, the user is told.
+            let path = self.path.display();
+            fail(&self.shared, format!("log {path}: {error}; a loss of power may take some of it"));
+        }
+    }
+
     /// Writes one block, or cuts off what was written of it.
-    fn append(file: &mut File, path: &Path, good: &mut u64, bytes: &[u8]) -> Result<(), String> {
-        let Err(error) = file.write_all(bytes) else {
+    fn append(
+        (file, syncer): (&mut File, &mut Syncer),
+        path: &Path,
+        good: &mut u64,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        let written = file
+            .write_all(bytes)
+            .and_then(|()| syncer.written(clock::monotonic_ns(), || file.sync_data()));
+        let Err(error) = written else {
             *good += bytes.len() as u64;
             return Ok(());
         };

@@ -18,6 +18,7 @@ mod named;
 mod remote;
 mod scan;
 mod spool;
+mod sync;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -48,6 +49,7 @@ pub use self::named::{create_named, replace_named};
 use self::remote::Remote;
 pub use self::scan::{Found, scan};
 pub use self::spool::unhex;
+pub use self::sync::{Fsync, Syncer};
 pub use self::target::prove;
 pub use self::target::{LOG_PORT, LogServerTarget, LogUrl};
 pub use self::throttle::Throttle;
@@ -95,6 +97,8 @@ pub struct LogLimits {
     /// For measurements: a log file takes no more bytes a second than this. Servers have a limit of
     /// their own.
     pub throttle_bytes_per_s: Option<u64>,
+    /// Syncing of a log file. Servers have a setting of their own.
+    pub fsync: Fsync,
 }
 
 impl Default for LogLimits {
@@ -108,6 +112,7 @@ impl Default for LogLimits {
             on_full: OnFull::Grow,
             pool_bytes: 64 << 20,
             throttle_bytes_per_s: None,
+            fsync: Fsync::Never,
         }
     }
 }
@@ -280,7 +285,7 @@ impl Log {
                     (path, named),
                     info,
                     &shared,
-                    limits.throttle_bytes_per_s.map(Throttle::new),
+                    (limits.throttle_bytes_per_s.map(Throttle::new), limits.fsync),
                 )?;
                 let place = path.display().to_string();
                 (place, thread.spawn(move || writer.run(&queue))?)

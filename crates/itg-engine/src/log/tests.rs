@@ -195,7 +195,8 @@ fn l_5_what_was_left_out_of_a_file_is_a_gap_with_a_reason() {
     let path = dir.path().join("log");
     let (jobs, queue) = mpsc::sync_channel(16);
     let shared = Arc::new(Shared::default());
-    let writer = Writer::create((&path, false), info(), &shared, None).expect("writable");
+    let writer =
+        Writer::create((&path, false), info(), &shared, (None, Fsync::Never)).expect("writable");
     let limits = LogLimits {
         on_full: OnFull::Drop,
         pool_bytes: 0,
@@ -260,6 +261,7 @@ fn records_after_a_failure_are_counted_as_lost() {
         shared: Arc::clone(&shared),
         failed: false,
         throttle: None,
+        syncer: Syncer::new(Fsync::Never),
     };
     let thread = thread::spawn(move || writer.run(&queue));
     let log = Log { jobs, thread, shared, limits: LogLimits::default(), place: String::new() };

@@ -2,7 +2,7 @@
 //! index of the logs in it, `NAME.index.jsonl`, a JSON object a line.
 //!
 //! A block is acknowledged when it has been handed to the kernel, so a killed server loses none of
-//! them. After a crash the file is scanned; an incomplete block at its end is cut off.
+//! them; with [`Fsync::Block`] when it is on the disk. After a crash the file is scanned; an incomplete block at its end is cut off.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -10,11 +10,10 @@ use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use itg_engine::log::Throttle;
-use itg_engine::log::{Found, scan, unhex};
+use itg_engine::log::{Found, Syncer, Throttle, scan, unhex};
 use itg_session::logs::{Registration, RestoredLog, Role, ServerInput};
 use itg_socket::clock;
 use serde_json::{Value, json};
@@ -71,6 +70,10 @@ impl Experiment {
         file.set_len(good_bytes)
             .and_then(|()| file.seek(SeekFrom::Start(good_bytes)))
             .map_err(|error| named(&path, &error))?;
+        let fsync = shared.options.fsync;
+        // What an earlier server has acknowledged may wait in the system's memory.
+        fsync.opened(&file, &path).map_err(|error| named(&path, &error))?;
+        fsync.opened(&index, &index_path).map_err(|error| named(&index_path, &error))?;
         let text = io::read_to_string(&index).map_err(|e| named(&index_path, &e))?;
         let logs = restored(&text, blocks);
         let (jobs, queue) = channel();
@@ -82,6 +85,7 @@ impl Experiment {
             index_path,
             throttle: shared.options.throttle_bytes_per_s.map(Throttle::new),
             shared: Arc::downgrade(shared),
+            syncers: [Syncer::new(fsync), Syncer::new(fsync)],
         };
         let thread = thread::Builder::new()
             .name("itg-log-store".to_owned())
@@ -174,6 +178,8 @@ struct Writer {
     index_path: PathBuf,
     shared: std::sync::Weak<Shared>,
     throttle: Option<Throttle>,
+    /// Of the file and of the index.
+    syncers: [Syncer; 2],
 }
 
 impl Writer {
@@ -183,8 +189,22 @@ impl Writer {
         }
         let mut batch = Vec::with_capacity(MOST_AT_ONCE);
         loop {
-            let Ok(first) = queue.recv() else { return };
-            let mut next = Some(first);
+            let mut next = match self.due_ns() {
+                None => queue.recv().ok(),
+                Some(due) => {
+                    let wait = clock::ns(due.saturating_sub(clock::monotonic_ns()));
+                    match queue.recv_timeout(wait) {
+                        Err(RecvTimeoutError::Timeout) => {
+                            self.settle(clock::monotonic_ns());
+                            continue;
+                        }
+                        got => got.ok(),
+                    }
+                }
+            };
+            if next.is_none() {
+                return self.settle(u64::MAX);
+            }
             while let Some(job) = next.take() {
                 match job {
                     Job::Block(block) => batch.push(block),
@@ -196,7 +216,7 @@ impl Writer {
                     }
                     Job::Close => {
                         self.store(&mut batch);
-                        return;
+                        return self.settle(u64::MAX);
                     }
                 }
                 if batch.len() < MOST_AT_ONCE {
@@ -204,6 +224,25 @@ impl Writer {
                 }
             }
             self.store(&mut batch);
+            if self.due_ns().is_some_and(|due| due <= clock::monotonic_ns()) {
+                self.settle(clock::monotonic_ns());
+            }
+        }
+    }
+
+    /// Instant at which the files have to be synced, if they have.
+    fn due_ns(&self) -> Option<u64> {
+        self.syncers.iter().filter_map(Syncer::due_ns).min()
+    }
+
+    /// Syncs what has waited long enough.
+    fn settle(&mut self, now_ns: u64) {
+        let files = [(&self.file, &self.path), (&self.index, &self.index_path)];
+        for (syncer, (file, path)) in self.syncers.iter_mut().zip(files) {
+            if let Err(error) = syncer.settle(now_ns, || file.sync_data()) {
+                let path = path.display();
+                tracing::error!("{path}: {error}; a loss of power may take some of it");
+            }
         }
     }
 
@@ -258,27 +297,40 @@ impl Writer {
 
     fn enrol(&mut self, line: &str) -> io::Result<()> {
         let at = self.index.stream_position()?;
-        self.index.write_all(line.as_bytes()).inspect_err(|_| {
+        let index = &mut self.index;
+        let written = index
+            .write_all(line.as_bytes())
+            .and_then(|()| self.syncers[1].written(clock::monotonic_ns(), || index.sync_data()));
+        written.inspect_err(|_| {
             // Leaves no half a line; a crash may, which reading tolerates.
-            drop(self.index.set_len(at));
+            drop(index.set_len(at).and_then(|()| index.seek(SeekFrom::Start(at))));
         })
     }
 
     fn append(&mut self, batch: &[Block]) -> io::Result<()> {
+        let done = self.write(batch).and_then(|()| {
+            let file = &self.file;
+            self.syncers[0].written(clock::monotonic_ns(), || file.sync_data())
+        });
+        if done.is_err() {
+            self.file.set_len(self.good_bytes)?;
+            self.file.seek(SeekFrom::Start(self.good_bytes))?;
+            return done;
+        }
+        self.good_bytes += batch.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &[Block]) -> io::Result<()> {
         let mut slices: Vec<_> = batch.iter().map(|block| IoSlice::new(&block.bytes)).collect();
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
             match self.file.write_vectored(rest) {
                 Ok(count) => IoSlice::advance_slices(&mut rest, count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.file.set_len(self.good_bytes)?;
-                    self.file.seek(SeekFrom::Start(self.good_bytes))?;
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
         }
-        self.good_bytes += batch.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
         Ok(())
     }
 }

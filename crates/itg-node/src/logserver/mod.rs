@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use itg_engine::log::Fsync;
 use itg_session::logs::{LogAccount, LogBook, LogLimits, ServerInput, SessionId};
 use itg_socket::socket::{SocketError, listen};
 use tokio::net::TcpListener;
@@ -41,6 +42,9 @@ pub struct LogServerOptions {
     pub max_per_address: usize,
     /// For measurements: the file of an experiment takes no more bytes a second than this.
     pub throttle_bytes_per_s: Option<u64>,
+    /// Syncing of the experiments' files; with [`Fsync::Block`] a block is acknowledged when it is safe from
+    /// a loss of power.
+    pub fsync: Fsync,
 }
 
 /// Totals of a log server.
