@@ -211,9 +211,10 @@ fn experiment(seconds: u64) -> String {
         let (from, to) = route(flow);
         format!(
             "[[flow]]\nfrom = \"{}\"\nto = \"{}\"\nidt = \"constant({GAP_MS}ms)\"\nsize = \"constant(100)\"\n\
-             duration = \"{seconds}s\"\n",
+             packets = {}\n",
             Agents::name(from),
-            Agents::name(to)
+            Agents::name(to),
+            seconds * 1000 / GAP_MS
         )
     };
     (0..FLOWS).map(flow).collect()

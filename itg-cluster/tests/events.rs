@@ -26,7 +26,7 @@ fn program(args: &[&str]) -> Command {
 fn a_run_on_this_host_tells_what_happens_instead_of_its_report() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("x.toml");
-    let text = "schema = 1\nname = 'x'\nseed = 1\nduration = '2500ms'\n[[flow]]\nname = 'bulk'\nrate = '200pps'\nsize = 100\n";
+    let text = "schema = 1\nname = 'x'\nseed = 1\nduration = '30s'\n[[flow]]\nname = 'bulk'\npackets = 500\nrate = '200pps'\nsize = 100\n";
     fs::write(&file, text).expect("written");
     let out = dir.path().join("out").display().to_string();
     let args = ["run", &file.display().to_string(), "--local", "--out", &out, "--events", "-"];
@@ -42,8 +42,7 @@ fn a_run_on_this_host_tells_what_happens_instead_of_its_report() {
     assert_eq!(first["flows"][0]["name"], "bulk");
     assert_eq!(lines.last().expect("a line")["event"], "end");
     let statistics = of(&lines, "statistics");
-    assert!(statistics.len() >= 2, "{} lines in 2.5 s", statistics.len());
-    let last = statistics.last().expect("one");
+    let last = statistics.last().expect("figures");
     assert_eq!(
         (&last["total"]["sent_packets"], &last["flows"][0]["sent_bytes"]),
         (&500.into(), &50_000.into())
@@ -95,7 +94,7 @@ fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
         text += &format!("[[flow]]\nfrom = '{from}'\nto = '{to}'\nrate = '100pps'\nsize = 200\n");
     }
     fs::write(path("x.toml"), text).expect("written");
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     for (_, name, metrics) in &agents {
         while TcpStream::connect(("127.0.0.1", *metrics)).is_err() {
             assert!(Instant::now() < deadline, "no page of {name}: {}", words(&path(name)));
@@ -108,7 +107,7 @@ fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
     let console =
         program(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a run");
     // While it runs the pages say so.
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let text = page(agents[0].2);
         if value(&text, "itg_flow_sent_packets_total{flow=\"1\"}").is_some_and(|sent| sent > 0.0) {

