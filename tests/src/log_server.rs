@@ -10,11 +10,12 @@ use std::time::Duration;
 use itg_testkit::child::{Output, Running};
 use nix::sys::signal::Signal;
 
+use crate::classic::free_port;
 use crate::decode::decode;
 use crate::program::program;
 
 /// Time that a server may take to be ready, on a busy machine.
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_secs(90);
 
 /// A log server that waits for producers.
 #[derive(Debug)]
@@ -26,11 +27,12 @@ pub struct LogServer {
 }
 
 impl LogServer {
-    /// Starts one on a free port of 127.0.0.1 that writes into this directory.
+    /// Starts one on a port of 127.0.0.1 that is free over TCP and UDP, and that no connection of others takes while
+    /// the server is away; it writes into this directory.
     #[track_caller]
     #[must_use]
     pub fn start<A: AsRef<OsStr>>(dir: &Path, args: &[A]) -> Self {
-        Self::listening("127.0.0.1:0", dir, args)
+        Self::listening(&format!("127.0.0.1:{}", free_port()), dir, args)
     }
 
     /// Starts one that listens here.

@@ -5,12 +5,14 @@
 //! port, so that ports which peers tell each other stay true. Answers pass unharmed.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::socket::{setsockopt, sockopt};
 
 /// Time between two looks of a thread whether the relay has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -133,6 +135,7 @@ impl Relay {
         let shared = Arc::new(Shared::default());
         let datagrams = UdpSocket::bind(address).expect("the port is free for UDP");
         datagrams.set_read_timeout(Some(LOOK)).expect("a time-out");
+        make_room(&datagrams);
         let connections = TcpListener::bind(address).expect("the port is free for TCP");
         connections.set_nonblocking(true).expect("a socket");
         let (for_udp, for_tcp) = (Arc::clone(&shared), Arc::clone(&shared));
@@ -292,7 +295,16 @@ fn open_way(to: SocketAddr) -> UdpSocket {
     let way = UdpSocket::bind(any).expect("a socket");
     way.connect(to).expect("an address of this host");
     way.set_read_timeout(Some(LOOK)).expect("a time-out");
+    make_room(&way);
     way
+}
+
+/// Makes room for what comes while this machine stands still; an ordinary user gets what the system allows.
+fn make_room(socket: &UdpSocket) {
+    const ROOM: usize = 8 << 20;
+    setsockopt(socket, sockopt::RcvBufForce, &ROOM)
+        .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &ROOM))
+        .expect("a buffer");
 }
 
 /// Passes answers back.
@@ -351,7 +363,8 @@ fn pass_bytes(mut from: TcpStream, mut into: TcpStream, life: u64, shared: &Shar
             Ok(0) => break,
             Ok(got) if into.write_all(&buffer[..got]).is_err() => break,
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => break,
         }
     }
@@ -367,8 +380,9 @@ mod tests {
 
     #[test]
     fn it_does_what_it_counts() {
-        let sink = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        sink.set_read_timeout(Some(Duration::from_millis(500))).expect("a time-out");
+        let sink = UdpSocket::bind(("127.0.0.1", crate::free_port())).expect("a socket");
+        make_room(&sink);
+        sink.set_read_timeout(Some(Duration::from_secs(3))).expect("a time-out");
         let to = sink.local_addr().expect("bound");
         let impairment = Impairment { seed: 7, lost: 0.1, twice: 0.1, late: 0.2 };
         let relay = Relay::start(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9)), to, impairment);

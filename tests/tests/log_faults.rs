@@ -35,7 +35,12 @@ fn said(done: &Output) -> (u64, u64, u64) {
 
 /// Sends 10 000 packets in two seconds, with the log going here.
 fn send_10_000(receiver: &Receiver, log: &[&str]) -> Running {
-    let flow = ["--idt", "constant(200us)", "--size", "64", "--packets", "10000"];
+    send_packets("10000", receiver, log)
+}
+
+/// Sends so many packets, 5000 a second.
+fn send_packets(count: &str, receiver: &Receiver, log: &[&str]) -> Running {
+    let flow = ["--idt", "constant(200us)", "--size", "64", "--packets", count];
     receiver.begin(&[&flow[..], log].concat())
 }
 
@@ -91,7 +96,7 @@ fn l_4_a_cut_connection_is_resumed_and_datagrams_of_the_outage_are_accounted() {
         let relay = Relay::start(HERE, server.address, Impairment::default());
         let receiver = Receiver::start(&["-v"]);
         let url = format!("{transport}://{}", relay.address);
-        let sender = send_10_000(&receiver, &["--log-server", &url]);
+        let sender = send_packets("30000", &receiver, &["--log-server", &url]);
         for _ in 0..2 {
             thread::sleep(Duration::from_millis(400));
             relay.cut();
@@ -99,18 +104,18 @@ fn l_4_a_cut_connection_is_resumed_and_datagrams_of_the_outage_are_accounted() {
             relay.heal();
         }
         let done = sender.finish(LIMIT);
-        assert_eq!(accounts(&done.out)[0].sent, 10_000, "{done}");
+        assert_eq!(accounts(&done.out)[0].sent, 30_000, "{done}");
         receiver.stop();
         server.stop();
         let files = experiments(store.path());
         let (there, _) = stored(&files);
         if *transport == "tcp" {
-            assert_eq!(there, 10_000, "{done}");
+            assert_eq!(there, 30_000, "{done}");
             let report = json(&files);
             assert_eq!(report["damage"].as_array().map(Vec::len), Some(0), "{report}");
-        } else if there < 10_000 {
+        } else if there < 30_000 {
             let (stored, all, gone) = said(&done);
-            assert_eq!((stored, all, stored + gone), (there, 10_000, 10_000), "{done}");
+            assert_eq!((stored, all, stored + gone), (there, 30_000, 30_000), "{done}");
         }
     });
 }
@@ -201,23 +206,23 @@ fn l_5_a_producer_without_room_leaves_blocks_out_or_waits_and_both_are_counted()
         let receiver = Receiver::start(&["-v"]);
         let url = format!("tcp://{}", relay.address);
         let log = ["--log-server", &url, "--log-full", policy, "--log-block", "50"];
-        let sender = send_10_000(&receiver, &log);
+        let sender = send_packets("30000", &receiver, &log);
         thread::sleep(Duration::from_millis(500));
         relay.cut();
         thread::sleep(Duration::from_millis(500));
         relay.heal();
         let done = sender.finish(LIMIT);
-        assert_eq!(accounts(&done.out)[0].sent, 10_000, "{done}");
+        assert_eq!(accounts(&done.out)[0].sent, 30_000, "{done}");
         receiver.stop();
         let told = server.stop();
         let files = experiments(store.path());
         let there = stored(&files).0;
         if *policy == "wait" {
-            assert_eq!(there, 10_000, "{done}");
+            assert_eq!(there, 30_000, "{done}");
             assert!(done.err.contains("packets waited for it"), "{done}");
         } else {
             let (stored, all, gone) = said(&done);
-            assert_eq!((stored, all, stored + gone), (there, 10_000, 10_000), "{done}");
+            assert_eq!((stored, all, stored + gone), (there, 30_000, 30_000), "{done}");
             assert!(gone >= 1_000, "half a second is 50 blocks: {done}");
             assert!(done.err.contains(&format!("{gone} left out for want of room")), "{done}");
             assert!(told.err.contains("left out by the producer"), "{told}");

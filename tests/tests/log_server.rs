@@ -67,8 +67,8 @@ fn l_4_a_killed_server_costs_nothing_over_tcp_and_only_the_outage_over_udp() {
         let sender = receiver.begin(&[
             "--idt",
             "constant(500us)",
-            "--duration",
-            "5s",
+            "--packets",
+            "10000",
             "--size",
             "64",
             "--log-server",
@@ -126,8 +126,8 @@ fn l_4_blocks_wait_in_the_spool_while_the_server_is_away_and_are_sent_when_it_is
     let sender = receiver.begin(&[
         "--idt",
         "constant(1ms)",
-        "--duration",
-        "6s",
+        "--packets",
+        "6000",
         "--log-server",
         &url,
         "--log-spool",
@@ -192,7 +192,7 @@ fn l_10_a_growing_experiment_and_one_of_a_killed_server_can_be_decoded() {
     let (address, url) = (server.address.to_string(), server.url("tcp"));
     let receiver = Receiver::start(&["-v"]);
     let sender =
-        receiver.begin(&["--idt", "constant(1ms)", "--duration", "4s", "--log-server", &url]);
+        receiver.begin(&["--idt", "constant(1ms)", "--packets", "4000", "--log-server", &url]);
     let has_records = || {
         let files = experiments(store.path());
         files.first().is_some_and(|file| fs::metadata(file).is_ok_and(|data| data.len() > 20_000))

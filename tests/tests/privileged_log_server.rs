@@ -31,8 +31,8 @@ fn l_5_a_full_disk_makes_producers_wait_and_loses_nothing() {
         "constant(50us)",
         "--size",
         "64",
-        "--duration",
-        "1s",
+        "--packets",
+        "20000",
         "--log-server",
         &url,
     ]);
