@@ -71,15 +71,22 @@ fn monotonic_ns() -> u64 {
 
 impl Group {
     /// Starts a process for each of these commands (the program `itg-cluster`, perhaps within a namespace):
-    /// the first one is process 0 and is reached at `address`. All cast at random for some seconds.
+    /// the first one is process 0 and is reached at `address`. All cast at random for 20 s.
     #[track_caller]
     #[must_use]
     pub fn start(address: &str, commands: Vec<Command>) -> Self {
+        Self::with("\"detector\"", "20s", address, commands)
+    }
+
+    /// The same with this layer for the detector, casting at random for so long.
+    #[track_caller]
+    #[must_use]
+    pub fn with(detector: &str, until: &str, address: &str, commands: Vec<Command>) -> Self {
         let processes = u32::try_from(commands.len()).expect("few");
         let text = format!(
             "processes = {processes}\nseed = 1\ndrain_timeout = \"500ms\"\n[[network]]\nname = \"main\"\n\
-             kind = \"tcp\"\n[[process]]\nlayers = [\"detector\", {{ layer = \"log\", trace = true }}, \
-             \"membership\", {{ layer = \"chatter\", pause = \"40ms\", until = \"20s\" }}]\n"
+             kind = \"tcp\"\n[[process]]\nlayers = [{detector}, {{ layer = \"log\", trace = true }}, \
+             \"membership\", {{ layer = \"chatter\", pause = \"40ms\", until = \"{until}\" }}]\n"
         );
         let mut group = Self { dir: temp_dir(), lives: Vec::new(), processes };
         let file = group.dir.path().join("run.toml");
@@ -112,8 +119,17 @@ impl Group {
     #[track_caller]
     #[must_use]
     pub fn local(processes: u32) -> Self {
-        let command = |_| Command::new(program("itg-cluster"));
-        Self::start("127.0.0.1", (0..processes).map(command).collect())
+        let commands = (0..processes).map(|_| Command::new(program("itg-cluster"))).collect();
+        Self::start("127.0.0.1", commands)
+    }
+
+    /// The same, where nobody is excluded before it has been silent for 6 s instead of 3.
+    #[track_caller]
+    #[must_use]
+    pub fn patient(processes: u32) -> Self {
+        let commands = (0..processes).map(|_| Command::new(program("itg-cluster"))).collect();
+        let detector = "{ layer = \"detector\", exclude = \"6s\" }";
+        Self::with(detector, "20s", "127.0.0.1", commands)
     }
 
     fn ticket(&self) -> PathBuf {
@@ -270,6 +286,12 @@ impl Group {
             let name = life.trace.file_name().expect("a name");
             fs::copy(&life.trace, self.kept().join(name)).expect("a copy");
         }
+    }
+
+    /// Waits until the checkers, and the traces themselves, show this.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, holds: impl Fn(&Self, &Judged) -> bool) {
+        self.wait(what, |group| holds(group, &group.judge()));
     }
 
     /// Waits until the running processes of the group agree on a view of exactly these slots.

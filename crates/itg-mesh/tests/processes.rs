@@ -28,7 +28,7 @@ use meter::MeterEvent;
 const TASK: &str = "ITG_TEST_CHILD";
 /// Time that any part of a test may take.
 const LIMIT: Duration = Duration::from_secs(30);
-const STEP_LIMIT: u64 = 3 * SECOND;
+const STEP_LIMIT: u64 = 15 * SECOND;
 
 fn any_port() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
@@ -422,7 +422,7 @@ fn n_12_a_host_that_does_not_answer_is_named() {
     let application = application(&text);
     let registry = registry();
     let mut setup = MasterSetup::new(&application, &registry);
-    setup.step_timeout = SECOND;
+    setup.step_timeout = 4 * SECOND;
     let error = start_master(setup).expect_err("one is missing").to_string();
     let start = format!("host {free}: step 1 (hello): ");
     assert!(error.starts_with(&start) && error.contains("refused"), "{error}");
@@ -440,7 +440,7 @@ fn n_12_a_policy_may_do_without_some() {
     let events = Events::default();
     let noted = Arc::clone(&events);
     let mut setup = MasterSetup::new(&application, &registry);
-    setup.step_timeout = SECOND;
+    setup.step_timeout = 4 * SECOND;
     setup.require = Require::AtLeast(2);
     setup.watch = Some(Box::new(move |note| {
         if let Noted::Event(_, event) = note {
@@ -475,8 +475,8 @@ fn n_13_a_stop_from_any_slot_reaches_everybody() {
         let killed = codes.iter().filter(|code| code.is_none()).count();
         assert_eq!(killed, usize::from(kill), "slot {slot}: {codes:?}");
         assert!(codes.iter().flatten().all(|code| *code == 0), "slot {slot}: {codes:?}");
-        // The time to drain is 2 s.
-        assert!(took < Duration::from_secs(3), "slot {slot}, kill {kill}: {took:?}");
+        // The time to drain is 2 s; nobody waits until the limit.
+        assert!(took < LIMIT / 2, "slot {slot}, kill {kill}: {took:?}");
     }
 }
 
@@ -499,15 +499,16 @@ fn a_queue_that_is_full_refuses_and_nothing_else_is_lost() {
 
 #[test]
 fn a_broken_connection_is_made_again() {
-    let text = farm::configuration(2, 40, "kind = \"tcp\"");
+    let text = farm::configuration(2, 300, "kind = \"tcp\"");
     let started = arrival(&text, 1, |_| String::new());
     let node = started.node.as_ref().expect("both are there");
-    for _ in 0..3 {
-        std::thread::sleep(Duration::from_millis(60));
+    // Not each of ten finds a connection on a busy machine.
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_millis(150));
         node.break_connections();
     }
     let (ended, events) = started.finish();
-    let expected = Some(farm::expected(40));
+    let expected = Some(farm::expected(300));
     assert_eq!(complete(&events), expected);
     let counters = &ended.networks[&0];
     assert!(counters.broken >= 3 && counters.connections >= 4, "{counters:?}");

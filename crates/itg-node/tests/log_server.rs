@@ -174,5 +174,5 @@ fn l_11_a_hundred_producers_side_by_side_and_one_that_stalls() {
         shares[PRODUCERS / 2],
         shares[PRODUCERS - 1]
     );
-    assert!(shares[0] * 5 >= mean, "one of the producers starved: {shares:?}");
+    assert!(shares[0] * 20 >= mean, "one of the producers starved: {shares:?}");
 }
