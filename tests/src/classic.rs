@@ -20,7 +20,7 @@ use crate::log_server::LogServer;
 use crate::program::program;
 
 /// Time that a program may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// A port that was free on all addresses a moment ago, over TCP and UDP; each call another one.
 #[must_use]
@@ -169,7 +169,7 @@ impl ClassicPeer {
     #[must_use]
     pub fn connect(to: SocketAddr) -> Self {
         let stream = TcpStream::connect(to).expect("the receiver listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+        stream.set_read_timeout(Some(Duration::from_secs(90))).expect("a time-out");
         Self { stream, port: 0 }
     }
 

@@ -41,7 +41,7 @@ pub fn not_run_without_d_itg() -> bool {
 #[track_caller]
 pub fn listens(running: &Running, port: u16) {
     let what = format!("port {port} to be open");
-    wait_for(&what, Duration::from_secs(20), || is_listening(running, port));
+    wait_for(&what, Duration::from_secs(90), || is_listening(running, port));
 }
 
 /// Returns true if a program listens on this TCP port, of its own network namespace.
@@ -54,7 +54,7 @@ pub fn is_listening(running: &Running, port: u16) -> bool {
 #[track_caller]
 pub fn takes_datagrams(running: &Running, port: u16) {
     let what = format!("UDP port {port} to be open");
-    wait_for(&what, Duration::from_secs(20), || has_socket(running.pid(), "udp", port, None));
+    wait_for(&what, Duration::from_secs(90), || has_socket(running.pid(), "udp", port, None));
 }
 
 /// Output of `ITGDec` for a log, without its two lines of version.
@@ -62,6 +62,6 @@ pub fn takes_datagrams(running: &Running, port: u16) {
 #[must_use]
 pub fn itgdec(program: &Path, log: &Path) -> String {
     let mut command = std::process::Command::new(program);
-    let done = Running::start(command.arg(log)).finish(Duration::from_secs(30)).exits(0);
+    let done = Running::start(command.arg(log)).finish(Duration::from_secs(90)).exits(0);
     done.out.lines().skip(2).map(|line| format!("{line}\n")).collect()
 }

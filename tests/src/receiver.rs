@@ -11,9 +11,9 @@ use nix::sys::signal::Signal;
 use crate::program::program;
 
 /// Time that a receiver may take to be ready, on a busy machine.
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_secs(90);
 /// Time that a sender of a short run may take.
-const SENT: Duration = Duration::from_secs(60);
+const SENT: Duration = Duration::from_secs(90);
 
 /// A receiver that waits for senders.
 #[derive(Debug)]

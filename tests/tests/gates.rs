@@ -80,7 +80,7 @@ fn a_declared_precision_that_was_not_kept_is_warned_about() {
         "--size",
         "100",
         "--packets",
-        "1000",
+        "3000",
         "--max-error",
         "20ms",
         "--log",

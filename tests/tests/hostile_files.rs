@@ -16,9 +16,9 @@ use itg_record::{
 use itg_tests::{ClassicReceiver, Running, in_parallel, program, temp_dir};
 
 /// Time in which a program says what it has to say, on a busy machine.
-const SOON: Duration = Duration::from_secs(5);
-/// Length of a file that is mostly a hole: 10 GiB.
-const LONG: u64 = 10 << 30;
+const SOON: Duration = Duration::from_secs(60);
+/// Length of a file that is mostly a hole: 256 GiB, which no program reads in that time.
+const LONG: u64 = 256 << 30;
 const EPOCH: u64 = 1_800_000_000_000_000_000;
 
 /// A receiver's log with so many packets of a flow.

@@ -49,6 +49,16 @@ enum Logs {
     Native(&'static str),
 }
 
+impl Logs {
+    /// Whose `ITGLog` it is.
+    const fn server(&self) -> Option<Who> {
+        match self {
+            Self::Itglog(who, _) => Some(*who),
+            Self::Local | Self::Native(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     sender: Who,
@@ -57,6 +67,14 @@ struct Cell {
     transport: &'static str,
     six: bool,
     round_trip: bool,
+}
+
+impl Cell {
+    /// Returns true if one of the programs is D-ITG's own.
+    fn has_real(&self) -> bool {
+        let parties = [Some(self.sender), Some(self.receiver), self.logs.server()];
+        parties.into_iter().flatten().any(|who| matches!(who, Who::Real))
+    }
 }
 
 impl fmt::Display for Cell {
@@ -249,8 +267,18 @@ fn surprises(cells: &[Cell]) -> Vec<String> {
         for _ in 0..TOGETHER {
             scope.spawn(|| {
                 while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let went = std::panic::catch_unwind(|| run(cell))
-                        .unwrap_or_else(|_| Err("a program hangs: see above".to_owned()));
+                    let once = || {
+                        std::panic::catch_unwind(|| run(cell))
+                            .unwrap_or_else(|_| Err("a program hangs: see above".to_owned()))
+                    };
+                    let mut went = once();
+                    // D-ITG's own programs race with themselves; ours may not.
+                    let tries = if cell.has_real() && known(cell) == Known::Works { 3 } else { 1 };
+                    for _ in 1..tries {
+                        if went.is_err() {
+                            went = once();
+                        }
+                    }
                     let surprise = match (known(cell), went) {
                         (Known::Works, Err(why)) => format!("{cell}: {why}"),
                         (Known::Breaks(bug), Ok(())) => {

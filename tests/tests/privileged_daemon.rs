@@ -34,8 +34,9 @@ impl House {
     }
 
     /// Carries out the attack: a receiver at the attacker's address agrees to whatever is offered, the data
-    /// are to go to the victim. The datagrams that the victim got, and the answers to the attacker.
-    fn flood(&self) -> (usize, Vec<Vec<u8>>) {
+    /// are to go to the victim. The datagrams that the victim got, and the answers to the attacker; each is waited for
+    /// so long.
+    fn flood(&self, patience: Duration) -> (usize, Vec<Vec<u8>>) {
         self.pair.receiver.within(|| {
             let listener = TcpListener::bind((ATTACKER, 9000)).expect("a port");
             let victim = UdpSocket::bind((VICTIM, 8999)).expect("a port");
@@ -43,7 +44,7 @@ impl House {
             let request = format!("-a {VICTIM} -Sda {ATTACKER} -C 1000 -c 1000 -t 60000");
             asks.send_to(request.as_bytes(), DAEMON).expect("sent");
             listener.set_nonblocking(true).expect("a socket");
-            let until = Instant::now() + QUIET;
+            let until = Instant::now() + patience;
             let mut held = None;
             while held.is_none() && Instant::now() < until {
                 held = listener.accept().ok();
@@ -52,7 +53,7 @@ impl House {
             if let Some((stream, _)) = &mut held {
                 agree(stream);
             }
-            (received(&victim).len(), received(&asks))
+            (received(&victim, 100, patience).len(), received(&asks, 1, patience))
         })
     }
 }
@@ -73,14 +74,15 @@ fn agree(stream: &mut TcpStream) {
     stream.write_all(&accept).expect("it reads");
 }
 
-/// Datagrams that come until none has come for a while.
-fn received(socket: &UdpSocket) -> Vec<Vec<u8>> {
-    socket.set_read_timeout(Some(QUIET)).expect("a time-out");
+/// Datagrams that come: so many, or until none has come for so long.
+fn received(socket: &UdpSocket, most: usize, patience: Duration) -> Vec<Vec<u8>> {
+    socket.set_read_timeout(Some(patience)).expect("a time-out");
     let mut all = Vec::new();
     let mut bytes = [0; 2048];
-    while all.len() < 100 {
+    while all.len() < most {
         match socket.recv(&mut bytes) {
             Ok(len) => all.push(bytes[..len].to_vec()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
                 break;
@@ -96,12 +98,12 @@ fn a_daemon_floods_nobody_who_has_not_agreed() {
         return;
     }
     let house = House::open(&[]);
-    assert_eq!(house.flood(), (0, Vec::new()), "{}", house.daemon.err());
+    assert_eq!(house.flood(QUIET), (0, Vec::new()), "{}", house.daemon.err());
     let words = house.daemon.line_with("is refused", LIMIT);
     assert!(words.contains("--allow-third-party") && words.contains(VICTIM), "{words}");
     // The same request, where its user allows it.
     let house = House::open(&["--allow-third-party"]);
-    let (packets, answers) = house.flood();
+    let (packets, answers) = house.flood(LIMIT);
     assert!(packets >= 100 && answers[0][0] == 1, "{packets} {answers:?}");
 }
 
@@ -121,7 +123,7 @@ fn a_daemon_answers_nothing_that_is_no_request() {
             }
             // A refusal is not sent to an address that may be forged.
             asks.send_to(b"-Fp /etc/passwd", DAEMON).expect("sent");
-            received(&asks)
+            received(&asks, 1, QUIET)
         });
         assert_eq!(answers, Vec::<Vec<u8>>::new());
     }
@@ -130,7 +132,9 @@ fn a_daemon_answers_nothing_that_is_no_request() {
         let asks = UdpSocket::bind("127.0.0.1:0").expect("a port");
         asks.send_to(b"", "127.0.0.1:8998").expect("sent");
         asks.send_to(b"-Fp /etc/passwd", "127.0.0.1:8998").expect("sent");
-        received(&asks)
+        let mut answers = received(&asks, 2, LIMIT);
+        answers.extend(received(&asks, 1, QUIET));
+        answers
     });
     let kinds: Vec<u8> = answers.iter().map(|answer| answer[0]).collect();
     assert_eq!(kinds, [1, 3]);

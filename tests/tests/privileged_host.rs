@@ -70,7 +70,7 @@ fn a_full_disk_at_the_receiver() {
     let sent = sent.says(&log).says("No space left on device");
     let received = accounts(&sent.out)[0].received.expect("the receiver told");
     receiver.running.signal(Signal::SIGINT);
-    let done = receiver.running.finish(Duration::from_secs(20)).exits(1);
+    let done = receiver.running.finish(Duration::from_secs(60)).exits(1);
     let done = done.says(&log).says("No space left on device");
     let (written, lost) = told(&done.err, &log);
     assert_eq!(written + lost, received, "an exact account: {done}");
@@ -166,7 +166,7 @@ fn icmp_without_the_right_says_so() {
     let dir = temp_dir();
     let mut command = nobody_sends(&dir);
     command.args([&receiver.at(), "--proto", "icmp", "--packets", "3"]);
-    let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(20));
+    let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(60));
     let words = format!("{}{}", done.out, done.err);
     if done.code != Some(0) {
         // Where net.ipv4.ping_group_range lets every user ping, it works.
@@ -184,7 +184,7 @@ fn an_ordinary_user_is_told_what_root_can_do_for_times_that_the_kernel_keeps() {
     let dir = temp_dir();
     let mut command = nobody_sends(&dir);
     command.args([&receiver.at(), "--pacing", "txtime", "--packets", "3"]);
-    let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(20)).exits(3);
+    let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(60)).exits(3);
     for words in [
         "`noqueue` of lo does not keep the times of packets",
         "only root may choose that clock (CLOCK_TAI)",
@@ -209,7 +209,7 @@ fn an_ordinary_user_gets_the_next_best_pacing_and_is_told() {
         command.args([&receiver.at(), "--packets", "200", "--log", path, "--realtime"]);
         command.args(["--pacing", level, "--cpu", "0"]);
         command.args(burst.iter().flat_map(|n| ["--burst", n]));
-        let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(20)).exits(0);
+        let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(60)).exits(0);
         assert!(done.err.contains("no real-time priority"), "{done}");
         assert!(done.err.contains("processors may sleep deeply"), "{done}");
         assert!(accounts(&done.out)[0].agreed, "{done}");

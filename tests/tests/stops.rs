@@ -65,15 +65,15 @@ fn a_flow_starts_after_the_time_asked_for() {
     let text = format!(
         "schema = 1\nname = \"x\"\nseed = 1\n[nodes]\nhere = {{ address = \"127.0.0.1\" }}\n\
          there = {{ address = \"{}\" }}\n\
-         [[flow]]\nfrom = \"here\"\nto = \"there\"\npackets = 20\nidt = \"constant(10ms)\"\n\
-         [[flow]]\nfrom = \"here\"\nto = \"there\"\npackets = 20\nstart = \"600ms\"\n",
+         [[flow]]\nfrom = \"here\"\nto = \"there\"\npackets = 200\nidt = \"constant(10ms)\"\n\
+         [[flow]]\nfrom = \"here\"\nto = \"there\"\npackets = 200\nstart = \"600ms\"\nidt = \"constant(10ms)\"\n",
         receiver.at()
     );
     fs::write(&file, text).expect("a temporary file");
     let done =
         send(&["run".as_ref(), file.as_os_str(), "--log".as_ref(), log.as_os_str()]).exits(0);
     let list = packets(&[&log]);
-    assert_eq!(list.len(), 40, "{done}");
+    assert_eq!(list.len(), 400, "{done}");
     // When planned times counted from: as early as any packet shows, since none leaves early.
     let start = |flow| {
         let of_flow = list.iter().filter(|packet| packet.flow == flow);
@@ -103,16 +103,22 @@ fn off_periods_are_pauses() {
         let want = if (index + 1) % 10 == 0 { 210_000_000 } else { 10_000_000 };
         assert_eq!(gap, want, "gap {index} of {gaps:?}");
     }
+    let start = list.iter().map(|one| one.sent.expect("sent") - one.planned.expect("planned"));
+    let start = start.min().expect("packets");
+    let mut judged = 0;
     for two in list.windows(2) {
         let (planned, sent) = (two[1].planned.expect("planned"), two[1].sent.expect("sent"));
         let (planned_before, sent_before) =
             (two[0].planned.expect("planned"), two[0].sent.expect("sent"));
-        if planned - planned_before > 200_000_000 {
-            // Half of the pause is enough to tell it from an inter-departure time, however late the
-            // first one left.
+        // A pause behind a packet that left late is as much shorter.
+        let late = sent_before - planned_before - start;
+        if planned - planned_before > 200_000_000 && late < 50_000_000 {
+            // Half of the pause is enough to tell it from an inter-departure time.
             assert!(sent - sent_before > 100_000_000, "no pause: {two:?}");
+            judged += 1;
         }
     }
+    assert!(judged > 0, "every packet before a pause left late: {list:?}");
 }
 
 /// Account, packets and report of a flow whose sender the system has stopped for half a second in
@@ -122,14 +128,14 @@ fn halted(args: &[&str]) -> (Account, Vec<Packet>, serde_json::Value) {
     let log = dir.path().join("send.itg");
     let receiver = Receiver::start(&["-v"]);
     let mut all = vec!["--idt", "constant(1ms)", "--size", "100"];
-    all.extend(["--packets", "1000", "--log", log.to_str().expect("UTF-8")]);
+    all.extend(["--packets", "3000", "--log", log.to_str().expect("UTF-8")]);
     all.extend(args);
     let running = receiver.begin(&all);
     thread::sleep(Duration::from_millis(400));
     running.signal(Signal::SIGSTOP);
     thread::sleep(Duration::from_millis(500));
     running.signal(Signal::SIGCONT);
-    let done = running.finish(Duration::from_secs(30)).exits(0);
+    let done = running.finish(Duration::from_secs(60)).exits(0);
     (accounts(&done.out).remove(0), packets(&[&log]), json(&[&log]))
 }
 
@@ -152,11 +158,11 @@ fn late_packets_are_kept_or_left_out_as_asked() {
                 assert!(list.windows(2).any(|two| two[1].seq - two[0].seq >= 400));
             } else {
                 assert_eq!(skipped, 0, "{}", account.line);
-                assert!(list.iter().map(|packet| packet.seq).eq(0..1000));
+                assert!(list.iter().map(|packet| packet.seq).eq(0..3000));
                 let late = flow["lateness_ns"]["max"].as_u64().expect("known");
                 assert!(late >= 300_000_000, "lateness is recorded: at most {late} ns");
             }
-            assert_eq!(account.sent + skipped, 1000, "{}", account.line);
+            assert_eq!(account.sent + skipped, 3000, "{}", account.line);
             assert_eq!(account.received, Some(account.sent), "what was left out is not lost");
         },
     );
@@ -179,7 +185,7 @@ fn flows_without_gaps_end_in_time_too() {
         |args| {
             let at = receiver.at();
             let all = [&[at.as_str(), "--duration", "300ms"], &args[..]].concat();
-            let done = send(&all).exits(0).within(Duration::from_secs(20));
+            let done = send(&all).exits(0).within(Duration::from_secs(60));
             let account = &accounts(&done.out)[0];
             assert!(account.sent > 100, "{done}");
             // 300 million packets in 300 ms: no wrong number, but that there is none.
@@ -195,7 +201,7 @@ fn flows_without_gaps_end_in_time_too() {
     let running = sender(&[&at, "--idt", "constant(0)", "--size", "1400", "--duration", "60s"]);
     thread::sleep(Duration::from_millis(700));
     running.signal(Signal::SIGTERM);
-    drop(running.finish(Duration::from_secs(10)).exits(143));
+    drop(running.finish(Duration::from_secs(50)).exits(143));
     drop(receiver.stop());
     // The receiver's log alone, whose plan is computed again, is decoded in time.
     let report = json(&[&log]);
@@ -221,6 +227,7 @@ fn a_limit_on_bursts_spreads_what_is_caught_up() {
         let (args, limited) = row;
         let (_, list, _) = halted(args);
         let longest = longest(&list);
-        assert_eq!(longest <= 4, *limited, "{longest} packets back to back");
+        // A machine that stands still between two bursts joins them; hundreds wait at the halt.
+        assert_eq!(longest <= 16, *limited, "{longest} packets back to back");
     });
 }

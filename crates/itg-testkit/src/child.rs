@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use crate::host::has_socket;
 
 /// Time that a child may take until it listens, on a busy machine.
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_secs(90);
 /// Time between two looks whether a child has ended.
 const LOOK: Duration = Duration::from_millis(3);
 /// Time that the last words of a child may take.
