@@ -362,8 +362,8 @@ def copied(flow, packets):
 
 def shuffled(flow, packets):
     agrees_on_order(flow, packets)
-    # A quarter is not held for 200 ms.
-    quick = sum(int(packet["arrived_ns"]) - int(packet["sent_ns"]) < 150_000_000 for packet in packets)
+    # A quarter is not held for 200 ms. What is held is never quicker, whatever this machine takes by itself.
+    quick = sum(int(packet["arrived_ns"]) - int(packet["sent_ns"]) < 199_000_000 for packet in packets)
     about("sent at once", quick, 0.25)
 
 
@@ -392,7 +392,7 @@ def txtime(discipline, early_ns):
         else:
             plain("tc", "-n", sender, *"qdisc replace dev link0 root".split(), *discipline.split())
         cell.receiver(receiver)
-        for attempt in range(3):
+        for attempt in range(10):
             done = cell.run(
                 sender, ours("itg-send"), "10.77.0.2", "--pacing", "txtime", "--tx-stamps", 1, "--idt", "constant(20ms)",
                 "--size", 200, "--packets", HELD, "--log", f"{attempt}.itg",
@@ -416,6 +416,7 @@ def txtime(discipline, early_ns):
         check(discipline.split()[0] in [qdisc["kind"] for qdisc in counted], counted)
         # Nobody is told of packets that leave before their time but by their stamps.
         lateness = departures["lateness_ns"] or {"min": 0, "p50": "unknown"}
+        check(arrived > 0 or not departures["lateness_ns"], "packets departed and none arrived:", departures)
         check(lateness["min"] >= -early_ns, f"a packet left {-lateness['min']} ns early")
         if departures["invalid"] == 0:
             # Numbers of stamps start anew behind each refused packet.
