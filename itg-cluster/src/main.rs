@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use itg_agent::agent::{self, AgentArgs};
 use itg_agent::ctl::{self, CtlArgs, StatusArgs};
-use itg_agent::trust::{self, KeysArgs};
+use itg_agent::keys::{self, KeysArgs};
 use itg_agent::worker;
 use itg_cli::WordArgs;
 use itg_run::{bench, diff, live, plan, process, simulate};
@@ -43,7 +43,7 @@ enum Command {
     Process(process::ProcessArgs),
     /// Serve this node: take part in experiments that consoles start
     Agent(AgentArgs),
-    /// Make the keys of a new cluster
+    /// Make, renew and revoke the keys of a cluster
     Keys(KeysArgs),
     /// Show what a cluster does
     Status(StatusArgs),
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         Command::Diff(args) => diff::run(&args),
         Command::Process(args) => process::run(&args, cli.words),
         Command::Agent(args) => agent::run(&args, cli.words),
-        Command::Keys(args) => trust::keys(&args),
+        Command::Keys(args) => keys::keys(&args),
         Command::Status(args) => ctl::status(&args),
         Command::Ctl(args) => ctl::ctl(&args),
         Command::Worker => worker::run(),

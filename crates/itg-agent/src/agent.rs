@@ -24,7 +24,8 @@ use crate::idle::{Idle, Sight, Verdict};
 use crate::member::Member;
 use crate::metrics::{self, Facts};
 use crate::policy::Policy;
-use crate::trust::{Line, Trust};
+use crate::roles::Role;
+use crate::trust::{self, Line, Trust};
 use crate::wire::{
     self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
 };
@@ -128,6 +129,7 @@ impl Drop for Run {
 pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
     let listen = itg_socket::resolve(&args.listen, AGENT_PORT).map_err(refuse)?;
     let trust = Trust::load(&args.keys)?;
+    trust.must_be(Role::Agent)?;
     let policy = args.policy.as_deref().map(Policy::load).transpose()?.unwrap_or_default();
     fs::create_dir_all(&args.dir)
         .map_err(|error| refuse(format!("directory {}: {error}", args.dir.display())))?;
@@ -226,9 +228,16 @@ impl Agent {
     }
 
     async fn serve(&self, mut line: Line, peer: SocketAddr) {
-        match self.converse(&mut line).await {
-            Ok(join) => self.carry(line, &join).await,
-            Err(error) => tracing::debug!(%peer, "a connection has ended: {error:#}"),
+        let certificate = trust::certificate(&line);
+        let serving = async {
+            match self.converse(&mut line).await {
+                Ok(join) => self.carry(line, &join).await,
+                Err(error) => tracing::debug!(%peer, "a connection has ended: {error:#}"),
+            }
+        };
+        tokio::select! {
+            () = serving => {}
+            why = self.trust.revoked(certificate) => tracing::warn!(%peer, "turned away: {why}"),
         }
     }
 
@@ -242,8 +251,14 @@ impl Agent {
         let welcome =
             Reply::Welcome { hello: Hello::ours(), host: host::name(), boot_id: host::boot_id() };
         wire::say(line, &welcome).await?;
+        let caller = trust::holder(line);
         loop {
-            let reply = match wire::hear(line).await? {
+            let call = wire::hear(line).await?;
+            if let Err(why) = caller.may(&call) {
+                wire::say(line, &Reply::Refused(why)).await?;
+                continue;
+            }
+            let reply = match call {
                 Call::Clock => Reply::Clock(clock::unix_ns()),
                 Call::Join(join) => match self.prepare(&join).await {
                     Ok(()) => {
@@ -294,6 +309,7 @@ impl Agent {
         if left.is_some_and(|(id, at)| id == join.run && clock::monotonic_ns() - at < LEFT_NS) {
             bail!("it has left this run just now");
         }
+        self.trust.check_members(join)?;
         let dir = run_dir(&self.dir, &join.run).context("the name of the run makes no sense")?;
         // What was there before ends here, and its logs say so.
         *run = None;
@@ -554,6 +570,7 @@ mod tests {
             offset_ns: 0,
             uncertainty_ns: 0,
             begin: true,
+            warrant: wire::Warrant::default(),
         };
         for (slot, from, members, want) in [
             (0, 3, 4, Ok(())),

@@ -26,6 +26,7 @@ use crate::collect;
 use crate::description::Description;
 use crate::member::{Member, compare_clocks, greet};
 use crate::options::{AgentsOptions, Require};
+use crate::roles::Role;
 use crate::trust::Trust;
 use crate::watch::Watch;
 use crate::wire::{Call, Join, Reply, ask, times, with_port};
@@ -71,6 +72,7 @@ impl World for Agents {
         };
         let nodes = nodes(loaded)?;
         let trust = Trust::load(keys)?;
+        trust.must_be(Role::Console)?;
         Ok(Box::new(Ready { options: &self.options, loaded, nodes, trust }))
     }
 }
@@ -196,7 +198,7 @@ fn nodes(loaded: &Loaded) -> Result<Vec<Node>> {
 }
 
 /// Returns true if a node's name is not empty and has only letters, digits, `-` and `_`.
-fn plain(name: &str) -> bool {
+pub(crate) fn plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
@@ -298,6 +300,7 @@ impl Console {
         let receivers = addresses.iter().map(|at| receiver(at)).collect::<Result<Vec<_>>>()?;
         addresses.push(String::new());
         let join = Join {
+            warrant: trust.vouch(&run, &addresses)?,
             run: run.clone(),
             start: 1,
             slot: console,

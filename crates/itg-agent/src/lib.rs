@@ -5,7 +5,9 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `trust` | keys, and connections that both sides have proved to belong to the cluster |
+//! | `keys` | `itg-cluster keys`: makes, renews and revokes keys |
+//! | `roles` | who may ask an agent for what |
+//! | `trust` | connections that both sides have proved to belong to the cluster |
 //! | `wire` | calls and replies on such a connection |
 //! | `member` | this process as a member of the group of a run: the ordered log over those connections |
 //! | `failure_report` | what it knows of why others have left it |
@@ -31,11 +33,13 @@ mod description;
 mod ends;
 mod failure_report;
 mod idle;
+pub mod keys;
 mod member;
 mod metrics;
 mod options;
 mod policy;
-pub mod trust;
+mod roles;
+mod trust;
 mod watch;
 mod wire;
 mod work;

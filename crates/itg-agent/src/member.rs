@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::failure_report::{self, Sign, Signs};
-use crate::trust::{Line, Trust, Unreachable};
+use crate::trust::{self, Line, Trust, Unreachable};
 use crate::wire::{Call, Hello, Join, Reply, answered, ask, hear, say};
 
 /// Frames that wait for a member whose connection is slow.
@@ -344,7 +344,11 @@ async fn reach(trust: Trust, join: Arc<Join>, to: u32, inputs: mpsc::Sender<In>,
             Ok(line) => {
                 was_there = true;
                 let _connected = Connected::new(&lines, false);
-                carry(line, to, join.slot, &inputs).await;
+                let certificate = trust::certificate(&line);
+                tokio::select! {
+                    () = carry(line, to, join.slot, &inputs) => {}
+                    why = trust.revoked(certificate) => tracing::warn!(to, "turned away: {why}"),
+                }
             }
             Err(error) => {
                 tracing::debug!(to, %error, "a member is not reached");

@@ -1,69 +1,47 @@
-//! Keys of a cluster: one certificate authority and one certificate, which all its programs have.
-//! Both ends of every control connection prove that they hold it (mutual TLS).
+//! Connections that both ends have proved to belong to one cluster (mutual TLS), and what proves it: the files that
+//! `itg-cluster keys` makes. Files that change are read again, so that renewed keys and a new list of revoked ones
+//! need no restart.
 
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use clap::Args;
-use itg_cli::{Failure, refuse, say};
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
+use anyhow::{Context as _, Result, anyhow};
+use itg_cli::{Failure, refuse};
+use itg_socket::clock;
+use rcgen::{KeyPair, SigningKey as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig, crypto};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use webpki::EndEntityCert;
 
-/// The name that the certificate of every cluster is made out to.
-const NAME: &str = "itg-cluster";
-const CA: &str = "ca.pem";
-const CERTIFICATE: &str = "node.pem";
-const KEY: &str = "node.key";
+use crate::roles::{Holder, NAME, Role};
+use crate::wire::{Join, Warrant};
+
+pub(crate) const CA: &str = "ca.pem";
+pub(crate) const CERTIFICATE: &str = "node.pem";
+pub(crate) const KEY: &str = "node.key";
+pub(crate) const REVOKED: &str = "revoked.pem";
 /// Time that connecting and proving may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection whose other end does not answer ends after this time.
 const SILENCE: Duration = Duration::from_secs(6);
-
-/// Arguments of `keys`.
-#[derive(Debug, Args)]
-pub struct KeysArgs {
-    /// New directory for the keys; copy it to every node, readable by the agents alone
-    pub dir: PathBuf,
-    /// Days until the keys expire
-    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(0..=36_500))]
-    pub days: u32,
-}
-
-/// Makes the keys of a cluster.
-///
-/// # Errors
-/// The directory has keys already, or cannot be written.
-pub fn keys(args: &KeysArgs) -> Result<ExitCode> {
-    let dir = args.dir.display();
-    if args.dir.join(KEY).exists() {
-        return Err(refuse(format!("directory {dir} holds keys already: choose another one")));
-    }
-    fs::create_dir_all(&args.dir).map_err(|error| refuse(format!("directory {dir}: {error}")))?;
-    make(&args.dir, args.days).with_context(|| format!("keys in {dir}"))?;
-    say(format_args!(
-        "keys of a new cluster are in {dir}, for {} days: copy the directory to every node and keep it secret",
-        args.days
-    ));
-    Ok(ExitCode::SUCCESS)
-}
+/// Time between two looks at the files.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Refuses a private key that others than its owner can read.
-fn unreadable_for_others(key: &Path) -> Result<()> {
+pub(crate) fn unreadable_for_others(key: &Path) -> Result<()> {
     // A file that is not there is complained of when it is read.
     let Ok(facts) = fs::metadata(key) else { return Ok(()) };
     let mode = facts.mode() & 0o777;
@@ -89,67 +67,83 @@ fn unusable(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(E::NotValidYet | E::NotValidYetContext { .. }) => {
             "the keys are not valid yet: look at the clock of this host".to_owned()
         }
+        rustls::Error::InvalidCertificate(E::Revoked) => "the keys have been revoked".to_owned(),
+        rustls::Error::InvalidCertificate(E::UnknownRevocationStatus) => {
+            format!("{REVOKED} is not the list of its authority")
+        }
         other => format!("it does not fit {CA}: {other}"),
     }
 }
 
-/// Writes the keys of a new cluster.
-pub(crate) fn make(dir: &Path, days: u32) -> Result<()> {
-    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
-    let yesterday = now.yesterday()?;
-    let last = now.checked_add(jiff::Span::new().try_days(days)?)?;
-    let date = |date: jiff::civil::Date| {
-        rcgen::date_time_ymd(
-            date.year().into(),
-            date.month().unsigned_abs(),
-            date.day().unsigned_abs(),
-        )
-    };
-    let mut ca = CertificateParams::new(Vec::new())?;
-    ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    ca.distinguished_name.push(DnType::CommonName, "ITG cluster");
-    ca.key_usages.push(KeyUsagePurpose::KeyCertSign);
-    (ca.not_before, ca.not_after) = (date(yesterday), date(last));
-    let ca_key = KeyPair::generate()?;
-    let ca_certificate = ca.self_signed(&ca_key)?;
-    // Its private key is forgotten: no certificate can be added to this cluster; new keys are a new one.
-    let issuer = Issuer::new(ca, ca_key);
-    let mut node = CertificateParams::new(vec![NAME.to_owned()])?;
-    node.distinguished_name.push(DnType::CommonName, NAME);
-    node.key_usages.push(KeyUsagePurpose::DigitalSignature);
-    node.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    (node.not_before, node.not_after) = (date(yesterday), date(last));
-    let node_key = KeyPair::generate()?;
-    let certificate = node.signed_by(&node_key, &issuer)?;
-    fs::write(dir.join(CA), ca_certificate.pem())?;
-    fs::write(dir.join(CERTIFICATE), certificate.pem())?;
-    let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(KEY))?;
-    file.write_all(node_key.serialize_pem().as_bytes())?;
-    Ok(())
-}
-
-/// The keys of a cluster, ready for use.
+/// The keys of a cluster, ready for use; clones share them.
 #[derive(Clone)]
 pub(crate) struct Trust {
+    dir: Arc<Path>,
+    current: Arc<Mutex<Current>>,
+}
+
+/// The keys as they were read last.
+struct Current {
+    looked_ns: u64,
+    stamp: Stamp,
+    keys: Arc<Keys>,
+}
+
+/// Facts by which a file that has changed is known: its time, length and number.
+type Stamp = [Option<(i64, i64, u64, u64)>; 4];
+
+fn stamp(dir: &Path) -> Stamp {
+    [CA, CERTIFICATE, KEY, REVOKED].map(|name| {
+        let facts = fs::metadata(dir.join(name)).ok()?;
+        Some((facts.mtime(), facts.mtime_nsec(), facts.len(), facts.ino()))
+    })
+}
+
+/// Keys that are good.
+struct Keys {
     connector: TlsConnector,
     acceptor: TlsAcceptor,
+    verifier: Arc<dyn ClientCertVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    holder: Holder,
 }
 
 /// A connection whose other end belongs to the cluster.
 pub(crate) type Line = TlsStream<TcpStream>;
 
-impl Trust {
+/// The certificate of the other end of a connection.
+pub(crate) fn certificate(line: &Line) -> Option<CertificateDer<'static>> {
+    line.get_ref().1.peer_certificates()?.first().cloned().map(CertificateDer::into_owned)
+}
+
+/// The holder of the other end of a connection.
+pub(crate) fn holder(line: &Line) -> Holder {
+    certificate(line).as_ref().map(Holder::of).unwrap_or_default()
+}
+
+/// Complaint about a file of the keys.
+fn bad(dir: &Path, name: &str, error: &dyn std::fmt::Display) -> anyhow::Error {
+    let path = dir.join(name);
+    let path = path.display();
+    refuse(format!("key file {path}: {error}; `itg-cluster keys` makes new ones"))
+}
+
+/// The list of revoked certificates, if there is one.
+fn revoked(dir: &Path) -> Result<Option<CertificateRevocationListDer<'static>>> {
+    let path = dir.join(REVOKED);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let list = CertificateRevocationListDer::from_pem_file(path);
+    Ok(Some(list.map_err(|error| bad(dir, REVOKED, &error))?))
+}
+
+impl Keys {
     /// Reads the keys. Refuses, as ssh does, a key that others can read; and keys that are not valid now.
-    pub(crate) fn load(dir: &Path) -> Result<Self> {
+    fn load(dir: &Path) -> Result<Self> {
         let file = |name: &str| dir.join(name);
+        let bad = |name: &str, error: &dyn std::fmt::Display| bad(dir, name, error);
         unreadable_for_others(&file(KEY))?;
-        let bad = |name: &str, error: &dyn std::fmt::Display| {
-            let path = file(name);
-            let path = path.display();
-            refuse(format!("key file {path}: {error}; `itg-cluster keys DIR` makes new ones"))
-        };
         let chain = CertificateDer::pem_file_iter(file(CERTIFICATE))
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| bad(CERTIFICATE, &error))?;
@@ -158,29 +152,141 @@ impl Trust {
         let ca = CertificateDer::from_pem_file(file(CA)).map_err(|error| bad(CA, &error))?;
         roots.add(ca).map_err(|error| bad(CA, &error))?;
         let roots = Arc::new(roots);
+        let (own, above) = chain.split_first().ok_or_else(|| bad(CERTIFICATE, &"it is empty"))?;
+        let holder = Holder::of(own);
+        let list = revoked(dir)?;
+        if list.is_none() && holder.is_named() {
+            let missing = "not there: copy it from the authority, which keeps it beside its ca.pem";
+            return Err(bad(REVOKED, &missing));
+        }
         let provider = Arc::new(crypto::ring::default_provider());
+        let mut agents =
+            WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        let mut callers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        if let Some(list) = list {
+            agents = agents.with_crls([list.clone()]);
+            callers = callers.with_crls([list]);
+        }
+        let verifier = callers.build().map_err(|error| bad(REVOKED, &error))?;
+        let agents = agents.build().map_err(|error| bad(REVOKED, &error))?;
+        verifier
+            .verify_client_cert(own, above, UnixTime::now())
+            .map_err(|error| bad(CERTIFICATE, &unusable(&error)))?;
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(Arc::clone(&roots))
+            .with_webpki_verifier(agents)
             .with_client_auth_cert(chain.clone(), key()?)
             .map_err(|error| bad(KEY, &error))?;
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
-        let (own, above) = chain.split_first().ok_or_else(|| bad(CERTIFICATE, &"it is empty"))?;
-        verifier.verify_client_cert(own, above, UnixTime::now()).map_err(|error| {
-            let path = file(CERTIFICATE);
-            let (path, why) = (path.display(), unusable(&error));
-            refuse(format!("key file {path}: {why}; `itg-cluster keys NEW-DIR` makes new ones"))
-        })?;
         let server = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key()?)
+            .with_client_cert_verifier(Arc::clone(&verifier))
+            .with_single_cert(chain.clone(), key()?)
             .map_err(|error| bad(KEY, &error))?;
         Ok(Self {
             connector: TlsConnector::from(Arc::new(client)),
             acceptor: TlsAcceptor::from(Arc::new(server)),
+            verifier,
+            chain,
+            holder,
         })
+    }
+
+    /// Checks a certificate of another node, as of now.
+    fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        let (own, above) = chain.split_first().ok_or("there is no certificate")?;
+        let checked = self.verifier.verify_client_cert(own, above, UnixTime::now());
+        checked.map(drop).map_err(|error| unusable(&error))
+    }
+}
+
+/// Bytes that the console of a run signs.
+fn agreed(run: &str, addresses: &[String]) -> Result<Vec<u8>> {
+    Ok(serde_json::to_vec(&("members of a run of itg-cluster", run, addresses))?)
+}
+
+impl Trust {
+    /// Reads the keys.
+    pub(crate) fn load(dir: &Path) -> Result<Self> {
+        let stamp = stamp(dir);
+        let keys = Arc::new(Keys::load(dir)?);
+        let current = Current { looked_ns: clock::monotonic_ns(), stamp, keys };
+        Ok(Self { dir: dir.into(), current: Arc::new(Mutex::new(current)) })
+    }
+
+    /// The keys as the files have them now; where these cannot be used, as they had them last.
+    fn keys(&self) -> Arc<Keys> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let now_ns = clock::monotonic_ns();
+        if u128::from(now_ns.saturating_sub(current.looked_ns)) >= LOOK.as_nanos() {
+            current.looked_ns = now_ns;
+            let stamp = stamp(&self.dir);
+            if stamp != current.stamp {
+                current.stamp = stamp;
+                match Keys::load(&self.dir) {
+                    Ok(keys) => current.keys = Arc::new(keys),
+                    Err(error) => tracing::warn!("keys stay as they were: {error:#}"),
+                }
+            }
+        }
+        Arc::clone(&current.keys)
+    }
+
+    /// Checks that our own keys have a role.
+    pub(crate) fn must_be(&self, role: Role) -> Result<()> {
+        self.keys()
+            .holder
+            .must_be(&[role])
+            .map_err(|why| refuse(format!("keys in {}: {why}", self.dir.display())))
+    }
+
+    /// Waits until the certificate of the other end of a connection has been revoked.
+    pub(crate) async fn revoked(&self, certificate: Option<CertificateDer<'static>>) -> String {
+        let mut known = self.keys();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let keys = self.keys();
+            if !Arc::ptr_eq(&keys, &known) {
+                if let Err(why) = keys.check(certificate.as_slice()) {
+                    return why;
+                }
+                known = keys;
+            }
+        }
+    }
+
+    /// Vouches, as the console of a run, for its members.
+    pub(crate) fn vouch(&self, run: &str, addresses: &[String]) -> Result<Warrant> {
+        let path = self.dir.join(KEY);
+        let pem =
+            fs::read_to_string(&path).with_context(|| format!("key file {}", path.display()))?;
+        let signature = KeyPair::from_pem(&pem)?.sign(&agreed(run, addresses)?)?;
+        let chain = self.keys().chain.iter().map(|one| one.to_vec()).collect();
+        Ok(Warrant { chain, signature })
+    }
+
+    /// Checks that a console has vouched for the members that a call names: so that nobody else can have this node call
+    /// hosts of his choice.
+    pub(crate) fn check_members(&self, join: &Join) -> Result<()> {
+        let Warrant { chain, signature } = &join.warrant;
+        let keys = self.keys();
+        let chain: Vec<CertificateDer<'_>> =
+            chain.iter().map(|one| CertificateDer::from(one.as_slice())).collect();
+        let text = agreed(&join.run, &join.addresses)?;
+        let checked = keys.check(&chain).and_then(|()| {
+            let own = chain.first().ok_or("there is no certificate")?;
+            Holder::of(own).must_be(&[Role::Console])?;
+            let read = EndEntityCert::try_from(own).map_err(|error| error.to_string())?;
+            let provider = crypto::ring::default_provider();
+            let known = provider.signature_verification_algorithms.all.iter();
+            let mut signed = known.map(|known| read.verify_signature(*known, &text, signature));
+            let signed = signed.any(|signed| signed.is_ok());
+            if signed {
+                Ok(())
+            } else {
+                Err("the signature is not that of these members".to_owned())
+            }
+        });
+        checked.map_err(|why| anyhow!("no console vouches for the addresses of the members: {why}"))
     }
 
     /// Connects to an agent: the step that failed, and why.
@@ -202,17 +308,21 @@ impl Trust {
         prepare(&stream);
         let name = ServerName::try_from(NAME).expect("a host name");
         let failed = |text| Unreachable { step: "proving who we are", text, refused: false };
-        match timeout(PATIENCE, self.connector.connect(name, stream)).await {
+        match timeout(PATIENCE, self.keys().connector.connect(name, stream)).await {
             Err(_) => Err(failed("no answer: is it an agent of itg-cluster?".to_owned())),
             Ok(Err(error)) => Err(failed(explain(&error))),
-            Ok(Ok(line)) => Ok(line.into()),
+            Ok(Ok(line)) => {
+                let line = line.into();
+                holder(&line).must_be(&[Role::Agent]).map_err(failed)?;
+                Ok(line)
+            }
         }
     }
 
     /// Lets a program in that belongs to the cluster.
     pub(crate) async fn accept(&self, stream: TcpStream) -> Result<Line, String> {
         prepare(&stream);
-        match timeout(PATIENCE, self.acceptor.accept(stream)).await {
+        match timeout(PATIENCE, self.keys().acceptor.accept(stream)).await {
             Err(_) => Err("it did not prove who it is in time".to_owned()),
             Ok(Err(error)) => Err(explain(&error)),
             Ok(Ok(line)) => Ok(line.into()),
@@ -256,7 +366,9 @@ impl From<Unreachable> for anyhow::Error {
 pub(crate) fn explain(error: &io::Error) -> String {
     let text = error.to_string();
     let low = text.to_lowercase();
-    if low.contains("expired") {
+    if low.contains("revoked") {
+        format!("the keys have been revoked ({text})")
+    } else if low.contains("expired") {
         format!("the keys have expired: make new ones with `itg-cluster keys` ({text})")
     } else if ["unknownissuer", "unknownca", "badsignature", "decrypterror", "unknown issuer"]
         .iter()

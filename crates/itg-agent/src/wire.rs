@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::trust::Line;
 
 /// Version of these messages, and of what members say to each other.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 /// Port of agents; what they receive comes to the next one.
 pub(crate) const AGENT_PORT: u16 = 9020;
 /// Longest message: 8 MiB.
@@ -86,6 +86,17 @@ pub(crate) struct Join {
     pub(crate) uncertainty_ns: u64,
     /// True if an agent that knows nothing of the run shall begin to take part.
     pub(crate) begin: bool,
+    /// Proof of the console that these are the members.
+    pub(crate) warrant: Warrant,
+}
+
+/// Signature of the console of a run for its members.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Warrant {
+    /// The console's certificate, and those above it.
+    pub(crate) chain: Vec<Vec<u8>>,
+    /// Signature of run and addresses.
+    pub(crate) signature: Vec<u8>,
 }
 
 /// Request to an agent.
