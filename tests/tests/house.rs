@@ -105,21 +105,6 @@ const PURE: &[&str] = &[
 ];
 const IMPURE: &[&str] =
     &["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];
-/// Licences that let users do what they want with a program built on them.
-const LICENCES: &[&str] = &[
-    "MIT",
-    "Apache-2.0",
-    "Apache-2.0 WITH LLVM-exception",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "ISC",
-    "Zlib",
-    "Unlicense",
-    "Unicode-3.0",
-    "BSL-1.0",
-    "0BSD",
-    "CC0-1.0",
-];
 /// Lines beyond which a file of code is split.
 const MOST_LINES: usize = 800;
 
@@ -173,21 +158,59 @@ fn pure_crates_import_nothing_that_does_io() {
     }
 }
 
+/// Strings of a list in `deny.toml`.
+fn strings(list: &toml::Value) -> Vec<&str> {
+    list.as_array().expect("a list").iter().map(|entry| entry.as_str().expect("text")).collect()
+}
+
+/// What `cargo deny check licenses sources bans` would check, without a program to build.
 #[test]
-fn everything_is_permissively_licensed_and_from_the_registry() {
+fn everything_is_as_deny_toml_wants_it() {
+    let text = fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
+    let rules: toml::Value = toml::from_str(&text).expect("TOML");
+    let licences = strings(&rules["licenses"]["allow"]);
+    let denied = strings(&rules["bans"]["deny"]);
+    for rule in ["unknown-registry", "unknown-git"] {
+        assert_eq!(rules["sources"][rule].as_str(), Some("deny"), "{rule}");
+    }
+    assert_eq!(rules["bans"]["wildcards"].as_str(), Some("deny"));
     let metadata = metadata();
     let workspace = &metadata.workspace_members;
     for package in metadata.packages.iter().filter(|p| !workspace.contains(&p.id)) {
+        let name = package.name.as_str();
         let source = package.source.as_ref().map(ToString::to_string).unwrap_or_default();
-        assert!(source.starts_with("registry+"), "{} comes from `{source}`", package.name);
+        let registry = "registry+https://github.com/rust-lang/crates.io-index";
+        assert_eq!(source, registry, "source of {name}");
+        assert!(!denied.contains(&name), "{name} is denied");
         let licence = package.license.as_deref().unwrap_or("none");
         // One of the alternatives must consist of licences of the list.
         let fits = licence.replace('/', " OR ").split(" OR ").any(|choice| {
             choice
                 .split(" AND ")
-                .all(|part| LICENCES.contains(&part.trim().trim_matches(['(', ')']).trim()))
+                .all(|part| licences.contains(&part.trim().trim_matches(['(', ')']).trim()))
         });
-        assert!(fits, "{} {} is licensed as `{licence}`", package.name, package.version);
+        assert!(fits, "{name} {} is licensed as `{licence}`", package.version);
+    }
+    for package in metadata.workspace_packages() {
+        for dependency in package.dependencies.iter().filter(|one| one.path.is_none()) {
+            let any = dependency.req.to_string() == "*";
+            assert!(!any, "{} takes any version of {}", package.name, dependency.name);
+        }
+    }
+}
+
+/// A crate with an advisory that we live with has a decision that says until when.
+#[test]
+fn advisories_that_are_ignored_have_a_decision() {
+    let text = fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
+    let rules: toml::Value = toml::from_str(&text).expect("TOML");
+    let decisions = fs::read_dir(root().join("docs/decisions")).expect("decisions");
+    let decisions: String = decisions
+        .map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("text"))
+        .collect();
+    for ignored in rules["advisories"]["ignore"].as_array().expect("a list") {
+        let id = ignored["id"].as_str().expect("an identifier");
+        assert!(decisions.contains(id), "{id} has no decision");
     }
 }
 
