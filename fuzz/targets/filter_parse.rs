@@ -12,6 +12,7 @@ fuzz_target!(|text: &str| {
             let flows = [
                 Attributes::default(),
                 Attributes {
+                    name: "n",
                     flow: 7,
                     proto: "udp",
                     src: "10.0.0.1:4000",

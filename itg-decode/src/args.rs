@@ -48,8 +48,8 @@ pub(crate) struct Args {
     /// Decode this flow only; may be given several times.
     #[arg(long = "flow", value_name = "N")]
     pub(crate) flows: Vec<u32>,
-    /// Decode these flows only: comparisons (==, !=, <, <=, >, >=, ~ for "contains") of flow, proto, src,
-    /// dst, profile, side and run, with &&, ||, ! and parentheses, such as 'proto == udp && flow < 5'.
+    /// Decode these flows only: comparisons (==, !=, <, <=, >, >=, ~ for "contains") of flow, name, proto,
+    /// src, dst, profile, side and run, with &&, ||, ! and parentheses, such as 'proto == udp && flow < 5'.
     #[arg(long, value_name = "EXPR")]
     pub(crate) filter: Option<Filter>,
     /// Add the figures of all flows that have these in common: proto, src, dst (hosts, without ports),
@@ -81,8 +81,10 @@ pub(crate) enum Command {
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Text, as ITGDec lays it out.
+    /// A table of the flows, and what a reader has to know beside it; with -v all details.
     Text,
+    /// All details, as ITGDec lays them out.
+    Itgdec,
     /// One JSON object.
     Json,
     /// One JSON object a line: flows, windows, damage, total.

@@ -112,10 +112,12 @@ const COLUMNS: &[Column] = &[
     ("departure_stamps", |f| way(f.metrics.ledger.departure_ns, |w| w.count)),
     ("departure_stamps_missing", |f| cell(f.departures.as_ref().and_then(|d| d.missing))),
     ("excess_packets", |f| f.metrics.excess_packets.to_string()),
+    ("name", |f| f.name.clone()),
 ];
 
 /// Columns that hold words.
-const WORDS: [&str; 8] = ["run", "proto", "src", "dst", "side", "meter", "profile", "fidelity"];
+const WORDS: [&str; 9] =
+    ["run", "proto", "src", "dst", "side", "meter", "profile", "fidelity", "name"];
 
 /// One line a flow and side.
 pub(crate) fn csv(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -180,7 +180,7 @@ fn show(
         match &args.output {
             #[cfg(feature = "parquet")]
             Some(path) if args.format == Format::Parquet => columns::windows(&report, path)?,
-            _ => print::report(&report, args.format, &mut out)?,
+            _ => print::report(&report, args.format, args.words.verbose > 0, &mut out)?,
         }
         gate = args.outputs.write(&report, gates, args.words.quiet)?;
     }

@@ -5,16 +5,27 @@ use std::io::Write;
 use itg_core::text::{table_cell, visible_lines};
 use itg_stats::report::{FlowReport, Report};
 use itg_stats::series::IntervalRow;
-use itg_stats::text;
+use itg_stats::{summary, text};
 use serde::Serialize;
 
 use crate::args::Format;
 use crate::flow_table::{self, cell};
 
 /// Prints the report.
-pub(crate) fn report(report: &Report, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn report(
+    report: &Report,
+    format: Format,
+    details: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     match format {
-        Format::Text => out.write_all(text::render(report).as_bytes())?,
+        Format::Text => {
+            out.write_all(summary::render(report).as_bytes())?;
+            if details {
+                write!(out, "\n{}", text::render(report))?;
+            }
+        }
+        Format::Itgdec => out.write_all(text::render(report).as_bytes())?,
         Format::Json => writeln!(out, "{}", visible_lines(&report.to_json()))?,
         Format::Ndjson => ndjson(report, out)?,
         Format::Csv if report.intervals.is_some() => interval_csv(report, out)?,

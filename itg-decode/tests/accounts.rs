@@ -219,7 +219,7 @@ fn more_arrived_than_sent_is_an_error_and_no_gate_passes_by_it() {
         assert!(error.starts_with(&words), "{logs:?}: {error}");
         let (_, text, _) = dir.decode(&logs);
         assert!(text.contains(&format!("\nError: {words}")), "{logs:?}: {text}");
-        assert!(text.contains("\nNote: more packets arrived than were sent"), "{logs:?}: {text}");
+        assert!(text.contains("flow 2: more packets arrived than were sent"), "{logs:?}: {text}");
         let (code, _, _) = dir.decode(&[&logs[..], &["--html", "r.html"]].concat());
         let page = fs::read_to_string(dir.path("r.html")).unwrap();
         assert!(code == 0 && page.contains(&words), "{logs:?}");
@@ -308,7 +308,7 @@ fn a_sender_that_stood_still_is_told_of() {
         match want {
             None => assert!(!text.contains("mean inter-departure times"), "{text}"),
             Some(want) => {
-                assert!(text.contains(&format!("\nNote: {want}")), "{name}: {text}");
+                assert!(text.contains(&format!(": {want}")), "{name}: {text}");
                 assert!(notices.contains(want), "{name}: {notices}");
                 assert!(page.contains(want), "{name}");
                 assert!(total.contains("(flow 4)"), "{name}: {total}");
@@ -343,7 +343,7 @@ fn a_delay_below_0_is_never_printed_without_a_word() {
     dir.write("r.itg", &behind("c0ffee", 1, 5_000_000).finish());
     let want = "10 delays are below 0, the smallest -5000009ns: the clocks of sender and receiver disagree";
     let (_, text, _) = dir.decode(&["r.itg"]);
-    assert!(text.contains(&format!("\nNote: {want}\n")), "{text}");
+    assert!(text.contains(&format!(": {want}\n")), "{text}");
     let report = dir.json(&["r.itg"]);
     assert!(counting(&report)["notices"].to_string().contains(want), "{report:#}");
     let total = "delays are below 0 in 1 flow, the smallest -5000009ns (flow 1)";

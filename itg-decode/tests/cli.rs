@@ -63,9 +63,15 @@ impl Dir {
 fn text_and_json_are_as_they_were() {
     let dir = Dir::new();
     for (name, args) in [
-        ("text_both", vec!["send.itg", "recv.itg"]),
-        ("text_receiver_intervals", vec!["recv.itg", "--interval", "200ms", "--flow", "1"]),
-        ("text_sender", vec!["send.itg", "--flow", "2"]),
+        ("summary_both", vec!["send.itg", "recv.itg"]),
+        ("summary_receiver_intervals", vec!["recv.itg", "--interval", "200ms", "--flow", "1"]),
+        ("summary_sender", vec!["send.itg", "--flow", "2"]),
+        ("text_both", vec!["send.itg", "recv.itg", "--format", "itgdec"]),
+        (
+            "text_receiver_intervals",
+            vec!["recv.itg", "--interval", "200ms", "--flow", "1", "--format", "itgdec"],
+        ),
+        ("text_sender", vec!["send.itg", "--flow", "2", "--format", "itgdec"]),
         ("json_both", vec!["recv.itg", "send.itg", "--format", "json"]),
         ("json_receiver", vec!["recv.itg", "--format", "json", "--flow", "2"]),
         ("csv_both", vec!["recv.itg", "send.itg", "--format", "csv"]),
@@ -323,7 +329,7 @@ fn what_is_no_log_gets_one_sentence() {
         (
             vec!["recv.itg", "--format", "xml"],
             2,
-            "[possible values: text, json, ndjson, csv, parquet, octave, ditg]",
+            "[possible values: text, itgdec, json, ndjson, csv, parquet, octave, ditg]",
         ),
         (vec!["recv.itg", "--output", "no/such/dir"], 1, "no/such/dir: cannot be written"),
         (vec![], 2, "LOG"),

@@ -62,7 +62,7 @@ fn every_packet_of_a_burst_is_accounted_for_with_one_record_a_burst() {
         assert_eq!(flow["fidelity"]["burst"], BURST, "{flow}");
         assert_eq!((&flow["packets"], &flow["lost"]), (&PACKETS.into(), &0.into()), "{flow}");
     }
-    let text = decode(&[&ours, &theirs]).exits(0).out;
+    let text = decode(&[ours.as_str(), &theirs, "--format", "itgdec"]).exits(0).out;
     assert!(text.contains("(burst mode, 25 packets at a time)"), "{text}");
     assert!(done.err.contains("burst 25"), "{done}");
 }
@@ -149,7 +149,7 @@ fn departures_of_sampled_packets_are_in_the_log_and_the_report() {
         let total = report["total"]["ledger"]["departure_ns"]["count"].as_u64();
         assert!(total > Some(1_300), "both flows: {}", report["total"]["ledger"]);
     }
-    let text = decode(&[&ours]).exits(0).out;
+    let text = decode(&[ours.as_str(), "-v"]).exits(0).out;
     assert!(text.contains("Send stack, median") && text.contains("Send stack, 99th"), "{text}");
 }
 

@@ -167,7 +167,7 @@ fn experiment() -> Result<Done> {
         .map(|(k, flow)| {
             let (from, to) = (k % 8, (k + 1 + k / 8) % 8);
             let to = if from == to { (to + 1) % 8 } else { to };
-            SimFlow { flow, from, to, names: (names[from as usize], names[to as usize]) }
+            SimFlow { flow, from, to, name: "", names: (names[from as usize], names[to as usize]) }
         })
         .collect();
     let (mut one, mut other) = (std::io::sink(), std::io::sink());

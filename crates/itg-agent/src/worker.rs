@@ -162,7 +162,8 @@ async fn work(job: Job) -> Result<()> {
         if let Some(changes) = job.changes.get(&id) {
             flow = flow.with_changes(from_start(changes, flow.spec().start_ns))?;
         }
-        flows.push(SendFlow { flow, receiver: *receiver, content, live });
+        let name = planned.name.clone();
+        flows.push(SendFlow { flow, name, receiver: *receiver, content, live });
     }
     let lives = flows.iter().map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live))).collect();
     let mut settings = job.settings;

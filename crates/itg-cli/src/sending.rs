@@ -92,6 +92,7 @@ pub async fn send_plan_observed(
         let live = Arc::new(FlowLive::default());
         flows.push(SendFlow {
             flow: planned.flow.clone(),
+            name: planned.name.clone(),
             receiver,
             content: contents.of(&planned.flow.spec().payload)?,
             live: Arc::clone(&live),

@@ -1,7 +1,8 @@
 //! Places in texts that people write, faults of a configuration, and the nearest known word; and texts
-//! of strangers, in a form in which they do nothing to a terminal or a spreadsheet.
+//! of strangers, in a form in which they do nothing to a terminal or a spreadsheet; tables and notes for people.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 /// Returns true if a character changes what a terminal shows beyond its own place: control characters, line
@@ -53,6 +54,74 @@ pub fn table_cell(text: &str) -> Cow<'_, str> {
         return Cow::Owned(format!("'{shown}"));
     }
     shown
+}
+
+/// Rows of a table as lines: columns of words to the left, all others to the right; empty columns are left out.
+#[must_use]
+pub fn align<R: AsRef<[String]>>(rows: &[R], is_words: impl Fn(usize) -> bool) -> String {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows.iter().map(AsRef::as_ref) {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    for row in rows.iter().map(AsRef::as_ref) {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            if width == 0 {
+                continue;
+            }
+            let gap = if line.is_empty() { "" } else { "  " };
+            // Writing to a String cannot fail.
+            let written = if is_words(column) {
+                write!(line, "{gap}{cell:<width$}")
+            } else {
+                write!(line, "{gap}{cell:>width$}")
+            };
+            written.unwrap_or_default();
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// Numbers of flows: "flow 3", "flows 1-3, 7".
+#[must_use]
+pub fn flow_numbers(ids: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for id in ids {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*id) => *last = *id,
+            _ => ranges.push((*id, *id)),
+        }
+    }
+    let texts: Vec<_> = ranges
+        .iter()
+        .map(
+            |(first, last)| {
+                if first == last { first.to_string() } else { format!("{first}-{last}") }
+            },
+        )
+        .collect();
+    format!("flow{} {}", if ids.len() == 1 { "" } else { "s" }, texts.join(", "))
+}
+
+/// Notes of flows, each text once with the numbers of its flows, in the order of first appearance.
+#[must_use]
+pub fn grouped(notes: &[(u32, String)]) -> Vec<String> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut groups: Vec<(&str, Vec<u32>)> = Vec::new();
+    for (id, text) in notes {
+        let place = *places.entry(text).or_insert_with(|| {
+            groups.push((text, Vec::new()));
+            groups.len() - 1
+        });
+        groups[place].1.push(*id);
+    }
+    groups.into_iter().map(|(text, ids)| format!("{}: {text}", flow_numbers(&ids))).collect()
 }
 
 /// A position in a text, counted from 1.
@@ -124,6 +193,20 @@ pub fn suggestion<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn notes_are_grouped() {
+        let notes = [(1, "a"), (2, "a"), (2, "b"), (3, "a"), (7, "a")];
+        let notes = notes.map(|(id, text)| (id, text.to_owned()));
+        assert_eq!(grouped(&notes), ["flows 1-3, 7: a", "flow 2: b"]);
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let row = |cells: [&str; 4]| cells.map(str::to_owned);
+        let rows = [row(["flow", "", "n", "word"]), row(["1", "", "1000", "ä"])];
+        assert_eq!(align(&rows, |column| column != 2), "flow     n  word\n1     1000  ä\n");
+    }
 
     #[test]
     fn places_count_lines_and_characters_from_one() {

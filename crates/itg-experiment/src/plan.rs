@@ -125,7 +125,7 @@ impl Plan {
         let text = format!(
             "{}: no end: give the experiment a `duration`, or the flow `duration`, `packets` or \
              `bytes`",
-            render::flow_numbers(&endless)
+            itg_core::text::flow_numbers(&endless)
         );
         Err(PlanError { problems: vec![Problem { origin: String::new(), place: None, text }] })
     }

@@ -2,43 +2,12 @@
 
 use itg_core::distribution::Unit;
 use itg_core::flow::{Late, Meter, Payload};
+use itg_core::text::{align, flow_numbers};
 use itg_core::units::{BitRate, format_bit_rate, format_bytes, format_duration_ns};
 use serde_json::{Value, json};
 
 use crate::estimate::{Estimate, Method};
 use crate::plan::{Plan, PlannedFlow};
-
-/// "flow 3", "flows 1–3, 7".
-pub(crate) fn flow_numbers(ids: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for id in ids {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == *id => *last = *id,
-            _ => ranges.push((*id, *id)),
-        }
-    }
-    let texts: Vec<_> = ranges
-        .iter()
-        .map(
-            |(first, last)| {
-                if first == last { first.to_string() } else { format!("{first}-{last}") }
-            },
-        )
-        .collect();
-    format!("flow{} {}", if ids.len() == 1 { "" } else { "s" }, texts.join(", "))
-}
-
-/// Notes of flows, each text once with the numbers of its flows, in the order of first appearance.
-pub(crate) fn grouped(notes: &[(u32, String)]) -> Vec<String> {
-    let mut groups: Vec<(&str, Vec<u32>)> = Vec::new();
-    for (id, text) in notes {
-        match groups.iter_mut().find(|(known, _)| known == text) {
-            Some((_, ids)) => ids.push(*id),
-            None => groups.push((text, vec![*id])),
-        }
-    }
-    groups.into_iter().map(|(text, ids)| format!("{}: {text}", flow_numbers(&ids))).collect()
-}
 
 /// A number for people, to three digits and more: 950, 12.3 k, 4.56 M.
 pub(crate) fn count(value: f64) -> String {
@@ -137,7 +106,7 @@ pub(crate) fn text(plan: &Plan, estimate: &Estimate) -> String {
         plan.seed.0,
         plan.hash_text()
     );
-    push_table(&mut out, &rows);
+    out.push_str(&align(&rows, |column| WORDS.contains(&column)));
     out.push_str(
         "\nPackets and bytes are counted from the schedule; those with ~ are expected from the \
          means of the laws.\nRates are the means that the laws ask for, pauses included. Log: both \
@@ -146,25 +115,6 @@ pub(crate) fn text(plan: &Plan, estimate: &Estimate) -> String {
     push_list(&mut out, "Notices", &plan.notices);
     push_list(&mut out, "Warnings", &estimate.warnings);
     out
-}
-
-fn push_table(out: &mut String, rows: &[[String; HEAD.len()]]) {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<_> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let gap = if column == 0 { "" } else { "  " };
-            let cell = if WORDS.contains(&column) {
-                format!("{gap}{cell:<width$}")
-            } else {
-                format!("{gap}{cell:>width$}")
-            };
-            line.push_str(&cell);
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
 }
 
 fn push_list(out: &mut String, title: &str, items: &[String]) {
@@ -317,13 +267,6 @@ pub(crate) fn flow_settings(planned: &PlannedFlow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn notes_are_grouped() {
-        let notes = [(1, "a"), (2, "b"), (2, "a"), (3, "a"), (7, "a")];
-        let notes = notes.map(|(id, text)| (id, text.to_owned()));
-        assert_eq!(grouped(&notes), ["flows 1-3, 7: a", "flow 2: b"]);
-    }
 
     #[test]
     fn numbers_for_people() {

@@ -15,7 +15,6 @@ use itg_core::units::{Rate, format_duration_ns};
 use crate::experiment::{Experiment, FlowEntry, LOG_RANK};
 use crate::plan::{LOCAL, MAX_FLOWS, PlanInputs, PlannedFlow};
 use crate::problem::PlanError;
-use crate::render;
 use crate::{Position, Problem};
 
 /// Result of all entries.
@@ -72,7 +71,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
             self.problems.sort_by_key(|problem| problem.place);
             return Err(PlanError { problems: self.problems });
         }
-        self.notices.extend(render::grouped(&self.notes));
+        self.notices.extend(itg_core::text::grouped(&self.notes));
         let files = self.read.into_iter().filter_map(|(name, text)| Some((name, text.ok()?)));
         Ok(Resolution {
             flows: self.flows,

@@ -2,11 +2,12 @@
 
 use itg_core::flow::{Flow, Meter, Proto, Stop};
 use itg_core::header;
+use itg_core::text::grouped;
 use itg_core::units::{format_bit_rate, format_duration_ns};
 
 use crate::estimate::{FlowEstimate, Total};
 use crate::plan::Plan;
-use crate::render::{count, grouped, size};
+use crate::render::{count, size};
 
 /// Packets per second that one host can hardly send or receive through sockets.
 const HARD_PACKET_RATE: f64 = 1e6;

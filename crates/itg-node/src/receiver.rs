@@ -656,6 +656,7 @@ impl Session {
                 changes: Vec::new(),
                 index: 0,
                 flow,
+                name: None,
                 run: self.run.clone(),
                 seed: self.seed,
                 src: SocketAddr::new(self.peer.ip(), 0).to_string(),

@@ -56,6 +56,8 @@ const PING_EVERY_NS: u64 = 250_000_000;
 pub struct SendFlow {
     /// The flow.
     pub flow: Flow,
+    /// Its name, for the log.
+    pub name: String,
     /// Signalling address of its receiver.
     pub receiver: SocketAddr,
     /// Content of its packets.
@@ -608,6 +610,7 @@ impl Run {
                     changes: flow.flow.spec().changes.clone(),
                     index: log_index(place),
                     flow: opened.flow,
+                    name: Some(flow.name.clone()),
                     run: self.job.run.clone(),
                     seed: self.job.seed,
                     spec: flow.flow.spec().clone(),

@@ -83,6 +83,9 @@ pub struct FlowInfo {
     pub index: u32,
     /// Number of the flow in its experiment.
     pub flow: u32,
+    /// Name that its experiment gives it; `None` where only its number is known, as receivers do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Run id in hexadecimal.
     pub run: String,
     /// Seed of the run.

@@ -114,7 +114,13 @@ impl Prepared for Simulation<'_> {
             .zip(&ends)
             .map(|(planned, &(from, to))| {
                 let name = |host: u32| hosts[host as usize].as_str();
-                SimFlow { flow: &planned.flow, from, to, names: (name(from), name(to)) }
+                SimFlow {
+                    flow: &planned.flow,
+                    from,
+                    to,
+                    name: &planned.name,
+                    names: (name(from), name(to)),
+                }
             })
             .collect();
         let mut info = RunInfo {

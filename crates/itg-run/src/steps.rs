@@ -87,8 +87,10 @@ fn in_order(
     // 6. From the logs to the report, in all its forms.
     let report = decode(&outcome.logs, &manifest)?;
     let story = outcome.story.as_deref().unwrap_or_default();
-    let text = format!("{}{}{story}", outcome.heading, itg_stats::text::render(&report));
-    let gate = conclude(output, &report, &text, &gates, words)?;
+    let short = format!("{}{}{story}", outcome.heading, itg_stats::summary::render(&report));
+    let long = format!("{short}\n{}", itg_stats::text::render(&report));
+    let printed = if words.verbose > 0 { &long } else { &short };
+    let gate = conclude(output, &report, [printed, &long], &gates, words)?;
     // 7. Failures and accounts.
     tell(&outcome, output, words);
     if let Some(error) = outcome.log_error {
@@ -132,18 +134,18 @@ fn decode(paths: &[PathBuf], manifest: &Manifest) -> Result<Report> {
     Ok(report)
 }
 
-/// Writes the report in all its forms, `text` being the one that is printed; what the gates make of it.
+/// Writes the report in all its forms, of the two texts the first to stdout; what the gates make of it.
 ///
 /// All files are written before the first word: a terminal may keep words waiting.
 fn conclude(
     output: &Output,
     report: &Report,
-    text: &str,
+    [printed, long]: [&str; 2],
     gates: &Gates,
     words: WordArgs,
 ) -> Result<Option<u8>> {
     let out = &output.dir;
-    write(&out.join("report.txt"), text)?;
+    write(&out.join("report.txt"), long)?;
     write(&out.join("report.json"), &(report.to_json() + "\n"))?;
     let judged = gates.weigh(report);
     if let Some(plots) = &report.plots {
@@ -153,11 +155,11 @@ fn conclude(
     }
     let on_terminal = std::io::stdout().is_terminal();
     if output.print && !on_terminal {
-        print(text)?;
+        print(printed)?;
     }
     live::settle();
     if output.print && on_terminal {
-        print(text)?;
+        print(printed)?;
     }
     gates.tell(&judged, "itg-cluster", words.quiet);
     Ok(judged.code)

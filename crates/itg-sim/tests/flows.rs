@@ -25,7 +25,7 @@ fn run(flows: &[Flow], network: &str) -> (Summary, Vec<u8>, Vec<u8>) {
         .zip(flows)
         .map(|(k, flow)| {
             let (from, to) = (k % 2, (k + 1) % 2);
-            SimFlow { flow, from, to, names: ("a", "b") }
+            SimFlow { flow, from, to, name: "flow", names: ("a", "b") }
         })
         .collect();
     let (mut sender, mut receiver) = (Vec::new(), Vec::new());

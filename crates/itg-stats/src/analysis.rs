@@ -342,6 +342,7 @@ impl<'a> Analysis<'a> {
                     proto: info.map_or("", |info| info.spec.proto.name()),
                     src: info.map_or("", |info| &info.src),
                     dst: info.map_or("", |info| &info.dst),
+                    name: info.and_then(|info| info.name.as_deref()).unwrap_or(""),
                     profile: info.and_then(|info| info.spec.profile.as_deref()).unwrap_or(""),
                     side: side_name(key.side),
                     run: &key.run,
@@ -682,6 +683,7 @@ fn report(
     let counted = Some(&object.owners).filter(|_| key.side == Side::Receiver);
     FlowReport {
         flow: key.flow,
+        name: info.and_then(|info| info.name.clone()).unwrap_or_else(|| key.flow.to_string()),
         proto: info.map(|info| info.spec.proto.name()),
         src: info.map_or_else(String::new, |info| info.src.clone()),
         dst: info.map_or_else(String::new, |info| info.dst.clone()),

@@ -25,6 +25,8 @@ pub struct Attributes<'a> {
     pub src: &'a str,
     /// Destination address and port.
     pub dst: &'a str,
+    /// Name in its experiment; empty where the log does not tell it.
+    pub name: &'a str,
     /// Application profile; empty when there is none.
     pub profile: &'a str,
     /// `sender` or `receiver`.
@@ -63,7 +65,7 @@ pub enum FilterError {
 
 /// Deepest nesting.
 const DEPTH: usize = 64;
-const ATTRIBUTES: &str = "flow, proto, src, dst, profile, side or run";
+const ATTRIBUTES: &str = "flow, name, proto, src, dst, profile, side or run";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
@@ -79,6 +81,7 @@ enum Attribute {
     Proto,
     Src,
     Dst,
+    Name,
     Profile,
     Side,
     Run,
@@ -134,6 +137,7 @@ impl Node {
                     Attribute::Proto => flow.proto,
                     Attribute::Src => flow.src,
                     Attribute::Dst => flow.dst,
+                    Attribute::Name => flow.name,
                     Attribute::Profile => flow.profile,
                     Attribute::Side => flow.side,
                     Attribute::Run => flow.run,
@@ -231,6 +235,7 @@ impl<'t> Parser<'t> {
             "proto" => Some(Attribute::Proto),
             "src" => Some(Attribute::Src),
             "dst" => Some(Attribute::Dst),
+            "name" => Some(Attribute::Name),
             "profile" => Some(Attribute::Profile),
             "side" => Some(Attribute::Side),
             "run" => Some(Attribute::Run),
@@ -303,6 +308,7 @@ mod tests {
         proto: "udp",
         src: "10.0.0.1:4000",
         dst: "[::1]:8999",
+        name: "call",
         profile: "voip g711",
         side: "receiver",
         run: "c0ffee",
@@ -326,7 +332,9 @@ mod tests {
             ("  ( ( flow==7 ) ) ", Ok(true)),
             (
                 "",
-                Err("filter ``: expected flow, proto, src, dst, profile, side or run at `the end`"),
+                Err(
+                    "filter ``: expected flow, name, proto, src, dst, profile, side or run at `the end`",
+                ),
             ),
             ("flow", Err("filter `flow`: expected ==, !=, <, <=, >, >= or ~ at `the end`")),
             ("flow == x", Err("filter `flow == x`: expected a number at `x`")),
@@ -337,7 +345,7 @@ mod tests {
             (
                 "port == 1",
                 Err(
-                    "filter `port == 1`: expected flow, proto, src, dst, profile, side or run at `port == 1`",
+                    "filter `port == 1`: expected flow, name, proto, src, dst, profile, side or run at `port == 1`",
                 ),
             ),
             ("proto ==", Err("filter `proto ==`: expected a value at `the end`")),

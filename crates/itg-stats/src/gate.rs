@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! GATE  = [SCOPE "."] METRIC OP VALUE
-//! SCOPE = "total" | "flow" "." NUMBER          without one: any flow
+//! SCOPE = "total" | "flow" "." FLOW | FLOW      without one: any flow
+//! FLOW  = the name of a flow in its experiment, or its number (behind "flow." only)
 //! OP    = "<" | "<=" | ">" | ">=" | "==" | "!="
 //! ```
 //! A value has the unit of its metric: `20ms`, `0.1%`, `10Mbps`, `100pps`, `1500B`, `5`, `pass`. Of a
@@ -128,7 +129,9 @@ pub enum GateError {
         known: String,
     },
     /// A flow that is not named by a number.
-    #[error("`{0}` names no flow: expected flow.NUMBER.METRIC, such as flow.3.loss")]
+    #[error(
+        "`{0}` names no flow: expected flow.NAME.METRIC or flow.NUMBER.METRIC, such as flow.3.loss"
+    )]
     Flow(String),
     /// A value that does not fit the metric.
     #[error("`{value}` does not fit {metric}: {reason}")]
@@ -149,11 +152,19 @@ pub enum GateError {
 }
 
 /// Part of a report that is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     AnyFlow,
-    Flow(u32),
+    /// The flows of this name or number.
+    Flow(String),
     Total,
+}
+
+impl Scope {
+    /// Returns true if a flow is meant by its name or number.
+    pub(crate) fn names(flow: &FlowReport, asked: &str) -> bool {
+        flow.name == asked || flow.flow.to_string() == asked
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -344,11 +355,11 @@ impl Gate {
     /// Judges a report.
     #[must_use]
     pub fn judge(&self, report: &Report) -> Outcome {
-        let subjects: Vec<(String, &Metrics)> = match self.scope {
+        let subjects: Vec<(String, &Metrics)> = match &self.scope {
             Scope::Total => vec![("total".to_owned(), &report.total.metrics)],
             Scope::AnyFlow => counted(report).map(named).collect(),
-            Scope::Flow(number) => {
-                counted(report).filter(|flow| flow.flow == number).map(named).collect()
+            Scope::Flow(asked) => {
+                counted(report).filter(|flow| Scope::names(flow, asked)).map(named).collect()
             }
         };
         Outcome {
@@ -403,16 +414,24 @@ pub(crate) fn scope(name: &str) -> Result<(Scope, &str), GateError> {
     if let Some(metric) = name.strip_prefix("total.") {
         return Ok((Scope::Total, metric));
     }
-    let Some(rest) = name.strip_prefix("flow.") else { return Ok((Scope::AnyFlow, name)) };
-    let parts = rest.split_once('.').and_then(|(number, metric)| {
-        number.parse().ok().filter(|_| !number.starts_with('+')).map(|number| (number, metric))
-    });
-    let (number, metric) = parts.ok_or_else(|| GateError::Flow(name.to_owned()))?;
-    Ok((Scope::Flow(number), metric))
+    // Names of flows may hold points: what follows the name is a metric.
+    let ends = |rest: &str| {
+        let mut points = rest.match_indices('.').map(|(at, _)| at);
+        points.find(|&at| metric(&rest[at + 1..]).is_ok())
+    };
+    if let Some(rest) = name.strip_prefix("flow.") {
+        let at = ends(rest).or_else(|| rest.find('.')).filter(|&at| at > 0);
+        let at = at.ok_or_else(|| GateError::Flow(name.to_owned()))?;
+        return Ok((Scope::Flow(rest[..at].to_owned()), &rest[at + 1..]));
+    }
+    match ends(name).filter(|&at| at > 0 && metric(name).is_err()) {
+        Some(at) => Ok((Scope::Flow(name[..at].to_owned()), &name[at + 1..])),
+        None => Ok((Scope::AnyFlow, name)),
+    }
 }
 
 fn named(flow: &FlowReport) -> (String, &Metrics) {
-    (format!("flow {}", flow.flow), &flow.metrics)
+    (flow.title(), &flow.metrics)
 }
 
 /// The entries that the total counts: the first of those of one flow and run.
@@ -543,6 +562,7 @@ mod tests {
         };
         FlowReport {
             flow: number,
+            name: number.to_string(),
             proto: Some("udp"),
             src: String::new(),
             dst: String::new(),
@@ -596,24 +616,31 @@ mod tests {
             flow(1, "sender", None, 999),
             flow(2, "receiver", Some(23_500_000), 1),
             flow(3, "receiver", None, 10),
+            FlowReport { name: "call".to_owned(), ..flow(4, "receiver", Some(5000), 0) },
+            FlowReport { name: "a.b".to_owned(), ..flow(5, "receiver", Some(6000), 0) },
         ]);
         for (gate, want) in [
-            ("delay.p99 > 20ms", "FAILED: flow 2: delay.p99 is 23.5ms; holds for 1 of 3 flows"),
-            ("delay.p99 >= 20ms", "FAILED: flow 2: delay.p99 is 23.5ms; holds for 2 of 3 flows"),
+            ("delay.p99 > 20ms", "FAILED: flow 2: delay.p99 is 23.5ms; holds for 1 of 5 flows"),
+            ("delay.p99 >= 20ms", "FAILED: flow 2: delay.p99 is 23.5ms; holds for 2 of 5 flows"),
             ("total.delay.p99>20ms", "passed: total: delay.p99 is 20ms"),
             ("delay.p99 > 1s", "cannot be judged: flow 3: delay.p99 is not known"),
             ("flow.2.delay.p99 > 1s", "passed: flow 2: delay.p99 is 23.5ms"),
             ("flow.9.loss > 1%", "cannot be judged: there is no such flow"),
-            ("loss > 0.1%", "FAILED: flow 3: loss is 1%; holds for 1 of 3 flows"),
-            ("loss > 0.001", "FAILED: flow 3: loss is 1%; holds for 1 of 3 flows"),
+            ("flow.x.loss > 1%", "cannot be judged: there is no such flow"),
+            ("flow.call.delay.p99 > 1s", "passed: flow 4 (call): delay.p99 is 5us"),
+            ("call.delay.p99 > 1s", "passed: flow 4 (call): delay.p99 is 5us"),
+            ("a.b.delay.p99 > 1s", "passed: flow 5 (a.b): delay.p99 is 6us"),
+            ("5.delay.p99 > 1s", "passed: flow 5 (a.b): delay.p99 is 6us"),
+            ("loss > 0.1%", "FAILED: flow 3: loss is 1%; holds for 1 of 5 flows"),
+            ("loss > 0.001", "FAILED: flow 3: loss is 1%; holds for 1 of 5 flows"),
             ("lost > 10", "passed: flow 3: lost is 10"),
-            ("packets < 1k", "FAILED: flow 3: packets is 990; holds for 2 of 3 flows"),
+            ("packets < 1k", "FAILED: flow 3: packets is 990; holds for 2 of 5 flows"),
             ("total.bitrate < 4.9Mbps", "passed: total: bitrate is 5.00 Mbit/s"),
             ("packet_rate != 100pps", "passed: flow 1: packet_rate is 100pps"),
             ("fidelity != pass", "passed: flow 1: fidelity is pass"),
-            ("fidelity == pass", "FAILED: flow 1: fidelity is pass; holds for 3 of 3 flows"),
+            ("fidelity == pass", "FAILED: flow 1: fidelity is pass; holds for 5 of 5 flows"),
             ("jitter.mean > 0", "cannot be judged: flow 1: jitter.mean is not known"),
-            ("duration == 0s", "FAILED: flow 1: duration is 0s; holds for 3 of 3 flows"),
+            ("duration == 0s", "FAILED: flow 1: duration is 0s; holds for 5 of 5 flows"),
         ] {
             let outcome = Gate::parse(gate).expect(gate).judge(&all);
             let got = outcome.to_string();
@@ -660,8 +687,8 @@ mod tests {
                 "`loss = 3` is no gate: expected METRIC OP VALUE, such as `delay.p99 > 20ms` or `loss > 0.1%`",
             ),
             (
-                "flow.x.loss > 1",
-                "`flow.x.loss` names no flow: expected flow.NUMBER.METRIC, such as flow.3.loss",
+                "flow..loss > 1",
+                "`flow..loss` names no flow: expected flow.NAME.METRIC or flow.NUMBER.METRIC, such as flow.3.loss",
             ),
             ("fidelity > pass", "fidelity has no order: compare with == or !="),
             (

@@ -187,17 +187,18 @@ impl<'a> Logs<'a> {
             None => self.read(bytes, &name, executor)?,
         }
         self.files.push((name, bytes));
-        self.share_changes();
+        self.share_what_senders_know();
         Ok(())
     }
 
-    /// Copies the changes of a flow's rate from the log that has them to all logs: a receiver is
-    /// not told of them.
-    fn share_changes(&mut self) {
-        let mut known: BTreeMap<(String, u32), Vec<RateChange>> = BTreeMap::new();
+    /// Copies the name of a flow and the changes of its rate from the log that has them to all logs: a
+    /// receiver is told of neither.
+    fn share_what_senders_know(&mut self) {
+        let mut known: BTreeMap<(String, u32), (Option<String>, Vec<RateChange>)> = BTreeMap::new();
         for info in self.logs.iter().flat_map(|log| log.flows.values()) {
-            if !info.spec.changes.is_empty() {
-                let longest = known.entry((info.run.clone(), info.flow)).or_default();
+            if info.name.is_some() || !info.spec.changes.is_empty() {
+                let (name, longest) = known.entry((info.run.clone(), info.flow)).or_default();
+                *name = name.take().or_else(|| info.name.clone());
                 if longest.len() < info.spec.changes.len() {
                     longest.clone_from(&info.spec.changes);
                 }
@@ -207,7 +208,8 @@ impl<'a> Logs<'a> {
             return;
         }
         for info in self.logs.iter_mut().flat_map(|log| log.flows.values_mut()) {
-            if let Some(changes) = known.get(&(info.run.clone(), info.flow)) {
+            if let Some((name, changes)) = known.get(&(info.run.clone(), info.flow)) {
+                info.name.clone_from(name);
                 info.spec.changes.clone_from(changes);
             }
         }
@@ -313,7 +315,7 @@ impl<'a> Logs<'a> {
             }
             all.files.push((name.clone(), bytes));
         }
-        all.share_changes();
+        all.share_what_senders_know();
         all
     }
 }

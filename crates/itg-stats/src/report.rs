@@ -66,6 +66,8 @@ pub struct Report {
 pub struct FlowReport {
     /// Number of the flow in its experiment.
     pub flow: u32,
+    /// Name that its experiment gives it, from the sender's log; the number where no log here tells.
+    pub name: String,
     /// Transport protocol; `None` when the description of the flow is lost.
     pub proto: Option<&'static str>,
     /// Source address and port.
@@ -107,6 +109,19 @@ pub struct FlowReport {
     pub end: Option<String>,
     /// Notices for a reader of the figures, one sentence each.
     pub notices: Vec<String>,
+}
+
+impl FlowReport {
+    /// The flow in words: `flow 3`, or `flow 3 (call)` where it has a name.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let number = self.flow.to_string();
+        if self.name == number {
+            format!("flow {number}")
+        } else {
+            format!("flow {number} ({})", self.name)
+        }
+    }
 }
 
 /// The figures of a flow, or of all flows.

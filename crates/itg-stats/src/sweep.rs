@@ -7,9 +7,9 @@
 //! Robbins, *Annals of Mathematical Statistics* 36, 1965: right in the limit).
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use itg_core::confidence::Mean95;
+use itg_core::text::align;
 use serde::Serialize;
 
 use crate::gate::{self, GateError, Get, Kind, Scope};
@@ -60,9 +60,11 @@ impl Figure {
     /// Its value in a report, where it is known.
     #[must_use]
     pub fn of(&self, report: &Report) -> Option<f64> {
-        let metrics = match self.scope {
+        let metrics = match &self.scope {
             Scope::Total | Scope::AnyFlow => &report.total.metrics,
-            Scope::Flow(number) => &gate::counted(report).find(|flow| flow.flow == number)?.metrics,
+            Scope::Flow(asked) => {
+                &gate::counted(report).find(|flow| Scope::names(flow, asked))?.metrics
+            }
         };
         (self.get)(metrics).filter(|value| value.is_finite())
     }
@@ -270,27 +272,9 @@ impl Table {
             let figures = figures.map(|(metric, cell)| cell.text(metric.kind));
             rows.push(values.chain([row.repetitions.to_string()]).chain(figures).collect());
         }
-        let columns = rows.first().map_or(0, Vec::len);
-        let widths: Vec<usize> = (0..columns)
-            .map(|c| rows.iter().map(|row| row[c].chars().count()).max().unwrap_or(0))
-            .collect();
-        let mut text = format!("Sweep: {}\n", self.name);
-        for row in rows {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let pad = " ".repeat(width - cell.chars().count());
-                let gap = if column == 0 { "" } else { "  " };
-                // Words to the left, numbers to the right.
-                let written = match column < self.variables.len() {
-                    true => write!(line, "{gap}{cell}{pad}"),
-                    false => write!(line, "{gap}{pad}{cell}"),
-                };
-                written.unwrap_or_else(|error| unreachable!("a String: {error}"));
-            }
-            text += line.trim_end();
-            text.push('\n');
-        }
-        text + "Means over the runs of a case ± half of the 95 % interval (Student's t).\n"
+        let table = align(&rows, |column| column < self.variables.len());
+        let head = format!("Sweep: {}\n", self.name);
+        head + &table + "Means over the runs of a case ± half of the 95 % interval (Student's t).\n"
     }
 }
 
@@ -326,7 +310,7 @@ mod tests {
             ("flow.3.loss", None),
             ("total.bitrate", None),
             ("speed", Some("unknown metric `speed`")),
-            ("flow.x.loss", Some("names no flow")),
+            ("flow..loss", Some("names no flow")),
             ("fidelity", Some("fidelity has no order")),
         ] {
             let got = Figure::parse(name).map(|figure| figure.name().to_owned());

@@ -1,4 +1,4 @@
-//! The report for people, laid out as ITGDec's: a block for each flow, then the total. Of a one-way flow
+//! The report with all details, laid out as ITGDec's: a block for each flow, then the total. Of a one-way flow
 //! whose two sides are known, the receiver's block says all.
 //!
 //! Labels that ITGDec prints are kept to the letter and come first; what it does not know follows.
@@ -17,6 +17,14 @@ use crate::stats::LossBasis;
 
 const RULE: &str = "----------------------------------------------------------";
 const LINE: &str = "__________________________________________________________";
+
+/// Figures over time, a table a flow and one of all, with a newline at the end.
+#[must_use]
+pub fn windows(intervals: &Intervals) -> String {
+    let mut page = Page(String::new());
+    page.intervals(intervals);
+    page.0
+}
 
 /// The whole report as text, with a newline at its end.
 #[must_use]

@@ -666,3 +666,37 @@ fn the_promise_of_a_host_is_held_against_its_run() {
         assert_eq!(promise.why_not.as_deref(), Some("only some flows were decoded"));
     }
 }
+
+#[test]
+fn names_of_flows_are_told_by_the_senders_log_to_both_sides() {
+    let flows = [("call", 1), ("bulk", 2)]
+        .map(|(name, id)| (name, spec(id, "constant(1ms)", "constant(64)", 3)));
+    let mut sender = TestLog::new(Side::Sender, "a");
+    let mut receiver = TestLog::new(Side::Receiver, "b");
+    for (index, (name, spec)) in (0..).zip(&flows) {
+        sender.named_flow(index, spec, ["a", "b"], Some(name));
+        receiver.flow(index, spec, ["a", "b"]);
+    }
+    let (sender, receiver) = (sender.finish(), receiver.finish());
+    let names = |logs: &[&[u8]], filter: Option<&str>| {
+        let filter = filter.map(|text| text.parse().expect("a filter"));
+        let mut analysis = Analysis::new(Options { filter, ..Options::default() });
+        for (place, log) in logs.iter().enumerate() {
+            analysis.add_log(log, &place.to_string()).expect("a log");
+        }
+        let flows = analysis.finish().flows;
+        flows.into_iter().map(|flow| format!("{} {}", flow.side, flow.title())).collect::<Vec<_>>()
+    };
+    // In whatever order they come.
+    for logs in [[&*receiver, &*sender], [&*sender, &*receiver]] {
+        let all = [
+            "receiver flow 1 (call)",
+            "sender flow 1 (call)",
+            "receiver flow 2 (bulk)",
+            "sender flow 2 (bulk)",
+        ];
+        assert_eq!(names(&logs, None), all);
+        assert_eq!(names(&logs, Some("name == bulk")), all[2..]);
+    }
+    assert_eq!(names(&[&receiver], None), ["receiver flow 1", "receiver flow 2"]);
+}

@@ -95,7 +95,21 @@ impl TestLog {
 
     /// Adds a flow, between hosts in these boots.
     pub fn flow(&mut self, index: u32, spec: &FlowSpec, boot_ids: [&str; 2]) {
-        self.flow_of(index, spec, boot_ids, "c0ffee", &format!("10.0.0.1:{}", 40_000 + spec.id));
+        self.named_flow(index, spec, boot_ids, None);
+    }
+
+    /// Adds a flow with the name that its experiment gives it.
+    pub fn named_flow(
+        &mut self,
+        index: u32,
+        spec: &FlowSpec,
+        boot_ids: [&str; 2],
+        name: Option<&str>,
+    ) {
+        let src = format!("10.0.0.1:{}", 40_000 + spec.id);
+        let name = name.map(ToOwned::to_owned);
+        let info = self.describe(index, spec, boot_ids, "c0ffee", &src);
+        self.note(&Note::Flow(FlowInfo { name, ..info }));
     }
 
     /// A flow of a run, sent from somewhere.
@@ -107,10 +121,22 @@ impl TestLog {
         run: &str,
         src: &str,
     ) {
-        self.note(&Note::Flow(FlowInfo {
+        self.note(&Note::Flow(self.describe(index, spec, boot_ids, run, src)));
+    }
+
+    fn describe(
+        &self,
+        index: u32,
+        spec: &FlowSpec,
+        boot_ids: [&str; 2],
+        run: &str,
+        src: &str,
+    ) -> FlowInfo {
+        FlowInfo {
             changes: Vec::new(),
             index,
             flow: spec.id,
+            name: None,
             run: run.to_owned(),
             seed: self.seed,
             spec: spec.clone(),
@@ -120,7 +146,7 @@ impl TestLog {
             sender_boot_id: boot_ids[0].to_owned(),
             receiver_boot_id: boot_ids[1].to_owned(),
             notices: vec![],
-        }));
+        }
     }
 
     /// Adds the end of a flow.

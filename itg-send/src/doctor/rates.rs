@@ -81,6 +81,7 @@ pub(super) async fn trial(
         seed: seed.0,
         flows: vec![SendFlow {
             flow: Flow::resolve(spec, seed)?,
+            name: "doctor".to_owned(),
             receiver: address,
             content: Arc::new(Content::random(seed)),
             live: Arc::new(FlowLive::default()),

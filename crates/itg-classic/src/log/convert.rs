@@ -199,6 +199,7 @@ fn describe(key: &FlowKey, flow: &Flow, shared: bool) -> FlowInfo {
         changes: Vec::new(),
         index: flow.index,
         flow: key.flow,
+        name: None,
         run: if shared { format!("d-itg {src} {dst}") } else { "d-itg".to_owned() },
         seed: 0,
         spec: FlowSpec {

@@ -384,6 +384,7 @@ impl Shared {
                 changes: Vec::new(),
                 index,
                 flow: flow.offer.flow,
+                name: None,
                 run: self.run.clone(),
                 seed,
                 spec: flow.spec.clone(),

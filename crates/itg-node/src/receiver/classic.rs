@@ -504,6 +504,7 @@ impl Session {
             changes: Vec::new(),
             index: 0,
             flow: offer.flow,
+            name: None,
             run: self.run.clone(),
             seed: 0,
             src: SocketAddr::new(self.peer.ip(), 0).to_string(),

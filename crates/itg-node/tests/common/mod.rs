@@ -54,6 +54,7 @@ pub(crate) fn flow(id: u32, receiver: SocketAddr, edit: impl FnOnce(&mut FlowSpe
     edit(&mut spec);
     SendFlow {
         flow: Flow::resolve(spec, RunSeed(1)).expect("a flow that can be run"),
+        name: format!("flow {id}"),
         receiver,
         content: Arc::new(Content::random(RunSeed(1))),
         live: Arc::new(FlowLive::default()),

@@ -37,6 +37,7 @@ fn flow_info() -> Note {
         changes: Vec::new(),
         index: 0,
         flow: 1,
+        name: None,
         run: "00c0ffee".into(),
         seed: u64::MAX,
         spec: FlowSpec { meter: Meter::Rtt, stop, ..FlowSpec::new(1) },

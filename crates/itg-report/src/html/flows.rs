@@ -35,7 +35,8 @@ pub(super) fn counted(report: &Report) -> Vec<(usize, &FlowReport)> {
 pub(super) fn name(flow: &FlowReport) -> String {
     let profile = flow.profile.as_ref().map_or_else(String::new, |p| format!(" {p},"));
     let proto = flow.proto.unwrap_or("?");
-    format!("Flow {}:{profile} {proto}, {} → {}", flow.flow, flow.src, flow.dst)
+    let title = flow.title().replacen("flow", "Flow", 1);
+    format!("{title}:{profile} {proto}, {} → {}", flow.src, flow.dst)
 }
 
 /// A cell that sorts by its value.
@@ -63,6 +64,7 @@ pub(super) fn overview(report: &Report) -> Markup {
                     thead {
                         tr {
                             th scope="col" { "Flow" }
+                            th.t scope="col" { "Name" }
                             @if runs { th.t scope="col" { "Run" } }
                             th.t scope="col" { "Verdict" }
                             th.t scope="col" { "Proto" }
@@ -83,6 +85,7 @@ pub(super) fn overview(report: &Report) -> Markup {
                             @let m = &flow.metrics;
                             tr {
                                 td { (flow.flow) }
+                                td.t { (flow.name) }
                                 @if runs { td.t { (flow.run) } }
                                 td.t data-v=(m.fidelity.verdict as u8) { (badge(m.fidelity.verdict)) }
                                 td.t { (flow.proto.unwrap_or("?")) @if flow.meter == Some("rtt") { " rtt" } }

@@ -334,6 +334,7 @@ mod tests {
     fn flow(spec: &FlowSpec) -> FlowReport {
         FlowReport {
             flow: spec.id,
+            name: spec.id.to_string(),
             proto: Some(spec.proto.name()),
             src: "10.0.0.1:4000".to_owned(),
             dst: "10.0.0.2:8999".to_owned(),

@@ -50,7 +50,9 @@ pub struct SimFlow<'a> {
     pub from: u32,
     /// Number of the host that receives; another one.
     pub to: u32,
-    /// Names of both for the log.
+    /// Name of the flow, for the log.
+    pub name: &'a str,
+    /// Names of both hosts for the log.
     pub names: (&'a str, &'a str),
 }
 
@@ -294,6 +296,7 @@ pub fn simulate(
             changes: Vec::new(),
             index,
             flow: wish.id,
+            name: Some(spec.name.to_owned()),
             run: info.run.clone(),
             seed: seed.0,
             spec: wish.clone(),

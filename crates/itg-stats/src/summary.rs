@@ -1,0 +1,217 @@
+//! The report on one screen: a row a flow, their total, and below it only what a reader has to know.
+//!
+//! Three digits, one unit a column; a figure that is not known is a dash. What is said of several flows in
+//! the same words is said once. Everything else is in [`text`](crate::text) and in the JSON.
+
+use itg_core::text::{align, grouped, visible};
+use itg_core::units::format_duration_ns;
+
+use crate::gate::counted;
+use crate::report::{BasisKind, FlowReport, Metrics, Report};
+use crate::text;
+
+/// Most lines of remarks on flows; the text with all details has them all.
+const REMARKS: usize = 12;
+
+/// Units of delays, from the largest: nanoseconds, and the word.
+const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
+
+/// The summary as text, with a newline at its end.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let flows: Vec<_> = counted(report).collect();
+    let mut out = align(&table(report, &flows), |column| column < 3);
+    let mut line = |text: &str| {
+        out.push_str(&visible(text));
+        out.push('\n');
+    };
+    for group in report.groups.iter().flatten() {
+        let by: Vec<_> = group.by.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let m = &group.metrics;
+        line(&format!(
+            "group {}: {} flows, {} packets, {} Mbit/s, {} % lost",
+            by.join(", "),
+            group.flows,
+            m.packets,
+            digits(m.bitrate_bps / 1e6),
+            known(m.loss_share().map(|share| 100.0 * share)),
+        ));
+    }
+    for text in delays(&flows) {
+        line(&text);
+    }
+    for reason in verdicts(report, &flows) {
+        line(&format!("Fidelity: {reason}"));
+    }
+    let said = remarks(&flows);
+    for text in said.iter().take(REMARKS) {
+        line(text);
+    }
+    if said.len() > REMARKS {
+        line(&format!("{} more remarks are in the text with all details", said.len() - REMARKS));
+    }
+    if let Some(unmatched) = report.total.unmatched.filter(|unmatched| unmatched.flows > 0) {
+        line(&format!(
+            "{} flows with {} packets were found at one side only",
+            unmatched.flows, unmatched.packets
+        ));
+    }
+    report.promises.iter().for_each(|promise| line(&format!("Promise: {promise}")));
+    report.notices.iter().for_each(|notice| line(&format!("Note: {notice}")));
+    report.errors.iter().for_each(|error| line(&format!("Error: {error}")));
+    report.damage.iter().for_each(|damage| line(&format!("Damage: {damage}")));
+    if let Some(intervals) = &report.intervals {
+        out.push_str(&text::windows(intervals));
+    }
+    out
+}
+
+/// The head, a row a flow, and the total of several.
+fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> {
+    let (unit, word) = unit(flows);
+    let mut head: Vec<_> = ["flow", "name", "proto", "packets", "Mbit/s", "packets/s", "loss %"]
+        .map(str::to_owned)
+        .into();
+    head.push(format!("delay {word}: p50"));
+    head.extend(["p99", "max", "jitter", "fidelity"].map(str::to_owned));
+    let mut rows = vec![head];
+    for flow in flows {
+        let mut row = vec![flow.flow.to_string(), visible(&flow.name).into_owned()];
+        let rtt = if flow.meter == Some("rtt") { " rtt" } else { "" };
+        row.push(format!("{}{rtt}", flow.proto.unwrap_or("?")));
+        row.extend(figures(&flow.metrics, unit));
+        rows.push(row);
+    }
+    if flows.len() != 1 {
+        let mut row = vec!["total".to_owned(), String::new(), String::new()];
+        row.extend(figures(&report.total.metrics, unit));
+        rows.push(row);
+    }
+    // Where no log tells a name, there is no column of them.
+    if flows.iter().all(|flow| flow.name == flow.flow.to_string()) {
+        rows.iter_mut().for_each(|row| row[1].clear());
+    }
+    rows
+}
+
+/// The figures of a row, delays in a unit.
+fn figures(m: &Metrics, unit: f64) -> [String; 9] {
+    let time = |ns: Option<f64>| known(ns.map(|ns| ns / unit));
+    let delay = m.delay_ns;
+    [
+        m.packets.to_string(),
+        digits(m.bitrate_bps / 1e6),
+        digits(m.packet_rate_pps),
+        known(m.loss_share().map(|share| 100.0 * share)),
+        time(delay.map(|d| d.p50 as f64)),
+        time(delay.map(|d| d.p99 as f64)),
+        time(delay.map(|d| d.max as f64)),
+        time(m.jitter_ns.map(|j| j.mean)),
+        m.fidelity.verdict.name().to_owned(),
+    ]
+}
+
+/// The largest unit in which half of the flows have a median delay of 1 and more.
+fn unit(flows: &[&FlowReport]) -> (f64, &'static str) {
+    let mut medians: Vec<_> = flows
+        .iter()
+        .filter_map(|flow| flow.metrics.delay_ns)
+        .map(|delay| delay.p50.unsigned_abs() as f64)
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    let median = medians.get(medians.len() / 2).copied().unwrap_or(1e6);
+    UNITS.into_iter().find(|(unit, _)| median >= *unit).unwrap_or((1.0, "ns"))
+}
+
+/// Three digits, and all of a whole number.
+fn digits(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    // From 0 to 6 behind the point.
+    let places = (2.0 - value.abs().log10().floor()).clamp(0.0, 6.0);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 6")]
+    let places = places as usize;
+    format!("{value:.places$}")
+}
+
+fn known(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), digits)
+}
+
+/// Meaning of the delays where it is not that of one clock.
+fn delays(flows: &[&FlowReport]) -> Vec<String> {
+    let said = |flow: &FlowReport| {
+        let basis = flow.metrics.delay_basis?;
+        let text = match (basis.kind, basis.uncertainty_ns) {
+            (BasisKind::Relative, _) => {
+                "delays are relative: two clocks, only differences mean something".to_owned()
+            }
+            (BasisKind::Absolute, Some(ns)) if flow.clock.as_ref().is_some_and(|c| !c.shared) => {
+                format!("delays are within {} of the truth (two clocks, compared)", two_digits(ns))
+            }
+            (BasisKind::Absolute, _) => return None,
+        };
+        Some((flow.flow, text))
+    };
+    grouped(&flows.iter().filter_map(|flow| said(flow)).collect::<Vec<_>>())
+}
+
+/// A bound with two digits, rounded up.
+fn two_digits(ns: u64) -> String {
+    let step = 10_u64.pow(ns.checked_ilog10().unwrap_or(0).saturating_sub(1));
+    format_duration_ns(ns.div_ceil(step).saturating_mul(step))
+}
+
+/// Reasons of the verdicts, of the only flow or of all.
+fn verdicts<'r>(report: &'r Report, flows: &[&'r FlowReport]) -> &'r [String] {
+    match flows {
+        [flow] => &flow.metrics.fidelity.reasons,
+        _ => &report.total.metrics.fidelity.reasons,
+    }
+}
+
+/// What is to be known of flows beside their figures, each text once.
+fn remarks(flows: &[&FlowReport]) -> Vec<String> {
+    let mut said = Vec::new();
+    for flow in flows {
+        let m = &flow.metrics;
+        let mut say = |text: String| said.push((flow.flow, text));
+        let mut counts = |count: Option<u64>, what: &str| {
+            if let Some(count) = count.filter(|&count| count > 0) {
+                say(format!("{count} {what}"));
+            }
+        };
+        counts(m.skipped_packets, "packets were left out by the sender");
+        counts(m.duplicated, "packets arrived twice");
+        counts(m.reordered, "packets arrived out of order");
+        flow.notices.iter().for_each(|notice| say(notice.clone()));
+        if let Some(end) = flow.end.as_ref().filter(|end| !end.is_empty()) {
+            say(format!("end: {end}"));
+        }
+    }
+    grouped(&said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{digits, two_digits};
+
+    #[test]
+    fn figures_have_three_digits() {
+        for (value, want) in [
+            (0.0, "0"),
+            (4.8337, "4.83"),
+            (998.5007, "999"),
+            (24838.98, "24839"),
+            (0.000_312, "0.000312"),
+            (-12.34, "-12.3"),
+            (99.96, "100.0"),
+        ] {
+            assert_eq!(digits(value), want);
+        }
+        for (ns, want) in [(0, "0s"), (7, "7ns"), (24_100_001, "25ms"), (1_234, "1.3us")] {
+            assert_eq!(two_digits(ns), want);
+        }
+    }
+}
