@@ -50,7 +50,7 @@ enum Logs {
 }
 
 impl Logs {
-    /// Whose `ITGLog` it is.
+    /// Party whose `ITGLog` it is.
     const fn server(&self) -> Option<Who> {
         match self {
             Self::Itglog(who, _) => Some(*who),
