@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use itg_tests::{Pair, Running, not_run, program, takes_datagrams, temp_dir};
+use nix::sys::signal::Signal;
 
 /// Time that a program may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -139,6 +140,30 @@ fn a_daemon_answers_nothing_that_is_no_request() {
     let kinds: Vec<u8> = answers.iter().map(|answer| answer[0]).collect();
     assert_eq!(kinds, [1, 3]);
     assert!(String::from_utf8_lossy(&answers[1]).contains("may not name files"));
+}
+
+/// Ctrl-Z and `fg`: the wait for an answer is interrupted, and goes on.
+#[test]
+fn a_manager_that_was_suspended_goes_on() {
+    if not_run() {
+        return;
+    }
+    let house = House::open(&[]);
+    let dir = temp_dir();
+    let mut command = house.pair.receiver.command(&program("ITGRecv"));
+    let receiver = Running::start(command.current_dir(dir.path()));
+    itg_tests::listens(&receiver, 9000);
+    let mut command = house.pair.receiver.command(&program("ITGManager"));
+    let words = "10.77.0.1 -a 10.77.0.2 -C 100 -c 100 -z 200";
+    let manager = Running::start(command.args(words.split(' ')));
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(150));
+        manager.signal(Signal::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(20));
+        manager.signal(Signal::SIGCONT);
+    }
+    let done = manager.finish(LIMIT).exits(0);
+    assert!(done.out.contains("1 (started)") && done.out.contains("2 (ended)"), "{done}");
 }
 
 #[test]

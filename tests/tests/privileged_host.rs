@@ -142,6 +142,29 @@ fn icmp_over_loopback() {
     );
 }
 
+/// A sender that was held up sends what was due meanwhile in one burst, and the replies come as one.
+#[test]
+fn replies_to_a_burst_find_room() {
+    if not_run() {
+        return;
+    }
+    in_parallel(&[("udp", "udp"), ("icmp", "icmp")], |proto| {
+        let receiver = Receiver::start(&["-v"]);
+        let args = ["--proto", proto, "--meter", "rtt", "--idt", "constant(1ms)"];
+        let running =
+            receiver.begin(&[&args[..], &["--size", "700", "--packets", "3000"]].concat());
+        std::thread::sleep(Duration::from_millis(500));
+        running.signal(Signal::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(500));
+        running.signal(Signal::SIGCONT);
+        let done = running.finish(Duration::from_secs(60)).exits(0);
+        assert!(
+            accounts(&done.out)[0].line.contains("3000 replies came back, 0 did not"),
+            "{done}"
+        );
+    });
+}
+
 /// `itg-send` as the user nobody, which may not open raw sockets nor have real-time priority; `dir` is where
 /// it may write.
 fn nobody_sends(dir: &tempfile::TempDir) -> std::process::Command {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAdd
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use itg_core::flow::{FlowSpec, Proto};
+use itg_core::flow::{FlowSpec, Meter, Proto};
 use itg_core::units::BitRate;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
@@ -200,6 +200,10 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
             send_at_once(&socket).map_err(fail("setting SCTP_NODELAY".to_owned()))?;
         }
         enlarge(&socket, false);
+        // Replies come in bursts where packets that were held up have left in one.
+        if spec.meter == Meter::Rtt && matches!(proto, Proto::Udp | Proto::Icmp) {
+            enlarge(&socket, true);
+        }
     }
     if options.source.is_some() || options.source_port.is_some() {
         let port = options.source_port.unwrap_or(0);
@@ -419,6 +423,8 @@ pub fn open_receiver(
         socket.set_reuse_address(true).map_err(fail)?;
     } else {
         ask_for_buffer(&socket, true, wishes.buffer.unwrap_or(RECEIVE_BUFFER));
+        // What is sent back to a burst is a burst.
+        enlarge(&socket, false);
         ask_for_stamps(&socket).map_err(fail)?;
     }
     if let Some(name) = wishes.interface

@@ -77,7 +77,13 @@ impl Desk {
         let mut datagram = [0; REQUEST_MAX + 9];
         let (len, from) = match self.socket.recv_from(&mut datagram) {
             Ok(came) => came,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            // Nothing yet; or the program was suspended and goes on.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) =>
+            {
                 return Ok(());
             }
             Err(error) => return Err(error).context("waiting for answers"),
