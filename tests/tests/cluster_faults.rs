@@ -279,7 +279,8 @@ fn flows_without_a_console_do_as_they_were_told() {
             let report = decoded(&logs(&cluster.path("agent-2"), "receiver"));
             for flow in 1..=2 {
                 let got = flow_packets(&report, flow, "receiver");
-                assert_eq!(got > 1000, *goes_on, "{orphan}: flow {flow}: {got}");
+                // Those that stop do so within some 3 s of 12.
+                assert_eq!(got > 600, *goes_on, "{orphan}: flow {flow}: {got}");
             }
         },
     );
