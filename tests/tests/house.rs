@@ -72,6 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "itg-engine",
             "itg-experiment",
             "itg-group",
+            "itg-mesh",
             "itg-node",
             "itg-process",
             "itg-record",

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
-use itg_mesh::{Listener, MasterSetup, Meet, Noted, SlaveSetup, Watch};
+use itg_mesh::{Listener, MasterSetup, Meet, Report, SlaveSetup, Watch};
 use itg_mesh::{start_master, start_slave};
 use itg_process::Event;
 use itg_process::bootstrap::Application;
@@ -223,7 +223,7 @@ fn layers(args: &CastArgs, text: String) -> Result<Vec<Event>> {
     let registry = registry();
     let (tell, told) = std::sync::mpsc::channel();
     let watch: Watch = Box::new(move |note| {
-        if let Noted::Event(_, event) = note {
+        if let Report::Event(_, event) = note {
             // The receiving end is gone only when this process ends.
             tell.send(event).unwrap_or_default();
         }

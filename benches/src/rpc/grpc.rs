@@ -14,7 +14,6 @@ use std::time::Duration;
 use anyhow::Result;
 use bytes::Bytes;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::Sender;
 use tonic::body::Body;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::{BoxFuture, Service, http};
@@ -25,7 +24,7 @@ use tonic::{Request, Response, Status, client, server};
 use tonic_prost::ProstCodec;
 
 use crate::rpc::meter::Meter;
-use crate::rpc::transport::{Carry, reply};
+use crate::rpc::transport::{Carry, Inbox, reply};
 use crate::rpc::{BYTE, on_one_thread};
 use crate::runtime::said;
 
@@ -40,7 +39,7 @@ struct Piece {
 
 /// Answers each request with its first byte; frames for a process go to its inbox before.
 #[derive(Clone)]
-struct Answer(Option<Sender<Bytes>>);
+struct Answer(Option<Inbox>);
 
 impl UnaryService<Piece> for Answer {
     type Response = Piece;
@@ -51,8 +50,7 @@ impl UnaryService<Piece> for Answer {
         let (first, inbox) = (reply(&body), self.0.clone());
         Box::pin(async move {
             if let Some(inbox) = inbox {
-                // The process stops: it has nothing more to hear.
-                inbox.send(body).await.unwrap_or_default();
+                inbox.take(&body).await;
             }
             Ok(Response::new(Piece { body: first }))
         })
@@ -131,7 +129,7 @@ pub(crate) fn call(at: SocketAddr, size: usize, time: Duration) -> Result<Meter>
 pub(crate) struct Carrier(client::Grpc<Channel>);
 
 impl Carry for Carrier {
-    async fn serve(listener: TcpListener, inbox: Sender<Bytes>) -> Result<()> {
+    async fn serve(listener: TcpListener, inbox: Inbox) -> Result<()> {
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         served(incoming, Answer(Some(inbox))).await
     }

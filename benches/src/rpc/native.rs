@@ -10,11 +10,10 @@ use tarpc::tokio_serde::formats::Bincode;
 use tarpc::tokio_util::codec::{Framed, LengthDelimitedCodec};
 use tarpc::{client, context, serde_transport};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
 
 use crate::rpc::meter::Meter;
-use crate::rpc::transport::{Carry, reply};
+use crate::rpc::transport::{Carry, Inbox, reply};
 use crate::rpc::{BYTE, on_one_thread};
 use crate::runtime::said;
 
@@ -74,13 +73,12 @@ pub(crate) fn call(at: SocketAddr, size: usize, time: Duration) -> Result<Meter>
 
 /// Takes frames for a process, and answers each with its first byte.
 #[derive(Clone)]
-struct Take(Sender<Bytes>);
+struct Take(Inbox);
 
 impl Asked for Take {
     async fn ask(self, _: context::Context, body: Bytes) -> Bytes {
         let reply = reply(&body);
-        // The process stops: it has nothing more to hear.
-        self.0.send(body).await.unwrap_or_default();
+        self.0.take(&body).await;
         reply
     }
 }
@@ -89,7 +87,7 @@ impl Asked for Take {
 pub(crate) struct Carrier(AskedClient);
 
 impl Carry for Carrier {
-    async fn serve(listener: TcpListener, inbox: Sender<Bytes>) -> Result<()> {
+    async fn serve(listener: TcpListener, inbox: Inbox) -> Result<()> {
         loop {
             let (stream, _) = listener.accept().await?;
             let transport = serde_transport::new(framed(stream)?, Bincode::default());

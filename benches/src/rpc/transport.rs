@@ -2,16 +2,18 @@
 //! and the next one to the same process waits for its reply.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bytes::{Bytes, BytesMut};
-use itg_process::{Dest, Event, Message, Output, Process, Slot, Time, frame};
+use bytes::Bytes;
+use itg_mesh::Report;
+use itg_mesh::tasks::{Input, Queues, drive};
+use itg_process::{Event, Process, Slot, frame};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::runtime::MARGIN;
 
@@ -25,7 +27,7 @@ pub(crate) trait Carry: Sized + Send + 'static {
     /// Puts the frames of incoming calls into the inbox, until it is dropped.
     fn serve(
         listener: TcpListener,
-        inbox: Sender<Bytes>,
+        inbox: Inbox,
     ) -> impl Future<Output = Result<()>> + Send + 'static;
 
     /// Connects to a process.
@@ -33,6 +35,22 @@ pub(crate) trait Carry: Sized + Send + 'static {
 
     /// Carries one frame there: done when the reply has come.
     fn carry(&mut self, frame: Bytes) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Inbox of a process, for frames.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    me: Slot,
+    inputs: Sender<Input>,
+}
+
+impl Inbox {
+    /// Takes a frame; what is none, or comes after the end, is lost.
+    pub(crate) async fn take(&self, bytes: &Bytes) {
+        if let Ok(Some((frame, _))) = frame::decode(bytes, self.me, BODY) {
+            self.inputs.send(Input::Message(frame.message)).await.unwrap_or_default();
+        }
+    }
 }
 
 /// The first byte of a frame, which is the reply to its call.
@@ -48,64 +66,38 @@ pub(crate) async fn listen() -> Result<TcpListener> {
 /// Runs a process until it has stopped, and returns what its layers said. Its peers listen at these addresses, by
 /// slot; what is said to one that has gone is lost.
 pub(crate) async fn run<C: Carry>(
-    mut process: Process,
+    process: Process,
     listener: TcpListener,
     peers: &[SocketAddr],
     limit: Duration,
 ) -> Result<Vec<Event>> {
-    let (inbox, mut frames) = channel(QUEUE);
-    let server = Aborted(tokio::spawn(C::serve(listener, inbox)));
+    let me = process.slot();
+    let (inputs, inbox) = channel(QUEUE);
+    let server = Aborted(tokio::spawn(C::serve(listener, Inbox { me, inputs })));
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&events);
+    let mut queues = Queues::new(Box::new(move |note| {
+        if let Report::Event(_, event) = note {
+            noted.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        }
+    }));
     let mut links = Vec::new();
-    for (slot, at) in peers.iter().enumerate() {
-        links.push(if slot == process.slot().index() {
-            None
-        } else {
-            let carrier = timeout(MARGIN, C::connect(*at)).await.context("no connection")??;
-            let (calls, waiting) = channel(QUEUE);
-            Some((calls, Aborted(tokio::spawn(call(carrier, waiting)))))
-        });
+    for (slot, at) in (0..).map(Slot).zip(peers).filter(|(slot, _)| *slot != me) {
+        let carrier = timeout(MARGIN, C::connect(*at)).await.context("no connection")??;
+        let (calls, waiting) = channel(QUEUE);
+        queues.connect(slot, 0, calls);
+        links.push(Aborted(tokio::spawn(call(carrier, waiting))));
     }
-    let begin = Instant::now();
-    let now = || Time(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    let mut events = Vec::new();
-    process.start(now());
-    while process.stopped().is_none() || process.has_output() {
-        while let Some(output) = process.poll() {
-            match output {
-                Output::Send { message, to } => {
-                    let frame = framed(&process, &message);
-                    for &to in to.slots() {
-                        let link = links.get(to.index()).and_then(Option::as_ref);
-                        if link.is_none_or(|(calls, _)| calls.try_send(frame.clone()).is_err()) {
-                            let copy = Message { dst: Dest::One(to), ..message.clone() };
-                            process.refuse(now(), copy);
-                        }
-                    }
-                }
-                Output::Event(event) => events.push(event),
-                Output::Trace(_) | Output::Stopped(_) => {}
-            }
-        }
-        if process.stopped().is_some() {
-            break;
-        }
-        if begin.elapsed() > limit {
-            bail!("process {} did not stop within {limit:?}", process.slot());
-        }
-        // A process that does not wait for a timer looks now and then whether the time is over.
-        let wait = process.next_wake().map_or(MARGIN, |due| Duration::from_nanos(due.since(now())));
-        tokio::select! {
-            frame = frames.recv() => take(&mut process, now(), &frame.context("nobody serves")?)?,
-            () = sleep(wait.min(MARGIN)) => process.wake(now()),
-        }
-    }
+    let Ok(stopped) = timeout(limit, drive(process, inbox, queues)).await else {
+        bail!("process {me} did not stop within {limit:?}");
+    };
+    stopped.context("nobody serves")?;
     // The last words: the others wait for them, but not for ever.
-    for (calls, task) in links.into_iter().flatten() {
-        drop(calls);
+    for task in links {
         drop(timeout(Duration::from_secs(1), task.joined()).await);
     }
     drop(server);
-    Ok(events)
+    Ok(std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// A task that is aborted when dropped.
@@ -132,30 +124,12 @@ async fn call<C: Carry>(mut carrier: C, mut waiting: Receiver<Bytes>) -> Result<
     Ok(())
 }
 
-fn framed(process: &Process, message: &Message) -> Bytes {
-    let mut bytes = BytesMut::new();
-    frame::encode(message, process.incarnation(), process.view_number(), &mut bytes);
-    bytes.freeze()
-}
-
-fn take(process: &mut Process, now: Time, bytes: &Bytes) -> Result<()> {
-    let frame = frame::decode(bytes, process.slot(), BODY)?.context("half a frame")?;
-    process.deliver(now, frame.0.message);
-    Ok(())
-}
-
 /// A process of this configuration at this slot.
 pub(crate) fn process(text: &str, slot: u32) -> Result<Process> {
     let config = itg_process::Config::parse(text, "benchmark")?;
-    let everybody = itg_process::everybody(config.processes);
     let network =
         itg_process::Network { name: "main".to_owned(), contract: itg_process::Contract::STREAM };
-    let place = itg_process::ProcessContext {
-        slot: Slot(slot),
-        incarnation: 1,
-        seed: itg_core::seed::RunSeed(1),
-        networks: &Arc::from([network]),
-        everybody: &everybody,
-    };
-    Ok(super::load::registry().process(&config, &place)?)
+    let seed = itg_core::seed::RunSeed(1);
+    let built = super::load::registry().processes(&config, seed, &Arc::from([network]))?;
+    built.into_iter().nth(slot as usize).context("no such slot")
 }

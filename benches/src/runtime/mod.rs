@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use itg_mesh::{Listener, MasterSetup, Meet, Noted, SlaveSetup, start_master, start_slave};
+use itg_mesh::{Listener, MasterSetup, Meet, Report, SlaveSetup, start_master, start_slave};
 use itg_process::bootstrap::Application;
 use itg_testkit::child::Running;
 
@@ -189,7 +189,7 @@ fn master(args: &PeerArgs) -> Result<()> {
     let mut setup = MasterSetup::new(&application, &registry);
     setup.listener = Some(listener);
     setup.watch = Some(Box::new(move |note| {
-        if let Noted::Event(_, event) = note
+        if let Report::Event(_, event) = note
             && let Some(layers::BenchEvent::Result { count, ns }) = event.decode()
         {
             result.send([count, ns]).unwrap_or_default();

@@ -3,24 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use itg_control::{ControlDelivery, ControlRequest, Planted, TELL};
 use itg_core::seed::RunSeed;
 use itg_engine::clock_pair;
 use itg_group::detector::DetectorEvent;
 use itg_group::membership::MembershipEvent;
 use itg_group::{cast, detector, membership, overlay};
+use itg_mesh::Report;
+use itg_mesh::tasks::{self, Input, Queues};
 use itg_process::{
-    Config, Contract, Ctx, Injected, Layer, Message, Network, Output, Process, ProcessContext,
-    Registry, Slot, Time, everybody, frame,
+    Config, Contract, Ctx, Event, Injected, Layer, Message, Network, Process, ProcessContext,
+    Registry, Slot, Time, everybody,
 };
 use itg_run::figures::{self, Figures};
 use itg_socket::clock;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -39,60 +39,51 @@ const EXCLUDE_MS: u64 = 3000;
 /// For so long members only call those that know of the run: the console tells all members first.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// Input of a member.
-enum In {
-    Ask(ControlRequest),
-    /// Figures of this node's flows.
-    Figures(Bytes),
-    Frame(Message),
-    Up(u32, u64, mpsc::Sender<Bytes>),
-    Down(u32, u64),
-    /// No process listens any more where this member was.
-    Gone(u32),
-}
-
 /// A member of the group of a run.
 #[derive(Clone)]
 pub(crate) struct Member {
-    inputs: mpsc::Sender<In>,
+    inputs: mpsc::Sender<Input>,
     /// Its run, slot and addresses.
     pub(crate) join: Arc<Join>,
     /// Figures of the flows of all nodes together.
     pub(crate) figures: watch::Receiver<Figures>,
     reports: Reports,
-    lines: Lines,
+    connected: Connected,
     tasks: Arc<Tasks>,
 }
 
-/// Number of connections to other members, and number of these to the console.
-type Lines = Arc<[AtomicUsize; 2]>;
+/// Members that this one is connected to.
+type Connected = watch::Sender<BTreeSet<Slot>>;
 
-/// A connection, counted as long as it exists.
-struct Connected(Lines, bool);
+/// Signs known here of members that have failed, by slot.
+#[derive(Clone, Default)]
+struct Reports(Arc<std::sync::Mutex<BTreeMap<u32, Signs>>>);
 
-impl Connected {
-    fn new(lines: &Lines, console: bool) -> Self {
-        let made = Self(Arc::clone(lines), console);
-        made.count(|count| count.fetch_add(1, Ordering::Relaxed));
-        made
+impl Reports {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Signs>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn count(&self, change: impl Fn(&AtomicUsize) -> usize) {
-        let counts = if self.1 { 2 } else { 1 };
-        for count in self.0.iter().take(counts) {
-            change(count);
+    fn note(&self, suspect: u32, now: Time, sign: Sign) {
+        self.lock().entry(suspect).or_default().note(now.0, sign);
+    }
+
+    /// Takes the signs in what the layers say.
+    fn watch(&self, now: Time, event: &Event) {
+        if let Some(MembershipEvent::Reported { suspect, by, .. }) = event.decode() {
+            return self.note(suspect.0, now, Sign::Reported(by.0));
+        }
+        match event.decode() {
+            Some(DetectorEvent::Suspected { slot, .. }) => self.note(slot.0, now, Sign::Silent),
+            Some(DetectorEvent::Trusted { slot, .. }) => {
+                if let Some(signs) = self.lock().get_mut(&slot.0) {
+                    signs.heard();
+                }
+            }
+            _ => tracing::debug!("{} {:?}", event.name, event.values),
         }
     }
 }
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.count(|count| count.fetch_sub(1, Ordering::Relaxed));
-    }
-}
-
-/// Signs known here of members that have failed, by slot.
-type Reports = Arc<std::sync::Mutex<BTreeMap<u32, Signs>>>;
 
 /// Ended with the last handle.
 struct Tasks(std::sync::Mutex<Vec<JoinHandle<()>>>);
@@ -174,21 +165,21 @@ impl Member {
             inputs,
             join: Arc::new(join),
             figures,
-            reports: Arc::default(),
-            lines: Arc::default(),
+            reports: Reports::default(),
+            connected: Connected::default(),
             tasks: Arc::new(Tasks(std::sync::Mutex::default())),
         };
-        member.keep(tokio::spawn(drive(
-            process,
-            inbox,
-            member.join.slot,
-            Arc::clone(&member.reports),
-        )));
+        let reports = member.reports.clone();
+        let queues = Queues::new(Box::new(move |noted| {
+            if let Report::Event(now, event) = noted {
+                reports.watch(now, &event);
+            }
+        }));
+        member.keep(tokio::spawn(async move {
+            tasks::drive(process, inbox, queues).await;
+        }));
         for to in 0..member.join.slot {
-            let trust = trust.clone();
-            let (inputs, join) = (member.inputs.clone(), Arc::clone(&member.join));
-            let lines = Arc::clone(&member.lines);
-            member.keep(tokio::spawn(reach(trust, join, to, inputs, lines)));
+            member.keep(tokio::spawn(reach(trust.clone(), member.links(), to)));
         }
         Ok((member, told))
     }
@@ -206,159 +197,147 @@ impl Member {
     /// Asks the experiment for something.
     pub(crate) async fn ask(&self, ask: ControlRequest) {
         // A member that has ended is told nothing.
-        drop(self.inputs.send(In::Ask(ask)).await);
+        let send = Input::act(move |process, _, now| process.send(now, ask.message()));
+        drop(self.inputs.send(send).await);
     }
 
     /// Tells the others what this node knows of its flows.
     pub(crate) fn contribute(&self, figures: &Figures) {
+        let request = overlay::OverlayRequest::Contribute(figures::TOPIC, figures.to_bytes());
+        let Some(message) = request.message() else { return };
         // With a full queue the next ones will do.
-        drop(self.inputs.try_send(In::Figures(figures.to_bytes())));
+        drop(self.inputs.try_send(Input::act(move |process, _, now| process.send(now, message))));
     }
 
     /// Takes the first sign since the last question that one of these slots has failed: instant
     /// (CLOCK_MONOTONIC, in nanoseconds), slot and sign.
     pub(crate) fn failure_report(&self, slots: &BTreeSet<u32>) -> Option<(u64, u32, Sign)> {
-        let mut reports = self.reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut reports = self.reports.lock();
         let failure_report = slots.iter().filter_map(|slot| Some((*slot, reports.remove(slot)?)));
         failure_report::first(failure_report)
     }
 
     /// Carries the frames of another member that has called, as long as the connection lasts.
     pub(crate) async fn carry(&self, line: Line, slot: u32) {
-        let console = slot as usize + 1 == self.join.addresses.len();
-        let _connected = Connected::new(&self.lines, console);
-        carry(line, slot, self.join.slot, &self.inputs).await;
+        self.links().carry(line, slot).await;
+    }
+
+    fn links(&self) -> Links {
+        let (inputs, join) = (self.inputs.clone(), Arc::clone(&self.join));
+        let connected = self.connected.clone();
+        Links { inputs, join, reports: self.reports.clone(), connected }
     }
 
     /// Number of members that it is connected to, and true if the console is one of them.
     pub(crate) fn lines(&self) -> (usize, bool) {
-        let [all, console] = &*self.lines;
-        (all.load(Ordering::Relaxed), console.load(Ordering::Relaxed) > 0)
+        let connected = self.connected.borrow();
+        let is_console = |slot: &Slot| slot.index() + 1 == self.join.addresses.len();
+        (connected.len(), connected.iter().any(is_console))
     }
 }
 
-/// Drives the layers.
-async fn drive(mut process: Process, mut inbox: mpsc::Receiver<In>, me: u32, reports: Reports) {
-    let now = || Time(clock::monotonic_ns());
-    let sign = |suspect: u32, sign: Sign| {
-        let mut reports = reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        reports.entry(suspect).or_default().note(now().0, sign);
-    };
-    let mut lines: BTreeMap<u32, (u64, mpsc::Sender<Bytes>)> = BTreeMap::new();
-    process.start(now());
-    loop {
-        while let Some(output) = process.poll() {
-            match output {
-                Output::Send { message, to } => {
-                    let mut bytes = BytesMut::new();
-                    frame::encode(
-                        &message,
-                        process.incarnation(),
-                        process.view_number(),
-                        &mut bytes,
-                    );
-                    let bytes = bytes.freeze();
-                    for slot in to.slots() {
-                        let sent = lines
-                            .get(&slot.0)
-                            .is_some_and(|(_, line)| line.try_send(bytes.clone()).is_ok());
-                        if !sent {
-                            process.refuse(now(), message.clone());
-                        }
-                    }
-                }
-                Output::Event(event) => {
-                    if let Some(MembershipEvent::Reported { suspect, by, .. }) = event.decode() {
-                        sign(suspect.0, Sign::Reported(by.0));
-                        continue;
-                    }
-                    match event.decode() {
-                        Some(DetectorEvent::Suspected { slot, .. }) => sign(slot.0, Sign::Silent),
-                        Some(DetectorEvent::Trusted { slot, .. }) => {
-                            let mut reports =
-                                reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                            if let Some(failure_report) = reports.get_mut(&slot.0) {
-                                failure_report.heard();
-                            }
-                        }
-                        _ => tracing::debug!("{} {:?}", event.name, event.values),
-                    }
-                }
-                Output::Trace(_) => {}
-                Output::Stopped(_) => return,
-            }
+/// Parts of a member that its connections need: they do not keep it alive.
+struct Links {
+    inputs: mpsc::Sender<Input>,
+    join: Arc<Join>,
+    reports: Reports,
+    connected: Connected,
+}
+
+impl Links {
+    /// Lets the process do something; returns false when there is none any more.
+    async fn act(
+        &self,
+        act: impl FnOnce(&mut Process, &mut Queues, Time) + Send + 'static,
+    ) -> bool {
+        self.inputs.send(Input::act(act)).await.is_ok()
+    }
+
+    /// Carries frames both ways until the connection ends.
+    async fn carry(&self, line: Line, slot: u32) {
+        let number = itg_socket::host::random_u64();
+        let (queue, frames) = mpsc::channel::<Bytes>(QUEUE);
+        let (reports, connected) = (self.reports.clone(), self.connected.clone());
+        let up = self.act(move |process, queues, now| {
+            queues.connect(Slot(slot), number, queue);
+            connected.send_replace(queues.slots().collect());
+            // What was said of it before is over.
+            reports.lock().remove(&slot);
+            process.control(now, "membership", Box::new(Injected::Trust(Slot(slot))));
+        });
+        if !up.await {
+            return;
         }
-        let wake = process.next_wake();
-        let sleep = async {
-            match wake {
-                Some(at) => {
-                    let left = at.0.saturating_sub(clock::monotonic_ns());
-                    tokio::time::sleep(Duration::from_nanos(left)).await;
-                }
-                None => std::future::pending().await,
+        let _connection = Connection { links: self, slot, number };
+        let both = (Slot(self.join.slot), Slot(slot));
+        if let Err(error) = tasks::carry(line, both, frames, &self.inputs).await {
+            tracing::debug!(slot, %error, "a connection of members has ended");
+        }
+    }
+
+    /// No process listens any more where a member was.
+    async fn gone(&self, slot: u32) -> bool {
+        let (reports, me) = (self.reports.clone(), self.join.slot);
+        self.act(move |process, _, now| {
+            reports.note(slot, now, Sign::Reported(me));
+            process.control(now, "membership", Box::new(Injected::Suspect(Slot(slot))));
+        })
+        .await
+    }
+}
+
+/// A connection that is carried: its end is told also when the task that carries it is dropped.
+struct Connection<'a> {
+    links: &'a Links,
+    slot: u32,
+    number: u64,
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        let &mut Self { links: Links { inputs, reports, connected, .. }, slot, number } = self;
+        let (reports, connected) = (reports.clone(), connected.clone());
+        let down = Input::act(move |_, queues, now| {
+            if queues.disconnect(Slot(slot), number) {
+                connected.send_replace(queues.slots().collect());
+                reports.note(slot, now, Sign::Cut);
             }
-        };
-        tokio::select! {
-            input = inbox.recv() => match input {
-                None => return,
-                Some(In::Ask(ask)) => process.send(now(), ask.message()),
-                Some(In::Figures(bytes)) => {
-                    let ask = overlay::OverlayRequest::Contribute(figures::TOPIC, bytes);
-                    if let Some(message) = ask.message() {
-                        process.send(now(), message);
-                    }
-                }
-                Some(In::Frame(message)) => process.deliver(now(), message),
-                Some(In::Up(slot, id, line)) => {
-                    lines.insert(slot, (id, line));
-                    // What was said of it before is over.
-                    reports.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&slot);
-                    let back = Box::new(Injected::Trust(Slot(slot)));
-                    process.control(now(), "membership", back);
-                }
-                Some(In::Down(slot, id)) => {
-                    if lines.get(&slot).is_some_and(|(other, _)| *other == id) {
-                        lines.remove(&slot);
-                        sign(slot, Sign::Cut);
-                    }
-                }
-                Some(In::Gone(slot)) => {
-                    sign(slot, Sign::Reported(me));
-                    let gone = Box::new(Injected::Suspect(Slot(slot)));
-                    process.control(now(), "membership", gone);
-                }
-            },
-            () = sleep => process.wake(now()),
+        });
+        // The member may have ended first.
+        if let Err(mpsc::error::TrySendError::Full(down)) = inputs.try_send(down)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let inputs = inputs.clone();
+            drop(runtime.spawn(async move { inputs.send(down).await }));
         }
     }
 }
 
 /// Keeps a connection to a member of a lower slot.
-async fn reach(trust: Trust, join: Arc<Join>, to: u32, inputs: mpsc::Sender<In>, lines: Lines) {
-    let Some(address) = join.addresses.get(to as usize) else { return };
+async fn reach(trust: Trust, links: Links, to: u32) {
+    let Some(address) = links.join.addresses.get(to as usize) else { return };
     let began = tokio::time::Instant::now();
     let mut was_there = false;
     loop {
         let begin = began.elapsed() > FIRST;
-        match call(&trust, &join, to, address, begin).await {
+        match call(&trust, &links.join, to, address, begin).await {
             Ok(line) => {
                 was_there = true;
-                let _connected = Connected::new(&lines, false);
                 let certificate = trust::certificate(&line);
                 tokio::select! {
-                    () = carry(line, to, join.slot, &inputs) => {}
+                    () = links.carry(line, to) => {}
                     why = trust.revoked(certificate) => tracing::warn!(to, "turned away: {why}"),
                 }
             }
             Err(error) => {
                 tracing::debug!(to, %error, "a member is not reached");
                 // A host that answers for a process that is gone is as good as its parent.
-                if error.refused && was_there && inputs.send(In::Gone(to)).await.is_err() {
+                if error.refused && was_there && !links.gone(to).await {
                     return;
                 }
             }
         }
-        if inputs.is_closed() {
+        if links.inputs.is_closed() {
             return;
         }
         tokio::time::sleep(AGAIN).await;
@@ -440,61 +419,4 @@ pub(crate) async fn compare_clocks(line: &mut Line, boot_id: &str) -> Result<(i6
     }
     let offset = i64::try_from(best.1).unwrap_or(i64::MAX);
     Ok((offset, best.0 / 2))
-}
-
-/// Carries frames both ways until the connection ends.
-async fn carry(line: Line, slot: u32, me: u32, inputs: &mpsc::Sender<In>) {
-    let id = itg_socket::host::random_u64();
-    let (mut from, mut to) = tokio::io::split(line);
-    let (queue, mut frames) = mpsc::channel::<Bytes>(QUEUE);
-    if inputs.send(In::Up(slot, id, queue)).await.is_err() {
-        return;
-    }
-    let writing = async {
-        while let Some(frame) = frames.recv().await {
-            to.write_all(&frame).await?;
-            while let Ok(frame) = frames.try_recv() {
-                to.write_all(&frame).await?;
-            }
-            to.flush().await?;
-        }
-        // Another connection has taken the place of this one.
-        to.shutdown().await
-    };
-    let reading = async {
-        let mut buffer = BytesMut::new();
-        loop {
-            let bytes = buffer.split().freeze();
-            let mut at = 0;
-            loop {
-                let rest = bytes.slice(at..);
-                match frame::decode(&rest, Slot(me), frame::MAX_BODY) {
-                    Ok(Some((found, used))) => {
-                        at += used;
-                        let mut message = found.message;
-                        // No member speaks for another.
-                        message.src = Slot(slot);
-                        if inputs.send(In::Frame(message)).await.is_err() {
-                            return Ok(());
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(error) => return Err(std::io::Error::other(error)),
-                }
-            }
-            buffer.extend_from_slice(&bytes[at..]);
-            if from.read_buf(&mut buffer).await? == 0 {
-                return Ok(());
-            }
-        }
-    };
-    let ended: std::io::Result<()> = tokio::select! {
-        ended = writing => ended,
-        ended = reading => ended,
-    };
-    if let Err(error) = ended {
-        tracing::debug!(slot, %error, "a connection of members has ended");
-    }
-    // The member may have ended first.
-    drop(inputs.send(In::Down(slot, id)).await);
 }

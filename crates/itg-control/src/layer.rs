@@ -135,7 +135,7 @@ impl Control {
         let mine = self.me(cx) == Some(by);
         match &command {
             Command::Renew { sent_ns, .. } if mine => self.granted(*sent_ns, cx),
-            Command::Load { graph, .. } if change == Change::Noted => {
+            Command::Load { graph, .. } if change == Change::Report => {
                 if self.graph.as_ref().is_some_and(|held| fnv1a(held) == *graph) {
                     self.have(by.slot, cx);
                 } else {
@@ -203,7 +203,7 @@ impl Control {
     /// of these flows yet.
     fn follow(&mut self, change: &Change, fenced: bool, cx: &mut Ctx<'_>) {
         match change {
-            Change::Void(_) | Change::Noted => {}
+            Change::Void(_) | Change::Report => {}
             Change::Flows(flows) => {
                 for flow in flows {
                     self.follow_flow(*flow, fenced, cx);

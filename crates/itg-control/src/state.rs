@@ -88,7 +88,7 @@ pub enum Change {
     /// Nothing: it came too late, too early, or from a member that may not.
     Void(&'static str),
     /// Something that concerns no flow.
-    Noted,
+    Report,
     /// It concerns these flows.
     Flows(Vec<u32>),
     /// It concerns all flows.
@@ -246,7 +246,7 @@ impl Replica {
         bytes.extend([self.phase as u8]);
         match change {
             Change::Void(_) => bytes.push(0),
-            Change::Noted => bytes.push(1),
+            Change::Report => bytes.push(1),
             Change::Flows(flows) => {
                 for flow in flows {
                     bytes.extend(flow.to_le_bytes());
@@ -280,17 +280,17 @@ impl Replica {
                 self.words = routes.iter().map(first).collect();
                 self.routes.clone_from(routes);
                 self.console_seen = rules.console.is_some_and(|c| self.members.contains_key(&c));
-                Change::Noted
+                Change::Report
             }
             Command::Holds { graph } if *graph == self.graph && self.phase != Phase::Empty => {
                 self.holders.insert(slot);
                 self.refusals.remove(&slot);
-                if self.phase >= Phase::Armed { self.settle_owners() } else { Change::Noted }
+                if self.phase >= Phase::Armed { self.settle_owners() } else { Change::Report }
             }
             Command::Refuses { graph, why } if *graph == self.graph => {
                 self.holders.remove(&slot);
                 self.refusals.insert(slot, why.clone());
-                Change::Noted
+                Change::Report
             }
             Command::Holds { .. } | Command::Refuses { .. } => {
                 Change::Void("it is about another experiment")
@@ -347,11 +347,11 @@ impl Replica {
                     return Change::Void("there are as many remarks as are kept");
                 }
                 self.marks.push(label.clone());
-                Change::Noted
+                Change::Report
             }
             Command::Renew { run_ns, .. } => {
                 self.reached_ns = self.reached_ns.max(*run_ns);
-                Change::Noted
+                Change::Report
             }
             Command::Drain if (Phase::Loaded..Phase::Draining).contains(&self.phase) => {
                 self.stop(None);
@@ -387,7 +387,7 @@ impl Replica {
         let console = self.rules.console;
         self.console_seen |= console.is_some_and(|slot| self.members.contains_key(&slot));
         if self.phase == Phase::Empty || left.is_empty() {
-            return Change::Noted;
+            return Change::Report;
         }
         if self.phase < Phase::Draining
             && self.rules.orphan == Orphan::Stop

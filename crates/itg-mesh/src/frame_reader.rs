@@ -42,10 +42,15 @@ impl FrameReader {
     /// # Errors
     /// The stream is broken; `WouldBlock` when nothing came in time.
     pub(crate) fn fill(&mut self, socket: &Socket) -> io::Result<usize> {
+        sys::receive(socket, self.buffer())
+    }
+
+    /// The buffer with room for what comes next.
+    pub(crate) fn buffer(&mut self) -> &mut BytesMut {
         if self.buffer.capacity() - self.buffer.len() < CHUNK / 2 {
             self.buffer.reserve(CHUNK);
         }
-        sys::receive(socket, &mut self.buffer)
+        &mut self.buffer
     }
 
     /// The next whole frame.

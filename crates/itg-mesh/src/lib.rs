@@ -13,7 +13,7 @@
 //! Frames are those of [`itg_process::frame`]: length limited by `max_body`, CRC-32C. One that fails a
 //! check closes its connection, or is dropped when it came as a datagram; both are counted. How
 //! processes find each other: [`start_master`], [`start_slave`]; how one finds back that has gone and runs
-//! again: [`come_back`].
+//! again: [`come_back`]. A process that one task drives, over any byte stream: [`tasks`].
 
 mod control;
 mod datagram;
@@ -29,6 +29,7 @@ mod rejoin;
 mod shared;
 mod slave;
 mod stream;
+pub mod tasks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,10 +48,11 @@ use crate::shared::{Identity, Shared};
 use crate::stream::LINGER;
 
 pub use control::PROCESS_PORT;
+pub use itg_process::Report;
 use itg_socket::socket::SocketError;
 pub use master::{MasterSetup, start_master};
 pub use rejoin::{Persist, ReturnSetup, come_back};
-pub use shared::{NetworkCounters, Noted, Watch};
+pub use shared::{NetworkCounters, Watch};
 pub use slave::{Meet, SlaveSetup, start_slave};
 
 /// Time that a process that has stopped has for its last messages.

@@ -17,9 +17,9 @@ use chacha20::ChaCha8Rng;
 use itg_core::seed::RunSeed;
 use itg_core::streams;
 use itg_process::bootstrap::{Boot, Diagnosis, Terms};
-use itg_process::frame::{self, Frame, HEADER_LEN};
+use itg_process::frame::Frame;
 use itg_process::{
-    Dest, Event, Injected, Message, NetId, Output, Process, Slot, StopReason, Time, Trace,
+    Injected, Message, NetId, Outgoing, Process, Report, Slot, StopReason, Time, Transport,
 };
 use itg_socket::clock;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -31,17 +31,8 @@ use crate::outbox::{TOGETHER, joined};
 use crate::peer::{Connection, Peer, Written, hang_up};
 use crate::stream;
 
-/// Report of a process on itself while it runs.
-#[derive(Clone, Debug)]
-pub enum Noted {
-    /// A layer says something.
-    Event(Time, Event),
-    /// A line of the message trace.
-    Trace(Trace),
-}
-
 /// Callback for the reports of a process.
-pub type Watch = Box<dyn FnMut(Noted) + Send>;
+pub type Watch = Box<dyn FnMut(Report) + Send>;
 
 /// Counters of one network of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,6 +112,8 @@ pub(crate) struct State {
     next_line: u64,
     /// Network and slot of the processes that have something to be written.
     dirty: Vec<(u8, u32)>,
+    /// Messages that were taken and cannot leave.
+    unsent: Vec<Message>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -160,6 +153,7 @@ impl Shared {
             watch,
             next_line: 0,
             dirty: Vec::new(),
+            unsent: Vec::new(),
             threads: Vec::new(),
         };
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
@@ -317,61 +311,21 @@ impl Shared {
     /// Fires timers that are due and does what the process wants done.
     pub(crate) fn carry_out(self: &Arc<Self>, state: &mut State) {
         let now = now();
-        if let Some(process) = &mut state.process
-            && process.next_wake().is_some_and(|due| due <= now)
-        {
-            process.wake(now);
-        }
-        loop {
-            self.poll(state, now);
-            while let Some((net, slot)) = state.dirty.pop() {
-                self.flush(state, net, slot, now);
+        // No process but in the bootstrap, or when another incarnation has its place.
+        let mut process = state.process.take();
+        let mut edge = Edge { shared: self, state };
+        match &mut process {
+            Some(process) => {
+                process.wake(now);
+                process.carry_out(now, &mut edge);
             }
-            // A flush that failed has told the process.
-            if !state.process.as_mut().is_some_and(|process| process.has_output()) {
-                break;
-            }
+            None => drop(edge.flush(now)),
         }
-        let due = state.process.as_ref().and_then(Process::next_wake).unwrap_or(Time::NEVER);
+        let due = process.as_ref().and_then(Process::next_wake).unwrap_or(Time::NEVER);
+        state.process = process;
         if due < state.caretaker_due {
             state.caretaker_due = due;
             self.ring();
-        }
-    }
-
-    fn poll(&self, state: &mut State, now: Time) {
-        let State { process: Some(process), nets, datagrams, dirty, watch, stopped, .. } = state
-        else {
-            return;
-        };
-        while let Some(output) = process.poll() {
-            match output {
-                Output::Send { message, to } => {
-                    let Some(net) = nets.get_mut(usize::from(message.net.0)) else { continue };
-                    let head = frame::head(&message, process.incarnation(), process.view_number());
-                    for &slot in to.slots() {
-                        if !net.take(slot, &head, &message, datagrams.as_deref(), dirty, now) {
-                            net.counters.refused += 1;
-                            let copy = Message { dst: Dest::One(slot), ..message.clone() };
-                            process.refuse(now, copy);
-                        }
-                    }
-                }
-                Output::Event(event) => {
-                    if let Some(watch) = watch {
-                        watch(Noted::Event(now, event));
-                    }
-                }
-                Output::Trace(trace) => {
-                    if let Some(watch) = watch {
-                        watch(Noted::Trace(trace));
-                    }
-                }
-                Output::Stopped(why) => {
-                    *stopped = Some(why);
-                    self.changed.notify_all();
-                }
-            }
         }
     }
 
@@ -421,7 +375,7 @@ impl Shared {
             {
                 tracing::warn!(%error, slot, "the new address of a process");
             }
-            state.refuse_waiting(u8::try_from(net).unwrap_or(u8::MAX), slot, now());
+            state.refuse_waiting(u8::try_from(net).unwrap_or(u8::MAX), slot);
         }
         state.addresses[slot as usize] = addresses;
     }
@@ -436,7 +390,7 @@ impl Shared {
             return;
         }
         peer.failed(now);
-        state.refuse_waiting(net, slot, now);
+        state.refuse_waiting(net, slot);
     }
 
     /// A connection stands; its number, unless it is not wanted.
@@ -545,6 +499,38 @@ impl Shared {
     }
 }
 
+/// The networks, as the process reaches them while it is driven.
+struct Edge<'a> {
+    shared: &'a Arc<Shared>,
+    state: &'a mut State,
+}
+
+impl Transport for Edge<'_> {
+    fn send(&mut self, now: Time, message: &Outgoing, to: Slot) -> bool {
+        let State { nets, datagrams, dirty, .. } = &mut *self.state;
+        let Some(net) = nets.get_mut(usize::from(message.message.net.0)) else { return true };
+        let taken = net.take(to, message, datagrams.as_deref(), dirty, now);
+        net.counters.refused += u64::from(!taken);
+        taken
+    }
+
+    fn flush(&mut self, now: Time) -> Vec<Message> {
+        while let Some((net, slot)) = self.state.dirty.pop() {
+            self.shared.flush(self.state, net, slot, now);
+        }
+        std::mem::take(&mut self.state.unsent)
+    }
+
+    fn report(&mut self, report: Report) {
+        if let Report::Stopped(why) = report {
+            self.state.stopped = Some(why);
+            self.shared.changed.notify_all();
+        } else if let Some(watch) = &mut self.state.watch {
+            watch(report);
+        }
+    }
+}
+
 /// The layer that hears which processes do not run any more.
 const DETECTOR: &str = "detector";
 
@@ -562,17 +548,15 @@ impl State {
         }
     }
 
-    /// Hands what waits for a process back to the layers.
-    fn refuse_waiting(&mut self, net: u8, slot: u32, now: Time) {
-        let Self { process, nets, .. } = self;
+    /// Takes back what waits for a process: the layers are told when the process is driven next.
+    fn refuse_waiting(&mut self, net: u8, slot: u32) {
+        let Self { nets, unsent, identity, .. } = self;
         let network = &mut nets[usize::from(net)];
-        let peer = &mut network.peers[slot as usize];
-        for (ty, body) in peer.outbox.take() {
+        let src = identity.map_or(Slot(0), |identity| identity.me);
+        for (ty, body) in network.peers[slot as usize].outbox.take() {
             network.counters.refused += 1;
-            if let Some(process) = process {
-                let message = Message::new(Slot(slot), ty, body).on(NetId(net));
-                process.refuse(now, Message { src: process.slot(), ..message });
-            }
+            let message = Message::new(Slot(slot), ty, body).on(NetId(net));
+            unsent.push(Message { src, ..message });
         }
     }
 
@@ -617,12 +601,12 @@ impl Net {
     fn take(
         &mut self,
         slot: Slot,
-        head: &[u8; HEADER_LEN],
-        message: &Message,
+        outgoing: &Outgoing,
         datagrams: Option<&Socket>,
         dirty: &mut Vec<(u8, u32)>,
         now: Time,
     ) -> bool {
+        let (message, head) = (&outgoing.message, outgoing.head());
         let Some(peer) = self.peers.get_mut(slot.index()) else { return false };
         if self.wanted.kind == Kind::Udp {
             let (Some(address), Some(socket)) = (&peer.address, datagrams) else { return false };

@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use itg_mesh::tasks::{Queues, carry, drive};
 use itg_mesh::{
-    Ended, Listener, MasterSetup, Meet, Node, Noted, SlaveSetup, StartError, start_master,
+    Ended, Listener, MasterSetup, Meet, Node, Report, SlaveSetup, StartError, start_master,
     start_slave,
 };
 use itg_process::bootstrap::{Application, Require, Step};
@@ -23,6 +24,7 @@ use itg_process::{
 use itg_sim::{Exit, World};
 use itg_testkit::child::Kept;
 use meter::MeterEvent;
+use tokio::sync::mpsc::channel;
 
 /// Task of a child: `call|wait ADDRESS [die STEP]`.
 const TASK: &str = "ITG_TEST_CHILD";
@@ -226,7 +228,7 @@ fn arrival(text: &str, slaves: usize, die: impl Fn(usize) -> String) -> Started 
     setup.listener = Some(listener);
     setup.step_timeout = STEP_LIMIT;
     setup.watch = Some(Box::new(move |note| {
-        if let Noted::Event(_, event) = note {
+        if let Report::Event(_, event) = note {
             noted.lock().expect("no panic").push(event);
         }
     }));
@@ -278,7 +280,46 @@ fn n_1_the_farm_completes_on_real_networks() {
     }
 }
 
-/// S-5: the layer of docs/layers.md under the farm, in one address space, in virtual time, on real networks.
+/// Runs the processes of a configuration as agents do, a task each, over byte streams between all pairs.
+fn on_tasks(config: &Config, seed: itg_core::seed::RunSeed) -> Vec<Event> {
+    let networks = [Network { name: "main".to_owned(), contract: Contract::STREAM }];
+    let built = registry().processes(config, seed, &networks.into()).expect("known layers");
+    let events = Events::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
+    runtime.expect("threads").block_on(async {
+        let slot = |at: usize| Slot(u32::try_from(at).expect("few"));
+        let (inboxes, taken): (Vec<_>, Vec<_>) = built.iter().map(|_| channel(4096)).unzip();
+        let reports = || {
+            let noted = Arc::clone(&events);
+            Queues::new(Box::new(move |note| {
+                if let Report::Event(_, event) = note {
+                    noted.lock().expect("no panic").push(event);
+                }
+            }))
+        };
+        let mut queues: Vec<_> = built.iter().map(|_| reports()).collect();
+        for (a, b) in (0..built.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            let (near, far) = tokio::io::duplex(4096);
+            for (me, peer, stream) in [(a, b, near), (b, a, far)] {
+                let (inbox, (queue, frames)) = (inboxes[me].clone(), channel(4096));
+                queues[me].connect(slot(peer), 0, queue);
+                let both = (slot(me), slot(peer));
+                tokio::spawn(async move { carry(stream, both, frames, &inbox).await });
+            }
+        }
+        let driven = built.into_iter().zip(taken).zip(queues);
+        let driven = driven.map(|((process, inbox), queues)| drive(process, inbox, queues));
+        let running: Vec<_> = driven.map(tokio::spawn).collect();
+        for process in running {
+            let stopped = tokio::time::timeout(LIMIT, process).await.expect("it stops");
+            assert_eq!(stopped.expect("no panic"), Some(StopReason::Finished));
+        }
+    });
+    std::mem::take(&mut *events.lock().expect("no panic"))
+}
+
+/// S-5: the layer of docs/layers.md under the farm, in one address space, in virtual time, on tasks as agents
+/// have them, on real networks.
 #[test]
 fn s_5_a_layer_of_thirty_lines_runs_in_all_worlds() {
     let text = |network: &str| {
@@ -313,6 +354,7 @@ fn s_5_a_layer_of_thirty_lines_runs_in_all_worlds() {
     assert_eq!(world.run(60 * SECOND), Exit::Stopped);
     let events: Vec<Event> = world.take_events().into_iter().map(|(.., event)| event).collect();
     look("virtual time", &events);
+    look("tasks", &on_tasks(&config(&text("kind = \"tasks\"")), seed));
 
     for network in ["kind = \"tcp\"", "kind = \"unix\"", "kind = \"udp\""] {
         let (_, events) = arrival(&text(network), 3, |_| String::new()).finish();
@@ -335,7 +377,7 @@ fn n_1_hosts_of_a_list_are_called() {
     let noted = Arc::clone(&events);
     let mut setup = MasterSetup::new(&application, &registry);
     setup.watch = Some(Box::new(move |note| {
-        if let Noted::Event(_, event) = note {
+        if let Report::Event(_, event) = note {
             noted.lock().expect("no panic").push(event);
         }
     }));
@@ -443,7 +485,7 @@ fn n_12_a_policy_may_do_without_some() {
     setup.step_timeout = 4 * SECOND;
     setup.require = Require::AtLeast(2);
     setup.watch = Some(Box::new(move |note| {
-        if let Noted::Event(_, event) = note {
+        if let Report::Event(_, event) = note {
             noted.lock().expect("no panic").push(event);
         }
     }));

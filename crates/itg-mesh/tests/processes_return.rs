@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use itg_mesh::{
-    Listener, MasterSetup, Meet, Node, Noted, ReturnSetup, SlaveSetup, StartError, come_back,
+    Listener, MasterSetup, Meet, Node, Report, ReturnSetup, SlaveSetup, StartError, come_back,
     start_master, start_slave,
 };
 use itg_process::bootstrap::{Application, Ticket};
@@ -127,7 +127,7 @@ impl Run {
         let mut setup = MasterSetup::new(&application, &registry);
         setup.listener = Some(listener);
         setup.watch = Some(Box::new(move |note| {
-            if let Noted::Event(_, event) = note
+            if let Report::Event(_, event) = note
                 && let Some(event) = event.decode()
             {
                 tell.send(event).unwrap_or_default();

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use itg_core::seed::RunSeed;
 use itg_process::{
-    Config, ConfigError, Contract, Counters, Dest, Event, Message, Network, Output, Process,
-    ProcessContext, Registry, Slot, StopReason, Time, everybody, frame, suggestion,
+    Config, ConfigError, Contract, Counters, Event, Network, Outgoing, ProcessContext, Registry,
+    Report, Slot, StopReason, Time, Transport, everybody, frame, suggestion,
 };
 
 use crate::job::{InFlight, Job, tag};
@@ -56,7 +56,7 @@ pub struct Traffic {
 struct Waiting {
     to: u32,
     len: usize,
-    send: InFlight<BytesMut>,
+    send: InFlight<Bytes>,
 }
 
 /// Runs the process of this rank until it stops; then waits for all others.
@@ -69,7 +69,7 @@ pub fn run(
     job: &Job,
     (config, registry, seed): (&Config, &Registry, RunSeed),
     mut asked: impl FnMut() -> Option<StopReason>,
-    mut event: impl FnMut(Time, Event),
+    event: impl FnMut(Time, Event),
 ) -> Result<(StopReason, Counters, Traffic), NetworkError> {
     let networks = networks(config)?;
     if config.processes != job.size() {
@@ -81,7 +81,7 @@ pub fn run(
     let process = registry.process(config, &place);
     // One rank with a wrong stack must not leave the others in the barrier.
     let wrong = job.gather([u8::from(process.is_err())]);
-    let process = match process {
+    let mut process = match process {
         Ok(_) if wrong.contains(&[1]) => {
             // Another rank has the reason; this one says which.
             let at = wrong.iter().position(|wrong| *wrong == [1]).unwrap_or_default();
@@ -93,31 +93,39 @@ pub fn run(
     job.barrier();
     let started = Instant::now();
     let now = || Time(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    let mut end = Ranked { job, process, waiting: VecDeque::new(), traffic: Traffic::default() };
-    end.process.start(now());
+    let mut end = Ranked { job, event, waiting: VecDeque::new(), traffic: Traffic::default() };
+    process.start(now());
     let mut pause = SHORTEST;
     let mut told = false;
     let reason = loop {
-        if let Some(reason) = end.carry_out(now(), &mut event) {
+        process.carry_out(now(), &mut end);
+        if let Some(reason) = process.stopped() {
             break reason;
         }
         let mut busy = false;
         while let Some(received) = job.receive() {
             busy = true;
-            end.deliver(now(), received.bytes);
+            let bytes = Bytes::from(received.bytes);
+            match frame::decode(&bytes, slot, frame::MAX_BODY) {
+                Ok(Some((frame, len))) if len == bytes.len() => {
+                    end.traffic.received += 1;
+                    process.deliver(now(), frame.message);
+                }
+                _ => end.traffic.damaged += 1,
+            }
         }
-        if end.process.next_wake().is_some_and(|due| due <= now()) {
+        if process.next_wake().is_some_and(|due| due <= now()) {
             busy = true;
-            end.process.wake(now());
+            process.wake(now());
         }
         if !told && let Some(why) = asked() {
-            told = true;
-            end.process.stop(now(), why);
+            (told, busy) = (true, true);
+            process.stop(now(), why);
         }
         end.look();
         pause = if busy { SHORTEST } else { (pause * 2).min(LONGEST) };
-        if !busy && !end.process.has_output() {
-            let due = end.process.next_wake().map_or(u64::MAX, |due| due.since(now()));
+        if !busy {
+            let due = process.next_wake().map_or(u64::MAX, |due| due.since(now()));
             std::thread::sleep(pause.min(Duration::from_nanos(due)));
         }
     };
@@ -127,7 +135,7 @@ pub fn run(
         end.discard();
     }
     job.barrier_while(|| end.discard());
-    Ok((reason, end.process.counters(), end.traffic))
+    Ok((reason, process.counters(), end.traffic))
 }
 
 /// Networks of a configuration, with what each promises under MPI.
@@ -145,67 +153,40 @@ fn networks(config: &Config) -> Result<Arc<[Network]>, ConfigError> {
     Ok(networks.into())
 }
 
-struct Ranked<'a> {
+struct Ranked<'a, E> {
     job: &'a Job,
-    process: Process,
+    event: E,
     waiting: VecDeque<Waiting>,
     traffic: Traffic,
 }
 
-impl Ranked<'_> {
-    /// Does what the process asks for; returns the reason of its stop once it has stopped.
-    fn carry_out(&mut self, now: Time, event: &mut impl FnMut(Time, Event)) -> Option<StopReason> {
-        let mut stopped = None;
-        while let Some(output) = self.process.poll() {
-            match output {
-                Output::Send { message, to } => {
-                    for &slot in to.slots() {
-                        self.send(now, &message, slot);
-                    }
-                }
-                Output::Event(what) => event(now, what),
-                // The trace of messages is not used here.
-                Output::Trace(_) => {}
-                Output::Stopped(why) => stopped = Some(why),
-            }
-        }
-        stopped
-    }
-
-    fn send(&mut self, now: Time, message: &Message, to: Slot) {
-        let queued: usize = self
-            .waiting
-            .iter()
-            .filter(|waiting| waiting.to == to.0)
-            .map(|waiting| waiting.len)
-            .sum();
-        if to.0 >= self.job.size() || (queued > 0 && queued + message.body.len() > QUEUE) {
+impl<E: FnMut(Time, Event)> Transport for Ranked<'_, E> {
+    fn send(&mut self, _now: Time, message: &Outgoing, to: Slot) -> bool {
+        let waiting = self.waiting.iter().filter(|waiting| waiting.to == to.0);
+        let queued: usize = waiting.map(|waiting| waiting.len).sum();
+        let len = message.message.body.len();
+        if to.0 >= self.job.size() || (queued > 0 && queued + len > QUEUE) {
             self.traffic.refused += 1;
-            let copy = Message { dst: Dest::One(to), ..message.clone() };
-            return self.process.refuse(now, copy);
+            return false;
         }
-        let mut bytes = BytesMut::new();
-        let (incarnation, view) = (self.process.incarnation(), self.process.view_number());
-        frame::encode(message, incarnation, view, &mut bytes);
+        let bytes = message.frame();
         self.traffic.sent += 1;
         let len = bytes.len();
-        match self.job.send(to.0, tag::FRAME, bytes).test() {
-            Ok(_) => {}
-            Err(send) => self.waiting.push_back(Waiting { to: to.0, len, send }),
+        if let Err(send) = self.job.send(to.0, tag::FRAME, bytes).test() {
+            self.waiting.push_back(Waiting { to: to.0, len, send });
         }
+        true
     }
 
-    fn deliver(&mut self, now: Time, bytes: Vec<u8>) {
-        let bytes = Bytes::from(bytes);
-        match frame::decode(&bytes, self.process.slot(), frame::MAX_BODY) {
-            Ok(Some((frame, len))) if len == bytes.len() => {
-                self.traffic.received += 1;
-                self.process.deliver(now, frame.message);
-            }
-            _ => self.traffic.damaged += 1,
+    fn report(&mut self, report: Report) {
+        // The trace of messages is not used here.
+        if let Report::Event(now, event) = report {
+            (self.event)(now, event);
         }
     }
+}
 
+impl<E> Ranked<'_, E> {
     /// Forgets the sends that are done.
     fn look(&mut self) {
         for _ in 0..self.waiting.len() {

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 
 use crate::layer::{Event, StopReason};
 use crate::message::{Dest, Message, Slot, Time};
-use crate::process::{Output, Process, Trace};
+use crate::process::{Process, Trace};
+use crate::transport::{Outgoing, Report, Transport};
 
 /// Messages that one inbox holds.
 pub const INBOX: usize = 4096;
@@ -16,10 +17,7 @@ pub const INBOX: usize = 4096;
 #[derive(Debug)]
 pub struct Inproc {
     processes: Vec<Process>,
-    inboxes: Vec<VecDeque<Message>>,
-    limit: usize,
-    events: Vec<(Slot, Event)>,
-    traces: Vec<Trace>,
+    queues: Queues,
 }
 
 impl Inproc {
@@ -27,7 +25,9 @@ impl Inproc {
     #[must_use]
     pub fn start(processes: Vec<Process>, limit: usize, now: Time) -> Self {
         let inboxes = processes.iter().map(|_| VecDeque::new()).collect();
-        let mut world = Self { processes, inboxes, limit, events: Vec::new(), traces: Vec::new() };
+        let (events, traces) = (Vec::new(), Vec::new());
+        let queues = Queues { slot: Slot(0), inboxes, limit, events, traces };
+        let mut world = Self { processes, queues };
         for at in 0..world.processes.len() {
             world.processes[at].start(now);
             world.carry_out(at, now);
@@ -42,8 +42,8 @@ impl Inproc {
             let mut idle = true;
             for at in 0..self.processes.len() {
                 // What is in the inbox now; what that causes waits for the next round.
-                for _ in 0..self.inboxes[at].len() {
-                    if let Some(message) = self.inboxes[at].pop_front() {
+                for _ in 0..self.queues.inboxes[at].len() {
+                    if let Some(message) = self.queues.inboxes[at].pop_front() {
                         idle = false;
                         self.processes[at].deliver(now, message);
                         self.carry_out(at, now);
@@ -111,31 +111,43 @@ impl Inproc {
 
     /// Events of the layers since the last call.
     pub fn take_events(&mut self) -> Vec<(Slot, Event)> {
-        std::mem::take(&mut self.events)
+        std::mem::take(&mut self.queues.events)
     }
 
     /// Lines of the message trace since the last call.
     pub fn take_traces(&mut self) -> Vec<Trace> {
-        std::mem::take(&mut self.traces)
+        std::mem::take(&mut self.queues.traces)
     }
 
     fn carry_out(&mut self, at: usize, now: Time) {
-        let slot = self.processes[at].slot();
-        while let Some(output) = self.processes[at].poll() {
-            match output {
-                Output::Send { message, to } => {
-                    for &to in to.slots() {
-                        let copy = Message { dst: Dest::One(to), ..message.clone() };
-                        match self.inboxes.get_mut(to.index()) {
-                            Some(inbox) if inbox.len() < self.limit => inbox.push_back(copy),
-                            _ => self.processes[at].refuse(now, copy),
-                        }
-                    }
-                }
-                Output::Event(event) => self.events.push((slot, event)),
-                Output::Trace(trace) => self.traces.push(trace),
-                Output::Stopped(_) => self.inboxes[at].clear(),
-            }
+        self.queues.slot = self.processes[at].slot();
+        self.processes[at].carry_out(now, &mut self.queues);
+    }
+}
+
+/// All inboxes, as one process reaches them, and what the processes report.
+#[derive(Debug)]
+struct Queues {
+    /// The process that is driven.
+    slot: Slot,
+    inboxes: Vec<VecDeque<Message>>,
+    limit: usize,
+    events: Vec<(Slot, Event)>,
+    traces: Vec<Trace>,
+}
+
+impl Transport for Queues {
+    fn send(&mut self, _now: Time, message: &Outgoing, to: Slot) -> bool {
+        let inbox = self.inboxes.get_mut(to.index()).filter(|inbox| inbox.len() < self.limit);
+        let copy = || Message { dst: Dest::One(to), ..message.message.clone() };
+        inbox.map(|inbox| inbox.push_back(copy())).is_some()
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
+            Report::Event(_, event) => self.events.push((self.slot, event)),
+            Report::Trace(trace) => self.traces.push(trace),
+            Report::Stopped(_) => self.inboxes[self.slot.index()].clear(),
         }
     }
 }

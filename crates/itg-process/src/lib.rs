@@ -2,7 +2,8 @@
 //!
 //! A process has a small number as its address and a stack of layers; messages go down by `send` and
 //! up by `deliver`. The same stack, built by name from one configuration, runs in one address space
-//! ([`Inproc`]), on real networks and in simulation: a driver carries out what [`Process`] asks for.
+//! ([`Inproc`]), on real networks and in simulation: one driver hands what [`Process`] asks for to the
+//! [`Transport`] of each world.
 //!
 //! | module | what |
 //! |---|---|
@@ -12,6 +13,7 @@
 //! | `injected` | facts that a simulation tells layers as if their world had done it |
 //! | `process` | the process object, and the stop of processes |
 //! | `network` | promises of networks |
+//! | `transport` | the one driver of processes, and what a world implements to be driven |
 //! | `config`, `params`, `stack` | configuration, and stacks built by name |
 //! | `bootstrap` | processes on several hosts find each other and start together |
 //! | `inproc` | the in-process network |
@@ -37,6 +39,7 @@ mod network;
 mod params;
 mod process;
 mod stack;
+mod transport;
 
 pub use active::{Active, ActiveCx, MOST_IN_INBOX};
 pub use config::{Config, LayerEntry, MAX_PROCESSES, NetworkEntry};
@@ -52,8 +55,9 @@ pub use machine::{Action, Adapter, Input, Machine, Wiring};
 pub use message::{Dest, MS, Message, NetId, SECOND, Slot, Time, To, US, types};
 pub use network::{Contract, Network};
 pub use params::Params;
-pub use process::{BYE, Counters, Output, Process, STOP, Trace, Way};
+pub use process::{BYE, Counters, Process, STOP, Trace, Way};
 pub use stack::{Build, ProcessContext, Registry, everybody};
+pub use transport::{Outgoing, Report, Transport};
 
 /// The example of the README, compiled and run with the tests of the documentation.
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! A process: a stack of layers, its clock, its networks; driven from outside.
 //!
-//! The driver calls [`Process::start`], [`Process::deliver`] and [`Process::wake`] with the time, and
-//! carries out what [`Process::poll`] hands out. It waits no longer than [`Process::next_wake`] says.
+//! Its world calls [`Process::start`], [`Process::deliver`] and [`Process::wake`] with the time, and then
+//! [`Process::carry_out`] with its transport. It waits no longer than [`Process::next_wake`] says.
 //!
 //! Stopping: the first `STOP` wins. A process that stops tells its layers from the top down, lets them
 //! drain, and floods `STOP` to its neighbours, again and again until it has heard from each of them or
@@ -33,7 +33,7 @@ const ARITY: u32 = 4;
 
 /// Work for the driver of a process.
 #[derive(Debug)]
-pub enum Output {
+pub(crate) enum Output {
     /// Carry this message to these processes, through network `message.net`.
     Send {
         /// The message.
@@ -289,14 +289,8 @@ impl Process {
     }
 
     /// The next thing that the driver has to do, in order.
-    pub fn poll(&mut self) -> Option<Output> {
+    pub(crate) fn poll(&mut self) -> Option<Output> {
         self.core.out.pop_front()
-    }
-
-    /// Returns true if [`Process::poll`] has something to hand out.
-    #[must_use]
-    pub fn has_output(&self) -> bool {
-        !self.core.out.is_empty()
     }
 
     /// Runs calls until none is left.

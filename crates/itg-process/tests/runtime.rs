@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use itg_core::seed::RunSeed;
 use itg_process::{
-    Active, ActiveCx, Config, Contract, Ctx, Dest, Inproc, Layer, MS, Message, Network, Registry,
-    RuntimeEvent, SECOND, Slot, StopReason, Time, TimerId, US,
+    Active, ActiveCx, Config, Contract, Ctx, Dest, Inproc, Layer, MS, Message, Network, Outgoing,
+    Registry, Report, RuntimeEvent, SECOND, Slot, StopReason, Time, TimerId, Transport, US,
 };
 
 /// Notes that a test's layers have written.
@@ -194,11 +194,27 @@ fn n_4_nothing_runs_before_the_start() {
     process.deliver(Time(1), Message { src: Slot(3), ..Message::new(Slot(0), 1, "early") });
     process.send(Time(2), Message::new(Slot(0), 1, "not taken"));
     process.wake(Time(3));
-    assert!(process.poll().is_none() && process.next_wake().is_none());
+    let mut sent = Sent::default();
+    process.carry_out(Time(3), &mut sent);
+    assert!(sent.0.is_empty() && process.next_wake().is_none());
     assert_eq!(taken(&notes), Vec::<String>::new());
     process.start(Time(4));
     assert_eq!(taken(&notes), ["0 got 1 from 3"]);
-    assert!(process.poll().is_some(), "the answer goes out");
+    process.carry_out(Time(4), &mut sent);
+    assert_eq!(sent.0, [Slot(3)], "the answer goes out");
+}
+
+/// A transport that takes everything: the receivers.
+#[derive(Default)]
+struct Sent(Vec<Slot>);
+
+impl Transport for Sent {
+    fn send(&mut self, _now: Time, _message: &Outgoing, to: Slot) -> bool {
+        self.0.push(to);
+        true
+    }
+
+    fn report(&mut self, _report: Report) {}
 }
 
 /// Sets timers and writes down when they fire.
@@ -304,7 +320,9 @@ fn a_full_inbox_refuses_and_the_sender_is_told() {
     impl Layer for Burst {
         fn on_start(&mut self, cx: &mut Ctx<'_>) {
             if cx.me() == Slot(0) {
-                (0..103).for_each(|_| cx.down(Message::new(Slot(1), 3, "")));
+                (0..102).for_each(|_| cx.down(Message::new(Slot(1), 3, "")));
+                // The refusal of a multicast names the one that does not get it.
+                cx.down(Message::new(Dest::AllButMe, 3, ""));
             }
         }
         fn refused(&mut self, message: Message, _cx: &mut Ctx<'_>) {
@@ -314,11 +332,12 @@ fn a_full_inbox_refuses_and_the_sender_is_told() {
     let notes = Notes::default();
     let inner = Arc::clone(&notes);
     let registry = Registry::new().with("burst", move |_| Ok(Box::new(Burst(Arc::clone(&inner)))));
-    let config = format!("processes = 2\n{NET}[[process]]\nlayers = [\"burst\"]");
+    let config = format!("processes = 3\n{NET}[[process]]\nlayers = [\"burst\"]");
     let mut world = world(&config, &registry);
-    assert_eq!(taken(&notes).len(), 3);
+    assert_eq!(taken(&notes), ["refused for One(Slot(1))"; 3]);
     world.run(Time(1));
-    assert_eq!(world.process(Slot(1)).counters().delivered, 100);
+    let delivered = [Slot(1), Slot(2)].map(|slot| world.process(slot).counters().delivered);
+    assert_eq!(delivered, [100, 1]);
 }
 
 /// Stops at a time, and writes down that it was told.

@@ -12,7 +12,7 @@ use itg_cli::{Failure, Signals, WordArgs, refuse, say};
 use itg_core::streams::fnv1a;
 use itg_experiment::{Seed, Time};
 use itg_mesh::{
-    Ended, Listener, MasterSetup, Meet, Node, Noted, PROCESS_PORT, ReturnSetup, SlaveSetup,
+    Ended, Listener, MasterSetup, Meet, Node, PROCESS_PORT, Report, ReturnSetup, SlaveSetup,
     StartError, Watch, come_back, start_master, start_slave,
 };
 use itg_process::bootstrap::{Application, HostFacts, Require};
@@ -170,7 +170,7 @@ fn watch(args: &ProcessArgs, trace: Option<&Trace>) -> Result<Option<Watch>> {
     }
     let mut complained = false;
     Ok(Some(Box::new(move |note| {
-        let Noted::Event(at, event) = note else { return };
+        let Report::Event(at, event) = note else { return };
         if print {
             // A reader that has gone does not stop the processes.
             itg_cli::print(&format!("{at} {} {:?}\n", event.name, event.values))

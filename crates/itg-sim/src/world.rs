@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use itg_core::seed::RunSeed;
 use itg_process::{
-    Config, ConfigError, Event, LayerEvent, Level, Message, Network, Output, Process,
-    ProcessContext, Registry, Slot, StopReason, Time, everybody,
+    Config, ConfigError, Event, LayerEvent, Level, Message, Network, Outgoing, Process,
+    ProcessContext, Registry, Report, Slot, StopReason, Time, To, Transport, everybody,
 };
 
 use crate::agenda::{Agenda, Class};
@@ -525,16 +525,15 @@ impl World {
     /// Carries out what a process asked for, and sets its next wake-up.
     fn after(&mut self, at: usize) {
         let slot = Slot(u32::try_from(at).unwrap_or(u32::MAX));
-        while let Some(output) = self.hosts[at].process.as_mut().and_then(Process::poll) {
-            match output {
-                Output::Send { message, to } => self.transmit(at, message, to),
-                Output::Event(event) => self.event(slot, &event),
-                Output::Trace(_) => {}
-                Output::Stopped(why) => self.stopped(at, why),
-            }
+        let now = Time(self.hosts[at].clock.at(self.now));
+        let Some(mut process) = self.hosts[at].process.take() else { return };
+        process.carry_out(now, &mut Edge { world: self, slot });
+        let next = process.next_wake();
+        match process.stopped() {
+            Some(why) => return self.stopped(at, why),
+            None => self.hosts[at].process = Some(process),
         }
         let host = &mut self.hosts[at];
-        let next = host.process.as_ref().and_then(Process::next_wake);
         let next = next.map(|local| host.clock.when(local.0).max(self.now));
         if let Some(next) = next
             && host.wake_at.is_none_or(|old| next < old)
@@ -588,14 +587,7 @@ impl World {
         }
     }
 
-    fn transmit(&mut self, at: usize, message: Message, to: itg_process::To) {
-        if self.hosts[at].refuses_until > self.now {
-            let now = Time(self.hosts[at].clock.at(self.now));
-            if let Some(process) = &mut self.hosts[at].process {
-                process.refuse(now, message);
-            }
-            return;
-        }
+    fn transmit(&mut self, message: Message, to: To) {
         let net = usize::from(message.net.0);
         let (src, bytes, urgent) = (message.src, message.wire_len(), message.ty >= 1000);
         let count = u32::try_from(to.slots().len()).unwrap_or(u32::MAX);
@@ -744,6 +736,32 @@ impl World {
                     self.after(at);
                 }
             }
+        }
+    }
+}
+
+/// The networks of the world, as one process reaches them while it is driven.
+struct Edge<'a> {
+    world: &'a mut World,
+    slot: Slot,
+}
+
+impl Transport for Edge<'_> {
+    fn send(&mut self, now: Time, message: &Outgoing, to: Slot) -> bool {
+        self.multicast(now, message, &To::One(to)).is_empty()
+    }
+
+    fn multicast(&mut self, _now: Time, message: &Outgoing, to: &To) -> Vec<Slot> {
+        if self.world.hosts[self.slot.index()].refuses_until > self.world.now {
+            return to.slots().to_vec();
+        }
+        self.world.transmit(message.message.clone(), to.clone());
+        Vec::new()
+    }
+
+    fn report(&mut self, report: Report) {
+        if let Report::Event(_, event) = report {
+            self.world.event(self.slot, &event);
         }
     }
 }

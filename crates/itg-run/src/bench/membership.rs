@@ -12,7 +12,7 @@ use itg_core::seed::RunSeed;
 use itg_group::membership::MembershipEvent;
 use itg_group::model::{Constants, hops};
 use itg_group::{Arity, Rules};
-use itg_mesh::{Listener, MasterSetup, Node, Noted, start_master};
+use itg_mesh::{Listener, MasterSetup, Node, Report, start_master};
 use itg_process::bootstrap::Application;
 use itg_process::{Config, Injected, MS, SECOND, Slot, StopReason};
 use itg_report::{Curve, Plot};
@@ -224,7 +224,7 @@ pub(crate) fn phases(network: &str, n: u32, a: u32) -> Result<Vec<u64>> {
     setup.listener = Some(listener);
     setup.build = crate::process::build();
     setup.watch = Some(Box::new(move |note| {
-        if let Noted::Event(_, event) = note {
+        if let Report::Event(_, event) = note {
             tell.send((monotonic_ns(), event)).unwrap_or_default();
         }
     }));
