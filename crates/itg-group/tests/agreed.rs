@@ -7,6 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{Group, MILLI, agreed, member, slots};
+use itg_core::streams::happens;
 use itg_group::detector::DetectorEvent;
 use itg_group::membership::{
     self, Agreed, AgreedInput, AgreedOutput, AgreedSettings, Evidence, MembershipEvent,
@@ -114,37 +115,59 @@ fn m_14_a_restart_faster_than_detection_is_one_change() {
     }
 }
 
-/// Two starts of process 1 under one name (its ticket was not written again): what the first one
-/// promised with process 0, the second one has forgotten, and process 2 knows the name from its
-/// view. Were the second one let in, it would decide with process 2 what has been decided
-/// otherwise.
+/// Process 1 begins twice under one name, as its disk has the old ticket again: what the first start promised with
+/// process 0, the second one has forgotten, and process 2 knows the name from its view. The number of refusals of
+/// the name; were the second start let in, it would decide with process 2 what has been decided otherwise.
+fn two_lives(seed: u64, old_ticket: bool, params: &str) -> Result<usize, String> {
+    let mut group = agreed(3, "", params, NET, seed);
+    let mut rng = itg_core::seed::RunSeed(seed).named("restarts");
+    let mut late = |bound: u64| itg_core::streams::below(&mut rng, bound);
+    let apart = |group: &mut Group, at, a, b| {
+        group.world.fault_at(at, Fault::Cut(Slot(a), Slot(b)));
+        group.world.fault_at(at, Fault::Cut(Slot(b), Slot(a)));
+    };
+    apart(&mut group, SECOND, 1, 2);
+    group.crash(SECOND, 1);
+    group.recover(SECOND + MILLI + late(100 * MILLI), 1);
+    group.world.run(2 * SECOND);
+    assert_eq!(group.changes(), 1, "it is in: 0 grants it, 2 hears of it from 0");
+    apart(&mut group, 2 * SECOND + late(SECOND), 0, 2);
+    group.world.run(20 * SECOND);
+    assert_eq!(group.changes(), 2, "2 is excluded, and does not know it");
+    group.crash(20 * SECOND, 0);
+    group.crash(20 * SECOND, 1);
+    group.world.run(20 * SECOND + MILLI);
+    group.world.heal(&[]);
+    if old_ticket {
+        group.world.fault_at(21 * SECOND, Fault::OldTicket(Slot(1)));
+    }
+    group.recover(21 * SECOND + MILLI + late(SECOND), 1);
+    group.world.run(60 * SECOND);
+    if let Some(violation) = group.world.violation() {
+        return Err(violation.text.clone());
+    }
+    // Nothing is decided: the processes that have promised are gone.
+    assert_eq!(group.changes(), 2, "seed {seed}");
+    Ok(group.count(|event| matches!(event, MembershipEvent::NameTaken { .. })))
+}
+
 #[test]
 fn a_name_that_is_in_the_view_comes_in_once() {
     for seed in 0..20 {
-        let mut group = agreed(3, "", "", NET, seed);
-        let apart = |group: &mut Group, at, a, b| {
-            group.world.fault_at(at, Fault::Cut(Slot(a), Slot(b)));
-            group.world.fault_at(at, Fault::Cut(Slot(b), Slot(a)));
-        };
-        apart(&mut group, SECOND, 1, 2);
-        group.crash(SECOND, 1);
-        group.world.fault_at(SECOND + 50 * MILLI, Fault::RecoverAs(Slot(1), 2));
-        group.run(2 * SECOND);
-        assert_eq!(group.changes(), 1, "it is in: 0 grants it, 2 hears of it from 0");
-        apart(&mut group, 2 * SECOND, 0, 2);
-        group.run(20 * SECOND);
-        assert_eq!(group.changes(), 2, "2 is excluded, and does not know it");
-        group.crash(20 * SECOND, 0);
-        group.crash(20 * SECOND, 1);
-        group.run(20 * SECOND + MILLI);
-        group.world.heal(&[]);
-        group.world.fault_at(21 * SECOND, Fault::RecoverAs(Slot(1), 2));
-        group.run(60 * SECOND);
-        // Nothing is decided: the processes that have promised are gone.
-        assert_eq!(group.changes(), 2, "seed {seed}");
-        let taken = group.count(|event| matches!(event, MembershipEvent::NameTaken { .. }));
-        assert!(taken > 0, "seed {seed}");
+        for old_ticket in [true, false] {
+            let refused = two_lives(seed, old_ticket, "").expect("no violation");
+            assert_eq!(refused > 0, old_ticket, "seed {seed}: the ticket on the disk counts");
+        }
     }
+}
+
+/// Fault 27: a start under a name that is in the view is welcome, its votes forgotten.
+#[test]
+fn mutant_27_is_caught() {
+    let found = |seed| Some((seed, two_lives(seed, true, "mutant_27 = true").err()?));
+    let caught = (0..200).find_map(found);
+    println!("mutant 27, two lives of one name: {caught:?}");
+    assert!(caught.is_some());
 }
 
 #[test]
@@ -538,8 +561,8 @@ fn m_20_loss_duplication_and_reordering() {
 }
 
 /// Faults that the seed draws, for a while; then everything heals and all must agree, unless a majority
-/// of the core that remembers the last view is gone.
-fn swarm(seed: u64) -> (u64, bool) {
+/// of the core that remembers the last view is gone. With `old_tickets` every other restart finds an old ticket.
+fn swarm(seed: u64, old_tickets: bool) -> (u64, bool) {
     let mut rng = itg_core::seed::RunSeed(seed).named("shape");
     let mut below = |bound: u64| itg_core::streams::below(&mut rng, bound);
     let n = 3 + u32::try_from(below(14)).expect("small");
@@ -553,11 +576,16 @@ fn swarm(seed: u64) -> (u64, bool) {
     let run_seed = itg_core::seed::RunSeed(seed);
     let swarm = Swarm::draw(run_seed, n, until, &kinds, None, "detector");
     group.world.set_buggify(swarm.buggify);
+    let mut tickets = run_seed.named("tickets");
     let first = u32::try_from(below(n.into())).expect("small");
     let may_crash = |slot: Slot| (slot.0 + n - first) % n < (n - 1) / 2;
     for (at, fault) in &swarm.faults {
         match fault {
             Fault::Crash(slot) | Fault::Recover(slot) if !may_crash(*slot) => {}
+            Fault::Recover(slot) if old_tickets && happens(&mut tickets, 500_000) => {
+                group.world.fault_at(*at, Fault::OldTicket(*slot));
+                group.world.fault_at(*at, fault.clone());
+            }
             fault => group.world.fault_at(*at, fault.clone()),
         }
     }
@@ -571,11 +599,11 @@ fn swarm(seed: u64) -> (u64, bool) {
     (views.changes(), gone)
 }
 
-fn sweep(seeds: std::ops::Range<u64>) {
+fn sweep(seeds: std::ops::Range<u64>, old_tickets: bool) {
     let count = seeds.end - seeds.start;
     let (mut changes, mut gone) = (0, 0);
     for seed in seeds {
-        let (more, lost) = swarm(seed);
+        let (more, lost) = swarm(seed, old_tickets);
         changes += more;
         gone += u64::from(lost);
     }
@@ -585,7 +613,8 @@ fn sweep(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn faults_by_seed() {
-    sweep(0..40);
+    sweep(0..40, false);
+    sweep(0..40, true);
 }
 
 /// Here a coordinator that is to be excluded puts the majority together that excludes it, and those
@@ -593,7 +622,7 @@ fn faults_by_seed() {
 #[test]
 fn who_excludes_itself_tells_the_others() {
     for seed in [154, 1070, 1100, 1198, 1617, 1986] {
-        let (changes, gone) = swarm(seed);
+        let (changes, gone) = swarm(seed, false);
         assert!(changes > 0 && !gone, "seed {seed}");
     }
 }
@@ -609,5 +638,7 @@ fn faults_by_many_seeds() {
         assert!(!range.is_empty(), "{word}: no seeds");
         Some(range)
     };
-    sweep(std::env::args().find_map(range).unwrap_or(0..2000));
+    let seeds = std::env::args().find_map(range).unwrap_or(0..2000);
+    sweep(seeds.clone(), false);
+    sweep(seeds, true);
 }

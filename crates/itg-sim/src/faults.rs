@@ -3,7 +3,7 @@
 //! | code | fault | here |
 //! |---|---|---|
 //! | F1 | crash-stop | [`Fault::Crash`] |
-//! | F2, F3 | crash and recovery, state lost, after or before detection | [`Fault::Crash`], [`Fault::Recover`], [`Fault::RecoverAs`] |
+//! | F2, F3 | crash and recovery, state lost, after or before detection | [`Fault::Crash`], [`Fault::Recover`], [`Fault::RecoverAs`]; the ticket on its disk is an old one: [`Fault::OldTicket`] |
 //! | F4 | pause | [`Fault::Pause`] |
 //! | F5 | slow process | [`Fault::Slow`] |
 //! | F6 | partition | [`Fault::Partition`] |
@@ -38,8 +38,11 @@ const QUEUE: u64 = 65_536;
 pub enum Fault {
     /// The process is gone, with its state.
     Crash(Slot),
-    /// It is started again, without its state, as another incarnation.
+    /// It is started again, without its state, as the incarnation after that of its ticket, which is written
+    /// to its disk before it starts.
     Recover(Slot),
+    /// Its disk has the ticket before the last one: a write that did not last, or an old copy.
+    OldTicket(Slot),
     /// The same, as an incarnation that may have run before: no record of that was kept.
     RecoverAs(Slot, u64),
     /// It does nothing for this many nanoseconds.

@@ -65,6 +65,8 @@ enum Job {
 struct Host {
     process: Option<Process>,
     incarnation: u64,
+    /// Incarnation of the ticket on its disk, and of the one that it has replaced.
+    tickets: (u64, u64),
     clock: Clock,
     /// The wake-up that counts; others are stale.
     wake_at: Option<u64>,
@@ -155,6 +157,7 @@ impl World {
         let host = |_| Host {
             process: None,
             incarnation: 0,
+            tickets: (1, 1),
             clock: Clock::default(),
             wake_at: None,
             free_at: 0,
@@ -670,6 +673,7 @@ impl World {
             let host = &mut self.hosts[at];
             host.process = Some(process);
             host.incarnation = incarnation;
+            host.tickets = (incarnation, host.tickets.0);
             host.free_at = self.now;
             self.begin(at);
         }
@@ -696,9 +700,14 @@ impl World {
             }
             Fault::Recover(slot) => {
                 let Some(host) = self.hosts.get(slot.index()) else { return };
-                self.recover(slot, host.incarnation + 1);
+                self.recover(slot, host.tickets.0 + 1);
             }
             Fault::RecoverAs(slot, incarnation) => self.recover(slot, incarnation),
+            Fault::OldTicket(slot) => {
+                if let Some(host) = self.hosts.get_mut(slot.index()) {
+                    host.tickets.0 = host.tickets.1;
+                }
+            }
             Fault::Pause(slot, ns) => {
                 if let Some(host) = self.hosts.get_mut(slot.index()) {
                     host.free_at = host.free_at.max(self.now.saturating_add(ns));

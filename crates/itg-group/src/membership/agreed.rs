@@ -50,6 +50,9 @@ pub struct Settings {
     /// True if every report is believed at once: a planted fault.
     #[cfg(feature = "mutants")]
     pub no_cut: bool,
+    /// True if each start under a name that is in the view is welcome: a planted fault.
+    #[cfg(feature = "mutants")]
+    pub name_twice: bool,
 }
 
 impl Default for Settings {
@@ -63,6 +66,8 @@ impl Default for Settings {
             rejoin: true,
             #[cfg(feature = "mutants")]
             no_cut: false,
+            #[cfg(feature = "mutants")]
+            name_twice: false,
         }
     }
 }
@@ -667,6 +672,8 @@ impl Agreed {
     fn join_again(&mut self, now: Time, from: Slot, (member, nonce): (Member, u64), out: &mut Out) {
         let view = self.view.no();
         let known = self.admitted.get(&member);
+        #[cfg(feature = "mutants")]
+        let known = if self.settings.name_twice { Some(&nonce) } else { known };
         if known == Some(&nonce) {
             let say = MembershipMessage::Welcome { view: self.view.parts(), nonce };
             return Self::send(from, say, out);

@@ -209,6 +209,8 @@ pub fn layers(registry: Registry) -> Registry {
             rejoin: params.flag("rejoin", usual.rejoin)?,
             #[cfg(feature = "mutants")]
             no_cut: params.flag("mutant_23", false)?,
+            #[cfg(feature = "mutants")]
+            name_twice: params.flag("mutant_27", false)?,
         };
         let wire = AgreedWire { publish: params.flag("publish", true)?, k_obs: settings.k_obs };
         Ok(Box::new(Adapter::new(Agreed::new(me, view, settings), wire)) as Box<dyn Layer>)
