@@ -189,6 +189,24 @@ fn a_name_that_is_in_the_view_is_excluded_before_its_next_start_comes_in() {
     }
 }
 
+/// Agents begin under the time of a clock. One that has been set back gives a start an older name than the one
+/// that is in the view: the start takes a later one at once, and does not wait until the old one is suspected.
+#[test]
+fn a_start_under_an_older_name_takes_a_later_one() {
+    for victim in 0..5 {
+        let mut group = agreed(5, "", "", NET, u64::from(victim));
+        for (at, start) in [(SECOND, 1_000_000), (5 * SECOND, 1000)] {
+            group.crash(at, victim);
+            group.world.fault_at(at + 20 * MILLI, Fault::RecoverAs(Slot(victim), start));
+        }
+        let view = group.settle(20 * SECOND);
+        let first = Member::born(Slot(victim), 1_000_000);
+        let later = Member::new(first.slot, first.incarnation + 1);
+        assert_eq!((view.len(), view.at(first.slot)), (5, Some(later)), "{victim}");
+        assert_eq!(group.changes(), 2, "{victim}: old out and new in at once");
+    }
+}
+
 /// Without a world: the answers to a start that is known, to another one, and to a late answer.
 #[test]
 fn only_the_start_that_was_let_in_is_welcome_again() {

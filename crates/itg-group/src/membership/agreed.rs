@@ -657,8 +657,12 @@ impl Agreed {
             let view = self.view.no();
             return Self::send(from, MembershipMessage::RootIs { root: leader, view }, out);
         }
-        if !overtakes(&self.view, member) {
-            return self.stale(from, member, out);
+        if let Some(newer) = self.view.at(member.slot).filter(|_| !overtakes(&self.view, member)) {
+            // It has begun under an older name than the last time (a clock that was set back): the
+            // name that has its place tells it which one is later.
+            let view = self.view.no();
+            let say = MembershipMessage::Excluded { view, member: newer };
+            return Self::send(from, say, out);
         }
         Self::send(from, MembershipMessage::JoinPending, out);
         if self.joins.insert(member, nonce).is_none() {
@@ -704,9 +708,11 @@ impl Agreed {
             {
                 out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Join(from))));
             }
-            MembershipMessage::Excluded { member, .. } if member == self.me => {
+            MembershipMessage::Excluded { member: Member { slot, incarnation }, .. }
+                if slot == self.me.slot && incarnation >= self.me.incarnation =>
+            {
                 // Another start of this name or of a later one has been seen: this one must be later still.
-                self.me.incarnation += 1;
+                self.me.incarnation = incarnation.saturating_add(1);
                 out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(self.me))));
             }
             _ => {}
