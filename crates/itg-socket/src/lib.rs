@@ -15,6 +15,7 @@ pub mod probe;
 pub mod socket;
 pub mod sys;
 pub mod txtime;
+pub mod way;
 pub mod wire;
 pub mod xdp;
 

@@ -11,8 +11,7 @@ use itg_core::units::BitRate;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::sys;
-use crate::txtime::TimedBy;
-use crate::xdp::FramePath;
+use crate::way::{FramePath, TimedBy};
 
 /// Receive buffer asked for unless told otherwise: what a burst of some 10 000 small packets needs.
 const RECEIVE_BUFFER: usize = 8 << 20;

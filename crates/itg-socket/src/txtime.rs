@@ -5,7 +5,6 @@
 //! these two send at once. So what is asked for is tried: two packets without contents to the discard port
 //! of the receiver's host, to be held for different times, whose transmit stamps tell when they left.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -13,12 +12,12 @@ use std::os::fd::AsFd;
 use itg_core::flow::{FlowSpec, Meter, Proto};
 use itg_core::units::format_duration_ns;
 use nix::sched::{CloneFlags, unshare};
-use nix::time::ClockId;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::errqueue::{self, ErrorQueue, ErrorReport};
 use crate::mmsg::{self, Outgoing};
 use crate::socket::{DataSocket, SocketError};
+use crate::way::{TimedBy, TxClock};
 use crate::xdp::netlink::Netlink;
 use crate::{clock, sys};
 
@@ -26,9 +25,6 @@ use crate::{clock, sys};
 pub const AHEAD_NS: u64 = 1_000_000;
 /// The sending thread is to be awake so long before a packet is due: 0.5 ms.
 pub const WAKE_AHEAD_NS: u64 = 500_000;
-/// `etf` drops what it is given behind its time, and packets need time to get there: they are told to leave at least
-/// so long after their hand-over, 0.3 ms.
-const ETF_AHEAD_NS: u64 = 300_000;
 /// One of so many packets is stamped where nothing else is asked for: without stamps it is not known when
 /// packets left.
 pub const STAMP_EVERY: u32 = 16;
@@ -52,64 +48,6 @@ const ROUNDS: usize = 3;
 const FIRST_NS: u64 = 1_000_000_000;
 /// Between two looks for stamps: 1 ms.
 const LOOK_NS: u64 = 1_000_000;
-
-/// A clock that a queueing discipline keeps times by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxClock {
-    /// That of `fq`.
-    Monotonic,
-    /// That of `etf`.
-    Tai,
-}
-
-impl TxClock {
-    const ALL: [Self; 2] = [Self::Monotonic, Self::Tai];
-
-    const fn number(self) -> i32 {
-        match self {
-            Self::Monotonic => libc::CLOCK_MONOTONIC,
-            Self::Tai => libc::CLOCK_TAI,
-        }
-    }
-
-    /// Returns what has to be added to a reading of CLOCK_MONOTONIC now, in nanoseconds, modulo 2⁶⁴.
-    pub fn offset_ns(self) -> u64 {
-        match self {
-            Self::Monotonic => 0,
-            Self::Tai => clock::read(ClockId::CLOCK_TAI).wrapping_sub(clock::monotonic_ns()),
-        }
-    }
-}
-
-impl fmt::Display for TxClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Monotonic => "CLOCK_MONOTONIC",
-            Self::Tai => "CLOCK_TAI",
-        })
-    }
-}
-
-/// Keeper of the times of a flow's packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimedBy {
-    /// The clock that times are told by.
-    pub clock: TxClock,
-    /// Its description for the user: queueing discipline, device and clock.
-    pub by: String,
-}
-
-impl TimedBy {
-    /// Returns the time, in nanoseconds, after its hand-over at `now_ns` at which a packet is told to leave that
-    /// is due at `due_ns` (CLOCK_MONOTONIC).
-    pub fn ahead_ns(&self, due_ns: u64, now_ns: u64) -> u64 {
-        let least_ns = match self.clock {
-            TxClock::Monotonic => 0,
-            TxClock::Tai => ETF_AHEAD_NS,
-        };
-        due_ns.saturating_sub(now_ns).max(least_ns)
-    }
-}
 
 /// Reason why the kernel does not keep the times of a flow's packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -376,6 +314,7 @@ fn departure(
 mod tests {
     use super::*;
     use crate::socket::open_sender;
+    use crate::way::ETF_AHEAD_NS;
 
     #[test]
     fn what_it_does_not_send_is_refused_in_words() {

@@ -9,7 +9,8 @@ use itg_record::{Record, SentPacket};
 use itg_session::{EndCause, EndReason};
 use itg_socket::errqueue::ErrorQueue;
 use itg_socket::mmsg::{BATCH, FEW, Order, Outgoing};
-use itg_socket::txtime::{AHEAD_NS, TxClock, WAKE_AHEAD_NS};
+use itg_socket::txtime::{AHEAD_NS, WAKE_AHEAD_NS};
+use itg_socket::way::TxClock;
 use itg_socket::wire::{Segments, Wire};
 
 use super::{END_GRACE_NS, TxFlow};

@@ -6,7 +6,7 @@
 //! asked for once, when the flow is opened. What is bypassed: this host's firewall rules, its queueing
 //! disciplines and its counters of UDP.
 
-mod frame;
+pub(crate) mod frame;
 pub mod netlink;
 mod ring;
 mod trial;
@@ -27,6 +27,7 @@ pub use self::trial::rate_over_a_link;
 use crate::mmsg::Outgoing;
 use crate::socket::{DataSocket, SocketError};
 use crate::sys;
+use crate::way::FramePath;
 use crate::wire::Wire;
 
 /// Batches after which a flow's socket is asked for errors that came in.
@@ -116,18 +117,6 @@ fn explain(error: &io::Error) -> String {
         _ => "this device or kernel does not let frames in",
     };
     format!("{error}: {hint}; --engine socket works everywhere")
-}
-
-/// Header of a flow's frames, and the device that they go to.
-#[derive(Debug)]
-pub struct FramePath {
-    /// Place of its device.
-    device: usize,
-    head: FrameHead,
-    /// Longest frame.
-    most: usize,
-    /// Batches sent.
-    sends: AtomicU32,
 }
 
 /// The devices of a sender's flows.
