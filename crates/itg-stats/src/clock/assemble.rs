@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::fit::Lines;
 use super::model::{ClockModel, Skew, Span, Step};
+use super::probe::{JUMP_NS, MOST_PIECES, Probe, WANDER, WINDOW_NS};
 use super::segment::{Base, Trace};
-use super::{MOST_PIECES, Probe, WANDER, WINDOW_NS};
 
 /// Knots over one window.
 const KNOTS: u64 = 32;
@@ -237,8 +237,7 @@ fn steps(trace: &Trace, stretches: &[Range<usize>], pieces: &[Piece]) -> Vec<Ste
         let (before, after) = (last.shifts(), first.shifts());
         let [sender, receiver] = [0, 1].map(|host| after[host] - before[host]);
         let (from_unix_ns, until_unix_ns) = (last.arrived, first.sent);
-        let set =
-            [sender, receiver].iter().any(|by| by.unsigned_abs() > u128::from(super::JUMP_NS));
+        let set = [sender, receiver].iter().any(|by| by.unsigned_abs() > u128::from(JUMP_NS));
         let by_ns = if set {
             i64::try_from(receiver - sender).unwrap_or(i64::MAX)
         } else {

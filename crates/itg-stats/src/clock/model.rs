@@ -69,7 +69,7 @@ impl Span {
     }
 
     fn length_to(&self, at: u64) -> f64 {
-        super::segment::difference(at, self.from) as f64
+        crate::delay::signed_difference(at, self.from) as f64
     }
 
     fn offset_at(&self, at: u64) -> i64 {

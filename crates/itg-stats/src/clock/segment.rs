@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::fit::{Cut, Lines};
-use super::{JUMP_NS, Probe, WINDOW_NS};
+use super::probe::{JUMP_NS, Probe, WINDOW_NS};
+use crate::delay::signed_difference;
 
 /// Probes that a window has at least, if there are as many.
 const FEWEST: usize = 8;
@@ -27,11 +28,11 @@ pub(super) struct Base {
 
 impl Base {
     pub(super) fn of(probe: &Probe) -> Self {
-        Self { at: probe.sent, offset: difference(probe.received, probe.sent) }
+        Self { at: probe.sent, offset: signed_difference(probe.received, probe.sent) }
     }
 
     pub(super) fn seconds(self, at: u64) -> f64 {
-        difference(at, self.at) as f64 / 1e9
+        signed_difference(at, self.at) as f64 / 1e9
     }
 
     pub(super) fn cut(self, probe: &Probe) -> Cut {
@@ -45,11 +46,6 @@ impl Base {
             least: offset(probe.replied, probe.arrived),
         }
     }
-}
-
-/// `a − b`, kept within 64 bits.
-pub(super) fn difference(a: u64, b: u64) -> i64 {
-    crate::delay::signed_difference(a, b)
 }
 
 impl Trace {
