@@ -4,28 +4,17 @@
 //! checksum. Checking a block is linear in its length and allocates nothing, but for a column block,
 //! whose records are decoded into memory of their own.
 
-use itg_arena::{ClusterError, Flat, HEADER_LEN, Header, flat_header, schema_hash, seal_flat};
+use itg_arena::{Flat, HEADER_LEN, Header, flat_header, seal_flat};
 use zerocopy::IntoBytes;
 
-use crate::columns::{COLUMNS_SCHEMA, ColumnsError, RUN_COLUMNS_SCHEMA, may_hold};
+use crate::columns::may_hold;
+use crate::error::{BlockError, ColumnsError};
+use crate::limits::{
+    COLUMNS_SCHEMA, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA, RECORD_SCHEMA,
+    RUN_COLUMNS_SCHEMA, RUN_SCHEMA,
+};
 use crate::record::{MAX_RUN, RECORD_LEN, RawRecord, Record};
 use crate::records::Records;
-
-/// Largest block in bytes, its header included: 16 MiB.
-pub const MAX_BLOCK_LEN: usize = 16 << 20;
-/// Largest number of records in a block.
-pub const MAX_BLOCK_RECORDS: usize = (MAX_BLOCK_LEN - HEADER_LEN) / RECORD_LEN;
-/// Schema of a record block: objects are records of 40 bytes.
-pub const RECORD_SCHEMA: u64 = schema_hash(
-    "itg.record.1 flow:u32 size:u32 seq:u64 a:u64 b:u64 delta:u32 flags:u16 ttl:u8 tos:u8",
-);
-/// Schema of a record block some of whose records stand for several packets: bits 7 to 12 of `flags`
-/// are how many, less one. Their numbers follow each other from `seq` on, all else they have in common.
-pub const RUN_SCHEMA: u64 = schema_hash(
-    "itg.record.2 flow:u32 size:u32 seq:u64 a:u64 b:u64 delta:u32 flags:u16 ttl:u8 tos:u8 run:flags[7..13]",
-);
-/// Schema of a note block: one object, a JSON document padded with spaces to a multiple of 8 bytes.
-pub const NOTE_SCHEMA: u64 = schema_hash("itg.note.1 json:utf8");
 
 /// The tag of a block: log id in the upper half, block number in the lower.
 pub(crate) const fn tag(log_id: u32, block_no: u32) -> u64 {
@@ -203,59 +192,6 @@ pub(crate) struct Block<'a> {
     /// Length in bytes, header included.
     pub(crate) len: usize,
     pub(crate) body: Body<'a>,
-}
-
-/// Bytes that are no block of a log.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BlockError {
-    /// The cluster around it is damaged.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// A cluster without a checksum.
-    #[error("the block has no checksum: every block of a log has one")]
-    NoCrc,
-    /// A cluster of something else, or of another version.
-    #[error("schema {got:#018x} is no record, column or note block of this version")]
-    Schema {
-        /// Schema in the header.
-        got: u64,
-    },
-    /// The number of records does not match the length.
-    #[error("the block says {objects} records of {RECORD_LEN} bytes, its body has {body} bytes")]
-    Count {
-        /// Number of records in the header.
-        objects: u32,
-        /// Bytes of the body.
-        body: u64,
-    },
-    /// A column block that does not say what its records are.
-    #[error(transparent)]
-    Columns(#[from] ColumnsError),
-    /// A column block where only blocks of records and notes are taken.
-    #[error("a column block: only blocks of records and of notes are taken here")]
-    Packed,
-    /// A note block with another number of documents than one.
-    #[error("the note block says {objects} documents: expected 1")]
-    NoteCount {
-        /// Number of documents in the header.
-        objects: u32,
-    },
-    /// A record of a kind that does not exist.
-    #[error(
-        "record {index} of the block has kind {got}: expected 1 (sent), 2 (received) or 3 (echoed)"
-    )]
-    Kind {
-        /// Number of the record in its block, from 0.
-        index: usize,
-        /// Kind found.
-        got: u16,
-    },
-    /// A record with a time that no clock shows, in a block that comes from a producer.
-    #[error("record {index} of the block has a time beyond the year 2116")]
-    Time {
-        /// Number of the record in its block, from 0.
-        index: usize,
-    },
 }
 
 impl<'a> Block<'a> {

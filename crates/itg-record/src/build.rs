@@ -5,7 +5,8 @@
 
 use itg_arena::{HEADER_LEN, seal_flat};
 
-use crate::block::{BlockBuf, MAX_BLOCK_LEN, NOTE_SCHEMA, tag};
+use crate::block::{BlockBuf, tag};
+use crate::limits::{MAX_BLOCK_LEN, NOTE_SCHEMA};
 use crate::note::{LogEnd, Note};
 
 /// A note as a block, ready to be written.

@@ -15,21 +15,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use itg_arena::{HEADER_LEN, schema_hash, seal_flat};
+use itg_arena::{HEADER_LEN, seal_flat};
 use zerocopy::IntoBytes;
 
-use crate::block::{MAX_BLOCK_LEN, MAX_BLOCK_RECORDS};
+use crate::error::ColumnsError;
 use crate::frames::{FRAME, frame_len, put_row, take_byte, take_row};
+use crate::limits::{
+    COLUMNS_SCHEMA, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, MAX_RECORDS_PER_BYTE, RUN_COLUMNS_SCHEMA,
+};
 use crate::record::RawRecord;
 
-/// Schema of a column block: objects are the records that come out of it.
-pub const COLUMNS_SCHEMA: u64 = schema_hash(
-    "itg.columns.1 crc:u32 columns:u32 stored:u32 rows:flags,flow,size,seq,a,b,delta,ttl,tos",
-);
-/// Schema of a column block made of a record block of version 2: records that stand for several packets.
-pub const RUN_COLUMNS_SCHEMA: u64 = schema_hash(
-    "itg.columns.2 crc:u32 columns:u32 stored:u32 rows:flags,flow,size,seq,a,b,delta,ttl,tos run:flags[7..13]",
-);
 /// Returns true if a block of this schema holds columns.
 pub(crate) const fn is_columns(schema: u64) -> bool {
     matches!(schema, COLUMNS_SCHEMA | RUN_COLUMNS_SCHEMA)
@@ -39,9 +34,6 @@ pub(crate) const fn is_columns(schema: u64) -> bool {
 const fn records_per_byte(schema: u64) -> usize {
     if schema == RUN_COLUMNS_SCHEMA { 1 } else { MAX_RECORDS_PER_BYTE }
 }
-/// Largest number of records for each byte of a column block, header included. The writer pads with
-/// zeros; the reader refuses more, so that a small file cannot keep it busy for long.
-pub const MAX_RECORDS_PER_BYTE: usize = 8;
 /// Bytes in front of the columns: checksum of the records, length of the columns, and stored length.
 const PREFIX: usize = 12;
 /// LZ4 makes at most 255 bytes of one.
@@ -164,75 +156,6 @@ impl Method {
             return Err(ColumnsError::Method { got: byte });
         }
         Ok(Self { rule, relative })
-    }
-}
-
-/// A column block that does not say what its records are.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ColumnsError {
-    /// More records than the bytes may stand for.
-    #[error(
-        "the block says {objects} records in {len} bytes: at most {MAX_RECORDS_PER_BYTE} a byte, \
-         and {MAX_BLOCK_RECORDS} in all"
-    )]
-    Count {
-        /// Number of records in the header.
-        objects: u32,
-        /// Length of the block in bytes.
-        len: u64,
-    },
-    /// The bytes end before the columns do.
-    #[error("the columns are cut off")]
-    CutOff,
-    /// Lengths of the columns that contradict each other.
-    #[error("columns of {columns} bytes in {stored} stored ones: impossible")]
-    Lengths {
-        /// Length of the columns in bytes.
-        columns: u32,
-        /// Length of what is stored of them in bytes.
-        stored: u32,
-    },
-    /// Compressed bytes that are none.
-    #[error("the columns are not LZ4: {0}")]
-    Lz4(String),
-    /// A method that does not exist, or not for its column.
-    #[error("method {got:#04x} does not exist for its column")]
-    Method {
-        /// Byte found.
-        got: u8,
-    },
-    /// A frame wider than a number.
-    #[error("a frame of {got} bits: at most 64")]
-    Width {
-        /// Width found in bits.
-        got: usize,
-    },
-    /// Exceptions out of order or beyond their frame.
-    #[error("exceptions that do not fit their frame")]
-    Exceptions,
-    /// A number that is longer than 64 bits.
-    #[error("a number of more than 64 bits")]
-    Varint,
-    /// A value that its field has no room for.
-    #[error("a value does not fit its field")]
-    Value,
-    /// Bytes behind the columns.
-    #[error("bytes behind the columns that are not 0")]
-    Rest,
-    /// Records other than those that were written.
-    #[error("checksum of the records: the block says {stored:#010x}, they have {computed:#010x}")]
-    Crc {
-        /// CRC-32C in the block.
-        stored: u32,
-        /// CRC-32C of the records as they came out.
-        computed: u32,
-    },
-}
-
-impl ColumnsError {
-    /// Returns true if the header alone shows it, so that the body has not been looked at.
-    pub(crate) const fn is_about_header(&self) -> bool {
-        matches!(self, Self::Count { .. })
     }
 }
 

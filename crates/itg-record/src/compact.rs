@@ -11,8 +11,9 @@ use std::borrow::Cow;
 use itg_arena::{HEADER_LEN, seal_flat};
 use zerocopy::IntoBytes;
 
-use crate::block::{Block, Body, RECORD_SCHEMA, RUN_SCHEMA, tag};
-use crate::columns::{COLUMNS_SCHEMA, RUN_COLUMNS_SCHEMA, encode};
+use crate::block::{Block, Body, tag};
+use crate::columns::encode;
+use crate::limits::{COLUMNS_SCHEMA, RECORD_SCHEMA, RUN_COLUMNS_SCHEMA, RUN_SCHEMA};
 use crate::scan::{Piece, Scan};
 
 /// A log that is rewritten: an iterator over its bytes, piece by piece, in order. Pieces that have

@@ -2,8 +2,9 @@
 
 use itg_arena::Header;
 
-use crate::block::{Block, BlockError, Body};
+use crate::block::{Block, Body};
 use crate::columns::is_columns;
+use crate::error::BlockError;
 
 /// Facts of a checked block: its log, number, records and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@
 //! Costs: a median and a look at each bit length when writing, a shift and a mask for each number
 //! when reading. Source: Zukowski et al., "Super-scalar RAM-CPU cache compression" (PFOR), ICDE 2006.
 
-use crate::columns::ColumnsError;
+use crate::error::ColumnsError;
 
 /// Numbers in a full frame; the last one of a row may have fewer.
 pub(crate) const FRAME: usize = 128;

@@ -17,8 +17,10 @@ mod block;
 mod build;
 mod columns;
 mod compact;
+mod error;
 mod facts;
 mod frames;
+mod limits;
 mod note;
 mod outline;
 mod read;
@@ -26,14 +28,15 @@ mod record;
 mod records;
 mod scan;
 
-pub use block::{
-    BLOCK_HEADER_LEN, BlockBuf, BlockError, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, NOTE_SCHEMA,
-    RECORD_SCHEMA, RUN_SCHEMA, record_header,
-};
+pub use block::{BLOCK_HEADER_LEN, BlockBuf, record_header};
 pub use build::{LogBuilder, note_block};
-pub use columns::{COLUMNS_SCHEMA, ColumnsError, MAX_RECORDS_PER_BYTE, RUN_COLUMNS_SCHEMA};
 pub use compact::{Rewrite, compact, expand};
+pub use error::{BlockError, ColumnsError};
 pub use facts::BlockFacts;
+pub use limits::{
+    COLUMNS_SCHEMA, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, MAX_RECORDS_PER_BYTE, NOTE_SCHEMA,
+    RECORD_SCHEMA, RUN_COLUMNS_SCHEMA, RUN_SCHEMA,
+};
 pub use note::{
     ClockPair, ClockProbe, DepartureSample, DepartureTotals, Departures, FlowEnd, FlowInfo,
     LOG_SCHEMA, LogEnd, LogInfo, Note, Side, TcpSample,

@@ -15,8 +15,10 @@ use std::collections::BTreeMap;
 use itg_arena::{HEADER_LEN, Header};
 use zerocopy::FromBytes;
 
-use crate::block::{Block, BlockError, Body, MAX_BLOCK_LEN, RUN_SCHEMA, is_plain, split_tag};
-use crate::columns::{RUN_COLUMNS_SCHEMA, is_columns, may_hold, stored_crc};
+use crate::block::{Block, Body, is_plain, split_tag};
+use crate::columns::{is_columns, may_hold, stored_crc};
+use crate::error::BlockError;
+use crate::limits::{MAX_BLOCK_LEN, RUN_COLUMNS_SCHEMA, RUN_SCHEMA};
 use crate::note::Note;
 use crate::record::RawRecord;
 use crate::records::{PackedRecords, Records};

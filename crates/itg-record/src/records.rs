@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::block::BlockError;
-use crate::columns::{ColumnsError, crc_of, decode, stored_crc};
+use crate::columns::{crc_of, decode, stored_crc};
+use crate::error::{BlockError, ColumnsError};
 use crate::record::{RawRecord, Record};
 
 /// The records of a checked block, packet by packet in the order in which they were written. A record

@@ -13,8 +13,9 @@ use itg_arena::{
     ClusterError, FLAG_CRC, FLAG_FLAT, HEADER_LEN, Header, KIND_RELOC, MAGIC, VERSION,
 };
 
-use crate::block::{Block, BlockError, split_tag};
-use crate::columns::{COLUMNS_SCHEMA, RUN_COLUMNS_SCHEMA};
+use crate::block::{Block, split_tag};
+use crate::error::BlockError;
+use crate::limits::{COLUMNS_SCHEMA, RUN_COLUMNS_SCHEMA};
 use crate::record::RECORD_LEN;
 
 /// Number of bytes of false blocks that the search may check for each byte of the file.
