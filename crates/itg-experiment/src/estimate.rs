@@ -10,7 +10,6 @@
 use itg_core::flow::{Flow, Meter, Stop};
 
 use crate::plan::Plan;
-use crate::warnings;
 
 /// Flows of at most this many packets are counted one by one.
 pub const WALK_LIMIT: u64 = 1_000_000;
@@ -99,7 +98,8 @@ pub struct Estimate {
     pub warnings: Vec<String>,
 }
 
-pub(crate) fn of(plan: &Plan) -> Estimate {
+/// Estimates of the flows of a plan, and of all together.
+pub(crate) fn of(plan: &Plan) -> (Vec<FlowEstimate>, Total) {
     let flows: Vec<_> = plan.flows.iter().map(|planned| flow(&planned.flow)).collect();
     let mut total = Total::default();
     for flow in &flows {
@@ -110,8 +110,7 @@ pub(crate) fn of(plan: &Plan) -> Estimate {
         total.log_bytes += flow.log_bytes;
         total.end_ns = total.end_ns.max(flow.end_ns);
     }
-    let warnings = warnings::of(plan, &flows, &total);
-    Estimate { flows, total, warnings }
+    (flows, total)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "estimates need few digits")]

@@ -27,6 +27,7 @@ mod canonical;
 mod estimate;
 mod experiment;
 mod manifest;
+mod numbers;
 mod plan;
 mod problem;
 mod read;

@@ -6,14 +6,9 @@ use std::ops::RangeInclusive;
 
 use itg_core::flow::{Flow, Proto};
 use itg_core::seed::RunSeed;
+use itg_core::text::{ConfigError, flow_numbers};
 
-use crate::Problem;
-use crate::canonical;
-use crate::estimate::{self, Estimate};
-use crate::experiment::Experiment;
 use crate::problem::PlanError;
-use crate::render;
-use crate::resolve::Resolver;
 
 /// Name of the node of flows that name none: this host.
 pub const LOCAL: &str = "local";
@@ -78,29 +73,6 @@ pub struct PlannedFlow {
 }
 
 impl Plan {
-    /// Resolves an experiment. Explicit keys go before those of the profile, the profile before the
-    /// defaults.
-    ///
-    /// # Errors
-    /// Every reason for which the experiment cannot be done as asked, of all its flows, with the
-    /// place in the file: keys that exclude each other, distributions that do not fit their
-    /// protocol, unknown nodes, profiles and files, what is not in this version.
-    pub fn resolve(experiment: &Experiment, inputs: PlanInputs<'_>) -> Result<Self, PlanError> {
-        let seed = inputs.seed;
-        let resolved = Resolver::new(experiment, inputs).run()?;
-        let mut plan = Self {
-            name: experiment.name.clone(),
-            seed,
-            hash: 0,
-            flows: resolved.flows,
-            notices: resolved.notices,
-            files: resolved.files,
-            profiles: resolved.profiles,
-        };
-        plan.hash = canonical::fnv1a(canonical::text(&plan).as_bytes());
-        Ok(plan)
-    }
-
     /// The hash as it is written in reports: 16 hexadecimal digits.
     #[must_use]
     pub fn hash_text(&self) -> String {
@@ -125,42 +97,8 @@ impl Plan {
         let text = format!(
             "{}: no end: give the experiment a `duration`, or the flow `duration`, `packets` or \
              `bytes`",
-            itg_core::text::flow_numbers(&endless)
+            flow_numbers(&endless)
         );
-        Err(PlanError { problems: vec![Problem { origin: String::new(), place: None, text }] })
-    }
-
-    /// Estimate of what the plan will send and log, with the requested values that will hardly be met.
-    #[must_use]
-    pub fn estimate(&self) -> Estimate {
-        estimate::of(self)
-    }
-
-    /// The plan with its estimate as a table for people, notices and warnings below it.
-    #[must_use]
-    pub fn render(&self) -> String {
-        render::text(self, &self.estimate())
-    }
-
-    /// The plan with its estimate as one JSON object; keys carry their units, what is unlimited is
-    /// null.
-    #[must_use]
-    pub fn to_json(&self) -> serde_json::Value {
-        render::json(self, &self.estimate())
-    }
-
-    /// Every setting in force: one line for the run and one for each flow, or for flows that differ
-    /// in nothing but their random streams.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        render::settings(self)
-    }
-}
-
-impl PlannedFlow {
-    /// Every setting in force of this flow but number and name, in one line.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        render::flow_settings(self)
+        Err(PlanError { problems: vec![ConfigError { origin: String::new(), place: None, text }] })
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use itg_core::text::{ConfigError as Problem, Position};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use toml::Spanned;
@@ -12,7 +13,6 @@ use toml::de::{DeTable, DeValue};
 use crate::experiment::{Experiment, SCHEMA};
 use crate::problem::{ExperimentError, Positions};
 use crate::schema;
-use crate::{Position, Problem};
 
 /// More problems than this are not looked for: the file is probably something else.
 const MAX_PROBLEMS: usize = 50;

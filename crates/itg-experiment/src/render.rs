@@ -7,37 +7,37 @@ use itg_core::units::{BitRate, format_bit_rate, format_bytes, format_duration_ns
 use serde_json::{Value, json};
 
 use crate::estimate::{Estimate, Method};
+use crate::numbers::{count, size};
 use crate::plan::{Plan, PlannedFlow};
 
-/// A number for people, to three digits and more: 950, 12.3 k, 4.56 M.
-pub(crate) fn count(value: f64) -> String {
-    scaled(value, "")
+impl Plan {
+    /// The plan with its estimate as a table for people, notices and warnings below it.
+    #[must_use]
+    pub fn render(&self) -> String {
+        text(self, &self.estimate())
+    }
+
+    /// The plan with its estimate as one JSON object; keys carry their units, what is unlimited is
+    /// null.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json(self, &self.estimate())
+    }
+
+    /// Every setting in force: one line for the run and one for each flow, or for flows that differ
+    /// in nothing but their random streams.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        settings(self)
+    }
 }
 
-/// Bytes for people, decimal: 950 B, 12.3 kB.
-pub(crate) fn size(bytes: f64) -> String {
-    scaled(bytes, "B")
-}
-
-fn scaled(value: f64, unit: &str) -> String {
-    if !value.is_finite() {
-        return "unlimited".to_owned();
+impl PlannedFlow {
+    /// Every setting in force of this flow but number and name, in one line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        flow_settings(self)
     }
-    let (mut value, mut prefix) = (value, "");
-    for next in ["k", "M", "G", "T", "P", "E"] {
-        if value < 999.5 {
-            break;
-        }
-        value /= 1000.0;
-        prefix = next;
-    }
-    let digits = match value {
-        v if prefix.is_empty() && (v - v.round()).abs() < 1e-9 => 0,
-        v if v < 9.995 => 2,
-        v if v < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.digits$} {prefix}{unit}").trim_end().to_owned()
 }
 
 fn bit_rate(bits_per_second: f64) -> String {
@@ -67,7 +67,7 @@ const HEAD: [&str; 10] =
 /// Columns of words; the others are numbers.
 const WORDS: std::ops::Range<usize> = 1..4;
 
-pub(crate) fn text(plan: &Plan, estimate: &Estimate) -> String {
+fn text(plan: &Plan, estimate: &Estimate) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for (planned, flow) in plan.flows.iter().zip(&estimate.flows) {
         rows.push([
@@ -132,7 +132,7 @@ fn number(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { Value::Null }
 }
 
-pub(crate) fn json(plan: &Plan, estimate: &Estimate) -> Value {
+fn json(plan: &Plan, estimate: &Estimate) -> Value {
     let flows = plan.flows.iter().zip(&estimate.flows).map(|(planned, flow)| {
         json!({
             "flow": flow.flow,
@@ -170,7 +170,7 @@ pub(crate) fn json(plan: &Plan, estimate: &Estimate) -> Value {
 }
 
 /// One line for the run and one for each group of flows that differ in nothing but their streams.
-pub(crate) fn settings(plan: &Plan) -> String {
+fn settings(plan: &Plan) -> String {
     let mut out = format!("{}: seed {}, plan {}\n", plan.name, plan.seed.0, plan.hash_text());
     let texts: Vec<_> = plan.flows.iter().map(flow_settings).collect();
     let mut first = 0;
@@ -189,7 +189,7 @@ pub(crate) fn settings(plan: &Plan) -> String {
     out
 }
 
-pub(crate) fn flow_settings(planned: &PlannedFlow) -> String {
+fn flow_settings(planned: &PlannedFlow) -> String {
     let flow = &planned.flow;
     let spec = flow.spec();
     let mut out = format!(
@@ -262,28 +262,4 @@ pub(crate) fn flow_settings(planned: &PlannedFlow) -> String {
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_for_people() {
-        for (value, want) in [
-            (0.0, "0"),
-            (7.0, "7"),
-            (0.56, "0.56"),
-            (999.0, "999"),
-            (999.6, "1.00 k"),
-            (12_345.0, "12.3 k"),
-            (1e6, "1.00 M"),
-            (2.5e21, "2500 E"),
-            (f64::INFINITY, "unlimited"),
-        ] {
-            assert_eq!(count(value), want, "value {value}");
-        }
-        assert_eq!(size(92_000.0), "92.0 kB");
-        assert_eq!(size(12.0), "12 B");
-    }
 }

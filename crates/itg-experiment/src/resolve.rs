@@ -10,12 +10,13 @@ use std::net::IpAddr;
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{Flow, FlowError, FlowSpec, OnOff, Proto, SocketOptions, Stop};
 use itg_core::profile::{self, Profile};
+use itg_core::text::{ConfigError as Problem, Position, grouped};
 use itg_core::units::{Rate, format_duration_ns};
 
+use crate::canonical;
 use crate::experiment::{Experiment, FlowEntry, LOG_RANK};
-use crate::plan::{LOCAL, MAX_FLOWS, PlanInputs, PlannedFlow};
+use crate::plan::{LOCAL, MAX_FLOWS, Plan, PlanInputs, PlannedFlow};
 use crate::problem::PlanError;
-use crate::{Position, Problem};
 
 /// Result of all entries.
 pub(crate) struct Resolution {
@@ -23,6 +24,31 @@ pub(crate) struct Resolution {
     pub(crate) notices: Vec<String>,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) profiles: BTreeMap<String, String>,
+}
+
+impl Plan {
+    /// Resolves an experiment. Explicit keys go before those of the profile, the profile before the
+    /// defaults.
+    ///
+    /// # Errors
+    /// Every reason for which the experiment cannot be done as asked, of all its flows, with the
+    /// place in the file: keys that exclude each other, distributions that do not fit their
+    /// protocol, unknown nodes, profiles and files, what is not in this version.
+    pub fn resolve(experiment: &Experiment, inputs: PlanInputs<'_>) -> Result<Self, PlanError> {
+        let seed = inputs.seed;
+        let resolved = Resolver::new(experiment, inputs).run()?;
+        let mut plan = Self {
+            name: experiment.name.clone(),
+            seed,
+            hash: 0,
+            flows: resolved.flows,
+            notices: resolved.notices,
+            files: resolved.files,
+            profiles: resolved.profiles,
+        };
+        plan.hash = canonical::fnv1a(canonical::text(&plan).as_bytes());
+        Ok(plan)
+    }
 }
 
 /// A port that is bound: node, protocol, source address, port.
@@ -71,7 +97,7 @@ impl<'e, 'i> Resolver<'e, 'i> {
             self.problems.sort_by_key(|problem| problem.place);
             return Err(PlanError { problems: self.problems });
         }
-        self.notices.extend(itg_core::text::grouped(&self.notes));
+        self.notices.extend(grouped(&self.notes));
         let files = self.read.into_iter().filter_map(|(name, text)| Some((name, text.ok()?)));
         Ok(Resolution {
             flows: self.flows,

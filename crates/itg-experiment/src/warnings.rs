@@ -5,9 +5,9 @@ use itg_core::header;
 use itg_core::text::grouped;
 use itg_core::units::{format_bit_rate, format_duration_ns};
 
-use crate::estimate::{FlowEstimate, Total};
+use crate::estimate::{self, Estimate, FlowEstimate, Total};
+use crate::numbers::{count, size};
 use crate::plan::Plan;
-use crate::render::{count, size};
 
 /// Packets per second that one host can hardly send or receive through sockets.
 const HARD_PACKET_RATE: f64 = 1e6;
@@ -18,7 +18,17 @@ const ETHERNET_PAYLOAD: f64 = 1472.0;
 /// Bytes of log that a user should have thought of.
 const LARGE_LOG: f64 = 1e10;
 
-pub(crate) fn of(plan: &Plan, flows: &[FlowEstimate], total: &Total) -> Vec<String> {
+impl Plan {
+    /// Estimate of what the plan will send and log, with the requested values that will hardly be met.
+    #[must_use]
+    pub fn estimate(&self) -> Estimate {
+        let (flows, total) = estimate::of(self);
+        let warnings = of(self, &flows, &total);
+        Estimate { flows, total, warnings }
+    }
+}
+
+fn of(plan: &Plan, flows: &[FlowEstimate], total: &Total) -> Vec<String> {
     let mut notes = Vec::new();
     for (planned, estimate) in plan.flows.iter().zip(flows) {
         let flow = &planned.flow;
