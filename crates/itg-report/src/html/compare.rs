@@ -4,7 +4,7 @@ use itg_stats::Report;
 use itg_stats::compare::{Comparison, Difference, Pairing};
 use maud::{Markup, html};
 
-use crate::html::{drawings, whole};
+use crate::html::document::{drawings, whole};
 use crate::svg;
 use crate::svg::axis::Quantity;
 

@@ -6,9 +6,9 @@ use itg_stats::plot::Plots;
 use itg_stats::report::FlowReport;
 use maud::{Markup, html};
 
+use crate::html::document::drawings;
 use crate::html::ledger::{clock_words, ledger};
-use crate::html::parts::{badge, rate, share, table, time};
-use crate::html::{FLOWS_OPEN, drawings};
+use crate::html::parts::{FLOWS_OPEN, badge, counted, rate, share, table, time};
 use crate::svg;
 use crate::svg::axis::count;
 
@@ -16,20 +16,6 @@ use crate::svg::axis::count;
 const FOLDED: usize = 1_000;
 /// With more of them, their ledgers are left to the other formats.
 const FULL: usize = 100;
-
-/// The sides that the total counts: of two entries of a flow the first.
-pub(super) fn counted(report: &Report) -> Vec<(usize, &FlowReport)> {
-    let mut before: Option<(u32, &str)> = None;
-    let mut list = Vec::new();
-    for (place, flow) in report.flows.iter().enumerate() {
-        let key = (flow.flow, flow.run.as_str());
-        if before != Some(key) {
-            list.push((place, flow));
-        }
-        before = Some(key);
-    }
-    list
-}
 
 /// "flow 3, udp, 10.0.0.1:4000 → 10.0.0.2:8999".
 pub(super) fn name(flow: &FlowReport) -> String {

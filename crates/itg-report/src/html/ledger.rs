@@ -5,8 +5,7 @@ use itg_stats::figures::{Percentiles, Way};
 use itg_stats::report::{ClockReport, FlowReport, Metrics};
 use maud::{Markup, html};
 
-use crate::html::flows::counted;
-use crate::html::parts::{badge, rate, share, time, whole};
+use crate::html::parts::{badge, counted, rate, share, time, whole};
 use crate::svg::axis::{count, digits};
 
 /// Rows of the tables of groups and of clocks.

@@ -4,6 +4,7 @@
 //! run again. Everything from logs is escaped; a policy in the page forbids loading anything.
 
 mod compare;
+mod document;
 mod flows;
 mod ledger;
 mod parts;
@@ -11,32 +12,20 @@ mod repeat;
 mod sweep;
 
 use itg_stats::Report;
-use itg_stats::gate::Outcome;
 use itg_stats::plot::Plots;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::svg::{self, printable};
+use self::document::{drawings, whole};
+use crate::svg;
 
 pub use compare::page as compare_page;
+pub use parts::Around;
 pub use repeat::command;
 pub use sweep::page as sweep_page;
 
 /// Number of flows that are drawn one by one.
 pub const FLOWS_DRAWN: usize = 8;
-/// With at most this many flows each one is open.
-const FLOWS_OPEN: usize = 2;
-
-/// Parts of the page beside the report.
-#[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
-    /// Data of the plots, from the logs.
-    pub plots: &'a Plots,
-    /// Outcomes of the gates.
-    pub gates: &'a [Outcome],
-    /// The command line that made the page.
-    pub command: &'a str,
-}
 
 /// The page.
 #[must_use]
@@ -72,47 +61,6 @@ fn all_together(report: &Report, plots: &Plots) -> Markup {
         None => ("All flows together", svg::of_total(report, plots)),
     };
     html! { section aria-label=(title) { h2 { (title) } (drawings(&charts, "total")) } }
-}
-
-/// A page around its content.
-fn whole(title: &str, body: &Markup) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta http-equiv="Content-Security-Policy"
-                    content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
-                link rel="icon" href="data:,";
-                title { (title) }
-                style { (PreEscaped(include_str!("page.css"))) (PreEscaped(svg::STYLE)) }
-            }
-            body {
-                main {
-                    (body)
-                    footer { "Made by itg-decode " (env!("CARGO_PKG_VERSION")) ". Definitions of all figures: docs/decode.md." }
-                }
-                script { (PreEscaped(include_str!("sort.js"))) }
-            }
-        }
-    };
-    printable(&page.into_string())
-}
-
-/// Plots side by side.
-fn drawings(charts: &[svg::Chart], id: &str) -> Markup {
-    html! {
-        div.plots {
-            @for chart in charts {
-                figure {
-                    figcaption { (chart.title) }
-                    (chart.inline(&format!("{id}-{}", chart.name)))
-                }
-            }
-        }
-    }
 }
 
 fn title(report: &Report) -> String {

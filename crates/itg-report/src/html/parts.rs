@@ -3,10 +3,25 @@
 use itg_stats::Report;
 use itg_stats::fidelity::{GAP_TOLERANCE_NS, PASS_LIMIT, RATE_LIMIT, Verdict, WARN_LIMIT};
 use itg_stats::gate::{Judgement, Outcome};
-use itg_stats::report::{BasisKind, DelayBasis, Metrics};
+use itg_stats::plot::Plots;
+use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Metrics};
 use maud::{Markup, html};
 
 use crate::svg::axis::{Quantity, count};
+
+/// With at most this many flows each one is open.
+pub(super) const FLOWS_OPEN: usize = 2;
+
+/// Parts of the page beside the report.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// Data of the plots, from the logs.
+    pub plots: &'a Plots,
+    /// Outcomes of the gates.
+    pub gates: &'a [Outcome],
+    /// The command line that made the page.
+    pub command: &'a str,
+}
 
 /// Reasons that are listed one by one.
 const REASONS: usize = 8;
@@ -344,6 +359,20 @@ pub(super) fn how_to_read() -> Markup {
             }
         }
     }
+}
+
+/// The sides that the total counts: of two entries of a flow the first.
+pub(super) fn counted(report: &Report) -> Vec<(usize, &FlowReport)> {
+    let mut before: Option<(u32, &str)> = None;
+    let mut list = Vec::new();
+    for (place, flow) in report.flows.iter().enumerate() {
+        let key = (flow.flow, flow.run.as_str());
+        if before != Some(key) {
+            list.push((place, flow));
+        }
+        before = Some(key);
+    }
+    list
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use itg_stats::report::FlowReport;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::html::{Around, flows, parts};
+use crate::html::parts::{self, Around};
 
 /// Rows of the table of asked-for flows.
 const ROWS: usize = 200;
@@ -30,7 +30,7 @@ pub(super) fn section(report: &Report, around: &Around<'_>) -> Markup {
 
 /// The flows as they were asked for.
 fn asked(report: &Report, around: &Around<'_>) -> Markup {
-    let flows: Vec<_> = flows::counted(report)
+    let flows: Vec<_> = parts::counted(report)
         .into_iter()
         .filter_map(|(place, flow)| Some((flow, around.plots.specs.get(place)?.as_ref()?)))
         .collect();
@@ -130,7 +130,7 @@ fn again(report: &Report, around: &Around<'_>) -> Markup {
     let original = report.manifest.get("experiment").and_then(Value::as_str);
     let made = original.map(str::to_owned).or_else(|| experiment(report, &around.plots.specs));
     let seed = report.flows.iter().find_map(|flow| flow.seed);
-    let local = flows::counted(report)
+    let local = parts::counted(report)
         .iter()
         .all(|(_, flow)| host(&flow.src) == host(&flow.dst) || host(&flow.dst) == "127.0.0.1");
     let seed = seed.map_or_else(String::new, |seed| format!(" --seed {seed}"));
@@ -179,7 +179,7 @@ pub fn command(words: impl Iterator<Item = String>) -> String {
 /// An experiment file that asks for the flows of the report; `None` when they are not the flows 1
 /// to n of one run, or not all known: their random streams go by these numbers.
 fn experiment(report: &Report, specs: &[Option<FlowSpec>]) -> Option<String> {
-    let flows = flows::counted(report);
+    let flows = parts::counted(report);
     let mut all: Vec<(&FlowReport, &FlowSpec)> = Vec::new();
     for (place, flow) in flows {
         all.push((flow, specs.get(place)?.as_ref()?));

@@ -3,7 +3,7 @@
 use itg_stats::sweep::Table;
 use maud::{Markup, html};
 
-use crate::html::whole;
+use crate::html::document::whole;
 use crate::svg;
 
 /// The page.

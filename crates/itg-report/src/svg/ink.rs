@@ -102,7 +102,7 @@ pub(super) fn text(class: &str, (x, y): (&str, &str), words: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::svg::STYLE;
+    use crate::svg::chart::STYLE;
 
     /// The declarations of the light style for a class.
     fn styled(class: &str) -> Vec<(String, String)> {

@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::svg::Chart;
 use crate::svg::axis::{Quantity, Scale};
+use crate::svg::chart::Chart;
 use crate::svg::frame::{Axis, Frame, HEIGHT, WIDTH, one};
 use crate::svg::ink;
 

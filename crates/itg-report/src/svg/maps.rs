@@ -7,8 +7,8 @@ use itg_stats::plot::trace::row_range;
 use itg_stats::plot::{Curves, Plots, Raster};
 use maud::{Markup, html};
 
-use crate::svg::Chart;
 use crate::svg::axis::{Quantity, Scale, count};
+use crate::svg::chart::Chart;
 use crate::svg::frame::{Axis, Frame, HEIGHT, WIDTH, one};
 use crate::svg::ink;
 use crate::svg::over_time::BinnedSeries;

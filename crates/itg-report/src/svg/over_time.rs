@@ -5,8 +5,8 @@ use itg_stats::plot::bins::TimeBins;
 use itg_stats::plot::trace::{Cell, row_range};
 use maud::html;
 
-use crate::svg::Chart;
 use crate::svg::axis::{Quantity, Scale};
+use crate::svg::chart::Chart;
 use crate::svg::frame::{Axis, Frame};
 use crate::svg::ink;
 

@@ -5,8 +5,8 @@ use itg_stats::plot::{Curves, Pair};
 use itg_stats::quantiles::Point;
 use maud::html;
 
-use crate::svg::Chart;
 use crate::svg::axis::{Quantity, Scale};
+use crate::svg::chart::Chart;
 use crate::svg::frame::{Axis, Frame, one};
 use crate::svg::ink;
 

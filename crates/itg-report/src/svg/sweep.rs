@@ -5,8 +5,8 @@ use itg_stats::gate::Kind;
 use itg_stats::sweep::{Cell, Row, Table};
 use maud::html;
 
-use crate::svg::Chart;
 use crate::svg::axis::{Quantity, Scale};
+use crate::svg::chart::Chart;
 use crate::svg::frame::{Axis, Frame, one};
 use crate::svg::ink;
 use crate::svg::lines::{legend, looks};
