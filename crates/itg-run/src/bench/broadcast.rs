@@ -2,17 +2,17 @@
 //! *r* and all deliver, over three transports; clients and servers; open load; and the bars of our own.
 
 use anyhow::{Context as _, Result};
+use clap::Args;
 use itg_cli::print;
 use itg_report::{Curve, Plot};
 
-use super::group::{Group, configuration, in_process};
+use super::common::{BenchArgs, draw, us, verdict, wanted};
+use super::group::{ALGORITHMS, Group, configuration, in_process};
 use super::table::Table;
-use super::{BenchArgs, BroadcastArgs, clients, crash, draw, open, raw, us, verdict, wanted};
+use super::{clients, crash, open, raw};
 use crate::load::LoadEvent;
 use crate::trace::TraceEvent;
 
-/// The failure-free forms of the thesis, by the number of their steps, and the ordered log.
-pub(crate) const ALGORITHMS: [&str; 4] = ["sequencer", "skeen", "chandra-toueg", "log"];
 /// Messages of one cast are so many times (n − 1).
 const STEPS: [f64; 3] = [2.0, 3.0, 4.0];
 const TRANSPORTS: [&str; 3] = ["in process", "unix", "tcp"];
@@ -33,6 +33,22 @@ struct Cell {
     mean: u64,
     p50: u64,
     p99: u64,
+}
+
+/// Arguments of `broadcast`.
+#[derive(Debug, Args)]
+pub struct BroadcastArgs {
+    #[command(flatten)]
+    pub(super) common: BenchArgs,
+    /// Broadcasts of each closed system; all other trials follow from it [default: 3000, with --quick 500]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
+    rounds: Option<u64>,
+    /// Processes of the groups under an open load, separated by commas [default: 3,5,8, with --quick 3]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=32))]
+    groups: Vec<u32>,
+    /// These parts alone, separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
 }
 
 /// A part of the measurement.

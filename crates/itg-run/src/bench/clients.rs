@@ -4,10 +4,9 @@ use anyhow::Result;
 use itg_cli::print;
 use itg_report::{Curve, Plot};
 
-use super::broadcast::ALGORITHMS;
-use super::group::{Group, configuration};
+use super::common::{BenchArgs, draw, percentile, us};
+use super::group::{ALGORITHMS, Group, configuration};
 use super::table::Table;
-use super::{BenchArgs, draw, percentile, us};
 use crate::load::LoadEvent;
 
 /// Result of some clients.

@@ -7,10 +7,10 @@ use itg_group::Arity;
 use itg_group::model::{Constants, Contention, Fit, Pattern, fit};
 use itg_report::{Curve, Plot};
 
+use super::common::{BenchArgs, draw, percentile, us};
 use super::group::{Group, configuration};
-use super::membership::{arity, phases, ts_on};
+use super::phases::{arity, phases, ts_on};
 use super::table::Table;
-use super::{BenchArgs, draw, percentile, us};
 use crate::load::LoadEvent;
 
 /// Children of each parent, and what the pattern is called.

@@ -8,8 +8,8 @@ use itg_group::cast::CastEvent;
 use itg_process::MS;
 use nix::sys::signal::Signal;
 
+use super::common::{percentile, us, verdict};
 use super::group::{Group, LIMIT, configuration};
-use super::{percentile, us, verdict};
 use crate::trace::TraceEvent;
 
 /// Time that messages flow before the crash.

@@ -19,6 +19,8 @@ use crate::trace::{self, TraceEvent};
 
 /// Messages that wait for one process of one address space at most.
 const IN_PROCESS_INBOX: usize = 1 << 20;
+/// The failure-free forms of the thesis, by the number of their steps, and the ordered log.
+pub(crate) const ALGORITHMS: [&str; 4] = ["sequencer", "skeen", "chandra-toueg", "log"];
 /// Time that processes may take to start, or to end.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 

@@ -1,29 +1,38 @@
 //! `itg-cluster bench membership`: how long a view change takes, in simulation, by the models of the paper, and
 //! between real processes.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use clap::Args;
 use itg_cli::print;
-use itg_core::seed::RunSeed;
 use itg_group::membership::MembershipEvent;
 use itg_group::model::{Constants, hops};
-use itg_group::{Arity, Rules};
-use itg_mesh::{Listener, MasterSetup, Node, Report, start_master};
-use itg_process::bootstrap::Application;
-use itg_process::{Config, Injected, MS, SECOND, Slot, StopReason};
 use itg_report::{Curve, Plot};
-use itg_sim::{Fault, World};
 use itg_socket::clock::monotonic_ns;
 use nix::sys::signal::Signal;
 
-use super::group::{Group, LIMIT, configuration};
+use super::common::{BenchArgs, draw, percentile, us, verdict, wanted};
+use super::contention;
+use super::group::{Group, configuration};
+use super::phases::{arity, phases, ts_on};
 use super::table::Table;
-use super::{BenchArgs, MembershipArgs, contention, draw, percentile, us, verdict, wanted};
-use crate::layers;
+
+/// Arguments of `membership`.
+#[derive(Debug, Args)]
+pub struct MembershipArgs {
+    #[command(flatten)]
+    pub(super) common: BenchArgs,
+    /// Processes that are killed, one after the other [default: 40, with --quick 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    trials: Option<u32>,
+    /// Processes of which they are
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(4..=256))]
+    processes: u32,
+    /// These parts alone, separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
+}
 
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -52,10 +61,6 @@ pub(crate) fn run(args: &MembershipArgs) -> Result<()> {
         views(args)?;
     }
     Ok(())
-}
-
-pub(crate) fn arity(a: u32) -> Arity {
-    Arity::try_from(a).unwrap_or_else(|_| Rules::default().arity)
 }
 
 /// Figures 4, 5 and 6: Ts against the number of nodes. The values of the paper's own measurements are only in
@@ -123,38 +128,6 @@ fn simulate(n: u32, a: u32, constants: Constants) -> Result<u64> {
     ts_on(n, a, &network, constants.compute)
 }
 
-/// The same on this network, with this time to recompute the tree in nanoseconds.
-pub(crate) fn ts_on(n: u32, a: u32, network: &str, compute: u64) -> Result<u64> {
-    let text = format!(
-        "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\n\
-         layers = [{{ layer = \"membership-paper\", arity = {a}, compute = \"{compute}ns\", publish = false, \
-         late = \"10s\" }}]\n"
-    );
-    let config = Config::parse(&text, "bench")?;
-    let mut world = World::new(&config, &layers::registry(), RunSeed(1))?;
-    world.keep_events();
-    // A leaf whose loss leaves the tree as high as it was.
-    let height = |n| arity(a).height(n);
-    let victim = if height(n - 1) == height(n) { n - 1 } else { n - 2 };
-    let detector = if victim == n - 1 { n - 2 } else { n - 1 };
-    world.fault_at(MS, Fault::Crash(Slot(victim)));
-    let what = Injected::Suspect(Slot(victim));
-    world.fault_at(2 * MS, Fault::Inject(Slot(detector), "membership-paper", what));
-    world.run(SECOND);
-    let events = world.take_events();
-    let (mut reported, mut stable) = (None, None);
-    for (at, _, event) in events.into_iter().filter(|(_, slot, _)| *slot == Slot(0)) {
-        match event.decode() {
-            Some(MembershipEvent::Reported { .. }) => _ = reported.get_or_insert(at),
-            Some(MembershipEvent::Stable { .. }) => _ = stable.get_or_insert(at),
-            _ => {}
-        }
-    }
-    let missing = |what: &str| format!("{n} nodes, arity {a}: no `{what}`");
-    let stable = stable.with_context(|| missing("stable"))?;
-    Ok(stable - reported.with_context(|| missing("reported"))?)
-}
-
 /// Ts between real processes.
 fn real(args: &BenchArgs) -> Result<()> {
     let (sizes, trials): (&[u32], _) = if args.quick { (&[3, 7], 2) } else { (&[3, 7, 15, 31], 4) };
@@ -190,73 +163,6 @@ fn real(args: &BenchArgs) -> Result<()> {
         lines,
     };
     draw(args, "membership-processes", &plot)
-}
-
-/// Children of this process; killed and reaped when dropped.
-struct Children(Vec<Child>);
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Both fail only for one that has ended and been reaped.
-            drop(child.kill());
-            drop(child.wait());
-        }
-    }
-}
-
-/// Members fail one after the other, a few of them; Ts of each. This program is the root.
-pub(crate) fn phases(network: &str, n: u32, a: u32) -> Result<Vec<u64>> {
-    let layers = format!("{{ layer = \"membership-paper\", arity = {a} }}");
-    let text = configuration(network, n, &layers, None);
-    let registry = layers::registry();
-    let application = Application { origin: "bench".to_owned(), text, seed: 1, network: None };
-    let listener = Listener::bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
-    let mut children = Children(Vec::new());
-    for _ in 1..n {
-        let mut command = Command::new(std::env::current_exe().context("this program")?);
-        command.args(["process", "--quiet", "--join", &listener.address().to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        children.0.push(command.spawn().context("starting a process")?);
-    }
-    let (tell, told) = channel();
-    let mut setup = MasterSetup::new(&application, &registry);
-    setup.listener = Some(listener);
-    setup.build = crate::process::build();
-    setup.watch = Some(Box::new(move |note| {
-        if let Report::Event(_, event) = note {
-            tell.send((monotonic_ns(), event)).unwrap_or_default();
-        }
-    }));
-    let node = start_master(setup)?;
-    std::thread::sleep(Duration::from_millis(300));
-    let mut times = Vec::new();
-    // No killed process is waited for: the last slots, of those that are there.
-    for gone in 1..=2.min(n - 2) {
-        times.push(phase(&node, &told, Slot(n - gone))?);
-    }
-    node.handle().stop(StopReason::Finished);
-    node.wait(LIMIT).context("the root did not stop")?;
-    drop(node.finish());
-    Ok(times)
-}
-
-/// The failure of one member is reported to the root: until it knows that the new view is stable. The member
-/// does not take part any more because the view leaves it out; its process may run on.
-fn phase(node: &Node, told: &Receiver<(u64, itg_process::Event)>, slot: Slot) -> Result<u64> {
-    while told.try_recv().is_ok() {}
-    let begin = monotonic_ns();
-    node.handle()
-        .with(|process, now| {
-            process.control(now, "membership-paper", Box::new(Injected::Suspect(slot)));
-        })
-        .context("the root is gone")?;
-    loop {
-        let (at, event) = told.recv_timeout(LIMIT).context("the view never got stable")?;
-        if let Some(MembershipEvent::Stable { .. }) = event.decode() {
-            return Ok(at - begin);
-        }
-    }
 }
 
 /// Mode C: a process is killed; when all others have the next view.

@@ -10,7 +10,7 @@ use itg_socket::clock::monotonic_ns;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use super::percentile;
+use super::common::percentile;
 
 /// Round-trips before the measurement.
 const WARM_UP: usize = 1000;
