@@ -11,6 +11,7 @@ use itg_stats::filter::Filter;
 use itg_stats::report::GroupBy;
 
 use crate::compare::CompareArgs;
+use crate::format::Format;
 use crate::outputs::OutputArgs;
 
 /// Decode logs of ITG into delay, jitter, loss and throughput.
@@ -76,28 +77,6 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Compare(CompareArgs),
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// A table of the flows, and what a reader has to know beside it; with -v all details.
-    Text,
-    /// All details, as ITGDec lays them out.
-    Itgdec,
-    /// One JSON object.
-    Json,
-    /// One JSON object a line: flows, windows, damage, total.
-    Ndjson,
-    /// One line a flow; with --interval one a window.
-    Csv,
-    /// Columns of packets or windows (Apache Parquet); needs --output, and --packets or --interval.
-    Parquet,
-    /// A script of GNU Octave and MATLAB that defines matrices: flows; with --interval windows; with
-    /// --packets packets.
-    Octave,
-    /// A binary log of D-ITG, one record a packet, for ITGDec; of one run.
-    Ditg,
 }
 
 /// Property to group flows by.

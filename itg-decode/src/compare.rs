@@ -9,10 +9,10 @@ use itg_core::text::visible_lines;
 use itg_stats::compare::{Resampling, compare};
 use itg_stats::{Analysis, Options, Report};
 
+use crate::complaints::{complain, complain_of_lost};
 use crate::map::Bytes;
 use crate::outputs::write;
 use crate::work::Work;
-use crate::{complain, complain_of_lost};
 
 /// Compare two runs, or a run and its simulation: flow by flow (joined by number) and in total.
 ///

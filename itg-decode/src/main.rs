@@ -4,9 +4,11 @@ mod args;
 #[cfg(feature = "parquet")]
 mod columns;
 mod compare;
+mod complaints;
 mod ditg;
 mod export;
 mod flow_table;
+mod format;
 mod map;
 mod outputs;
 mod packets;
@@ -21,13 +23,12 @@ use anyhow::Context;
 use itg_cli::{Gates, finish, refuse, say};
 use itg_stats::Analysis;
 
-use crate::args::{Args, Command, Format};
+use crate::args::{Args, Command};
+use crate::complaints::{PROGRAM, complain, complain_of_lost};
 use crate::export::Export;
+use crate::format::Format;
 use crate::map::Bytes;
 use crate::work::Work;
-
-/// Name of the program, before its words.
-const PROGRAM: &str = "itg-decode";
 
 fn main() -> ExitCode {
     let args = itg_cli::parse::<Args>();
@@ -41,23 +42,6 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         done => finish(PROGRAM, done.map(ExitCode::from)),
     }
-}
-
-/// Reports an error, also with `-q`.
-fn complain(what: impl Display) {
-    say(format_args!("{PROGRAM}: {what}"));
-}
-
-/// Names the files that were shortened while they were read; returns true if there are any.
-fn complain_of_lost(files: &[(String, Bytes)]) -> bool {
-    let lost = files.iter().filter_map(|(name, bytes)| Some((name, bytes.lost()?)));
-    lost.map(|(name, at)| {
-        complain(format_args!(
-            "{name}: it was shortened, or could not be read, while it was decoded: nothing is known from byte {at} on"
-        ));
-    })
-    .count()
-        > 0
 }
 
 /// Checks what the command line cannot check by itself; returns the gates.

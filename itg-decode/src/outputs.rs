@@ -13,7 +13,7 @@ use itg_stats::Report;
 use itg_stats::gate::{Gate, Judgement, Outcome};
 use maud::html as markup;
 
-use crate::PROGRAM;
+use crate::complaints::PROGRAM;
 use crate::export::Export;
 
 /// Pages, plots and gates.

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use itg_core::text::{table_cell, visible, visible_lines};
 use itg_stats::{Analysis, PacketLine};
 
-use crate::args::Format;
+use crate::format::Format;
 use crate::work::Work;
 
 const HEAD: &str = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns,run\n";

@@ -8,8 +8,8 @@ use itg_stats::series::IntervalRow;
 use itg_stats::{summary, text};
 use serde::Serialize;
 
-use crate::args::Format;
 use crate::flow_table::{self, cell};
+use crate::format::Format;
 
 /// Prints the report.
 pub(crate) fn report(

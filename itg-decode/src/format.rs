@@ -1,0 +1,25 @@
+//! Formats of the output.
+
+use clap::ValueEnum;
+
+/// Output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table of the flows, and what a reader has to know beside it; with -v all details.
+    Text,
+    /// All details, as ITGDec lays them out.
+    Itgdec,
+    /// One JSON object.
+    Json,
+    /// One JSON object a line: flows, windows, damage, total.
+    Ndjson,
+    /// One line a flow; with --interval one a window.
+    Csv,
+    /// Columns of packets or windows (Apache Parquet); needs --output, and --packets or --interval.
+    Parquet,
+    /// A script of GNU Octave and MATLAB that defines matrices: flows; with --interval windows; with
+    /// --packets packets.
+    Octave,
+    /// A binary log of D-ITG, one record a packet, for ITGDec; of one run.
+    Ditg,
+}
