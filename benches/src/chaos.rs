@@ -17,8 +17,8 @@ use itg_core::seed::RunSeed;
 use itg_record::{Item, Kind, LogReader, Note};
 
 use crate::agents::{Agents, logs};
+use crate::output::{print, verdict};
 use crate::table::Lines;
-use crate::{print, verdict};
 
 const AGENTS: usize = 8;
 const FLOWS: usize = 64;

@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::gaps::GapFigures;
-use crate::print;
+use crate::output::print;
 use crate::programs::{Programs, READY, memory};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order};

@@ -12,10 +12,10 @@ use itg_record::{Item, Kind, LogReader, Note};
 use itg_testkit::child::Running;
 
 use crate::agents::{Agents, logs};
+use crate::output::{print, verdict};
 use crate::programs::{Location, Programs};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
-use crate::{print, verdict};
 
 /// Agents of the measurement of rates; one of them sends, one receives.
 const AGENTS: usize = 8;

@@ -12,10 +12,10 @@ use itg_testkit::child::Running;
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::made_logs::{self, LogContents, Made};
+use crate::output::{print, verdict};
 use crate::programs::{Programs, installed};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
-use crate::{print, verdict};
 
 /// The bars of the decoder.
 const SUMMARY_RATIO: f64 = 100.0;

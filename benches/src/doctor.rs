@@ -10,10 +10,10 @@ use itg_cli::say;
 use itg_testkit::child::Running;
 use serde_json::Value;
 
+use crate::output::{print, verdict};
 use crate::programs::{Location, Programs, READY, memory};
 use crate::table::with_interval;
 use crate::trials::Estimate;
-use crate::{print, verdict};
 
 /// Share of the runs in which the promise has to hold.
 const BAR: f64 = 0.95;

@@ -17,10 +17,10 @@ use itg_testkit::child::Running;
 use tokio::sync::{mpsc, watch};
 
 use crate::machine::cpus;
+use crate::output::{print, verdict};
 use crate::programs::{Location, Programs, clear};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
-use crate::{print, verdict};
 
 /// The bar of remote logging: CPU time a packet, as a multiple of that without logging.
 const REMOTE_BAR: f64 = 1.05;

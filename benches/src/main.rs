@@ -17,6 +17,7 @@ mod logging;
 mod machine;
 mod made_logs;
 mod mpi;
+mod output;
 mod peers;
 mod programs;
 #[cfg(feature = "rpc")]
@@ -30,6 +31,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use itg_cli::finish;
+
+use crate::output::print;
 
 /// Measure the programs of ITG on this machine.
 ///
@@ -146,16 +149,4 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::RuntimePeer(_) | Command::RawLoop(_) | Command::Measured(_) => {}
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A line about a bar.
-fn verdict(good: bool, what: &str) -> String {
-    format!("{}  {what}", if good { "HOLDS  " } else { "DIFFERS" })
-}
-
-/// Writes a line (or several) to stdout; a reader that has gone is no failure.
-fn print(text: impl std::fmt::Display) {
-    use std::io::Write as _;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).unwrap_or_default();
 }

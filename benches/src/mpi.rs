@@ -15,10 +15,10 @@ use itg_cli::refuse;
 use itg_record::{Item, Kind, LogReader, Note};
 use itg_testkit::child::Running;
 
+use crate::output::{print, verdict};
 use crate::programs::{Location, Programs, READY, clear, memory};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
-use crate::{print, verdict};
 
 /// MPI reaches at least this part of the rate with the log server over UDP.
 const BAR: f64 = 0.95;

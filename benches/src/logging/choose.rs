@@ -1,5 +1,6 @@
 //! Choosing D*, c* and C*, and the paper's shape. Pure.
 
+use crate::output::verdict;
 use crate::trials::Estimate;
 
 /// Largest share of lost records where nothing is to be lost: 0.1 %.
@@ -30,7 +31,7 @@ pub(crate) struct Verdict {
 
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&crate::verdict(self.holds, &self.what))
+        f.write_str(&verdict(self.holds, &self.what))
     }
 }
 

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use itg_report::{Curve, Plot};
 
+use super::results::{FIRST_SIZE, Results, estimate};
 use super::trial::{End, Setting, Trial, Variant};
-use super::{FIRST_SIZE, Results, estimate};
-use crate::print;
+use crate::output::print;
 use crate::table::{Lines, percent, with_interval};
 use crate::trials::Estimate;
 

@@ -4,6 +4,7 @@ mod choose;
 mod figures;
 mod peers;
 mod plan;
+mod results;
 mod trial;
 
 use std::collections::BTreeMap;
@@ -21,14 +22,13 @@ use self::choose::{
 };
 use self::figures::Figures;
 use self::plan::Plan;
-use self::trial::{Bench, End, Setting, Trial, Variant};
+use self::results::{FIRST_SIZE, Results, estimate};
+use self::trial::{Bench, End, Setting, Variant};
 use crate::link::{Link, RECEIVER};
-use crate::print;
+use crate::output::print;
 use crate::table::{Lines, percent, with_interval};
 use crate::trials::{Estimate, order};
 
-/// c of steps 1 and of figure 1, before c* is known.
-const FIRST_SIZE: u32 = 1024;
 /// Largest payload of a packet on a link with an MTU of 1500.
 const FITS: u32 = 1472;
 
@@ -56,13 +56,6 @@ pub(crate) struct LoggingArgs {
     /// Leave out other generators, even if they are installed
     #[arg(long)]
     no_peers: bool,
-}
-
-/// Trials by setting.
-type Results = BTreeMap<Setting, Vec<Trial>>;
-
-fn estimate(trials: &[Trial], of: impl Fn(&Trial) -> f64) -> Estimate {
-    Estimate::of(&trials.iter().map(of).collect::<Vec<_>>())
 }
 
 /// Measures settings in alternating order.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::plan::Plan;
 use super::trial::Trial;
-use crate::print;
+use crate::output::print;
 use crate::programs::{READY, installed};
 use crate::trials::{Estimate, order};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::print;
+use crate::output::print;
 use crate::trials::Estimate;
 
 /// One figure.

@@ -10,9 +10,10 @@ use itg_record::{Item, LogReader, Note};
 
 use super::bars::Book;
 use super::observer::Counts;
+use super::options::PeersArgs;
 use super::tools::{Distribution, Load, Stage, Tool};
-use super::{PeersArgs, progress, trial};
-use crate::print;
+use super::trial::{progress, trial};
+use crate::output::print;
 use crate::table::{Lines, with_interval};
 use crate::trials::ratio;
 

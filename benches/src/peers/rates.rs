@@ -4,9 +4,10 @@ use anyhow::Result;
 
 use super::bars::Book;
 use super::observer::Counts;
+use super::options::PeersArgs;
 use super::tools::{Distribution, Load, Stage, Tool};
-use super::{PeersArgs, present, progress, trial};
-use crate::print;
+use super::trial::{present, progress, trial};
+use crate::output::print;
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
 

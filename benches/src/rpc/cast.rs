@@ -14,10 +14,11 @@ use itg_process::Event;
 use itg_process::bootstrap::Application;
 use itg_testkit::child::Running;
 
-use crate::print;
+use crate::output::print;
+use crate::rpc::common::on_one_thread;
 use crate::rpc::load::{LoadEvent, SIZE, registry};
-use crate::rpc::{grpc, native, on_one_thread, transport};
-use crate::runtime::{MARGIN, said};
+use crate::rpc::{grpc, native, transport};
+use crate::runtime::common::{MARGIN, said};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
 

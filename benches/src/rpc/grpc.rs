@@ -23,10 +23,10 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, client, server};
 use tonic_prost::ProstCodec;
 
+use crate::rpc::common::{BYTE, on_one_thread};
 use crate::rpc::meter::Meter;
 use crate::rpc::transport::{Carry, Inbox, reply};
-use crate::rpc::{BYTE, on_one_thread};
-use crate::runtime::said;
+use crate::runtime::common::said;
 
 const METHOD: &str = "/itg.Asked/Ask";
 

@@ -10,9 +10,9 @@ use itg_mesh::{Listener, MasterSetup, Meet, SlaveSetup, start_master, start_slav
 use itg_process::bootstrap::Application;
 use itg_process::{Ctx, Layer, Message, Registry, Slot, StopReason};
 
-use crate::rpc::BYTE;
+use crate::rpc::common::BYTE;
 use crate::rpc::meter::Meter;
-use crate::runtime::{MARGIN, said};
+use crate::runtime::common::{MARGIN, said};
 
 /// Both processes; the server is the first.
 const APPLICATION: &str = "processes = 2\n[[network]]\nname = \"main\"\nkind = \"tcp\"\n\

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::rpc::BYTE;
+use crate::rpc::common::BYTE;
 
 /// Requests that warm a connection up and are not counted.
 const WARM_UP: u32 = 100;

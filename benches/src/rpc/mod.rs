@@ -3,6 +3,7 @@
 //! broadcasts of the thesis with a remote call for each send.
 
 mod cast;
+mod common;
 mod grpc;
 mod layers;
 mod load;
@@ -17,17 +18,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::print;
+use crate::output::print;
 pub(crate) use crate::rpc::cast::{CastArgs, process};
 use crate::rpc::meter::Figures;
-use crate::runtime::{MARGIN, pair};
+use crate::runtime::common::{MARGIN, pair};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
 
 /// Bytes of a request; a reply has one.
 const SIZES: [u32; 3] = [1, 100, 1000];
-/// Byte that requests and replies consist of.
-const BYTE: u8 = 7;
 
 /// Cost of remote calls.
 #[derive(Debug, Args)]
@@ -194,11 +193,6 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<()> {
     }?;
     print(meter.figures()?);
     Ok(())
-}
-
-/// Does this on one thread, as plain sockets do.
-fn on_one_thread<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use tarpc::{client, context, serde_transport};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::StreamExt as _;
 
+use crate::rpc::common::{BYTE, on_one_thread};
 use crate::rpc::meter::Meter;
 use crate::rpc::transport::{Carry, Inbox, reply};
-use crate::rpc::{BYTE, on_one_thread};
-use crate::runtime::said;
+use crate::runtime::common::said;
 
 /// Bytes of the longest frame that is taken.
 const FRAME: usize = 2 << 20;

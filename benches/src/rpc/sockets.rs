@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::rpc::BYTE;
+use crate::rpc::common::BYTE;
 use crate::rpc::meter::Meter;
-use crate::runtime::said;
+use crate::runtime::common::said;
 
 /// Answers each request with its first byte.
 pub(crate) fn serve(size: usize) -> Result<()> {

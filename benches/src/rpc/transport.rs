@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::runtime::MARGIN;
+use crate::runtime::common::MARGIN;
 
 /// Frames that wait for a process, and calls that wait for their turn.
 const QUEUE: usize = 4096;

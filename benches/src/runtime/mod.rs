@@ -1,27 +1,23 @@
 //! Cost of the runtime of layers (N-14): Neko's Table 1, each value beside plain sockets in
 //! alternated trials, and the speed of the simulator.
 
+pub(crate) mod common;
 mod layers;
 mod raw;
 mod simulator;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use itg_mesh::{Listener, MasterSetup, Meet, Report, SlaveSetup, start_master, start_slave};
 use itg_process::bootstrap::Application;
-use itg_testkit::child::Running;
 
-use crate::machine::cpus;
-use crate::print;
+use self::common::{MARGIN, Work, pair, said};
+use crate::output::print;
 use crate::table::{Lines, percent, with_interval};
 use crate::trials::{Estimate, order, ratio};
-
-/// Time that a trial may take beyond its measured time.
-pub(crate) const MARGIN: Duration = Duration::from_secs(20);
 
 /// Cost of the runtime.
 #[derive(Debug, Args)]
@@ -41,26 +37,6 @@ pub(crate) struct RuntimeArgs {
     /// Leaves out the networks
     #[arg(long)]
     no_networks: bool,
-}
-
-/// Measurement on a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Work {
-    /// Requests and replies of one byte, or empty messages
-    TcpRr,
-    /// The same with datagrams
-    UdpRr,
-    /// Writes of 8192 bytes, or messages of so many
-    TcpStream,
-}
-
-impl Work {
-    /// With its bar, in percent of plain sockets, and what Neko attained.
-    const ALL: [(Self, &'static str, f64, f64); 3] = [
-        (Self::TcpRr, "TCP_RR.1 [trans/s]", 95.0, 89.0),
-        (Self::UdpRr, "UDP_RR.1 [trans/s]", 92.0, 53.0),
-        (Self::TcpStream, "TCP_STREAM.8k [kB/s]", 95.0, 58.0),
-    ];
 }
 
 /// One side of a trial.
@@ -143,17 +119,6 @@ fn trial(work: Work, layers: bool, seconds: f64) -> Result<f64> {
     result.parse().with_context(|| format!("result {result}"))
 }
 
-/// Two processes of this program with these arguments, a processor each if there are two: the first one says
-/// where it listens, the second is told to call there (`--call`).
-pub(crate) fn pair(words: &[&str]) -> Result<[Running; 2]> {
-    let program = std::env::current_exe().context("this program")?;
-    let (one, other) = if cpus() > 1 { (vec![1], vec![0]) } else { (vec![], vec![]) };
-    let first = Running::spawn(Command::new(&program).args(words), &one)?;
-    let at = first.after("listening on ", MARGIN)?;
-    let second = Running::spawn(Command::new(&program).args(words).args(["--call", &at]), &other)?;
-    Ok([first, second])
-}
-
 /// One side of a trial.
 pub(crate) fn peer(args: &PeerArgs) -> Result<()> {
     match (args.layers, args.call) {
@@ -162,10 +127,6 @@ pub(crate) fn peer(args: &PeerArgs) -> Result<()> {
         (true, None) => master(args),
         (true, Some(at)) => slave(at, args.seconds),
     }
-}
-
-pub(crate) fn said(address: SocketAddr) {
-    itg_cli::say(format_args!("listening on {address}"));
 }
 
 /// Process 0 of the runtime: it measures.

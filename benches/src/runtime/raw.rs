@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::runtime::common::{Work, said};
 use crate::runtime::layers::STREAM_BODY;
-use crate::runtime::{Work, said};
 
 /// Bytes of one read of a stream.
 const READ: usize = 128 << 10;

@@ -10,7 +10,7 @@ use itg_process::{Config, Ctx, Layer, MS, Message, Params, Registry, SECOND, Slo
 use itg_sim::flows::{Network, RunInfo, SimFlow, simulate};
 use itg_sim::{Agenda, Checker, Class, Kind, Observation, ObservedEvent, Swarm, World};
 
-use crate::print;
+use crate::output::print;
 use crate::table::{Lines, with_interval};
 use crate::trials::Estimate;
 

@@ -1,0 +1,51 @@
+//! One trial of one generator, and which of them are here.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use itg_cli::say;
+
+use super::observer::{self, CounterSeries};
+use super::tools::{self, Load, Stage, Tool};
+use crate::output::print;
+use crate::programs::memory;
+
+/// Of these tools those that are here; says which are not.
+pub(super) fn present(tools: &[Tool]) -> Vec<Tool> {
+    let mut here = Vec::new();
+    for &tool in tools {
+        match tool.missing() {
+            None => here.push(tool),
+            Some(package) => {
+                let name = tool.name();
+                print(format_args!("NOT MEASURED: {name}: apt-get install {package}"));
+            }
+        }
+    }
+    here
+}
+
+/// Counters of the receiver during a trial, and the logs of the trial.
+pub(super) struct Ran {
+    pub(super) course: CounterSeries,
+    pub(super) logs: tempfile::TempDir,
+}
+
+/// One trial, under the eyes of the receiver's counters.
+pub(super) fn trial(tool: Tool, load: &Load, stage: &Stage) -> Result<Ran> {
+    let logs = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
+    let ready = tools::ready(tool, load, stage, logs.path())?;
+    let observer = observer::counters(&stage.receiver)?;
+    let sent = ready.send(load, stage);
+    // What is in a socket's buffer is still read.
+    std::thread::sleep(Duration::from_millis(20));
+    let course = observer.stop()?;
+    sent.with_context(|| format!("{} over {}", tool.name(), stage.name))?;
+    ready.end()?;
+    Ok(Ran { course, logs })
+}
+
+/// Tells on stderr what is measured now.
+pub(super) fn progress(what: &str, round: usize, rounds: usize) {
+    say(format_args!("itg-bench: {what}, round {} of {rounds}", round + 1));
+}
