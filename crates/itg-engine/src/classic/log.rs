@@ -18,7 +18,8 @@ use itg_classic::wire::{LogClient, LogClientOutput, UDP_RECORDS_MAX};
 use itg_core::flow::Meter;
 use itg_record::{BlockBuf, FlowInfo, Kind, Note, Record};
 
-use crate::log::{Job, LogOutcome, Shared, create_named, fail, give, replace_named, write_hint};
+use crate::log::queue::{Job, LogOutcome, Shared, fail, give, left_out};
+use crate::log::{create_named, replace_named, write_hint};
 
 /// Longest wait for a log server to answer, or to take a block.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -155,7 +156,7 @@ impl Writer {
         if let Err(error) = self.sink.end() {
             fail(&self.shared, format!("log {}: {error}", self.place));
         }
-        if let Some(why) = crate::log::left_out(&self.shared) {
+        if let Some(why) = left_out(&self.shared) {
             fail(&self.shared, format!("log {}: {why}", self.place));
         }
         self.shared.outcome(self.place, self.records)

@@ -10,7 +10,9 @@ use itg_record::{BlockBuf, LogBuilder, LogInfo, Note};
 use itg_socket::clock;
 
 use super::named::create_named;
-use super::{CLOCK_EVERY_NS, Fsync, Job, LogOutcome, Shared, Syncer, Throttle, fail, give};
+use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, fail, give, left_out};
+use super::sync::{Fsync, Syncer};
+use super::throttle::Throttle;
 use crate::clock_pair;
 
 /// Advice about a file that takes no more.
@@ -102,7 +104,7 @@ impl Writer {
             self.write(&end);
             self.settle(u64::MAX);
         }
-        if let Some(why) = super::left_out(&self.shared) {
+        if let Some(why) = left_out(&self.shared) {
             let place = self.path.display();
             fail(&self.shared, format!("log {place}: {why}"));
         }

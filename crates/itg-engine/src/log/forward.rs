@@ -11,10 +11,10 @@ use std::sync::mpsc;
 use itg_session::logs::{LogFate, LogProducer, ProducerInput, Transport};
 use itg_socket::clock;
 
+use super::queue::{Job, Shared};
 use super::remote::Remote;
 use super::spool::{Left, Spool};
 use super::target::{LogServerTarget, LogUrl, producer_config};
-use super::{Job, Shared};
 
 /// Outcome of forwarding a spool.
 #[derive(Clone, Debug)]

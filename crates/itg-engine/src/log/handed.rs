@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use itg_record::{BlockBuf, LogBuilder, LogInfo, Note};
 use itg_socket::clock;
 
-use super::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, fail, give};
+use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, fail, give, left_out};
 use crate::clock_pair;
 
 /// Receiver of the blocks of a log, and their label.
@@ -101,7 +101,7 @@ impl Writer {
         self.note(&Note::Clock(clock_pair::clock_pair()));
         let end = self.builder.end(self.shared.lost());
         self.hand(HandedBlock { content: Content::Note(end), records: 0 });
-        if let Some(why) = super::left_out(&self.shared) {
+        if let Some(why) = left_out(&self.shared) {
             fail(&self.shared, format!("log {}: {why}", self.target.place));
         }
         let records = self.builder.records().saturating_sub(self.shared.lost());

@@ -6,7 +6,7 @@ use std::sync::mpsc::SyncSender;
 
 use itg_record::{BLOCK_HEADER_LEN, BlockBuf, RECORD_LEN};
 
-use super::give;
+use super::queue::give;
 
 /// Offset of the log's number in the header of a block, in bytes.
 const LOG_ID_AT: usize = 60;

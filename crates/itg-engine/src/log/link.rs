@@ -7,19 +7,12 @@ use std::time::Duration;
 
 use itg_session::logs::{self, LogCodecError, LogMessage, MAX_LOG_MESSAGE};
 
-use super::Job;
+use super::queue::{Job, NetEvent};
 
 /// The bit of a frame's length that says: a block, not a message.
 pub const BLOCK_BIT: u32 = 1 << 31;
 /// Time limit of connecting, and of a write.
 pub(super) const NET_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Events that the threads of a connection report to the writer; the number names the connection.
-pub(crate) enum NetEvent {
-    Connected(u64, TcpStream),
-    Heard(u64, Result<LogMessage, LogCodecError>),
-    Lost(u64, String),
-}
 
 pub(super) fn connect(address: SocketAddr, connection: u64, events: &SyncSender<Job>) {
     let event = match TcpStream::connect_timeout(&address, NET_TIMEOUT) {

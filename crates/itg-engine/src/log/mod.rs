@@ -13,8 +13,10 @@ mod forward;
 mod handed;
 mod held;
 mod info;
+mod limits;
 mod link;
 mod named;
+pub(crate) mod queue;
 mod remote;
 mod scan;
 mod spool;
@@ -25,17 +27,15 @@ mod tests;
 mod throttle;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use itg_core::units::format_duration_ns;
-use itg_record::{BlockBuf, LogInfo, Note, RECORD_LEN, Record};
+use itg_record::{BlockBuf, LogInfo, Note, Record};
 use itg_session::logs::Transport;
 use itg_socket::clock;
 
@@ -43,9 +43,12 @@ pub use self::file::write_hint;
 pub use self::forward::{Forwarded, forward};
 pub use self::handed::{HandedBlock, HandedTarget};
 pub use self::info::log_info;
+use self::limits::QUEUE;
+pub use self::limits::{LogLimits, OnFull};
 pub use self::link::BLOCK_BIT;
-use self::link::NetEvent;
 pub use self::named::{create_named, replace_named};
+pub(crate) use self::queue::Job;
+pub use self::queue::{LogOutcome, Shared, fail, give, left_out};
 use self::remote::Remote;
 pub use self::scan::{Found, scan};
 pub use self::spool::unhex;
@@ -55,88 +58,10 @@ pub use self::target::{LOG_PORT, LogServerTarget, LogUrl};
 pub use self::throttle::Throttle;
 use crate::classic::{self, ClassicTarget};
 
-/// Between two notes on the clocks: 1 s.
-const CLOCK_EVERY_NS: u64 = 1_000_000_000;
-/// Records of a block that fits an Ethernet frame as one datagram: (1500 − 28 − 64) / 40.
-const UDP_RECORDS: usize = 35;
-/// Blocks on their way from all producers to the writer.
-const QUEUE: usize = 16_384;
-/// Blocks of one producer, so that small ones do not fill the queue before the memory: 4096.
-const MOST_BLOCKS: usize = QUEUE / 4;
 /// Notes that wait for the block in hand, at most.
 const MOST_WITH_BLOCK: usize = 64;
 /// Longest wait for an empty block; after it the block in hand is lost.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// Behaviour of a producer whose block is full while there is no empty one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFull {
-    /// It waits until the writer gives one back: nothing is lost, packets may be late.
-    Wait,
-    /// It takes further memory, up to [`LogLimits::pool_bytes`], then it waits.
-    #[default]
-    Grow,
-    /// It leaves out the records of the block in hand, and counts them: packets are never late for it.
-    Drop,
-}
-
-/// Limits of a log: size of its blocks, and memory for them.
-#[derive(Clone, Copy, Debug)]
-pub struct LogLimits {
-    /// Records that a producer hands over at once, and of a block in a file or on TCP.
-    pub block_records: usize,
-    /// Records in a block on UDP, where a block is one datagram.
-    pub datagram_records: usize,
-    /// A block that is older is written though not full, in nanoseconds.
-    pub flush_age_ns: u64,
-    /// Behaviour of a producer without an empty block.
-    pub on_full: OnFull,
-    /// Memory for the blocks of one producer, in bytes; two blocks at least. With
-    /// [`OnFull::Grow`] it is taken when it is needed, else from the beginning.
-    pub pool_bytes: usize,
-    /// For measurements: a log file takes no more bytes a second than this. Servers have a limit of
-    /// their own.
-    pub throttle_bytes_per_s: Option<u64>,
-    /// Syncing of a log file. Servers have a setting of their own.
-    pub fsync: Fsync,
-}
-
-impl Default for LogLimits {
-    /// Blocks of 1024 records (UDP: 35, which fit an Ethernet frame), written after one second at the
-    /// latest; growing to 64 MiB a producer.
-    fn default() -> Self {
-        Self {
-            block_records: 1024,
-            datagram_records: UDP_RECORDS,
-            flush_age_ns: 1_000_000_000,
-            on_full: OnFull::Grow,
-            pool_bytes: 64 << 20,
-            throttle_bytes_per_s: None,
-            fsync: Fsync::Never,
-        }
-    }
-}
-
-impl LogLimits {
-    /// Blocks of one producer, the one that is being filled included: at least 2.
-    fn most_blocks(&self) -> usize {
-        (self.pool_bytes / (self.block_records * RECORD_LEN)).clamp(2, MOST_BLOCKS)
-    }
-}
-
-/// Requests to the writer.
-pub(crate) enum Job {
-    Records(BlockBuf, SyncSender<BlockBuf>),
-    /// So many records were left out: they use up a block number.
-    LeftOut(u32),
-    Note(Box<Note>),
-    /// Answer with the number of records lost so far.
-    Settle(SyncSender<u64>),
-    /// Something from the log server.
-    Heard(NetEvent),
-    /// All producers are gone.
-    Close,
-}
 
 /// Destination of a log.
 #[derive(Clone, Debug)]
@@ -151,97 +76,6 @@ pub enum LogTarget {
     Classic(Box<ClassicTarget>),
     /// Another thread of this program, which carries the blocks away.
     Handed(Box<HandedTarget>),
-}
-
-/// Outcome of a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogOutcome {
-    /// Place of the log: a file, or a log server and the experiment there.
-    pub place: String,
-    /// Records stored there.
-    pub records: u64,
-    /// Records that could not be written, those left out included.
-    pub lost_records: u64,
-    /// Records that producers left out for want of room ([`OnFull::Drop`]).
-    pub left_out_records: u64,
-    /// Number of times that a producer had to wait for an empty block.
-    pub stalls: u64,
-    /// Sum of all these waits, in nanoseconds.
-    pub stalled_ns: u64,
-    /// Reason of the loss of records, and advice.
-    pub error: Option<String>,
-}
-
-/// One line of words: where, how many records, and what disturbed the packets.
-impl fmt::Display for LogOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "log {}: {} records", self.place, self.records)?;
-        if self.left_out_records > 0 {
-            write!(f, ", {} left out for want of room", self.left_out_records)?;
-        }
-        if self.stalls > 0 {
-            let times =
-                if self.stalls == 1 { "once".to_owned() } else { format!("{} times", self.stalls) };
-            let unit = if self.stalled_ns < 1_000_000 { 1000 } else { 1_000_000 };
-            let together = format_duration_ns(self.stalled_ns / unit * unit);
-            write!(f, ", packets waited for it {times} ({together} together)")?;
-        }
-        Ok(())
-    }
-}
-
-/// Counters that all threads of a log share.
-#[derive(Debug, Default)]
-pub struct Shared {
-    lost_records: AtomicU64,
-    left_out_records: AtomicU64,
-    stalls: AtomicU64,
-    stalled_ns: AtomicU64,
-    error: Mutex<Option<String>>,
-}
-
-impl Shared {
-    fn error(&self) -> Option<String> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn lost(&self) -> u64 {
-        self.lost_records.load(Ordering::Relaxed)
-    }
-
-    /// Counts records that are lost.
-    pub(crate) fn lose(&self, records: u64) {
-        self.lost_records.fetch_add(records, Ordering::Relaxed);
-    }
-
-    fn left_out(&self) -> u64 {
-        self.left_out_records.load(Ordering::Relaxed)
-    }
-
-    /// Outcome of the log at `place`, with the counts of its producers.
-    pub fn outcome(&self, place: String, records: u64) -> LogOutcome {
-        LogOutcome {
-            place,
-            records,
-            lost_records: self.lost(),
-            left_out_records: self.left_out(),
-            stalls: self.stalls.load(Ordering::Relaxed),
-            stalled_ns: self.stalled_ns.load(Ordering::Relaxed),
-            error: self.error(),
-        }
-    }
-
-    /// Answers a request for the number of lost records.
-    pub(crate) fn answer(&self, asked: &SyncSender<u64>) {
-        // The thread that asked may have gone.
-        asked.try_send(self.lost()).unwrap_or_default();
-    }
-}
-
-/// Gives an empty block back; when its producer is gone the block is dropped.
-pub fn give(mut block: BlockBuf, to: &SyncSender<BlockBuf>) {
-    block.clear();
-    drop(to.try_send(block));
 }
 
 /// A log with its writer thread.
@@ -553,24 +387,5 @@ impl Drop for Producer {
     fn drop(&mut self) {
         self.flush();
         self.tell_left_out();
-    }
-}
-
-/// In words, that producers left records out, if they did.
-pub fn left_out(shared: &Shared) -> Option<String> {
-    let records = shared.left_out();
-    (records > 0).then(|| {
-        format!(
-            "{records} records were left out for want of room: allow more memory, or to wait for it"
-        )
-    })
-}
-
-/// Notes the first failure of a log.
-pub fn fail(shared: &Shared, why: String) {
-    let mut error = shared.error.lock().unwrap_or_else(PoisonError::into_inner);
-    if error.is_none() {
-        tracing::error!("{why}");
-        *error = Some(why);
     }
 }

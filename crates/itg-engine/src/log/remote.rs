@@ -21,12 +21,11 @@ use itg_socket::mmsg::{self, BATCH, Outgoing};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
 use super::held::{Lent, UnconfirmedBlock, label};
-use super::link::{self, BLOCK_BIT, NET_TIMEOUT, NetEvent};
+use super::limits::{LogLimits, UDP_RECORDS};
+use super::link::{self, BLOCK_BIT, NET_TIMEOUT};
+use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, NetEvent, Shared, fail, give};
 use super::spool::{Done, Spool};
-use super::target::{producer_config, prove, registration};
-use super::{
-    CLOCK_EVERY_NS, Job, LogLimits, LogOutcome, LogServerTarget, Shared, UDP_RECORDS, fail, give,
-};
+use super::target::{LogServerTarget, producer_config, prove, registration};
 use crate::clock_pair;
 
 /// Longest wait for a socket to take a datagram before the datagram is given up, in milliseconds.

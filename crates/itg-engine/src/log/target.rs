@@ -10,7 +10,7 @@ use itg_session::logs::{LogProducerConfig, ProducerTimeouts, Registration, Role,
 use itg_socket::host;
 use itg_socket::socket::{self, SocketError};
 
-use super::LogLimits;
+use super::limits::LogLimits;
 
 /// Port of log servers.
 pub const LOG_PORT: u16 = 9003;

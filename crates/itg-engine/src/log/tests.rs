@@ -1,6 +1,6 @@
 //! Logs to files.
 
-use itg_record::{ClockPair, Item, LogReader, SentPacket, Side};
+use itg_record::{ClockPair, Item, LogReader, RECORD_LEN, SentPacket, Side};
 
 use std::fs::File;
 

@@ -3,7 +3,9 @@
 use itg_core::units::format_duration_ns;
 use itg_socket::clock;
 
-use super::{Level, PacingOptions, Prepared, Waiter};
+use super::host::Prepared;
+use super::options::{Level, PacingOptions};
+use super::waiter::Waiter;
 
 /// Time between the wake-ups that decide about a level: 1 ms.
 const PERIOD_NS: u64 = 1_000_000;

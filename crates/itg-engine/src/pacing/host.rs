@@ -16,7 +16,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::unistd::Pid;
 
-use super::{Level, PacingOptions};
+use super::options::{Level, PacingOptions};
 
 /// File through which the kernel takes the largest permitted wake-up latency
 /// (Documentation/power/pm_qos).

@@ -2,7 +2,7 @@
 
 use itg_socket::clock;
 
-use super::Level;
+use super::options::Level;
 
 /// Guard before anything is learned: 60 µs.
 const FIRST_GUARD_NS: f64 = 60_000.0;
