@@ -1,5 +1,6 @@
 //! The command line of ITGDec: the first letter after the dash selects an option.
 
+use crate::log::{Address, LogRecord};
 use crate::number::{integer, real};
 
 /// Text that `-h` prints.
@@ -250,6 +251,23 @@ impl Options {
         let mut lines = self.complaints.clone();
         lines.push(last.to_owned());
         ArgsError::Refused(lines.join("\n"))
+    }
+}
+
+/// The record as the figures see it: `None` for an error line.
+pub(super) fn counted(record: LogRecord, flows: Flows) -> Option<LogRecord> {
+    let good = record.is_good();
+    match flows {
+        Flows::All => good.then_some(record),
+        Flows::UpTo(last) => (good && record.flow <= last).then_some(record),
+        Flows::AsOne => good.then(|| LogRecord {
+            flow: 1,
+            src: Address::new(b"127.0.0.1"),
+            src_port: 9999,
+            dst: Address::new(b"127.0.0.1"),
+            dst_port: 8999,
+            ..record
+        }),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Flows, counted};
+use super::args::{Flows, counted};
 use crate::log::{Address, LogRecord};
 
 /// Identity of a flow: number, addresses and ports.

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 
-use super::{DecError, FlowKey, Flows, Options, Outputs, counted};
+use super::args::{Flows, Options, counted};
+use super::figures::FlowKey;
+use super::output::{DecError, Outputs};
 use crate::log::{LogRecord, Stamp, records};
 use crate::number::fixed;
 

@@ -11,18 +11,15 @@
 mod args;
 mod figures;
 mod files;
+mod output;
 mod summary;
 mod windows;
 
-use std::io::{self, Write};
-
 pub use args::{ArgsError, Flows, HELP, Options, Windows};
 pub use figures::{Figures, FlowFigures, FlowKey};
+pub use output::{CELLS_MAX, DecError, Outputs};
 
-use crate::log::{Address, LogRecord, TextLog, records};
-
-/// Most values in a table of windows: rows times columns.
-pub const CELLS_MAX: u64 = 2_000_000_000;
+use crate::log::{LogRecord, TextLog, records};
 
 /// The first two lines of every program of D-ITG, with our name in the place of its revision.
 #[must_use]
@@ -32,53 +29,6 @@ pub fn version_lines(program: &str) -> String {
         "{program} version 2.8.1 (ITG {version})\n\
          Compile-time options: sctp dccp bursty multiport\n"
     )
-}
-
-/// Destinations of a decoder's output.
-pub trait Outputs {
-    /// The standard output.
-    fn stdout(&mut self) -> &mut dyn Write;
-
-    /// Creates or empties a file.
-    ///
-    /// # Errors
-    /// Whatever the system says.
-    fn create(&mut self, name: &str) -> io::Result<Box<dyn Write>>;
-
-    /// Tells the user something that ITGDec would not.
-    fn notice(&mut self, text: &str);
-}
-
-/// Error that ends decoding.
-#[derive(Debug, thiserror::Error)]
-pub enum DecError {
-    /// A file cannot be created.
-    #[error("Error opening file '{name}' for write: {source}")]
-    Create {
-        /// Its name.
-        name: String,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// Writing failed.
-    #[error("cannot write: {0}")]
-    Write(#[from] io::Error),
-    /// `-r`: a packet of the receiver's log is not in the sender's.
-    #[error("Error, unable to find correspondent line in sender log file")]
-    NoSenderRecord {
-        /// Flow.
-        flow: u32,
-        /// Sequence number.
-        seq: u32,
-    },
-    /// A table of windows would be too large.
-    #[error("windows of {length_ms} ms make a table of {cells} values: use longer windows")]
-    TooManyWindows {
-        /// Length of a window in milliseconds.
-        length_ms: f64,
-        /// Rows times columns.
-        cells: u64,
-    },
 }
 
 /// The records to decode.
@@ -93,23 +43,6 @@ impl Input<'_> {
             Self::Binary(bytes) => Box::new(records(bytes)),
             Self::Read(records) => Box::new(records.iter().copied()),
         }
-    }
-}
-
-/// The record as the figures see it: `None` for an error line.
-fn counted(record: LogRecord, flows: Flows) -> Option<LogRecord> {
-    let good = record.is_good();
-    match flows {
-        Flows::All => good.then_some(record),
-        Flows::UpTo(last) => (good && record.flow <= last).then_some(record),
-        Flows::AsOne => good.then(|| LogRecord {
-            flow: 1,
-            src: Address::new(b"127.0.0.1"),
-            src_port: 9999,
-            dst: Address::new(b"127.0.0.1"),
-            dst_port: 8999,
-            ..record
-        }),
     }
 }
 

@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::args::{Options, Windows, counted};
+use super::figures::{Figures, FlowKey};
 use super::files::create;
-use super::{CELLS_MAX, DecError, Figures, FlowKey, Options, Outputs, Windows, counted};
+use super::output::{CELLS_MAX, DecError, Outputs};
 use crate::log::LogRecord;
 use crate::number::{fixed, quotient};
 
