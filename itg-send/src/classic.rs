@@ -20,7 +20,8 @@ use itg_socket::{SendEngine, clock};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::{Request, print};
+use crate::output::print;
+use crate::request::Request;
 
 /// Name of the receiver's log at a log server when none is given, as with D-ITG.
 const RECV_LOG: &str = "/tmp/ITGRecv.log";

@@ -4,12 +4,13 @@ mod classic;
 mod doctor;
 mod flow_args;
 mod nodes;
+mod output;
+mod request;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -17,12 +18,12 @@ use clap::{Args, Parser, Subcommand};
 use flow_args::FlowArgs;
 use itg_classic::send::carried_sizes;
 use itg_cli::{
-    Gates, LoadArgs, LogArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
+    Gates, LoadArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
     draw_seed, finish, load_within, promised, refuse, say, send_plan,
 };
 use itg_core::flow::Proto;
-use itg_core::text::{visible, visible_lines};
-use itg_engine::pacing::{Level, PacingOptions};
+use itg_core::text::visible;
+use itg_engine::pacing::Level;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
 use itg_node::Start;
 use itg_session::Phase;
@@ -30,8 +31,10 @@ use itg_session::logs::Role;
 use itg_stats::gate::{Judgement, Outcome};
 use itg_stats::{Analysis, Options};
 
-/// Port of the signalling channel of receivers.
-const CONTROL_PORT: u16 = 9000;
+use crate::nodes::CONTROL_PORT;
+use crate::output::print;
+use crate::request::{Request, SendLogArgs};
+
 /// Duration of a flow when nothing else ends it: 10 s.
 const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 
@@ -105,45 +108,10 @@ struct RunArgs {
     logs: SendLogArgs,
 }
 
-#[derive(Debug, Args)]
-struct SendLogArgs {
-    #[command(flatten)]
-    own: LogArgs,
-    /// Name of a log that the receiver shall keep, in the directory of its --log-dir; with --classic, a
-    /// path as D-ITG's receiver and its log server take it [default there: /tmp/ITGRecv.log]
-    #[arg(long, value_name = "NAME")]
-    recv_log: Option<String>,
-    /// Log server to which the receiver shall send its log (it must allow that): tcp://… or udp://…; with
-    /// --classic, one that speaks D-ITG's protocol, at port 9001
-    #[arg(long, value_name = "URL")]
-    recv_log_server: Option<String>,
-    /// Report of `itg-send doctor --output FILE` on this host: its promise goes into the log, and
-    /// the report of the run says whether it was kept
-    #[arg(long, value_name = "FILE")]
-    promise: Option<PathBuf>,
-}
-
 fn main() -> ExitCode {
     let cli = itg_cli::parse::<Cli>();
     cli.words.start();
     finish("itg-send", run(cli))
-}
-
-/// Flows to send, and their receivers.
-struct Request {
-    /// In D-ITG's protocol.
-    classic: bool,
-    plan: Plan,
-    receivers: BTreeMap<String, SocketAddr>,
-    /// The flows that are sent from here, by number.
-    ours: BTreeSet<u32>,
-    /// Note of the flows that are not sent from here, and why.
-    notice: Option<String>,
-    pacing: PacingOptions,
-    logs: SendLogArgs,
-    /// Those of the experiment file, and its name.
-    gates: Gates,
-    origin: String,
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
@@ -261,14 +229,6 @@ fn judge(gates: &Gates, origin: &str, log: Option<&Path>, words: WordArgs) -> Re
         ));
     }
     Ok(judged.code)
-}
-
-fn print(text: &str) -> Result<()> {
-    use std::io::Write as _;
-    match std::io::stdout().write_all(visible_lines(text).as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 /// Limits of packet sizes, where they are not ITG's own.

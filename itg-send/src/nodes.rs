@@ -6,8 +6,8 @@ use anyhow::Result;
 use itg_cli::{Loaded, refuse};
 use itg_socket::host;
 
-use crate::CONTROL_PORT;
-
+/// Port of the signalling channel of receivers.
+pub(crate) const CONTROL_PORT: u16 = 9000;
 /// Flows that are named one by one in a message.
 const MOST_NAMED: usize = 8;
 

@@ -18,7 +18,7 @@ use itg_socket::probe::{Costs, HostFacts, steal_ticks};
 use itg_socket::{SendEngine, rate_over_a_link};
 use serde::Serialize;
 
-use self::promise::Promise;
+use self::promise::{FREE_OF_LOSS, Promise};
 use self::rates::{SIZE, Trial};
 
 /// Time between measured wake-ups: 1 ms.
@@ -27,8 +27,6 @@ const WAKE_EVERY_NS: u64 = 1_000_000;
 const RATES_PPS: [u32; 5] = [100, 1_000, 10_000, 50_000, 100_000];
 /// Shares of the rate that is reached without pacing, tried until one is free of loss.
 const STEPS: [f64; 7] = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4];
-/// A rate counts as reached when less than this share is lost.
-const FREE_OF_LOSS: f64 = 0.001;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -107,7 +105,7 @@ pub(crate) fn run(args: &DoctorArgs, words: WordArgs) -> Result<ExitCode> {
         fs::write(path, &json)
             .map_err(|error| Failure::new(1, format!("{}: {error}", path.display())))?;
     }
-    crate::print(&match args.format {
+    crate::output::print(&match args.format {
         Format::Json => json,
         Format::Text => describe(&findings)?,
     })?;

@@ -6,8 +6,10 @@ use std::fmt;
 use itg_core::units::format_duration_ns;
 use serde::Serialize;
 
-use super::FREE_OF_LOSS;
 use super::rates::Trial;
+
+/// A rate counts as reached when less than this share is lost.
+pub(super) const FREE_OF_LOSS: f64 = 0.001;
 
 /// Trials of each rate. A later run exceeds the worst of *n* alike with a probability of 1 / (*n* + 1),
 /// whatever the distribution: with 20 in less than one of 20.
