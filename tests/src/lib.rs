@@ -14,6 +14,7 @@ mod cluster;
 mod decode;
 mod ditg;
 mod group;
+mod imports;
 mod log_server;
 mod namespace;
 mod program;
@@ -30,6 +31,7 @@ pub use cluster::{Cluster, cluster_keys, cluster_program, flow_packets};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
 pub use group::{Group, Judged};
+pub use imports::circles;
 pub use itg_testkit::child::{Output, Running};
 pub use itg_testkit::host::{
     Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for,

@@ -1,11 +1,12 @@
 //! The rules of the house (see `ARCHITECTURE.md`): imports between packages, crates that stay pure,
-//! licences we build on, and size of files.
+//! licences we build on, size of files, and circles among them.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+use itg_tests::circles;
 
 /// Allowed imports among our own packages, as `ARCHITECTURE.md` draws them.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -108,6 +109,8 @@ const IMPURE: &[&str] =
     &["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];
 /// Lines beyond which a file of code is split.
 const MOST_LINES: usize = 800;
+/// Files of one crate that may import one another in a circle.
+const MOST_IN_A_CIRCLE: usize = 3;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the root").to_owned()
@@ -240,6 +243,25 @@ fn no_file_swallows_the_house() {
         let lines = text.lines().count();
         assert!(lines <= MOST_LINES, "{} has {lines} lines: split it", path.display());
     });
+}
+
+#[test]
+fn no_circle_of_imports_has_more_than_three_files() {
+    let mut crates: BTreeMap<PathBuf, BTreeMap<String, String>> = BTreeMap::new();
+    for_each_file_of_code(|path, text| {
+        // Of the outermost `src`: `CRATE/src/FILE`.
+        let source = path.ancestors().filter(|folder| folder.ends_with("src")).last();
+        let Some(source) = source else { return };
+        let file = path.strip_prefix(source).expect("below it").display().to_string();
+        crates.entry(source.to_owned()).or_default().insert(file, text.to_owned());
+    });
+    assert!(crates.len() > 20, "the crates are there");
+    for (source, files) in &crates {
+        for circle in circles(files) {
+            let fits = circle.len() <= MOST_IN_A_CIRCLE;
+            assert!(fits, "{}: these files import one another: {circle:?}", source.display());
+        }
+    }
 }
 
 #[test]

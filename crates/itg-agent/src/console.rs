@@ -26,7 +26,7 @@ use crate::collect;
 use crate::description::Description;
 use crate::member::{Member, compare_clocks, greet};
 use crate::options::{AgentsOptions, Require};
-use crate::roles::Role;
+use crate::roles::{Role, plain};
 use crate::trust::Trust;
 use crate::watch::Watch;
 use crate::wire::{Call, Join, Reply, ask, times, with_port};
@@ -195,11 +195,6 @@ fn nodes(loaded: &Loaded) -> Result<Vec<Node>> {
         nodes.push(Node { name: name.clone(), address, clock: (0, 0) });
     }
     Ok(nodes)
-}
-
-/// Returns true if a node's name is not empty and has only letters, digits, `-` and `_`.
-pub(crate) fn plain(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
 /// The address of the receiver of an agent: the next port.

@@ -47,9 +47,14 @@ impl Role {
     }
 }
 
+/// Returns true if a node's name is not empty and has only letters, digits, `-` and `_`.
+pub(crate) fn plain(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+}
+
 /// Returns true if a node may have this name: it is a label of a host name, and a directory.
 pub(crate) fn node_label(name: &str) -> bool {
-    name.len() <= MOST_NAME && crate::console::plain(name)
+    name.len() <= MOST_NAME && plain(name)
 }
 
 /// The host name by which a certificate has a node.
