@@ -579,7 +579,8 @@ fn m_20_loss_duplication_and_reordering() {
 }
 
 /// Faults that the seed draws, for a while; then everything heals and all must agree, unless a majority
-/// of the core that remembers the last view is gone. With `old_tickets` every other restart finds an old ticket.
+/// of the core that remembers the last view is gone. With `old_tickets` every other restart happens
+/// twice, under one name.
 fn swarm(seed: u64, old_tickets: bool) -> (u64, bool) {
     let mut rng = itg_core::seed::RunSeed(seed).named("shape");
     let mut below = |bound: u64| itg_core::streams::below(&mut rng, bound);
@@ -601,8 +602,11 @@ fn swarm(seed: u64, old_tickets: bool) -> (u64, bool) {
         match fault {
             Fault::Crash(slot) | Fault::Recover(slot) if !may_crash(*slot) => {}
             Fault::Recover(slot) if old_tickets && happens(&mut tickets, 500_000) => {
-                group.world.fault_at(*at, Fault::OldTicket(*slot));
+                // Twice, the second time under the name of the first.
+                let again = at + itg_core::streams::below(&mut tickets, 2 * SECOND);
+                let faults = [Fault::Crash(*slot), Fault::OldTicket(*slot), fault.clone()];
                 group.world.fault_at(*at, fault.clone());
+                faults.into_iter().for_each(|fault| group.world.fault_at(again, fault));
             }
             fault => group.world.fault_at(*at, fault.clone()),
         }
