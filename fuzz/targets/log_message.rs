@@ -93,7 +93,7 @@ fn tell(
     }
     if let Some((_, log_id)) = session.log() {
         let block_no = u32::try_from(at % 64).expect("small");
-        let block = ServerInput::Block { log_id, block_no, records: 1, bytes: 104, intact: true };
+        let block = ServerInput::Block { log_id, block_no, records: 1, bytes: 104, checksum: 0, intact: true };
         session.handle(at, block, book, &mut Vec::new());
     }
     assert!(book.outstanding_bytes() <= LIMITS.budget_bytes);

@@ -272,8 +272,15 @@ fn sentence(account: &LogAccount) -> String {
             account.refused_blocks
         )
     };
+    let conflicts = match account.conflicting_blocks {
+        0 => String::new(),
+        count => format!(
+            "; {count} blocks came with other contents than those stored before: somebody else has \
+             written to this log"
+        ),
+    };
     format!(
-        "{}: log {} of {} ({side}): {} of {} records in {} blocks stored, {missing}",
+        "{}: log {} of {} ({side}): {} of {} records in {} blocks stored, {missing}{conflicts}",
         account.run,
         account.log_id,
         account.who.host,

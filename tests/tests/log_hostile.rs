@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use itg_record::{
 };
 use itg_session::logs::{
     LOG_MAGIC, LOG_VERSION, LogMessage as M, Registration, Role, Transport, decode, encode,
+    proof_text,
 };
 use itg_tests::{
     LogServer, Receiver, Running, experiments, in_parallel, json, open_files, program, temp_dir,
@@ -374,9 +376,151 @@ fn x_4_hostile_datagrams_are_dropped_and_disturb_nobody() {
         per_flow: vec![(0, 100)],
         flows_left_out: 0,
     });
-    let left = M::Left { blocks: 2, records: 100, missing: vec![(2, 2)], missing_left_out: 0 };
+    let left = M::Left {
+        blocks: 2,
+        records: 100,
+        missing: vec![(2, 2)],
+        missing_left_out: 0,
+        conflicting_blocks: 0,
+        conflicting_records: 0,
+    };
     assert_eq!(peer.hear(), Some(left));
     house.close();
+}
+
+/// Another good block of the same log, with other contents.
+fn forged(log_id: u32, block_no: u32) -> Vec<u8> {
+    let mut block = BlockBuf::new(100);
+    for seq in 0..100 {
+        let times = seq * 999;
+        block.push(&Record::sent(SentPacket {
+            flow: 0,
+            seq,
+            size: 9,
+            planned_ns: times,
+            sent_ns: times,
+        }));
+    }
+    block.seal(log_id, block_no).to_vec()
+}
+
+/// Waits until the server has stored everything below a block.
+#[track_caller]
+fn stored(peer: &mut Peer, below: u32) {
+    loop {
+        match peer.hear() {
+            Some(M::Ack { stored_to, .. }) if stored_to >= below => return,
+            Some(M::Ack { .. }) => {}
+            other => panic!("block {below} is not taken: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_thiefs_block_does_not_pass_for_the_owners() {
+    let dir = temp_dir();
+    let server = LogServer::start::<&str>(dir.path(), &[]);
+    let mut owner = Peer::connect(&server);
+    let (log_id, _) = owner.register(who(1, Transport::Tcp));
+    owner.frame(BLOCK, &block(log_id, 0));
+    stored(&mut owner, 1);
+    // It has seen the key of the log, and is faster.
+    let mut thief = Peer::connect(&server);
+    assert_eq!(thief.register(who(1, Transport::Tcp)).0, log_id);
+    thief.frame(BLOCK, &forged(log_id, 1));
+    stored(&mut thief, 2);
+    drop(thief);
+
+    let mut owner = Peer::connect(&server);
+    let back = Registration { next_block: 1, ..who(1, Transport::Tcp) };
+    owner.say(&M::register(back, None));
+    let registered = owner.hear();
+    let Some(M::Registered { stored_to: 1, .. }) = registered else {
+        panic!("block 1 must come to be compared: {registered:?}")
+    };
+    owner.frame(BLOCK, &block(log_id, 1));
+    stored(&mut owner, 2);
+    owner.say(&M::Leave {
+        blocks: 2,
+        records: 200,
+        dropped_blocks: 0,
+        dropped_records: 0,
+        per_flow: vec![(0, 200)],
+        flows_left_out: 0,
+    });
+    let left = owner.hear();
+    let told =
+        matches!(left, Some(M::Left { conflicting_blocks: 1, conflicting_records: 100, .. }));
+    assert!(told, "the owner is not told: {left:?}");
+    let said = server.stop();
+    assert!(said.err.contains("block 1 of log 1 of strange came with other contents"), "{said}");
+    assert!(said.err.contains("somebody else has written to this log"), "{said}");
+
+    // A server that was started again still knows what is stored.
+    let server = LogServer::start::<&str>(dir.path(), &[]);
+    let mut thief = Peer::connect(&server);
+    let (log_id, _) = thief.register(who(1, Transport::Tcp));
+    thief.frame(BLOCK, &forged(log_id, 0));
+    stored(&mut thief, 1);
+    drop(thief);
+    let said = server.stop();
+    assert!(said.err.contains("block 0 of log 1 of strange came with other contents"), "{said}");
+}
+
+#[test]
+fn a_proof_holds_for_one_registration_alone() {
+    type Change = fn(&mut Registration);
+    let dir = temp_dir();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "open sesame").expect("writable");
+    let args = ["--secret-file".as_ref(), secret.as_os_str()];
+    let server = LogServer::start(&dir.path().join("store"), &args);
+    let right = who(1, Transport::Tcp);
+    let changes: [(&str, Change); 6] = [
+        ("nothing", |_| {}),
+        ("the role", |who| who.role = Role::Receiver),
+        ("the transport", |who| who.transport = Transport::Udp),
+        ("the host", |who| who.host = "another".to_owned()),
+        ("the first block", |who| who.next_block = 7),
+        ("the experiment", |who| who.run = "another".to_owned()),
+    ];
+    for (what, change) in changes {
+        let mut peer = Peer::connect(&server);
+        peer.say(&M::register(right.clone(), None));
+        let Some(M::Challenge { nonce, .. }) = peer.hear() else { panic!("no challenge") };
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"open sesame");
+        let text = proof_text(&nonce, &right);
+        let proof = ring::hmac::sign(&key, &text).as_ref().try_into().expect("32 bytes");
+        let mut who = right.clone();
+        change(&mut who);
+        peer.say(&M::register(who, Some(proof)));
+        match (peer.hear(), what) {
+            (Some(M::Registered { .. }), "nothing") => {}
+            (Some(M::Refused { reason, .. }), _) if what != "nothing" => {
+                assert!(reason.contains("does not know it"), "{what}: {reason}");
+            }
+            (other, _) => panic!("{what} was changed on the way: {other:?}"),
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn keys_of_logs_are_not_for_everybody() {
+    let dir = temp_dir();
+    let index = dir.path().join("strange.index.jsonl");
+    let mode = || fs::metadata(&index).expect("there").permissions().mode() & 0o7777;
+    // An index of an older release.
+    fs::write(&index, "").expect("writable");
+    fs::set_permissions(&index, fs::Permissions::from_mode(0o644)).expect("ours");
+    for _ in 0..2 {
+        let server = LogServer::start::<&str>(dir.path(), &[]);
+        let _registered = Peer::connect(&server).register(who(1, Transport::Tcp));
+        assert_eq!(mode() & 0o137, 0, "{:o}", mode());
+        server.stop();
+        let _made_anew = fs::remove_file(&index);
+        let _without_blocks = fs::remove_file(dir.path().join("strange.itg"));
+    }
 }
 
 #[test]

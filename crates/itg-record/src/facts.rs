@@ -17,6 +17,8 @@ pub struct BlockFacts {
     pub records: u32,
     /// Its length in bytes, header included.
     pub len: usize,
+    /// CRC-32C of the note, or of the records as they lie in a record block.
+    pub checksum: u32,
 }
 
 impl BlockFacts {
@@ -55,6 +57,12 @@ impl BlockFacts {
             Body::Note(_) => 0,
             Body::Records(records) => u32::try_from(records.packed().len()).unwrap_or(u32::MAX),
         };
-        Self { log_id: block.log_id, block_no: block.block_no, records, len: block.len }
+        Self {
+            log_id: block.log_id,
+            block_no: block.block_no,
+            records,
+            len: block.len,
+            checksum: block.crc,
+        }
     }
 }

@@ -57,8 +57,8 @@ fn bytes_that_are_no_message_are_refused_in_words() {
              protocol (check host and port)",
         ),
         (
-            "03000000 'ITGL' 0200 'whatever version 2 says'",
-            "the peer speaks version 2 of the log protocol, this program speaks version 1: use the \
+            "03000000 'ITGL' 0300 'whatever version 3 says'",
+            "the peer speaks version 3 of the log protocol, this program speaks version 2: use the \
              same release of ITG on both sides",
         ),
     ] {
@@ -102,6 +102,8 @@ fn the_largest_messages_fit() {
             records: u64::MAX,
             missing: vec![(u32::MAX, u32::MAX); LEFT_RANGES],
             missing_left_out: u64::MAX,
+            conflicting_blocks: u64::MAX,
+            conflicting_records: u64::MAX,
         },
     ] {
         let bytes = encode(&message).expect("fits");
@@ -109,4 +111,4 @@ fn the_largest_messages_fit() {
     }
 }
 
-codecs::rules!(14, b"ITGL\x01\0", any_log_message);
+codecs::rules!(14, b"ITGL\x02\0", any_log_message);

@@ -116,7 +116,14 @@ fn blocks_are_sent_within_credit_and_window_and_released_when_stored() {
             flows_left_out: 0,
         })]
     );
-    let left = M::Left { blocks: 5, records: 50, missing: vec![(4, 4)], missing_left_out: 0 };
+    let left = M::Left {
+        blocks: 5,
+        records: 50,
+        missing: vec![(4, 4)],
+        missing_left_out: 0,
+        conflicting_blocks: 0,
+        conflicting_records: 0,
+    };
     let fate = LogFate {
         blocks: 6,
         records: 60,
@@ -222,10 +229,39 @@ fn a_spool_of_an_earlier_process_is_forwarded() {
     let out = p.tell(ack(6, 9));
     let leave = |output: &O| matches!(output, O::Send(M::Leave { blocks: 7, records: 60, .. }));
     assert!(out.iter().any(leave), "{out:?}");
-    let left = M::Left { blocks: 6, records: 60, missing: vec![(6, 6)], missing_left_out: 0 };
+    let left = M::Left {
+        blocks: 6,
+        records: 60,
+        missing: vec![(6, 6)],
+        missing_left_out: 0,
+        conflicting_blocks: 0,
+        conflicting_records: 0,
+    };
     let out = p.tell(I::Message(left));
     let [O::Disconnect, O::Finished(fate)] = &out[..] else { panic!("{out:?}") };
     assert_eq!((fate.stored_records, fate.dropped_records, fate.records), (60, 10, 70));
+}
+
+#[test]
+fn a_block_that_others_have_replaced_is_told() {
+    let mut p = Producer::new(Transport::Tcp, None);
+    p.ready();
+    p.register(9, 0);
+    p.ready();
+    p.tell(ack(2, 9));
+    p.tell(close());
+    let left = M::Left {
+        blocks: 2,
+        records: 20,
+        missing: vec![],
+        missing_left_out: 0,
+        conflicting_blocks: 1,
+        conflicting_records: 10,
+    };
+    let out = p.tell(I::Message(left));
+    let [O::Disconnect, O::Finished(fate)] = &out[..] else { panic!("{out:?}") };
+    assert_eq!((fate.stored_records, fate.missing_records, fate.is_complete()), (10, 10, false));
+    assert!(fate.to_string().contains("others have written under the same number"), "{fate}");
 }
 
 #[test]
@@ -263,7 +299,7 @@ fn a_server_that_does_not_want_the_log_is_a_failure() {
         (I::Message(M::Bound), "the log server said Bound out of turn"),
         (
             I::Garbage(LogCodecError::Version { peer: 3 }),
-            "the peer speaks version 3 of the log protocol, this program speaks version 1: use the \
+            "the peer speaks version 3 of the log protocol, this program speaks version 2: use the \
              same release of ITG on both sides",
         ),
         (
@@ -331,7 +367,14 @@ fn an_acknowledgement_of_what_was_not_sent_is_not_believed() {
     p.tell(ack(2, 9));
     p.tell(close());
     let most = u64::MAX;
-    let left = M::Left { blocks: most, records: most, missing: vec![], missing_left_out: most };
+    let left = M::Left {
+        blocks: most,
+        records: most,
+        missing: vec![],
+        missing_left_out: most,
+        conflicting_blocks: 0,
+        conflicting_records: 0,
+    };
     let out = p.tell(I::Message(left));
     let Some(O::Finished(fate)) = out.last() else { panic!("{out:?}") };
     assert_eq!((fate.stored_blocks, fate.stored_records), (2, 20));

@@ -129,7 +129,14 @@ impl Session {
             Some((_, log_id)) => {
                 let block_no = self.next_block;
                 self.next_block += 1;
-                ServerInput::Block { log_id, block_no, records: 3, bytes: 184, intact: true }
+                ServerInput::Block {
+                    log_id,
+                    block_no,
+                    records: 3,
+                    bytes: 184,
+                    checksum: 1,
+                    intact: true,
+                }
             }
         }
     }
@@ -170,7 +177,14 @@ fn server_step(session: &mut Session, id: u64, step: Step) -> ServerInput {
         Step::Driver(8, n) => {
             let log_id = session.machine.log().map_or(1, |(_, log_id)| log_id);
             let block_no = if n == 0 { u32::MAX } else { n * 7 };
-            I::Block { log_id, block_no, records: u32::MAX, bytes: n * 500, intact: n != 3 }
+            I::Block {
+                log_id,
+                block_no,
+                records: u32::MAX,
+                bytes: n * 500,
+                checksum: n,
+                intact: n != 3,
+            }
         }
         Step::Driver(..) => I::Woken,
     }
@@ -207,7 +221,7 @@ fn producer_step(machine: &LogProducer, said: &[ProducerOutput], step: Step) -> 
             Some(O::Prove { .. }) => I::Proof([0; 32]),
             Some(O::Send(M::Register { who, .. })) => I::Message(M::Registered {
                 magic: *b"ITGL",
-                version: 1,
+                version: itg_session::logs::LOG_VERSION,
                 log_id: 1,
                 data_port: if who.transport == Transport::Udp { 9003 } else { 0 },
                 token: 1,

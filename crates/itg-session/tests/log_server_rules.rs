@@ -5,7 +5,8 @@ mod log_messages;
 
 use itg_session::logs::{
     LogBook, LogCodecError, LogLimits, LogMessage as M, LogServerConfig, LogServerSession,
-    LogServerTimeouts, Registration, RestoredLog, ServerInput as I, ServerOutput as O, Transport,
+    LogServerTimeouts, Registration, RestoredLog, Role, ServerInput as I, ServerOutput as O,
+    Transport, proof_text,
 };
 use log_messages::registration;
 
@@ -78,7 +79,7 @@ fn who(key: u8) -> Registration {
 }
 
 fn block(log_id: u32, block_no: u32) -> I {
-    I::Block { log_id, block_no, records: 2, bytes: 144, intact: true }
+    I::Block { log_id, block_no, records: 2, bytes: 144, checksum: block_no, intact: true }
 }
 
 fn leave(blocks: u32) -> I {
@@ -200,8 +201,20 @@ fn the_secret_is_asked_for_before_anything_is_opened() {
     assert!(matches!(&out[..], [O::Send(M::Challenge { nonce: n, .. })] if *n == nonce));
     let out = server.tell(&mut session, I::Message(M::register(who(1), proof)));
     let [O::Check { text, proof: given }] = &out[..] else { panic!("{out:?}") };
-    assert_eq!((text.starts_with(b"ITG log registration 1\n\x05"), Some(*given)), (true, proof));
-    assert!(text.ends_with(b"voip"));
+    assert_eq!((text.starts_with(b"ITG log registration 2\n\x05"), Some(*given)), (true, proof));
+    // It covers all of the registration.
+    for (what, change) in [
+        ("the role", (|who: &mut Registration| who.role = Role::Receiver) as fn(&mut _)),
+        ("the transport", |who| who.transport = Transport::Udp),
+        ("the key", |who| who.key = [9; 16]),
+        ("the experiment", |who| who.run.push('x')),
+        ("the first block", |who| who.next_block += 1),
+        ("the clock", |who| who.clock_offset_ns = Some(0)),
+    ] {
+        let mut other = who(1);
+        change(&mut other);
+        assert_ne!(*text, proof_text(&nonce, &other), "{what}");
+    }
     let out = server.tell(&mut session, I::Checked(true));
     assert_eq!(out, [O::Open { run: "voip".to_owned() }]);
 
@@ -248,23 +261,61 @@ fn only_what_is_stored_is_acknowledged() {
 #[test]
 fn a_restarted_server_goes_on_where_its_files_end() {
     let mut server = Server::new();
-    let log =
-        RestoredLog { key: [1; 16], log_id: 7, blocks: vec![(0, 2), (1, 2), (4, 2)], bytes: 432 };
+    let log = RestoredLog {
+        key: [1; 16],
+        log_id: 7,
+        blocks: vec![(0, 2, 0), (1, 2, 1), (4, 2, 4)],
+        bytes: 432,
+    };
     server.book.restore("voip", [log]);
-    for (next_block, stored_to) in [(0, 2), (1, 2), (2, 2), (4, 5), (9, 9), (u32::MAX, u32::MAX)] {
+    // Blocks that the producer still holds come again, and are compared.
+    for next_block in [0, 1, 2, 4, 9, u32::MAX] {
         let mut session = server.accept(u64::from(next_block) + 100);
         let out = server.register(&mut session, Registration { next_block, ..who(1) });
         let registered = out.iter().find_map(|output| match output {
             O::Send(M::Registered { log_id, stored_to, .. }) => Some((*log_id, *stored_to)),
             _ => None,
         });
-        assert_eq!(registered, Some((7, stored_to)), "from {next_block}");
+        assert_eq!(registered, Some((7, next_block)), "from {next_block}");
         server.tell(&mut session, I::Lost("gone".to_owned()));
     }
     // A new log gets a number of its own, and is entered before its first block.
     let mut session = server.accept(1);
     let out = server.register(&mut session, who(2));
     assert!(matches!(&out[0], O::Enrol { log_id: 8, run, .. } if run == "voip"), "{out:?}");
+}
+
+#[test]
+fn a_number_stands_for_one_content() {
+    let mut server = Server::new();
+    let (mut thief, other) = (server.registered(1, 1), 77);
+    let with = |checksum| I::Block {
+        log_id: 1,
+        block_no: 1,
+        records: 2,
+        bytes: 144,
+        checksum,
+        intact: true,
+    };
+    server.tell(&mut thief, with(other));
+    server.tell(&mut thief, I::Stored { block_no: 1 });
+    server.tell(&mut thief, I::Lost("gone".to_owned()));
+    let mut owner = server.registered(2, 1);
+    assert_eq!(server.tell(&mut owner, block(1, 0)), [O::Store { log_id: 1, block_no: 0 }]);
+    server.tell(&mut owner, I::Stored { block_no: 0 });
+    // Counted once, however often it comes.
+    for id in [3, 4] {
+        let out = server.tell(&mut owner, with(1));
+        assert_eq!(out[0], O::Duplicate { block_no: 1, same: false });
+        server.tell(&mut owner, I::Lost("gone".to_owned()));
+        owner = server.registered(id, 1);
+    }
+    let out = server.tell(&mut owner, leave(2));
+    let [O::Account(account), O::Send(left)] = &out[..] else { panic!("{out:?}") };
+    assert_eq!(account.conflicting_blocks, 1);
+    let told =
+        matches!(left, M::Left { blocks: 2, conflicting_blocks: 1, conflicting_records: 2, .. });
+    assert!(told, "{left:?}");
 }
 
 #[test]
@@ -276,7 +327,7 @@ fn a_producer_that_connects_again_takes_its_log_over() {
     let out = server.register(&mut new, who(1));
     assert_eq!(out[0], O::Wake(1));
     // The same block again, while it is being stored for the old connection: stored once.
-    assert_eq!(server.tell(&mut new, block(1, 0)), [O::Duplicate { block_no: 0 }]);
+    assert_eq!(server.tell(&mut new, block(1, 0)), [O::Duplicate { block_no: 0, same: true }]);
     let out = server.tell(&mut old, block(1, 1));
     let reason = "the producer has connected again".to_owned();
     let discard = O::Discard { block_no: 1, reason: "its log has gone to another connection" };
@@ -329,7 +380,7 @@ fn logs_and_experiments_grow_up_to_their_limits() {
         }
         let mut session = server.registered(2, 1);
         let out = server.tell(&mut session, block(1, 2));
-        assert_eq!(out[0], O::Duplicate { block_no: 2 });
+        assert_eq!(out[0], O::Duplicate { block_no: 2, same: true });
         let out = server.tell(&mut session, block(1, 3));
         assert_eq!(out, [O::Store { log_id: 1, block_no: 3 }], "{want}");
         let out = server.tell(&mut session, block(1, 4));
@@ -361,8 +412,14 @@ fn logs_and_experiments_grow_up_to_their_limits() {
 
 #[test]
 fn what_breaks_the_rules_ends_the_connection() {
-    let bad =
-        |log_id, block_no, bytes, intact| I::Block { log_id, block_no, records: 2, bytes, intact };
+    let bad = |log_id, block_no, bytes, intact| I::Block {
+        log_id,
+        block_no,
+        records: 2,
+        bytes,
+        checksum: 9,
+        intact,
+    };
     for (input, want, again) in [
         (bad(1, 9, 144, false), "block 9 is refused: it is damaged", true),
         (bad(2, 9, 144, true), "block 9 is refused: it belongs to another log", false),
@@ -377,8 +434,8 @@ fn what_breaks_the_rules_ends_the_connection() {
             false,
         ),
         (
-            I::Garbage(LogCodecError::Version { peer: 2 }),
-            "the peer speaks version 2 of the log protocol, this program speaks version 1: use the \
+            I::Garbage(LogCodecError::Version { peer: 1 }),
+            "the peer speaks version 1 of the log protocol, this program speaks version 2: use the \
              same release of ITG on both sides",
             false,
         ),
@@ -416,8 +473,9 @@ fn datagrams_need_the_token_and_are_waited_for_at_the_end() {
         assert_eq!(out, [O::Store { log_id: 1, block_no }]);
         assert_eq!(server.tell(&mut session, I::Stored { block_no }), []);
     }
-    assert_eq!(server.tell(&mut session, block(1, 2)), [O::Duplicate { block_no: 2 }]);
-    let damaged = I::Block { log_id: 1, block_no: 1, records: 2, bytes: 144, intact: false };
+    assert_eq!(server.tell(&mut session, block(1, 2)), [O::Duplicate { block_no: 2, same: true }]);
+    let damaged =
+        I::Block { log_id: 1, block_no: 1, records: 2, bytes: 144, checksum: 1, intact: false };
     let out = server.tell(&mut session, damaged);
     assert_eq!(out, [O::Discard { block_no: 1, reason: "it is damaged" }]);
     assert_eq!(server.tell(&mut session, leave(3)), []);

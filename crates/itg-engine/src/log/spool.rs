@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use itg_session::logs::{Registration, Role, SpooledBlock, SpooledLog, Transport};
@@ -84,7 +85,14 @@ impl Spool {
             return Err(named(path, &error));
         }
         let index_path = index_of(path);
-        let index = File::create(&index_path).map_err(|error| named(&index_path, &error))?;
+        let index = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            // It holds the key with which the log is continued.
+            .mode(0o640)
+            .open(&index_path)
+            .map_err(|error| named(&index_path, &error))?;
         let mut spool =
             Self { file, index, path: path.to_owned(), end: 0, blocks: BTreeMap::new() };
         let line = IndexLine::Log {
@@ -198,6 +206,7 @@ fn open(path: &Path) -> io::Result<File> {
         .truncate(false)
         .read(true)
         .write(true)
+        .mode(0o640)
         .open(path)
         .map_err(|error| named(path, &error))?;
     file.try_lock().map_err(|error| {

@@ -168,6 +168,7 @@ impl Connection {
                 block_no: facts.block_no,
                 records: facts.records,
                 bytes: len,
+                checksum: facts.checksum,
                 intact: facts.len == bytes.len(),
             },
             Err(BlockError::Packed) if self.bound.is_none() => {
@@ -186,7 +187,14 @@ impl Connection {
                         .map_or(0, |b| u32::from_le_bytes(*b))
                 };
                 let (block_no, log_id) = (word(56), word(60));
-                ServerInput::Block { log_id, block_no, records: 0, bytes: len, intact: false }
+                ServerInput::Block {
+                    log_id,
+                    block_no,
+                    records: 0,
+                    bytes: len,
+                    checksum: 0,
+                    intact: false,
+                }
             }
         };
         let records = match input {
@@ -272,8 +280,16 @@ impl Connection {
                     }
                 }
             }
-            ServerOutput::Duplicate { block_no } => {
+            ServerOutput::Duplicate { block_no, same: true } => {
                 tracing::debug!(block_no, peer = %self.peer, "a block came again");
+            }
+            ServerOutput::Duplicate { block_no, same: false } => {
+                let (run, log_id) = self.session.log().unwrap_or_default();
+                tracing::warn!(
+                    "{}: block {block_no} of log {log_id} of {run} came with other contents than those stored \
+                     before, which are kept: another program writes to this log",
+                    self.peer
+                );
             }
             ServerOutput::Discard { block_no, reason } => {
                 tracing::debug!(block_no, reason, peer = %self.peer, "a block was discarded");

@@ -5,9 +5,9 @@
 //! them; with [`Fsync::Block`] when it is on the disk. After a crash the file is scanned; an incomplete block at its end is cut off.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -21,6 +21,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{SessionInput, Shared};
 
+/// Rights of the files: the index holds the keys with which logs are continued.
+const MODE: u32 = 0o640;
 /// Time after which a full disk is tried again: 300 ms.
 const RETRY_NS: u64 = 300_000_000;
 /// Blocks in one write.
@@ -133,7 +135,7 @@ fn open(path: &Path) -> io::Result<File> {
         .truncate(false)
         .read(true)
         .write(true)
-        .mode(0o640)
+        .mode(MODE)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
         .map_err(|error| match error.raw_os_error() {
@@ -141,7 +143,15 @@ fn open(path: &Path) -> io::Result<File> {
             _ => error,
         })?;
     let there = file.metadata()?;
-    if there.is_file() && there.nlink() == 1 { Ok(file) } else { Err(not_ours()) }
+    if !there.is_file() || there.nlink() != 1 {
+        return Err(not_ours());
+    }
+    let mode = there.mode() & 0o7777;
+    if mode & !MODE != 0 {
+        // An older release let everybody read the keys of logs.
+        file.set_permissions(Permissions::from_mode(mode & MODE))?;
+    }
+    Ok(file)
 }
 
 fn not_ours() -> io::Error {
@@ -150,10 +160,10 @@ fn not_ours() -> io::Error {
 
 /// The logs of an index, with the blocks that were found.
 fn restored(index: &str, blocks: Vec<Found>) -> Vec<RestoredLog> {
-    let mut by_log: BTreeMap<u32, (Vec<(u32, u32)>, u64)> = BTreeMap::new();
+    let mut by_log = BTreeMap::<u32, (Vec<_>, u64)>::new();
     for Found { facts, .. } in blocks {
         let (list, bytes) = by_log.entry(facts.log_id).or_default();
-        list.push((facts.block_no, facts.records));
+        list.push((facts.block_no, facts.records, facts.checksum));
         *bytes += facts.len as u64;
     }
     let mut logs = Vec::new();

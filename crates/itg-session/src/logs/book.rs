@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use itg_core::units::format_bytes;
 
 use super::blocks::BlockSet;
+use super::checksums::Checksums;
 use super::credit::Credit;
 use super::message::Registration;
 
@@ -64,8 +65,8 @@ pub struct RestoredLog {
     pub key: [u8; 16],
     /// Its number, from the index.
     pub log_id: u32,
-    /// The blocks of it that are in the file, in any order: number and records of each.
-    pub blocks: Vec<(u32, u32)>,
+    /// The blocks of it that are in the file, as they stand there: number, records and checksum of each.
+    pub blocks: Vec<(u32, u32, u32)>,
     /// Bytes that they take there.
     pub bytes: u64,
 }
@@ -79,6 +80,12 @@ struct Log {
     bytes: u64,
     /// Blocks that are being stored, with their records and bytes: within the server's budget.
     pending: BTreeMap<u32, (u32, u32)>,
+    /// Of the blocks that are stored or being stored.
+    checksums: Checksums,
+    /// Numbers under which other contents came.
+    conflicts: BlockSet,
+    /// Records in these.
+    conflicting_records: u64,
     /// The session that may add to it.
     owner: Option<SessionId>,
 }
@@ -90,6 +97,9 @@ impl Log {
             records: 0,
             bytes: 0,
             pending: BTreeMap::new(),
+            checksums: Checksums::default(),
+            conflicts: BlockSet::new(ranges),
+            conflicting_records: 0,
             owner: None,
         }
     }
@@ -117,6 +127,14 @@ pub(super) enum Offer {
     Stored,
 }
 
+/// What a block says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockContent {
+    pub(super) records: u32,
+    pub(super) bytes: u32,
+    pub(super) checksum: u32,
+}
+
 /// Reason of the refusal of a producer; true if it may try again later.
 pub(super) type Refusal = (String, bool);
 
@@ -138,6 +156,10 @@ pub struct LogState {
     pub records: u64,
     /// Blocks that are being stored.
     pub pending: usize,
+    /// Blocks that came with other contents than those under their numbers.
+    pub conflicting_blocks: u64,
+    /// Records in them.
+    pub conflicting_records: u64,
 }
 
 /// The words for an experiment that may not grow.
@@ -186,9 +208,10 @@ impl LogBook {
             let mut state = Log::new(self.limits.ranges);
             state.bytes = log.bytes;
             restored.bytes = restored.bytes.saturating_add(log.bytes);
-            for (block_no, records) in log.blocks {
+            for (block_no, records, checksum) in log.blocks {
                 if state.stored.insert(block_no) {
                     state.records += u64::from(records);
+                    state.checksums.insert(block_no, checksum);
                 }
             }
             restored.keys.insert(log.key, log.log_id);
@@ -214,7 +237,13 @@ impl LogBook {
     pub fn log(&self, run: &str, log_id: u32) -> Option<LogState> {
         let log = self.runs.get(run)?.logs.get(&log_id)?;
         let (blocks, pending) = (log.stored.len(), log.pending.len());
-        Some(LogState { blocks, records: log.records, pending })
+        Some(LogState {
+            blocks,
+            records: log.records,
+            pending,
+            conflicting_blocks: log.conflicts.len(),
+            conflicting_records: log.conflicting_records,
+        })
     }
 
     /// Producers that are there.
@@ -324,11 +353,6 @@ impl LogBook {
         self.get(run, log_id)?.owner
     }
 
-    /// The first block from `from` on that is not stored.
-    pub(super) fn stored_to(&self, run: &str, log_id: u32, from: u32) -> u32 {
-        self.get(run, log_id).map_or(from, |log| log.stored.first_gap(from))
-    }
-
     /// Looks up the state of a block.
     pub(super) fn look_up(&self, run: &str, log_id: u32, block_no: u32) -> Offer {
         match self.get(run, log_id) {
@@ -336,6 +360,27 @@ impl LogBook {
             Some(log) if log.stored.contains(block_no) => Offer::Stored,
             _ => Offer::New,
         }
+    }
+
+    /// Compares a block that came again with what is stored under its number; false if that is something
+    /// else, which is counted.
+    pub(super) fn is_same(
+        &mut self,
+        run: &str,
+        log_id: u32,
+        block_no: u32,
+        content: BlockContent,
+    ) -> bool {
+        let log = self.runs.get_mut(run).and_then(|run| run.logs.get_mut(&log_id));
+        let Some(log) = log else { return true };
+        // A number that was given up has no content.
+        if log.checksums.get(block_no).is_none_or(|checksum| checksum == content.checksum) {
+            return true;
+        }
+        if log.conflicts.insert(block_no) {
+            log.conflicting_records += u64::from(content.records);
+        }
+        false
     }
 
     /// Checks that so many more bytes of a log may be stored on disk; the error names the limit.
@@ -355,16 +400,12 @@ impl LogBook {
     }
 
     /// A block is going to be stored.
-    pub(super) fn begin(
-        &mut self,
-        run: &str,
-        log_id: u32,
-        block_no: u32,
-        (records, bytes): (u32, u32),
-    ) {
+    pub(super) fn begin(&mut self, run: &str, log_id: u32, block_no: u32, content: BlockContent) {
         let Some(state) = self.runs.get_mut(run) else { return };
+        let BlockContent { records, bytes, checksum } = content;
         if let Some(log) = state.logs.get_mut(&log_id) {
             log.pending.insert(block_no, (records, bytes));
+            log.checksums.insert(block_no, checksum);
             log.bytes = log.bytes.saturating_add(u64::from(bytes));
             state.bytes = state.bytes.saturating_add(u64::from(bytes));
         }
@@ -376,6 +417,7 @@ impl LogBook {
         let Some(log) = state.logs.get_mut(&log_id) else { return };
         let Some((records, bytes)) = log.pending.remove(&block_no) else { return };
         if !stored {
+            log.checksums.remove(block_no);
             log.bytes = log.bytes.saturating_sub(u64::from(bytes));
             state.bytes = state.bytes.saturating_sub(u64::from(bytes));
         } else {

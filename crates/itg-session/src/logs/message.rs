@@ -16,7 +16,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of the log protocol; both sides must have the same.
-pub const LOG_VERSION: u16 = 1;
+pub const LOG_VERSION: u16 = 2;
 /// First bytes of a greeting, behind the number of its kind.
 pub const LOG_MAGIC: [u8; 4] = *b"ITGL";
 /// Largest message in bytes, without the length in front: 64 KiB.
@@ -121,7 +121,8 @@ pub enum LogMessage {
         token: u64,
         /// Number of blocks that may be sent on this connection, counted from here.
         credit: u32,
-        /// The first block from `next_block` on that is not stored.
+        /// Every block below it is stored or given up: the `next_block` of the registration. What
+        /// is stored above it comes again and is compared.
         stored_to: u32,
     },
     /// Producer, in a datagram to the data port: blocks of this log will come from this address.
@@ -179,6 +180,11 @@ pub enum LogMessage {
         missing: Vec<(u32, u32)>,
         /// Missing blocks that are in no range above.
         missing_left_out: u64,
+        /// Blocks that came with other contents than those stored under their numbers, and are
+        /// not stored: somebody else has written to this log.
+        conflicting_blocks: u64,
+        /// Records in them.
+        conflicting_records: u64,
     },
     /// Producer: are you there?
     Ping {

@@ -22,6 +22,8 @@
 //! - On TCP a block is released by its producer when it is stored, and it is stored once.
 //! - Every record produced is stored, missing, dropped, in the producer's spool or, when the server
 //!   did not answer to the end, unconfirmed: [`LogFate`] adds up.
+//! - A number stands for one content: a block that comes again is compared by its checksum. Another
+//!   content is not stored; server and producer say so.
 //! - The server's memory is bounded by its budget ([`LogLimits`]); each producer always may have two
 //!   blocks on the way, so none waits for the others.
 //!
@@ -35,6 +37,7 @@
 
 mod blocks;
 mod book;
+mod checksums;
 mod codec;
 mod credit;
 mod message;

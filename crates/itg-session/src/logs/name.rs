@@ -1,6 +1,6 @@
 //! Texts of untrusted peers, made safe for use.
 
-use super::message::Registration;
+use super::message::{Registration, Role, Transport};
 
 /// Longest part of a file name that comes from the producer's text, in bytes.
 const MAX_STEM: usize = 96;
@@ -27,13 +27,48 @@ pub fn file_stem(run: &str) -> String {
 }
 
 /// Text that a producer has to authenticate with the shared secret (HMAC-SHA-256) to prove that it
-/// knows it: the server's challenge, the log and the experiment.
+/// knows it: the server's challenge and all of its registration, so that nobody between them can change
+/// the role, the transport or anything else of it.
 #[must_use]
 pub fn proof_text(nonce: &[u8; 32], who: &Registration) -> Vec<u8> {
-    let mut text = b"ITG log registration 1\n".to_vec();
+    let Registration {
+        key,
+        run,
+        host,
+        program,
+        role,
+        flows,
+        record_schema,
+        transport,
+        block_records,
+        block_bytes,
+        clock_offset_ns,
+        uncertainty_ns,
+        next_block,
+    } = who;
+    let mut text = b"ITG log registration 2\n".to_vec();
     text.extend(nonce);
-    text.extend(who.key);
-    text.extend(who.run.as_bytes());
+    text.extend(key);
+    text.push(match role {
+        Role::Sender => 0,
+        Role::Receiver => 1,
+    });
+    text.push(match transport {
+        Transport::Tcp => 0,
+        Transport::Udp => 1,
+    });
+    for number in [flows, block_records, block_bytes, next_block] {
+        text.extend(number.to_le_bytes());
+    }
+    text.extend(record_schema.to_le_bytes());
+    for time in [clock_offset_ns.map(i64::to_le_bytes), uncertainty_ns.map(u64::to_le_bytes)] {
+        text.push(u8::from(time.is_some()));
+        text.extend(time.unwrap_or_default());
+    }
+    for words in [run, host, program] {
+        text.extend((words.len() as u64).to_le_bytes());
+        text.extend(words.as_bytes());
+    }
     text
 }
 

@@ -324,8 +324,8 @@ impl LogProducer {
                     self.pump(now_ns, out);
                 }
             }
-            (S::Leaving, I::Message(M::Left { blocks, records, missing, missing_left_out })) => {
-                let fate = self.confirmed(blocks, records, missing, missing_left_out);
+            (S::Leaving, I::Message(left @ M::Left { .. })) => {
+                let fate = self.confirmed(left);
                 self.state = S::Over;
                 out.extend([O::Disconnect, O::Finished(fate)]);
             }

@@ -19,7 +19,7 @@ use itg_core::units::format_duration_ns;
 
 use crate::difference::number;
 
-use super::book::{LogBook, Offer};
+use super::book::{BlockContent, LogBook, Offer};
 use super::message::{LEAVE_FLOWS, LOG_MAGIC, LOG_VERSION, LogMessage, Registration, Transport};
 use super::name::proof_text;
 
@@ -225,8 +225,12 @@ impl LogServerSession {
             }
 
             // Blocks
-            (S::Running | S::Leaving, I::Block { log_id, block_no, records, bytes, intact }) => {
-                let block = Block { log_id, block_no, records, bytes, intact };
+            (
+                S::Running | S::Leaving,
+                I::Block { log_id, block_no, records, bytes, checksum, intact },
+            ) => {
+                let content = BlockContent { records, bytes, checksum };
+                let block = Block { log_id, block_no, content, intact };
                 self.on_block(now_ns, block, book, out);
             }
             (_, I::Block { block_no, .. }) => {
@@ -301,7 +305,8 @@ impl LogServerSession {
     ) {
         let Some(producer) = &mut self.producer else { return };
         let id = self.config.id;
-        let Block { log_id, block_no, records, bytes, intact } = block;
+        let Block { log_id, block_no, content, intact } = block;
+        let BlockContent { bytes, .. } = content;
         let (run, udp) = (producer.run.as_str(), is_udp(&producer.who));
         let discard = |reason| ServerOutput::Discard { block_no, reason };
         if book.owner(run, producer.log_id) != Some(id) {
@@ -354,12 +359,13 @@ impl LogServerSession {
                 out.push(discard("there is no memory for it"));
             }
             Offer::New => {
-                book.begin(run, log_id, block_no, (records, bytes));
+                book.begin(run, log_id, block_no, content);
                 self.unsettled += 1;
                 out.push(ServerOutput::Store { log_id, block_no });
             }
             Offer::Pending | Offer::Stored => {
-                out.push(ServerOutput::Duplicate { block_no });
+                let same = book.is_same(run, log_id, block_no, content);
+                out.push(ServerOutput::Duplicate { block_no, same });
                 if !udp {
                     self.free(book, out);
                     self.acknowledge(now_ns, book, out);
@@ -524,8 +530,7 @@ impl LogServerSession {
 struct Block {
     log_id: u32,
     block_no: u32,
-    records: u32,
-    bytes: u32,
+    content: BlockContent,
     intact: bool,
 }
 

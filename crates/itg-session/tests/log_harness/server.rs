@@ -55,7 +55,7 @@ impl World<'_> {
         }
         let Block { log_id, block_no, records, intact } = block;
         let bytes = 64 + 40 * records;
-        let input = ServerInput::Block { log_id, block_no, records, bytes, intact };
+        let input = ServerInput::Block { log_id, block_no, records, bytes, checksum: 0, intact };
         let outputs = self.hand_over(id, input);
         let verdict = |output: &&ServerOutput| {
             matches!(
@@ -144,7 +144,7 @@ impl World<'_> {
                     self.at(self.now, Event::Session(self.life, id, stored));
                 }
             }
-            O::Duplicate { block_no } => {
+            O::Duplicate { block_no, .. } => {
                 self.trace.seen.insert("a block came twice");
                 if self.bug == Some(Bug::ForgetDedupe) {
                     let block = block.expect("for a block");
@@ -292,7 +292,7 @@ impl Disk {
             .map(|&(_, key, log_id)| {
                 let (from, to) = ((run.to_owned(), log_id, 0), (run.to_owned(), log_id, u32::MAX));
                 let blocks = self.blocks.range(from..=to);
-                let blocks = blocks.map(|((_, _, no), &records)| (*no, records)).collect();
+                let blocks = blocks.map(|((_, _, no), &records)| (*no, records, 0)).collect();
                 RestoredLog { key, log_id, blocks, bytes: 0 }
             })
             .collect()

@@ -28,7 +28,7 @@ pub fn examples() -> Vec<(LogMessage, &'static str)> {
     vec![
         (
             LogMessage::register(registration(0xab), None),
-            "00000000 'ITGL' 0100 abababababababababababababababab 0400000000000000 'voip' \
+            "00000000 'ITGL' 0200 abababababababababababababababab 0400000000000000 'voip' \
              0100000000000000 'a' 0e00000000000000 'itg-send 0.1.0' 00000000 02000000 \
              0700000000000000 00000000 28000000 00080000 01 fbffffffffffffff 00 03000000 00",
         ),
@@ -43,14 +43,14 @@ pub fn examples() -> Vec<(LogMessage, &'static str)> {
                 },
                 Some([0xcd; 32]),
             ),
-            "00000000 'ITGL' 0100 01010101010101010101010101010101 0400000000000000 'voip' \
+            "00000000 'ITGL' 0200 01010101010101010101010101010101 0400000000000000 'voip' \
              0100000000000000 'a' 0e00000000000000 'itg-send 0.1.0' 01000000 02000000 \
              0700000000000000 01000000 28000000 00080000 00 01 0900000000000000 03000000 01 \
              cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
         ),
         (
             LogMessage::Challenge { magic, version, nonce: [0xee; 32] },
-            "01000000 'ITGL' 0100 \
+            "01000000 'ITGL' 0200 \
              eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee",
         ),
         (
@@ -63,11 +63,11 @@ pub fn examples() -> Vec<(LogMessage, &'static str)> {
                 credit: 4,
                 stored_to: 3,
             },
-            "02000000 'ITGL' 0100 01000000 2b23 0201000000000000 04000000 03000000",
+            "02000000 'ITGL' 0200 01000000 2b23 0201000000000000 04000000 03000000",
         ),
         (
             LogMessage::Bind { magic, version, log_id: 1, token: 0x0102 },
-            "03000000 'ITGL' 0100 01000000 0201000000000000",
+            "03000000 'ITGL' 0200 01000000 0201000000000000",
         ),
         (
             LogMessage::Refused { reason: "full".to_owned(), again: true },
@@ -93,9 +93,11 @@ pub fn examples() -> Vec<(LogMessage, &'static str)> {
                 records: 320,
                 missing: vec![(4, 4)],
                 missing_left_out: 2,
+                conflicting_blocks: 1,
+                conflicting_records: 40,
             },
             "08000000 0800000000000000 4001000000000000 0100000000000000 04000000 04000000 \
-             0200000000000000",
+             0200000000000000 0100000000000000 2800000000000000",
         ),
         (LogMessage::Ping { n: 1 }, "09000000 0100000000000000"),
         (LogMessage::Pong { n: 1 }, "0a000000 0100000000000000"),
@@ -186,6 +188,8 @@ pub fn any_log_message() -> impl Strategy<Value = LogMessage> {
                 records,
                 missing,
                 missing_left_out,
+                conflicting_blocks: blocks,
+                conflicting_records: records,
             }
         ),
         any::<u64>().prop_map(|n| LogMessage::Ping { n }),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::difference::number;
+use crate::logs::message::LogMessage;
 use crate::logs::name::fnv1a;
 
 use super::{Count, LogFate, LogProducer, ProducerOutput, State};
@@ -53,16 +54,22 @@ impl LogProducer {
     }
 
     /// The server's account, made to add up with our own.
-    pub(super) fn confirmed(
-        &self,
-        blocks: u64,
-        records: u64,
-        missing: Vec<(u32, u32)>,
-        missing_left_out: u64,
-    ) -> LogFate {
-        let stored_blocks = blocks.min(self.produced.blocks);
-        let stored_records = records.min(self.produced.records);
+    pub(super) fn confirmed(&self, left: LogMessage) -> LogFate {
+        let LogMessage::Left {
+            blocks,
+            records,
+            missing,
+            missing_left_out,
+            conflicting_blocks,
+            conflicting_records,
+        } = left
+        else {
+            return self.known_fate();
+        };
+        let stored_blocks = blocks.min(self.produced.blocks).saturating_sub(conflicting_blocks);
+        let stored_records = records.min(self.produced.records).saturating_sub(conflicting_records);
         LogFate {
+            conflicting_blocks,
             stored_blocks,
             stored_records,
             missing_blocks: self.produced.blocks - stored_blocks,
@@ -143,6 +150,10 @@ impl fmt::Display for LogFate {
             if n > 0 {
                 write!(f, ", {n} {what}")?;
             }
+        }
+        if self.conflicting_blocks > 0 {
+            let blocks = number(self.conflicting_blocks, "block");
+            write!(f, " ({blocks} not stored: others have written under the same number before)")?;
         }
         Ok(())
     }

@@ -167,6 +167,8 @@ pub struct LogFate {
     pub missing_blocks: u64,
     /// Records in them.
     pub missing_records: u64,
+    /// Blocks among them that the server did not store since it has other contents under their numbers.
+    pub conflicting_blocks: u64,
     /// Blocks that the driver dropped.
     pub dropped_blocks: u64,
     /// Records in them.
@@ -194,6 +196,8 @@ impl LogFate {
     /// Returns true if every record produced is stored.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
-        self.stored_records == self.records && self.stored_blocks == self.blocks
+        self.stored_records == self.records
+            && self.stored_blocks == self.blocks
+            && self.conflicting_blocks == 0
     }
 }

@@ -49,12 +49,15 @@ impl LogServerSession {
             missing: missing.clone(),
             damaged_blocks: producer.damaged,
             refused_blocks: producer.refused,
+            conflicting_blocks: log.conflicting_blocks,
         })));
         out.push(ServerOutput::Send(LogMessage::Left {
             blocks: log.blocks,
             records: log.records,
             missing,
             missing_left_out: left_out,
+            conflicting_blocks: log.conflicting_blocks,
+            conflicting_records: log.conflicting_records,
         }));
         self.state = State::Left;
         self.until = None;

@@ -41,6 +41,8 @@ pub enum ServerInput {
         records: u32,
         /// Its length with the header.
         bytes: u32,
+        /// Checksum of its contents.
+        checksum: u32,
         /// True if it is a good block (magic, length, checksum) of the schemas of logs.
         intact: bool,
     },
@@ -125,10 +127,12 @@ pub enum ServerOutput {
         /// Number of the block.
         block_no: u32,
     },
-    /// The block just now given is stored or being stored already: free its buffer.
+    /// The number of the block just now given is stored or being stored already: free its buffer.
     Duplicate {
         /// Number of the block.
         block_no: u32,
+        /// False if what is stored under it has other contents; it is counted.
+        same: bool,
     },
     /// The block just now given is not wanted: free its buffer. It will be missing, or come again.
     Discard {
@@ -189,4 +193,6 @@ pub struct LogAccount {
     pub damaged_blocks: u64,
     /// The server: blocks that came while there was no room for them, in memory (UDP) or on disk.
     pub refused_blocks: u64,
+    /// The server: blocks that came with other contents than those stored under their numbers.
+    pub conflicting_blocks: u64,
 }

@@ -99,7 +99,8 @@ impl LogServerSession {
         if enrolled.is_new {
             out.push(ServerOutput::Enrol { run: run.clone(), log_id, who: who.clone() });
         }
-        let stored_to = book.stored_to(&run, log_id, who.next_block);
+        // What is stored from there on comes again: it may be another's.
+        let stored_to = who.next_block;
         let credit = book.credit.granted(self.config.id);
         out.push(ServerOutput::Send(LogMessage::Registered {
             magic: LOG_MAGIC,
