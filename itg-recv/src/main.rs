@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, refuse, say};
+use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, read_secret, refuse, say};
 use itg_core::units::{parse_bytes, parse_duration_ns};
 use itg_node::{BindError, ClassicReceiving, Receiver, ReceiverOptions, SENDERS_PER_ADDRESS};
 use itg_session::logs::Role;
@@ -58,6 +58,10 @@ struct Cli {
     /// Let senders have their logs sent to log servers that they name with --recv-log-server
     #[arg(long)]
     allow_log_servers: bool,
+    /// Secret that senders with --auth share: packets of their flows prove where they come from, and others are
+    /// foreign, whatever address they bear. Other senders are served as without it
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
     /// Connections of one address at the same time; those without a flow give way to newer ones
     #[arg(long, value_name = "N", default_value_t = SENDERS_PER_ADDRESS)]
     max_per_address: usize,
@@ -114,6 +118,9 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         let sources: Vec<_> = cli.allow_source.iter().map(ToString::to_string).collect();
         settings.insert("allow-source".to_owned(), sources.join(" "));
     }
+    if let Some(file) = &cli.secret_file {
+        settings.insert("secret-file".to_owned(), file.display().to_string());
+    }
     settings.extend(cli.log.settings());
     let run = format!("receiver-{}-{}", itg_socket::host::name(), std::process::id());
     if !cli.words.quiet {
@@ -133,6 +140,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         allow_log_servers: cli.allow_log_servers,
         allow_sources: cli.allow_source.clone(),
         secret: cli.log.secret()?,
+        packet_secret: cli.secret_file.as_deref().map(read_secret).transpose()?,
         max_per_address: cli.max_per_address,
         once: cli.once,
         classic: ClassicReceiving::default(),

@@ -33,7 +33,7 @@ use itg_stats::{Analysis, Options};
 
 use crate::nodes::CONTROL_PORT;
 use crate::output::print;
-use crate::request::{Request, SendLogArgs};
+use crate::request::{AuthArgs, Request, SendLogArgs};
 
 /// Duration of a flow when nothing else ends it: 10 s.
 const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
@@ -87,6 +87,8 @@ struct SingleArgs {
     #[arg(long, value_name = "N")]
     seed: Option<Seed>,
     #[command(flatten)]
+    auth: AuthArgs,
+    #[command(flatten)]
     pacing: PacingArgs,
     #[command(flatten)]
     logs: SendLogArgs,
@@ -102,6 +104,8 @@ struct RunArgs {
     /// Speak the protocol of D-ITG 2.8.1, to its ITGRecv or to itg-recv
     #[arg(long)]
     classic: bool,
+    #[command(flatten)]
+    auth: AuthArgs,
     #[command(flatten)]
     pacing: PacingArgs,
     #[command(flatten)]
@@ -167,6 +171,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             log_limits: request.logs.own.limits()?,
             run,
             recv_log: request.logs.recv_log.or(request.logs.recv_log_server),
+            packet_secret: request.packet_secret,
             progress: !words.quiet,
             settings,
         };
@@ -261,7 +266,18 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let pacing = args.pacing.options(&PacingEntry::default());
     let (gates, origin) = (Gates::default(), String::new());
     let (classic, logs) = (args.classic, args.logs);
-    Ok(Request { classic, plan, receivers, ours, notice: None, pacing, logs, gates, origin })
+    Ok(Request {
+        classic,
+        plan,
+        receivers,
+        ours,
+        notice: None,
+        packet_secret: args.auth.secret()?,
+        pacing,
+        logs,
+        gates,
+        origin,
+    })
 }
 
 fn from_file(args: RunArgs) -> Result<Request> {
@@ -286,8 +302,19 @@ fn from_file(args: RunArgs) -> Result<Request> {
     }
     let pacing = args.pacing.options(&loaded.experiment.pacing);
     let (plan, origin) = (loaded.plan, loaded.origin);
-    let RunArgs { classic, logs, .. } = args;
-    Ok(Request { classic, plan, receivers, ours, notice, pacing, logs, gates, origin })
+    let RunArgs { classic, auth, logs, .. } = args;
+    Ok(Request {
+        classic,
+        plan,
+        receivers,
+        ours,
+        notice,
+        packet_secret: auth.secret()?,
+        pacing,
+        logs,
+        gates,
+        origin,
+    })
 }
 
 #[cfg(test)]

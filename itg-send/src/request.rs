@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::Result;
 use clap::Args;
-use itg_cli::{Gates, LogArgs};
+use itg_cli::{Gates, LogArgs, read_secret};
 use itg_engine::pacing::PacingOptions;
 use itg_experiment::Plan;
 
@@ -19,11 +20,35 @@ pub(crate) struct Request {
     pub(crate) ours: BTreeSet<u32>,
     /// Note of the flows that are not sent from here, and why.
     pub(crate) notice: Option<String>,
+    /// Secret for the proofs of packets.
+    pub(crate) packet_secret: Option<Vec<u8>>,
     pub(crate) pacing: PacingOptions,
     pub(crate) logs: SendLogArgs,
     /// Those of the experiment file, and its name.
     pub(crate) gates: Gates,
     pub(crate) origin: String,
+}
+
+/// Proof of where packets come from.
+#[derive(Debug, Args)]
+pub(crate) struct AuthArgs {
+    /// Have every packet prove with the secret of --secret-file that it comes from here (8 bytes behind the header):
+    /// the receiver, which has the same secret, counts packets without proof as foreign; UDP
+    #[arg(long, requires = "secret_file", conflicts_with = "classic")]
+    auth: bool,
+    /// Secret shared with the receivers, for --auth
+    #[arg(long, value_name = "FILE", requires = "auth")]
+    secret_file: Option<PathBuf>,
+}
+
+impl AuthArgs {
+    /// The secret, if packets shall prove themselves.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn secret(&self) -> Result<Option<Vec<u8>>> {
+        self.secret_file.as_deref().map(read_secret).transpose()
+    }
 }
 
 /// Logs of both sides.

@@ -7,12 +7,14 @@ use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use itg_classic::send::{HeaderKind, LogProto};
 use itg_classic::wire::{OfferProto, RecvLog, SenderMessage};
 use itg_core::flow::{FlowSpec, Meter, Proto};
+use itg_core::header::PacketKey;
 use itg_session::{
     ClockReading, EndCause, FlowCounts, FlowTotals, MAGIC, Message, OpenedFlow, VERSION, decode,
     encode,
@@ -23,9 +25,11 @@ use itg_tests::{
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{setsockopt, sockopt};
+use ring::hmac;
 use socket2::{Domain, Protocol, Socket, Type};
 
 const LIMIT: Duration = Duration::from_secs(90);
+const RUN: &str = "0123456789abcdef0123456789abcdef";
 const STRANGER: &str = "127.0.0.9:0";
 
 /// A sender's signalling, by hand.
@@ -43,7 +47,7 @@ impl Peer {
         peer.say(&Message::Hello {
             magic: MAGIC,
             version: VERSION,
-            run: "0123456789abcdef0123456789abcdef".to_owned(),
+            run: RUN.to_owned(),
             seed: 1,
             program: program.to_owned(),
             host: "here".to_owned(),
@@ -57,15 +61,32 @@ impl Peer {
 
     /// Opens a flow and starts it.
     fn start(receiver: &Receiver, edit: impl FnOnce(&mut FlowSpec)) -> (Self, OpenedFlow) {
-        let mut peer = Self::greet(receiver, None);
+        Self::greet(receiver, None).open(edit)
+    }
+
+    fn open(mut self, edit: impl FnOnce(&mut FlowSpec)) -> (Self, OpenedFlow) {
         let mut spec = FlowSpec::new(1);
         edit(&mut spec);
-        peer.say(&Message::Open { flows: vec![spec] });
-        let Message::Opened { mut flows } = peer.hear() else { panic!("not opened") };
+        self.say(&Message::Open { flows: vec![spec] });
+        let Message::Opened { mut flows } = self.hear() else { panic!("not opened") };
         let opened = flows.remove(0).result.expect("opened");
-        peer.say(&Message::Start { epoch_unix_ns: now_ns() });
-        assert!(matches!(peer.hear(), Message::Started));
-        (peer, opened)
+        self.say(&Message::Start { epoch_unix_ns: now_ns() });
+        assert!(matches!(self.hear(), Message::Started));
+        (self, opened)
+    }
+
+    /// Agrees on keys of packets with a receiver that has the secret; the key of flow 1.
+    fn share(&mut self, secret: &[u8]) -> PacketKey {
+        let hmac = |key: &[u8], text: &[u8]| -> [u8; 32] {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+            hmac::sign(&key, text).as_ref().try_into().expect("32 bytes")
+        };
+        self.say(&Message::Prove { nonce: [7; 32] });
+        let Message::Proved { nonce, proof } = self.hear() else { panic!("not proved") };
+        let text = [&b"itg packets 1\0"[..], RUN.as_bytes(), b"\0", &[7; 32], &nonce].concat();
+        let session = hmac(secret, &text);
+        assert_eq!(proof, hmac(&session, b"receiver"));
+        PacketKey::new(hmac(&session, b"flow\x01\0\0\0")[..16].try_into().expect("16 bytes"))
     }
 
     fn say(&mut self, message: &Message) {
@@ -188,6 +209,110 @@ fn joined_datagrams_of_strangers_are_foreign_too() {
     }
     let counts = peer.end(32);
     assert_eq!((counts.packets, counts.unique, counts.foreign), (32, 32, 32), "{counts:?}");
+    drop(receiver.stop());
+}
+
+/// A packet of 100 bytes with its proof.
+fn proven(key: &PacketKey, handle: u32, seq: u64, sent_ns: u64) -> Vec<u8> {
+    let mut bytes = packet(handle, seq, sent_ns);
+    key.prove(100, bytes.first_chunk_mut().expect("100 bytes"));
+    bytes
+}
+
+/// A receiver with a secret, and the file that has it.
+fn with_secret(dir: &Path) -> (Receiver, String) {
+    let file = dir.join("secret");
+    fs::write(&file, "a secret\n").expect("written");
+    let file = file.display().to_string();
+    (Receiver::start(&["--secret-file", &file]), file)
+}
+
+/// A host that forges the address and the port of a flow's sender, and knows its handle: its packets differ from the
+/// sender's in nothing but the proof, so the sender's own socket stands for it here.
+#[test]
+fn forged_addresses_do_not_help_where_packets_prove_themselves() {
+    let dir = temp_dir();
+    let (receiver, _) = with_secret(dir.path());
+    let mut peer = Peer::greet(&receiver, None);
+    let key = peer.share(b"a secret");
+    let (peer, OpenedFlow { port, handle, .. }) = peer.open(|_| ());
+    let socket = socket_at("127.0.0.1:0", port);
+    let forge = |bytes: &[u8]| assert_eq!(socket.send(bytes).expect("sent"), bytes.len());
+    (0..10).for_each(|seq| forge(&packet(handle, seq, now_ns())));
+    for seq in 0..20 {
+        forge(&proven(&key, handle, seq, now_ns()));
+    }
+    (100..110).for_each(|seq| forge(&packet(handle, seq, now_ns())));
+    // What was seen on the way, with another number, another time, cut short or made longer; and a guessed key.
+    let seen = proven(&key, handle, 30, now_ns());
+    for (at, bit) in [(4, 1), (12, 1), (19, 0x40), (20, 1), (27, 0x80)] {
+        let mut changed = seen.clone();
+        changed[at] ^= bit;
+        forge(&changed);
+    }
+    forge(&seen[..99]);
+    forge(&seen[..27]);
+    forge(&[&seen[..], &[0]].concat());
+    forge(&proven(&PacketKey::new([0; 16]), handle, 30, now_ns()));
+    let counts = peer.end(20);
+    assert_eq!((counts.packets, counts.unique, counts.foreign), (20, 20, 29), "{counts:?}");
+    drop(receiver.stop().says("20 packets received, 29 foreign ones left out"));
+}
+
+/// The kernel joins what comes from one address, forged or not: each packet is judged by itself.
+#[test]
+fn forged_packets_among_joined_ones_are_told_apart() {
+    let dir = temp_dir();
+    let (receiver, _) = with_secret(dir.path());
+    let mut peer = Peer::greet(&receiver, None);
+    let key = peer.share(b"a secret");
+    let (peer, OpenedFlow { port, handle, .. }) = peer.open(|spec| spec.burst = Some(16));
+    let socket = socket_at("127.0.0.1:0", port);
+    setsockopt(&socket, sockopt::UdpGsoSegment, &100).expect("Linux has it");
+    for forged in [&[][..], &[0], &[15], &[4, 5, 9]] {
+        let sent_ns = now_ns();
+        let packets = (0..16_u64).map(|seq| match forged.contains(&seq) {
+            true => packet(handle, seq, sent_ns),
+            false => proven(&key, handle, seq, sent_ns),
+        });
+        let burst: Vec<u8> = packets.flatten().collect();
+        assert_eq!(socket.send(&burst).expect("sent"), 1600);
+    }
+    let counts = peer.end(59);
+    assert_eq!((counts.packets, counts.unique, counts.foreign), (59, 16, 5), "{counts:?}");
+    drop(receiver.stop());
+}
+
+#[test]
+fn senders_and_receivers_with_one_secret_agree_and_others_are_told_why_not() {
+    let dir = temp_dir();
+    let (receiver, secret) = with_secret(dir.path());
+    let other = dir.path().join("other").display().to_string();
+    fs::write(&other, "another secret").expect("written");
+    let at = receiver.at();
+    let plain = [at.as_str(), "--packets", "30", "--idt", "constant(1ms)"];
+    let auth = |file| [&plain[..], &["--auth", "--secret-file", file]].concat();
+    let done = send(&plain).exits(0);
+    assert!(done.out.contains("both sides agree on 30 packets"), "{done}");
+    for more in [&[][..], &["--meter", "rtt"], &["--burst", "10"], &["--size", "28"]] {
+        let done = send(&[&auth(&secret)[..], more].concat()).exits(0);
+        assert!(done.out.contains("both sides agree on 30 packets"), "{more:?}: {done}");
+    }
+    let done = send(&auth(&other)).exits(3);
+    assert!(done.err.contains("its secret is not that of --secret-file here"), "{done}");
+    for (more, why) in [
+        (["--size", "27"], "has 28 bytes at least"),
+        (["--size", "exp(100)"], "trunc(exp(100), 28, 65507)"),
+        (["--proto", "tcp"], "packets of UDP alone"),
+    ] {
+        let done = send(&[&auth(&secret)[..], &more].concat()).exits(2);
+        assert!(done.err.contains(why), "{more:?}: {done}");
+    }
+    drop(receiver.stop());
+    let receiver = Receiver::start::<&str>(&[]);
+    let at = receiver.at();
+    let done = send(&[&at, "--packets", "1", "--auth", "--secret-file", &secret]).exits(3);
+    assert!(done.err.contains("start it with --secret-file FILE"), "{done}");
     drop(receiver.stop());
 }
 

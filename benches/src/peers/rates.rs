@@ -32,6 +32,7 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, bursts: bool, book: &mut Book
             Tool::Iperf,
             Tool::Sockperf,
             Tool::Itg,
+            Tool::ItgAuth,
         ]
     });
     if bursts {

@@ -40,6 +40,8 @@ pub(crate) enum Tool {
     ItgRealtime,
     /// In bursts of 64.
     ItgBurst,
+    /// With a proof in each packet.
+    ItgAuth,
 }
 
 /// Distribution of inter-departure times.
@@ -117,11 +119,12 @@ impl Tool {
             Self::Itg => "itg-send",
             Self::ItgRealtime => "itg-send --realtime",
             Self::ItgBurst => "itg-send --burst 64",
+            Self::ItgAuth => "itg-send --auth",
         }
     }
 
     pub(crate) const fn is_ours(self) -> bool {
-        matches!(self, Self::Itg | Self::ItgRealtime | Self::ItgBurst)
+        matches!(self, Self::Itg | Self::ItgRealtime | Self::ItgBurst | Self::ItgAuth)
     }
 
     /// Programs of others that it needs, and the Debian package that has them.
@@ -159,6 +162,8 @@ impl Tool {
     }
 }
 
+/// File with the secret of both sides.
+const SECRET: &str = "secret";
 /// Directory of Debian's package of D-ITG.
 const THEIRS: &str = "/usr/bin";
 
@@ -205,12 +210,16 @@ pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Resul
             command.args(["server", "-i", address, "-p", &data.to_string()]);
             command
         }
-        Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst => {
+        Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst | Tool::ItgAuth => {
             let mut command = stage.receiver.command(&stage.programs.path("itg-recv"));
             command.args(["--listen", &format!("{address}:{control}")]);
             command.args(["--data-port", &data.to_string(), "-q", "--log", "r.itg"]);
             if load.flows > 1 {
                 command.args(["--receive-buffer", "64MiB"]);
+            }
+            if tool == Tool::ItgAuth {
+                std::fs::write(dir.join(SECRET), "a secret")?;
+                command.args(["--secret-file", SECRET]);
             }
             command
         }
@@ -333,7 +342,7 @@ impl Ready {
                 command.arg(format!("--mps={rate}"));
                 command
             }
-            Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst => {
+            Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst | Tool::ItgAuth => {
                 let mut command = stage.sender.command(&stage.programs.path("itg-send"));
                 command.arg(format!("{address}:{control}"));
                 let gap_ns = if rate > 0.0 { 1e9 / rate } else { 0.0 };
@@ -347,6 +356,7 @@ impl Ready {
                 match self.tool {
                     Tool::ItgRealtime => drop(command.arg("--realtime")),
                     Tool::ItgBurst => drop(command.args(["--burst", "64"])),
+                    Tool::ItgAuth => drop(command.args(["--auth", "--secret-file", SECRET])),
                     _ => {}
                 }
                 command

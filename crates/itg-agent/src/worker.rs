@@ -172,6 +172,7 @@ async fn work(job: Job) -> Result<()> {
     let pacing = PacingOptions { tx_stamps: job.tx_stamps, ..pacing };
     let pacing = choose_pacing(pacing, &mut settings)?;
     let send = SendJob {
+        packet_secret: None,
         run: job.description.run.clone(),
         seed: plan.seed.0,
         flows,

@@ -40,6 +40,8 @@ pub struct Sending<'a> {
     pub log_limits: LogLimits,
     /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
     pub recv_log: Option<String>,
+    /// Secret shared with the receivers, when packets shall prove where they come from.
+    pub packet_secret: Option<Vec<u8>>,
     /// True to show progress, on a terminal.
     pub progress: bool,
     /// Every resolved setting, for the log.
@@ -104,6 +106,12 @@ pub async fn send_plan_observed(
     for flow in &flows {
         engine.serves(flow.flow.spec()).map_err(refuse)?;
     }
+    if sending.packet_secret.is_some() {
+        for flow in &flows {
+            flow.flow.can_prove().map_err(refuse)?;
+        }
+        settings.insert("auth".to_owned(), "yes".to_owned());
+    }
     let held = sending.pacing.level == Some(Level::Txtime);
     if held && engine != SendEngine::default() {
         return Err(refuse(format!(
@@ -137,6 +145,7 @@ pub async fn send_plan_observed(
         log: sending.log,
         log_limits: sending.log_limits,
         recv_log: sending.recv_log,
+        packet_secret: sending.packet_secret.map(Into::into),
         program: sending.program.0.to_owned(),
         version: sending.program.1.to_owned(),
         settings,

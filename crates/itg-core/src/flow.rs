@@ -427,6 +427,28 @@ impl Flow {
         &self.spec
     }
 
+    /// Checks that the packets of the flow can prove where they come from.
+    ///
+    /// # Errors
+    /// It is no flow of UDP, or has packets that are too short.
+    pub fn can_prove(&self) -> Result<(), String> {
+        let FlowSpec { id, proto, .. } = &self.spec;
+        let (least, wanted) = (self.size().distribution().support().0, header::PROVEN_LEN);
+        if *proto != Proto::Udp {
+            return Err(format!(
+                "flow {id}: packets of UDP alone prove where they come from: leave --auth out"
+            ));
+        }
+        if least < f64::from(wanted) {
+            return Err(format!(
+                "flow {id}: a packet with a proof has {wanted} bytes at least: give another --size, as \
+                 `trunc({}, {wanted}, 65507)`",
+                self.spec.size.display(Unit::Size)
+            ));
+        }
+        Ok(())
+    }
+
     /// The same flow with these changes of its rate.
     ///
     /// # Errors

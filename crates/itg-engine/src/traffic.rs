@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::lease::schedule_from;
 use itg_core::flow::{Flow, Proto};
-use itg_core::header::{FRAME_LEN, PacketHeader};
+use itg_core::header::{FRAME_LEN, PROVEN_LEN, PacketHeader, PacketKey};
 use itg_core::pacing::Pacer;
 use itg_core::payload::Content;
 use itg_core::rate::RateChange;
@@ -16,8 +16,9 @@ use itg_socket::mmsg::BATCH;
 use crate::classic::{ClassicForm, ClassicPackets};
 
 /// Longest start of a packet, in front of what it carries: the length in a stream (4) and ITG's header
-/// (20), or what ICMP puts before it (8) and ITG's header.
+/// (20), or what ICMP puts before it (8) and ITG's header, or ITG's header and a proof (8).
 pub const HEAD_LEN: usize = 28;
+const _: () = assert!(HEAD_LEN >= PROVEN_LEN as usize);
 
 /// The packets of a flow.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ struct ItgPackets {
 #[derive(Debug)]
 enum Form {
     /// ITG's header, with the number that the receiver gave the flow.
-    Itg { handle: u32 },
+    Itg { handle: u32, key: Option<PacketKey> },
     /// D-ITG's header.
     Classic(ClassicForm),
 }
@@ -126,7 +127,16 @@ impl Traffic {
     /// The packets of a flow that its receiver knows as `handle`, from the first one on that is due at
     /// `from_ns` (after the flow's start) or later.
     pub fn itg(flow: Flow, handle: u32, content: Arc<Content>, from_ns: u64) -> Self {
-        Self::planned(flow, content, Form::Itg { handle }, from_ns)
+        Self::planned(flow, content, Form::Itg { handle, key: None }, from_ns)
+    }
+
+    /// The same; datagrams prove with this key, if there is one, where they come from.
+    #[must_use]
+    pub fn proven(mut self, with: Option<PacketKey>) -> Self {
+        if let Form::Itg { key, .. } = &mut self.form {
+            *key = with;
+        }
+        self
     }
 
     /// The packets of a flow of ITG, for a receiver of D-ITG.
@@ -261,9 +271,16 @@ impl Traffic {
         head: &'a mut [u8; HEAD_LEN],
     ) -> (&'a [u8], &'a [u8]) {
         let used = match &self.form {
-            Form::Itg { handle } => {
+            Form::Itg { handle, key } => {
                 let header = head.first_chunk_mut().expect("a head is longer than a header");
-                PacketHeader::write(*handle, packet.seq, stamp_ns, packet.size, header)
+                let used = PacketHeader::write(*handle, packet.seq, stamp_ns, packet.size, header);
+                match key {
+                    None => used,
+                    Some(key) => {
+                        key.prove(packet.size, head);
+                        PROVEN_LEN as usize
+                    }
+                }
             }
             Form::Classic(form) => form.header(packet, stamp_ns, head),
         };
@@ -273,7 +290,8 @@ impl Traffic {
     /// Writes whole datagrams of equal size one behind the other, as many as there are packets; `false`
     /// when they are not of that kind.
     pub fn put(&self, packets: &[Departure], stamp_ns: u64, bytes: &mut [u8]) -> bool {
-        let (Packets::Itg(itg), Form::Itg { handle }) = (&self.packets, &self.form) else {
+        let (Packets::Itg(itg), Form::Itg { handle, key: None }) = (&self.packets, &self.form)
+        else {
             return false;
         };
         let size = bytes.len() / packets.len().max(1);
@@ -297,7 +315,7 @@ impl Traffic {
         head: &'a mut [u8; HEAD_LEN],
     ) -> (&'a [u8], &'a [u8]) {
         match &self.form {
-            Form::Itg { handle } => {
+            Form::Itg { handle, .. } => {
                 let (front, header) =
                     head.split_first_chunk_mut::<{ icmp::HEADER_LEN }>().expect("28 bytes");
                 let header = header.first_chunk_mut().expect("28 bytes");
@@ -331,7 +349,7 @@ impl Traffic {
     ) -> (&'a [u8], &'a [u8]) {
         const FRAME: usize = FRAME_LEN as usize;
         let used = match &self.form {
-            Form::Itg { handle } => {
+            Form::Itg { handle, .. } => {
                 let (frame, header) = head.split_at_mut(FRAME);
                 frame.copy_from_slice(&packet.size.to_le_bytes());
                 let header = header.first_chunk_mut().expect("28 bytes");

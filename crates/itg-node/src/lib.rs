@@ -5,8 +5,10 @@ mod classic;
 mod clock_probes;
 mod connection_slots;
 mod control;
+mod exit_code;
 mod logserver;
 mod orders;
+mod packet_keys;
 mod receiver;
 mod sender;
 
@@ -15,13 +17,15 @@ pub use classic::{
     ClassicSending, ClassicSource, ClassicWay,
 };
 pub use connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
+pub use exit_code::exit_code;
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
 pub use orders::{Orders, Start};
 pub use receiver::{
     BindError, ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome,
     SENDERS_PER_ADDRESS, VisitError,
 };
-pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, exit_code, send};
+
+pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, send};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

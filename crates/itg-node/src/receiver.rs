@@ -42,6 +42,7 @@ use self::shards::Shards;
 use crate::clock_probes::ProbeNotes;
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
 use crate::control::{Channel, Incoming, sleep_until};
+use crate::packet_keys::{self, Nonce, PacketKeys};
 
 /// Flows at the same time, of all senders together.
 const MAX_FLOWS: usize = 65_536;
@@ -80,6 +81,8 @@ pub struct ReceiverOptions {
     pub allow_sources: Vec<IpAddr>,
     /// Secret of the log servers that senders choose.
     pub secret: Option<Vec<u8>>,
+    /// Secret shared with senders whose packets prove where they come from.
+    pub packet_secret: Option<Vec<u8>>,
     /// Connections of one address at the same time.
     pub max_per_address: usize,
     /// End after the first sender has left.
@@ -347,6 +350,8 @@ struct Session {
     run: String,
     seed: u64,
     boot_id: String,
+    /// Keys of its packets, when they prove where they come from.
+    keys: Option<PacketKeys>,
     log: SessionLog,
     /// Notes of this sender's clock probes, and the log that they go to.
     probes: Option<(ProbeNotes, Producer)>,
@@ -380,6 +385,7 @@ impl Session {
             host: host::name(),
             boot_id: shared.boot_id.clone(),
             max_flows: u32::try_from(MAX_FLOWS).expect("65 536 fits"),
+            secret: shared.options.packet_secret.is_some(),
             timeouts: Timeouts::default(),
         };
         Self {
@@ -393,6 +399,7 @@ impl Session {
             run: String::new(),
             seed: 0,
             boot_id: String::new(),
+            keys: None,
             log: SessionLog::None,
             probes: None,
             records: 0,
@@ -445,6 +452,11 @@ impl Session {
                             lost = channel.say(message).await.err();
                         }
                     }
+                    ReceiverOutput::Prove { nonce } => {
+                        if let Some(proved) = self.prove(&nonce) {
+                            lost = channel.say(proved).await.err();
+                        }
+                    }
                     other => self.act(other, local).await,
                 }
             }
@@ -462,7 +474,7 @@ impl Session {
 
     async fn act(&mut self, output: ReceiverOutput, local: Option<SocketAddr>) {
         match output {
-            ReceiverOutput::Send(_) => {}
+            ReceiverOutput::Send(_) | ReceiverOutput::Prove { .. } => {}
             ReceiverOutput::Accept { run, seed, program, host, boot_id, flows, recv_log } => {
                 tracing::info!(
                     "sender {} ({}, {}): run {run}, {flows} flows",
@@ -614,6 +626,16 @@ impl Session {
         }
     }
 
+    /// Derives the keys of this session's packets; the answer to the sender.
+    fn prove(&mut self, sender: &Nonce) -> Option<Message> {
+        let secret = self.shared.options.packet_secret.as_deref()?;
+        let nonce = packet_keys::nonce();
+        let keys = PacketKeys::new(secret, &self.run, sender, &nonce);
+        let proof = keys.receiver_proof();
+        self.keys = Some(keys);
+        Some(Message::Proved { nonce, proof })
+    }
+
     /// Prepares sockets and the table entry of a flow.
     fn open(&mut self, spec: FlowSpec, local: Option<SocketAddr>) -> Result<OpenedFlow, String> {
         let log = match &self.log {
@@ -622,6 +644,9 @@ impl Session {
             SessionLog::Own(id, _) => Some(*id),
             SessionLog::Impossible(why) => return Err(why.clone()),
         };
+        if self.keys.is_some() && spec.proto != Proto::Udp {
+            return Err("packets of UDP alone prove where they come from".to_owned());
+        }
         let origin = origin_of(self.peer, &spec, &self.shared.options.allow_sources)?;
         let v6 = self.peer.is_ipv6();
         let listen = self.shared.options.listen.ip();
@@ -678,6 +703,7 @@ impl Session {
             socket: data.id,
             receive_buffer: data.receive_buffer,
             classic: None,
+            key: self.keys.as_ref().map(|keys| keys.of(flow)),
         });
         // Only datagrams find full buffers.
         let buffer_errors = data.receive_buffer.and_then(|_| sys::buffer_errors());

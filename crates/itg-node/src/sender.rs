@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use itg_core::flow::{Flow, Meter, Proto};
+use itg_core::header::PacketKey;
 use itg_core::payload::Content;
 use itg_core::rate::RateChange;
 use itg_core::text::visible;
@@ -27,8 +28,8 @@ use itg_engine::tcp_watch::{self, TcpWatch};
 use itg_engine::traffic::Traffic;
 use itg_record::{FlowInfo, Note, Side};
 use itg_session::{
-    Difference, EndCause, ErrorKind, FlowCounts, FlowTotals, LogSummary, OpenedFlow, Phase,
-    ProbeStamps, SenderConfig, SenderInput, SenderOutput, SessionError, Timeouts,
+    EndCause, FlowCounts, FlowTotals, LogSummary, OpenedFlow, ProbeStamps, SenderConfig,
+    SenderInput, SenderOutput, SessionError, Timeouts,
 };
 use itg_socket::clock;
 use itg_socket::host;
@@ -37,10 +38,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use self::converse::converse;
+use self::converse::{Conversation, converse};
 use self::outlets::Outlets;
 use crate::clock_probes::ProbeNotes;
 use crate::orders::{Orders, Start};
+use crate::packet_keys::{self, PacketKeys};
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
@@ -85,6 +87,9 @@ pub struct SendJob {
     pub log_limits: LogLimits,
     /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
     pub recv_log: Option<String>,
+    /// Secret shared with the receivers, when packets shall prove where they come from; see
+    /// [`itg_core::flow::Flow::can_prove`].
+    pub packet_secret: Option<Arc<[u8]>>,
     /// Name of the program, for peers and logs.
     pub program: String,
     /// Its version.
@@ -132,6 +137,8 @@ enum Report {
     Output(SenderOutput),
     /// The receiver's boot id.
     Welcomed(String),
+    /// The receiver has the secret: the keys of the packets.
+    Keyed(PacketKeys),
     /// The clocks were compared.
     Probed(ProbeStamps),
 }
@@ -142,6 +149,8 @@ struct Peer {
     inputs: mpsc::UnboundedSender<SenderInput>,
     stage: Stage,
     boot_id: String,
+    /// Keys of its packets, when they prove where they come from.
+    keys: Option<PacketKeys>,
     /// From `Welcome` on.
     probes: Option<ProbeNotes>,
     /// Reason for which its flows were told to end before their time.
@@ -255,6 +264,7 @@ impl Run {
                         .map(|flow| socket::with_source(flow.flow.spec(), address))
                         .collect(),
                     recv_log: job.recv_log.clone(),
+                    prove: job.packet_secret.is_some().then(packet_keys::nonce),
                     burst: CLOCK_BURST,
                     timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::default() },
                 };
@@ -262,9 +272,11 @@ impl Run {
                 let lives = specs_of(&job, &peer_of, index)
                     .map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live)))
                     .collect();
-                tasks.spawn(converse(index, address, config, lives, told, reports.clone()));
+                let with =
+                    Conversation { index, address, lives, secret: job.packet_secret.clone() };
+                tasks.spawn(converse(with, config, told, reports.clone()));
                 let (stage, boot_id) = (Stage::Agreeing, String::new());
-                Peer { address, inputs, stage, boot_id, probes: None, stopped: None }
+                Peer { address, inputs, stage, boot_id, keys: None, probes: None, stopped: None }
             })
             .collect();
         let outcome = SendOutcome {
@@ -382,6 +394,10 @@ impl Run {
                 let run = self.job.run.clone();
                 peer.probes = Some(ProbeNotes::new(run, host::boot_id(), boot_id.clone()));
                 peer.boot_id = boot_id;
+                return Ok(());
+            }
+            Report::Keyed(keys) => {
+                self.peers[index].keys = Some(keys);
                 return Ok(());
             }
             Report::Probed(stamps) => {
@@ -540,6 +556,7 @@ impl Run {
             replies: Some(log_index(place)),
             receive_buffer: None,
             classic: None,
+            key: self.key_of(place),
         })));
         let v6 = data.remote.is_ipv6();
         rx.ask(match spec.proto {
@@ -557,6 +574,12 @@ impl Run {
             }
         });
         Ok(())
+    }
+
+    /// Key of a flow whose packets prove where they come from.
+    fn key_of(&self, place: usize) -> Option<PacketKey> {
+        let keys = self.peers[self.peer_of[place]].keys.as_ref()?;
+        Some(keys.of(self.job.flows[place].flow.spec().id))
     }
 
     /// Chooses the instant of the start once every receiver has agreed or refused.
@@ -636,7 +659,8 @@ impl Run {
                     opened.handle,
                     Arc::clone(&flow.content),
                     resume_ns.map_or(0, |resume| resume.saturating_sub(start_ns)),
-                ),
+                )
+                .proven(self.key_of(place)),
                 start_ns,
                 socket,
                 log_index: log_index(place),
@@ -755,37 +779,4 @@ fn log_index(place: usize) -> u32 {
 fn tell(peer: &Peer, input: SenderInput) {
     // A session that has ended needs to hear nothing more.
     drop(peer.inputs.send(input));
-}
-
-/// The exit code of a run (see the command-line contract): 0 done, 1 failed, 3 a receiver was not
-/// reachable or refused, 4 a receiver vanished, 130 interrupted. Packets that all arrived, but not with the bytes
-/// they were sent with, are a failed run.
-#[must_use]
-pub fn exit_code(outcome: &SendOutcome) -> u8 {
-    if outcome.interrupted.is_some() {
-        return 130;
-    }
-    let failures = outcome.failures.iter().map(|(_, error)| error);
-    let worst = failures.map(|error| match error.kind {
-        _ if error.phase < Phase::Run => 3,
-        ErrorKind::Interrupted => 130,
-        _ => 4,
-    });
-    if let Some(code) = worst.max() {
-        return code;
-    }
-    if outcome.flows.iter().any(|flow| flow.refused.is_some()) {
-        return 3;
-    }
-    let logs = outcome.log.iter().map(|log| &log.error);
-    let remote = outcome.remote_logs.iter().map(|(_, log)| &log.error);
-    let corrupt = |flow: &FlowOutcome| {
-        let theirs = [&flow.counts, &flow.replies].into_iter().flatten();
-        let mut differences = flow
-            .totals
-            .iter()
-            .flat_map(|totals| theirs.clone().map(|counts| Difference::between(totals, counts)));
-        differences.any(|difference| difference.is_corrupt())
-    };
-    u8::from(logs.chain(remote).any(Option::is_some) || outcome.flows.iter().any(corrupt))
 }

@@ -80,6 +80,7 @@ async fn both_sides(
     let receiving = tokio::spawn(receiver.serve(ended));
 
     let sending = Sending {
+        packet_secret: None,
         start: Start::Soon,
         plan: &loaded.plan,
         program: ("itg-cluster", env!("CARGO_PKG_VERSION")),

@@ -318,6 +318,7 @@ impl Ranks<'_> {
         let latest = Latest::default();
         let sending = mine.map(|flow| {
             let sending = Sending {
+                packet_secret: None,
                 plan: &loaded.plan,
                 program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
                 run: run.run.clone(),

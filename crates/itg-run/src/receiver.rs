@@ -21,6 +21,7 @@ pub(crate) fn receiver(out: &Path, listen: SocketAddr) -> Result<Receiver> {
 #[must_use]
 pub fn receiver_options(log: PathBuf, listen: SocketAddr) -> ReceiverOptions {
     ReceiverOptions {
+        packet_secret: None,
         shards: 1,
         busy_poll_us: None,
         receive_buffer: None,

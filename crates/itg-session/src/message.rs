@@ -121,6 +121,20 @@ pub enum Message {
         /// The log that the receiver kept; `None` when it kept none.
         log: Option<LogSummary>,
     },
+    /// Sender: packets of all flows of this session prove where they come from. Comes before the first
+    /// [`Message::Open`], from senders that share a secret with their receiver, and from no others: those that do not
+    /// know this message are served as ever.
+    Prove {
+        /// Drawn for this session.
+        nonce: [u8; 32],
+    },
+    /// Receiver: the answer to [`Message::Prove`].
+    Proved {
+        /// Drawn for this session.
+        nonce: [u8; 32],
+        /// Proof that the receiver has the secret.
+        proof: [u8; 32],
+    },
 }
 
 impl Message {
@@ -141,6 +155,8 @@ impl Message {
             Self::Pong { .. } => "Pong",
             Self::Bye => "Bye",
             Self::ByeAck { .. } => "ByeAck",
+            Self::Prove { .. } => "Prove",
+            Self::Proved { .. } => "Proved",
         }
     }
 

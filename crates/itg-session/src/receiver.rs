@@ -40,6 +40,8 @@ pub struct ReceiverConfig {
     pub boot_id: String,
     /// Most flows that one sender may open.
     pub max_flows: u32,
+    /// True if it has a secret that senders may share.
+    pub secret: bool,
     /// Time limits of the session.
     pub timeouts: Timeouts,
 }
@@ -89,6 +91,11 @@ pub enum ReceiverOutput {
         flows: u32,
         /// Requested name of the log: text of an untrusted peer, possibly a path.
         recv_log: Option<String>,
+    },
+    /// Packets of all flows prove where they come from: send [`Message::Proved`].
+    Prove {
+        /// The sender's nonce.
+        nonce: [u8; 32],
     },
     /// Get ready for this flow and answer with [`ReceiverInput::FlowOpened`].
     Open(Box<FlowSpec>),
@@ -220,6 +227,9 @@ impl ReceiverSession {
 
             // Set-up
             (S::Greeting, I::Message(hello)) => self.on_hello(now_ns, hello, out),
+            (S::SettingUp, I::Message(M::Prove { nonce })) if self.slots.is_empty() => {
+                self.on_prove(nonce, out);
+            }
             (S::SettingUp, I::Message(M::Open { flows })) => self.on_open(now_ns, flows, out),
             (S::Opening, I::FlowOpened(reply)) => self.on_opened(now_ns, reply, out),
             (S::SettingUp, I::Message(M::Start { epoch_unix_ns }))
@@ -302,6 +312,15 @@ impl ReceiverSession {
             control_timeout_ns: self.config.timeouts.silence_ns,
         }));
         self.enter(State::SettingUp, now_ns, self.config.timeouts.idle_ns);
+    }
+
+    fn on_prove(&mut self, nonce: [u8; 32], out: &mut Vec<ReceiverOutput>) {
+        if self.config.secret {
+            out.push(ReceiverOutput::Prove { nonce });
+        } else {
+            let text = "it shares no secret with senders: start it with --secret-file FILE, or send without --auth";
+            self.refuse(text.to_owned(), out);
+        }
     }
 
     fn on_open(&mut self, now_ns: u64, flows: Vec<FlowSpec>, out: &mut Vec<ReceiverOutput>) {

@@ -33,6 +33,8 @@ enum State {
     Connecting,
     /// Waits for `Welcome`.
     Greeting,
+    /// Waits for `Proved`.
+    Proving,
     /// Waits for `Opened`.
     Opening,
     /// Waits for the driver's sockets.
@@ -126,6 +128,7 @@ impl SenderSession {
             (S::Greeting, I::Message(M::Welcome { magic, version, control_timeout_ns, .. })) => {
                 self.on_welcome(now_ns, magic, version, control_timeout_ns, out);
             }
+            (S::Proving, I::Message(M::Proved { .. })) => self.ask_next(now_ns, out),
             (S::Opening, I::Message(M::Opened { flows })) => self.on_opened(now_ns, flows, out),
             (S::Arming, I::Armed { epoch_unix_ns }) => {
                 out.push(SenderOutput::Send(M::Start { epoch_unix_ns }));
@@ -251,7 +254,13 @@ impl SenderSession {
             burst: self.config.burst,
             heard_ns: now_ns,
         });
-        self.ask_next(now_ns, out);
+        match self.config.prove {
+            None => self.ask_next(now_ns, out),
+            Some(nonce) => {
+                out.push(SenderOutput::Send(Message::Prove { nonce }));
+                self.enter(State::Proving, now_ns, self.config.timeouts.welcome_ns);
+            }
+        }
     }
 
     /// Sends the next batch, or is ready when there is none.
@@ -406,6 +415,10 @@ impl SenderSession {
                 ),
                 false,
             ),
+            State::Proving => {
+                let text = "the receiver has not proved that it has the secret within ";
+                (text.to_owned() + &after(t.welcome_ns), false)
+            }
             State::Opening => {
                 (format!("the receiver has not opened flows within {}", after(t.opened_ns)), false)
             }
@@ -517,7 +530,7 @@ impl SenderSession {
         match &self.state {
             State::Connecting => Phase::Connect,
             State::Greeting => Phase::Greet,
-            State::Opening => Phase::Open,
+            State::Proving | State::Opening => Phase::Open,
             State::Arming => Phase::Arm,
             State::Starting => Phase::Start,
             State::Running | State::Salvaging(_) => Phase::Run,

@@ -22,15 +22,38 @@ fn hello_but(change: impl FnOnce(&mut [u8; 4], &mut u16, &mut String, &mut Strin
     message
 }
 
-fn receiver() -> ReceiverSession {
-    let config = ReceiverConfig {
+fn config(secret: bool) -> ReceiverConfig {
+    ReceiverConfig {
+        secret,
         program: "itg-recv 0.1.0".to_owned(),
         host: "b".to_owned(),
         boot_id: "b1".to_owned(),
         max_flows: 100,
         timeouts: Timeouts::default(),
-    };
-    ReceiverSession::new(config, 0)
+    }
+}
+
+fn receiver() -> ReceiverSession {
+    ReceiverSession::new(config(true), 0)
+}
+
+#[test]
+fn a_receiver_proves_what_it_has_and_before_flows_alone() {
+    use {Message as M, ReceiverInput as I, ReceiverOutput as O};
+    let prove = || I::Message(M::Prove { nonce: [7; 32] });
+    let said = receiver_after(vec![I::Message(hello(1)), prove()]);
+    assert_eq!(said, [O::Prove { nonce: [7; 32] }]);
+    let mut session = ReceiverSession::new(config(false), 0);
+    let mut said = Vec::new();
+    [I::Message(hello(1)), prove()]
+        .into_iter()
+        .for_each(|input| session.handle(1, input, &mut said));
+    let refused = said.iter().any(|output| {
+        matches!(output, O::Send(M::Refuse { reason }) if reason.contains("--secret-file"))
+    });
+    assert!(refused, "{said:?}");
+    let late = [running(), vec![prove()]].concat();
+    assert!(matches!(&receiver_after(late)[..], [O::Send(M::Refuse { .. }), ..]));
 }
 
 /// Feeds a receiver, one event each millisecond; what it says to the last one.

@@ -54,6 +54,7 @@ fn any_steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
 
 fn receiver() -> ReceiverSession {
     let config = ReceiverConfig {
+        secret: true,
         program: "p".to_owned(),
         host: "h".to_owned(),
         boot_id: "b".to_owned(),
@@ -72,6 +73,7 @@ fn sender() -> SenderSession {
         boot_id: "b".to_owned(),
         flows: (0..FLOWS).map(FlowSpec::new).collect(),
         recv_log: None,
+        prove: None,
         burst: 2,
         timeouts: Timeouts::default(),
     })

@@ -19,9 +19,33 @@ fn sender(flows: Vec<FlowSpec>) -> SenderSession {
         boot_id: "b0".to_owned(),
         flows,
         recv_log: Some("r.itg".to_owned()),
+        prove: None,
         burst: 0,
         timeouts: Timeouts::default(),
     })
+}
+
+#[test]
+fn flows_are_opened_when_the_receiver_has_proved_itself() {
+    let mut session = SenderSession::new(SenderConfig {
+        prove: Some([7; 32]),
+        run: RUN.to_owned(),
+        seed: 42,
+        program: String::new(),
+        host: String::new(),
+        boot_id: String::new(),
+        flows: vec![FlowSpec::new(1)],
+        recv_log: None,
+        burst: 0,
+        timeouts: Timeouts::default(),
+    });
+    let mut said = Vec::new();
+    session.handle(0, SenderInput::Connected, &mut said);
+    session.handle(0, SenderInput::Message(welcome()), &mut said);
+    assert_eq!(said.last(), Some(&SenderOutput::Send(Message::Prove { nonce: [7; 32] })));
+    let proved = Message::Proved { nonce: [8; 32], proof: [9; 32] };
+    session.handle(0, SenderInput::Message(proved), &mut said);
+    assert_eq!(said.last(), Some(&SenderOutput::Send(open([1]))));
 }
 
 fn ping(n: u64) -> Message {
@@ -252,6 +276,7 @@ fn pings_follow_the_receivers_patience() {
 #[test]
 fn clocks_are_compared_before_and_behind_the_run() {
     let mut session = SenderSession::new(SenderConfig {
+        prove: None,
         burst: 3,
         run: RUN.to_owned(),
         seed: 42,

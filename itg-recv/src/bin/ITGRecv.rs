@@ -58,6 +58,7 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
     let bind = asked.bind.as_ref().map(|host| resolve(host, 0)).transpose()?;
     let (news, told) = mpsc::unbounded_channel();
     let options = ReceiverOptions {
+        packet_secret: None,
         listen,
         data_port: itg_classic::wire::PORT_DATA,
         shards: 1,

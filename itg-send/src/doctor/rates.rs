@@ -46,6 +46,7 @@ pub(super) async fn trial(
     let logs = [dir.join("sender.itg"), dir.join("receiver.itg")];
     let program = || ("itg-send doctor".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     let receiver = Receiver::bind(ReceiverOptions {
+        packet_secret: None,
         shards: 1,
         busy_poll_us: None,
         receive_buffer: None,
@@ -75,6 +76,7 @@ pub(super) async fn trial(
     spec.stop.duration_ns = Some(duration_ns);
     let level = options.level.unwrap_or_default();
     let job = SendJob {
+        packet_secret: None,
         start: Start::Soon,
         log_limits: LogLimits::default(),
         run: itg_cli::draw_run(),

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use itg_classic::send::HeaderKind;
 use itg_core::flow::{Meter, Proto};
+use itg_core::header::PacketKey;
 use itg_record::FlowInfo;
 use itg_session::{FlowCounts, FlowTotals};
 use socket2::Socket;
@@ -57,6 +58,8 @@ pub struct RxFlow {
     pub receive_buffer: Option<u64>,
     /// A flow of D-ITG.
     pub classic: Option<ClassicRx>,
+    /// Key with which its packets prove where they come from; others are foreign.
+    pub key: Option<PacketKey>,
 }
 
 /// Data on a flow of D-ITG, whose packets name it by number.

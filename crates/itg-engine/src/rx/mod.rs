@@ -182,6 +182,7 @@ impl Rx {
                 foreign: BTreeMap::new(),
                 foreign_total: Arc::default(),
                 round_trips: 0,
+                proofs: 0,
                 draining: 0,
                 connections: 0,
             },
@@ -421,6 +422,7 @@ impl Rx {
         }
         // Replies must not wait for a nap either.
         self.table.round_trips += usize::from(rx.replies.is_some());
+        self.table.proofs += usize::from(rx.key.is_some());
         let slot = rx.slot;
         if self.table.flows.len() <= slot {
             self.table.flows.resize_with(slot + 1, || None);

@@ -114,6 +114,8 @@ pub(super) struct Table {
     pub(super) foreign_total: Arc<AtomicU64>,
     pub(super) round_trips: usize,
     pub(super) draining: usize,
+    /// Flows whose packets prove where they come from.
+    pub(super) proofs: usize,
     pub(super) connections: usize,
 }
 
@@ -234,10 +236,13 @@ impl Table {
             self.stranger(port.id, 1);
         }
         while !rest.is_empty() {
-            let (run, taken) = match segment {
+            let (mut run, mut taken) = match segment {
                 0 => (None, rest.len()),
                 segment => run_of(rest, segment),
             };
+            if let Some(run) = run.as_mut().filter(|_| self.proofs > 0) {
+                taken = self.shorten_to_proven(run, rest);
+            }
             // Only the first bytes of a packet may be here.
             let size = run.as_ref().map_or(len, |run| run.size);
             arrival.size = u32::try_from(size).unwrap_or(u32::MAX);
@@ -251,6 +256,9 @@ impl Table {
                 };
                 header.and_then(|header| {
                     let slot = self.find(header.handle, port.proto, port.owner)?;
+                    if !self.proves(slot, &rest[..taken], arrival.size) {
+                        return None;
+                    }
                     self.is_from(slot, from, count).then_some((slot, header))
                 })
             };
@@ -269,6 +277,26 @@ impl Table {
             }
         }
         recognised
+    }
+
+    /// Returns true if a packet of the flow of a slot, the first one here, proves where it comes from, or need not.
+    #[inline]
+    fn proves(&self, slot: usize, packet: &[u8], len: u32) -> bool {
+        let key = self.flows.get(slot).and_then(Option::as_ref).and_then(|f| f.rx.key.as_ref());
+        key.is_none_or(|key| key.holds(packet, len))
+    }
+
+    /// Shortens a run to the packets at its start that prove themselves alike; returns the bytes that they take.
+    fn shorten_to_proven(&self, run: &mut Run, joined: &[u8]) -> usize {
+        let slot = (run.header.handle & 0xFFFF) as usize;
+        let len = u32::try_from(run.size).unwrap_or(u32::MAX);
+        let mut packets = joined.chunks(run.size.max(1)).take(run.packets);
+        if packets.next().is_some_and(|first| self.proves(slot, first, len)) {
+            run.packets = 1 + packets.take_while(|packet| self.proves(slot, packet, len)).count();
+        } else {
+            run.packets = 1;
+        }
+        run.packets * run.size
     }
 
     /// The flow of a slot, if it is still the one with this handle.
@@ -418,6 +446,7 @@ impl Table {
     ) -> u64 {
         let mut log_lost_records = 0;
         self.round_trips -= usize::from(flow.rx.meter == Meter::Rtt || flow.rx.replies.is_some());
+        self.proofs -= usize::from(flow.rx.key.is_some());
         self.classic.close(&flow.rx);
         self.awaited.came(&flow.rx, &mut flow.origins, None);
         self.awaited.tidy();

@@ -440,6 +440,7 @@ impl Shared {
             replies: Some(log_index),
             receive_buffer: None,
             classic: Some(ClassicRx { port: place, kind, broken: None }),
+            key: None,
         })));
         rx.ask(if proto == Proto::Tcp {
             let (from, owner) = (data.remote, (place, handle));

@@ -490,6 +490,7 @@ impl Session {
                 kind: offer.header,
                 broken: Some(Box::new(move || drop(told.send(SessionInput::Broken(flow))))),
             }),
+            key: None,
         });
         (Opened { slot, socket: Taken::Own(port), live, buffer_errors: None }, handle)
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use itg_core::flow::{FlowSpec, Proto};
+use itg_core::header::PacketKey;
 use itg_engine::live::FlowLive;
 use itg_engine::rx::{ClassicRx, Command, Origin, Port, RxFlow, RxHandle};
 use itg_record::FlowInfo;
@@ -150,6 +151,8 @@ pub(super) struct Sought<'a> {
     pub(super) socket: usize,
     pub(super) receive_buffer: Option<u64>,
     pub(super) classic: Option<ClassicRx>,
+    /// Key with which its packets prove where they come from.
+    pub(super) key: Option<PacketKey>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -199,6 +202,7 @@ impl Shared {
             replies: None,
             receive_buffer: sought.receive_buffer,
             classic: sought.classic,
+            key: sought.key,
         })));
         (handle, live)
     }

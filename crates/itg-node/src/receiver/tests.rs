@@ -43,6 +43,7 @@ impl HeldReceiver {
     /// The same after something has been done with the receiving thread that runs.
     fn after(before: impl FnOnce(&Shared)) -> Self {
         let receiver = Receiver::bind(ReceiverOptions {
+            packet_secret: None,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             data_port: 0,
             receive_buffer: None,

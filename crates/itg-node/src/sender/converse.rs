@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::Report;
 use crate::control::{Channel, Incoming, sleep_until};
+use crate::packet_keys::PacketKeys;
 
 /// Longest time in which a receiver's signalling port must answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,17 +51,47 @@ fn blamed(input: SenderInput, ns: u64) -> SenderInput {
     ))
 }
 
+/// Receiver of a session, and what is known of it.
+pub(super) struct Conversation {
+    /// Its place among the receivers.
+    pub(super) index: usize,
+    /// Its signalling address.
+    pub(super) address: SocketAddr,
+    /// Counters of its flows.
+    pub(super) lives: BTreeMap<u32, Arc<FlowLive>>,
+    /// Secret shared with it, when packets prove where they come from.
+    pub(super) secret: Option<Arc<[u8]>>,
+}
+
+/// Derives the keys of the packets when a receiver has proved that it has the secret; a wrong proof is a refusal.
+fn keyed(
+    input: SenderInput,
+    config: &SenderConfig,
+    secret: Option<&[u8]>,
+    take: impl FnOnce(PacketKeys),
+) -> SenderInput {
+    if let (SenderInput::Message(Message::Proved { nonce, proof }), Some(secret), Some(ours)) =
+        (&input, secret, &config.prove)
+    {
+        let keys = PacketKeys::new(secret, &config.run, ours, nonce);
+        if keys.receiver_proof() != *proof {
+            let reason = "its secret is not that of --secret-file here".to_owned();
+            return SenderInput::Message(Message::Refuse { reason });
+        }
+        take(keys);
+    }
+    input
+}
+
 /// Drives one session over its signalling connection.
 pub(super) async fn converse(
-    index: usize,
-    address: SocketAddr,
+    Conversation { index, address, lives, secret }: Conversation,
     config: SenderConfig,
-    lives: BTreeMap<u32, Arc<FlowLive>>,
     mut told: mpsc::UnboundedReceiver<SenderInput>,
     reports: mpsc::UnboundedSender<(usize, Report)>,
 ) {
     let report = |report| drop(reports.send((index, report)));
-    let mut machine = SenderSession::new(config);
+    let mut machine = SenderSession::new(config.clone());
     let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
     let (mut channel, first) = match connecting.await {
         Ok(Ok(stream)) => (Some(Channel::new(stream)), SenderInput::Connected),
@@ -77,6 +108,7 @@ pub(super) async fn converse(
     // Until when, and for how long.
     let mut stood_still: Option<(u64, u64)> = None;
     loop {
+        input = keyed(input, &config, secret.as_deref(), |keys| report(Report::Keyed(keys)));
         match &input {
             SenderInput::Message(Message::Welcome { boot_id, .. }) => {
                 report(Report::Welcomed(boot_id.clone()));

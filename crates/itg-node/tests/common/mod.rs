@@ -27,6 +27,7 @@ pub(crate) fn limits() -> LogLimits {
 
 pub(crate) fn receiver(log: Option<LogTarget>) -> Receiver {
     let options = ReceiverOptions {
+        packet_secret: None,
         listen: "127.0.0.1:0".parse().expect("an address"),
         data_port: 0,
         receive_buffer: None,
@@ -63,6 +64,7 @@ pub(crate) fn flow(id: u32, receiver: SocketAddr, edit: impl FnOnce(&mut FlowSpe
 
 pub(crate) fn job(flows: Vec<SendFlow>, log: Option<LogTarget>) -> SendJob {
     SendJob {
+        packet_secret: None,
         start: Start::Soon,
         run: "0".repeat(32),
         seed: 1,

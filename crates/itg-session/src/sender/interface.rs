@@ -24,6 +24,8 @@ pub struct SenderConfig {
     pub flows: Vec<FlowSpec>,
     /// Requested name of the receiver's log.
     pub recv_log: Option<String>,
+    /// Drawn for this session, when packets shall prove where they come from.
+    pub prove: Option<[u8; 32]>,
     /// Pings one right after the other, to compare the clocks: so many before the run and as many
     /// behind it; none when 0.
     pub burst: u32,

@@ -174,6 +174,7 @@ pub fn check_receiver(outputs: &[&ReceiverOutput]) -> Result<(), String> {
                 closed = true;
             }
             O::Disconnect { .. } => require(closed == accepted, "a log is left open")?,
+            O::Prove { .. } => require(accepted && asked.is_empty(), "Prove out of turn")?,
             O::Send(_) => {}
         }
     }

@@ -280,10 +280,12 @@ pub fn run(plan: &Plan, bug: Option<Bug>) -> Trace {
         boot_id: "boot a".to_owned(),
         flows: (1..).take(plan.flows.len()).map(FlowSpec::new).collect(),
         recv_log: None,
+        prove: None,
         burst: 16,
         timeouts: Timeouts::default(),
     };
     let receiver = ReceiverConfig {
+        secret: true,
         program: "itg-recv".to_owned(),
         host: "b".to_owned(),
         boot_id: "boot b".to_owned(),
@@ -548,6 +550,9 @@ impl World<'_> {
                 self.after(self.plan.log_answer, Event::ToReceiver(ReceiverInput::LogClosed(log)));
             }
             ReceiverOutput::Disconnect { .. } => self.close(true),
+            ReceiverOutput::Prove { nonce } => {
+                self.transmit(&Message::Proved { nonce, proof: [0; 32] }, true);
+            }
             ReceiverOutput::Accept { .. } | ReceiverOutput::Start { .. } => {}
         }
     }

@@ -134,6 +134,15 @@ pub fn examples() -> Vec<(Message, &'static str)> {
         (Message::Bye, "0b000000"),
         (Message::ByeAck { log: None }, "0c000000 00"),
         (
+            Message::Prove { nonce: [1; 32] },
+            "0d000000 0101010101010101010101010101010101010101010101010101010101010101",
+        ),
+        (
+            Message::Proved { nonce: [1; 32], proof: [2; 32] },
+            "0e000000 0101010101010101010101010101010101010101010101010101010101010101 \
+             0202020202020202020202020202020202020202020202020202020202020202",
+        ),
+        (
             Message::ByeAck {
                 log: Some(LogSummary {
                     file: text("r.itg"),
@@ -397,5 +406,7 @@ pub fn any_message() -> impl Strategy<Value = Message> {
         ),
         1 => Just(Message::Bye),
         1 => prop::option::of(log).prop_map(|log| Message::ByeAck { log }),
+        1 => any::<[u8; 32]>().prop_map(|nonce| Message::Prove { nonce }),
+        1 => any::<[[u8; 32]; 2]>().prop_map(|[nonce, proof]| Message::Proved { nonce, proof }),
     ]
 }
