@@ -10,6 +10,7 @@ mod classic;
 mod cluster;
 mod decode;
 mod doctor;
+mod fidelity;
 mod gaps;
 mod link;
 mod log_cost;
@@ -82,6 +83,8 @@ enum Command {
     /// Our generator beside D-ITG, mgen, iperf3, sockperf and raw loops: rates, bursts,
     /// inter-departure times, many flows, TCP, as the kernel counts and stamps them
     Peers(peers::PeersArgs),
+    /// Power of the verdict on fidelity: how often sound traffic is not passed, and planted distortions are
+    Fidelity(fidelity::FidelityArgs),
     /// Test of the promise of `itg-send doctor` in later runs
     Doctor(doctor::DoctorArgs),
     /// Cost of a cluster for a flow, and accuracy of the common start of 32 agents
@@ -143,6 +146,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Decode(args) => decode::run(&args)?,
         Command::Peers(args) => peers::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
+        Command::Fidelity(args) => fidelity::run(&args)?,
         Command::Cluster(args) => cluster::run(&args)?,
         Command::Mpi(args) => mpi::run(&args)?,
         Command::Chaos(args) => chaos::run(&args)?,

@@ -36,6 +36,26 @@ fn an_experiment_is_simulated_twice_to_the_same_bytes() {
 }
 
 #[test]
+fn a_tcp_flow_faster_than_its_network_is_network_limited_and_not_the_generators_fault() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("x.toml");
+    let text = "schema = 1\nname = 'x'\nseed = 1\nduration = '2s'\n[nodes]\na = { address = '10.0.0.4' }\nb = { address = '10.0.0.3' }\n\
+                [[flow]]\nfrom = 'a'\nto = 'b'\nproto = 'tcp'\nrate = '200Mbps'\nsize = 1460\n\
+                [network]\nkind = 'switch'\nrate = '100Mbps'\n";
+    fs::write(&file, text).expect("written");
+    let out = dir.path().join("out");
+    let paths = [&file, &out].map(|path| path.display().to_string());
+    let (code, _, err) = run(&["run", &paths[0], "--sim", "--out", &paths[1]]);
+    assert_eq!(code, Some(0), "{err}");
+    let json = fs::read_to_string(out.join("report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    for fidelity in [&report["flows"][0]["fidelity"], &report["total"]["fidelity"]] {
+        assert_eq!(fidelity["verdict"], "network-limited", "{fidelity}");
+        assert_eq!(fidelity["causes"], serde_json::json!(["back_pressure"]), "{fidelity}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_network_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let head = "schema = 1\nname = \"x\"\nseed = 1\nduration = \"1s\"\n[[flow]]\n";

@@ -143,7 +143,8 @@ fn junit(report: &Report, gates: &[Outcome], allow_unknown: bool) -> String {
             let outcome = match fidelity.verdict {
                 Verdict::Fail => Some(("failure", reasons)),
                 Verdict::Unknown => Some(("skipped", "the fidelity is not known".to_owned())),
-                Verdict::Pass | Verdict::Warn => None,
+                Verdict::Unresolved => Some(("skipped", reasons)),
+                Verdict::Pass | Verdict::Warn | Verdict::NetworkLimited => None,
             };
             (format!("flow {} ({}): fidelity", flow.flow, flow.side), outcome)
         };

@@ -125,6 +125,8 @@ pub struct TxEnded {
     pub departures: Option<DepartureTotals>,
     /// Packets that were due before the end could not be sent and are not in the totals.
     pub behind: bool,
+    /// Packets sent that were due while the socket, or the queue of the device, took no more.
+    pub waited: u64,
 }
 
 /// Packets that are counted at most to tell how many an overloaded flow did not send.
@@ -141,12 +143,14 @@ pub fn count_left_out(flow: &Flow, totals: &mut FlowTotals) {
     }
 }
 
-/// Makes the note on the end of a flow, for the log of its sender.
-pub fn end_note(index: u32, totals: &FlowTotals) -> Note {
+/// Makes the note on the end of a flow, for the log of its sender; `waited` packets were due while the path
+/// took no more.
+pub fn end_note(index: u32, totals: &FlowTotals, waited: u64) -> Note {
     Note::FlowEnd(FlowEnd {
         sent_packets: Some(totals.packets),
         sent_bytes: Some(totals.bytes),
         skipped_packets: Some(totals.skipped),
+        waited_packets: Some(waited),
         ..FlowEnd::new(index, totals.reason.to_string())
     })
 }
@@ -407,9 +411,10 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             next_seq: flow.tx.traffic.next_seq() - if behind { 0 } else { unsent },
             reason,
         };
+        let waited = flow.waited;
         // Its socket is closed before its end is reported.
         drop(flow);
-        (self.on_end)(TxEnded { index, totals, departures, behind });
+        (self.on_end)(TxEnded { index, totals, departures, behind, waited });
     }
 
     /// Waits for the next deadline or a blocked socket, whichever comes first; returns the time.
@@ -488,6 +493,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let flow = self.flows[index].as_mut().expect("a flow that is due has not ended");
         let mut now_ns = now_ns;
         let mut few = true;
+        flow.goes_on(now_ns);
         for _ in 0..BATCHES_A_TURN {
             if flow.tx.sampler.as_ref().is_some_and(Sampler::is_due) {
                 flow.read(&mut self.errors, now_ns);
@@ -522,6 +528,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                     let short = count < flow.pending.len();
                     flow.account(count, handing, now_ns, self.log.as_mut());
                     if short && flow.tx.traffic.proto() == Proto::Tcp {
+                        flow.refused = true;
                         return Next::Writable;
                     }
                 }
@@ -530,9 +537,13 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                     Refused::Writable => {
                         // Unread stamps would pass for an error each time the socket is looked at.
                         flow.read(&mut self.errors, now_ns);
+                        flow.refused = true;
                         return Next::Writable;
                     }
-                    Refused::Later => return Next::At(now_ns + NO_BUFFERS_NS),
+                    Refused::Later => {
+                        flow.refused = true;
+                        return Next::At(now_ns + NO_BUFFERS_NS);
+                    }
                     Refused::Ended(cause) => return Next::Ended(cause.into(), false),
                 },
             }

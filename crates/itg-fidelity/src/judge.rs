@@ -1,63 +1,43 @@
 //! Comparison of the traffic sent with the traffic requested.
 //!
-//! For every pair of packets with consecutive sequence numbers the planned inter-departure time
-//! (IDT) is compared with the actual one. Over all pairs, `idt_ks` is the Kolmogorov distance of
-//! the two empirical distribution functions P (planned) and S (sent) with a horizontal tolerance τ
-//! of [`GAP_TOLERANCE_NS`]:
+//! Everything is judged in units of the mean planned inter-departure time *g* of the flow. Over all pairs of
+//! packets with consecutive sequence numbers:
 //!
-//! > idt_ks = supₓ max( P(x) − S(x + τ), S(x) − P(x + τ), 0 )
+//! - the Wasserstein-1 distance between planned and actual inter-departure times, divided by *g*, and the same
+//!   between sums of 2, 4, … 1024 successive ones, divided by the mean planned sum ([`crate::scales`]). Their
+//!   standard error is at most that of the mean of |sent − planned|, since W₁ is the largest mean difference of
+//!   any function that grows by at most 1 (Kantorovich, Rubinstein 1958): half-width rms / √n;
+//! - the mean of |sent − planned|, which sees errors that leave the distribution as it is;
+//! - lateness beyond that of the most punctual packets (the first percentile): the share above one *g*; and the
+//!   longest time that the sender stood still;
+//! - the time from the first packet to the last, which is the mean packet rate.
 //!
-//! It is the smallest ε for which S lies between P(x − τ) − ε and P(x + τ) + ε everywhere: a Lévy
-//! distance whose horizontal part is fixed. Without the tolerance, a sender that is 1 µs late on a
-//! constant IDT would have distance 1. Beyond 16 384 IDTs, values are kept to three digits, and τ
-//! grows by the width of their buckets (at most 0.2 % of the IDT). `size_ks` is the plain
-//! two-sample distance of Smirnov between the sizes sent and the sizes planned for the same
-//! packets.
+//! Each is judged by the end of its interval that is nearer to 0 (distances: a standard error; shares and the
+//! rate: 99 %): a few packets are not blamed for what they cannot settle. Times in a log have an uncertainty, the time that handing a packet to the kernel takes;
+//! it is measured ([`Departures`], or the kernel's stamps of departures). Above [`RESOLUTION_LIMIT`] of *g* it is
+//! taken off each figure, and what would pass is *unresolved*.
 //!
-//! A second test finds a generator that draws wrongly: it compares the traffic sent with the
-//! requested distribution, not with the plan. All IDTs and sizes sent are tested: Kolmogorov
-//! distance with its confidence band, chi-square for discrete sizes, the mean with its interval,
-//! and autocorrelation at small lags (see [`crate::distribution_test`], [`crate::autocorrelation`]). Each is
-//! judged by its distance beyond that of chance.
+//! A second test finds a generator that draws wrongly (`law`). In burst mode (see `itg_core::schedule`) packets are
+//! planned several at a time, and judged by that plan; lateness, stalls and uncertainty are then measured in
+//! the time between bursts.
 //!
-//! If the rate was changed while the flow ran (see `itg_core::rate`), the plan has the changes, and
-//! the traffic sent is compared with it; the distribution of IDTs, which holds for one rate, is not
-//! compared. A notice says so.
-//!
-//! In burst mode (see `itg_core::schedule`) packets are planned several at a time, and what was sent is set
-//! against that plan; the requested distribution of IDTs does not hold for such packets, and is not
-//! compared. The verdict says so.
-//!
-//! The verdict is *fail* when a distance exceeds [`WARN_LIMIT`], when the time from the first
-//! packet to the last is off by more than [`RATE_LIMIT`] of the planned one (plus τ), which is the
-//! mean packet rate, or when more than [`SKIPPED_LIMIT`] of the packets were left out; *warn* when
-//! a distance exceeds [`PASS_LIMIT`] or the 99th percentile of lateness what the sender declared;
-//! the same limits hold for distances to the distribution less their band, and [`RATE_LIMIT`] for
-//! the mean beyond its interval; successive IDTs that are correlated by more than
-//! [`CORRELATION_LIMIT`] beyond chance fail too; *unknown* when there is no IDT to compare. Times
-//! that the kernel was told and kept (`--pacing txtime`) pass only when stamps of departures say so:
-//! without any they are *unknown*; *warn* when 1 % of the stamps are off by more than τ, or a packet
-//! was dropped for its time. Sources: Kolmogorov 1933 and Smirnov 1939 for the distance; Lévy's
-//! metric for the tolerance; the limits are ours.
+//! If packets had to wait since TCP or the queue of the device took no more, and at least half as many as
+//! were late, then the path is the cause, and the verdict is *network-limited*. The limits are ours; `docs/fidelity.md`
+//! has the sources, and the power of the tests.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use itg_core::distribution::{Distribution, Resolved};
+use itg_core::distribution::Resolved;
 use itg_core::flow::{Flow, FlowError, FlowSpec};
 use itg_core::seed::RunSeed;
 use itg_core::units::format_duration_ns;
-use serde::Serialize;
 
-use crate::autocorrelation::{Autocorrelation, LAGS};
-use crate::distribution_test::{ChiSquare, Z, band, chi_square, law_distance};
-use crate::moments::Moments;
-use crate::quantiles::{Counts, Point, Quantiles};
-use crate::samples::{SampleDistribution, signed_difference};
-use crate::stall::{Stall, Stalls};
+use crate::departures::Departures;
+use crate::quantiles::Point;
+use crate::samples::signed_difference;
+use crate::stall::STALL_GAPS;
+use crate::verdict::{Cause, Fidelity, ScaleDistance, Verdict};
 
-/// Horizontal tolerance of inter-departure times, in nanoseconds: 100 µs.
-pub const GAP_TOLERANCE_NS: u64 = 100_000;
 /// Largest distance that passes.
 pub const PASS_LIMIT: f64 = 0.05;
 /// Largest distance that is only warned about.
@@ -66,24 +46,35 @@ pub const WARN_LIMIT: f64 = 0.15;
 pub const RATE_LIMIT: f64 = 0.01;
 /// Largest share of packets that the sender may leave out.
 pub const SKIPPED_LIMIT: f64 = 0.01;
-
-/// Largest autocorrelation of successive inter-departure times beyond chance, where the
-/// distribution draws each by itself.
-pub const CORRELATION_LIMIT: f64 = 0.15;
-/// Largest effect (Cohen's w) of a chi-square test that passes, and that is only warned about.
-const EFFECT_LIMITS: (f64, f64) = (0.1, 0.3);
+/// Largest shares of packets more than one mean inter-departure time late: that passes, and that is only warned
+/// about.
+pub const LATE_LIMITS: (f64, f64) = (0.01, 0.05);
+/// Largest uncertainty of times, in mean inter-departure times, at which a flow can pass.
+pub const RESOLUTION_LIMIT: f64 = 0.05;
+/// Mean inter-departure times that a sender may stand still, if that is a share of [`STALL_SHARE`] of its time.
+pub const SHORT_STALL_GAPS: f64 = 10.0;
+/// Share of a flow's time beyond which a stall counts more.
+pub const STALL_SHARE: f64 = 1e-3;
+/// Largest mean error of inter-departure times that is only warned about.
+const ERROR_LIMIT: f64 = 0.5;
+/// Packets handed over back to back that tell how long that takes.
+const ENOUGH_SPACINGS: u64 = 8;
+/// Two-sided quantile of the normal distribution for intervals of 99 %.
+const Z99: f64 = 2.575_829_304;
 
 /// The distributions of a flow, as they are in force.
 #[derive(Clone, Debug)]
-pub struct Distributions(Arc<DistributionPair>);
+pub struct Distributions(pub(crate) Arc<DistributionPair>);
 
 #[derive(Debug)]
-struct DistributionPair {
+pub(crate) struct DistributionPair {
     /// Of inter-departure times; `None` where pauses, bursts or changes of the rate make them differ
     /// from the distribution.
-    idt: Option<Resolved>,
-    size: Resolved,
+    pub(crate) idt: Option<Resolved>,
+    pub(crate) size: Resolved,
     burst: Option<u32>,
+    /// With ON/OFF periods, the mean inter-departure time within them, in nanoseconds.
+    within_ns: Option<f64>,
 }
 
 impl Distributions {
@@ -96,105 +87,11 @@ impl Distributions {
         let flow = Flow::resolve(spec.clone(), RunSeed(seed))?;
         let alone = flow.on_off().is_none() && spec.burst.is_none() && spec.changes.is_empty();
         let idt = alone.then(|| flow.idt().clone());
-        Ok(Self(Arc::new(DistributionPair { idt, size: flow.size().clone(), burst: spec.burst })))
+        let mean = Some(flow.idt().mean()).filter(|mean| mean.is_finite() && *mean > 0.0);
+        let within_ns = mean.filter(|_| flow.on_off().is_some());
+        let size = flow.size().clone();
+        Ok(Self(Arc::new(DistributionPair { idt, size, burst: spec.burst, within_ns })))
     }
-}
-
-/// Cause of a verdict that is not *pass*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// Packets left later than the tolerance: the sender or its host could not keep up.
-    LateSender,
-    /// Packets were left out by the sender because they were late, or dropped by a queueing discipline for their time.
-    DroppedPackets,
-    /// The distribution in force is the requested one, truncated: values that cannot be used are
-    /// drawn again.
-    TruncatedLaw,
-    /// The packets follow their plan, but the plan does not follow the distribution: the generator
-    /// draws wrongly.
-    Generator,
-}
-
-/// The verdict on a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Nothing to compare.
-    #[default]
-    Unknown,
-    /// The traffic asked for.
-    Pass,
-    /// Visibly different.
-    Warn,
-    /// Other traffic than asked for.
-    Fail,
-}
-
-impl Verdict {
-    /// The word in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Pass => "pass",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
-    }
-}
-
-/// Verdict and the figures behind it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Fidelity {
-    /// The verdict.
-    pub verdict: Verdict,
-    /// Burst mode: so many packets at a time were due together. The requested inter-departure times
-    /// are then those between bursts, and 0 within them.
-    pub burst: Option<u32>,
-    /// Distance between planned and actual inter-departure times, 0 to 1.
-    pub idt_ks: Option<f64>,
-    /// Distance between asked and actual sizes, 0 to 1.
-    pub size_ks: Option<f64>,
-    /// Mean packet rate sent / planned − 1.
-    pub rate_error: Option<f64>,
-    /// Distance between the actual inter-departure times and their requested distribution, 0 to 1;
-    /// `None` with ON/OFF periods, and where the distribution is not known.
-    pub idt_law_ks: Option<f64>,
-    /// Error that a true generator has by chance (ε of the band) in `idt_law_ks`.
-    pub idt_law_band: Option<f64>,
-    /// Distance between the sizes sent and their requested distribution, 0 to 1.
-    pub size_law_ks: Option<f64>,
-    /// Error that a true generator has by chance in `size_law_ks`.
-    pub size_law_band: Option<f64>,
-    /// Chi-square test of the sizes, where their distribution is discrete.
-    pub size_chi_square: Option<ChiSquare>,
-    /// Mean of the actual inter-departure times, in nanoseconds.
-    pub idt_mean_ns: Option<f64>,
-    /// Half-width of the interval of `idt_mean_ns`, in nanoseconds.
-    pub idt_mean_half_width_ns: Option<f64>,
-    /// Mean of the distribution of inter-departure times, in nanoseconds.
-    pub idt_law_mean_ns: Option<f64>,
-    /// Autocorrelation of the actual inter-departure times at lags 1, 2 and 3.
-    pub idt_autocorrelation: Option<[Option<f64>; LAGS]>,
-    /// Causes of a verdict that is not *pass*.
-    pub causes: Vec<Cause>,
-    /// Reasons of a verdict that is not *pass*, one clause each.
-    pub reasons: Vec<String>,
-}
-
-/// One packet of which both the planned and the actual time of sending are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departed {
-    /// Sequence number.
-    pub seq: u64,
-    /// Planned, in nanoseconds from the start of the flow.
-    pub planned_ns: u64,
-    /// Sent, in Unix nanoseconds of the sender's clock.
-    pub sent_ns: u64,
 }
 
 /// Data that departures are judged by, beside their plan.
@@ -206,384 +103,363 @@ pub struct Asked<'a> {
     pub distributions: Option<&'a Distributions>,
     /// Lateness that 99 % of the packets do not exceed as the sender declared, in nanoseconds.
     pub late_p99_ns: Option<u64>,
+    /// Packets that had to wait because the socket, or the device, took no more.
+    pub waited_packets: Option<u64>,
+    /// True if the flow is a stream: what it waits for is the network or the receiver, not the device.
+    pub stream: bool,
+    /// Uncertainty of the time between stamp and departure by the kernel's stamps, in nanoseconds.
+    pub departure_spread_ns: Option<f64>,
+    /// Packets whose planned time is not the one that the seed gives.
+    pub replanned_packets: u64,
 }
 
-/// Planned against actual departures of one flow.
-#[derive(Clone, Debug, Default)]
-pub struct Departures {
-    lateness: SampleDistribution,
-    planned: Quantiles,
-    sent: Quantiles,
-    gaps: Autocorrelation,
-    gap_moments: Moments,
-    sizes: BTreeMap<u32, i64>,
-    sizes_compared: u64,
-    all_sizes: Counts,
-    /// The ones with the smallest and the largest number.
-    first: Option<Departed>,
-    last: Option<Departed>,
-    /// The ones taken first and last.
-    head: Option<Departed>,
-    before: Option<Departed>,
-    stalls: Stalls,
-}
-
-impl Departures {
-    /// Takes a packet; `epoch_unix_ns` is the instant that planned times count from, when known.
-    pub fn add(&mut self, packet: Departed, epoch_unix_ns: Option<u64>) {
-        if let Some(epoch) = epoch_unix_ns {
-            let due = epoch.saturating_add(packet.planned_ns);
-            self.lateness.add(signed_difference(packet.sent_ns, due));
-        }
-        self.follow(packet);
-        self.span(packet);
-    }
-
-    /// Takes packets of consecutive numbers: the same as one by one, and sooner.
-    pub fn add_in_order(&mut self, packets: &[Departed], epoch_unix_ns: Option<u64>) {
-        /// Packets taken at once.
-        const RUN: usize = 128;
-        let (mut planned, mut sent) = ([0; RUN], [0; RUN]);
-        for packets in packets.chunks(RUN) {
-            let (first, last) = (packets[0], packets[packets.len() - 1]);
-            if let Some(epoch) = epoch_unix_ns {
-                let lateness = &mut planned[..packets.len()];
-                for (late, packet) in lateness.iter_mut().zip(packets) {
-                    let due = epoch.saturating_add(packet.planned_ns);
-                    *late = signed_difference(packet.sent_ns, due);
-                }
-                self.lateness.add_all(lateness);
-            }
-            self.follow(first);
-            for (at, pair) in packets.windows(2).enumerate() {
-                planned[at] = signed_difference(pair[1].planned_ns, pair[0].planned_ns);
-                sent[at] = signed_difference(pair[1].sent_ns, pair[0].sent_ns);
-            }
-            let gaps = packets.len() - 1;
-            self.stalls.follow_all(packets, &planned[..gaps], &sent[..gaps]);
-            self.planned.add_all(&planned[..gaps]);
-            self.sent.add_all(&sent[..gaps]);
-            self.gaps.add_all(&sent[..gaps]);
-            self.gap_moments.add_all(&sent[..gaps]);
-            self.before = Some(last);
-            self.span(first);
-            self.span(last);
-        }
-    }
-
-    /// Takes the size a packet had, in bytes.
-    #[inline]
-    pub fn count(&mut self, size: u32) {
-        self.all_sizes.add(size);
-    }
-
-    /// Takes the size a packet had and the one planned for it, in bytes.
-    pub fn add_size(&mut self, sent: u32, planned: u32) {
-        self.sizes_compared += 1;
-        if sent != planned {
-            self.count_size(sent, 1);
-            self.count_size(planned, -1);
-        }
-    }
-
-    /// Takes the packets of a later part of the same flow, and the inter-departure time between the
-    /// two parts.
-    pub fn append(&mut self, later: &Self) {
-        if let Some(head) = later.head {
-            self.follow(head);
-        }
-        self.gaps.append(&later.gaps);
-        self.gap_moments.merge(&later.gap_moments);
-        self.all_sizes.merge(&later.all_sizes);
-        self.before = later.before.or(self.before);
-        self.planned.merge(&later.planned);
-        self.sent.merge(&later.sent);
-        self.lateness.merge(&later.lateness);
-        for (&size, &count) in &later.sizes {
-            self.count_size(size, count);
-        }
-        self.sizes_compared += later.sizes_compared;
-        for packet in [later.first, later.last].into_iter().flatten() {
-            self.span(packet);
-        }
-        self.stalls.merge(&later.stalls);
-    }
-
-    /// The longest times for which nothing left: see [`Stall`].
-    pub fn stalls(&self) -> impl Iterator<Item = Stall> {
-        self.first
-            .zip(self.last)
-            .into_iter()
-            .flat_map(|(first, last)| self.stalls.told(first, last))
-    }
-
-    #[inline]
-    fn follow(&mut self, packet: Departed) {
-        if let Some(before) = self.before.filter(|b| b.seq.checked_add(1) == Some(packet.seq)) {
-            let planned = signed_difference(packet.planned_ns, before.planned_ns);
-            let gap = signed_difference(packet.sent_ns, before.sent_ns);
-            self.planned.add(planned);
-            self.sent.add(gap);
-            self.gaps.add(gap);
-            self.gap_moments.add(gap);
-            self.stalls.follow(before.seq, planned, gap);
-        } else if let Some(before) = self.before {
-            self.gaps.interrupt();
-            self.stalls.jump(before, packet);
-        }
-        if self.head.is_none() {
-            self.head = Some(packet);
-        }
-        self.before = Some(packet);
-    }
-
-    fn span(&mut self, packet: Departed) {
-        if self.first.is_none_or(|first| packet.seq < first.seq) {
-            self.first = Some(packet);
-        }
-        if self.last.is_none_or(|last| packet.seq > last.seq) {
-            self.last = Some(packet);
-        }
-    }
-
-    /// Sizes that both have cancel out: only differences are kept.
-    fn count_size(&mut self, size: u32, count: i64) {
-        let entry = self.sizes.entry(size).or_default();
-        *entry += count;
-        if *entry == 0 {
-            self.sizes.remove(&size);
-        }
-    }
-
-    /// Returns true if no packet has been taken.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
-    /// Sent − due for every packet, in nanoseconds.
-    #[must_use]
-    pub const fn lateness(&self) -> &SampleDistribution {
-        &self.lateness
-    }
-
-    /// Inter-departure times between packets of consecutive numbers in nanoseconds: planned and
-    /// sent.
-    #[must_use]
-    pub const fn gaps(&self) -> (&Quantiles, &Quantiles) {
-        (&self.planned, &self.sent)
-    }
-
-    /// The verdict.
-    #[must_use]
-    pub fn judge(&self, asked: &Asked<'_>) -> Fidelity {
-        let Asked { skipped_share, distributions, late_p99_ns } = *asked;
-        let burst = distributions.and_then(|Distributions(distributions)| distributions.burst);
-        if self.planned.count() == 0 {
-            return Fidelity { burst, ..Fidelity::default() };
-        }
-        let planned = self.planned.points();
-        let sent = self.sent.points();
-        let idt_ks = distance(&planned, &sent, GAP_TOLERANCE_NS);
-        let size_ks = self.size_distance();
-        let mut judge = Judge::default();
-        for (what, ks) in [("gaps", Some(idt_ks)), ("sizes", size_ks)] {
-            let words = |ks: f64| format!("{what} differ from the plan by {ks:.3}");
-            judge.limits(ks.unwrap_or(0.0), (PASS_LIMIT, WARN_LIMIT), words);
-        }
-        let (rate_error, rate_off) = self.rate();
-        if let Some(error) = rate_error.filter(|_| rate_off) {
-            judge.fail(format!("mean packet rate is off by {:+.2} %", 100.0 * error));
-        }
-        if skipped_share > SKIPPED_LIMIT {
-            judge.fail(format!("{:.2} % of the packets were left out", 100.0 * skipped_share));
-            judge.causes.push(Cause::DroppedPackets);
-        }
-        let off_plan = judge.verdict > Verdict::Pass;
-        let [late] = self.lateness.quantiles().at([0.99]);
-        if off_plan && late.unsigned_abs() > GAP_TOLERANCE_NS && late > 0 {
-            judge.causes.push(Cause::LateSender);
-        }
-        let mut fidelity =
-            Fidelity { burst, idt_ks: Some(idt_ks), size_ks, rate_error, ..Fidelity::default() };
-        if let Some(Distributions(distributions)) = distributions {
-            let before = judge.verdict;
-            if let Some(distribution) = &distributions.idt {
-                self.judge_gaps(distribution, &sent, &mut judge, &mut fidelity);
-            }
-            self.judge_sizes(&distributions.size, &mut judge, &mut fidelity);
-            if judge.verdict > before && !off_plan {
-                judge.causes.push(Cause::Generator);
-            }
-            let truncated = distributions
-                .idt
-                .as_ref()
-                .is_some_and(|distribution| distribution.notice().is_some())
-                || distributions.size.notice().is_some();
-            if judge.verdict > Verdict::Pass && truncated {
-                judge.causes.push(Cause::TruncatedLaw);
-            }
-        }
-        if let Some(most) = late_p99_ns.filter(|&most| late > 0 && late.unsigned_abs() > most) {
-            judge.warn(format!(
-                "99 % of the packets left up to {} late, {} was declared",
-                format_duration_ns(late.unsigned_abs()),
-                format_duration_ns(most)
-            ));
-            if !judge.causes.contains(&Cause::LateSender) {
-                judge.causes.push(Cause::LateSender);
-            }
-        }
-        judge.causes.sort_unstable();
-        Fidelity {
-            verdict: judge.verdict,
-            reasons: judge.reasons,
-            causes: judge.causes,
-            ..fidelity
-        }
-    }
-
-    /// Tests the actual inter-departure times against their distribution.
-    fn judge_gaps(
-        &self,
-        distribution: &Resolved,
-        sent: &[Point],
-        judge: &mut Judge,
-        into: &mut Fidelity,
-    ) {
-        let tolerance = GAP_TOLERANCE_NS as f64;
-        let asked = distribution.distribution();
-        let (n, epsilon) = (self.sent.count(), band(self.sent.count()));
-        let ks = law_distance(sent, tolerance, |x| asked.cdf(x));
-        let words =
-            |_| format!("gaps differ from their law by {ks:.3} (chance explains {epsilon:.3})");
-        judge.limits(ks - epsilon, (PASS_LIMIT, WARN_LIMIT), words);
-        (into.idt_law_ks, into.idt_law_band) = (Some(ks), Some(epsilon));
-        let mean = self.gap_moments.mean();
-        let width = Z * (self.gap_moments.variance() / n.max(1) as f64).sqrt();
-        (into.idt_mean_ns, into.idt_mean_half_width_ns) = (Some(mean), Some(width));
-        let (wanted, spread) = (distribution.mean(), asked.variance());
-        into.idt_law_mean_ns = wanted.is_finite().then_some(wanted);
-        // The mean of few inter-departure times of a wide distribution says little, and nothing
-        // where the distribution has no variance; a few inter-departure times may be off by the
-        // tolerance at each end.
-        let chance = Z * (spread.max(self.gap_moments.variance()) / n.max(1) as f64).sqrt();
-        let limit = RATE_LIMIT * wanted + chance + tolerance / n.max(1) as f64;
-        if spread.is_finite() && wanted > 0.0 && (mean - wanted).abs() > limit {
-            let off = 100.0 * (mean / wanted - 1.0);
-            judge.fail(format!("the mean gap is off the mean of its law by {off:+.2} %"));
-        }
-        let lags = self.gaps.at_lags();
-        into.idt_autocorrelation = lags.iter().any(Option::is_some).then_some(lags);
-        if distribution.is_constant().is_none() && spread.is_finite() && wanted > tolerance {
-            let chance = Z / (self.gaps.pairs().max(1) as f64).sqrt();
-            let worst = lags.iter().flatten().fold(0.0f64, |worst, &lag| worst.max(lag));
-            if worst - chance > CORRELATION_LIMIT {
-                judge.fail(format!("successive gaps are correlated by {worst:.3}: bursts"));
-            }
-        }
-    }
-
-    /// Tests the sizes sent against their distribution.
-    fn judge_sizes(&self, distribution: &Resolved, judge: &mut Judge, into: &mut Fidelity) {
-        let counts = self.all_sizes.list();
-        let n = counts.iter().map(|&(_, count)| count).sum();
-        if n == 0 {
-            return;
-        }
-        let asked = distribution.distribution();
-        let point = |&(size, count): &(u64, u64)| {
-            let size = i64::try_from(size).unwrap_or(i64::MAX);
-            Point { low: size, high: size, count }
-        };
-        let points: Vec<_> = counts.iter().map(point).collect();
-        let epsilon = band(n);
-        // Sizes are rounded to whole bytes, up to half a byte either way.
-        let ks = law_distance(&points, 0.5, |x| asked.cdf(x));
-        let words =
-            |_| format!("sizes differ from their law by {ks:.3} (chance explains {epsilon:.3})");
-        judge.limits(ks - epsilon, (PASS_LIMIT, WARN_LIMIT), words);
-        (into.size_law_ks, into.size_law_band) = (Some(ks), Some(epsilon));
-        if !is_discrete(asked) {
-            return;
-        }
-        let range = counts.first().zip(counts.last());
-        let mass = |from: u64, to: u64| {
-            asked.cdf((to as f64 + 0.5).next_down()) - asked.cdf((from as f64 - 0.5).next_down())
-        };
-        let test = range.and_then(|(first, last)| chi_square(&counts, (first.0, last.0), mass));
-        if let Some(test) = test {
-            let words = |w: f64| {
-                let (x, degrees) = (test.statistic, test.degrees);
-                format!("sizes: chi-square {x:.1} with {degrees} degrees, effect {w:.2}")
-            };
-            judge.limits(test.effect, EFFECT_LIMITS, words);
-            into.size_chi_square = Some(test);
-        }
-    }
-
-    fn size_distance(&self) -> Option<f64> {
-        let mut sum = 0i64;
-        let largest = self.sizes.values().fold(0, |largest: u64, &count| {
-            sum += count;
-            largest.max(sum.unsigned_abs())
-        });
-        (self.sizes_compared > 0).then(|| largest as f64 / self.sizes_compared as f64)
-    }
-
-    /// Relative error of the mean rate between first and last packet, and whether it is too large.
-    fn rate(&self) -> (Option<f64>, bool) {
-        let (Some(first), Some(last)) = (self.first, self.last) else { return (None, false) };
-        let planned = signed_difference(last.planned_ns, first.planned_ns) as f64;
-        let sent = signed_difference(last.sent_ns, first.sent_ns) as f64;
-        if planned <= 0.0 || sent <= 0.0 {
-            return (None, false);
-        }
-        let limit = RATE_LIMIT * planned + GAP_TOLERANCE_NS as f64;
-        (Some(planned / sent - 1.0), (sent - planned).abs() > limit)
-    }
+/// Unit of a flow's figures.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    /// Mean planned inter-departure time in nanoseconds.
+    gap_ns: f64,
+    /// The same between bursts.
+    step_ns: f64,
+    /// Uncertainty of times that is taken off each figure, in nanoseconds.
+    blur_ns: f64,
 }
 
 /// The verdict while it is found.
-struct Judge {
-    verdict: Verdict,
-    reasons: Vec<String>,
-    causes: Vec<Cause>,
+pub(crate) struct Judge<'a> {
+    pub(crate) departures: &'a Departures,
+    asked: Asked<'a>,
+    /// The figures, and what is wrong but for the times of packets.
+    pub(crate) fidelity: Fidelity,
+    /// Worst verdict on the times of packets.
+    timing: Verdict,
 }
 
-impl Default for Judge {
-    fn default() -> Self {
-        Self { verdict: Verdict::Pass, reasons: Vec::new(), causes: Vec::new() }
+impl Departures {
+    /// The verdict.
+    #[must_use]
+    pub fn judge(&self, asked: &Asked<'_>) -> Fidelity {
+        let pair = asked.distributions.map(|Distributions(pair)| &**pair);
+        let burst = pair.and_then(|pair| pair.burst);
+        let waited_packets = asked.waited_packets;
+        let fidelity = Fidelity { burst, waited_packets, ..Fidelity::default() };
+        if self.planned.count() == 0 {
+            return fidelity;
+        }
+        let mut judge = Judge { departures: self, asked: *asked, fidelity, timing: Verdict::Pass };
+        judge.fidelity.verdict = Verdict::Pass;
+        let unit = judge.unit(pair);
+        if let Some(unit) = unit {
+            judge.distances(unit);
+            judge.lateness(unit);
+            judge.stall(unit);
+            judge.rate(unit);
+        }
+        judge.left_out();
+        judge.sizes();
+        judge.declared();
+        if let Some(pair) = pair {
+            judge.law(pair);
+        }
+        judge.finish(unit)
     }
 }
 
-impl Judge {
-    fn warn(&mut self, reason: String) {
-        self.verdict = self.verdict.max(Verdict::Warn);
-        self.reasons.push(reason);
+impl Judge<'_> {
+    fn unit(&mut self, pair: Option<&DistributionPair>) -> Option<Unit> {
+        let within = pair.and_then(|pair| pair.within_ns).unwrap_or(f64::INFINITY);
+        let gap_ns = self.departures.mean_gap_ns()?.min(within);
+        let step_ns = gap_ns * f64::from(self.fidelity.burst.unwrap_or(1).max(1));
+        let spacings = &self.departures.spacings;
+        let measured = (spacings.count() >= ENOUGH_SPACINGS).then(|| spacings.at([0.25])[0] as f64);
+        // A stream has taken a packet when it says so, whenever that leaves.
+        let resolution_ns =
+            self.asked.departure_spread_ns.or(measured).filter(|_| !self.asked.stream);
+        let coarse = resolution_ns.filter(|ns| *ns > RESOLUTION_LIMIT * step_ns);
+        let fidelity = &mut self.fidelity;
+        fidelity.gap_ns = Some(gap_ns);
+        fidelity.resolution_ns = resolution_ns;
+        fidelity.resolved_up_to_pps = resolution_ns
+            .filter(|ns| *ns > 0.0)
+            .map(|ns| RESOLUTION_LIMIT * 1e9 / ns * (step_ns / gap_ns));
+        Some(Unit { gap_ns, step_ns, blur_ns: coarse.unwrap_or(0.0) })
     }
 
-    fn fail(&mut self, reason: String) {
-        self.verdict = Verdict::Fail;
-        self.reasons.push(reason);
+    /// Objects to the times of packets.
+    fn object(&mut self, verdict: Verdict, cause: Cause, reason: String) {
+        self.timing = self.timing.max(verdict);
+        self.fidelity.object(Verdict::Pass, cause, reason);
     }
 
-    /// Warns beyond the first limit, fails beyond the second.
-    fn limits(&mut self, value: f64, (pass, warn): (f64, f64), words: impl Fn(f64) -> String) {
-        if value > pass {
-            let verdict = if value > warn { Verdict::Fail } else { Verdict::Warn };
-            self.verdict = self.verdict.max(verdict);
-            self.reasons.push(words(value));
+    /// Distances between planned and actual inter-departure times.
+    fn distances(&mut self, unit: Unit) {
+        let Unit { gap_ns, blur_ns, .. } = unit;
+        let departures = self.departures;
+        let (planned, sent) = (departures.planned.points(), departures.sent.points());
+        let tolerance = to_ns(PASS_LIMIT * gap_ns);
+        self.fidelity.idt_ks = Some(distance(&planned, &sent, tolerance));
+        let errors = &departures.errors;
+        let half_width = |rms: f64, count: u64| rms / (count.max(1) as f64).sqrt();
+        let single = ScaleDistance {
+            gaps: 1,
+            sums: errors.count(),
+            distance: wasserstein(&planned, &sent) / gap_ns,
+            half_width: half_width(errors.rms_ns(), errors.count()) / gap_ns,
+        };
+        let sums = departures.scales.distances().map(|found| {
+            let sum_ns = found.gaps as f64 * gap_ns;
+            ScaleDistance {
+                gaps: found.gaps,
+                sums: found.sums,
+                distance: found.distance_ns / sum_ns,
+                half_width: half_width(found.rms_ns, found.sums) / sum_ns,
+            }
+        });
+        self.fidelity.scales = std::iter::once(single).chain(sums).collect();
+        let off = |scale: &ScaleDistance| scale.near_end() - blur_ns / (scale.gaps as f64 * gap_ns);
+        let worst = self.fidelity.scales.iter().max_by(|a, b| off(a).total_cmp(&off(b)));
+        if let Some(scale) = worst.copied()
+            && let Some(verdict) = exceeded(off(&scale), (PASS_LIMIT, WARN_LIMIT))
+        {
+            let what = match scale.gaps {
+                1 => "inter-departure times differ".to_owned(),
+                gaps => format!("sums of {gaps} inter-departure times differ"),
+            };
+            let words = format!("{what} from the plan by {:.3} of their mean", scale.distance);
+            self.object(verdict, Cause::LateSender, words);
+        }
+        let (mean, rms) = (errors.mean_ns(), errors.rms_ns());
+        let deviation = (rms * rms - mean * mean).max(0.0).sqrt();
+        let half = half_width(deviation, errors.count());
+        self.fidelity.gap_error = Some(mean / gap_ns);
+        self.fidelity.gap_error_half_width = Some(half / gap_ns);
+        let near = (mean - half - blur_ns) / gap_ns;
+        if let Some(verdict) = exceeded(near, (PASS_LIMIT, ERROR_LIMIT)) {
+            let off = mean / gap_ns;
+            let words = format!("inter-departure times are {off:.3} of their mean off on average");
+            self.object(verdict, Cause::LateSender, words);
         }
     }
+
+    /// Share of the packets that were late by more than one inter-departure time.
+    fn lateness(&mut self, unit: Unit) {
+        let lateness = self.departures.lateness.quantiles();
+        let n = lateness.count();
+        if n == 0 {
+            return;
+        }
+        let [punctual, p99] = lateness.at([0.01, 0.99]);
+        self.fidelity.late_p99_gaps = Some(p99.saturating_sub(punctual) as f64 / unit.step_ns);
+        let late = |limit_ns: f64| {
+            let limit = punctual as f64 + limit_ns;
+            let points = lateness.points();
+            points
+                .iter()
+                .filter(|point| point.low as f64 > limit)
+                .map(|point| point.count)
+                .sum::<u64>()
+        };
+        self.fidelity.late_share = Some(late(unit.step_ns) as f64 / n as f64);
+        let near = lower_share(late(unit.step_ns + unit.blur_ns), n);
+        if let Some(verdict) = exceeded(near, LATE_LIMITS) {
+            let share = 100.0 * self.fidelity.late_share.unwrap_or(0.0);
+            let step = duration(unit.step_ns);
+            let words = format!("{share:.1} % of the packets left more than {step} late");
+            self.object(verdict, Cause::LateSender, words);
+        }
+    }
+
+    /// Longest time that the sender stood still.
+    fn stall(&mut self, unit: Unit) {
+        let stall_ns = self.departures.stalls.longest_ns() as f64 - unit.blur_ns;
+        let gaps = stall_ns / unit.step_ns;
+        self.fidelity.stall_gaps = Some(gaps.max(0.0));
+        let planned = self.departures.first.zip(self.departures.last);
+        let span_ns = planned.map_or(0.0, |(first, last)| {
+            signed_difference(last.planned_ns, first.planned_ns) as f64
+        });
+        let long = gaps >= STALL_GAPS as f64;
+        let verdict = match (long, stall_ns >= STALL_SHARE * span_ns) {
+            (true, true) => Verdict::Fail,
+            (true, false) => Verdict::Warn,
+            (false, true) if gaps >= SHORT_STALL_GAPS => Verdict::Warn,
+            _ => return,
+        };
+        let words = format!(
+            "the sender stood still for {}, {gaps:.0} mean inter-departure times",
+            duration(stall_ns)
+        );
+        self.object(verdict, Cause::HostStalled, words);
+    }
+
+    /// Relative error of the mean rate between first and last packet.
+    fn rate(&mut self, unit: Unit) {
+        let Some((first, last)) = self.departures.first.zip(self.departures.last) else { return };
+        let planned = signed_difference(last.planned_ns, first.planned_ns) as f64;
+        let sent = signed_difference(last.sent_ns, first.sent_ns) as f64;
+        if planned <= 0.0 || sent <= 0.0 {
+            return;
+        }
+        let error = planned / sent - 1.0;
+        self.fidelity.rate_error = Some(error);
+        // Both ends may be off as a packet is.
+        let chance = Z99 * std::f64::consts::SQRT_2 * self.departures.errors.rms_ns();
+        if (sent - planned).abs() > RATE_LIMIT * planned + chance + unit.blur_ns {
+            let words = format!("mean packet rate is off by {:+.2} %", 100.0 * error);
+            self.object(Verdict::Fail, Cause::LateSender, words);
+        }
+    }
+
+    fn left_out(&mut self) {
+        let share = self.asked.skipped_share;
+        if share > SKIPPED_LIMIT {
+            let words = format!("{:.2} % of the packets were left out", 100.0 * share);
+            self.object(Verdict::Fail, Cause::DroppedPackets, words);
+        }
+    }
+
+    /// Sizes against those planned for the same packets.
+    fn sizes(&mut self) {
+        let ks = self.departures.size_distance();
+        self.fidelity.size_ks = ks;
+        if let Some(verdict) = exceeded(ks.unwrap_or(0.0), (PASS_LIMIT, WARN_LIMIT)) {
+            let words = format!("sizes differ from the plan by {:.3}", ks.unwrap_or(0.0));
+            self.fidelity.object(verdict, Cause::Generator, words);
+        }
+        let (compared, wrong) = self.departures.size_errors();
+        if compared == 0 {
+            return;
+        }
+        let share = wrong as f64 / compared as f64;
+        self.fidelity.size_error = Some(share);
+        if let Some(verdict) = exceeded(lower_share(wrong, compared), (PASS_LIMIT, WARN_LIMIT)) {
+            let words =
+                format!("{:.1} % of the packets had another size than planned", 100.0 * share);
+            self.fidelity.object(verdict, Cause::Generator, words);
+        }
+    }
+
+    /// Lateness against what the sender declared, and the plan against the seed.
+    fn declared(&mut self) {
+        let [late] = self.departures.lateness.quantiles().at([0.99]);
+        let most = self.asked.late_p99_ns;
+        if let Some(most) = most.filter(|&most| late > 0 && late.unsigned_abs() > most) {
+            let words = format!(
+                "99 % of the packets left up to {} late, {} was declared",
+                format_duration_ns(late.unsigned_abs()),
+                format_duration_ns(most)
+            );
+            self.object(Verdict::Warn, Cause::LateSender, words);
+        }
+        let replanned = self.asked.replanned_packets;
+        if replanned > 0 {
+            let words =
+                format!("{replanned} packets were planned for another time than the seed gives");
+            self.fidelity.object(Verdict::Warn, Cause::Generator, words);
+        }
+    }
+
+    /// Returns true if the actual inter-departure times follow their plan.
+    pub(crate) fn is_on_plan(&self) -> bool {
+        self.timing <= Verdict::Pass
+    }
+
+    fn finish(mut self, unit: Option<Unit>) -> Fidelity {
+        let late = self.fidelity.late_share.unwrap_or(0.0).max(LATE_LIMITS.0);
+        let packets = self.departures.lateness.quantiles().count().max(1) as f64;
+        let waited = self.asked.waited_packets.unwrap_or(0);
+        let fidelity = &mut self.fidelity;
+        if self.timing > Verdict::Pass && waited as f64 >= late * packets / 2.0 && waited > 0 {
+            let ours = [Cause::LateSender, Cause::HostStalled, Cause::DroppedPackets];
+            fidelity.causes.retain(|cause| !ours.contains(cause));
+            let (cause, what) = if self.asked.stream {
+                (
+                    Cause::BackPressure,
+                    "TCP took no more: the network or the receiver is slower than the plan",
+                )
+            } else {
+                (Cause::FullQueue, "the queue of the socket or the device was full")
+            };
+            let words = format!("{waited} packets had to wait since {what}");
+            fidelity.object(Verdict::NetworkLimited, cause, words);
+        } else {
+            fidelity.verdict = fidelity.verdict.max(self.timing);
+        }
+        let truncated = self.asked.distributions.is_some_and(|Distributions(pair)| {
+            pair.size.notice().is_some()
+                || pair.idt.as_ref().is_some_and(|idt| idt.notice().is_some())
+        });
+        if fidelity.verdict > Verdict::Pass
+            && truncated
+            && !fidelity.causes.contains(&Cause::TruncatedLaw)
+        {
+            fidelity.causes.push(Cause::TruncatedLaw);
+        }
+        if let Some(unit) =
+            unit.filter(|unit| unit.blur_ns > 0.0 && fidelity.verdict == Verdict::Pass)
+        {
+            let rate = fidelity.resolved_up_to_pps.unwrap_or(0.0);
+            let words = format!(
+                "the times in the log are {} uncertain, {:.0} % of the mean inter-departure time: they tell up to \
+                 {rate:.0} packets/s; stamps of departures (--tx-stamps), --pacing txtime or --engine xdp tell more",
+                duration(unit.blur_ns),
+                100.0 * unit.blur_ns / unit.step_ns,
+            );
+            fidelity.object(Verdict::Unresolved, Cause::Resolution, words);
+        }
+        fidelity.causes.sort_unstable();
+        self.fidelity
+    }
 }
 
-/// Returns true if a distribution gives single values with probability above 0, and more than one.
-fn is_discrete(distribution: &Distribution) -> bool {
-    match distribution {
-        Distribution::Poisson { .. } | Distribution::Discrete(_) => true,
-        Distribution::Trunc { distribution, .. } => is_discrete(distribution),
-        _ => false,
+/// The verdict on a figure: warn beyond the first limit, fail beyond the second.
+pub(crate) fn exceeded(value: f64, (pass, warn): (f64, f64)) -> Option<Verdict> {
+    (value > pass).then_some(if value > warn { Verdict::Fail } else { Verdict::Warn })
+}
+
+/// Lower end of the interval of a share (Wilson, J. Amer. Statist. Assoc. 22, 1927).
+fn lower_share(count: u64, of: u64) -> f64 {
+    let n = of.max(1) as f64;
+    let (share, square) = (count as f64 / n, Z99 * Z99);
+    let middle = share + square / (2.0 * n);
+    let spread = Z99 * (share * (1.0 - share) / n + square / (4.0 * n * n)).sqrt();
+    ((middle - spread) / (1.0 + square / n)).max(0.0)
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "conversions saturate; durations are positive"
+)]
+const fn to_ns(ns: f64) -> u64 {
+    ns as u64
+}
+
+/// A duration to three digits.
+fn duration(ns: f64) -> String {
+    let ns = to_ns(ns);
+    let unit = 10u64.pow(ns.max(1).ilog10().saturating_sub(2));
+    format_duration_ns(ns / unit * unit)
+}
+
+/// Wasserstein-1 distance of two samples of equal size, ∫ |A(x) − B(x)| dx; both ascend, neither is empty.
+fn wasserstein(a: &[Point], b: &[Point]) -> f64 {
+    let middle = |point: &Point| point.low as f64 / 2.0 + point.high as f64 / 2.0;
+    let total = a.iter().map(|point| point.count).sum::<u64>().max(1);
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let (mut ahead, mut before, mut area) = (0i128, 0.0, 0.0);
+    loop {
+        let at = match (a.peek(), b.peek()) {
+            (Some(a), Some(b)) => middle(a).min(middle(b)),
+            (Some(point), None) | (None, Some(point)) => middle(point),
+            (None, None) => return area / total as f64,
+        };
+        area += ahead.unsigned_abs() as f64 * (at - before);
+        before = at;
+        for (points, sign) in [(&mut a, 1), (&mut b, -1)] {
+            while let Some(point) = points.next_if(|point| middle(point) <= at) {
+                ahead += sign * i128::from(point.count);
+            }
+        }
     }
 }
 

@@ -5,18 +5,26 @@
 //! autocorrelation. Pure: no clock, no files. `docs/decode.md` has definitions and sources.
 
 pub mod autocorrelation;
+mod departures;
 pub mod distribution_test;
+mod errors;
 mod judge;
+mod law;
 pub mod moments;
 pub mod quantiles;
 pub mod samples;
+mod scales;
 mod stall;
+mod verdict;
 
+pub use departures::{Departed, Departures};
 pub use judge::{
-    Asked, CORRELATION_LIMIT, Cause, Departed, Departures, Distributions, Fidelity,
-    GAP_TOLERANCE_NS, PASS_LIMIT, RATE_LIMIT, SKIPPED_LIMIT, Verdict, WARN_LIMIT, distance,
+    Asked, Distributions, LATE_LIMITS, PASS_LIMIT, RATE_LIMIT, RESOLUTION_LIMIT, SHORT_STALL_GAPS,
+    SKIPPED_LIMIT, STALL_SHARE, WARN_LIMIT, distance,
 };
+pub use law::{CORRELATION_LIMIT, LAW_LIMITS};
 pub use stall::{STALL_GAPS, Stall};
+pub use verdict::{Cause, Fidelity, ScaleDistance, Tally, Verdict};
 
 /// The example of the README, compiled and run with the tests of the documentation.
 #[cfg(doctest)]

@@ -5,7 +5,7 @@
 //! measured in mean planned inter-departure times, which are known at the end only: the longest of
 //! each kind is kept.
 
-use crate::judge::Departed;
+use crate::departures::Departed;
 use crate::samples::signed_difference;
 
 /// A sender that stood still for so many mean inter-departure times is told of.
@@ -81,6 +81,11 @@ impl Stalls {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.still.take(other.still);
         self.absent.take(other.absent);
+    }
+
+    /// Longest excess over the plan between packets of consecutive numbers, in nanoseconds.
+    pub(crate) const fn longest_ns(&self) -> i64 {
+        self.still.length_ns
     }
 
     /// Those that are long enough, given the packets of the smallest and the largest number.

@@ -80,11 +80,23 @@ fn false_generators_fail_over_many_seeds() {
             (
                 "another law of gaps",
                 own("uniform(3ms,7ms)", "uniform(100,1400)"),
-                "gaps differ from their law",
+                "times differ from their distribution",
             ),
-            ("another rate", own("exp(6ms)", "uniform(100,1400)"), "mean gap is off"),
-            ("another law of sizes", own("exp(5ms)", "exp(600)"), "sizes differ from their law"),
-            ("biased sizes", own("exp(5ms)", "uniform(400,1400)"), "sizes differ from their law"),
+            (
+                "another rate",
+                own("exp(6ms)", "uniform(100,1400)"),
+                "mean planned inter-departure time is off",
+            ),
+            (
+                "another law of sizes",
+                own("exp(5ms)", "exp(600)"),
+                "sizes differ from their distribution",
+            ),
+            (
+                "biased sizes",
+                own("exp(5ms)", "uniform(400,1400)"),
+                "sizes differ from their distribution",
+            ),
             ("bursts", bursts.collect(), "bursts"),
         ];
         for (name, packets, reason) in wrong {

@@ -744,7 +744,7 @@ impl Run {
             if let Some((samples, totals)) = self.outlets.samples().zip(end.departures) {
                 samples.end(log_index(place), totals, notes);
             }
-            notes.note(end_note(log_index(place), &totals));
+            notes.note(end_note(log_index(place), &totals, end.waited));
         }
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();

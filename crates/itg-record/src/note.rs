@@ -120,6 +120,10 @@ pub struct FlowEnd {
     pub sent_bytes: Option<u64>,
     /// Packets left out because they were late.
     pub skipped_packets: Option<u64>,
+    /// Packets that were due while the socket, or the queue of the device, took no more; `None` at receivers, and
+    /// in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_packets: Option<u64>,
     /// Packets that arrived.
     pub received_packets: Option<u64>,
     /// Bytes that arrived.
@@ -152,6 +156,7 @@ impl FlowEnd {
             sent_packets: None,
             sent_bytes: None,
             skipped_packets: None,
+            waited_packets: None,
             received_packets: None,
             received_bytes: None,
             log_lost_records: 0,

@@ -12,7 +12,7 @@ mod promises;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use itg_core::flow::Meter;
+use itg_core::flow::{Meter, Proto};
 use itg_core::rate::{AS_ASKED_PPM, RateChange};
 use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 use itg_record::{Departures, FlowInfo, Kind, Record, Side, TcpSample};
@@ -646,6 +646,9 @@ fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
             .or_else(|| other.and_then(|owners| owners.sum(|end| end.received_packets))),
         socket_drops: owners::either(&object.owners, other, |end| end.socket_drops),
         unlogged: of(Side::Receiver).and_then(Owners::unlogged),
+        waited_packets: owners::either(&object.owners, other, |end| end.waited_packets),
+        stream: object.info.as_ref().is_some_and(|info| info.spec.proto == Proto::Tcp),
+        departure_spread_ns: departed(object, peer).and_then(|departed| departed.spread_ns()),
         peer: peer.map(|peer| &peer.stats),
     }
 }

@@ -39,7 +39,7 @@ pub enum Kind {
     Count,
     /// A plain number.
     Number,
-    /// `pass`, `warn`, `fail` or `unknown`.
+    /// `pass`, `warn`, `fail`, `network-limited`, `unresolved` or `unknown`.
     Verdict,
 }
 
@@ -47,7 +47,7 @@ pub(crate) type Get = fn(&Metrics) -> Option<f64>;
 
 /// The metrics that gates know: name, kind, where it is in a report.
 #[rustfmt::skip]
-const METRICS: [(&str, Kind, Get); 38] = [
+const METRICS: [(&str, Kind, Get); 42] = [
     ("loss", Kind::Share, Metrics::loss_share),
     ("lost", Kind::Count, |m| whole(m.lost)),
     ("loss_bursts", Kind::Count, |m| whole(m.loss_bursts)),
@@ -85,6 +85,10 @@ const METRICS: [(&str, Kind, Get); 38] = [
     ("fidelity", Kind::Verdict, |m| Some(rank(m.fidelity.verdict))),
     ("fidelity.idt_ks", Kind::Number, |m| m.fidelity.idt_ks),
     ("fidelity.size_ks", Kind::Number, |m| m.fidelity.size_ks),
+    ("fidelity.gap_error", Kind::Number, |m| m.fidelity.gap_error),
+    ("fidelity.late_share", Kind::Share, |m| m.fidelity.late_share),
+    ("fidelity.stall_gaps", Kind::Number, |m| m.fidelity.stall_gaps),
+    ("fidelity.size_error", Kind::Share, |m| m.fidelity.size_error),
     ("fidelity.rate_error", Kind::Share, |m| m.fidelity.rate_error.map(f64::abs)),
 ];
 
@@ -95,8 +99,6 @@ fn whole(count: Option<u64>) -> Option<f64> {
 fn rank(verdict: Verdict) -> f64 {
     f64::from(verdict as u8)
 }
-
-const VERDICTS: [Verdict; 4] = [Verdict::Unknown, Verdict::Pass, Verdict::Warn, Verdict::Fail];
 
 /// The names of all metrics that gates know, with what they are measured in.
 pub fn metrics() -> impl Iterator<Item = (&'static str, Kind)> {
@@ -479,9 +481,11 @@ impl Kind {
             }
             Self::Number => number(text),
             Self::Verdict => {
-                let verdict = VERDICTS.into_iter().find(|verdict| verdict.name() == text);
+                let verdict = Verdict::ALL.into_iter().find(|verdict| verdict.name() == text);
                 let found = verdict.map(rank);
-                found.ok_or_else(|| "expected pass, warn, fail or unknown".to_owned())
+                found.ok_or_else(|| {
+                    "expected pass, warn, fail, network-limited, unresolved or unknown".to_owned()
+                })
             }
         }
     }
@@ -522,7 +526,7 @@ impl Kind {
             Self::Count => format!("{sign}{magnitude}"),
             Self::Number => shortened(value),
             Self::Verdict => {
-                let verdict = VERDICTS.into_iter().find(|verdict| rank(*verdict) >= value);
+                let verdict = Verdict::ALL.into_iter().find(|verdict| rank(*verdict) >= value);
                 verdict.unwrap_or_default().name().to_owned()
             }
         }
@@ -693,7 +697,7 @@ mod tests {
             ("fidelity > pass", "fidelity has no order: compare with == or !="),
             (
                 "fidelity != good",
-                "`good` does not fit fidelity: expected pass, warn, fail or unknown",
+                "`good` does not fit fidelity: expected pass, warn, fail, network-limited, unresolved or unknown",
             ),
             (
                 "bitrate < 5pps",

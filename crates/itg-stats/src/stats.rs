@@ -186,6 +186,12 @@ pub struct Facts<'a> {
     pub socket_drops: Option<u64>,
     /// Packets that arrived, but are not in the log.
     pub unlogged: Option<u64>,
+    /// Packets that were due while the sender's socket, or the queue of its device, took no more.
+    pub waited_packets: Option<u64>,
+    /// True if the flow is a stream.
+    pub stream: bool,
+    /// Uncertainty of the time from a packet's stamp to its departure by the kernel's stamps, in nanoseconds.
+    pub departure_spread_ns: Option<f64>,
     /// The same flow at its other side.
     pub peer: Option<&'a FlowStats>,
 }
@@ -752,6 +758,13 @@ impl FlowStats {
             skipped_share: share,
             distributions: self.setup.distributions.as_ref(),
             late_p99_ns: self.sender(facts).and_then(|sender| sender.setup.declared_p99_ns),
+            waited_packets: facts.waited_packets,
+            stream: facts.stream,
+            departure_spread_ns: facts.departure_spread_ns,
+            replanned_packets: self.sender(facts).map_or(0, |sender| {
+                // Without a start the plan is not ITG's own.
+                sender.setup.epoch_unix_ns.map_or(0, |_| sender.replanned)
+            }),
         });
         metrics
     }

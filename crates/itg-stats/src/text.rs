@@ -222,6 +222,7 @@ impl Page {
         self.value("Fidelity", f.verdict.name(), &mode);
         let distance = |ks: Option<f64>| ks.map_or_else(|| "-".to_owned(), |ks| format!("{ks:.6}"));
         self.value("Gaps, distance to plan", &distance(f.idt_ks), "(0 to 1)");
+        self.value("Gaps, error on average", &distance(f.gap_error), "of their mean");
         self.value("Sizes, distance to plan", &distance(f.size_ks), "(0 to 1)");
         let percent = |error: f64| {
             // What rounds to nothing has no sign.

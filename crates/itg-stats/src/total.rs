@@ -8,13 +8,14 @@
 //! Times that a peer or a file makes up stay with their flow: delays and lateness of a day or more, and
 //! packets more than a year away from those of the other flows, are left out of the total, which says so.
 
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use itg_core::flow::Meter;
 
 use crate::delay::{DelayStats, SampleDistribution};
 use crate::departures::Departed;
-use crate::fidelity::Fidelity;
+use crate::fidelity::{Fidelity, Tally, Verdict};
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
 use crate::report::{Metrics, TotalReport, Unmatched};
 use crate::sequence::{Disorder, Loss};
@@ -30,6 +31,9 @@ pub(crate) struct Totals {
     /// Flows whose delays or lateness are left out.
     left_out: BTreeSet<u32>,
     sums: Metrics,
+    tally: Tally,
+    /// The worst first.
+    worst: Vec<WorstFlow>,
     loss: Loss,
     bursts_known: bool,
     unknown_sent: bool,
@@ -46,6 +50,25 @@ pub(crate) struct Totals {
     round_trip: bool,
     unmatched: Option<Unmatched>,
 }
+
+/// A flow that does not pass.
+#[derive(Debug)]
+struct WorstFlow {
+    flow: u32,
+    fidelity: Fidelity,
+}
+
+impl WorstFlow {
+    /// Worse ones come first.
+    fn compare(&self, other: &Self) -> Ordering {
+        let verdict = other.fidelity.verdict.cmp(&self.fidelity.verdict);
+        let severity = || other.fidelity.severity().total_cmp(&self.fidelity.severity());
+        verdict.then_with(severity).then_with(|| self.flow.cmp(&other.flow))
+    }
+}
+
+/// Flows that a total names for their verdicts.
+const WORST_FLOWS: usize = 3;
 
 impl Totals {
     /// Adds a flow at the side that counts.
@@ -140,7 +163,22 @@ impl Totals {
     }
 
     fn worst(&mut self, flow: u32, own: &Fidelity) {
+        let tally = &mut self.tally;
+        *tally.verdicts.entry(own.verdict.name()).or_default() += 1;
+        for cause in &own.causes {
+            *tally.causes.entry(cause.name()).or_default() += 1;
+        }
+        if own.verdict > Verdict::Pass {
+            self.worst.push(WorstFlow { flow, fidelity: own.clone() });
+            self.worst.sort_by(WorstFlow::compare);
+            self.worst.truncate(WORST_FLOWS);
+        }
         let worst = &mut self.sums.fidelity;
+        for cause in &own.causes {
+            if let Err(place) = worst.causes.binary_search(cause) {
+                worst.causes.insert(place, *cause);
+            }
+        }
         let larger = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.max(b)),
             (a, b) => a.or(b),
@@ -152,7 +190,30 @@ impl Totals {
         if own.rate_error.map(f64::abs) > worst.rate_error.map(f64::abs) {
             worst.rate_error = own.rate_error;
         }
-        worst.reasons.extend(own.reasons.iter().map(|reason| format!("flow {flow}: {reason}")));
+        worst.gap_error = larger(worst.gap_error, own.gap_error);
+        worst.late_share = larger(worst.late_share, own.late_share);
+        worst.stall_gaps = larger(worst.stall_gaps, own.stall_gaps);
+        worst.size_error = larger(worst.size_error, own.size_error);
+    }
+
+    /// Flows by verdict and cause, and the reasons of the worst ones: a few lines, however many flows there are.
+    fn tell_fidelity(&mut self) {
+        let fidelity = &mut self.sums.fidelity;
+        let counts = |counts: &BTreeMap<&str, u64>| {
+            counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
+        };
+        if self.flows > 1 && !self.worst.is_empty() {
+            let causes = match &self.tally.causes {
+                causes if causes.is_empty() => String::new(),
+                causes => format!("; causes: {}", counts(causes)),
+            };
+            fidelity.reasons.push(format!("flows: {}{causes}", counts(&self.tally.verdicts)));
+        }
+        for WorstFlow { flow, fidelity: own } in &self.worst {
+            fidelity.reasons.push(format!("flow {flow}: {}", own.reasons.join("; ")));
+        }
+        self.tally.worst = self.worst.iter().map(|worst| worst.flow).collect();
+        fidelity.tally = Some(std::mem::take(&mut self.tally));
     }
 
     /// Compares the two sides of a flow, when logs of both sides were given.
@@ -195,6 +256,7 @@ impl Totals {
     /// The total, and what a reader of it should know.
     pub(crate) fn finish(mut self) -> (TotalReport, Vec<String>) {
         let mut notices = Vec::new();
+        self.tell_fidelity();
         let far = self.span();
         if !far.is_empty() {
             notices.push(format!(

@@ -610,7 +610,7 @@ fn lateness_of_packets_whose_times_the_kernel_kept_is_that_of_their_stamps() {
     assert_eq!(report.flows[0].metrics.lateness_ns, None, "nobody knows when they left");
     assert_eq!(report.total.metrics.lateness_ns, None);
     assert!(report.flows[0].notices[0].contains("lateness is not known"));
-    assert_eq!(report.total.metrics.fidelity.verdict, Verdict::Unknown);
+    assert_eq!(report.total.metrics.fidelity.verdict, Verdict::Unresolved);
     let reasons = &report.flows[0].metrics.fidelity.reasons;
     assert!(reasons.iter().any(|reason| reason.starts_with("no stamp says")), "{reasons:?}");
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::missing_panics_doc, reason = "in tests everything that goes wrong panics")]
 
 pub mod child;
+pub mod distortions;
 pub mod host;
 pub mod logs;
 

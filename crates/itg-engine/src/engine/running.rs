@@ -42,6 +42,12 @@ pub(super) struct Running {
     pub(super) last_error: Option<io::Error>,
     /// Number of the packet that was refused last where the kernel keeps times.
     refused_seq: Option<u64>,
+    /// True from the moment when the socket, or the queue of the device, takes no more until the next turn.
+    pub(super) refused: bool,
+    /// Instant until which packets that were due had to wait for that.
+    waited_until_ns: u64,
+    /// Packets sent that had to.
+    pub(super) waited: u64,
 }
 
 /// Instant at which packets are handed over, on both clocks, in nanoseconds.
@@ -81,6 +87,16 @@ impl Running {
             failed: 0,
             last_error: None,
             refused_seq: None,
+            refused: false,
+            waited_until_ns: 0,
+            waited: 0,
+        }
+    }
+
+    /// The flow has its turn: what was due until now had to wait, if the path took no more.
+    pub(super) const fn goes_on(&mut self, now_ns: u64) {
+        if self.refused {
+            (self.refused, self.waited_until_ns) = (false, now_ns);
         }
     }
 
@@ -287,6 +303,10 @@ impl Running {
                 log.push_run(&record, run.len(), now_ns);
             }
         }
+        let start_ns = self.tx.start_ns;
+        let due_by = |departure: &Departure| start_ns + departure.due_ns <= self.waited_until_ns;
+        // They are in the order of their times.
+        self.waited += sent.partition_point(due_by) as u64;
         if let Some(last) = count.checked_sub(1) {
             let lateness_ns = self.late_ns(&sent[last], now_ns);
             self.last_ns = self.tx.start_ns + sent[last].due_ns;

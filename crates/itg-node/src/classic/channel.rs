@@ -39,7 +39,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) enum Mail {
     /// A flow has been sent; the flag says that packets were left out because the time was over.
-    Sent(FlowTotals, bool),
+    Sent(FlowTotals, bool, u64),
     /// Its replies have been gathered.
     Replied(FlowCounts),
     /// The time for the last packets of a flow to be read is over.
@@ -345,7 +345,7 @@ impl Channel<'_> {
                     met.map_err(|error| error.to_string()).and_then(|data| self.launch(flow, data));
                 launched.err().map(|why| self.failed(id, why))
             }
-            Mail::Sent(mut totals, behind) => {
+            Mail::Sent(mut totals, behind, waited) => {
                 let id = totals.flow;
                 if behind {
                     if let Some(ClassicSource::Itg { flow, .. }) =
@@ -365,11 +365,11 @@ impl Channel<'_> {
                 }
                 self.outcome(id).totals = Some(totals.clone());
                 if let Some(stopped) = stopped {
-                    self.sender.shared.conclude(&stopped, &totals);
+                    self.sender.shared.conclude(&stopped, &totals, waited);
                     return None;
                 }
                 let launched = self.launched.get(&id)?;
-                self.sender.shared.conclude(launched, &totals);
+                self.sender.shared.conclude(launched, &totals, waited);
                 if launched.round_trip {
                     let mail = self.mail.clone();
                     self.sender.shared.gather(launched, totals, self.interrupted, mail);

@@ -266,7 +266,7 @@ impl ClassicSender {
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
             let exact = Box::new(Sockets);
             Engine::new(Vec::new(), Some(joined), exact, pacing, producer, stop, |end: TxEnded| {
-                told.post(end.totals.flow, Mail::Sent(end.totals, end.behind));
+                told.post(end.totals.flow, Mail::Sent(end.totals, end.behind, end.waited));
             })
             .run();
         })?;
@@ -399,9 +399,9 @@ impl Shared {
     }
 
     /// Notes the end of a flow in the log.
-    pub(super) fn conclude(&self, flow: &Launched, totals: &FlowTotals) {
+    pub(super) fn conclude(&self, flow: &Launched, totals: &FlowTotals, waited: u64) {
         if let Some(notes) = lock(&self.notes).as_mut().filter(|_| self.notes_ends) {
-            notes.note(end_note(flow.log_index, totals));
+            notes.note(end_note(flow.log_index, totals, waited));
         }
     }
 

@@ -34,14 +34,14 @@ fn cell(value: Option<f64>, text: &str) -> Markup {
 pub(super) fn overview(report: &Report) -> Markup {
     let flows = counted(report);
     let runs = flows.windows(2).any(|pair| pair[0].1.run != pair[1].1.run);
-    let tally = [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Verdict::Pass].map(|verdict| {
+    let tally = Verdict::ALL.map(|verdict| {
         (verdict, flows.iter().filter(|f| f.1.metrics.fidelity.verdict == verdict).count())
     });
     html! {
         section aria-label="Flows" {
             h2 { "Flows" }
             p.tally {
-                @for (verdict, n) in tally.into_iter().filter(|(_, n)| *n > 0) {
+                @for (verdict, n) in tally.into_iter().rev().filter(|(_, n)| *n > 0) {
                     (badge(verdict)) " " (n) " \u{2003}"
                 }
             }

@@ -1,7 +1,7 @@
 //! Verdicts, figures, notices, and how to read them.
 
 use itg_stats::Report;
-use itg_stats::fidelity::{GAP_TOLERANCE_NS, PASS_LIMIT, RATE_LIMIT, Verdict, WARN_LIMIT};
+use itg_stats::fidelity::{PASS_LIMIT, RATE_LIMIT, STALL_GAPS, Verdict, WARN_LIMIT};
 use itg_stats::gate::{Judgement, Outcome};
 use itg_stats::plot::Plots;
 use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Metrics};
@@ -36,6 +36,8 @@ fn sign(verdict: Verdict) -> &'static str {
         Verdict::Pass => "✓",
         Verdict::Warn => "▲",
         Verdict::Fail => "✗",
+        Verdict::NetworkLimited => "⇥",
+        Verdict::Unresolved => "≈",
         Verdict::Unknown => "?",
     }
 }
@@ -83,6 +85,12 @@ pub(super) fn verdicts(report: &Report, gates: &[Outcome]) -> Markup {
         Verdict::Pass => "The traffic sent was the traffic asked for.",
         Verdict::Warn => "The traffic sent differs visibly from the traffic asked for.",
         Verdict::Fail => "The traffic sent was not the traffic asked for.",
+        Verdict::NetworkLimited => {
+            "The network took less than the traffic asked for; the generator had the packets ready."
+        }
+        Verdict::Unresolved => {
+            "No difference was found, but the times in the logs are too coarse to tell."
+        }
         Verdict::Unknown => "Whether the traffic sent was the traffic asked for is not known.",
     };
     let failed = gates.iter().filter(|gate| !gate.passed()).count();
@@ -294,6 +302,9 @@ pub(super) fn table(m: &Metrics) -> Markup {
             whole(m.reordering.map(|r| r.extent_max).filter(|_| m.reordered != Some(0))),
         ),
         ("Gaps, distance to plan", ks(m.fidelity.idt_ks)),
+        ("Gaps, error on average, in mean gaps", ks(m.fidelity.gap_error)),
+        ("Packets more than a mean gap late", share(m.fidelity.late_share)),
+        ("Longest stall, in mean gaps", ks(m.fidelity.stall_gaps)),
         ("Sizes, distance to plan", ks(m.fidelity.size_ks)),
         ("Gaps, distance to law", ks(m.fidelity.idt_law_ks)),
         ("Sizes, distance to law", ks(m.fidelity.size_law_ks)),
@@ -314,7 +325,6 @@ pub(super) fn table(m: &Metrics) -> Markup {
 
 /// The box that explains the rest.
 pub(super) fn how_to_read() -> Markup {
-    let tolerance = Quantity::Time.text(GAP_TOLERANCE_NS as f64);
     html! {
         section aria-label="How to read this" {
             h2 { "How to read this" }
@@ -323,9 +333,10 @@ pub(super) fn how_to_read() -> Markup {
                 dl.how {
                     dt { "Verdict" }
                     dd {
-                        "Fidelity: was the traffic sent the traffic asked for? Judged by the distance between asked and actual gaps and sizes \
-                         (0 the same, 1 nothing in common): up to " (PASS_LIMIT) " pass, up to " (WARN_LIMIT) " warn, above fail; a mean rate off by more than "
-                        (100.0 * RATE_LIMIT) " % fails. Gaps may differ by " (tolerance) ". It says nothing about the network."
+                        "Fidelity: was the traffic sent the traffic asked for? Judged by the distance between asked and actual gaps and sizes, \
+                         in units of the mean gap: up to " (PASS_LIMIT) " pass, up to " (WARN_LIMIT) " warn, above fail; a mean rate off by more than "
+                        (100.0 * RATE_LIMIT) " % fails, and so does a stall of " (STALL_GAPS) " mean gaps. " i { "Network-limited" } ": packets were ready and had to wait for \
+                         the path. " i { "Unresolved" } ": the times in the log are too coarse for gaps so short."
                     }
                     dt { "Throughput" }
                     dd { "Bits of the counted packets, ITG's header included and those of the protocols below excluded, by the time from the first to the last." }

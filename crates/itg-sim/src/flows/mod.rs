@@ -212,6 +212,8 @@ struct Sending<'a> {
     tcp: Option<Box<(Connection, Connection)>>,
     /// A packet that waits for room in the send buffer.
     blocked: Option<itg_core::schedule::Departure>,
+    /// Virtual time until which packets that were due had to wait for that room, and how many had to.
+    waited: (u64, u64),
     ended: bool,
     sent: (u64, u64),
     received: (u64, u64),
@@ -322,6 +324,7 @@ pub fn simulate(
             index,
             tcp,
             blocked: None,
+            waited: (0, 0),
             ended: false,
             sent: (0, 0),
             received: (0, 0),
@@ -402,6 +405,9 @@ impl Run<'_> {
             if flow.ended || now >= flow.end {
                 return self.end(at, "duration reached");
             }
+            if flow.blocked.is_some() {
+                flow.waited.0 = now;
+            }
             let Some(packet) = flow.blocked.take().or_else(|| flow.pacer.take(now - flow.start))
             else {
                 break;
@@ -414,6 +420,7 @@ impl Run<'_> {
             }
             let (from, index) = (flow.spec.from, flow.index);
             flow.sent = (flow.sent.0 + 1, flow.sent.1 + u64::from(size));
+            flow.waited.1 += u64::from(flow.start + packet.due_ns <= flow.waited.0);
             let sent_ns = self.unix(from);
             self.sender.record(&Record::sent(SentPacket {
                 flow: index,
@@ -465,6 +472,7 @@ impl Run<'_> {
             sent_packets: Some(flow.sent.0),
             sent_bytes: Some(flow.sent.1),
             skipped_packets: Some(skipped),
+            waited_packets: Some(flow.waited.1),
             ..FlowEnd::new(flow.index, why)
         });
         self.sender.note(&note)

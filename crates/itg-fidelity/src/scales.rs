@@ -1,0 +1,262 @@
+//! Sums of successive inter-departure times, planned and sent, over 2, 4, … 1024 of them.
+//!
+//! The sum of *k* successive inter-departure times is the time between two packets whose numbers lie *k*
+//! apart. At the scale *k* packets whose number is a multiple of *k* are compared: each packet is looked at
+//! twice on average, parts of a flow merge exactly, and packets that are missing in between do not matter.
+//! A scale keeps a histogram of what it found more often sent than planned: 128 buckets a power of two, at
+//! most 0.8 % wide. Equal sums cancel out, so that a flow as planned needs no memory; 64 kB is the most.
+
+use crate::departures::Departed;
+use crate::samples::signed_difference;
+
+/// Number of scales beyond that of single inter-departure times; the last one has sums of 2 to this power.
+pub(crate) const SCALES: usize = 10;
+/// Buckets for each power of two.
+const FINE: usize = 128;
+
+/// Histogram of the differences between two samples of equal size.
+#[derive(Clone, Debug, Default)]
+struct Surplus {
+    pages: Vec<Option<Box<[i64; FINE]>>>,
+}
+
+impl Surplus {
+    /// A value of the first sample is `planned`, and one of the second `sent`.
+    #[inline]
+    fn add(&mut self, planned: i64, sent: i64) {
+        let (planned, sent) = (place_of(planned), place_of(sent));
+        if planned != sent {
+            self.count(planned, -1);
+            self.count(sent, 1);
+        }
+    }
+
+    fn count(&mut self, (page, bucket): (usize, usize), more: i64) {
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        self.pages[page].get_or_insert_with(|| Box::new([0; FINE]))[bucket] += more;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (page, buckets) in other.pages.iter().enumerate() {
+            for (bucket, &more) in buckets.iter().flat_map(|buckets| buckets.iter().enumerate()) {
+                if more != 0 {
+                    self.count((page, bucket), more);
+                }
+            }
+        }
+    }
+
+    /// ∫ |F(x) − G(x)| dx of the two samples, times their size.
+    fn area(&self) -> f64 {
+        let (mut ahead, mut before, mut area) = (0i64, 0.0, 0.0);
+        for (page, buckets) in self.pages.iter().enumerate() {
+            for (bucket, &more) in buckets.iter().flat_map(|buckets| buckets.iter().enumerate()) {
+                if more != 0 {
+                    let middle = middle_of(page, bucket);
+                    area += ahead.unsigned_abs() as f64 * (middle - before);
+                    (ahead, before) = (ahead + more, middle);
+                }
+            }
+        }
+        area
+    }
+}
+
+/// Page and bucket of a value; those below 0, which only clocks that are set make, count as 0.
+#[inline]
+fn place_of(value: i64) -> (usize, usize) {
+    let value = value.max(0).unsigned_abs();
+    let shift = 56u32.saturating_sub((value | 1).leading_zeros());
+    let page = shift as usize + usize::from(value >= FINE as u64);
+    #[allow(clippy::cast_possible_truncation, reason = "less than 128 after the remainder")]
+    let bucket = (value >> shift) as usize % FINE;
+    (page, bucket)
+}
+
+/// Middle of a bucket.
+fn middle_of(page: usize, bucket: usize) -> f64 {
+    match page.checked_sub(1) {
+        None => bucket as f64,
+        Some(shift) => {
+            let width = (1u64 << shift) as f64;
+            (FINE + bucket) as f64 * width + (width - 1.0) / 2.0
+        }
+    }
+}
+
+/// Sums over one number of inter-departure times.
+#[derive(Clone, Debug, Default)]
+struct Scale {
+    head: Option<Departed>,
+    last: Option<Departed>,
+    surplus: Surplus,
+    sums: u64,
+    /// Sum of the squares of sent − planned.
+    squares: u128,
+}
+
+impl Scale {
+    fn take(&mut self, packet: Departed, gaps: u64) {
+        self.pair(packet, gaps);
+        self.head.get_or_insert(packet);
+        self.last = Some(packet);
+    }
+
+    /// Takes the sum that ends at this packet, if it begins at the last one.
+    #[inline]
+    fn pair(&mut self, packet: Departed, gaps: u64) {
+        let Some(before) = self.last.filter(|b| b.seq.checked_add(gaps) == Some(packet.seq)) else {
+            return;
+        };
+        let planned = signed_difference(packet.planned_ns, before.planned_ns);
+        let sent = signed_difference(packet.sent_ns, before.sent_ns);
+        self.surplus.add(planned, sent);
+        self.sums += 1;
+        let off = u128::from(sent.abs_diff(planned));
+        self.squares = self.squares.saturating_add(off.saturating_mul(off));
+    }
+
+    fn append(&mut self, later: &Self, gaps: u64) {
+        if let Some(head) = later.head {
+            self.pair(head, gaps);
+            self.head.get_or_insert(head);
+        }
+        self.last = later.last.or(self.last);
+        self.surplus.merge(&later.surplus);
+        self.sums += later.sums;
+        self.squares = self.squares.saturating_add(later.squares);
+    }
+}
+
+/// Distance between planned and sent sums at one scale, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SumDistance {
+    /// Inter-departure times in a sum.
+    pub(crate) gaps: u64,
+    /// Number of sums.
+    pub(crate) sums: u64,
+    /// Wasserstein-1 distance.
+    pub(crate) distance_ns: f64,
+    /// Root of the mean square of sent − planned.
+    pub(crate) rms_ns: f64,
+}
+
+/// All scales.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scales([Scale; SCALES]);
+
+impl Scales {
+    /// Takes the next packet.
+    #[inline]
+    pub(crate) fn take(&mut self, packet: Departed) {
+        let scales = (packet.seq.trailing_zeros() as usize).min(SCALES);
+        for (scale, gaps) in self.0[..scales].iter_mut().zip(powers()) {
+            scale.take(packet, gaps);
+        }
+    }
+
+    /// Takes those of a later part of the flow.
+    pub(crate) fn append(&mut self, later: &Self) {
+        for ((scale, later), gaps) in self.0.iter_mut().zip(&later.0).zip(powers()) {
+            scale.append(later, gaps);
+        }
+    }
+
+    /// The distances at the scales that have sums.
+    pub(crate) fn distances(&self) -> impl Iterator<Item = SumDistance> {
+        let scales = self.0.iter().zip(powers()).filter(|(scale, _)| scale.sums > 0);
+        scales.map(|(scale, gaps)| SumDistance {
+            gaps,
+            sums: scale.sums,
+            distance_ns: scale.surplus.area() / scale.sums as f64,
+            rms_ns: (scale.squares as f64 / scale.sums as f64).sqrt(),
+        })
+    }
+}
+
+fn powers() -> impl Iterator<Item = u64> {
+    (1..).map(|power: u32| 1 << power)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packets(gaps: &[(u64, u64)]) -> Vec<Departed> {
+        let (mut planned_ns, mut sent_ns) = (0, 0);
+        (0..)
+            .zip(gaps)
+            .map(|(seq, (planned, sent))| {
+                (planned_ns, sent_ns) = (planned_ns + planned, sent_ns + sent);
+                Departed { seq, planned_ns, sent_ns }
+            })
+            .collect()
+    }
+
+    fn scales(packets: &[Departed]) -> Scales {
+        let mut scales = Scales::default();
+        packets.iter().for_each(|packet| scales.take(*packet));
+        scales
+    }
+
+    /// Wasserstein-1 distance of two samples of equal size: the mean difference of the sorted values.
+    fn twin(packets: &[Departed], gaps: usize) -> (u64, f64) {
+        let ends: Vec<_> = packets.iter().step_by(gaps).collect();
+        let sums = |time: fn(&Departed) -> u64| {
+            let mut sums: Vec<_> = ends.windows(2).map(|p| time(p[1]) - time(p[0])).collect();
+            sums.sort_unstable();
+            sums
+        };
+        let (planned, sent) = (sums(|p| p.planned_ns), sums(|p| p.sent_ns));
+        let apart: u64 = planned.iter().zip(&sent).map(|(p, s)| p.abs_diff(*s)).sum();
+        (planned.len() as u64, apart as f64 / planned.len() as f64)
+    }
+
+    proptest! {
+        #[test]
+        fn distances_agree_with_their_definition(
+            gaps in prop::collection::vec((0u64..3_000_000, 0u64..3_000_000), 3..200),
+        ) {
+            let packets = packets(&gaps);
+            for found in scales(&packets).distances() {
+                let (sums, distance) = twin(&packets, usize::try_from(found.gaps).expect("small"));
+                prop_assert_eq!(found.sums, sums);
+                let near = 0.008 * 3e6 * found.gaps as f64;
+                prop_assert!((found.distance_ns - distance).abs() <= near, "{:?} {}", found, distance);
+            }
+        }
+
+        #[test]
+        fn appended_parts_are_the_whole(
+            gaps in prop::collection::vec((0u64..3_000_000, 0u64..3_000_000), 1..100),
+            missing in 0usize..100,
+            cut in 0usize..100,
+        ) {
+            let mut packets = packets(&gaps);
+            packets.remove(missing.min(packets.len() - 1));
+            let (head, tail) = packets.split_at(cut.min(packets.len()));
+            let mut parts = scales(head);
+            parts.append(&scales(tail));
+            let told = |scales: &Scales| format!("{:?}", scales.distances().collect::<Vec<_>>());
+            prop_assert_eq!(told(&parts), told(&scales(&packets)));
+        }
+    }
+
+    #[test]
+    fn buckets_are_narrow_and_in_order() {
+        let mut before = (0, 0);
+        for value in (0..2_000).chain((11..62).flat_map(|bit| [(1i64 << bit) - 1, 1 << bit])) {
+            let place = place_of(value);
+            assert!(place >= before, "{value}");
+            before = place;
+            let apart = (middle_of(place.0, place.1) - value as f64).abs();
+            assert!(apart <= 0.004 * value as f64, "{value} in {place:?}: {apart} from the middle");
+        }
+        assert_eq!(place_of(i64::MIN), (0, 0));
+        assert!(place_of(i64::MAX).0 < 64);
+    }
+}
