@@ -7,9 +7,12 @@ use itg_record::{Record, SentPacket, Side};
 use itg_stats::{Analysis, Options, Report, text};
 use itg_testkit::logs::{EPOCH, SEED, TestLog, end, spec};
 
+/// A flow, and when a packet of it leaves, by its number and its planned time in nanoseconds.
+type Sent<'a> = (FlowSpec, &'a dyn Fn(u64, u64) -> u64);
+
 /// Logs of senders: of each flow, its description, and when each packet left (number and planned time are
 /// given, in nanoseconds from the start).
-fn report(flows: &[(FlowSpec, &dyn Fn(u64, u64) -> u64)]) -> Report {
+fn report(flows: &[Sent<'_>]) -> Report {
     let mut log = TestLog::new(Side::Sender, "b");
     for (index, (spec, leaves)) in (0..).zip(flows) {
         log.flow(index, spec, ["b", "b"]);
@@ -100,7 +103,7 @@ fn a_stall_of_108_ms_fails_and_names_the_host() {
 fn many_slow_flows_with_a_late_first_packet_pass() {
     // A tenth of a gap late at the start.
     let late_start = |seq: u64, due: u64| due + u64::from(seq == 0) * 20_000_000;
-    let flows: Vec<(FlowSpec, &dyn Fn(u64, u64) -> u64)> = (1..=1_000)
+    let flows: Vec<Sent<'_>> = (1..=1_000)
         .map(|id| (spec(id, "constant(200ms)", "constant(200)", 20), &late_start as _))
         .collect();
     let report = report(&flows);
@@ -113,7 +116,7 @@ fn many_slow_flows_with_a_late_first_packet_pass() {
 fn a_total_counts_causes_and_names_three_flows() {
     let slow = |_: u64, due: u64| due + due / 5;
     let slower = |_: u64, due: u64| due + due / 2;
-    let flows: Vec<(FlowSpec, &dyn Fn(u64, u64) -> u64)> = (1..=200)
+    let flows: Vec<Sent<'_>> = (1..=200)
         .map(|id| {
             let leaves: &dyn Fn(u64, u64) -> u64 = if id == 77 { &slower } else { &slow };
             (spec(id, "constant(10ms)", "constant(200)", 200), leaves)
