@@ -178,7 +178,7 @@ fn a_run_that_outlasts_forty_draws_ends_with_its_report_on_any_terminal() {
                     anew.matches("\x1b[?25l").count() >= 2,
                     "each draw hides the cursor: {who}"
                 );
-                assert!(rest.contains("Fidelity"), "the report: {who}");
+                assert!(rest.contains("  fidelity"), "the report: {who}");
             });
         }
     });
@@ -193,7 +193,7 @@ fn q_stops_the_run_and_the_report_comes() {
     let (status, text) = run.end();
     assert_eq!(status.code(), Some(130), "{text}");
     assert!(
-        text.split_once(GIVEN_BACK).is_some_and(|(_, rest)| rest.contains("Fidelity")),
+        text.split_once(GIVEN_BACK).is_some_and(|(_, rest)| rest.contains("  fidelity")),
         "{text}"
     );
 }
@@ -210,5 +210,5 @@ fn a_terminal_that_stands_still_does_not_hold_up_the_run() {
     let (status, text) = run.end();
     assert_eq!(status.code(), Some(0), "{text}");
     let (_, rest) = text.split_once(GIVEN_BACK).expect("the terminal is given back");
-    assert!(rest.contains("Fidelity"), "the report stands behind the view: {text}");
+    assert!(rest.contains("  fidelity"), "the report stands behind the view: {text}");
 }
