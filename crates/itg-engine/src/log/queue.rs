@@ -43,7 +43,7 @@ pub struct LogOutcome {
     pub records: u64,
     /// Records that could not be written, those left out included.
     pub lost_records: u64,
-    /// Records that producers left out for want of room ([`OnFull::Drop`]).
+    /// Records that producers left out for want of room ([`OnFull::Drop`](super::OnFull::Drop)).
     pub left_out_records: u64,
     /// Number of times that a producer had to wait for an empty block.
     pub stalls: u64,
