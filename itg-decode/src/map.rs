@@ -191,7 +191,7 @@ unsafe impl Send for Region {}
 /// Bytes of a page of this system.
 static PAGE_HERE: AtomicUsize = AtomicUsize::new(PAGE);
 static REGIONS: AtomicPtr<Region> = AtomicPtr::new(std::ptr::null_mut());
-/// What was done at SIGBUS before.
+/// Earlier action at SIGBUS.
 static BEFORE: OnceLock<SigAction> = OnceLock::new();
 
 /// Puts a mapping into the list of those whose lost parts read as zeros.

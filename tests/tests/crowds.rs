@@ -95,9 +95,9 @@ fn hear(stream: &mut TcpStream) -> Message {
     itg_session::decode(&bytes).expect("a message")
 }
 
-#[test]
-fn senders_with_flows_keep_their_places() {
-    let receiver = Receiver::start(&["--max-per-address", "2"]);
+/// A receiver with so many places for an address, and a sender of this host that has opened a flow.
+fn receiver_with_a_flow(places: &str) -> (Receiver, TcpStream) {
+    let receiver = Receiver::start(&["--max-per-address", places]);
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let open = frame(&Message::Open { flows: vec![FlowSpec::new(1)] });
     let says = [greeting(), open].concat();
@@ -105,6 +105,13 @@ fn senders_with_flows_keep_their_places() {
     with_flow.set_read_timeout(Some(LIMIT)).expect("a time-out");
     assert!(matches!(hear(&mut with_flow), Message::Welcome { .. }));
     assert!(matches!(hear(&mut with_flow), Message::Opened { .. }));
+    (receiver, with_flow)
+}
+
+#[test]
+fn senders_with_flows_keep_their_places() {
+    let (receiver, mut with_flow) = receiver_with_a_flow("2");
+    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
     // The others of that address have one place, which goes from each to the next.
     let mut others = crowd(50, local, receiver.address, &greeting());
     for other in &mut others[..49] {
@@ -121,14 +128,8 @@ fn senders_with_flows_keep_their_places() {
 
 #[test]
 fn who_finds_no_place_is_told_which_option_makes_one() {
-    let receiver = Receiver::start(&["--max-per-address", "1"]);
+    let (receiver, _with_flow) = receiver_with_a_flow("1");
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let open = frame(&Message::Open { flows: vec![FlowSpec::new(1)] });
-    let says = [greeting(), open].concat();
-    let mut with_flow = crowd(1, local, receiver.address, &says).remove(0);
-    with_flow.set_read_timeout(Some(LIMIT)).expect("a time-out");
-    assert!(matches!(hear(&mut with_flow), Message::Welcome { .. }));
-    assert!(matches!(hear(&mut with_flow), Message::Opened { .. }));
     let mut silent = crowd(1, local, receiver.address, &[]).remove(0);
     silent.set_read_timeout(Some(LIMIT)).expect("a time-out");
     let Message::Refuse { reason } = hear(&mut silent) else { panic!("not refused") };

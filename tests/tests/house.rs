@@ -169,7 +169,7 @@ fn strings(list: &toml::Value) -> Vec<&str> {
     list.as_array().expect("a list").iter().map(|entry| entry.as_str().expect("text")).collect()
 }
 
-/// What `cargo deny check licenses sources bans` would check, without a program to build.
+/// Checks of `cargo deny check licenses sources bans`, without a program to build.
 #[test]
 fn everything_is_as_deny_toml_wants_it() {
     let text = fs::read_to_string(root().join("deny.toml")).expect("deny.toml");

@@ -6,8 +6,8 @@
 //! | 4 | 8 | sequence number, from 0 |
 //! | 12 | 8 | time of sending, Unix ns of the sender's clock; only in packets of 20 bytes and more |
 //!
-//! Where sender and receiver share a secret (`--auth`), a proof follows, in packets of 28 bytes and more, and there are
-//! no shorter ones:
+//! With a secret that sender and receiver share (`--auth`) a proof follows, in packets of 28 bytes and more, and there
+//! are no shorter ones:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -26,7 +26,11 @@ pub fn render(report: &Report) -> String {
         out.push('\n');
     };
     for group in report.groups.iter().flatten() {
-        let by: Vec<_> = group.by.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let named = |(key, value): (&String, &String)| match value.as_str() {
+            "" => format!("{key} unknown"),
+            value => format!("{key} {value}"),
+        };
+        let by: Vec<_> = group.by.iter().map(named).collect();
         let m = &group.metrics;
         line(&format!(
             "group {}: {} flows, {} packets, {} Mbit/s, {} % lost",
@@ -171,7 +175,7 @@ fn verdicts<'r>(report: &'r Report, flows: &[&'r FlowReport]) -> &'r [String] {
     }
 }
 
-/// What is to be known of flows beside their figures, each text once.
+/// Remarks on flows beside their figures, each text once.
 fn remarks(flows: &[&FlowReport]) -> Vec<String> {
     let mut said = Vec::new();
     for flow in flows {

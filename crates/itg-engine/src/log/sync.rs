@@ -15,7 +15,7 @@ const EVERY_NS: u64 = 1_000_000_000;
 /// Instant at which written bytes are forced to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fsync {
-    /// When the system likes: a killed program loses nothing, a loss of power some last seconds.
+    /// Left to the system: a killed program loses nothing, a loss of power some last seconds.
     #[default]
     Never,
     /// Once a second, and at the end.

@@ -127,7 +127,7 @@ pub(super) enum Offer {
     Stored,
 }
 
-/// What a block says of itself.
+/// Size of a block in records and bytes, and its checksum, as it says itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockContent {
     pub(super) records: u32,
