@@ -28,9 +28,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use chacha20::ChaCha8Rng;
 use rand::SeedableRng as _;
 
-use crate::event::{LayerEvent, RuntimeEvent};
-use crate::layer::{Ctx, Event, Layer, Level, StopReason, TimerId};
+use crate::core::TimerId;
+use crate::event::{Event, LayerEvent, Level, RuntimeEvent};
+use crate::layer::{Ctx, Layer};
 use crate::message::{Message, Slot, Time};
+use crate::output::StopReason;
 
 /// Messages that an inbox holds; more are dropped and counted in the event `inbox full`.
 pub const MOST_IN_INBOX: usize = 65_536;

@@ -8,10 +8,18 @@ use std::sync::Arc;
 use chacha20::ChaCha8Rng;
 use itg_core::seed::RunSeed;
 
-use crate::layer::{Event, Layer, StopReason, TimerId};
+use crate::counters::Counters;
+use crate::event::Event;
 use crate::message::{Dest, Message, Slot, Time, To};
 use crate::network::Network;
-use crate::process::{Counters, Output, Trace, Way};
+use crate::output::{Output, StopReason, Trace, Way};
+
+/// A timer that was set. Timers of one instant fire in the order in which they were set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimerId {
+    pub(crate) at: Time,
+    pub(crate) id: u64,
+}
 
 /// A call that waits for its layer.
 pub(crate) enum Call {
@@ -205,19 +213,6 @@ impl Core {
                 len: message.body.len(),
             }));
         }
-    }
-}
-
-/// Calls a layer.
-pub(crate) fn run(layer: &mut dyn Layer, call: Call, cx: &mut crate::layer::Ctx<'_>) {
-    match call {
-        Call::Start => layer.on_start(cx),
-        Call::Send(message) => layer.send(message, cx),
-        Call::Deliver(message) => layer.deliver(message, cx),
-        Call::Refused(message) => layer.refused(message, cx),
-        Call::Timer(id) => layer.timer(id, cx),
-        Call::Control(what) => layer.control(&*what, cx),
-        Call::Stop(why) => layer.on_stop(why, cx),
     }
 }
 

@@ -5,8 +5,32 @@
 //! logs them by [`Ctx::log`](crate::Ctx::log), and others read them by [`Event::decode`]. A trace holds
 //! name and values; [`LayerEvent::decode`] makes the event of them again.
 
-use crate::layer::{Event, Level};
 use crate::message::Slot;
+
+/// Importance of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// A situation that a sweep over many seeds wants to see at least once.
+    Sometimes,
+    /// Facts for checkers and traces.
+    Info,
+    /// Something is odd.
+    Warning,
+    /// Something is wrong.
+    Error,
+}
+
+/// Event that a layer logs, for traces and for the checkers of a simulation: one of a set that
+/// [`layer_events!`](crate::layer_events) defines, with its name and its fields as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Importance of the event.
+    pub level: Level,
+    /// Name of the event.
+    pub name: &'static str,
+    /// Its fields.
+    pub values: [u64; 3],
+}
 
 /// Set of events that layers log. [`layer_events!`](crate::layer_events) defines one.
 ///

@@ -12,11 +12,13 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 
 use crate::active::{Active, ActiveCx};
-use crate::event::RuntimeEvent;
+use crate::core::TimerId;
+use crate::event::{Level, RuntimeEvent};
 use crate::injected::Injected;
-use crate::layer::{Ctx, Layer, Level, StopReason, TimerId};
+use crate::layer::{Ctx, Layer};
 use crate::layer_events;
 use crate::message::{MS, Message, SECOND, Slot, Time, types};
+use crate::output::StopReason;
 use crate::stack::Registry;
 
 /// A sub-task for a worker: its number, u64.

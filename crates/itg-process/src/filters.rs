@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use crate::event::RuntimeEvent;
-use crate::layer::{Ctx, Layer, Level};
+use crate::event::{Level, RuntimeEvent};
+use crate::layer::{Ctx, Layer};
 use crate::message::Message;
 
 /// Writes an event for each message that passes: `down` and `up`, with the other process, type and

@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 
-use crate::layer::{Event, StopReason};
+use crate::event::Event;
 use crate::message::{Dest, Message, Slot, Time};
-use crate::process::{Process, Trace};
+use crate::output::{StopReason, Trace};
+use crate::process::Process;
 use crate::transport::{Outgoing, Report, Transport};
 
 /// Messages that one inbox holds.

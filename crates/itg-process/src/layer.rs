@@ -14,53 +14,11 @@ use std::ops::RangeInclusive;
 use chacha20::ChaCha8Rng;
 use itg_core::streams;
 
-use crate::core::{Call, Core};
-use crate::event::LayerEvent;
+use crate::core::{Call, Core, TimerId};
+use crate::event::{Event, LayerEvent, Level};
 use crate::message::{Message, NetId, Slot, Time};
 use crate::network::Network;
-
-/// A timer that was set. Timers of one instant fire in the order in which they were set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TimerId {
-    pub(crate) at: Time,
-    pub(crate) id: u64,
-}
-
-/// Reason for which a process stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopReason {
-    /// The application has done its work.
-    Finished,
-    /// The application cannot go on.
-    Failed,
-    /// Stopped from outside.
-    Interrupted,
-}
-
-/// Importance of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// A situation that a sweep over many seeds wants to see at least once.
-    Sometimes,
-    /// Facts for checkers and traces.
-    Info,
-    /// Something is odd.
-    Warning,
-    /// Something is wrong.
-    Error,
-}
-
-/// Event that a layer logs, for traces and for the checkers of a simulation: one of a set that
-/// [`layer_events!`](crate::layer_events) defines, with its name and its fields as numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Importance of the event.
-    pub level: Level,
-    /// Name of the event.
-    pub name: &'static str,
-    /// Its fields.
-    pub values: [u64; 3],
-}
+use crate::output::StopReason;
 
 /// A part of a process.
 #[allow(unused_variables, reason = "what a layer does not care about passes through")]

@@ -11,7 +11,7 @@
 //! | `layer`, `active`, `filters`, `machine` | kinds of layers: passive, active, filters, multiplexers, algorithms |
 //! | `event` | events that layers log, as enums with names for traces |
 //! | `injected` | facts that a simulation tells layers as if their world had done it |
-//! | `process` | the process object, and the stop of processes |
+//! | `process`, `output`, `counters` | the process object, and the stop of processes; what it asks of its world; its counters |
 //! | `network` | promises of networks |
 //! | `transport` | the one driver of processes, and what a world implements to be driven |
 //! | `config`, `params`, `stack` | configuration, and stacks built by name |
@@ -26,6 +26,7 @@ mod active;
 pub mod bootstrap;
 mod config;
 mod core;
+mod counters;
 mod event;
 pub mod farm;
 mod filters;
@@ -36,26 +37,30 @@ mod layer;
 mod machine;
 mod message;
 mod network;
+mod output;
 mod params;
 mod process;
 mod stack;
 mod transport;
 
+pub use self::core::TimerId;
 pub use active::{Active, ActiveCx, MOST_IN_INBOX};
 pub use config::{Config, LayerEntry, MAX_PROCESSES, NetworkEntry};
+pub use counters::Counters;
 #[doc(hidden)]
 pub use event::event_values;
-pub use event::{EventValue, LayerEvent, RuntimeEvent};
+pub use event::{Event, EventValue, LayerEvent, Level, RuntimeEvent};
 pub use filters::{Multiplexer, TraceFilter};
 pub use injected::Injected;
 pub use inproc::{INBOX, Inproc};
 pub use itg_core::text::{ConfigError, Position as TextPosition, suggestion};
-pub use layer::{Ctx, Event, Layer, Level, StopReason, TimerId};
+pub use layer::{Ctx, Layer};
 pub use machine::{Action, Adapter, Input, Machine, Wiring};
 pub use message::{Dest, MS, Message, NetId, SECOND, Slot, Time, To, US, types};
 pub use network::{Contract, Network};
+pub use output::{StopReason, Trace, Way};
 pub use params::Params;
-pub use process::{BYE, Counters, Process, STOP, Trace, Way};
+pub use process::{BYE, Process, STOP};
 pub use stack::{Build, ProcessContext, Registry, everybody};
 pub use transport::{Outgoing, Report, Transport};
 

@@ -11,8 +11,9 @@ use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 
-use crate::event::{LayerEvent, RuntimeEvent};
-use crate::layer::{Ctx, Event, Layer, Level, TimerId};
+use crate::core::TimerId;
+use crate::event::{Event, LayerEvent, Level, RuntimeEvent};
+use crate::layer::{Ctx, Layer};
 use crate::message::{Dest, Message, NetId, Slot, Time};
 
 /// An algorithm: input and time in, outputs out. It reads no clock, draws from no generator but its own

@@ -14,9 +14,11 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::core::{Call, Core, RUNTIME, run};
-use crate::layer::{Ctx, Event, Layer, StopReason, TimerId};
-use crate::message::{Dest, MS, Message, NetId, Slot, Time, To};
+use crate::core::{Call, Core, RUNTIME, TimerId};
+use crate::counters::Counters;
+use crate::layer::{Ctx, Layer};
+use crate::message::{Dest, MS, Message, Slot, Time};
+use crate::output::{Output, StopReason};
 
 /// Type of the message that stops a process.
 pub const STOP: u32 = 1010;
@@ -30,79 +32,6 @@ const STOP_AGAIN: u64 = 100 * MS;
 const SMALL: u32 = 65;
 /// Arity of the tree along which larger groups stop.
 const ARITY: u32 = 4;
-
-/// Work for the driver of a process.
-#[derive(Debug)]
-pub(crate) enum Output {
-    /// Carry this message to these processes, through network `message.net`.
-    Send {
-        /// The message.
-        message: Message,
-        /// Receivers.
-        to: To,
-    },
-    /// Something for traces and checkers.
-    Event(Event),
-    /// A line of the message trace.
-    Trace(Trace),
-    /// The process has stopped; it does nothing any more.
-    Stopped(StopReason),
-}
-
-/// Direction of a message at the lower edge of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// To a network.
-    Send,
-    /// From a network, or from itself.
-    Deliver,
-}
-
-/// One line of the message trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trace {
-    /// Time on the process's clock.
-    pub at: Time,
-    /// Direction of the message.
-    pub way: Way,
-    /// The process that traces.
-    pub process: Slot,
-    /// The sender.
-    pub src: Slot,
-    /// Destination of the message.
-    pub dst: Dest,
-    /// The network.
-    pub net: NetId,
-    /// Type of the message.
-    pub ty: u32,
-    /// Bytes of its body.
-    pub len: usize,
-}
-
-/// Counters of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Messages sent, multicasts once.
-    pub sent: u64,
-    /// Messages delivered to the lowest layer.
-    pub delivered: u64,
-    /// Dropped: no layer understands their type.
-    pub unknown_type: u64,
-    /// Dropped: they went up above the highest layer.
-    pub unclaimed: u64,
-    /// Refused by a network, and told to the layers.
-    pub refused: u64,
-    /// Dropped: there is no network of this number.
-    pub no_such_network: u64,
-    /// Refused: longer than their network takes.
-    pub too_long: u64,
-    /// Calls to a layer that there is not.
-    pub no_such_layer: u64,
-    /// Dropped: sent after the process stopped.
-    pub after_stop: u64,
-    /// Dropped: more than 65 536 messages waited for the start.
-    pub before_start: u64,
-}
 
 #[derive(Debug)]
 enum Phase {
@@ -369,6 +298,19 @@ impl Process {
             self.core.out.push_back(Output::Stopped(why));
             self.life = Phase::Stopped(why);
         }
+    }
+}
+
+/// Calls a layer.
+fn run(layer: &mut dyn Layer, call: Call, cx: &mut Ctx<'_>) {
+    match call {
+        Call::Start => layer.on_start(cx),
+        Call::Send(message) => layer.send(message, cx),
+        Call::Deliver(message) => layer.deliver(message, cx),
+        Call::Refused(message) => layer.refused(message, cx),
+        Call::Timer(id) => layer.timer(id, cx),
+        Call::Control(what) => layer.control(&*what, cx),
+        Call::Stop(why) => layer.on_stop(why, cx),
     }
 }
 

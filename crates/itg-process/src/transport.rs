@@ -8,10 +8,11 @@ use std::cell::OnceCell;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::event::Event;
 use crate::frame::{self, HEADER_LEN};
-use crate::layer::{Event, StopReason};
 use crate::message::{Dest, Message, Slot, Time, To};
-use crate::process::{Output, Process, Trace};
+use crate::output::{Output, StopReason, Trace};
+use crate::process::Process;
 
 /// Report of a process on itself while it runs.
 #[derive(Clone, Debug)]
