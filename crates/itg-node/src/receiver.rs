@@ -4,23 +4,23 @@
 mod classic;
 mod listeners;
 mod log_name;
+mod options;
 mod origins;
 mod ports;
 mod shards;
+mod shared;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::text::visible;
-use itg_engine::live::FlowLive;
-use itg_engine::log::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
+use itg_engine::log::{Log, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
 use itg_engine::rx::{Command, Drain};
-use itg_record::{FlowInfo, LogInfo, Side};
+use itg_record::FlowInfo;
 use itg_session::logs::Role;
 use itg_session::{
     FlowArrivals, FlowCounts, LogSummary, Message, OpenReply, OpenedFlow, PONG_FLOWS,
@@ -34,68 +34,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use self::classic::{ClassicNews, ClassicReceiving, VisitError};
+pub use self::classic::VisitError;
 use self::log_name::log_path;
+pub use self::options::{ClassicNews, ClassicReceiving, ReceiverOptions, SENDERS_PER_ADDRESS};
 use self::origins::{foreign, origin_of};
-use self::ports::{Asked, Sockets, Sought, Taken};
+use self::ports::{Asked, Opened, Sought, Taken};
 use self::shards::Shards;
+use self::shared::{COMMON_LOG, MAX_FLOWS, Shared, lock, log_info};
 use crate::clock_probes::ProbeNotes;
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
 use crate::control::{Channel, Incoming, sleep_until};
 use crate::packet_keys::{self, Nonce, PacketKeys};
 
-/// Flows at the same time, of all senders together.
-const MAX_FLOWS: usize = 65_536;
 /// Senders at the same time.
 const MAX_SESSIONS: usize = 1024;
-/// Senders of one address at the same time, unless the user says otherwise.
-pub const SENDERS_PER_ADDRESS: usize = 256;
-/// The log that all senders share; the others are those that senders have asked for.
-const COMMON_LOG: usize = 0;
-
-/// Settings of a receiver.
-#[derive(Clone, Debug)]
-pub struct ReceiverOptions {
-    /// Address that senders connect to; an unspecified address stands for all, of both IP versions.
-    pub listen: SocketAddr,
-    /// Data port of flows that do not ask for another one; 0 lets the system choose.
-    pub data_port: u16,
-    /// Receive buffer to ask for at each data socket of UDP and ICMP, in bytes; `None` stands for 8 MiB.
-    pub receive_buffer: Option<usize>,
-    /// Receiving threads, 1 to 64: flows of UDP are spread over them.
-    pub shards: usize,
-    /// Time for which the kernel may look for packets at the network card instead of sleeping, in
-    /// microseconds (`SO_BUSY_POLL`).
-    pub busy_poll_us: Option<u32>,
-    /// Log of all flows.
-    pub log: Option<LogTarget>,
-    /// Block sizes of logs, and bound of the memory that each may hold.
-    pub log_limits: LogLimits,
-    /// Directory for logs that senders ask for; without it such requests are refused.
-    pub log_dir: Option<PathBuf>,
-    /// True if logs of D-ITG there are replaced by new ones of the same name, as D-ITG does.
-    pub replace_logs: bool,
-    /// True if senders may have their logs sent to a log server of their choice.
-    pub allow_log_servers: bool,
-    /// Addresses from which packets of flows may come beside where their senders signal from.
-    pub allow_sources: Vec<IpAddr>,
-    /// Secret of the log servers that senders choose.
-    pub secret: Option<Vec<u8>>,
-    /// Secret shared with senders whose packets prove where they come from.
-    pub packet_secret: Option<Vec<u8>>,
-    /// Connections of one address at the same time.
-    pub max_per_address: usize,
-    /// End after the first sender has left.
-    pub once: bool,
-    /// Settings for senders of D-ITG.
-    pub classic: ClassicReceiving,
-    /// Name of the program, for peers and logs.
-    pub program: String,
-    /// Its version.
-    pub version: String,
-    /// Every resolved setting, for the log.
-    pub settings: BTreeMap<String, String>,
-}
 
 /// Totals of a receiver.
 #[derive(Clone, Debug, Default)]
@@ -118,22 +70,6 @@ pub struct Receiver {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    options: ReceiverOptions,
-    boot_id: String,
-    rx: Shards,
-    sockets: Mutex<Sockets>,
-    slots: Mutex<Slots>,
-    /// The common log is given back at the end.
-    log: Mutex<Option<Log>>,
-    next_log: AtomicUsize,
-    /// Logs that are being written for senders that asked for them.
-    own_logs: Mutex<BTreeSet<String>>,
-    classic_logs: Mutex<classic::ClassicLogs>,
-    packets: AtomicU64,
-}
-
 /// Reason why a receiver cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -143,28 +79,6 @@ pub enum BindError {
     /// A log that cannot be written; it is named.
     #[error(transparent)]
     Log(io::Error),
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Places in the table of flows.
-#[derive(Debug, Default)]
-struct Slots {
-    free: Vec<usize>,
-    next: usize,
-}
-
-impl Slots {
-    fn take(&mut self) -> Option<usize> {
-        self.free.pop().or_else(|| {
-            (self.next < MAX_FLOWS).then(|| {
-                self.next += 1;
-                self.next - 1
-            })
-        })
-    }
 }
 
 impl Receiver {
@@ -326,17 +240,6 @@ fn turn_away(stream: &TcpStream, why: NoSlot) {
     }
 }
 
-fn log_info(options: &ReceiverOptions) -> LogInfo {
-    itg_engine::log::log_info(
-        Side::Receiver,
-        &options.program,
-        &options.version,
-        String::new(),
-        None,
-        options.settings.clone(),
-    )
-}
-
 /// One sender's connection.
 struct Session {
     shared: Arc<Shared>,
@@ -366,15 +269,6 @@ enum SessionLog {
     Common,
     Own(usize, Log),
     Impossible(String),
-}
-
-/// Resources that a flow of this session uses.
-struct Opened {
-    slot: usize,
-    socket: Taken,
-    live: Arc<FlowLive>,
-    /// Datagrams that had found a full buffer in this host before.
-    buffer_errors: Option<u64>,
 }
 
 impl Session {

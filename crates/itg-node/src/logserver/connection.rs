@@ -18,7 +18,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::{Listener, SessionInput, Shared, files, lock};
+use super::files;
+use super::shared::{Listener, SessionInput, Shared, lock};
 use crate::connection_slots::{ConnectionSlot, NoSlot};
 use crate::control;
 

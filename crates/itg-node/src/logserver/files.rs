@@ -19,7 +19,7 @@ use itg_socket::clock;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{SessionInput, Shared};
+use super::shared::{SessionInput, Shared};
 
 /// Rights of the files: the index holds the keys with which logs are continued.
 const MODE: u32 = 0o640;

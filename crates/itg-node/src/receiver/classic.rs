@@ -4,7 +4,7 @@
 mod logs;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,9 +28,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use self::logs::ChannelLog;
-pub(super) use self::logs::ClassicLogs;
-use super::{Asked, Log, MAX_FLOWS, Opened, Receiver, ReceiverOptions, ReceiverOutcome, Shared};
-use super::{BindError, Sought, Taken, foreign, lock};
+use super::options::{ClassicNews, ReceiverOptions};
+use super::origins::foreign;
+use super::ports::{Asked, Opened, Sought, Taken};
+use super::shared::{MAX_FLOWS, Shared, lock};
+use super::{BindError, Receiver, ReceiverOutcome};
 use crate::connection_slots::ConnectionSlot;
 use crate::control::sleep_until;
 
@@ -43,48 +45,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// After the first byte of D-ITG's protocol nothing follows until it is answered; a message of ITG's is
 /// longer.
 const MORE_BYTES: Duration = Duration::from_millis(20);
-
-/// Settings for senders of D-ITG.
-#[derive(Clone, Debug, Default)]
-pub struct ClassicReceiving {
-    /// True if every sender is taken for one of D-ITG's; otherwise each is recognised.
-    pub only: bool,
-    /// Address for data; the one that the sender names when `None`.
-    pub bind: Option<IpAddr>,
-    /// Interface for data.
-    pub interface: Option<String>,
-    /// Interface for signalling.
-    pub signalling_interface: Option<String>,
-    /// Opening datagrams in passive mode.
-    pub opening: u32,
-    /// True if a sender in passive mode may name another address for data than its own.
-    pub third_party: bool,
-    /// Records written at a time in logs that senders ask for; 0 stands for D-ITG's 50.
-    pub buffer: u16,
-    /// Channel for the events.
-    pub news: Option<mpsc::UnboundedSender<ClassicNews>>,
-}
-
-/// Event in a session with a sender of D-ITG.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClassicNews {
-    /// A flow is awaited.
-    Listening {
-        /// Its protocol.
-        proto: Proto,
-        /// Its port.
-        port: u16,
-    },
-    /// A flow has ended.
-    Finished {
-        /// Its protocol.
-        proto: Proto,
-        /// Its port.
-        port: u16,
-    },
-    /// Something that its user should know.
-    Notice(String),
-}
 
 /// A sender that cannot be visited.
 #[derive(Debug, thiserror::Error)]

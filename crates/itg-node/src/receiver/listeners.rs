@@ -7,7 +7,7 @@ use itg_socket::socket::SocketError;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use super::ReceiverOptions;
+use super::options::ReceiverOptions;
 
 /// Opens the signalling port; for an unspecified address those of both IP versions.
 pub(super) fn open(options: &ReceiverOptions) -> Result<Vec<TcpListener>, SocketError> {

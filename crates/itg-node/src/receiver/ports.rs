@@ -13,7 +13,7 @@ use itg_record::FlowInfo;
 use itg_socket::host;
 use itg_socket::socket::{self, ReceiverWishes, SocketError};
 
-use super::{Opened, Shared, lock};
+use super::shared::{Shared, lock};
 
 /// Data sockets at the same time.
 const MAX_SOCKETS: usize = 1024;
@@ -135,6 +135,15 @@ impl Asked {
     pub(super) fn spreads(&self) -> bool {
         self.proto == Proto::Udp && !self.classic
     }
+}
+
+/// Resources that a flow of this session uses.
+pub(super) struct Opened {
+    pub(super) slot: usize,
+    pub(super) socket: Taken,
+    pub(super) live: Arc<FlowLive>,
+    /// Datagrams that had found a full buffer in this host before.
+    pub(super) buffer_errors: Option<u64>,
 }
 
 /// A flow whose packets the receiving threads shall look for.

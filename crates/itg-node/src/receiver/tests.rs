@@ -17,10 +17,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{
-    Asked, ClassicReceiving, Opened, Receiver, ReceiverOptions, ReceiverOutcome, Shared, Taken,
-    lock,
-};
+use super::ports::{Asked, Opened, Taken};
+use super::shared::{Shared, lock};
+use super::{ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome};
 use crate::control::{Channel, Incoming};
 
 /// Time in which nothing may be heard. A receiver that does not wait answers within microseconds.

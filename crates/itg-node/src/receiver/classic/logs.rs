@@ -1,6 +1,5 @@
 //! Logs that senders of D-ITG ask for.
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,10 +7,11 @@ use std::sync::atomic::Ordering;
 
 use itg_classic::recv::TRUST_PEERS;
 use itg_classic::wire::{PORT_LOG, RecvLog, log_file_name};
-use itg_engine::log::LogTarget;
+use itg_engine::log::{Log, LogTarget};
 
-use super::super::{COMMON_LOG, lock, log_info};
-use super::{ClassicNews, Log, Session, Shared};
+use super::super::options::ClassicNews;
+use super::super::shared::{COMMON_LOG, Shared, SharedLog, lock, log_info};
+use super::Session;
 use itg_engine::{ClassicPlace, ClassicTarget};
 
 /// Records written at a time unless told otherwise.
@@ -34,18 +34,6 @@ impl ChannelLog {
             Self::Own(id, _) => Some(*id),
         }
     }
-}
-
-/// The logs that senders of D-ITG have asked for, by name; senders that ask for the same file at the
-/// same time share it, as with D-ITG.
-#[derive(Debug, Default)]
-pub(crate) struct ClassicLogs(BTreeMap<String, SharedLog>);
-
-#[derive(Debug)]
-struct SharedLog {
-    id: usize,
-    log: Log,
-    users: usize,
 }
 
 impl Session {

@@ -1,0 +1,142 @@
+//! State that the connections of a log server share.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use itg_engine::log::Fsync;
+use itg_session::logs::{LogAccount, LogBook, LogLimits, ServerInput, SessionId};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::files::Experiment;
+
+/// Bytes of datagrams that may wait for all sessions together, in equal parts: 64 MiB.
+const MOST_QUEUED: u64 = 64 << 20;
+/// Least number of these parts.
+const LEAST_PARTS: u64 = 8;
+
+/// Settings of a log server.
+#[derive(Clone, Debug)]
+pub struct LogServerOptions {
+    /// Address that producers connect to; UDP blocks come to the same port.
+    pub listen: SocketAddr,
+    /// Directory of the experiments' files; nothing is written outside it.
+    pub dir: PathBuf,
+    /// Secret that producers must know.
+    pub secret: Option<Vec<u8>>,
+    /// Bounds on producers and memory.
+    pub limits: LogLimits,
+    /// Connections of one address at the same time.
+    pub max_per_address: usize,
+    /// For measurements: the file of an experiment takes no more bytes a second than this.
+    pub throttle_bytes_per_s: Option<u64>,
+    /// Syncing of the experiments' files; with [`Fsync::Block`] a block is acknowledged when it is safe from
+    /// a loss of power.
+    pub fsync: Fsync,
+}
+
+/// Event that others report to a session's task.
+pub(super) enum SessionInput {
+    Input(ServerInput),
+    /// A block came in a datagram.
+    Datagram(Vec<u8>),
+    /// The producer shows its data address.
+    Bind(ServerInput, SocketAddr),
+}
+
+/// The way to a session's task.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) to: UnboundedSender<SessionInput>,
+    /// Bytes of datagrams that wait for it.
+    pub(super) queued: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: LogServerOptions,
+    pub(super) data_port: u16,
+    pub(super) book: Mutex<LogBook>,
+    pub(super) sessions: Mutex<BTreeMap<SessionId, Listener>>,
+    /// Sessions by the token of their data address, and by the address.
+    pub(super) tokens: Mutex<BTreeMap<u64, SessionId>>,
+    pub(super) addresses: Mutex<BTreeMap<SocketAddr, SessionId>>,
+    pub(super) experiments: Mutex<BTreeMap<String, Experiment>>,
+    pub(super) accounts: UnboundedSender<LogAccount>,
+    pub(super) stopping: AtomicBool,
+    pub(super) blocks: AtomicU64,
+    pub(super) records: AtomicU64,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(super) fn tell(&self, session: SessionId, told: SessionInput) {
+        if let Some(listener) = lock(&self.sessions).get(&session) {
+            // A session that has just ended needs to hear nothing more.
+            drop(listener.to.send(told));
+        }
+    }
+
+    /// Hands over a block that came in a datagram, unless too many wait for that session already.
+    pub(super) fn tell_datagram(&self, session: SessionId, bytes: &[u8]) {
+        let sessions = lock(&self.sessions);
+        let Some(listener) = sessions.get(&session) else { return };
+        let part = MOST_QUEUED / LEAST_PARTS.max(sessions.len() as u64);
+        let len = bytes.len() as u64;
+        // A block that is dropped here shows as missing in the log.
+        if listener.queued.load(Ordering::Relaxed).saturating_add(len) <= part {
+            listener.queued.fetch_add(len, Ordering::Relaxed);
+            drop(listener.to.send(SessionInput::Datagram(bytes.to_vec())));
+        }
+    }
+
+    pub(super) fn disk_full(&self) {
+        lock(&self.book).disk_full();
+    }
+
+    pub(super) fn disk_free(&self) {
+        let waiting = lock(&self.book).disk_free();
+        for session in waiting {
+            self.tell(session, SessionInput::Input(ServerInput::Woken));
+        }
+    }
+
+    /// Opens the files of an experiment, unless they are open.
+    pub(super) fn open(self: &Arc<Self>, run: &str) -> Result<(), String> {
+        let mut book = lock(&self.book);
+        let mut experiments = lock(&self.experiments);
+        if experiments.contains_key(run) {
+            return Ok(());
+        }
+        let (experiment, logs) =
+            Experiment::open(&self.options.dir, run, self).map_err(|error| error.to_string())?;
+        if !book.knows(run) {
+            book.restore(run, logs);
+        }
+        experiments.insert(run.to_owned(), experiment);
+        Ok(())
+    }
+
+    /// Closes the files of an experiment, unless a session uses it.
+    pub(super) fn close(&self, run: &str) {
+        let idle = {
+            let mut book = lock(&self.book);
+            if !book.forget(run) {
+                return;
+            }
+            lock(&self.experiments).remove(run)
+        };
+        if let Some(experiment) = idle {
+            experiment.close();
+        }
+    }
+}
