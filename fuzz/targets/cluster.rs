@@ -2,11 +2,11 @@
 //! twin, and whatever it takes can be read from one end to the other.
 #![no_main]
 
-#[path = "../../crates/itg-arena/tests/common/mod.rs"]
+#[path = "../../papers/tests/common/mod.rs"]
 mod common;
 
 use common::{Graph, ISO, look_at};
-use itg_arena::{HEADER_LEN, Header, Iso, KIND_ISO, KIND_RELOC, Reloc, Schema};
+use itg_papers::clusters::{HEADER_LEN, Header, Iso, KIND_ISO, KIND_RELOC, Reloc, Schema};
 use libfuzzer_sys::fuzz_target;
 
 /// A header for any body, as good as it can be: the length is right, and the number of objects is

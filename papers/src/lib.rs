@@ -3,10 +3,12 @@
 //! | module | what | source |
 //! |---|---|---|
 //! | `names` | the two layers of the thesis under its names | Hirt 1997/98 |
+//! | `clusters` | clusters of objects that refer to each other | Courtrai et al. 2001 |
 //! | `iso` | memory at the same address in every process | Courtrai et al. 2001 |
 //!
 //! Its tests hold algorithms and networks against tables of papers, too (`tests/metrics.rs`).
 
+pub mod clusters;
 pub mod iso;
 pub mod names;
 

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-use itg_arena::{
+use itg_papers::clusters::{
     Cluster, ClusterIso, ClusterReloc, Fixed, FixedAddress, Iso, Kind, Memory, Ref, StoreError,
     object, schema,
 };

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use itg_arena::{Buffer, ClusterIso, ClusterReloc, FixedAddress, Iso, Reloc};
+use itg_papers::clusters::{Buffer, ClusterIso, ClusterReloc, FixedAddress, Iso, Reloc};
 
 use crate::load::{Load, Map, MapTypes, Town};
 

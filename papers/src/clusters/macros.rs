@@ -7,13 +7,13 @@
 /// Makes a plain struct or an enum without fields that clusters can hold.
 ///
 /// A struct may hold integers, floating-point numbers, `bool`, enums, references
-/// ([`Ref`](crate::Ref)), other plain structs, and arrays of these. `where` gives a number bounds,
+/// ([`Ref`](crate::clusters::Ref)), other plain structs, and arrays of these. `where` gives a number bounds,
 /// which are checked whenever a value enters a cluster. Gaps between fields are allowed; they are
 /// zero in every cluster. A type with references that is to be used in clusters of both kinds takes
 /// the kind as parameter, which has to be called `K`.
 ///
 /// ```
-/// # use itg_arena::{Ref, object};
+/// # use itg_papers::clusters::{Ref, object};
 /// object! {
 ///     /// What drives a car.
 ///     pub enum Fuel: u8 { Petrol = 0, Diesel = 1, Current = 2 }
@@ -37,15 +37,15 @@ macro_rules! object {
     }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[derive($crate::zerocopy::TryFromBytes, $crate::zerocopy::KnownLayout)]
-        #[derive($crate::zerocopy::Immutable)]
-        #[zerocopy(crate = "itg_arena::zerocopy")]
+        #[derive($crate::clusters::zerocopy::TryFromBytes, $crate::clusters::zerocopy::KnownLayout)]
+        #[derive($crate::clusters::zerocopy::Immutable)]
+        #[zerocopy(crate = "itg_papers::clusters::zerocopy")]
         #[repr($repr)]
         $vis enum $name { $($(#[$variant_meta])* $variant = $value),+ }
 
-        impl<S, K: $crate::Kind> $crate::Plain<S, K> for $name {
-            const NAME: $crate::Name = $crate::Name::Plain(stringify!($name));
-            const SHAPE: $crate::Shape = $crate::Shape::Enum {
+        impl<S, K: $crate::clusters::Kind> $crate::clusters::Plain<S, K> for $name {
+            const NAME: $crate::clusters::Name = $crate::clusters::Name::Plain(stringify!($name));
+            const SHAPE: $crate::clusters::Shape = $crate::clusters::Shape::Enum {
                 name: stringify!($name),
                 repr: stringify!($repr),
                 variants: &[$((stringify!($variant), $value)),+],
@@ -57,18 +57,18 @@ macro_rules! object {
             }
 
             #[inline]
-            fn is_good(&self, _: &$crate::Refs<'_, K>) -> bool {
+            fn is_good(&self, _: &$crate::clusters::Refs<'_, K>) -> bool {
                 true
             }
 
-            fn check(&self, _: &$crate::Refs<'_, K>) -> Result<(), $crate::Fault> {
+            fn check(&self, _: &$crate::clusters::Refs<'_, K>) -> Result<(), $crate::clusters::Fault> {
                 Ok(())
             }
         }
     };
     ($(#[$meta:meta])* $vis:vis struct $name:ident<K> { $($fields:tt)* }) => {
         $crate::object! {
-            @struct [<K: $crate::Kind>] [<K>] [$(#[$meta])*] [$vis] $name { $($fields)* }
+            @struct [<K: $crate::clusters::Kind>] [<K>] [$(#[$meta])*] [$vis] $name { $($fields)* }
         }
     };
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($fields:tt)* }) => {
@@ -81,25 +81,25 @@ macro_rules! object {
     }) => {
         $($meta)*
         #[derive(Clone, Copy, Debug, PartialEq)]
-        #[derive($crate::zerocopy::TryFromBytes, $crate::zerocopy::KnownLayout)]
-        #[derive($crate::zerocopy::Immutable)]
-        #[zerocopy(crate = "itg_arena::zerocopy")]
+        #[derive($crate::clusters::zerocopy::TryFromBytes, $crate::clusters::zerocopy::KnownLayout)]
+        #[derive($crate::clusters::zerocopy::Immutable)]
+        #[zerocopy(crate = "itg_papers::clusters::zerocopy")]
         #[repr(C)]
         $vis struct $name $($declared)* { $($(#[$field_meta])* $field_vis $field: $type),+ }
 
-        impl<S, K: $crate::Kind> $crate::Plain<S, K> for $name $($used)*
+        impl<S, K: $crate::clusters::Kind> $crate::clusters::Plain<S, K> for $name $($used)*
         where
-            $($type: $crate::Plain<S, K>,)+
+            $($type: $crate::clusters::Plain<S, K>,)+
         {
-            const NAME: $crate::Name = $crate::Name::Plain(stringify!($name));
-            const SHAPE: $crate::Shape = $crate::Shape::Struct {
+            const NAME: $crate::clusters::Name = $crate::clusters::Name::Plain(stringify!($name));
+            const SHAPE: $crate::clusters::Shape = $crate::clusters::Shape::Struct {
                 name: stringify!($name),
                 size: size_of::<Self>(),
                 align: align_of::<Self>(),
-                fields: &[$($crate::Field {
+                fields: &[$($crate::clusters::Field {
                     name: stringify!($field),
                     offset: ::core::mem::offset_of!(Self, $field),
-                    shape: <$type as $crate::Plain<S, K>>::SHAPE,
+                    shape: <$type as $crate::clusters::Plain<S, K>>::SHAPE,
                     bound: $crate::object!(@bound $type $(, $range)?),
                 }),+],
             };
@@ -110,50 +110,50 @@ macro_rules! object {
                 $({
                     let from = ::core::mem::offset_of!(Self, $field);
                     let out = &mut out[from..from + size_of::<$type>()];
-                    <$type as $crate::Plain<S, K>>::store(&self.$field, out);
+                    <$type as $crate::clusters::Plain<S, K>>::store(&self.$field, out);
                 })+
             }
 
             #[inline]
-            fn is_good(&self, refs: &$crate::Refs<'_, K>) -> bool {
+            fn is_good(&self, refs: &$crate::clusters::Refs<'_, K>) -> bool {
                 true $(
-                    & <$type as $crate::Plain<S, K>>::is_good(&self.$field, refs)
+                    & <$type as $crate::clusters::Plain<S, K>>::is_good(&self.$field, refs)
                     $(& <::core::ops::RangeInclusive<$type>>::contains(&$range, &self.$field))?
                 )+
             }
 
-            fn check(&self, refs: &$crate::Refs<'_, K>) -> Result<(), $crate::Fault> {
+            fn check(&self, refs: &$crate::clusters::Refs<'_, K>) -> Result<(), $crate::clusters::Fault> {
                 $(
                     let offset = ::core::mem::offset_of!(Self, $field);
-                    if let Err(fault) = <$type as $crate::Plain<S, K>>::check(&self.$field, refs) {
+                    if let Err(fault) = <$type as $crate::clusters::Plain<S, K>>::check(&self.$field, refs) {
                         return Err(fault.in_field(offset, stringify!($field)));
                     }
                     $(
                         if !<::core::ops::RangeInclusive<$type>>::contains(&$range, &self.$field) {
-                            return Err($crate::Fault::range().in_field(offset, stringify!($field)));
+                            return Err($crate::clusters::Fault::range().in_field(offset, stringify!($field)));
                         }
                     )?
                 )+
                 Ok(())
             }
 
-            fn find_fault(bytes: &[u8]) -> $crate::Fault {
+            fn find_fault(bytes: &[u8]) -> $crate::clusters::Fault {
                 $({
                     let from = ::core::mem::offset_of!(Self, $field);
                     let bytes = &bytes[from..from + size_of::<$type>()];
-                    if <$type as $crate::zerocopy::TryFromBytes>::try_read_from_bytes(bytes).is_err() {
-                        return <$type as $crate::Plain<S, K>>::find_fault(bytes)
+                    if <$type as $crate::clusters::zerocopy::TryFromBytes>::try_read_from_bytes(bytes).is_err() {
+                        return <$type as $crate::clusters::Plain<S, K>>::find_fault(bytes)
                             .in_field(from, stringify!($field));
                     }
                 })+
-                $crate::Fault::no_value(bytes)
+                $crate::clusters::Fault::no_value(bytes)
             }
         }
     };
     (@bound $type:ty) => { None };
     (@bound $type:ty, $range:expr) => {{
         const RANGE: ::core::ops::RangeInclusive<$type> = $range;
-        Some($crate::Bound {
+        Some($crate::clusters::Bound {
             integer: (*RANGE.start() as i128, *RANGE.end() as i128),
             float: (*RANGE.start() as f64, *RANGE.end() as f64),
         })
@@ -166,7 +166,7 @@ macro_rules! object {
 /// name. `K` stands for the kind of references.
 ///
 /// ```
-/// # use itg_arena::{Ref, object, schema};
+/// # use itg_papers::clusters::{Ref, object, schema};
 /// # object! { pub struct Engine { pub power: u32 } }
 /// # object! { pub struct Car<K> { pub year: u32, pub engine: Ref<Engine, K> } }
 /// schema! {
@@ -186,9 +186,9 @@ macro_rules! schema {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         $vis enum $name {}
 
-        impl<K: $crate::Kind> $crate::Schema<K> for $name {
+        impl<K: $crate::clusters::Kind> $crate::clusters::Schema<K> for $name {
             const NAME: &'static str = $text;
-            const TYPES: &'static [$crate::Type] = &[
+            const TYPES: &'static [$crate::clusters::Type] = &[
                 $($crate::schema!(@type K $root, true),)+
                 $($($crate::schema!(@type K $other, false),)+)?
             ];
@@ -200,7 +200,7 @@ macro_rules! schema {
             }
 
             #[inline]
-            fn mark_run(id: u16, bytes: &[u8], run: &mut $crate::Run<'_>) {
+            fn mark_run(id: u16, bytes: &[u8], run: &mut $crate::clusters::Run<'_>) {
                 $crate::schema!(
                     @of_type id, K, mark_run(id, bytes, run), [$($root),+ $($(, $other)+)?]
                 );
@@ -211,8 +211,8 @@ macro_rules! schema {
                 id: u16,
                 bytes: &[u8],
                 offset: usize,
-                refs: &$crate::Refs<'_, K>,
-            ) -> Result<usize, (usize, $crate::Fault)> {
+                refs: &$crate::clusters::Refs<'_, K>,
+            ) -> Result<usize, (usize, $crate::clusters::Fault)> {
                 $crate::schema!(
                     @of_type id, K, check_run(id, bytes, offset, refs), [$($root),+ $($(, $other)+)?]
                 );
@@ -220,27 +220,27 @@ macro_rules! schema {
             }
         }
 
-        $(impl<K: $crate::Kind> $crate::Root<$name, K> for $root {})+
+        $(impl<K: $crate::clusters::Kind> $crate::clusters::Root<$name, K> for $root {})+
         $crate::schema!(@ids $name 0, $($root,)+ $($($other,)+)?);
     };
     (@of_type $id:ident, $kind:ident, $method:ident $args:tt, [$($type:ty),+]) => {
-        $(if $id == <$type as $crate::Member<Self, $kind>>::ID {
+        $(if $id == <$type as $crate::clusters::Member<Self, $kind>>::ID {
             return $crate::schema!(@call $type, $kind, $method $args);
         })+
     };
     (@call $type:ty, $kind:ident, $method:ident ($($arg:expr),+)) => {
-        <$type as $crate::Object<Self, $kind>>::$method($($arg),+)
+        <$type as $crate::clusters::Object<Self, $kind>>::$method($($arg),+)
     };
     (@type $kind:ident $type:ty, $root:literal) => {
-        $crate::Type {
-            name: <$type as $crate::Object<Self, $kind>>::NAME,
-            shape: <$type as $crate::Object<Self, $kind>>::SHAPE,
+        $crate::clusters::Type {
+            name: <$type as $crate::clusters::Object<Self, $kind>>::NAME,
+            shape: <$type as $crate::clusters::Object<Self, $kind>>::SHAPE,
             root: $root,
         }
     };
     (@ids $name:ident $id:expr,) => {};
     (@ids $name:ident $id:expr, $type:ty, $($rest:tt)*) => {
-        impl<K: $crate::Kind> $crate::Member<$name, K> for $type {
+        impl<K: $crate::clusters::Kind> $crate::clusters::Member<$name, K> for $type {
             const ID: u16 = $id;
         }
         $crate::schema!(@ids $name $id + 1, $($rest)*);

@@ -7,7 +7,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use itg_arena::{Cluster, Iso, Kind, Memory, Ref, Reloc, Root, Schema, StoreError, object, schema};
+use itg_papers::clusters::{
+    Cluster, Iso, Kind, Memory, Ref, Reloc, Root, Schema, StoreError, object, schema,
+};
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 

@@ -11,17 +11,17 @@
 use std::io::{self, IoSlice, Write};
 use std::marker::PhantomData;
 
-use crate::bits::Bits;
-use crate::header::{FLAG_CRC, HEADER_LEN, Header};
-use crate::memory::{Buffer, Fixed, Memory};
-use crate::object::{
+use crate::clusters::bits::Bits;
+use crate::clusters::memory::{Buffer, Fixed, Memory};
+use crate::clusters::object::{
     COUNT_LEN, Member, OBJECT_HEADER_LEN, Object, ObjectHeader, Refs, Root, Schema, contents,
 };
-use crate::plain::Plain;
-use crate::received::Received;
-use crate::reference::{FixedAddress, Iso, Kind, Ref, Reloc};
-use crate::refusal::{Refusal, StoreError};
-use crate::validate::{check_body, check_header};
+use crate::clusters::plain::Plain;
+use crate::clusters::received::Received;
+use crate::clusters::reference::{FixedAddress, Iso, Kind, Ref, Reloc};
+use crate::clusters::refusal::{Refusal, StoreError};
+use crate::clusters::validate::{check_body, check_header};
+use itg_arena::{FLAG_CRC, HEADER_LEN, Header};
 
 /// Objects of the schema `S`, with references of the kind `K`, in the memory `M`.
 #[derive(Clone, Debug)]
@@ -543,7 +543,7 @@ fn cut_off(header: &Header, have: usize) -> Result<usize, Refusal> {
     let need = header.total_len;
     match usize::try_from(need) {
         Ok(len) if len <= have => Ok(len),
-        _ => Err(crate::header::ClusterError::CutOff { need, have }.into()),
+        _ => Err(itg_arena::ClusterError::CutOff { need, have }.into()),
     }
 }
 

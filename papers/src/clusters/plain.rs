@@ -7,10 +7,10 @@
 
 use zerocopy::{Immutable, KnownLayout, TryFromBytes};
 
-use crate::object::{Member, Refs};
-use crate::reference::{Kind, Ref};
-use crate::refusal::Fault;
-use crate::table::{Name, Shape};
+use crate::clusters::object::{Member, Refs};
+use crate::clusters::reference::{Kind, Ref};
+use crate::clusters::refusal::Fault;
+use crate::clusters::table::{Name, Shape};
 
 /// A value of fixed size in clusters of the schema `S`.
 ///

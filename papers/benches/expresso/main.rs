@@ -1,7 +1,7 @@
 //! cost of sending clusters of objects. The tables of S1 (Expresso, `docs/references.md`) again, with
 //! today's serialisers beside them. The graph of an experiment of 10 000 flows comes last, without assertions.
 //!
-//! `cargo bench -p itg-arena --bench expresso [-- --assert] [--rounds N]`
+//! `cargo bench -p itg-papers --bench expresso [-- --assert] [--rounds N]`
 //!
 //! For every graph and system: the time to encode, to transfer (in the process, Unix socket, TCP
 //! loopback), to decode or validate until the root can be used, in microseconds (medians; systems

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use itg_arena::{Cluster, Iso, Kind, Memory, Ref, Reloc, StoreError, object, schema};
+use itg_papers::clusters::{Cluster, Iso, Kind, Memory, Ref, Reloc, StoreError, object, schema};
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 

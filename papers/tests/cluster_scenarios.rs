@@ -1,6 +1,6 @@
 //! The acceptance scenarios of clusters that need no other process, and what
-//! setters promise. X-2 is in `graphs.rs`, X-3 and X-4 in `hostile.rs`, X-6 in `itg-socket`, X-7 in
-//! `benches/expresso.rs`.
+//! setters promise. X-2 is in `cluster_graphs.rs`, X-3 and X-4 in `cluster_hostile.rs`, X-6 in
+//! `iso.rs`, X-7 in `benches/expresso/`.
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod common;
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 
 use common::*;
-use itg_arena::{
+use itg_papers::clusters::{
     Buffer, Cluster, ClusterIso, ClusterReloc, HEADER_LEN, Iso, Kind, Memory, RecvError, Ref,
     Refusal, Reloc, Schema, StoreError, TABLE_LEN_MAX, compare_tables, object, schema, schema_hash,
 };
@@ -179,7 +179,7 @@ fn x_9_equal_values_give_equal_bytes_whatever_the_memory_held() {
 }
 
 mod later {
-    use itg_arena::{Ref, object, schema};
+    use itg_papers::clusters::{Ref, object, schema};
 
     use super::common::Engine;
 

@@ -10,7 +10,7 @@
 
 pub mod twin;
 
-use itg_arena::{
+use itg_papers::clusters::{
     Buffer, Cluster, ClusterIso, ClusterReloc, FixedAddress, Iso, Kind, Memory, Ref, Reloc, Schema,
     StoreError, object, schema,
 };

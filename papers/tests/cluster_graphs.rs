@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::*;
-use itg_arena::{Cluster, ClusterReloc, Iso, Kind, Memory, Ref, Reloc, StoreError};
+use itg_papers::clusters::{Cluster, ClusterReloc, Iso, Kind, Memory, Ref, Reloc, StoreError};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

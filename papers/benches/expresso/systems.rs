@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::io::{IoSlice, Read};
 use std::time::Instant;
 
-use itg_arena::{
+use itg_papers::clusters::{
     Buffer, Cluster, ClusterIso, ClusterReloc, Fixed, FixedAddress, HEADER_LEN, Iso, Kind, Memory,
     Received, Reloc, Root, Schema,
 };

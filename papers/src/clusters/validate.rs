@@ -4,11 +4,11 @@
 //! without recursion, no memory but one bit for every 8 bytes and type that occurs. Cycles and
 //! sharing are legal: code that follows references must not recurse without a bound.
 
-use crate::bits::Bits;
-use crate::header::{ClusterError, FLAG_CRC, FLAG_FLAT, HEADER_LEN, Header};
-use crate::object::{OBJECT_HEADER_LEN, ObjectHeader, Refs, Run, Schema};
-use crate::reference::{FixedAddress, Kind};
-use crate::refusal::{Expected, Refusal};
+use crate::clusters::bits::Bits;
+use crate::clusters::object::{OBJECT_HEADER_LEN, ObjectHeader, Refs, Run, Schema};
+use crate::clusters::reference::{FixedAddress, Kind};
+use crate::clusters::refusal::{Expected, Refusal};
+use itg_arena::{ClusterError, FLAG_CRC, FLAG_FLAT, HEADER_LEN, Header};
 
 /// Checks a header before anything else of the cluster has been read: kind, length up to `limit`
 /// bytes, schema, identity.

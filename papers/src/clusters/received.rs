@@ -6,13 +6,13 @@
 
 use std::marker::PhantomData;
 
-use crate::cluster::{Cluster, room_for};
-use crate::header::{HEADER_LEN, Header};
-use crate::memory::Memory;
-use crate::object::Schema;
-use crate::reference::{FixedAddress, Kind};
-use crate::refusal::Refusal;
-use crate::validate::check_header;
+use crate::clusters::cluster::{Cluster, room_for};
+use crate::clusters::memory::Memory;
+use crate::clusters::object::Schema;
+use crate::clusters::reference::{FixedAddress, Kind};
+use crate::clusters::refusal::Refusal;
+use crate::clusters::validate::check_header;
+use itg_arena::{HEADER_LEN, Header};
 
 /// The bytes of a cluster that have not been validated: nothing can be read from them.
 #[derive(Debug)]

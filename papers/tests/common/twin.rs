@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use itg_arena::{Iso, Kind, Reloc, Schema};
+use itg_papers::clusters::{Iso, Kind, Reloc, Schema};
 
 use super::{Graph, ISO, LIMIT};
 
@@ -37,7 +37,7 @@ fn check(bytes: &[u8], iso: bool) -> Option<()> {
             && bytes.len() <= LIMIT
             && bytes.len().is_multiple_of(8),
     )?;
-    let place = if iso { ISO } else { itg_arena::FixedAddress::default() };
+    let place = if iso { ISO } else { itg_papers::clusters::FixedAddress::default() };
     must(field(24, 4)? == u64::from(place.origin) && field(28, 4)? == u64::from(place.rank))?;
     must(field(32, 8)? == place.base && bytes.len() >= 64)?;
     let crc = if flags == 1 { crc32c::crc32c(&bytes[64..]) } else { 0 };

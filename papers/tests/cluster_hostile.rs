@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use itg_arena::{Cluster, HEADER_LEN, Iso, Kind, Memory, Reloc};
+use itg_papers::clusters::{Cluster, HEADER_LEN, Iso, Kind, Memory, Reloc};
 use proptest::prelude::*;
 
 fn sealed<K: Kind, M: Memory>(mut c: Cluster<Graph, K, M>, checksum: bool) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::header::HEADER_LEN;
+use itg_arena::HEADER_LEN;
 
 /// Memory in which a cluster can be built or received.
 ///

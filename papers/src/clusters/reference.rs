@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::header::{KIND_ISO, KIND_RELOC};
+use itg_arena::{KIND_ISO, KIND_RELOC};
 
 mod sealed {
     #[expect(unnameable_types, reason = "nobody else is to make a kind of references")]

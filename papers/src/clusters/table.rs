@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-use crate::schema::schema_hash;
+use itg_arena::schema_hash;
 
 /// Longest text of a type table in bytes.
 pub const TABLE_LEN_MAX: usize = 16 * 1024;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::header::ClusterError;
-use crate::table::Name;
+use crate::clusters::table::Name;
+use itg_arena::ClusterError;
 
 /// Bytes that are not a cluster of this schema. Every variant names the place in bytes from the start
 /// of the cluster.
@@ -204,7 +204,7 @@ impl Fault {
     /// Place of the fault, in bytes from the start of the object's header.
     #[must_use]
     pub const fn offset(&self) -> usize {
-        crate::object::OBJECT_HEADER_LEN + self.offset
+        crate::clusters::object::OBJECT_HEADER_LEN + self.offset
     }
 }
 

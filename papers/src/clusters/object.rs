@@ -10,11 +10,11 @@
 
 use zerocopy::TryFromBytes;
 
-use crate::bits::{Bits, Marker};
-use crate::plain::{Plain, find_fault_in_array};
-use crate::reference::{Kind, Ref};
-use crate::refusal::{Fault, Reason};
-use crate::table::{Name, Shape, Table, Type};
+use crate::clusters::bits::{Bits, Marker};
+use crate::clusters::plain::{Plain, find_fault_in_array};
+use crate::clusters::reference::{Kind, Ref};
+use crate::clusters::refusal::{Fault, Reason};
+use crate::clusters::table::{Name, Shape, Table, Type};
 
 /// Bytes of an object header.
 pub(crate) const OBJECT_HEADER_LEN: usize = 8;
@@ -268,7 +268,7 @@ pub trait Schema<K: Kind>: Sized + 'static {
     const HASH: u64 = Self::TABLE.hash();
 
     /// The text of the type table, which nodes exchange when their hashes differ:
-    /// [`compare_tables`](crate::compare_tables).
+    /// [`compare_tables`](crate::clusters::compare_tables).
     #[must_use]
     fn table() -> &'static str {
         const { &Self::TABLE }.text()
