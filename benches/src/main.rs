@@ -12,6 +12,7 @@ mod decode;
 mod doctor;
 mod fidelity;
 mod gaps;
+mod group;
 mod link;
 mod log_cost;
 mod logging;
@@ -89,6 +90,14 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Cost of a cluster for a flow, and accuracy of the common start of 32 agents
     Cluster(cluster::ClusterArgs),
+    /// Ordered broadcast: the closed-system and client/server measurements of the thesis (Tables 4 to 6), delay
+    /// under an open load, how many messages a second, and what a crash of the coordinator costs
+    Broadcast(group::BroadcastArgs),
+    /// Membership: how long a view change takes (Figures 4 to 8), in simulation and between processes
+    Membership(group::MembershipArgs),
+    /// One process of `broadcast` and `membership`
+    #[command(hide = true)]
+    Process(group::GroupProcessArgs),
     /// A log rank of MPI beside the log server: packets a second sent and logged, missing records. Needs an
     /// itg-cluster with the feature `mpi`, and its launcher
     Mpi(mpi::MpiArgs),
@@ -124,6 +133,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             rpc::process(args)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Command::Process(args) => return group::process(args),
         Command::Measured(args) => {
             decode::measured(args)?;
             return Ok(ExitCode::SUCCESS);
@@ -149,8 +159,13 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Fidelity(args) => fidelity::run(&args)?,
         Command::Cluster(args) => cluster::run(&args)?,
         Command::Mpi(args) => mpi::run(&args)?,
+        Command::Broadcast(args) => group::broadcast(&args)?,
+        Command::Membership(args) => group::membership(&args)?,
         Command::Chaos(args) => chaos::run(&args)?,
-        Command::RuntimePeer(_) | Command::RawLoop(_) | Command::Measured(_) => {}
+        Command::RuntimePeer(_)
+        | Command::RawLoop(_)
+        | Command::Measured(_)
+        | Command::Process(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use itg_agent::ctl::{self, CtlArgs, StatusArgs};
 use itg_agent::keys::{self, KeysArgs};
 use itg_agent::worker;
 use itg_cli::WordArgs;
-use itg_run::{bench, diff, live, plan, process, simulate};
+use itg_run::{diff, live, plan, process, simulate};
 
 use crate::args::RunArgs;
 
@@ -52,9 +52,6 @@ enum Command {
     /// Send flows for an agent, which starts this
     #[command(hide = true)]
     Worker,
-    /// Measure group communication on this host beside the published figures
-    #[command(subcommand)]
-    Bench(bench::Bench),
     /// Show what an experiment file will send and log, and which requested values cannot be met
     Plan(plan::PlanArgs),
 }
@@ -72,7 +69,6 @@ fn main() -> ExitCode {
         Command::Status(args) => ctl::status(&args),
         Command::Ctl(args) => ctl::ctl(&args),
         Command::Worker => worker::run(),
-        Command::Bench(args) => bench::run(&args),
         Command::Plan(args) => plan::run(&args),
     };
     live::settle();

@@ -11,7 +11,6 @@
 //! | `membership` | views and their changes |
 //! | `cast` | atomic broadcast: the ordered log and its classical relatives |
 //! | `overlay` | from one to all and from all to one along the tree |
-//! | `model` | expected durations |
 //! | `check` | properties that must hold, whatever happens |
 //!
 //! Everything is a state machine: input and time in, actions out ([`itg_process::Machine`]).
@@ -23,7 +22,6 @@ pub mod detector;
 pub mod link;
 mod member;
 pub mod membership;
-pub mod model;
 pub mod overlay;
 pub mod radix;
 mod roster;

@@ -9,7 +9,7 @@ use std::time::Instant;
 use common::{FIXED, Group, MILLI, member, paper, slots};
 use itg_group::Arity;
 use itg_group::membership::MembershipEvent;
-use itg_group::model::{Constants, Contention};
+use itg_papers::model::{Constants, Contention};
 use itg_process::{SECOND, Slot};
 use itg_sim::Fault;
 

@@ -10,7 +10,8 @@ use itg_process::{Layer, Registry, SECOND, farm};
 use crate::load;
 
 /// All of them.
-pub(crate) fn registry() -> Registry {
+#[must_use]
+pub fn registry() -> Registry {
     let registry = detector::layers(link::layers(farm::layers(Registry::new())));
     let registry = membership::layers(cast::layers(registry, Planted::default()));
     load::layers(registry)

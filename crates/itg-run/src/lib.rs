@@ -14,17 +14,15 @@
 //! | `receiver` | a receiver within this program |
 //! | [`events`], [`figures`], [`live`] | what happens while it happens: as lines of JSON, as counters, on a terminal |
 //! | [`mod@plan`], [`diff`] | what a run will do; two runs compared |
-//! | [`process`], [`simulate`], `layers`, `load`, `ticket`, `trace` | processes made of layers, on real networks and in virtual time |
-//! | [`mod@bench`] | group communication measured on this host, with those processes |
+//! | [`process`], [`simulate`], [`layers`], [`load`], `ticket`, [`trace`] | processes made of layers, on real networks and in virtual time |
 
-pub mod bench;
 pub mod diff;
 mod directory;
 pub mod events;
 pub mod figures;
-mod layers;
+pub mod layers;
 pub mod live;
-mod load;
+pub mod load;
 mod local;
 #[cfg(feature = "mpi")]
 pub mod mpi;
@@ -38,7 +36,7 @@ pub mod simulate;
 mod steps;
 mod sweep;
 mod ticket;
-mod trace;
+pub mod trace;
 mod world;
 
 pub use directory::{MANIFEST, RECEIVER_LOG, SENDER_LOG};

@@ -24,7 +24,7 @@ use itg_process::{
 
 layer_events! {
     /// Results of the layers that measure.
-    pub(crate) enum LoadEvent {
+    pub enum LoadEvent {
         /// Count and nanoseconds of a measurement; of `poisson` also the number of casts that fell due.
         Result { count: u64, ns: u64, offered: u64 } = "result",
         /// Percentiles of its times, in nanoseconds.

@@ -149,8 +149,9 @@ pub fn run(args: &ProcessArgs, words: WordArgs) -> Result<ExitCode> {
     }
 }
 
-/// All processes of a run must be of one version: others may know other layers.
-pub(crate) fn build() -> u64 {
+/// Number of this build: all processes of a run must be of one version, others may know other layers.
+#[must_use]
+pub fn build() -> u64 {
     fnv1a(env!("CARGO_PKG_VERSION").as_bytes())
 }
 

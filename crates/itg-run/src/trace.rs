@@ -51,29 +51,37 @@ impl Trace {
 
 /// An event that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TraceEvent {
-    pub(crate) at_ns: u64,
-    pub(crate) event: String,
-    pub(crate) values: [u64; 3],
+pub struct TraceEvent {
+    /// Time on the monotonic clock of the host.
+    pub at_ns: u64,
+    /// Name of the event.
+    pub event: String,
+    /// Its fields.
+    pub values: [u64; 3],
 }
 
 impl TraceEvent {
     /// The event of a set that this is; `None` if it belongs to another set.
-    pub(crate) fn decode<E: LayerEvent>(&self) -> Option<E> {
+    #[must_use]
+    pub fn decode<E: LayerEvent>(&self) -> Option<E> {
         E::decode(&self.event, self.values)
     }
 }
 
 /// A trace that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Read {
+pub struct Read {
     /// Slot and incarnation, when it says so.
-    pub(crate) process: Option<(u32, u64)>,
-    pub(crate) events: Vec<TraceEvent>,
+    pub process: Option<(u32, u64)>,
+    /// Its events so far.
+    pub events: Vec<TraceEvent>,
 }
 
 /// Reads a trace as far as it is written; a last line that is not whole is left out.
-pub(crate) fn read(path: &Path) -> Result<Read> {
+///
+/// # Errors
+/// The file cannot be read, or a line is no event.
+pub fn read(path: &Path) -> Result<Read> {
     let text = fs::read_to_string(path).with_context(|| format!("trace {}", path.display()))?;
     parse(&text).with_context(|| format!("trace {}", path.display()))
 }

@@ -5,9 +5,9 @@ use itg_cli::print;
 use itg_report::{Curve, Plot};
 
 use super::common::{BenchArgs, draw, percentile, us};
-use super::group::{ALGORITHMS, Group, configuration};
+use super::processes::{ALGORITHMS, Group, configuration};
 use super::table::Table;
-use crate::load::LoadEvent;
+use itg_run::load::LoadEvent;
 
 /// Result of some clients.
 #[derive(Clone, Copy, Debug)]

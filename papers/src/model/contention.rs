@@ -14,7 +14,7 @@
 
 use itg_process::Time;
 
-use crate::radix::Arity;
+use itg_group::Arity;
 
 /// A latency that grows with the number of nodes that talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

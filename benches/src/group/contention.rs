@@ -4,14 +4,14 @@
 use anyhow::{Context as _, Result};
 use itg_cli::print;
 use itg_group::Arity;
-use itg_group::model::{Constants, Contention, Fit, Pattern, fit};
+use itg_papers::model::{Constants, Contention, Fit, Pattern, fit};
 use itg_report::{Curve, Plot};
 
 use super::common::{BenchArgs, draw, percentile, us};
-use super::group::{Group, configuration};
 use super::phases::{arity, phases, ts_on};
+use super::processes::{Group, configuration};
 use super::table::Table;
-use crate::load::LoadEvent;
+use itg_run::load::LoadEvent;
 
 /// Children of each parent, and what the pattern is called.
 const PATTERNS: [(u32, &str); 3] =

@@ -18,6 +18,14 @@ pub(crate) struct BenchArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
+impl BenchArgs {
+    /// Makes the directory for the plots, if they are wanted.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        let Some(dir) = &self.out else { return Ok(()) };
+        std::fs::create_dir_all(dir).with_context(|| format!("directory {}", dir.display()))
+    }
+}
+
 /// Writes the plot `NAME.svg`, if plots are wanted.
 pub(crate) fn draw(args: &BenchArgs, name: &str, plot: &Plot) -> Result<()> {
     let Some(dir) = &args.out else { return Ok(()) };

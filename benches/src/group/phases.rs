@@ -15,8 +15,8 @@ use itg_process::{Config, Injected, MS, SECOND, Slot, StopReason};
 use itg_sim::{Fault, World};
 use itg_socket::clock::monotonic_ns;
 
-use super::group::{LIMIT, configuration};
-use crate::layers;
+use super::processes::{LIMIT, configuration};
+use itg_run::layers;
 
 /// Children of each node of the tree.
 pub(crate) fn arity(a: u32) -> Arity {
@@ -85,7 +85,7 @@ pub(crate) fn phases(network: &str, n: u32, a: u32) -> Result<Vec<u64>> {
     let (tell, told) = channel();
     let mut setup = MasterSetup::new(&application, &registry);
     setup.listener = Some(listener);
-    setup.build = crate::process::build();
+    setup.build = itg_run::process::build();
     setup.watch = Some(Box::new(move |note| {
         if let Report::Event(_, event) = note {
             tell.send((monotonic_ns(), event)).unwrap_or_default();

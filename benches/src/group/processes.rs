@@ -14,8 +14,8 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::layers;
-use crate::trace::{self, TraceEvent};
+use itg_run::layers;
+use itg_run::trace::{self, TraceEvent};
 
 /// Messages that wait for one process of one address space at most.
 const IN_PROCESS_INBOX: usize = 1 << 20;

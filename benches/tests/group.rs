@@ -1,4 +1,4 @@
-//! `itg-cluster bench`: short runs print every table, with numbers that can be, and draw every figure. How large
+//! `itg-bench broadcast` and `membership`: short runs print every table, with numbers that can be, and draw every figure. How large
 //! the numbers are is nothing that a busy machine can be asked.
 
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::process::Command;
 /// Runs a measurement; its words and the directory of its plots.
 fn bench(args: &[&str]) -> (String, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_itg-cluster"));
-    command.arg("bench").args(args).arg("--out").arg(dir.path());
-    let output = command.output().expect("itg-cluster");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_itg-bench"));
+    command.args(args).arg("--out").arg(dir.path());
+    let output = command.output().expect("itg-bench");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     let (out, err) = (text(output.stdout), text(output.stderr));
     assert!(output.status.success(), "{args:?}: {}\n{out}\n{err}", output.status);

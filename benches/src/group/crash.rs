@@ -9,8 +9,8 @@ use itg_process::MS;
 use nix::sys::signal::Signal;
 
 use super::common::{percentile, us, verdict};
-use super::group::{Group, LIMIT, configuration};
-use crate::trace::TraceEvent;
+use super::processes::{Group, LIMIT, configuration};
+use itg_run::trace::TraceEvent;
 
 /// Time that messages flow before the crash.
 const BEFORE: Duration = Duration::from_millis(700);

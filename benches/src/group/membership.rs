@@ -1,4 +1,4 @@
-//! `itg-cluster bench membership`: how long a view change takes, in simulation, by the models of the paper, and
+//! `itg-bench membership`: how long a view change takes, in simulation, by the models of the paper, and
 //! between real processes.
 
 use std::time::Duration;
@@ -7,20 +7,20 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_cli::print;
 use itg_group::membership::MembershipEvent;
-use itg_group::model::{Constants, hops};
+use itg_papers::model::{Constants, hops};
 use itg_report::{Curve, Plot};
 use itg_socket::clock::monotonic_ns;
 use nix::sys::signal::Signal;
 
 use super::common::{BenchArgs, draw, percentile, us, verdict, wanted};
 use super::contention;
-use super::group::{Group, configuration};
 use super::phases::{arity, phases, ts_on};
+use super::processes::{Group, configuration};
 use super::table::Table;
 
 /// Arguments of `membership`.
 #[derive(Debug, Args)]
-pub struct MembershipArgs {
+pub(crate) struct MembershipArgs {
     #[command(flatten)]
     pub(super) common: BenchArgs,
     /// Processes that are killed, one after the other [default: 40, with --quick 5]
@@ -48,6 +48,7 @@ pub(crate) enum Part {
 }
 
 pub(crate) fn run(args: &MembershipArgs) -> Result<()> {
+    args.common.prepare()?;
     if wanted(&args.only, &Part::Figures) {
         figures(&args.common)?;
     }

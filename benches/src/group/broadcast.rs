@@ -1,4 +1,4 @@
-//! `itg-cluster bench broadcast`: the closed system of the thesis, in which process *r* mod *n* casts in round
+//! `itg-bench broadcast`: the closed system of the thesis, in which process *r* mod *n* casts in round
 //! *r* and all deliver, over three transports; clients and servers; open load; and the bars of our own.
 
 use anyhow::{Context as _, Result};
@@ -7,11 +7,11 @@ use itg_cli::print;
 use itg_report::{Curve, Plot};
 
 use super::common::{BenchArgs, draw, us, verdict, wanted};
-use super::group::{ALGORITHMS, Group, configuration, in_process};
+use super::processes::{ALGORITHMS, Group, configuration, in_process};
 use super::table::Table;
 use super::{clients, crash, open, raw};
-use crate::load::LoadEvent;
-use crate::trace::TraceEvent;
+use itg_run::load::LoadEvent;
+use itg_run::trace::TraceEvent;
 
 /// Messages of one cast are so many times (n − 1).
 const STEPS: [f64; 3] = [2.0, 3.0, 4.0];
@@ -37,7 +37,7 @@ struct Cell {
 
 /// Arguments of `broadcast`.
 #[derive(Debug, Args)]
-pub struct BroadcastArgs {
+pub(crate) struct BroadcastArgs {
     #[command(flatten)]
     pub(super) common: BenchArgs,
     /// Broadcasts of each closed system; all other trials follow from it [default: 3000, with --quick 500]
@@ -69,6 +69,7 @@ pub(crate) enum Part {
 }
 
 pub(crate) fn run(args: &BroadcastArgs) -> Result<()> {
+    args.common.prepare()?;
     let (common, only) = (&args.common, |part| wanted(&args.only, &part));
     let rounds = args.rounds.unwrap_or(if common.quick { 500 } else { 3000 });
     let usual = usize::try_from(10 * rounds).unwrap_or(usize::MAX);
