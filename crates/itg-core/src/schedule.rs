@@ -283,7 +283,13 @@ impl Checkpoints {
     /// The schedule from packet `seq` on; `None` when the flow ends before it.
     #[must_use]
     pub fn from(&mut self, seq: u64) -> Option<Schedule> {
-        self.extend_while(|_, at| at.seq < seq);
+        // Walks on to that packet, leaving marks.
+        while self.walker.checkpoint().seq < seq && self.walker.advance().is_some() {
+            let at = self.walker.checkpoint();
+            if at.seq.is_multiple_of(CHECKPOINT_EVERY) {
+                self.marks.push(at);
+            }
+        }
         let mark =
             self.marks[usize::try_from(seq / CHECKPOINT_EVERY).ok()?.min(self.marks.len() - 1)];
         let mut schedule = self.walker.clone();
@@ -292,29 +298,6 @@ impl Checkpoints {
             schedule.advance()?;
         }
         schedule.peek().map(|_| schedule)
-    }
-
-    /// The schedule from the first packet that is due at or after `due_ns`; `None` when there is none.
-    #[must_use]
-    pub fn from_time(&mut self, due_ns: u64) -> Option<Schedule> {
-        self.extend_while(|walker, at| walker.due_at(at) < due_ns);
-        let later = self.marks.partition_point(|at| self.walker.due_at(*at) < due_ns);
-        let mut schedule = self.walker.clone();
-        schedule.restore(self.marks[later.saturating_sub(1)]);
-        while schedule.peek()?.due_ns < due_ns {
-            schedule.advance();
-        }
-        Some(schedule)
-    }
-
-    /// Walks on while the condition holds for the walker's place, leaving marks.
-    fn extend_while(&mut self, wanted: impl Fn(&Schedule, Checkpoint) -> bool) {
-        while wanted(&self.walker, self.walker.checkpoint()) && self.walker.advance().is_some() {
-            let at = self.walker.checkpoint();
-            if at.seq.is_multiple_of(CHECKPOINT_EVERY) {
-                self.marks.push(at);
-            }
-        }
     }
 }
 
@@ -483,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_found_by_number_and_by_time() {
+    fn packets_are_found_by_number() {
         let flow = flow(3, |spec| {
             bursts(spec);
             spec.stop.packets = Some(3 * CHECKPOINT_EVERY);
@@ -495,11 +478,7 @@ mod tests {
             let want = all[usize::try_from(seq).expect("small")];
             let found = checkpoints.from(seq).expect("within the flow").peek();
             assert_eq!(found, Some(want), "packet {seq}");
-            let found = checkpoints.from_time(want.due_ns).and_then(|mut s| s.next());
-            let first = all.iter().find(|packet| packet.due_ns >= want.due_ns);
-            assert_eq!(found.as_ref(), first, "time {}", want.due_ns);
         }
         assert!(checkpoints.from(3 * CHECKPOINT_EVERY).is_none(), "past the end");
-        assert!(checkpoints.from_time(u64::MAX).is_none(), "past the end");
     }
 }

@@ -12,20 +12,4 @@ pub enum Injected {
     /// The last connection to this process ended, and its host refuses another one: it does not run. Real
     /// networks say so, too, to the layer `detector`.
     Refused(Slot),
-    /// Writing to the disk fails, or works again.
-    Disk {
-        /// True if it works.
-        works: bool,
-    },
-    /// A write to the disk takes this many nanoseconds.
-    SlowDisk(u64),
-    /// The log server is there, or is not.
-    LogServer {
-        /// True if it is there.
-        up: bool,
-    },
-    /// The client asks again what it has asked already.
-    ClientRetry,
-    /// The process says it is of another build.
-    WrongBuild,
 }

@@ -191,12 +191,6 @@ impl Params {
         Ok(self.typed(key, "a probability from 0 to 1", take)?.unwrap_or(0))
     }
 
-    /// Takes every key as asked for and returns them all: for tables that are checked elsewhere.
-    #[must_use]
-    pub fn into_table(self) -> toml::Table {
-        self.found.into_iter().map(|(key, found)| (key, found.value)).collect()
-    }
-
     /// Refuses keys that were not asked for.
     ///
     /// # Errors

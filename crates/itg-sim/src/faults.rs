@@ -17,8 +17,7 @@
 //! | F14 | clock drift, offset, jump | [`Fault::Clock`]; jumps of a monotonic clock go forward |
 //! | F15 | bandwidth limit | [`LinkFaults::rate`], with a queue of 64 kB for each pair |
 //! | F16 | wrong suspicion | [`Fault::Inject`] [`Injected::Suspect`] |
-//! | F17, F19, F20 | disk, log server, client | [`Fault::Inject`], to the layer that stands for it |
-//! | F18 | join storm, flapping joiner, wrong build | [`Fault::Crash`], [`Fault::Recover`], [`Injected::WrongBuild`] |
+//! | F18 | join storm, flapping joiner | [`Fault::Crash`], [`Fault::Recover`] |
 //! | F21 | bootstrap | the machines of `itg_process::bootstrap` under loss and silence |
 //! | F22 | exhaustion: refusals | [`Fault::Refuse`] |
 

@@ -68,15 +68,6 @@ impl BlockSet {
         self.ranges.range(..=n).next_back().is_some_and(|(_, &last)| n <= last)
     }
 
-    /// The first number from `from` on that is not in.
-    #[must_use]
-    pub fn first_gap(&self, from: u32) -> u32 {
-        match self.ranges.range(..=from).next_back() {
-            Some((_, &last)) if from <= last => last.saturating_add(1),
-            _ => from,
-        }
-    }
-
     /// Count of the numbers that are in, without those that were given up.
     #[must_use]
     pub const fn len(&self) -> u64 {
@@ -131,7 +122,6 @@ mod tests {
     fn the_ends_of_the_numbers_are_no_special_case() {
         let mut set = BlockSet::new(8);
         assert!(set.insert(u32::MAX) && set.insert(0) && !set.insert(u32::MAX));
-        assert_eq!((set.first_gap(0), set.first_gap(u32::MAX)), (1, u32::MAX));
         assert_eq!(set.missing(u32::MAX, 3), (vec![(1, u32::MAX - 1)], 0));
         assert!(set.insert(u32::MAX - 1));
         assert_eq!((set.ranges(), set.len()), (2, 3));
@@ -172,8 +162,6 @@ mod tests {
             prop_assert_eq!(set.len(), plain.len() as u64);
             prop_assert_eq!(set.is_empty(), plain.is_empty());
             prop_assert_eq!(set.contains(probe), plain.contains(&probe));
-            let gap = (probe..).find(|n| !plain.contains(n)).expect("there is one");
-            prop_assert_eq!(set.first_gap(probe), gap);
             let (gaps, left_out) = set.missing(probe, most);
             let listed: Vec<u32> = gaps.iter().flat_map(|&(first, last)| first..=last).collect();
             let missing: Vec<u32> = (0..probe).filter(|n| !plain.contains(n)).collect();
