@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::text::visible;
 use itg_engine::log::{Log, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
-use itg_engine::rx::{Command, Drain};
+use itg_engine::rx::{Command, Drain, PacketFormat};
 use itg_record::FlowInfo;
 use itg_session::logs::Role;
 use itg_session::{
@@ -560,7 +560,7 @@ impl Session {
             .ok_or("this receiver has as many flows as it can serve: try later")?;
         let at = SocketAddr::new(ip, port);
         let joined = spec.burst.is_some();
-        let asked = Asked { proto: spec.proto, at, classic: false, joined };
+        let asked = Asked { proto: spec.proto, at, format: PacketFormat::Itg, joined };
         let data = match self.shared.data_port(asked, 0) {
             Ok(data) => data,
             Err(error) => {

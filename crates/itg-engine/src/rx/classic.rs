@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use itg_classic::send::HeaderKind;
-use itg_classic::wire::{PacketHeader as ClassicHeader, StreamPacket};
+use itg_classic::wire::{PacketHeader as ClassicHeader, StreamPacket, StreamPackets};
 use itg_core::header::PacketHeader;
 
 use super::origin::Sender;
-use super::table::{Arrival, Flow, Table};
+use super::stream::StreamEvents;
+use super::table::{Arrival, Decoded, Flow, Message, Table};
 use super::{Port, RxFlow};
 use crate::classic::unix_time;
 
@@ -68,12 +69,26 @@ fn told(flow: &Flow, header: Option<ClassicHeader>, read_ns: u64) -> PacketHeade
 }
 
 impl Table {
-    /// The flow of a datagram of D-ITG, and its header in ITG's terms.
+    /// The packet that the rest of a message is.
     pub(super) fn classic_packet(
+        &mut self,
+        rest: &[u8],
+        message: &Message<'_>,
+        port: Port,
+        read_ns: u64,
+    ) -> Decoded {
+        let flow = self.classic_flow(rest, port, message.from, read_ns);
+        let size = u32::try_from(message.len).unwrap_or(u32::MAX);
+        Decoded { flow, count: 1, size, taken: rest.len() }
+    }
+
+    /// The flow of a datagram of D-ITG, and its header in ITG's terms.
+    fn classic_flow(
         &mut self,
         bytes: &[u8],
         port: Port,
-        arrival: &Arrival,
+        from: Option<SocketAddr>,
+        read_ns: u64,
     ) -> Option<(usize, PacketHeader)> {
         let short = ClassicHeader::parse(HeaderKind::Short, bytes);
         let slot = match port.owner {
@@ -83,10 +98,10 @@ impl Table {
                 let numbered = short.map_or(&[][..], |_| self.classic.numbered(port.id, number));
                 let numbered = numbered.iter().copied().filter(|slot| !self.is_bare(*slot));
                 let bare = self.classic.all(port.id).filter(|slot| self.is_bare(*slot));
-                self.pick(numbered.chain(bare), arrival.from)
+                self.pick(numbered.chain(bare), from)
             }
         }?;
-        if !self.is_from(slot, arrival.from, 1) {
+        if !self.is_from(slot, from, 1) {
             return None;
         }
         let flow = self.flows.get_mut(slot)?.as_mut()?;
@@ -97,12 +112,34 @@ impl Table {
         if header.is_some_and(|header| header.flow != flow.rx.flow) {
             return None;
         }
-        Some((slot, told(flow, header, arrival.read_ns)))
+        Some((slot, told(flow, header, read_ns)))
+    }
+
+    /// Takes the packets in the next bytes of a stream.
+    pub(super) fn classic_stream(
+        &mut self,
+        packets: &mut StreamPackets,
+        mut bytes: &[u8],
+        owner: &mut Option<(usize, u32)>,
+        arrival: &Arrival,
+        now_ns: u64,
+    ) -> Result<StreamEvents, String> {
+        let mut events = StreamEvents::default();
+        while let Some(packet) = packets.next(&mut bytes).map_err(|error| error.to_string())? {
+            let arrival = Arrival { size: packet.size, ..*arrival };
+            match self.classic_in_stream(packet, owner, &arrival) {
+                Some((slot, header)) => {
+                    events.send_back |= self.arrived(slot, &header, &arrival, 1, now_ns);
+                }
+                None => events.stranger = true,
+            }
+        }
+        Ok(events)
     }
 
     /// The flow of a packet in a stream, and its header in ITG's terms. A stream goes over to the flow
     /// that its packets name.
-    pub(super) fn classic_stream(
+    fn classic_in_stream(
         &mut self,
         packet: StreamPacket,
         owner: &mut Option<(usize, u32)>,

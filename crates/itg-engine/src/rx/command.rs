@@ -72,6 +72,15 @@ pub struct ClassicRx {
     pub broken: Option<Box<dyn FnOnce() + Send>>,
 }
 
+/// Protocol in which packets say where they belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PacketFormat {
+    /// ITG's.
+    Itg,
+    /// D-ITG's.
+    Classic,
+}
+
 /// Socket or listener at which packets arrive.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
@@ -83,8 +92,8 @@ pub struct Port {
     pub v6: bool,
     /// Replies of the flow in this slot.
     pub owner: Option<usize>,
-    /// True if the packets are D-ITG's.
-    pub classic: bool,
+    /// Protocol of its packets.
+    pub format: PacketFormat,
     /// True if the kernel may hand over several packets as one (see [`itg_socket::socket::join`]).
     pub joined: bool,
 }
@@ -92,7 +101,7 @@ pub struct Port {
 impl Port {
     /// A socket for packets of ITG, each by itself, of flows that are many.
     pub const fn new(id: usize, proto: Proto, v6: bool) -> Self {
-        Self { id, proto, v6, owner: None, classic: false, joined: false }
+        Self { id, proto, v6, owner: None, format: PacketFormat::Itg, joined: false }
     }
 }
 

@@ -8,6 +8,7 @@
 mod classic;
 mod command;
 mod connection;
+mod itg;
 mod origin;
 mod stream;
 mod table;
@@ -32,11 +33,11 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::Socket;
 
-pub use self::command::{ClassicRx, Command, Drain, Port, RxFlow};
+pub use self::command::{ClassicRx, Command, Drain, PacketFormat, Port, RxFlow};
 use self::connection::Connection;
 pub use self::origin::Origin;
 use self::origin::{Awaited, Origins};
-use self::stream::{Flowing, Stream};
+use self::stream::{Flowing, Framing, Stream};
 use self::table::{Ending, Flow, HostLoss, LogSlot, Served, Table};
 use crate::clock_pair::UnixClock;
 use crate::window::Window;
@@ -356,7 +357,8 @@ impl Rx {
                     self.add(Source::Listener(port, socket));
                 }
                 Command::Stream { socket, from, owner, classic } => {
-                    let stream = Stream::new(socket, Some(from), Some(owner), classic);
+                    let stream =
+                        Stream::new(socket, Some(from), (Framing::of(classic), Some(owner)));
                     self.table.connections += 1;
                     self.add(Source::Stream(Box::new(stream)));
                 }
@@ -604,16 +606,13 @@ impl Rx {
             if let Err(error) = socket.set_tcp_nodelay(true) {
                 tracing::debug!(%error, "TCP_NODELAY");
             }
-            let mut stream = Stream::new(socket, from, None, None);
+            let Some(framing) = Framing::at(port, from, &mut self.table) else {
+                self.table.stranger(port.id, 1);
+                tracing::warn!(?from, "a data connection of no flow that is known here");
+                return;
+            };
+            let mut stream = Stream::new(socket, from, framing);
             stream.listener = port.id;
-            if port.classic {
-                let Some((owner, kind)) = self.table.claim(port.id, from) else {
-                    self.table.stranger(port.id, 1);
-                    tracing::warn!(?from, "a data connection of no flow that is known here");
-                    return;
-                };
-                stream = stream.classic(owner, kind);
-            }
             self.table.connections += 1;
             self.add(Source::Stream(Box::new(stream)));
         } else {

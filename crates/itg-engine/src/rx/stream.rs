@@ -14,6 +14,7 @@ use itg_socket::clock;
 use socket2::Socket;
 
 use super::table::{Arrival, Table};
+use super::{PacketFormat, Port};
 use crate::frames::Frames;
 
 /// Bytes that name the flow of a stream: the length of its first packet, and the handle in that packet.
@@ -24,7 +25,7 @@ pub(super) struct Stream {
     pub(super) from: Option<SocketAddr>,
     /// Number of the socket at which its packets are counted when they are of no flow.
     pub(super) listener: usize,
-    pub(super) framing: Framing,
+    framing: Framing,
     /// Slot and handle of the flow that the stream belongs to, once known.
     pub(super) owner: Option<(usize, u32)>,
     pub(super) opened_ns: u64,
@@ -43,12 +44,45 @@ pub(super) enum Framing {
 }
 
 impl Framing {
+    /// Framing of a connection that was made at a port, and the flow that it is for, where the protocol tells
+    /// it before the first packet; `None` if no flow waits for a connection.
+    pub(super) fn at(
+        port: Port,
+        from: Option<SocketAddr>,
+        table: &mut Table,
+    ) -> Option<(Self, Option<(usize, u32)>)> {
+        match port.format {
+            PacketFormat::Itg => Some((Self::of(None), None)),
+            PacketFormat::Classic => {
+                let (owner, kind) = table.claim(port.id, from)?;
+                Some((Self::of(Some(kind)), Some(owner)))
+            }
+        }
+    }
+
+    /// Framing of packets of ITG, or of D-ITG with these headers.
+    pub(super) fn of(classic: Option<HeaderKind>) -> Self {
+        classic.map_or_else(
+            || Self::Itg(Frames::default()),
+            |kind| Self::Classic(StreamPackets::new(kind)),
+        )
+    }
+
     const fn within_packet(&self) -> bool {
         match self {
             Self::Itg(frames) => frames.within_packet(),
             Self::Classic(packets) => packets.within_packet(),
         }
     }
+}
+
+/// Consequences of the packets that were read of a stream.
+#[derive(Default)]
+pub(super) struct StreamEvents {
+    /// One belongs to no flow that is known here.
+    pub(super) stranger: bool,
+    /// The bytes are to be sent back.
+    pub(super) send_back: bool,
 }
 
 pub(super) enum Flowing {
@@ -61,23 +95,12 @@ impl Stream {
     pub(super) fn new(
         socket: Socket,
         from: Option<SocketAddr>,
-        owner: Option<(usize, u32)>,
-        classic: Option<HeaderKind>,
+        (framing, owner): (Framing, Option<(usize, u32)>),
     ) -> Self {
         let opened_ns = clock::monotonic_ns();
-        let framing = classic.map_or_else(
-            || Framing::Itg(Frames::default()),
-            |kind| Framing::Classic(StreamPackets::new(kind)),
-        );
         let (first, named, echo) = ([0; NAME_LEN], 0, Vec::new());
         let (listener, echoed) = (usize::MAX, 0);
         Self { socket, from, listener, framing, owner, opened_ns, first, named, echo, echoed }
-    }
-
-    /// A stream of packets of D-ITG with these headers.
-    pub(super) fn classic(self, owner: (usize, u32), kind: HeaderKind) -> Self {
-        let framing = Framing::Classic(StreamPackets::new(kind));
-        Self { owner: Some(owner), framing, ..self }
     }
 
     /// Moves what can be moved; an error ends the stream, silently when it just ended.
@@ -97,49 +120,24 @@ impl Stream {
         let Some(got) = self.read(buffer)? else { return Ok(again) };
         let now_ns = clock::monotonic_ns();
         let read_ns = table.unix.at(now_ns);
-        let (from, owner) = (self.from, &mut self.owner);
-        let mut stranger = false;
-        let mut send_back = false;
-        let (ttl, tos) = (0, 0);
-        let result = match &mut self.framing {
-            Framing::Itg(frames) => frames
-                .take(&buffer[..got], |size, header| {
-                    let arrival = Arrival { size, arrived_ns: None, read_ns, ttl, tos, from };
-                    match table.find(header.handle, Proto::Tcp, owner.map(|(slot, _)| slot)) {
-                        Some(slot) => {
-                            send_back |= table.arrived(slot, &header, &arrival, 1, now_ns);
-                        }
-                        None => stranger = true,
-                    }
-                })
-                .map_err(|error| error.to_string()),
+        let (from, ttl, tos) = (self.from, 0, 0);
+        let arrival = Arrival { size: 0, arrived_ns: None, read_ns, ttl, tos, from };
+        let (bytes, owner) = (&buffer[..got], &mut self.owner);
+        let taken = match &mut self.framing {
+            Framing::Itg(frames) => {
+                let slot = owner.map(|(slot, _)| slot);
+                table.itg_stream(frames, bytes, slot, &arrival, now_ns)
+            }
             Framing::Classic(packets) => {
-                let mut bytes = &buffer[..got];
-                loop {
-                    match packets.next(&mut bytes) {
-                        Ok(None) => break Ok(()),
-                        Ok(Some(packet)) => {
-                            let size = packet.size;
-                            let arrival =
-                                Arrival { size, arrived_ns: None, read_ns, ttl, tos, from };
-                            match table.classic_stream(packet, owner, &arrival) {
-                                Some((slot, header)) => {
-                                    send_back |= table.arrived(slot, &header, &arrival, 1, now_ns);
-                                }
-                                None => stranger = true,
-                            }
-                        }
-                        Err(error) => break Err(error.to_string()),
-                    }
-                }
+                table.classic_stream(packets, bytes, owner, &arrival, now_ns)
             }
         };
-        result.map_err(|error| Some(format!("{}: {error}", self.name())))?;
-        if stranger {
+        let events = taken.map_err(|error| Some(format!("{}: {error}", self.name())))?;
+        if events.stranger {
             table.stranger(self.listener, 1);
             return Err(Some(format!("{}: packets of no flow that is known here", self.name())));
         }
-        if send_back || self.goes_back(table) {
+        if events.send_back || self.goes_back(table) {
             self.echo.extend_from_slice(&buffer[..got]);
             if !self.write_back()? {
                 return Ok(if was_writing { Flowing::Same } else { Flowing::Writes });

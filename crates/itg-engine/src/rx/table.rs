@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketHeader;
-use itg_record::{FlowEnd, FlowInfo, MAX_RUN, Note, ReceivedPacket, Record, flag};
+use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, flag};
 use itg_session::{FlowCounts, FlowTotals};
 use itg_socket::clock;
 use itg_socket::icmp;
@@ -19,7 +19,7 @@ use socket2::Socket;
 
 use super::classic::Places;
 use super::origin::{Awaited, Origins, Sender};
-use super::{Drain, Port, RxFlow};
+use super::{Drain, PacketFormat, Port, RxFlow};
 use crate::clock_pair::UnixClock;
 use crate::log::Producer;
 use crate::window::Window;
@@ -69,6 +69,7 @@ pub(super) struct HostLoss {
 }
 
 /// Facts about the arrival of one packet.
+#[derive(Clone, Copy)]
 pub(super) struct Arrival {
     pub(super) size: u32,
     pub(super) arrived_ns: Option<u64>,
@@ -128,29 +129,35 @@ impl Served {
     pub(super) const NOTHING: Self = Self::Some { datagrams: 0, packets: 0 };
 }
 
-/// Packets of one flow with successive numbers that have everything else in common.
-struct Run {
-    header: PacketHeader,
-    size: usize,
-    packets: usize,
+/// Packets at the start of a message.
+pub(super) struct Decoded {
+    /// Slot of their flow, and the header of the first of them in ITG's terms; `None` if they belong to no flow.
+    pub(super) flow: Option<(usize, PacketHeader)>,
+    pub(super) count: usize,
+    /// Length of each in bytes.
+    pub(super) size: u32,
+    /// Bytes of the message that they take, of those that are here.
+    pub(super) taken: usize,
 }
 
-/// The packets at the start of joined datagrams of `segment` bytes each, the last one possibly shorter,
-/// and the bytes they take; `None` when the first is no packet.
-fn run_of(joined: &[u8], segment: usize) -> (Option<Run>, usize) {
-    let mut parts = joined.chunks(segment);
-    let Some(first) = parts.next() else { return (None, joined.len()) };
-    let Some(header) = PacketHeader::parse(first) else { return (None, first.len()) };
-    let follows = |packets: usize, part: &[u8]| {
-        let seq = header.seq.wrapping_add(packets as u64);
-        part.len() == first.len()
-            && PacketHeader::parse(part) == Some(PacketHeader { seq, ..header })
-    };
-    let mut packets = 1;
-    while packets < MAX_RUN && parts.next().is_some_and(|part| follows(packets, part)) {
-        packets += 1;
-    }
-    (Some(Run { header, size: first.len(), packets }), packets * first.len())
+/// The message within one of ICMP; `None` for those of other programs.
+fn within_icmp<'a>(message: Message<'a>, port: Port, with_ip: bool) -> Option<Message<'a>> {
+    let replies = port.owner.is_some();
+    let found = match port.format {
+        PacketFormat::Itg => {
+            let wanted = match (replies, port.v6) {
+                (true, false) => icmp_type::ECHO_REPLY_V4,
+                (true, true) => icmp_type::ECHO_REPLY_V6,
+                (false, false) => icmp_type::ECHO_V4,
+                (false, true) => icmp_type::ECHO_V6,
+            };
+            icmp::packet(message.bytes, with_ip, wanted)
+        }
+        PacketFormat::Classic => icmp::classic_packet(message.bytes, port.v6, replies),
+    }?;
+    let (ttl, tos) = if with_ip { (found.ttl, found.tos) } else { (message.ttl, message.tos) };
+    let len = message.len.saturating_sub(found.overhead);
+    Some(Message { bytes: found.packet, len, ttl, tos, ..message })
 }
 
 impl Table {
@@ -161,7 +168,7 @@ impl Table {
         batch: &mut RecvBatch,
         port: Port,
     ) -> Served {
-        let Port { proto, v6, owner, .. } = port;
+        let Port { proto, v6, .. } = port;
         let count = match batch.recv(socket.as_fd()) {
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Served::NOTHING,
@@ -185,25 +192,10 @@ impl Table {
                 from: datagram.source.map(plain),
             };
             if proto == Proto::Icmp {
-                let wanted = match (owner.is_some(), v6) {
-                    (true, false) => icmp_type::ECHO_REPLY_V4,
-                    (true, true) => icmp_type::ECHO_REPLY_V6,
-                    (false, false) => icmp_type::ECHO_V4,
-                    (false, true) => icmp_type::ECHO_V6,
-                };
                 // A ping socket delivers the message without the IP header.
                 let with_ip = !v6 && socket.r#type().is_ok_and(|t| t == socket2::Type::RAW);
-                let found = if port.classic {
-                    icmp::classic_packet(message.bytes, v6, owner.is_some())
-                } else {
-                    icmp::packet(message.bytes, with_ip, wanted)
-                };
-                let Some(found) = found else { continue };
-                message.bytes = found.packet;
-                message.len = message.len.saturating_sub(found.overhead);
-                if with_ip {
-                    (message.ttl, message.tos) = (found.ttl, found.tos);
-                }
+                let Some(inner) = within_icmp(message, port, with_ip) else { continue };
+                message = inner;
             }
             let taken = self.message(&message, port, now_ns, |bytes| {
                 // The address family of the answer is the question's: the same socket sends it.
@@ -227,43 +219,20 @@ impl Table {
         now_ns: u64,
         mut back: impl FnMut(&[u8]),
     ) -> Recognised {
-        let Message { bytes, len, segment, arrived_ns, ttl, tos, from } = *message;
+        let Message { bytes, arrived_ns, ttl, tos, from, .. } = *message;
         let read_ns = self.unix.at(now_ns);
-        let mut arrival = Arrival { size: 0, arrived_ns, read_ns, ttl, tos, from };
         let mut recognised = Recognised { packets: 0, owner: None };
         let mut rest = bytes;
         if bytes.is_empty() {
             self.stranger(port.id, 1);
         }
         while !rest.is_empty() {
-            let (mut run, mut taken) = match segment {
-                0 => (None, rest.len()),
-                segment => run_of(rest, segment),
-            };
-            if let Some(run) = run.as_mut().filter(|_| self.proofs > 0) {
-                taken = self.shorten_to_proven(run, rest);
-            }
-            // Only the first bytes of a packet may be here.
-            let size = run.as_ref().map_or(len, |run| run.size);
-            arrival.size = u32::try_from(size).unwrap_or(u32::MAX);
-            let count = run.as_ref().map_or(1, |run| run.packets);
-            let found = if port.classic {
-                self.classic_packet(rest, port, &arrival)
-            } else {
-                let header = match run {
-                    Some(run) => Some(run.header),
-                    None => PacketHeader::parse(&rest[..taken]),
-                };
-                header.and_then(|header| {
-                    let slot = self.find(header.handle, port.proto, port.owner)?;
-                    if !self.proves(slot, &rest[..taken], arrival.size) {
-                        return None;
-                    }
-                    self.is_from(slot, from, count).then_some((slot, header))
-                })
+            let Decoded { flow, count, size, taken } = match port.format {
+                PacketFormat::Itg => self.itg_packets(rest, message, port),
+                PacketFormat::Classic => self.classic_packet(rest, message, port, read_ns),
             };
             rest = &rest[taken..];
-            let Some((slot, header)) = found else {
+            let Some((slot, header)) = flow else {
                 // Raw ICMP sockets see the echoes of all programs.
                 if port.proto != Proto::Icmp {
                     self.stranger(port.id, count);
@@ -272,31 +241,12 @@ impl Table {
             };
             recognised.packets += count;
             recognised.owner = Some((slot, header.handle));
+            let arrival = Arrival { size, arrived_ns, read_ns, ttl, tos, from };
             if self.arrived(slot, &header, &arrival, count, now_ns) {
                 back(bytes);
             }
         }
         recognised
-    }
-
-    /// Returns true if a packet of the flow of a slot, the first one here, proves where it comes from, or need not.
-    #[inline]
-    fn proves(&self, slot: usize, packet: &[u8], len: u32) -> bool {
-        let key = self.flows.get(slot).and_then(Option::as_ref).and_then(|f| f.rx.key.as_ref());
-        key.is_none_or(|key| key.holds(packet, len))
-    }
-
-    /// Shortens a run to the packets at its start that prove themselves alike; returns the bytes that they take.
-    fn shorten_to_proven(&self, run: &mut Run, joined: &[u8]) -> usize {
-        let slot = (run.header.handle & 0xFFFF) as usize;
-        let len = u32::try_from(run.size).unwrap_or(u32::MAX);
-        let mut packets = joined.chunks(run.size.max(1)).take(run.packets);
-        if packets.next().is_some_and(|first| self.proves(slot, first, len)) {
-            run.packets = 1 + packets.take_while(|packet| self.proves(slot, packet, len)).count();
-        } else {
-            run.packets = 1;
-        }
-        run.packets * run.size
     }
 
     /// The flow of a slot, if it is still the one with this handle.

@@ -17,7 +17,7 @@ use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, end_note};
 use itg_engine::live::FlowLive;
 use itg_engine::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use itg_engine::pacing::Prepared;
-use itg_engine::rx::{ClassicRx, Command, Drain, Origin, Port, RxFlow, RxHandle};
+use itg_engine::rx::{ClassicRx, Command, Drain, Origin, PacketFormat, Port, RxFlow, RxHandle};
 use itg_engine::traffic::Traffic;
 use itg_record::{FlowInfo, LogInfo, Note};
 use itg_session::{FlowCounts, FlowTotals};
@@ -451,7 +451,7 @@ impl Shared {
             }
             let v6 = data.remote.is_ipv6();
             let owner = Some(place);
-            let port = Port { owner, classic: true, ..Port::new(place, proto, v6) };
+            let port = Port { owner, format: PacketFormat::Classic, ..Port::new(place, proto, v6) };
             Command::Datagrams(port, socket)
         });
         Ok(())

@@ -16,7 +16,7 @@ use itg_classic::wire::{
 };
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Meter, Proto};
-use itg_engine::rx::{ClassicRx, Command, Drain, Origin, Port};
+use itg_engine::rx::{ClassicRx, Command, Drain, Origin, PacketFormat, Port};
 use itg_record::FlowInfo;
 use itg_session::FlowCounts;
 use itg_socket::clock;
@@ -347,7 +347,7 @@ impl Session {
         };
         let slot = lock(&self.shared.slots).take();
         let slot = slot.ok_or_else(|| refuse(&"as many flows as can be served"))?;
-        let asked = Asked { proto, at, classic: true, joined: false };
+        let asked = Asked { proto, at, format: PacketFormat::Classic, joined: false };
         let data = match self.shared.data_port(asked, offer.tos) {
             Ok(data) => data,
             Err(error) => {
@@ -418,7 +418,10 @@ impl Session {
             Command::Stream { socket: data, from: remote, owner, classic }
         } else {
             let v6 = remote.is_ipv6();
-            Command::Datagrams(Port { classic: true, ..Port::new(id, proto, v6) }, data)
+            Command::Datagrams(
+                Port { format: PacketFormat::Classic, ..Port::new(id, proto, v6) },
+                data,
+            )
         });
         self.flows.insert(offer.flow, (opened, proto, local.port()));
         self.news(ClassicNews::Listening { proto, port: local.port() });

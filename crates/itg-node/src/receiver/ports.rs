@@ -8,7 +8,7 @@ use std::time::Duration;
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::header::PacketKey;
 use itg_engine::live::FlowLive;
-use itg_engine::rx::{ClassicRx, Command, Origin, Port, RxFlow, RxHandle};
+use itg_engine::rx::{ClassicRx, Command, Origin, PacketFormat, Port, RxFlow, RxHandle};
 use itg_record::FlowInfo;
 use itg_socket::host;
 use itg_socket::socket::{self, ReceiverWishes, SocketError};
@@ -80,11 +80,13 @@ impl Sockets {
 
     /// Returns the reason if flows of another kind leave no room at that port.
     fn others(&self, asked: Asked) -> Option<String> {
-        let Asked { classic, joined, .. } = asked;
+        let Asked { format, joined, .. } = asked;
         let there = self.open.values().find(|data| data.meets(asked))?.asked;
-        if there.classic != classic {
-            let (there, these) =
-                if classic { ("ITG's own", "D-ITG's") } else { ("D-ITG's", "ITG's own") };
+        if there.format != format {
+            let (there, these) = match format {
+                PacketFormat::Classic => ("ITG's own", "D-ITG's"),
+                PacketFormat::Itg => ("D-ITG's", "ITG's own"),
+            };
             return Some(format!(
                 "flows in {there} protocol use that port, and their packets cannot be told from those in \
                  {these}: give one of the two another port (--dest-port of itg-send, -rp of ITGSend)"
@@ -123,8 +125,8 @@ impl Taken {
 pub(super) struct Asked {
     pub(super) proto: Proto,
     pub(super) at: SocketAddr,
-    /// True if its packets are D-ITG's.
-    pub(super) classic: bool,
+    /// Protocol of its packets.
+    pub(super) format: PacketFormat,
     /// True if its packets leave in bursts: the kernel may hand them over joined and with one stamp.
     pub(super) joined: bool,
 }
@@ -133,7 +135,7 @@ impl Asked {
     /// Returns true if its packets are spread over the receiving threads: those of D-ITG do not begin with a
     /// number that says where they belong.
     pub(super) fn spreads(&self) -> bool {
-        self.proto == Proto::Udp && !self.classic
+        self.proto == Proto::Udp && self.format == PacketFormat::Itg
     }
 }
 
@@ -229,7 +231,7 @@ impl Shared {
             data.flows += 1;
             return Ok(*data);
         }
-        let Asked { proto, at, classic, joined } = asked;
+        let Asked { proto, at, format, joined } = asked;
         if let Some(why) = sockets.others(asked) {
             return Err(SocketError::new(format!("receiving {proto} on {at}"), why));
         }
@@ -241,6 +243,7 @@ impl Shared {
         }
         let threads = self.rx.reading(asked.spreads());
         let options = &self.options;
+        let classic = format == PacketFormat::Classic;
         let wishes = ReceiverWishes {
             buffer: options.receive_buffer,
             classic,
@@ -274,7 +277,7 @@ impl Shared {
         let receive_buffer = granted.filter(|_| datagrams);
         let id = sockets.next_id;
         sockets.next_id += 1;
-        let place = Port { classic, joined, ..Port::new(id, proto, at.is_ipv6()) };
+        let place = Port { format, joined, ..Port::new(id, proto, at.is_ipv6()) };
         for (thread, socket) in threads.iter().zip(opened) {
             if joined && let Err(error) = socket::join(&socket) {
                 tracing::warn!(%error, "the kernel does not join packets of bursts: they arrive one by one");

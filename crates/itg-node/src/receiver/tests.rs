@@ -9,7 +9,7 @@ use itg_classic::send::{App, HeaderKind};
 use itg_classic::wire::{FlowOffer, NO_SERIAL, OfferProto, SenderMessage};
 use itg_core::flow::{FlowSpec, Proto};
 use itg_engine::log::LogLimits;
-use itg_engine::rx::Command;
+use itg_engine::rx::{Command, PacketFormat};
 use itg_session::{MAGIC, Message, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -157,7 +157,7 @@ async fn a_flow_of_d_itg_is_answered_when_its_packets_are_looked_for() {
 async fn a_port_is_free_when_the_receiving_thread_has_closed_it() {
     for proto in [Proto::Udp, Proto::Tcp] {
         let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let asked = Asked { proto, at, classic: false, joined: false };
+        let asked = Asked { proto, at, format: PacketFormat::Itg, joined: false };
         let mut data = None;
         let held = HeldReceiver::after(|shared| data = shared.data_port(asked, 0).ok());
         let data = data.expect("a port");

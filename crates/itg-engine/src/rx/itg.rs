@@ -1,0 +1,111 @@
+//! Packets of ITG: which flow they belong to, whether they prove it, and how many come in one piece.
+
+use itg_core::flow::Proto;
+use itg_core::header::PacketHeader;
+use itg_record::MAX_RUN;
+
+use super::Port;
+use super::stream::StreamEvents;
+use super::table::{Arrival, Decoded, Message, Table};
+use crate::frames::Frames;
+
+/// Packets of one flow with successive numbers that have everything else in common.
+struct Run {
+    header: PacketHeader,
+    size: usize,
+    packets: usize,
+}
+
+/// The packets at the start of joined datagrams of `segment` bytes each, the last one possibly shorter,
+/// and the bytes they take; `None` when the first is no packet.
+fn run_of(joined: &[u8], segment: usize) -> (Option<Run>, usize) {
+    let mut parts = joined.chunks(segment);
+    let Some(first) = parts.next() else { return (None, joined.len()) };
+    let Some(header) = PacketHeader::parse(first) else { return (None, first.len()) };
+    let follows = |packets: usize, part: &[u8]| {
+        let seq = header.seq.wrapping_add(packets as u64);
+        part.len() == first.len()
+            && PacketHeader::parse(part) == Some(PacketHeader { seq, ..header })
+    };
+    let mut packets = 1;
+    while packets < MAX_RUN && parts.next().is_some_and(|part| follows(packets, part)) {
+        packets += 1;
+    }
+    (Some(Run { header, size: first.len(), packets }), packets * first.len())
+}
+
+impl Table {
+    /// The packets at the start of a message: one, or a run of a burst.
+    #[inline]
+    pub(super) fn itg_packets(
+        &mut self,
+        rest: &[u8],
+        message: &Message<'_>,
+        port: Port,
+    ) -> Decoded {
+        let (mut run, mut taken) = match message.segment {
+            0 => (None, rest.len()),
+            segment => run_of(rest, segment),
+        };
+        if let Some(run) = run.as_mut().filter(|_| self.proofs > 0) {
+            taken = self.shorten_to_proven(run, rest);
+        }
+        // Only the first bytes of a packet may be here.
+        let size = run.as_ref().map_or(message.len, |run| run.size);
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let count = run.as_ref().map_or(1, |run| run.packets);
+        let header = match run {
+            Some(run) => Some(run.header),
+            None => PacketHeader::parse(&rest[..taken]),
+        };
+        let flow = header.and_then(|header| {
+            let slot = self.find(header.handle, port.proto, port.owner)?;
+            if !self.proves(slot, &rest[..taken], size) {
+                return None;
+            }
+            self.is_from(slot, message.from, count).then_some((slot, header))
+        });
+        Decoded { flow, count, size, taken }
+    }
+
+    /// Takes the packets in the next bytes of a stream.
+    pub(super) fn itg_stream(
+        &mut self,
+        frames: &mut Frames,
+        bytes: &[u8],
+        owner: Option<usize>,
+        arrival: &Arrival,
+        now_ns: u64,
+    ) -> Result<StreamEvents, String> {
+        let mut events = StreamEvents::default();
+        let taken =
+            frames.take(bytes, |size, header| match self.find(header.handle, Proto::Tcp, owner) {
+                Some(slot) => {
+                    let arrival = Arrival { size, ..*arrival };
+                    events.send_back |= self.arrived(slot, &header, &arrival, 1, now_ns);
+                }
+                None => events.stranger = true,
+            });
+        taken.map(|()| events).map_err(|error| error.to_string())
+    }
+
+    /// Returns true if a packet of the flow of a slot, the first one here, proves where it comes from, or need not.
+    #[inline]
+    fn proves(&self, slot: usize, packet: &[u8], len: u32) -> bool {
+        let key = self.flows.get(slot).and_then(Option::as_ref).and_then(|f| f.rx.key.as_ref());
+        key.is_none_or(|key| key.holds(packet, len))
+    }
+
+    /// Shortens a run to the packets at its start that prove themselves alike; returns the bytes that they take.
+    fn shorten_to_proven(&self, run: &mut Run, joined: &[u8]) -> usize {
+        let slot = (run.header.handle & 0xFFFF) as usize;
+        let len = u32::try_from(run.size).unwrap_or(u32::MAX);
+        let mut packets = joined.chunks(run.size.max(1)).take(run.packets);
+        if packets.next().is_some_and(|first| self.proves(slot, first, len)) {
+            run.packets = 1 + packets.take_while(|packet| self.proves(slot, packet, len)).count();
+        } else {
+            run.packets = 1;
+        }
+        run.packets * run.size
+    }
+}
