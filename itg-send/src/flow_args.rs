@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Args;
 use itg_experiment::{
     ByteCount, Count, Dscp, Ecn, FlowEntry, FlowRate, LateRule, MeterKind, PayloadKind, ProtoName,
-    SizeDistribution, Time, TimeDistribution,
+    SizeDistribution, TimeDistribution, TimeSpan,
 };
 
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(crate) struct FlowArgs {
     on_off: Option<OnOff>,
     /// End after this time [default: 10s when no other limit is given]
     #[arg(long, value_name = "T")]
-    duration: Option<Time>,
+    duration: Option<TimeSpan>,
     /// End after this many packets
     #[arg(long, value_name = "N")]
     packets: Option<Count>,
@@ -40,7 +40,7 @@ pub(crate) struct FlowArgs {
     bytes: Option<ByteCount>,
     /// Start after this time
     #[arg(long, value_name = "T")]
-    start_after: Option<Time>,
+    start_after: Option<TimeSpan>,
     /// Delay to measure: owd (one-way) or rtt (round-trip) [default: owd]
     #[arg(long)]
     meter: Option<MeterKind>,

@@ -24,7 +24,7 @@ use itg_cli::{
 use itg_core::flow::Proto;
 use itg_core::text::visible;
 use itg_engine::pacing::Level;
-use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, Time};
+use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, TimeSpan};
 use itg_node::Start;
 use itg_session::Phase;
 use itg_session::logs::Role;
@@ -251,7 +251,7 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let mut entry = args.flow.entry();
     entry.to = Some(host.clone());
     if entry.duration.is_none() && entry.packets.is_none() && entry.bytes.is_none() {
-        entry.duration = Some(Time(DEFAULT_DURATION_NS));
+        entry.duration = Some(TimeSpan(DEFAULT_DURATION_NS));
     }
     let name = "command line".to_owned();
     let experiment = Experiment { schema: 1, name, flows: vec![entry], ..Experiment::default() };

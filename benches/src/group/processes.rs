@@ -55,7 +55,7 @@ struct TracedProcess {
 #[derive(Debug)]
 pub(crate) struct Group {
     dir: TempDir,
-    lives: Vec<TracedProcess>,
+    processes: Vec<TracedProcess>,
 }
 
 impl Group {
@@ -64,7 +64,7 @@ impl Group {
         let dir = tempfile::tempdir().context("a directory")?;
         let file = dir.path().join("run.toml");
         std::fs::write(&file, configuration).context("the configuration")?;
-        let mut group = Self { dir, lives: Vec::new() };
+        let mut group = Self { dir, processes: Vec::new() };
         let ticket = group.ticket_path();
         let words = ["--listen", "127.0.0.1:0", "--seed", "1", "--ticket"];
         let first: Vec<_> = [file.as_path()]
@@ -91,7 +91,7 @@ impl Group {
             group.spawn(&["--quiet", "--join", &at].map(std::ffi::OsStr::new), Stdio::inherit())?;
         }
         group.until("all processes run", |group| {
-            Ok((0..processes).all(|slot| group.life(slot).is_some()))
+            Ok((0..processes).all(|slot| group.latest(slot).is_some()))
         })?;
         Ok(group)
     }
@@ -105,7 +105,7 @@ impl Group {
         words: &[&std::ffi::OsStr],
         errors: Stdio,
     ) -> Result<Option<std::process::ChildStderr>> {
-        let trace = self.dir.path().join(format!("trace-{}.ndjson", self.lives.len()));
+        let trace = self.dir.path().join(format!("trace-{}.ndjson", self.processes.len()));
         let mut child = Command::new(std::env::current_exe().context("this program")?)
             .arg("process")
             .args(words)
@@ -117,7 +117,7 @@ impl Group {
             .spawn()
             .context("starting a process")?;
         let said = child.stderr.take();
-        self.lives.push(TracedProcess { child, trace, killed: false });
+        self.processes.push(TracedProcess { child, trace, killed: false });
         Ok(said)
     }
 
@@ -129,8 +129,8 @@ impl Group {
     ) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         while !holds(self)? {
-            for life in self.lives.iter_mut().filter(|life| !life.killed) {
-                if let Some(status) = life.child.try_wait()?
+            for process in self.processes.iter_mut().filter(|process| !process.killed) {
+                if let Some(status) = process.child.try_wait()?
                     && !status.success()
                 {
                     bail!("waiting until {what}: a process ended with {status}");
@@ -146,26 +146,27 @@ impl Group {
 
     /// The latest incarnation of a slot that has not been killed, and its number among all
     /// incarnations.
-    fn life(&self, slot: u32) -> Option<usize> {
-        let of =
-            |life: &TracedProcess| trace::read(&life.trace).ok()?.process.map(|(slot, _)| slot);
-        self.lives.iter().rposition(|life| !life.killed && of(life) == Some(slot))
+    fn latest(&self, slot: u32) -> Option<usize> {
+        let of = |process: &TracedProcess| {
+            trace::read(&process.trace).ok()?.process.map(|(slot, _)| slot)
+        };
+        self.processes.iter().rposition(|process| !process.killed && of(process) == Some(slot))
     }
 
     fn pid(&self, slot: u32) -> Result<Pid> {
-        let life = self.life(slot).with_context(|| format!("no process {slot}"))?;
-        Ok(Pid::from_raw(i32::try_from(self.lives[life].child.id())?))
+        let latest = self.latest(slot).with_context(|| format!("no process {slot}"))?;
+        Ok(Pid::from_raw(i32::try_from(self.processes[latest].child.id())?))
     }
 
     /// Kills a process, or sends it another signal; when, on the monotonic clock.
     pub(crate) fn signal(&mut self, slot: u32, signal: Signal) -> Result<u64> {
         let pid = self.pid(slot)?;
-        let life = self.life(slot);
+        let latest = self.latest(slot);
         let at = monotonic_ns();
         kill(pid, signal)?;
-        if let (Some(life), Signal::SIGKILL) = (life, signal) {
-            self.lives[life].killed = true;
-            self.lives[life].child.wait()?;
+        if let (Some(latest), Signal::SIGKILL) = (latest, signal) {
+            self.processes[latest].killed = true;
+            self.processes[latest].child.wait()?;
         }
         Ok(at)
     }
@@ -184,8 +185,8 @@ impl Group {
     /// Events of all incarnations so far, with their slots.
     pub(crate) fn events(&self) -> Result<Vec<(u32, TraceEvent)>> {
         let mut all = Vec::new();
-        for life in &self.lives {
-            let read = trace::read(&life.trace)?;
+        for process in &self.processes {
+            let read = trace::read(&process.trace)?;
             let Some((slot, _)) = read.process else { continue };
             all.extend(read.events.into_iter().map(|seen| (slot, seen)));
         }
@@ -196,9 +197,9 @@ impl Group {
     /// Waits until all processes have ended by themselves.
     pub(crate) fn finish(mut self) -> Result<Vec<(u32, TraceEvent)>> {
         let deadline = Instant::now() + LIMIT;
-        for life in self.lives.iter_mut().filter(|life| !life.killed) {
+        for process in self.processes.iter_mut().filter(|process| !process.killed) {
             loop {
-                match life.child.try_wait()? {
+                match process.child.try_wait()? {
                     Some(status) if status.success() => break,
                     Some(status) => bail!("a process ended with {status}"),
                     None if Instant::now() > deadline => bail!("a process did not end"),
@@ -212,10 +213,10 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for life in &mut self.lives {
+        for process in &mut self.processes {
             // Both fail only for one that has ended and been reaped.
-            drop(life.child.kill());
-            drop(life.child.wait());
+            drop(process.child.kill());
+            drop(process.child.wait());
         }
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn cause(
         causes.push(format!("{} asked to join", names(came)));
     }
     if causes.is_empty() {
-        causes.push("a member began another life".to_owned());
+        causes.push("a node restarted".to_owned());
     }
     causes.join("; ")
 }
@@ -133,7 +133,7 @@ mod tests {
             (&[1, 2], &[], None, "b, c excluded; who reported it is not known here"),
             (&[], &[1, 2], None, "b, c asked to join"),
             (&[1], &[2], Some((1, Sign::Reported(3))), "b reported by console; c asked to join"),
-            (&[], &[], None, "a member began another life"),
+            (&[], &[], None, "a node restarted"),
         ] {
             let set = |slots: &[u32]| slots.iter().copied().collect::<BTreeSet<u32>>();
             assert_eq!(cause(&set(left), &set(came), sign, name), want);

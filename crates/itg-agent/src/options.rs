@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use itg_control::{Failover, Orphan};
-use itg_experiment::Time;
+use itg_experiment::TimeSpan;
 
 /// Options of a run over agents.
 #[derive(Clone, Debug, Args)]
@@ -24,7 +24,7 @@ pub struct AgentsOptions {
     pub failover: FailoverArg,
     /// Over agents: how long a node may send without news from the others
     #[arg(long, value_name = "T", default_value = "2s", value_parser = lease, requires = "keys")]
-    pub lease: Time,
+    pub lease: TimeSpan,
 }
 
 impl Default for AgentsOptions {
@@ -34,7 +34,7 @@ impl Default for AgentsOptions {
             require: Require::All,
             orphan: OrphanArg::default(),
             failover: FailoverArg::default(),
-            lease: Time(2_000_000_000),
+            lease: TimeSpan(2_000_000_000),
         }
     }
 }
@@ -110,8 +110,9 @@ impl From<FailoverArg> for Failover {
     }
 }
 
-fn lease(text: &str) -> Result<Time, String> {
-    let time: Time = text.parse().map_err(|error: itg_experiment::ValueError| error.to_string())?;
+fn lease(text: &str) -> Result<TimeSpan, String> {
+    let time: TimeSpan =
+        text.parse().map_err(|error: itg_experiment::ValueError| error.to_string())?;
     let range = 100_000_000..=60_000_000_000;
     if range.contains(&time.0) { Ok(time) } else { Err("expected 100ms to 60s".to_owned()) }
 }

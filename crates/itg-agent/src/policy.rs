@@ -10,7 +10,7 @@ use itg_cli::refuse;
 use itg_core::flow::Payload;
 use itg_core::rate::AS_ASKED_PPM;
 use itg_core::units::{Rate, format_bit_rate, format_duration_ns};
-use itg_experiment::{FlowRate, Plan, Time};
+use itg_experiment::{FlowRate, Plan, TimeSpan};
 use serde::Deserialize;
 
 /// A policy; what is not named is allowed, but for files.
@@ -23,7 +23,7 @@ pub(crate) struct Policy {
     /// Highest mean rate of one flow.
     max_rate: Option<FlowRate>,
     /// Longest flow.
-    max_duration: Option<Time>,
+    max_duration: Option<TimeSpan>,
     /// Most flows of one experiment.
     max_flows: Option<usize>,
     /// True if flows may carry files of this host.

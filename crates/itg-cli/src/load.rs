@@ -12,7 +12,7 @@ use clap::Args;
 use itg_core::flow::Proto;
 use itg_core::seed::RunSeed;
 use itg_experiment::sweep::{Case, Sweep};
-use itg_experiment::{Experiment, Plan, PlanInputs, Seed, Time};
+use itg_experiment::{Experiment, Plan, PlanInputs, Seed, TimeSpan};
 
 use crate::failure::refuse;
 
@@ -26,7 +26,7 @@ pub struct LoadArgs {
     pub seed: Option<Seed>,
     /// End of the run, such as 20s; replaces the file's duration
     #[arg(long, value_name = "T")]
-    pub duration: Option<Time>,
+    pub duration: Option<TimeSpan>,
     /// Directory of profiles (NAME.toml) that go before the built-in ones
     #[arg(long, value_name = "DIR")]
     pub profiles: Option<PathBuf>,

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use itg_core::units::{format_bytes, format_duration_ns, parse_bytes};
 use itg_engine::{Fsync, LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
-use itg_experiment::Time;
+use itg_experiment::TimeSpan;
 use itg_session::logs::Role;
 
 use crate::failure::refuse;
@@ -48,7 +48,7 @@ pub struct LogArgs {
     log_block: Option<usize>,
     /// A block that is older is written though not full
     #[arg(long, value_name = "T", default_value = "1s")]
-    log_flush: Time,
+    log_flush: TimeSpan,
     /// Behaviour when a block is full and the disk or the log server has not taken the one before
     #[arg(long, value_name = "WHAT", default_value = "grow")]
     log_full: Full,

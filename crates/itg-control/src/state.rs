@@ -376,8 +376,8 @@ impl Replica {
         let before = std::mem::replace(&mut self.members, slots);
         let left: BTreeSet<u32> = before
             .iter()
-            .filter(|(slot, life)| match self.members.get(slot) {
-                Some(now) => now != *life,
+            .filter(|(slot, incarnation)| match self.members.get(slot) {
+                Some(now) => now != *incarnation,
                 None => true,
             })
             .map(|(slot, _)| *slot)

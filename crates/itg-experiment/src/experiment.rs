@@ -11,7 +11,7 @@ use crate::problem::{ExperimentError, Positions};
 use crate::read;
 use crate::values::{
     ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
-    ProtoName, Seed, SizeDistribution, Time, TimeDistribution,
+    ProtoName, Seed, SizeDistribution, TimeDistribution, TimeSpan,
 };
 
 /// Version of the experiment file that this crate reads.
@@ -30,7 +30,7 @@ pub struct Experiment {
     /// Seed of all random processes. Without it one is drawn, printed and stored.
     pub seed: Option<Seed>,
     /// End of the run, counted from its start: no packet is due later.
-    pub duration: Option<Time>,
+    pub duration: Option<TimeSpan>,
     /// The hosts by name. Without this table every name stands for this host.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeEntry>,
@@ -96,7 +96,7 @@ pub struct PacingEntry {
     pub level: Option<PacingLevel>,
     /// Declared precision: 99 % of wake-ups are at most this late. Measured before the run, which is
     /// refused where the host does not keep it.
-    pub max_error_p99: Option<Time>,
+    pub max_error_p99: Option<TimeSpan>,
     /// Real-time priority (SCHED_FIFO) and locked memory, where allowed. Default: false.
     pub realtime: Option<bool>,
     /// Processor that the sending thread stays on, from 0.
@@ -144,7 +144,7 @@ pub struct SweepEntry {
     #[cfg_attr(feature = "schema", schemars(range(min = 3, max = 10_000)))]
     pub max_repetitions: Option<u32>,
     /// No run begins after all runs together have taken this long.
-    pub max_time: Option<Time>,
+    pub max_time: Option<TimeSpan>,
     /// True if each round of combinations is in the order of the file. Default: false, a random
     /// order that follows from the seed.
     #[serde(default)]
@@ -188,9 +188,9 @@ pub struct FlowEntry {
     /// Bursts: the distributions of the ON and of the OFF periods.
     pub on_off: Option<[TimeDistribution; 2]>,
     /// Start of the flow, counted from the start of the run. Default: 0.
-    pub start: Option<Time>,
+    pub start: Option<TimeSpan>,
     /// Length of the flow, from its start. It ends with the run at the latest.
-    pub duration: Option<Time>,
+    pub duration: Option<TimeSpan>,
     /// Number of packets after which the flow ends.
     pub packets: Option<Count>,
     /// Number of bytes after which the flow ends; the packet that would pass it is not sent.

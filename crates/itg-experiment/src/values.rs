@@ -116,7 +116,7 @@ macro_rules! values {
 
 values!(
     Seed,
-    Time,
+    TimeSpan,
     TimeDistribution,
     SizeDistribution,
     FlowRate,
@@ -153,16 +153,16 @@ impl Value for Seed {
 
 /// A span of time in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time(pub u64);
+pub struct TimeSpan(pub u64);
 
-impl FromStr for Time {
+impl FromStr for TimeSpan {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
         units::parse_duration_ns(text).map(Self).map_err(ValueError::from)
     }
 }
 
-impl Value for Time {
+impl Value for TimeSpan {
     const EXPECTED: &'static str =
         "a duration with its unit, such as \"20s\", \"1.5ms\" or \"2min\"";
     const EXAMPLES: &'static [&'static str] = &["20s", "1.5ms", "2min"];
@@ -183,7 +183,8 @@ impl FromStr for TimeDistribution {
 }
 
 impl Value for TimeDistribution {
-    const EXPECTED: &'static str = "a law of time with units inside, such as \"exp(10ms)\"";
+    const EXPECTED: &'static str =
+        "a distribution of time with units inside, such as \"exp(10ms)\"";
     const EXAMPLES: &'static [&'static str] =
         &["constant(10ms)", "exp(10ms)", "uniform(5ms,15ms)", "trunc(pareto(1.5,2ms),0,1s)"];
 }
@@ -200,8 +201,7 @@ impl FromStr for SizeDistribution {
 }
 
 impl Value for SizeDistribution {
-    const EXPECTED: &'static str =
-        "a law of packet sizes in bytes, such as \"uniform(500,1000)\", or a number of bytes";
+    const EXPECTED: &'static str = "a distribution of packet sizes in bytes, such as \"uniform(500,1000)\", or a number of bytes";
     const EXAMPLES: &'static [&'static str] = &["constant(512)", "uniform(500,1000)"];
     const NUMBERS: bool = true;
     fn from_number(number: u64) -> Option<Result<Self, ValueError>> {

@@ -148,7 +148,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
         ),
         (
             &flow("idt = 5"),
-            "x.toml:4:7: `idt` in [[flow]]: invalid type: integer `5`, expected a law of time with \
+            "x.toml:4:7: `idt` in [[flow]]: invalid type: integer `5`, expected a distribution of time with \
              units inside, such as \"exp(10ms)\"",
         ),
         (

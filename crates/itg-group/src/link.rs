@@ -92,7 +92,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Peer {
     /// The incarnation of the other end; 0 is not known yet.
-    life: u64,
+    incarnation: u64,
     // What is sent.
     stream: u32,
     next: u64,
@@ -168,7 +168,7 @@ impl Link {
             }
             if now.since(peer.progress) >= settings.give_up {
                 let lost = peer.unacknowledged.len() as u64;
-                let event = LinkEvent::GaveUp { slot, lost, incarnation: peer.life };
+                let event = LinkEvent::GaveUp { slot, lost, incarnation: peer.incarnation };
                 cx.log(Level::Warning, event);
                 peer.unacknowledged.clear();
                 peer.resend_at = None;
@@ -194,20 +194,20 @@ impl Link {
         };
         let limit = self.settings.queue;
         let peer = self.peers.entry(from).or_default();
-        if head.life < peer.life {
+        if head.incarnation < peer.incarnation {
             return cx.sometimes(LinkEvent::OldIncarnationIgnored);
         }
-        if head.life > peer.life {
+        if head.incarnation > peer.incarnation {
             #[cfg(feature = "mutants")]
             let reset = !self.settings.no_reset;
             #[cfg(not(feature = "mutants"))]
             let reset = true;
-            if peer.life > 0 && reset {
+            if peer.incarnation > 0 && reset {
                 cx.sometimes(LinkEvent::BeginsAgain);
                 let stream = peer.stream + 1;
                 *peer = Peer { stream, ..Peer::default() };
             }
-            peer.life = head.life;
+            peer.incarnation = head.incarnation;
         }
         if head.to == me && head.ack_stream == peer.stream {
             let before = peer.unacknowledged.len();
@@ -257,7 +257,7 @@ impl Peer {
     fn head(&self, me: u64, out: &mut BytesMut) {
         out.put_u64_le(me);
         out.put_u32_le(self.stream);
-        out.put_u64_le(self.life);
+        out.put_u64_le(self.incarnation);
         out.put_u32_le(self.their_stream);
         out.put_u64_le(self.expected);
     }
@@ -274,7 +274,7 @@ impl Peer {
 
 /// Header before a message.
 struct Head {
-    life: u64,
+    incarnation: u64,
     stream: u32,
     to: u64,
     ack_stream: u32,
@@ -292,8 +292,8 @@ impl Head {
             DATA => Some((word(32)?, half(40)?)),
             _ => None,
         };
-        let (life, stream, to) = (word(0)?, half(8)?, word(12)?);
-        Some(Self { life, stream, to, ack_stream: half(20)?, ack: word(24)?, data })
+        let (incarnation, stream, to) = (word(0)?, half(8)?, word(12)?);
+        Some(Self { incarnation, stream, to, ack_stream: half(20)?, ack: word(24)?, data })
     }
 }
 

@@ -106,7 +106,7 @@ impl Peer {
 
     /// A new incarnation begins: connections of the older ones end, and it can be connected to at
     /// once. What waits was for the one before.
-    pub(crate) fn begin_life(&mut self, incarnation: u64) {
+    pub(crate) fn begin_incarnation(&mut self, incarnation: u64) {
         self.incarnation = self.incarnation.max(incarnation);
         for line in std::mem::take(&mut self.lines) {
             hang_up(&line.socket);

@@ -356,7 +356,7 @@ impl Shared {
 
     /// Another incarnation of a slot has begun, perhaps elsewhere: the older ones are heard no
     /// more, and what waits for them is refused.
-    pub(crate) fn begin_life(
+    pub(crate) fn begin_incarnation(
         &self,
         state: &mut State,
         slot: u32,
@@ -369,7 +369,7 @@ impl Shared {
         for net in 0..state.nets.len() {
             let network = &mut state.nets[net];
             let peer = &mut network.peers[slot as usize];
-            peer.begin_life(incarnation);
+            peer.begin_incarnation(incarnation);
             if let Some(address) = addresses.iter().find(|at| at.kind == network.wanted.kind)
                 && let Err(error) = peer.locate(address)
             {

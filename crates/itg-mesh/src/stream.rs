@@ -260,7 +260,7 @@ fn greet(shared: &Arc<Shared>, socket: &Socket) -> Result<Option<Greeted>, Strin
     }
     if newest > 0 && incarnation > newest {
         let from = socket.peer_addr().ok().and_then(|at| at.as_socket()).map(|at| at.ip());
-        shared.begin_life(&mut state, slot, incarnation, &addresses, from);
+        shared.begin_incarnation(&mut state, slot, incarnation, &addresses, from);
     }
     let addresses = state.own_addresses();
     drop(state);

@@ -51,7 +51,7 @@ enum Phase {
 pub struct Process {
     core: Core,
     layers: Vec<Box<dyn Layer>>,
-    life: Phase,
+    phase: Phase,
     drain_timeout: u64,
 }
 
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Process {
 
 impl Process {
     pub(crate) fn new(core: Core, layers: Vec<Box<dyn Layer>>, drain_timeout: u64) -> Self {
-        Self { core, layers, life: Phase::Waiting(Vec::new()), drain_timeout }
+        Self { core, layers, phase: Phase::Waiting(Vec::new()), drain_timeout }
     }
 
     /// Switches the message trace.
@@ -115,7 +115,7 @@ impl Process {
     /// Reason of its stop, once it has stopped.
     #[must_use]
     pub const fn stopped(&self) -> Option<StopReason> {
-        match self.life {
+        match self.phase {
             Phase::Stopped(why) => Some(why),
             _ => None,
         }
@@ -123,9 +123,9 @@ impl Process {
 
     /// Starts all layers, the lowest first. What arrived before is delivered now.
     pub fn start(&mut self, now: Time) {
-        let Phase::Waiting(held) = &mut self.life else { return };
+        let Phase::Waiting(held) = &mut self.phase else { return };
         let held = std::mem::take(held);
-        self.life = Phase::Running;
+        self.phase = Phase::Running;
         for layer in 0..self.layers.len() {
             self.core.push(layer, 0, Call::Start);
         }
@@ -137,7 +137,7 @@ impl Process {
 
     /// A message has come from a network.
     pub fn deliver(&mut self, now: Time, message: Message) {
-        match &mut self.life {
+        match &mut self.phase {
             Phase::Waiting(held) if held.len() < MOST_HELD => held.push(message),
             Phase::Waiting(_) => self.core.counters.before_start += 1,
             Phase::Stopped(_) => {}
@@ -155,7 +155,8 @@ impl Process {
     /// A network would not take a message.
     pub fn refuse(&mut self, now: Time, message: Message) {
         self.core.counters.refused += 1;
-        if !self.layers.is_empty() && matches!(self.life, Phase::Running | Phase::Stopping { .. }) {
+        if !self.layers.is_empty() && matches!(self.phase, Phase::Running | Phase::Stopping { .. })
+        {
             self.core.push(0, 0, Call::Refused(message));
             self.go(now);
         }
@@ -163,7 +164,7 @@ impl Process {
 
     /// The application sends a message from above the highest layer of the first branch.
     pub fn send(&mut self, now: Time, message: Message) {
-        if matches!(self.life, Phase::Running) {
+        if matches!(self.phase, Phase::Running) {
             let mut top = 0;
             while let Some(&above) = self.core.nodes.get(top).and_then(|node| node.above.first()) {
                 top = above;
@@ -178,7 +179,7 @@ impl Process {
 
     /// Says something to a layer that is no message.
     pub fn control(&mut self, now: Time, layer: &str, what: Box<dyn Any + Send>) {
-        if matches!(self.life, Phase::Running | Phase::Stopping { .. }) {
+        if matches!(self.phase, Phase::Running | Phase::Stopping { .. }) {
             Ctx { core: &mut self.core, layer: 0, branch: 0 }.call(layer, what);
             self.go(now);
         }
@@ -232,7 +233,7 @@ impl Process {
                     run(&mut **at, call, &mut Ctx { core: &mut self.core, layer, branch });
                 }
             }
-            match (self.core.stop.take(), &self.life) {
+            match (self.core.stop.take(), &self.phase) {
                 (Some((why, origin)), Phase::Running | Phase::Waiting(_)) => {
                     self.begin_stop(why, origin);
                 }
@@ -246,7 +247,7 @@ impl Process {
         let deadline = self.core.now.after(self.drain_timeout);
         let unheard = neighbours(self.core.me, self.core.capacity);
         let far_from_root = self.core.me != Slot(0) && !unheard.contains(&Slot(0));
-        self.life = Phase::Stopping { why, origin, deadline, unheard };
+        self.phase = Phase::Stopping { why, origin, deadline, unheard };
         if far_from_root {
             // Process 0 is told at once; its answer is not waited for.
             self.core.transmit(Message::new(Slot(0), STOP, stop_body(why, origin)));
@@ -259,7 +260,7 @@ impl Process {
 
     /// `STOP` to all neighbours that have not been heard.
     fn flood(&mut self) {
-        let Phase::Stopping { why, origin, deadline, unheard } = &self.life else { return };
+        let Phase::Stopping { why, origin, deadline, unheard } = &self.phase else { return };
         let next = self.core.now.after(STOP_AGAIN).min(*deadline);
         if !unheard.is_empty() {
             let slots: Arc<[Slot]> = unheard.iter().copied().collect();
@@ -274,19 +275,19 @@ impl Process {
         let why = message.body.first().map_or(StopReason::Interrupted, |&code| reason(code));
         let origin = message.body.get(1..5).and_then(|bytes| bytes.try_into().ok());
         let origin = origin.map_or(message.src, |bytes| Slot(u32::from_le_bytes(bytes)));
-        if matches!(self.life, Phase::Running) {
+        if matches!(self.phase, Phase::Running) {
             if message.ty == BYE {
                 return;
             }
             self.begin_stop(why, origin);
         }
-        if let Phase::Stopping { unheard, .. } = &mut self.life {
+        if let Phase::Stopping { unheard, .. } = &mut self.phase {
             unheard.remove(&message.src);
         }
     }
 
     fn try_finish(&mut self) {
-        let Phase::Stopping { why, deadline, unheard, .. } = &self.life else { return };
+        let Phase::Stopping { why, deadline, unheard, .. } = &self.phase else { return };
         let drained = self.layers.iter().all(|layer| layer.drained());
         if (drained && unheard.is_empty()) || self.core.now >= *deadline {
             let why = *why;
@@ -296,7 +297,7 @@ impl Process {
             self.core.closed = true;
             self.core.timers.clear();
             self.core.out.push_back(Output::Stopped(why));
-            self.life = Phase::Stopped(why);
+            self.phase = Phase::Stopped(why);
         }
     }
 }

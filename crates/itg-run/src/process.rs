@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_cli::{Failure, Signals, WordArgs, refuse, say};
 use itg_core::streams::fnv1a;
-use itg_experiment::{Seed, Time};
+use itg_experiment::{Seed, TimeSpan};
 use itg_mesh::{
     Ended, Listener, MasterSetup, Meet, Node, PROCESS_PORT, Report, ReturnSetup, SlaveSetup,
     StartError, Watch, come_back, start_master, start_slave,
@@ -58,16 +58,16 @@ pub struct ProcessArgs {
     pub seed: Option<Seed>,
     /// Stop all processes after this time
     #[arg(long, value_name = "T", requires = "file")]
-    pub until: Option<Time>,
+    pub until: Option<TimeSpan>,
     /// Go on without some, with at least N processes; the others count as failed
     #[arg(long, value_name = "N", requires = "file")]
     pub require: Option<u32>,
     /// Time for each step of the start
     #[arg(long, value_name = "T", default_value = "10s")]
-    pub step_timeout: Time,
+    pub step_timeout: TimeSpan,
     /// Time to try to meet process 0
     #[arg(long, value_name = "T", default_value = "60s", conflicts_with = "file")]
-    pub patience: Time,
+    pub patience: TimeSpan,
     /// Port on which other processes reach this one, TCP and UDP [default: any]
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,

@@ -9,7 +9,7 @@ use clap::Args;
 use itg_cli::{Failure, refuse, say};
 use itg_core::seed::RunSeed;
 use itg_core::units::format_duration_ns;
-use itg_experiment::{Seed, Time};
+use itg_experiment::{Seed, TimeSpan};
 use itg_process::{Config, RuntimeEvent, SECOND, Slot};
 use itg_sim::{Exit, Fault, Kind, Swarm, World};
 
@@ -29,7 +29,7 @@ pub struct SimulateArgs {
     pub network: Option<String>,
     /// End of the run in virtual time, such as 60s
     #[arg(long, value_name = "T", default_value = "60s")]
-    pub until: Time,
+    pub until: TimeSpan,
     /// Draw faults from the seed for the first two thirds of the time
     #[arg(long)]
     pub faults: bool,

@@ -38,8 +38,8 @@ impl Trace {
     }
 
     /// Writes the slot and the incarnation of the process that the trace belongs to.
-    pub(crate) fn process(&mut self, slot: u32, life: u64) -> Result<()> {
-        self.line(&json!({ "process": slot, "life": life })).context("writing the trace")
+    pub(crate) fn process(&mut self, slot: u32, incarnation: u64) -> Result<()> {
+        self.line(&json!({ "process": slot, "life": incarnation })).context("writing the trace")
     }
 
     /// A layer says something.
@@ -91,8 +91,8 @@ fn parse(text: &str) -> Result<Read> {
     for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
         let value: Value = serde_json::from_str(line).with_context(|| format!("line `{line}`"))?;
         let number = |key: &str| value[key].as_u64();
-        if let (Some(slot), Some(life)) = (number("process"), number("life")) {
-            read.process = Some((u32::try_from(slot)?, life));
+        if let (Some(slot), Some(incarnation)) = (number("process"), number("life")) {
+            read.process = Some((u32::try_from(slot)?, incarnation));
             continue;
         }
         let values = value["values"].as_array().context("no values")?;

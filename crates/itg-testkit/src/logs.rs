@@ -246,7 +246,7 @@ pub fn end(index: u32) -> FlowEnd {
 #[must_use]
 pub fn spec(id: u32, idt: &str, size: &str, packets: u64) -> FlowSpec {
     FlowSpec {
-        idt: Distribution::parse(idt, Unit::Time).expect("a law of time"),
+        idt: Distribution::parse(idt, Unit::Time).expect("a distribution of time"),
         size: Distribution::parse(size, Unit::Size).expect("a law of sizes"),
         stop: Stop { packets: Some(packets), ..Stop::default() },
         ..FlowSpec::new(id)

@@ -269,14 +269,20 @@ impl Views {
         }
     }
 
-    fn installed(&mut self, slot: Slot, no: u64, digest: u64, life: u64) -> Result<(), String> {
+    fn installed(
+        &mut self,
+        slot: Slot,
+        no: u64,
+        digest: u64,
+        incarnation: u64,
+    ) -> Result<(), String> {
         let Some(view) = self.views.get(&no) else {
             return Err(format!("V6: {slot} installs view {no}, which nobody has made"));
         };
         if view.digest() != digest {
             return Err(format!("V5: view {no} at {slot} is not that of the others"));
         }
-        let me = Member::new(slot, life);
+        let me = Member::new(slot, incarnation);
         if !view.contains(me) {
             return Err(format!("V1: {me} installs view {no} and is not in it"));
         }
@@ -284,11 +290,13 @@ impl Views {
             .processes
             .entry(slot)
             .or_insert_with(|| ProcessState { up: true, ..ProcessState::default() });
-        if life < seen.incarnation {
-            return Err(format!("V10: {me} installs view {no} after its next life has begun"));
+        if incarnation < seen.incarnation {
+            return Err(format!(
+                "V10: {me} installs view {no} after its next incarnation has begun"
+            ));
         }
-        if life > seen.incarnation {
-            *seen = ProcessState { incarnation: life, up: true, ..ProcessState::default() };
+        if incarnation > seen.incarnation {
+            *seen = ProcessState { incarnation, up: true, ..ProcessState::default() };
         }
         if seen.installed.is_some_and(|last| no <= last) {
             let last = seen.installed.unwrap_or(0);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use itg_cli::{Failure, Signals, WordArgs, refuse, say};
-use itg_experiment::{Seed, Time};
+use itg_experiment::{Seed, TimeSpan};
 use itg_mpi::NetworkError;
 use itg_process::{Config, Registry, StopReason, farm};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Runs the process of this rank; rank 0 reads the file and prints what it has counted.
 pub(crate) fn run(
     file: &std::path::Path,
-    (given, until): (Option<Seed>, Option<Time>),
+    (given, until): (Option<Seed>, Option<TimeSpan>),
     events: bool,
     words: WordArgs,
 ) -> Result<ExitCode> {
