@@ -149,7 +149,9 @@ impl FromStr for OnOff {
             c == ',' && depth == 0
         });
         let (at, _) = comma.ok_or_else(|| {
-            format!("`{text}` is one law, expected two with a comma: exp(1s),constant(500ms)")
+            format!(
+                "`{text}` is one distribution, expected two with a comma: exp(1s),constant(500ms)"
+            )
         })?;
         let distribution =
             |text: &str| text.trim().parse::<TimeDistribution>().map_err(|error| error.to_string());

@@ -46,7 +46,7 @@ pub(super) fn laws(names: &[String]) -> Result<Vec<Distribution>> {
         .iter()
         .map(|name| match known.iter().find(|distribution| distribution.name() == name) {
             Some(distribution) => Ok(*distribution),
-            None => bail!("no law `{name}`: constant, exponential, pareto or uniform"),
+            None => bail!("no distribution `{name}`: constant, exponential, pareto or uniform"),
         })
         .collect()
 }
@@ -121,7 +121,7 @@ fn one(
         "mean rate error %",
         "gap error p50 µs",
         "p99 µs",
-        "distance from the law",
+        "distance from the distribution",
         "CPU s a second",
     ]);
     let mut medians = BTreeMap::new();
@@ -187,7 +187,7 @@ fn one(
             let best = best(|all| all.3);
             let what = format!(
                 "{table}, {name}: distance {distance:.4}, best peer {best:.4}; {critical:.4} cannot be \
-                 told from the law at 95 %"
+                 told from the distribution at 95 %"
             );
             book.bar(distance <= best.max(critical), what);
         }

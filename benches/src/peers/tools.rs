@@ -270,7 +270,11 @@ impl Ready {
         let (address, data, control) = (stage.address, self.data, self.control);
         let (size, seconds) = (load.size.to_string(), load.seconds.to_string());
         let theirs = |name: &str| stage.sender.command(&Path::new(THEIRS).join(name));
-        ensure!(self.tool.knows(load.distribution), "{} has no such law", self.tool.name());
+        ensure!(
+            self.tool.knows(load.distribution),
+            "{} has no such distribution",
+            self.tool.name()
+        );
         let rate = load.rate.unwrap_or(0.0);
         let number = |x: f64| format!("{x:.9}");
         Ok(match self.tool {

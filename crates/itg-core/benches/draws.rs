@@ -32,7 +32,7 @@ const LAWS: [&str; 16] = [
 fn draws(c: &mut Criterion) {
     let mut group = c.benchmark_group("draw");
     for text in LAWS {
-        let mut distribution = Distribution::parse(text, Unit::Time).expect("a law");
+        let mut distribution = Distribution::parse(text, Unit::Time).expect("a distribution");
         distribution.load("table", "unit: us\n1\n2\n3\n5\n8\n13\n21\n34").expect("a table");
         let distribution = distribution.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
         let mut stream = RunSeed(42).stream(1, Purpose::Idt);

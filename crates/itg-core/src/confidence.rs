@@ -165,7 +165,7 @@ mod tests {
     fn intervals_cover_the_truth_as_often_as_they_say() {
         let mut rng = RunSeed(11).named("coverage");
         let trials = 4000;
-        let normal = rand_distr::Normal::new(10.0, 3.0).expect("a law");
+        let normal = rand_distr::Normal::new(10.0, 3.0).expect("a distribution");
         let covered = (0..trials)
             .filter(|_| {
                 let values: Vec<f64> = (0..5).map(|_| rng.sample(normal)).collect();

@@ -131,36 +131,44 @@ fn what_is_refused_and_why() {
             "discrete(1ms:0)",
             "discrete, weight: 0 must be a number above 0 and at most 1e15".to_owned(),
         ),
-        ("discrete(1ms)", "cannot read law at `)`: expected value:weight".to_owned()),
+        ("discrete(1ms)", "cannot read distribution at `)`: expected value:weight".to_owned()),
         ("mix(exp(1ms))", {
             "mix, weight: `exp` is not a plain number: expected one without a unit, such as 0.95"
                 .to_owned()
         }),
         ("mix(1:)", {
-            "cannot read law at `)`: expected a law such as exp(10ms), or a value with its unit"
+            "cannot read distribution at `)`: expected a distribution such as exp(10ms), or a value with its unit"
                 .to_owned()
         }),
-        ("exp(1ms", "cannot read law at `end of text`: expected `)`".to_owned()),
+        ("exp(1ms", "cannot read distribution at `end of text`: expected `)`".to_owned()),
         ("exp(1ms) x", {
-            "cannot read law at `x`: nothing more was expected after the law".to_owned()
+            "cannot read distribution at `x`: nothing more was expected after the distribution"
+                .to_owned()
         }),
         ("exp", {
-            "cannot read law at `exp`: values in parentheses must follow the name of a law"
+            "cannot read distribution at `exp`: values in parentheses must follow the name of a distribution"
                 .to_owned()
         }),
         ("", {
-            "cannot read law at `end of text`: expected a law such as exp(10ms), or a value with its \
+            "cannot read distribution at `end of text`: expected a distribution such as exp(10ms), or a value with its \
              unit"
                 .to_owned()
         }),
         ("exponential(1ms)", {
-            format!("unknown law `exponential`, did you mean `exp`?: expected one of {names}")
+            format!(
+                "unknown distribution `exponential`, did you mean `exp`?: expected one of {names}"
+            )
         }),
         ("Paretto(1ms)", {
-            format!("unknown law `Paretto`, did you mean `pareto`?: expected one of {names}")
+            format!(
+                "unknown distribution `Paretto`, did you mean `pareto`?: expected one of {names}"
+            )
         }),
-        ("zipf(1)", format!("unknown law `zipf`: expected one of {names}")),
-        ("trunc(exp(1ms), 5ms)", "cannot read law at `)`: trunc takes a law, lo and hi".to_owned()),
+        ("zipf(1)", format!("unknown distribution `zipf`: expected one of {names}")),
+        (
+            "trunc(exp(1ms), 5ms)",
+            "cannot read distribution at `)`: trunc takes a distribution, lo and hi".to_owned(),
+        ),
         ("trunc(exp(1ms), 5ms, 4ms)", "trunc, hi: 4ms must be above lo and above 0".to_owned()),
         (
             "trunc(exp(1ms), 0, 0.5ns)",
@@ -168,14 +176,15 @@ fn what_is_refused_and_why() {
         ),
         ("trunc(exp(1ms), 0, lots)", format!("trunc, hi: no number in duration `lots`: {no_unit}")),
         ("empirical()", {
-            "cannot read law at `)`: expected a file name, in double quotes if it has other than plain \
+            "cannot read distribution at `)`: expected a file name, in double quotes if it has other than plain \
              characters"
                 .to_owned()
         }),
         ("empirical(\"x)", {
-            "cannot read law at `\"x)`: the closing quote of the file name is missing".to_owned()
+            "cannot read distribution at `\"x)`: the closing quote of the file name is missing"
+                .to_owned()
         }),
-        (&deep, "laws are nested more than 16 deep".to_owned()),
+        (&deep, "distributions are nested more than 16 deep".to_owned()),
         (&list, "discrete has 10001 entries: expected 1 to 10000".to_owned()),
     ];
     for (text, want) in rows {
@@ -203,7 +212,7 @@ fn sixteen_levels_and_ten_thousand_entries_are_read() {
 fn tables_are_read_line_by_line() {
     let load = |unit, text: &str| {
         let mut distribution =
-            Distribution::parse("trunc(empirical(t), 0, inf)", unit).expect("a law");
+            Distribution::parse("trunc(empirical(t), 0, inf)", unit).expect("a distribution");
         distribution.load("other", "rubbish").expect("not its file");
         distribution.load("t", text).map_err(|e| e.to_string()).map(|()| distribution.mean())
     };
@@ -226,7 +235,7 @@ fn tables_are_read_line_by_line() {
     );
     let distribution =
         Distribution::parse("mix(1:empirical(a), 1:trunc(empirical(b), 0, inf))", Unit::Size);
-    let distribution = distribution.expect("a law");
+    let distribution = distribution.expect("a distribution");
     assert_eq!(distribution.files(), ["a", "b"]);
     assert_eq!(
         distribution.resolve(Unit::Size, 12.0, 1500.0).err().map(|e| e.to_string()).as_deref(),
@@ -311,7 +320,7 @@ fn rules_of_truncation_speak() {
     ];
     for (text, unit, want) in rows {
         let (lo, hi) = if unit == Unit::Time { (0.0, f64::INFINITY) } else { (12.0, 65_507.0) };
-        let got = Distribution::parse(text, unit).expect("a law").resolve(unit, lo, hi);
+        let got = Distribution::parse(text, unit).expect("a distribution").resolve(unit, lo, hi);
         let got =
             got.as_ref().map(|distribution| distribution.notice()).map_err(ToString::to_string);
         assert_eq!(got, want.map_err(str::to_owned), "input {text:?}");
@@ -341,7 +350,7 @@ fn constant_gaps_do_not_drift() {
     for (text, x) in
         [("10ms", 1e7), ("1.7857142857142857s", 1_785_714_285.714_285_7), ("0.3ns", 0.3)]
     {
-        let distribution = Distribution::parse(text, Unit::Time).expect("a law");
+        let distribution = Distribution::parse(text, Unit::Time).expect("a distribution");
         let distribution = distribution.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
         assert_eq!(distribution.is_constant(), Some(x));
         let mut sum = 0;

@@ -349,7 +349,8 @@ fn discrete_laws_follow_their_probabilities() {
 
 #[test]
 fn a_table_is_drawn_line_by_line() {
-    let mut distribution = Distribution::parse("empirical(gaps.txt)", Unit::Time).expect("a law");
+    let mut distribution =
+        Distribution::parse("empirical(gaps.txt)", Unit::Time).expect("a distribution");
     assert_eq!(distribution.files(), ["gaps.txt"]);
     distribution
         .load("gaps.txt", "# measured\n1ms\n\nunit: us\n2000 # twice\n2e3\n5000\n")
@@ -370,7 +371,7 @@ fn a_table_is_drawn_line_by_line() {
 #[test]
 fn distribution_functions_and_moments_are_those_of_the_draws() {
     for (text, f) in gap_distributions() {
-        let distribution = Distribution::parse(text, Unit::Time).expect("a law");
+        let distribution = Distribution::parse(text, Unit::Time).expect("a distribution");
         let distribution = distribution.resolve(Unit::Time, 0.0, f64::INFINITY).expect("usable");
         let distribution = distribution.distribution();
         for i in 0..400 {

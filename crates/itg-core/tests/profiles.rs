@@ -284,7 +284,7 @@ fn what_is_wrong_with_a_profile() {
         ),
         (
             "idt = \"1ms\"\nsize = \"512\"\non_off = { on = \"1s\", off = \"soon\" }",
-            "profile `x`, on_off.off: unknown law `soon`: expected one of constant, uniform, exp, \
+            "profile `x`, on_off.off: unknown distribution `soon`: expected one of constant, uniform, exp, \
              normal, lognormal, pareto, cauchy, student, gamma, weibull, poisson, discrete, mix, \
              empirical, trunc",
         ),

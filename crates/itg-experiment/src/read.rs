@@ -161,7 +161,7 @@ fn plain(message: &str) -> String {
         ("expected a sequence", "expected tables, each under its own [[flow]]"),
         (
             "expected an array of length 2",
-            "expected two laws, ON and OFF: [\"exp(1s)\", \"exp(1s)\"]",
+            "expected two distributions, ON and OFF: [\"exp(1s)\", \"exp(1s)\"]",
         ),
         ("expected a boolean", "expected true or false"),
         ("expected u8", "expected a whole number from 0 to 255"),

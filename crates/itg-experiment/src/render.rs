@@ -109,8 +109,8 @@ fn text(plan: &Plan, estimate: &Estimate) -> String {
     out.push_str(&align(&rows, |column| WORDS.contains(&column)));
     out.push_str(
         "\nPackets and bytes are counted from the schedule; those with ~ are expected from the \
-         means of the laws.\nRates are the means that the laws ask for, pauses included. Log: both \
-         sides together, two or (round trips) three records a packet.\n",
+         means of the distributions.\nRates are the means that the distributions ask for, pauses \
+         included. Log: both sides together, two or (round trips) three records a packet.\n",
     );
     push_list(&mut out, "Notices", &plan.notices);
     push_list(&mut out, "Warnings", &estimate.warnings);

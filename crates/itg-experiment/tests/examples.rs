@@ -83,8 +83,8 @@ two: 2 flows, seed 1, plan HASH
     2  flood      udp    a -> b          unlimited  unlimited     2.00 M  24.00 Gbit/s  unlimited    never
 total                                    unlimited  unlimited     2.00 M  24.00 Gbit/s  unlimited    never
 
-Packets and bytes are counted from the schedule; those with ~ are expected from the means of the laws.
-Rates are the means that the laws ask for, pauses included. Log: both sides together, two or (round trips) three records a packet.
+Packets and bytes are counted from the schedule; those with ~ are expected from the means of the distributions.
+Rates are the means that the distributions ask for, pauses included. Log: both sides together, two or (round trips) three records a packet.
 
 Warnings:
   flow 2: 2.00 M packets/s: few hosts reach 1 M packets/s through sockets

@@ -153,7 +153,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
         ),
         (
             &flow("on_off = ['exp(1s)']"),
-            "x.toml:4:10: `on_off` in [[flow]]: invalid length 1, expected two laws, ON and OFF: \
+            "x.toml:4:10: `on_off` in [[flow]]: invalid length 1, expected two distributions, ON and OFF: \
              [\"exp(1s)\", \"exp(1s)\"]",
         ),
         (

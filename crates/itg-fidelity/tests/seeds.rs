@@ -78,7 +78,7 @@ fn false_generators_fail_over_many_seeds() {
         let bursts = bursts.into_iter().zip(0usize..).map(|((p, s, _), k)| (p, s, sizes[k % 5]));
         let wrong: [(&str, Packets, &str); 5] = [
             (
-                "another law of gaps",
+                "another distribution of inter-departure times",
                 own("uniform(3ms,7ms)", "uniform(100,1400)"),
                 "times differ from their distribution",
             ),
@@ -88,7 +88,7 @@ fn false_generators_fail_over_many_seeds() {
                 "mean planned inter-departure time is off",
             ),
             (
-                "another law of sizes",
+                "another distribution of sizes",
                 own("exp(5ms)", "exp(600)"),
                 "sizes differ from their distribution",
             ),

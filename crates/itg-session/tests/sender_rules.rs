@@ -198,7 +198,7 @@ fn a_sender_does_not_start_with_impossible_flows() {
             vec![FlowSpec { payload: endless, ..FlowSpec::new(1) }],
             "flow 1 cannot be described to the receiver: the message Open needs 1048682 bytes, \
              more than the 1048576 that a message may have; use a shorter payload pattern or \
-             shorter laws",
+             shorter distributions",
         ),
     ] {
         let mut said = Vec::new();

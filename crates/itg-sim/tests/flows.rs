@@ -52,12 +52,12 @@ fn read(log: &[u8]) -> (Vec<Record>, Vec<Note>) {
 fn planned_schedules_are_those_of_every_other_world() {
     let flows = [
         flow(1, |spec| {
-            spec.idt =
-                Distribution::parse("exp(3ms)", itg_core::distribution::Unit::Time).expect("a law")
+            spec.idt = Distribution::parse("exp(3ms)", itg_core::distribution::Unit::Time)
+                .expect("a distribution")
         }),
         flow(2, |spec| {
             spec.size = Distribution::parse("uniform(50,1400)", itg_core::distribution::Unit::Size)
-                .expect("a law");
+                .expect("a distribution");
             spec.start_ns = 300 * MS;
             spec.stop.duration_ns = Some(SECOND);
         }),
@@ -205,8 +205,10 @@ fn the_decoder_reads_simulated_logs() {
 fn logs_travel_to_a_log_server_when_asked_for() {
     // 4000 records on either side, 40 bytes each: 160 kB and headers beside 3.2 Mbit/s of traffic.
     let flows = [flow(1, |spec| {
-        spec.idt = Distribution::parse("500us", itg_core::distribution::Unit::Time).expect("a law");
-        spec.size = Distribution::parse("200", itg_core::distribution::Unit::Size).expect("a law");
+        spec.idt = Distribution::parse("500us", itg_core::distribution::Unit::Time)
+            .expect("a distribution");
+        spec.size =
+            Distribution::parse("200", itg_core::distribution::Unit::Size).expect("a distribution");
     })];
     let network = "kind = \"ethernet\"\nrate = \"10Mbps\"";
     let (without, sender, _) = run(&flows, network);

@@ -562,7 +562,7 @@ fn changed(changes: &[RateChange]) -> Option<String> {
     (!list.is_empty()).then(|| {
         format!(
             "the rate was changed while the flow ran ({}): the plan has the changes; gaps are not compared with \
-             their law",
+             their distribution",
             list.join(", ")
         )
     })

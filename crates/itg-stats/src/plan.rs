@@ -75,8 +75,8 @@ mod tests {
 
     fn spec() -> FlowSpec {
         FlowSpec {
-            idt: Distribution::parse("exp(1ms)", Unit::Time).expect("a law"),
-            size: Distribution::parse("uniform(100,1400)", Unit::Size).expect("a law"),
+            idt: Distribution::parse("exp(1ms)", Unit::Time).expect("a distribution"),
+            size: Distribution::parse("uniform(100,1400)", Unit::Size).expect("a distribution"),
             stop: Stop { packets: Some(20_000), ..Stop::default() },
             ..FlowSpec::new(1)
         }

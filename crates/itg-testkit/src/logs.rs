@@ -247,7 +247,7 @@ pub fn end(index: u32) -> FlowEnd {
 pub fn spec(id: u32, idt: &str, size: &str, packets: u64) -> FlowSpec {
     FlowSpec {
         idt: Distribution::parse(idt, Unit::Time).expect("a distribution of time"),
-        size: Distribution::parse(size, Unit::Size).expect("a law of sizes"),
+        size: Distribution::parse(size, Unit::Size).expect("a distribution of sizes"),
         stop: Stop { packets: Some(packets), ..Stop::default() },
         ..FlowSpec::new(id)
     }

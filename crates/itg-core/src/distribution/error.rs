@@ -8,7 +8,7 @@ use super::{DEPTH_MAX, ENTRIES_MAX};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DistributionError {
     /// A name that no distribution has.
-    #[error("unknown law `{name}`{hint}: expected one of {expected}")]
+    #[error("unknown distribution `{name}`{hint}: expected one of {expected}")]
     Unknown {
         /// The name that was found.
         name: String,
@@ -18,7 +18,7 @@ pub enum DistributionError {
         expected: &'static str,
     },
     /// The text does not have the form of a distribution.
-    #[error("cannot read law at `{near}`: {reason}")]
+    #[error("cannot read distribution at `{near}`: {reason}")]
     Syntax {
         /// The text where reading stopped.
         near: String,
@@ -78,7 +78,7 @@ pub enum DistributionError {
         got: usize,
     },
     /// Distributions that are nested too deep.
-    #[error("laws are nested more than {DEPTH_MAX} deep")]
+    #[error("distributions are nested more than {DEPTH_MAX} deep")]
     TooDeep,
     /// A table that was not read.
     #[error("the values of empirical({name}) have not been read: the file is needed here")]

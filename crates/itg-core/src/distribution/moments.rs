@@ -244,7 +244,7 @@ fn standard(distribution: &Distribution, a: f64, b: f64, p: f64) -> (f64, f64) {
         | Distribution::Empirical { .. }
         | Distribution::Mix(_)
         | Distribution::Trunc { .. } => {
-            unreachable!("laws of atoms and parts have no standard form")
+            unreachable!("distributions of atoms and parts have no standard form")
         }
     }
 }

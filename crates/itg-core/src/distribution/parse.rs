@@ -50,7 +50,7 @@ impl Distribution {
         let distribution = reader.distribution(0)?;
         reader.skip();
         if !reader.rest.is_empty() {
-            return Err(reader.syntax("nothing more was expected after the law"));
+            return Err(reader.syntax("nothing more was expected after the distribution"));
         }
         distribution.check(unit)?;
         Ok(distribution)
@@ -163,15 +163,18 @@ impl<'a> Reader<'a> {
                     .map(|(x, _)| Distribution::Constant(x));
             }
             if NAMES.contains(&name) {
-                return Err(start.syntax("values in parentheses must follow the name of a law"));
+                return Err(
+                    start.syntax("values in parentheses must follow the name of a distribution")
+                );
             }
             return Err(unknown(name).unwrap_or_else(|| {
-                start.syntax("expected a law such as exp(10ms), or a value with its unit")
+                start.syntax("expected a distribution such as exp(10ms), or a value with its unit")
             }));
         }
         self.take('(');
         let Some(&name) = NAMES.iter().find(|known| **known == name) else {
-            return Err(unknown(name).unwrap_or_else(|| start.syntax("expected the name of a law")));
+            return Err(unknown(name)
+                .unwrap_or_else(|| start.syntax("expected the name of a distribution")));
         };
         let distribution = match name {
             "discrete" => Distribution::Discrete(self.list(name, |reader| {
@@ -181,7 +184,7 @@ impl<'a> Reader<'a> {
             })?),
             "mix" => Distribution::Mix(self.list(name, |reader| {
                 let weight = reader.next_plain(name, "weight")?;
-                reader.colon("expected weight:law")?;
+                reader.colon("expected weight:distribution")?;
                 Ok((weight, reader.distribution(depth + 1)?))
             })?),
             "empirical" => {
@@ -191,7 +194,7 @@ impl<'a> Reader<'a> {
                 let distribution = Box::new(self.distribution(depth + 1)?);
                 let mut bound = |name| {
                     if !self.take(',') {
-                        return Err(self.syntax("trunc takes a law, lo and hi"));
+                        return Err(self.syntax("trunc takes a distribution, lo and hi"));
                     }
                     match self.word() {
                         "inf" => Ok(f64::INFINITY),

@@ -306,8 +306,8 @@ pub(super) fn table(m: &Metrics) -> Markup {
         ("Packets more than a mean gap late", share(m.fidelity.late_share)),
         ("Longest stall, in mean gaps", ks(m.fidelity.stall_gaps)),
         ("Sizes, distance to plan", ks(m.fidelity.size_ks)),
-        ("Gaps, distance to law", ks(m.fidelity.idt_law_ks)),
-        ("Sizes, distance to law", ks(m.fidelity.size_law_ks)),
+        ("Gaps, distance to distribution", ks(m.fidelity.idt_law_ks)),
+        ("Sizes, distance to distribution", ks(m.fidelity.size_law_ks)),
         ("Mean rate against plan", share(m.fidelity.rate_error)),
     ];
     html! {

@@ -40,7 +40,7 @@ fn asked(report: &Report, around: &Around<'_>) -> Markup {
             div.scroll {
                 table {
                     thead { tr {
-                        th { "Flow" } th.t { "Proto" } th.t { "Gaps (law)" } th.t { "Sizes (law)" } th.t { "ON / OFF" }
+                        th { "Flow" } th.t { "Proto" } th.t { "Inter-departure times" } th.t { "Sizes" } th.t { "ON / OFF" }
                         th.t { "Start" } th.t { "Ends after" } th.t { "Meter" } th.t { "Late packets" } th { "Seed" }
                     } }
                     tbody {
@@ -357,7 +357,8 @@ mod tests {
 
     #[test]
     fn the_written_experiment_asks_for_the_same_flows() {
-        let distribution = |text: &str, unit| Distribution::parse(text, unit).expect("a law");
+        let distribution =
+            |text: &str, unit| Distribution::parse(text, unit).expect("a distribution");
         let mut second = FlowSpec {
             idt: distribution("exp(1ms)", Unit::Time),
             size: distribution("trunc(pareto(1.5,500),500,1400)", Unit::Size),

@@ -171,7 +171,7 @@ fn batches(flows: &[FlowSpec]) -> Result<VecDeque<Vec<FlowSpec>>, String> {
         let alone = encode(&Message::Open { flows: vec![spec.clone()] }).map_err(|error| {
             format!(
                 "flow {} cannot be described to the receiver: {error}; use a shorter payload \
-                 pattern or shorter laws",
+                 pattern or shorter distributions",
                 spec.id
             )
         })?;
@@ -242,7 +242,7 @@ mod tests {
             error,
             "flow 9 cannot be described to the receiver: the message Open needs 1048577 bytes, \
              more than the 1048576 that a message may have; use a shorter payload pattern or \
-             shorter laws"
+             shorter distributions"
         );
     }
 }

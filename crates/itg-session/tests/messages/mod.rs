@@ -159,13 +159,13 @@ pub fn examples() -> Vec<(Message, &'static str)> {
 
 /// A flow with something in every field.
 fn every_field() -> FlowSpec {
-    let time = |text| Distribution::parse(text, Unit::Time).expect("a law");
+    let time = |text| Distribution::parse(text, Unit::Time).expect("a distribution");
     FlowSpec {
         id: 8,
         proto: Proto::Tcp,
         profile: Some("p1".to_owned()),
         idt: time("exp(10ms)"),
-        size: Distribution::parse("uniform(500,600)", Unit::Size).expect("a law"),
+        size: Distribution::parse("uniform(500,600)", Unit::Size).expect("a distribution"),
         on_off: Some(OnOff { on: time("constant(1s)"), off: time("constant(2s)") }),
         start_ns: 5,
         stop: Stop { duration_ns: Some(6), packets: Some(7), bytes: Some(8) },
