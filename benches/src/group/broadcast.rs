@@ -8,8 +8,8 @@ use itg_report::{Curve, Plot};
 
 use super::common::{BenchArgs, draw, us, verdict, wanted};
 use super::processes::{ALGORITHMS, Group, configuration, in_process};
-use super::table::Table;
 use super::{clients, crash, open, raw};
+use crate::table::Lines;
 use itg_run::load::LoadEvent;
 use itg_run::trace::TraceEvent;
 
@@ -209,7 +209,7 @@ fn closed(args: &BenchArgs, rounds: u64, raw: [u64; 2]) -> Result<()> {
          in process: mean alone)\n\n"
     ))?;
     let mut table =
-        Table::new(&["n, transport", "Sequencer", "Skeen", "Chandra-Toueg", "CT/Seq.", "log"]);
+        Lines::new(["n, transport", "Sequencer", "Skeen", "Chandra-Toueg", "CT/Seq.", "log"]);
     let sizes = [2_u32, 4, 6, 8];
     let mut cells = Vec::new();
     for n in sizes {
@@ -230,19 +230,19 @@ fn closed(args: &BenchArgs, rounds: u64, raw: [u64; 2]) -> Result<()> {
             cells.push(of);
         }
     }
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     print("\nThe thesis (Tables 4 to 6, hosts of its time): ms a broadcast\n\n")?;
-    let mut table = Table::new(&["n, transport", "Sequencer", "Skeen", "Chandra-Toueg", "CT/Seq."]);
+    let mut table = Lines::new(["n, transport", "Sequencer", "Skeen", "Chandra-Toueg", "CT/Seq."]);
     for (at, n) in sizes.iter().enumerate().take(3) {
         for (transport, values) in THESIS {
             let [sequencer, skeen, ct] = values[at];
             let cells = [sequencer, skeen, ct].map(|ms| format!("{ms:.0}"));
             let ratio = format!("{:.2}", ct / sequencer);
             let row = std::iter::once(format!("{n}, {transport}")).chain(cells).chain([ratio]);
-            table.row(row.collect());
+            table.row(row);
         }
     }
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     estimates(&cells, raw)?;
     shapes(&cells)?;
     let mut lines = Vec::new();
@@ -328,7 +328,7 @@ fn linear(points: &[(f64, f64)]) -> f64 {
 /// Time against the size of messages.
 fn sizes(args: &BenchArgs, rounds: u64) -> Result<()> {
     print("\nBy the size of messages, n = 4, TCP: µs a broadcast\n\n")?;
-    let mut table = Table::new(&["bytes", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
+    let mut table = Lines::new(["bytes", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
     let mut lines: Vec<Curve> = ALGORITHMS
         .iter()
         .map(|name| Curve { name: (*name).to_owned(), points: Vec::new() })
@@ -342,7 +342,7 @@ fn sizes(args: &BenchArgs, rounds: u64) -> Result<()> {
         }
         table.row(row);
     }
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     let plot = Plot {
         title: "Ordered broadcast by the size of messages, n = 4, TCP".to_owned(),
         x: "bytes".to_owned(),

@@ -6,7 +6,7 @@ use itg_report::{Curve, Plot};
 
 use super::common::{BenchArgs, draw, percentile, us};
 use super::processes::{ALGORITHMS, Group, configuration};
-use super::table::Table;
+use crate::table::Lines;
 use itg_run::load::LoadEvent;
 
 /// Result of some clients.
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &BenchArgs, rounds: u64) -> Result<()> {
          B one\n\n"
     ))?;
     let mut table =
-        Table::new(&["servers, clients", "case", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
+        Lines::new(["servers, clients", "case", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
     let (mut faster, mut cells) = (0, 0);
     let mut lines = Vec::new();
     for &servers in servers {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &BenchArgs, rounds: u64) -> Result<()> {
                 let seen =
                     seen.into_iter().map(|seen| format!("{:.1} ({:.0})", us(seen.p50), seen.rate));
                 let name = format!("{servers}, {clients}");
-                table.row([name, (*case).to_owned()].into_iter().chain(seen).collect());
+                table.row([name, (*case).to_owned()].into_iter().chain(seen));
             }
         }
         // The saturation of the thesis: how far more clients get more answers.
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &BenchArgs, rounds: u64) -> Result<()> {
                 .map(|(name, points)| Curve { name: format!("{name}, {servers} servers"), points }),
         );
     }
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     print(&format!(
         "\nThe thesis: case A is faster and costs more messages. Here in {faster} of {cells} cells of its three \
          algorithms.\n"

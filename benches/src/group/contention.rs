@@ -10,7 +10,7 @@ use itg_report::{Curve, Plot};
 use super::common::{BenchArgs, draw, percentile, us};
 use super::phases::{arity, phases, ts_on};
 use super::processes::{Group, configuration};
-use super::table::Table;
+use crate::table::Lines;
 use itg_run::load::LoadEvent;
 
 /// Children of each parent, and what the pattern is called.
@@ -61,7 +61,7 @@ fn latencies(args: &BenchArgs, patterns: &[Pattern], fit: &Fit) -> Result<()> {
          (half of a round of 64 bytes from a parent to its children and back; median of each parent, mean over the \
          parents), and the model fitted to it\n\n",
     )?;
-    let mut table = Table::new(&["pattern", "n", "measured", "model", "off [%]"]);
+    let mut table = Lines::new(["pattern", "n", "measured", "model", "off [%]"]);
     let mut lines = Vec::new();
     for (at, ((_, name), pattern)) in PATTERNS.iter().zip(patterns).enumerate() {
         let (mut measured, mut model) = (Vec::new(), Vec::new());
@@ -72,12 +72,12 @@ fn latencies(args: &BenchArgs, patterns: &[Pattern], fit: &Fit) -> Result<()> {
             let cells = [seen / 1e3, fitted / 1e3].map(|us| format!("{us:.1}"));
             let off = format!("{:+.0}", 100.0 * (fitted / seen - 1.0));
             let row = [(*name).to_owned(), n.to_string()].into_iter().chain(cells).chain([off]);
-            table.row(row.collect());
+            table.row(row);
         }
         lines.push(Curve { name: format!("{name}, measured"), points: measured });
         lines.push(Curve { name: format!("{name}, model"), points: model });
     }
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     let slopes: Vec<_> =
         fit.slopes.iter().map(|(_, slope)| format!("{:.2}", slope / 1e3)).collect();
     let steeper = fit.slopes.windows(2).all(|pair| pair[0].1 < pair[1].1);
@@ -109,7 +109,7 @@ fn changes(args: &BenchArgs, fit: &Fit) -> Result<()> {
     let names = ["base", "all", "level", "simulated", "processes"];
     let header = [2, 4].iter().flat_map(|a| names.map(|name| format!("{name} a={a}")));
     let header: Vec<_> = std::iter::once("nodes".to_owned()).chain(header).collect();
-    let mut table = Table::new(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = Lines::new(header.clone());
     let mut lines: Vec<Curve> =
         header[1..].iter().map(|name| Curve { name: name.clone(), points: Vec::new() }).collect();
     let mut ratios = vec![Vec::new(); names.len() - 1];
@@ -132,7 +132,7 @@ fn changes(args: &BenchArgs, fit: &Fit) -> Result<()> {
         }
         table.row(row);
     }
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     let parts = names.iter().zip(&ratios).map(|(name, ratios)| {
         let range = ratios.iter().fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(*x), b.max(*x)));
         format!("{name} {:.2} to {:.2}", range.0, range.1)

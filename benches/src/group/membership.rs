@@ -16,7 +16,7 @@ use super::common::{BenchArgs, draw, percentile, us, verdict, wanted};
 use super::contention;
 use super::phases::{arity, phases, ts_on};
 use super::processes::{Group, configuration};
-use super::table::Table;
+use crate::table::Lines;
 
 /// Arguments of `membership`.
 #[derive(Debug, Args)]
@@ -73,7 +73,7 @@ fn figures(args: &BenchArgs) -> Result<()> {
         "\nTs in µs: from the root's receipt of the first report to that of the last acknowledgement. Simulated \
          (mode P, fixed latency) and by the paper's models (base: equations 1 and 2; distance: BG/L, mesh)\n\n",
     )?;
-    let mut table = Table::new(&[
+    let mut table = Lines::new([
         "nodes", "BG/L a=2", "model", "distance", "BG/L a=4", "model", "distance", "TCP a=2",
         "model", "TCP a=4", "model",
     ]);
@@ -106,7 +106,7 @@ fn figures(args: &BenchArgs) -> Result<()> {
         }
     }
     rows.into_iter().for_each(|row| table.row(row));
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     let of = 4 * sizes.len();
     let what = format!("simulated Ts that is not the base model's to the nanosecond, of {of}");
     verdict(&what, differ.into(), "values", differ == 0, "none")?;
@@ -136,7 +136,7 @@ fn real(args: &BenchArgs) -> Result<()> {
         "\nTs in µs between processes of this host (mode P, failures reported to the root at once; median): a \
          path of H − 1 levels down and up, with all processes on the same cores\n\n",
     )?;
-    let mut table = Table::new(&["nodes", "Unix a=2", "Unix a=4", "TCP a=2", "TCP a=4"]);
+    let mut table = Lines::new(["nodes", "Unix a=2", "Unix a=4", "TCP a=2", "TCP a=4"]);
     let mut lines: Vec<Curve> = Vec::new();
     let mut rows: Vec<Vec<String>> = sizes.iter().map(|n| vec![n.to_string()]).collect();
     for network in ["unix", "tcp"] {
@@ -155,7 +155,7 @@ fn real(args: &BenchArgs) -> Result<()> {
         }
     }
     rows.into_iter().for_each(|row| table.row(row));
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     let plot = Plot {
         title: "View change between processes of one host".to_owned(),
         x: "nodes".to_owned(),
@@ -196,16 +196,16 @@ fn views(args: &MembershipArgs) -> Result<()> {
     print(&format!(
         "\n{processes} processes over TCP (mode C), one killed at a time, {trials} trials; ms\n\n"
     ))?;
-    let mut table = Table::new(&["", "p50", "p99"]);
+    let mut table = Lines::new(["", "p50", "p99"]);
     for (name, values) in [
         ("crash to first report (T_det)", &mut reports),
         ("first report to last installation", &mut installs),
         ("crash to last installation (T_all)", &mut all),
     ] {
         let cells = [50, 99].map(|percent| format!("{:.2}", ms(values, percent)));
-        table.row(std::iter::once(name.to_owned()).chain(cells).collect());
+        table.row(std::iter::once(name.to_owned()).chain(cells));
     }
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     let p99 = ms(&mut installs, 99);
     let what = format!("{processes} processes, first report to last installation, p99");
     verdict(&what, p99, "ms", p99 <= 20.0, "at most 20 ms")

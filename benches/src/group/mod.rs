@@ -15,7 +15,6 @@ mod open;
 mod phases;
 mod processes;
 mod raw;
-mod table;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use itg_report::{Curve, Plot};
 
 use super::common::{BenchArgs, draw, percentile, us};
 use super::processes::{ALGORITHMS, Group, configuration};
-use super::table::Table;
+use crate::table::Lines;
 use itg_run::load::LoadEvent;
 
 /// Result of a load.
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &BenchArgs, groups: &[u32], rounds: u64) -> Result<()> {
          instant when a cast is due to its delivery where it was cast, p50 / p99; in brackets the share that was \
          delivered, where it is not all\n\n"
     ))?;
-    let mut table = Table::new(&["n, offered/s", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
+    let mut table = Lines::new(["n, offered/s", "Sequencer", "Skeen", "Chandra-Toueg", "log"]);
     let mut lines = Vec::new();
     for &n in sizes {
         let mut points = vec![Vec::new(); ALGORITHMS.len()];
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &BenchArgs, groups: &[u32], rounds: u64) -> Result<()> {
         lines
             .extend(named.map(|(name, points)| Curve { name: format!("{name}, n = {n}"), points }));
     }
-    print(&table.to_string())?;
+    print(&format!("{table}\n"))?;
     let plot = Plot {
         title: "Ordered broadcast under an open load, TCP, 100 bytes".to_owned(),
         x: "messages offered a second".to_owned(),
