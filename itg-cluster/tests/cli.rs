@@ -30,7 +30,6 @@ fn requests_that_make_no_sense_end_with_2_and_say_why() {
         (&["plan", "/does/not/exist.toml"], "/does/not/exist.toml"),
         (&["process", "--return", "/does/not/exist"], "/does/not/exist"),
         (&["process", "--return", "Cargo.toml"], "itg-ticket-1"),
-        (&["bench"], "Usage"),
         (&["run", "/does/not/exist.toml", "--local"], "/does/not/exist.toml"),
         (&["plan", "x.toml", "--format", "xml"], "json"),
         (&["plan", "x.toml", "--seed", "lucky"], "lucky"),

@@ -6,6 +6,7 @@ mod clock_probes;
 mod connection_slots;
 mod control;
 mod exit_code;
+mod lock;
 mod logserver;
 mod orders;
 mod packet_keys;

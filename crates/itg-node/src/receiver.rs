@@ -40,10 +40,11 @@ pub use self::options::{ClassicNews, ClassicReceiving, ReceiverOptions, SENDERS_
 use self::origins::{foreign, origin_of};
 use self::ports::{Asked, Opened, Sought, Taken};
 use self::shards::Shards;
-use self::shared::{COMMON_LOG, MAX_FLOWS, Shared, lock, log_info};
+use self::shared::{COMMON_LOG, MAX_FLOWS, Shared, log_info};
 use crate::clock_probes::ProbeNotes;
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
 use crate::control::{Channel, Incoming, sleep_until};
+use crate::lock::lock;
 use crate::packet_keys::{self, Nonce, PacketKeys};
 
 /// Senders at the same time.

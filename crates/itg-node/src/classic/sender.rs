@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
+use std::sync::{Arc, Mutex, mpsc as std_mpsc};
 use std::thread::{self, JoinHandle};
 
 use itg_classic::send::{FlowArgs, SpecError};
@@ -28,6 +28,7 @@ use itg_socket::wire::Sockets;
 use tokio::sync::mpsc;
 
 use super::channel::Mail;
+use crate::lock::lock;
 use itg_engine::classic::{ClassicContent, ClassicForm, ClassicPackets};
 
 /// Time to wait for replies: until none has come for 15 s, as D-ITG does, and 600 s at most.
@@ -214,10 +215,6 @@ struct ConnectionSlots {
     held: BTreeMap<usize, u8>,
     next: usize,
     most: usize,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A flow that has its data socket.

@@ -19,9 +19,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::files;
-use super::shared::{Listener, SessionInput, Shared, lock};
+use super::shared::{Listener, SessionInput, Shared};
 use crate::connection_slots::{ConnectionSlot, NoSlot};
 use crate::control;
+use crate::lock::lock;
 
 /// Longest time in which a producer must accept a message.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);

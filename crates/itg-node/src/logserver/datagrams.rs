@@ -13,7 +13,8 @@ use itg_socket::socket::{enlarge, plain};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::shared::{SessionInput, Shared, lock};
+use super::shared::{SessionInput, Shared};
+use crate::lock::lock;
 
 /// Datagrams in a batch; each may be as large as UDP allows.
 const BATCH: usize = 32;

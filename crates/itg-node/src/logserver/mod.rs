@@ -24,8 +24,9 @@ use tokio::task::JoinSet;
 use self::connection::Connection;
 use self::files::Experiment;
 pub use self::shared::LogServerOptions;
-use self::shared::{Shared, lock};
+use self::shared::Shared;
 use crate::connection_slots::{ConnectionSlots, SlotLimits};
+use crate::lock::lock;
 
 /// Totals of a log server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

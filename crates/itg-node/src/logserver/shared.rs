@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use itg_engine::log::Fsync;
 use itg_session::logs::{LogAccount, LogBook, LogLimits, ServerInput, SessionId};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::files::Experiment;
+use crate::lock::lock;
 
 /// Bytes of datagrams that may wait for all sessions together, in equal parts: 64 MiB.
 const MOST_QUEUED: u64 = 64 << 20;
@@ -68,10 +69,6 @@ pub(super) struct Shared {
     pub(super) stopping: AtomicBool,
     pub(super) blocks: AtomicU64,
     pub(super) records: AtomicU64,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

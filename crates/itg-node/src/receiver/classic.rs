@@ -31,10 +31,11 @@ use self::logs::ChannelLog;
 use super::options::{ClassicNews, ReceiverOptions};
 use super::origins::foreign;
 use super::ports::{Asked, Opened, Sought, Taken};
-use super::shared::{MAX_FLOWS, Shared, lock};
+use super::shared::{MAX_FLOWS, Shared};
 use super::{BindError, Receiver, ReceiverOutcome};
 use crate::connection_slots::ConnectionSlot;
 use crate::control::sleep_until;
+use crate::lock::lock;
 
 /// Silence after which a sender is asked whether it is there, as D-ITG's receiver does: 100 s.
 const SILENCE_NS: u64 = 100_000_000_000;

@@ -13,7 +13,8 @@ use itg_record::FlowInfo;
 use itg_socket::host;
 use itg_socket::socket::{self, ReceiverWishes, SocketError};
 
-use super::shared::{Shared, lock};
+use super::shared::Shared;
+use crate::lock::lock;
 
 /// Data sockets at the same time.
 const MAX_SOCKETS: usize = 1024;

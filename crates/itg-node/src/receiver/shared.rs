@@ -1,8 +1,8 @@
 //! State that the sessions of a receiver share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use itg_engine::log::Log;
 use itg_record::{LogInfo, Side};
@@ -42,10 +42,6 @@ pub(super) struct SharedLog {
     pub(super) id: usize,
     pub(super) log: Log,
     pub(super) users: usize,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Places in the table of flows.

@@ -18,9 +18,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::ports::{Asked, Opened, Taken};
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 use super::{ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome};
 use crate::control::{Channel, Incoming};
+use crate::lock::lock;
 
 /// Time in which nothing may be heard. A receiver that does not wait answers within microseconds.
 const SILENCE: Duration = Duration::from_millis(400);

@@ -10,8 +10,9 @@ use itg_classic::wire::{PORT_LOG, RecvLog, log_file_name};
 use itg_engine::log::{Log, LogTarget};
 
 use super::super::options::ClassicNews;
-use super::super::shared::{COMMON_LOG, Shared, SharedLog, lock, log_info};
+use super::super::shared::{COMMON_LOG, Shared, SharedLog, log_info};
 use super::Session;
+use crate::lock::lock;
 use itg_engine::{ClassicPlace, ClassicTarget};
 
 /// Records written at a time unless told otherwise.
