@@ -8,11 +8,11 @@
 //! Costs: a few words for each block that is held, in memory or in the spool; constant time an event,
 //! but for moving blocks to the spool.
 
+mod account;
 mod ending;
 mod interface;
 mod spool;
-
-use std::collections::VecDeque;
+mod window;
 
 use itg_core::text::visible;
 use itg_core::units::format_duration_ns;
@@ -21,6 +21,9 @@ use super::message::{
     LEAVE_FLOWS, LOG_MAGIC, LOG_VERSION, LogMessage, MAX_NAME, MAX_REASON, Registration, Transport,
 };
 use super::name::{cut, proof_text};
+
+use account::Account;
+use window::{UnstoredBlock, Window};
 
 pub use interface::{
     LogFate, LogProducerConfig, ProducerInput, ProducerOutput, SpooledBlock, SpooledLog,
@@ -45,30 +48,6 @@ enum State {
     Leaving,
     /// `Finished` or `Failed` has been said.
     Over,
-}
-
-/// A block that the driver keeps.
-#[derive(Clone, Copy, Debug)]
-struct UnstoredBlock {
-    block_no: u32,
-    records: u32,
-    in_spool: bool,
-    /// It was sent on an earlier connection: the server may have it.
-    was_sent: bool,
-}
-
-/// Blocks and the records in them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    blocks: u64,
-    records: u64,
-}
-
-impl Count {
-    const fn add(&mut self, records: u32) {
-        self.blocks += 1;
-        self.records += records as u64;
-    }
 }
 
 /// State of the log's end, once the driver has closed it.
@@ -109,28 +88,8 @@ pub struct LogProducer {
     token: u64,
     /// `Challenge` has been answered on this connection.
     proved: bool,
-
-    /// Blocks that are not acknowledged (TCP) or not sent (UDP), in ascending order.
-    held: VecDeque<UnstoredBlock>,
-    /// Number of held blocks given to the driver on this connection: the first ones.
-    sent: usize,
-    /// Number of held blocks that are in memory.
-    in_memory: usize,
-    /// Blocks given to the driver on this connection, and how many of them the server takes.
-    used: u32,
-    credit: u32,
-    /// One more than the highest block that was ever sent.
-    ever_sent: u32,
-    /// The next new block.
-    next_no: u32,
-    produced: Count,
-    dropped: Count,
-    /// Released: acknowledged (TCP) or sent (UDP).
-    gone: Count,
-    /// Released unsent (UDP without spool, while the server was away).
-    lost: Count,
-    /// Sent, not acknowledged, and gone from the spool.
-    unread: Count,
+    window: Window,
+    account: Account,
     closing: Option<Closing>,
 }
 
@@ -151,15 +110,6 @@ impl LogProducer {
         }
         config.max_unacked = config.max_unacked.max(1);
         config.memory_blocks = config.memory_blocks.max(1);
-        let in_spool = |block: &SpooledBlock| UnstoredBlock {
-            block_no: block.block_no,
-            records: block.records,
-            in_spool: true,
-            was_sent: true,
-        };
-        let held: VecDeque<UnstoredBlock> = log.spool.iter().map(in_spool).collect();
-        let held_records: u64 = held.iter().map(|block| u64::from(block.records)).sum();
-        let produced = u64::from(log.blocks).saturating_sub(log.dropped_blocks);
         Self {
             state: State::Away,
             until: Some(now_ns),
@@ -176,22 +126,9 @@ impl LogProducer {
             log_id: 0,
             token: 0,
             proved: false,
-            sent: 0,
-            in_memory: 0,
-            used: 0,
-            credit: 0,
-            ever_sent: log.blocks,
-            next_no: log.blocks,
-            produced: Count { blocks: produced, records: log.records },
-            dropped: Count { blocks: log.dropped_blocks, records: log.dropped_records },
-            gone: Count {
-                blocks: produced.saturating_sub(held.len() as u64),
-                records: log.records.saturating_sub(held_records),
-            },
-            lost: Count::default(),
-            unread: Count::default(),
+            window: Window::of_spool(&log.spool, log.blocks),
+            account: Account::of_spool(&log),
             closing: None,
-            held,
             config,
         }
     }
@@ -211,13 +148,13 @@ impl LogProducer {
     /// The number that the next new block must have.
     #[must_use]
     pub const fn next_block(&self) -> u32 {
-        self.next_no
+        self.account.next_no
     }
 
     /// Blocks that wait in memory for being acknowledged (TCP) or sent (UDP).
     #[must_use]
     pub const fn in_memory(&self) -> usize {
-        self.in_memory
+        self.window.in_memory()
     }
 
     /// The next instant at which the machine wants [`ProducerInput::Timer`], in nanoseconds of the
@@ -277,7 +214,7 @@ impl LogProducer {
             ) => {
                 self.log_id = log_id;
                 self.token = token;
-                self.credit = credit;
+                self.window.grant(credit);
                 self.on_registered(now_ns, data_port, stored_to, out);
             }
             (S::Binding, I::Message(M::Bound)) => self.run(now_ns, out),
@@ -286,21 +223,15 @@ impl LogProducer {
             // Blocks
             (_, I::BlockReady { block_no, records, bytes }) => {
                 assert!(bytes <= self.config.who.block_bytes, "a block larger than announced");
-                self.count_new(block_no);
-                self.produced.add(records);
-                self.held.push_back(UnstoredBlock {
-                    block_no,
-                    records,
-                    in_spool: false,
-                    was_sent: false,
-                });
-                self.in_memory += 1;
+                self.account.count_new(block_no);
+                self.account.produced.add(records);
+                self.window.push(block_no, records);
                 self.make_room(now_ns, out);
                 self.pump(now_ns, out);
             }
-            (_, I::Dropped { block_no, records }) if block_no >= self.next_no => {
-                self.count_new(block_no);
-                self.dropped.add(records);
+            (_, I::Dropped { block_no, records }) if block_no >= self.account.next_no => {
+                self.account.count_new(block_no);
+                self.account.dropped.add(records);
             }
             (_, I::Dropped { block_no, .. }) => self.on_spool_broken(now_ns, block_no, out),
             (S::Running, I::Message(M::Ack { stored_to, credit })) if !self.is_udp() => {
@@ -325,7 +256,7 @@ impl LogProducer {
                 }
             }
             (S::Leaving, I::Message(left @ M::Left { .. })) => {
-                let fate = self.confirmed(left);
+                let fate = self.account.confirmed(left);
                 self.state = S::Over;
                 out.extend([O::Disconnect, O::Finished(fate)]);
             }
@@ -357,7 +288,7 @@ impl LogProducer {
     }
 
     fn who(&self) -> Registration {
-        let next_block = self.held.front().map_or(self.next_no, |block| block.block_no);
+        let next_block = self.first_held();
         Registration { next_block, ..self.config.who.clone() }
     }
 
@@ -365,10 +296,9 @@ impl LogProducer {
         self.config.who.transport == Transport::Udp
     }
 
-    /// A block uses up its number.
-    fn count_new(&mut self, block_no: u32) {
-        assert_eq!(block_no, self.next_no, "blocks are numbered one after the other");
-        self.next_no = block_no.checked_add(1).expect("a log has fewer than 2^32 blocks");
+    /// Number of the first block that the driver keeps, or of the next one.
+    fn first_held(&self) -> u32 {
+        self.window.first().map_or(self.account.next_no, |block| block.block_no)
     }
 
     fn on_registered(
@@ -378,8 +308,7 @@ impl LogProducer {
         stored_to: u32,
         out: &mut Vec<ProducerOutput>,
     ) {
-        let first = self.held.front().map_or(self.next_no, |block| block.block_no);
-        if stored_to > self.ever_sent.max(first) {
+        if stored_to > self.window.ever_sent().max(self.first_held()) {
             return self.distrust(now_ns, self.never_sent(stored_to), out);
         }
         if self.is_udp() && data_port == 0 {
@@ -401,7 +330,7 @@ impl LogProducer {
         format!(
             "the log server says that it has stored everything below block {stored_to}; only \
              blocks below {} have been sent",
-            self.ever_sent
+            self.window.ever_sent()
         )
     }
 
@@ -428,21 +357,17 @@ impl LogProducer {
         if self.state != State::Running {
             return;
         }
-        while let Some(&UnstoredBlock { block_no, in_spool, .. }) = self.held.get(self.sent) {
-            let has_credit = self.is_udp() || self.used < self.credit;
-            if !has_credit || self.sent >= self.config.max_unacked as usize {
-                break;
-            }
-            self.sent += 1;
-            self.used = self.used.saturating_add(1);
-            self.ever_sent = self.ever_sent.max(block_no + 1);
+        let (most, by_credit) = (self.config.max_unacked as usize, !self.is_udp());
+        while let Some(UnstoredBlock { block_no, in_spool, .. }) =
+            self.window.send_next(most, by_credit)
+        {
             out.push(if in_spool {
                 ProducerOutput::Unspool { block_no }
             } else {
                 ProducerOutput::SendBlock { block_no }
             });
         }
-        if self.held.is_empty()
+        if self.window.is_empty()
             && let Some(closing) = &mut self.closing
         {
             let flows = closing.per_flow.iter().take(LEAVE_FLOWS).copied().collect();
@@ -452,10 +377,10 @@ impl LogProducer {
                 closing.until = now_ns.saturating_add(self.config.timeouts.leave_ns);
             }
             out.push(ProducerOutput::Send(LogMessage::Leave {
-                blocks: self.next_no,
-                records: self.produced.records,
-                dropped_blocks: self.dropped.blocks,
-                dropped_records: self.dropped.records,
+                blocks: self.account.next_no,
+                records: self.account.produced.records,
+                dropped_blocks: self.account.dropped.blocks,
+                dropped_records: self.account.dropped.records,
                 per_flow: flows,
                 flows_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
             }));
@@ -464,11 +389,12 @@ impl LogProducer {
     }
 
     fn on_ack(&mut self, now_ns: u64, stored_to: u32, credit: u32, out: &mut Vec<ProducerOutput>) {
-        let unsent = self.held.get(self.sent).map_or(self.next_no, |block| block.block_no);
+        let unsent = self.window.first_unsent();
+        let unsent = unsent.map_or(self.account.next_no, |block| block.block_no);
         if stored_to > unsent {
             return self.distrust(now_ns, self.never_sent(stored_to), out);
         }
-        self.credit = self.credit.max(credit);
+        self.window.grant(credit);
         self.release(now_ns, stored_to, out);
         self.pump(now_ns, out);
     }
@@ -476,11 +402,9 @@ impl LogProducer {
     /// The server has everything below `stored_to`.
     fn release(&mut self, now_ns: u64, stored_to: u32, out: &mut Vec<ProducerOutput>) {
         let mut any = false;
-        while let Some(block) = self.held.pop_front_if(|block| block.block_no < stored_to) {
+        while let Some(block) = self.window.pop_below(stored_to) {
             any = true;
-            self.sent = self.sent.saturating_sub(1);
-            self.in_memory -= usize::from(!block.in_spool);
-            self.gone.add(block.records);
+            self.account.gone.add(block.records);
         }
         if any {
             out.push(ProducerOutput::Release { up_to: stored_to });
@@ -489,7 +413,7 @@ impl LogProducer {
     }
 
     fn on_sent(&mut self, now_ns: u64, block_no: u32, out: &mut Vec<ProducerOutput>) {
-        if self.held.iter().take(self.sent).any(|block| block.block_no == block_no) {
+        if self.window.is_on_its_way(block_no) {
             self.release(now_ns, block_no + 1, out);
             self.pump(now_ns, out);
         }

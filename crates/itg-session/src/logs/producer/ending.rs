@@ -3,10 +3,9 @@
 use std::fmt;
 
 use crate::difference::number;
-use crate::logs::message::LogMessage;
 use crate::logs::name::fnv1a;
 
-use super::{Count, LogFate, LogProducer, ProducerOutput, State};
+use super::{LogFate, LogProducer, ProducerOutput, State};
 
 impl LogProducer {
     /// The connection is of no use any more: tries again after a while.
@@ -14,10 +13,7 @@ impl LogProducer {
         self.trouble = Some(trouble);
         self.away_since.get_or_insert(now_ns);
         self.state = State::Away;
-        self.held.iter_mut().take(self.sent).for_each(|block| block.was_sent = true);
-        self.sent = 0;
-        self.used = 0;
-        self.credit = 0;
+        self.window.recall();
         self.until = Some(now_ns.saturating_add(self.back_off()));
         self.attempts = self.attempts.saturating_add(1);
     }
@@ -53,85 +49,25 @@ impl LogProducer {
         self.spool_all(out);
     }
 
-    /// The server's account, made to add up with our own.
-    pub(super) fn confirmed(&self, left: LogMessage) -> LogFate {
-        let LogMessage::Left {
-            blocks,
-            records,
-            missing,
-            missing_left_out,
-            conflicting_blocks,
-            conflicting_records,
-        } = left
-        else {
-            return self.known_fate();
-        };
-        let stored_blocks = blocks.min(self.produced.blocks).saturating_sub(conflicting_blocks);
-        let stored_records = records.min(self.produced.records).saturating_sub(conflicting_records);
-        LogFate {
-            conflicting_blocks,
-            stored_blocks,
-            stored_records,
-            missing_blocks: self.produced.blocks - stored_blocks,
-            missing_records: self.produced.records - stored_records,
-            missing,
-            missing_left_out,
-            confirmed: true,
-            ..self.known_fate()
-        }
-    }
-
-    pub(super) fn known_fate(&self) -> LogFate {
-        LogFate {
-            blocks: self.produced.blocks + self.dropped.blocks,
-            records: self.produced.records + self.dropped.records,
-            dropped_blocks: self.dropped.blocks,
-            dropped_records: self.dropped.records,
-            ..LogFate::default()
-        }
-    }
-
-    /// Outcome without the server's account, as far as it is known.
-    pub(super) fn unconfirmed(&mut self) -> LogFate {
-        let (mut spooled, mut waiting) = (Count::default(), self.unread);
-        for block in &self.held {
-            let count = if block.in_spool { &mut spooled } else { &mut waiting };
-            count.add(block.records);
-        }
-        let (stored, mut unknown) = if self.is_udp() {
-            (Count::default(), self.gone)
-        } else {
-            (self.gone, Count::default())
-        };
-        unknown.blocks += waiting.blocks;
-        unknown.records += waiting.records;
-        LogFate {
-            stored_blocks: stored.blocks,
-            stored_records: stored.records,
-            missing_blocks: self.lost.blocks,
-            missing_records: self.lost.records,
-            spooled_blocks: spooled.blocks,
-            spooled_records: spooled.records,
-            unconfirmed_blocks: unknown.blocks,
-            unconfirmed_records: unknown.records,
-            trouble: self.trouble.take(),
-            ..self.known_fate()
-        }
+    /// Outcome without the server's account.
+    fn outcome(&mut self) -> LogFate {
+        let known = self.account.unconfirmed(&self.window, self.is_udp());
+        LogFate { trouble: self.trouble.take(), ..known }
     }
 
     /// The end without the server's last word.
     pub(super) fn finish(&mut self, out: &mut Vec<ProducerOutput>) {
         if self.config.patience_ns.is_some() {
-            self.sent = 0;
+            self.window.recall();
             self.spool_all(out);
         }
-        let fate = self.unconfirmed();
+        let fate = self.outcome();
         self.state = State::Over;
         out.push(ProducerOutput::Finished(fate));
     }
 
     pub(super) fn fail(&mut self, reason: String, out: &mut Vec<ProducerOutput>) {
-        let fate = self.unconfirmed();
+        let fate = self.outcome();
         self.state = State::Over;
         out.push(ProducerOutput::Failed { reason, fate });
     }
