@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, read_secret, refuse, say};
-use itg_core::units::{parse_bytes, parse_duration_ns};
+use itg_core::units::{format_bytes, parse_bytes, parse_duration_ns};
+use itg_engine::{LEAST_LOG_BYTES, LogQuota};
 use itg_node::{BindError, ClassicReceiving, Receiver, ReceiverOptions, SENDERS_PER_ADDRESS};
 use itg_session::logs::Role;
 
@@ -51,6 +52,14 @@ struct Cli {
     /// always a new file: no name that is there already is taken
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
+    /// Size of one log in --log-dir, 4Ki at least; records beyond are left out of the log and counted as lost at
+    /// both sides, and the flow goes on [default: no limit]
+    #[arg(long, value_name = "BYTES", requires = "log_dir", value_parser = quota)]
+    max_log_size: Option<u64>,
+    /// Size of all files in --log-dir together, those that are there already among them, each with 4Ki at
+    /// least. Files that are removed make room for new logs within 10 s [default: no limit]
+    #[arg(long, value_name = "BYTES", requires = "log_dir", value_parser = quota)]
+    max_log_bytes: Option<u64>,
     /// Let a log in D-ITG's form in --log-dir be replaced by a new one of that name, as D-ITG does; other
     /// files never are
     #[arg(long)]
@@ -85,6 +94,14 @@ fn buffer(text: &str) -> Result<u32, String> {
     }
 }
 
+/// A size that a log fits in.
+fn quota(text: &str) -> Result<u64, String> {
+    match parse_bytes(text).map_err(|error| error.to_string())?.0 {
+        bytes @ LEAST_LOG_BYTES.. => Ok(bytes),
+        bytes => Err(format!("{bytes} bytes: no log is smaller than {LEAST_LOG_BYTES}")),
+    }
+}
+
 /// A time for the kernel, in whole microseconds.
 fn busy_poll(text: &str) -> Result<u32, String> {
     let ns = parse_duration_ns(text).map_err(|error| error.to_string())?;
@@ -114,6 +131,12 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let log_dir =
         cli.log_dir.as_ref().map_or_else(|| "none".to_owned(), |d| d.display().to_string());
     settings.insert("log-dir".to_owned(), log_dir);
+    for (name, limit) in [("max-log-size", cli.max_log_size), ("max-log-bytes", cli.max_log_bytes)]
+    {
+        if let Some(bytes) = limit {
+            settings.insert(name.to_owned(), format_bytes(bytes));
+        }
+    }
     if !cli.allow_source.is_empty() {
         let sources: Vec<_> = cli.allow_source.iter().map(ToString::to_string).collect();
         settings.insert("allow-source".to_owned(), sources.join(" "));
@@ -135,6 +158,9 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         receive_buffer: usize::try_from(cli.receive_buffer).ok(),
         log: cli.log.target(&run, Role::Receiver)?,
         log_limits: cli.log.limits()?,
+        log_quota: cli.log_dir.as_deref().map_or_else(LogQuota::default, |dir| {
+            LogQuota::new(dir, cli.max_log_size, cli.max_log_bytes)
+        }),
         log_dir: cli.log_dir.clone(),
         replace_logs: cli.replace_logs,
         allow_log_servers: cli.allow_log_servers,

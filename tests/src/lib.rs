@@ -17,6 +17,7 @@ mod group;
 mod imports;
 mod log_server;
 mod namespace;
+mod peer;
 mod program;
 mod receiver;
 mod relay;
@@ -38,6 +39,7 @@ pub use itg_testkit::host::{
 };
 pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair, Switch};
+pub use peer::{Peer, now_ns, packet};
 pub use program::program;
 pub use receiver::{Receiver, send, sender};
 pub use relay::{Impairment, Passed, Relay, Relayed, Traffic};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use itg_core::units::parse_bytes;
+
 use crate::number::integer;
 use crate::send::{LogProto, LogServer, THIRD_PARTY};
 use crate::wire::PORT_SIGNALLING;
@@ -21,6 +23,8 @@ ITGRecv - receives the traffic of D-ITG's senders
   -n N            passive mode over UDP: opening datagrams (1)
   --log-dir DIR   take the logs that senders ask for (-x): by their last name, in DIR; each is a
                   new file. Without it they are refused
+  --max-log-size BYTES    size of one such log, as 100Mi; records beyond are left out and counted
+  --max-log-bytes BYTES   size of all files in that directory together, those there already included
   --replace-logs  let such a log replace an older one of its name, as D-ITG does; no file but a
                   log of D-ITG is replaced
   --allow-log-servers   let senders have their logs sent to log servers that they name (-X)
@@ -84,6 +88,10 @@ pub struct RecvArgs {
     pub opening: u32,
     /// Folder for the logs that senders ask for (`--log-dir`, not D-ITG's); they are refused when `None`.
     pub log_dir: Option<String>,
+    /// Bytes of one such log (`--max-log-size`, not D-ITG's).
+    pub max_log_size: Option<u64>,
+    /// Bytes of all files in that folder together (`--max-log-bytes`, not D-ITG's).
+    pub max_log_bytes: Option<u64>,
     /// Connections of one address at the same time (`--max-per-address`, not D-ITG's).
     pub per_address: Option<usize>,
     /// True if a sender in passive mode may name another address for data than its own
@@ -114,6 +122,8 @@ impl Default for RecvArgs {
             passive: None,
             opening: 1,
             log_dir: None,
+            max_log_size: None,
+            max_log_bytes: None,
             per_address: None,
             third_party: false,
             allow_log_servers: false,
@@ -255,6 +265,15 @@ fn own_option<'a>(
     let invalid = |what: &str, text: &str| RecvError::Usage(format!("Invalid {what} : {text}"));
     match option {
         "--log-dir" => recv.log_dir = Some(value()?.clone()),
+        "--max-log-size" | "--max-log-bytes" => {
+            let text = value()?;
+            let bytes = parse_bytes(text).map_err(|_| invalid("size", text))?.0;
+            let limit = match option {
+                "--max-log-size" => &mut recv.max_log_size,
+                _ => &mut recv.max_log_bytes,
+            };
+            *limit = Some(bytes);
+        }
         "--replace-logs" => recv.replace_logs = true,
         "--allow-log-servers" => recv.allow_log_servers = true,
         "--allow-source" => {
@@ -417,6 +436,15 @@ mod tests {
                     replace_logs: true,
                     allow_log_servers: true,
                     third_party: true,
+                    ..base()
+                },
+            ),
+            (
+                "--log-dir d --max-log-size 4Mi --max-log-bytes 1G",
+                RecvArgs {
+                    log_dir: Some("d".to_owned()),
+                    max_log_size: Some(4 << 20),
+                    max_log_bytes: Some(1_000_000_000),
                     ..base()
                 },
             ),

@@ -24,9 +24,9 @@ pub use classic::{ClassicContent, ClassicPlace, ClassicTarget};
 pub use lease::Lease;
 pub use live::{FlowLive, FlowReading};
 pub use log::{
-    Forwarded, Fsync, HandedBlock, HandedTarget, LOG_PORT, Log, LogLimits, LogOutcome,
-    LogServerTarget, LogTarget, LogUrl, OnFull, Producer, create_named, forward, log_info,
-    replace_named,
+    Forwarded, Fsync, HandedBlock, HandedTarget, LEAST_LOG_BYTES, LOG_PORT, Log, LogLimits,
+    LogOutcome, LogQuota, LogServerTarget, LogTarget, LogUrl, OnFull, Producer, create_named,
+    forward, log_info, replace_named,
 };
 
 #[cfg(doctest)]

@@ -466,7 +466,7 @@ impl Session {
             (Some(name), Some(dir)) => {
                 let file = log_path(dir, &name).and_then(|path| {
                     if lock(&self.shared.own_logs).insert(path.display().to_string()) {
-                        Ok(LogTarget::Named(path))
+                        Ok(LogTarget::Named { path, quota: options.log_quota.clone() })
                     } else {
                         Err(format!(
                             "log name `{name}`: another sender's log of that name is being \
@@ -505,7 +505,7 @@ impl Session {
         let created = target.and_then(|target| {
             // Registering with a log server takes a round trip or, when it is away, some seconds.
             tokio::task::block_in_place(|| Log::create(&target, info, limits)).map_err(|error| {
-                if let LogTarget::Named(path) = &target {
+                if let LogTarget::Named { path, .. } = &target {
                     lock(&self.shared.own_logs).remove(&path.display().to_string());
                 }
                 error.to_string()

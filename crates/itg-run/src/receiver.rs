@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use itg_cli::Failure;
-use itg_engine::{LogLimits, LogTarget};
+use itg_engine::{LogLimits, LogQuota, LogTarget};
 use itg_node::{ClassicReceiving, Receiver, ReceiverOptions};
 
 use crate::directory::RECEIVER_LOG;
@@ -35,6 +35,7 @@ pub fn receiver_options(log: PathBuf, listen: SocketAddr) -> ReceiverOptions {
         // A node's workers are sessions of one address.
         max_per_address: 1024,
         log_dir: None,
+        log_quota: LogQuota::default(),
         replace_logs: false,
         once: false,
         classic: ClassicReceiving::default(),

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use itg_classic::dec::version_lines;
 use itg_classic::recv::{RECV_HELP, RecvArgs, RecvError, parse_recv};
 use itg_cli::{Signals, say, stop_on_letter};
 use itg_core::flow::Proto;
-use itg_engine::{ClassicPlace, ClassicTarget, LogLimits, LogTarget};
+use itg_engine::{ClassicPlace, ClassicTarget, LogLimits, LogQuota, LogTarget};
 use itg_node::{ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome};
 use itg_socket::resolve;
 use tokio::sync::mpsc;
@@ -66,6 +66,9 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
         receive_buffer: None,
         log: log(asked)?,
         log_limits: LogLimits::default(),
+        log_quota: asked.log_dir.as_ref().map_or_else(LogQuota::default, |dir| {
+            LogQuota::new(Path::new(dir), asked.max_log_size, asked.max_log_bytes)
+        }),
         log_dir: asked.log_dir.clone().map(PathBuf::from),
         replace_logs: asked.replace_logs,
         allow_log_servers: asked.allow_log_servers,

@@ -13,7 +13,7 @@ use itg_core::flow::{Flow, FlowSpec};
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
 use itg_engine::pacing::{PacingOptions, Prepared};
-use itg_engine::{FlowLive, LogLimits, LogTarget};
+use itg_engine::{FlowLive, LogLimits, LogQuota, LogTarget};
 use itg_node::{ClassicReceiving, Receiver, ReceiverOptions, SendFlow, SendJob, Start};
 use itg_stats::{Analysis, Options};
 use serde::Serialize;
@@ -59,6 +59,7 @@ pub(super) async fn trial(
         secret: None,
         max_per_address: itg_node::SENDERS_PER_ADDRESS,
         log_dir: None,
+        log_quota: LogQuota::default(),
         replace_logs: false,
         once: false,
         classic: ClassicReceiving::default(),

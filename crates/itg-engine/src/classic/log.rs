@@ -19,7 +19,7 @@ use itg_core::flow::Meter;
 use itg_record::{BlockBuf, FlowInfo, Kind, Note, Record};
 
 use crate::log::queue::{Job, LogOutcome, Shared, fail, give, left_out};
-use crate::log::{create_named, replace_named, write_hint};
+use crate::log::{LATER_LOST, LogQuota, LogRoom, create_named, replace_named, write_hint};
 
 /// Longest wait for a log server to answer, or to take a block.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,6 +40,8 @@ pub enum ClassicPlace {
         path: PathBuf,
         /// True if an older log of D-ITG may be replaced.
         replace: bool,
+        /// Bound on its size.
+        quota: LogQuota,
     },
     /// A log server of D-ITG.
     Server {
@@ -85,7 +87,7 @@ impl fmt::Display for ClassicTarget {
 }
 
 enum Sink {
-    File { file: File, good_bytes: u64 },
+    File { file: File, good_bytes: u64, room: Option<LogRoom> },
     Tcp { control: TcpStream, client: LogClient, data: TcpStream },
     Udp { control: TcpStream, client: LogClient, data: UdpSocket },
 }
@@ -118,10 +120,15 @@ impl Writer {
     /// The system's, in words where the caller shows them.
     pub(crate) fn create(target: &ClassicTarget, shared: &Arc<Shared>) -> io::Result<Self> {
         let sink = match &target.place {
-            ClassicPlace::File(path) => Sink::file(path, File::create(path))?,
-            ClassicPlace::Named { path, replace: false } => Sink::file(path, create_named(path))?,
-            ClassicPlace::Named { path, replace: true } => {
-                Sink::file(path, replace_named(path, 16 * RECORD_LEN, is_log))?
+            ClassicPlace::File(path) => {
+                Sink::file(path, File::create(path).map(|file| (file, None)))?
+            }
+            ClassicPlace::Named { path, replace, quota } => {
+                let created = quota.create(path, || match replace {
+                    false => create_named(path),
+                    true => replace_named(path, 16 * RECORD_LEN, is_log),
+                });
+                Sink::file(path, created.map(|(file, room)| (file, Some(room))))?
             }
             ClassicPlace::Server { address, proto, path } => register(*address, *proto, path)
                 .map_err(|error| {
@@ -246,16 +253,20 @@ impl FlowRecord {
 }
 
 impl Sink {
-    fn file(path: &Path, created: io::Result<File>) -> io::Result<Self> {
+    fn file(path: &Path, created: io::Result<(File, Option<LogRoom>)>) -> io::Result<Self> {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("log {}: {error}", path.display()))
         };
-        Ok(Self::File { file: created.map_err(named)?, good_bytes: 0 })
+        let (file, room) = created.map_err(named)?;
+        Ok(Self::File { file, good_bytes: 0, room })
     }
 
     fn write(&mut self, records: &[u8]) -> Result<(), String> {
         match self {
-            Self::File { file, good_bytes } => {
+            Self::File { file, good_bytes, room } => {
+                if let Some(room) = room {
+                    room.take(records.len()).map_err(|why| format!("{why}; {LATER_LOST}"))?;
+                }
                 let Err(error) = file.write_all(records) else {
                     *good_bytes += records.len() as u64;
                     return Ok(());
@@ -267,7 +278,7 @@ impl Sink {
                     "its last record is incomplete"
                 };
                 let hint = write_hint(&error);
-                Err(format!("{error}{hint}; {kept}, later records are counted as lost"))
+                Err(format!("{error}{hint}; {kept}, {LATER_LOST}"))
             }
             Self::Tcp { data, .. } => {
                 data.write_all(&in_transit(records)).map_err(|error| error.to_string())

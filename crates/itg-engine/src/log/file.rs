@@ -6,14 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
-use itg_record::{BlockBuf, LogBuilder, LogInfo, Note};
+use itg_record::{BLOCK_HEADER_LEN, BlockBuf, LogBuilder, LogInfo, Note, RECORD_LEN};
 use itg_socket::clock;
 
 use super::named::create_named;
 use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, fail, give, left_out};
+use super::quota::{LogQuota, LogRoom};
 use super::sync::{Fsync, Syncer};
 use super::throttle::Throttle;
 use crate::clock_pair;
+
+/// Outcome of what comes behind the end of a log that takes no more.
+pub(crate) const LATER_LOST: &str = "later records are counted as lost";
 
 /// Advice about a file that takes no more.
 pub fn write_hint(error: &io::Error) -> &'static str {
@@ -32,28 +36,36 @@ pub(super) struct Writer {
     pub(super) records: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) failed: bool,
+    /// The log is as large as it may be: it gets its last note, and nothing else.
+    pub(super) full: bool,
+    /// Room of a log that a peer has named.
+    pub(super) room: Option<LogRoom>,
     pub(super) throttle: Option<Throttle>,
     pub(super) syncer: Syncer,
 }
 
 impl Writer {
-    /// Creates the file (an older one is replaced, unless a peer has named it) and writes its
-    /// [`LogInfo`].
+    /// Creates the file (an older one is replaced, unless a peer has named it: then it has a quota) and
+    /// writes its [`LogInfo`].
     pub(super) fn create(
-        (path, named): (&Path, bool),
+        (path, quota): (&Path, Option<&LogQuota>),
         info: LogInfo,
         shared: &Arc<Shared>,
         (throttle, fsync): (Option<Throttle>, Fsync),
     ) -> io::Result<Self> {
-        let created = if named {
-            create_named(path)
-        } else {
-            OpenOptions::new().create(true).write(true).truncate(true).open(path)
+        let created = match quota {
+            Some(quota) => {
+                quota.create(path, || create_named(path)).map(|(file, room)| (file, Some(room)))
+            }
+            None => {
+                let file = OpenOptions::new().create(true).write(true).truncate(true).open(path);
+                file.map(|file| (file, None))
+            }
         };
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("log {}: {error}", path.display()))
         };
-        let file = created.map_err(named)?;
+        let (file, room) = created.map_err(named)?;
         fsync.opened(&file, path).map_err(named)?;
         let mut writer = Self {
             file,
@@ -63,12 +75,14 @@ impl Writer {
             records: 0,
             shared: Arc::clone(shared),
             failed: false,
+            full: false,
+            room,
             throttle,
             syncer: Syncer::new(fsync),
         };
         writer.note(&Note::Log(info));
         writer.note(&Note::Clock(clock_pair::clock_pair()));
-        if writer.failed {
+        if writer.failed || writer.full {
             let why = shared.error().unwrap_or_default();
             return Err(io::Error::new(io::ErrorKind::StorageFull, why));
         }
@@ -113,7 +127,10 @@ impl Writer {
 
     fn block(&mut self, block: &mut BlockBuf) {
         let count = block.len() as u64;
-        if !self.failed {
+        self.make_room(BLOCK_HEADER_LEN + block.len() * RECORD_LEN);
+        if self.full {
+            self.builder.skip();
+        } else if !self.failed {
             let sealed = self.builder.seal(block);
             if let Some(throttle) = &mut self.throttle {
                 throttle.wait(sealed.len());
@@ -125,7 +142,7 @@ impl Writer {
                     fail(&self.shared, why);
                 });
         }
-        if self.failed {
+        if self.failed || self.full {
             self.shared.lose(count);
         } else {
             self.records += count;
@@ -133,9 +150,28 @@ impl Writer {
     }
 
     fn note(&mut self, note: &Note) {
-        if !self.failed {
-            let bytes = self.builder.note(note);
+        if self.failed || self.full {
+            return;
+        }
+        let bytes = self.builder.note(note);
+        self.make_room(bytes.len());
+        if !self.full {
             self.write(&bytes);
+        }
+    }
+
+    /// Takes room for so many bytes; without any the log is full from now on.
+    fn make_room(&mut self, bytes: usize) {
+        if !self.failed
+            && !self.full
+            && let Some(Err(why)) = self.room.as_mut().map(|room| room.take(bytes))
+        {
+            self.full = true;
+            let path = self.path.display();
+            fail(
+                &self.shared,
+                format!("log {path}: {why}; what was written before stays good, {LATER_LOST}"),
+            );
         }
     }
 
@@ -177,9 +213,6 @@ impl Writer {
             Ok(_) => "what was written before stays good",
             Err(_) => "its last block is incomplete",
         };
-        Err(format!(
-            "log {}: {error}{hint}; {kept}, later records are counted as lost",
-            path.display()
-        ))
+        Err(format!("log {}: {error}{hint}; {kept}, {LATER_LOST}", path.display()))
     }
 }

@@ -17,6 +17,7 @@ mod limits;
 mod link;
 mod named;
 pub(crate) mod queue;
+mod quota;
 mod remote;
 mod scan;
 mod spool;
@@ -39,6 +40,7 @@ use itg_record::{BlockBuf, LogInfo, Note, Record};
 use itg_session::logs::Transport;
 use itg_socket::clock;
 
+pub(crate) use self::file::LATER_LOST;
 pub use self::file::write_hint;
 pub use self::forward::{Forwarded, forward};
 pub use self::handed::{HandedBlock, HandedTarget};
@@ -49,6 +51,8 @@ pub use self::link::BLOCK_BIT;
 pub use self::named::{create_named, replace_named};
 pub(crate) use self::queue::Job;
 pub use self::queue::{LogOutcome, Shared, fail, give, left_out};
+pub(crate) use self::quota::LogRoom;
+pub use self::quota::{LEAST_LOG_BYTES, LogQuota};
 use self::remote::Remote;
 pub use self::scan::{Found, scan};
 pub use self::spool::unhex;
@@ -69,7 +73,12 @@ pub enum LogTarget {
     /// A file on this host; an older one of that name is replaced.
     File(PathBuf),
     /// A file on this host whose name a peer has chosen: what is there already is left alone.
-    Named(PathBuf),
+    Named {
+        /// Path of the file.
+        path: PathBuf,
+        /// Bound on its size.
+        quota: LogQuota,
+    },
     /// A log server.
     Server(Box<LogServerTarget>),
     /// A log in D-ITG's form.
@@ -97,7 +106,7 @@ impl Log {
     pub fn create(target: &LogTarget, mut info: LogInfo, limits: LogLimits) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let limits = match target {
-            LogTarget::File(_) | LogTarget::Named(_) | LogTarget::Handed(_) => limits,
+            LogTarget::File(_) | LogTarget::Named { .. } | LogTarget::Handed(_) => limits,
             LogTarget::Server(server) => server.limits(limits),
             LogTarget::Classic(classic) => {
                 LogLimits { block_records: classic.block_records(), ..limits }
@@ -113,10 +122,13 @@ impl Log {
         let (jobs, queue) = mpsc::sync_channel(QUEUE);
         let thread = thread::Builder::new().name("itg-log-writer".to_owned());
         let (place, thread) = match target {
-            LogTarget::File(path) | LogTarget::Named(path) => {
-                let named = matches!(target, LogTarget::Named(_));
+            LogTarget::File(path) | LogTarget::Named { path, .. } => {
+                let quota = match target {
+                    LogTarget::Named { quota, .. } => Some(quota),
+                    _ => None,
+                };
                 let writer = file::Writer::create(
-                    (path, named),
+                    (path, quota),
                     info,
                     &shared,
                     (limits.throttle_bytes_per_s.map(Throttle::new), limits.fsync),

@@ -196,7 +196,7 @@ fn l_5_what_was_left_out_of_a_file_is_a_gap_with_a_reason() {
     let (jobs, queue) = mpsc::sync_channel(16);
     let shared = Arc::new(Shared::default());
     let writer =
-        Writer::create((&path, false), info(), &shared, (None, Fsync::Never)).expect("writable");
+        Writer::create((&path, None), info(), &shared, (None, Fsync::Never)).expect("writable");
     let limits = LogLimits {
         on_full: OnFull::Drop,
         pool_bytes: 0,
@@ -260,6 +260,8 @@ fn records_after_a_failure_are_counted_as_lost() {
         records: 0,
         shared: Arc::clone(&shared),
         failed: false,
+        full: false,
+        room: None,
         throttle: None,
         syncer: Syncer::new(Fsync::Never),
     };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use itg_core::flow::Proto;
-use itg_engine::log::{LogLimits, LogTarget};
+use itg_engine::log::{LogLimits, LogQuota, LogTarget};
 use tokio::sync::mpsc;
 
 /// Senders of one address at the same time, unless the user says otherwise.
@@ -31,6 +31,8 @@ pub struct ReceiverOptions {
     pub log_limits: LogLimits,
     /// Directory for logs that senders ask for; without it such requests are refused.
     pub log_dir: Option<PathBuf>,
+    /// Bound on the size of these logs.
+    pub log_quota: LogQuota,
     /// True if logs of D-ITG there are replaced by new ones of the same name, as D-ITG does.
     pub replace_logs: bool,
     /// True if senders may have their logs sent to a log server of their choice.

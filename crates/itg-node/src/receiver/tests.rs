@@ -8,7 +8,7 @@ use std::time::Duration;
 use itg_classic::send::{App, HeaderKind};
 use itg_classic::wire::{FlowOffer, NO_SERIAL, OfferProto, SenderMessage};
 use itg_core::flow::{FlowSpec, Proto};
-use itg_engine::log::LogLimits;
+use itg_engine::log::{LogLimits, LogQuota};
 use itg_engine::rx::{Command, PacketFormat};
 use itg_session::{MAGIC, Message, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -52,6 +52,7 @@ impl HeldReceiver {
             log: None,
             log_limits: LogLimits::default(),
             log_dir: None,
+            log_quota: LogQuota::default(),
             replace_logs: false,
             allow_log_servers: false,
             allow_sources: Vec::new(),

@@ -10,7 +10,7 @@ use itg_core::distribution::Distribution;
 use itg_core::flow::{Flow, FlowSpec};
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
-use itg_engine::{FlowLive, LogLimits, LogTarget, OnFull};
+use itg_engine::{FlowLive, LogLimits, LogQuota, LogTarget, OnFull};
 use itg_node::{
     ClassicReceiving, Receiver, ReceiverOptions, SendFlow, SendJob, SendOutcome, Start, send,
 };
@@ -36,6 +36,7 @@ pub(crate) fn receiver(log: Option<LogTarget>) -> Receiver {
         log,
         log_limits: limits(),
         log_dir: None,
+        log_quota: LogQuota::default(),
         replace_logs: false,
         allow_log_servers: false,
         allow_sources: Vec::new(),

@@ -60,8 +60,8 @@ impl Session {
                 let name = log_file_name(path)
                     .ok_or_else(|| format!("`{}` is no plain file name", path.escape_ascii()))?;
                 let path = dir.join(name);
-                let replace = options.replace_logs;
-                (path.display().to_string(), ClassicPlace::Named { path, replace })
+                let (replace, quota) = (options.replace_logs, options.log_quota.clone());
+                (path.display().to_string(), ClassicPlace::Named { path, replace, quota })
             }
             RecvLog::Server { address, proto, path } => {
                 if !options.allow_log_servers {
