@@ -8,6 +8,7 @@ use clap::Args;
 use itg_cli::{Failure, WordArgs, read_secret, refuse, say};
 use itg_engine::{Forwarded, LogUrl};
 use itg_session::logs::Transport;
+use itg_trust::KeyDir;
 
 /// Arguments of `forward`.
 #[derive(Debug, Args)]
@@ -16,12 +17,15 @@ pub(crate) struct ForwardArgs {
     /// stored. When it is interrupted, begin it anew: what is stored is not stored again
     #[arg(value_name = "SPOOL")]
     spool: PathBuf,
-    /// The log server: tcp://HOST:PORT
+    /// The log server: tcp://HOST:PORT, or tls://HOST:PORT with --keys
     #[arg(long, value_name = "URL")]
     to: String,
     /// File with the secret of the log server
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    /// Directory of keys for a log server at tls:// (`itg-cluster keys`)
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
 }
 
 /// Sends the blocks and says what became of them.
@@ -31,7 +35,9 @@ pub(crate) fn run(args: &ForwardArgs, words: WordArgs) -> Result<ExitCode> {
         return Err(refuse("a spool is sent over TCP, which loses nothing: write --to tcp://…"));
     }
     let secret = args.secret_file.as_deref().map(read_secret).transpose()?;
-    let told = itg_engine::forward(&args.spool, &to, secret)?;
+    let keys = args.keys.as_deref().map(KeyDir::load).transpose().map_err(refuse)?;
+    let keys = to.keys(keys.as_ref()).map_err(refuse)?;
+    let told = itg_engine::forward(&args.spool, &to, secret, keys)?;
     let spool = args.spool.display();
     let Forwarded { place, blocks, records, done, fate, error } = told;
     if !done {

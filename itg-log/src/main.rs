@@ -16,14 +16,15 @@ use itg_engine::{Fsync, LOG_PORT};
 use itg_node::{LogServer, LogServerOptions, SlotLimits};
 use itg_record::MAX_BLOCK_LEN;
 use itg_session::logs::{LogAccount, LogLimits, Role};
+use itg_trust::{KeyDir, Role as KeyRole};
 use tokio::sync::mpsc;
 
 use crate::classic::{ClassicOptions, ClassicServer, Telling};
 
 /// Store the logs of many senders and receivers (their --log-server), one file an experiment.
 ///
-/// Blocks come over TCP (acknowledged, sent again after a break, stored exactly once) or UDP (one block a
-/// datagram, missing ones are counted). A block that was acknowledged is there after a crash of this program,
+/// Blocks come over TCP, with --keys over TLS (acknowledged, sent again after a break, stored exactly once), or
+/// UDP (one block a datagram, missing ones are counted). A block that was acknowledged is there after a crash of this program,
 /// and after a loss of power with --fsync block.
 /// Runs until SIGINT or SIGTERM, then stores what has come and prints a summary. Read the files with
 /// itg-decode, also while they grow.
@@ -68,6 +69,10 @@ struct ServeArgs {
     /// File with the secret that producers must know
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    /// Take logs over TLS alone (tls://), from programs with keys of the same cluster; this is the directory of
+    /// our own, which `itg-cluster keys add NODE --role log` makes. No block comes over UDP then
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
     /// Producers at the same time
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_producers: usize,
@@ -148,8 +153,13 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
     let listen = itg_socket::resolve(&cli.listen, LOG_PORT).map_err(refuse)?;
     let limits = cli.limits()?;
     let secret = cli.secret_file.as_deref().map(read_secret).transpose()?;
+    let keys = cli.keys.as_deref().map(KeyDir::load).transpose().map_err(refuse)?;
+    if let Some(keys) = &keys {
+        keys.must_be(&[KeyRole::Log]).map_err(refuse)?;
+    }
     if !words.quiet {
-        let protection = if secret.is_some() { "with a secret" } else { "no secret" };
+        let secret = if secret.is_some() { "with a secret" } else { "no secret" };
+        let protection = format!("{secret}, {}", if keys.is_some() { "TLS" } else { "plain" });
         say(format_args!(
             "itg-log {}: listen {listen}, dir {}, {protection}, {} producers, {} experiments, {} logs \
              each, blocks of {}, log size {}, experiment size {}, memory {} ({} a producer), fsync {}",
@@ -181,6 +191,7 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         listen,
         dir: dir.clone(),
         secret,
+        keys,
         limits,
         max_per_address: cli.max_per_address.into(),
         throttle_bytes_per_s,

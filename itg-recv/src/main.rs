@@ -166,6 +166,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         allow_log_servers: cli.allow_log_servers,
         allow_sources: cli.allow_source.clone(),
         secret: cli.log.secret()?,
+        log_keys: cli.log.keys()?,
         packet_secret: cli.secret_file.as_deref().map(read_secret).transpose()?,
         max_per_address: cli.max_per_address,
         once: cli.once,

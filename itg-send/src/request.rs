@@ -60,8 +60,8 @@ pub(crate) struct SendLogArgs {
     /// path as D-ITG's receiver and its log server take it [default there: /tmp/ITGRecv.log]
     #[arg(long, value_name = "NAME")]
     pub(crate) recv_log: Option<String>,
-    /// Log server to which the receiver shall send its log (it must allow that): tcp://… or udp://…; with
-    /// --classic, one that speaks D-ITG's protocol, at port 9001
+    /// Log server to which the receiver shall send its log (it must allow that): tcp://…, udp://…, or
+    /// tls://… with the receiver's keys; with --classic, one that speaks D-ITG's protocol, at port 9001
     #[arg(long, value_name = "URL")]
     pub(crate) recv_log_server: Option<String>,
     /// Report of `itg-send doctor --output FILE` on this host: its promise goes into the log, and

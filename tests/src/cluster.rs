@@ -26,6 +26,41 @@ pub fn cluster_keys(dir: &Path, days: &str) {
     drop(Running::start(&mut make).finish(LIMIT).exits(0));
 }
 
+/// An authority that gives nodes keys of their own.
+#[derive(Debug)]
+pub struct Authority(tempfile::TempDir);
+
+impl Default for Authority {
+    fn default() -> Self {
+        let made = Self(temp_dir());
+        made.keys(&["init"]);
+        made
+    }
+}
+
+impl Authority {
+    #[track_caller]
+    fn keys(&self, args: &[&str]) {
+        let mut command = cluster_program();
+        command.arg("keys").args(args).arg("--authority").arg(self.0.path().join("ca"));
+        drop(Running::start(&mut command).finish(LIMIT).exits(0));
+    }
+
+    /// Makes the keys of a node: their directory.
+    #[track_caller]
+    #[must_use]
+    pub fn add(&self, node: &str, role: &str) -> PathBuf {
+        self.keys(&["add", node, "--role", role]);
+        self.0.path().join("ca").join(node)
+    }
+
+    /// Revokes the keys of a node, and tells the other nodes.
+    #[track_caller]
+    pub fn revoke(&self, node: &str) {
+        self.keys(&["revoke", node]);
+    }
+}
+
 /// Packets that one side of a flow saw, as a report says.
 #[must_use]
 pub fn flow_packets(report: &Value, flow: u64, side: &str) -> u64 {

@@ -28,7 +28,7 @@ pub use classic::{
     ClassicLogServer, ClassicPeer, ClassicReceiver, classic_send, classic_sender, free_port,
     own_address,
 };
-pub use cluster::{Cluster, cluster_keys, cluster_program, flow_packets};
+pub use cluster::{Authority, Cluster, cluster_keys, cluster_program, flow_packets};
 pub use decode::{Packet, decode, json, lists, packets};
 pub use ditg::{is_listening, itgdec, listens, not_run_without_d_itg, real, takes_datagrams};
 pub use group::{Group, Judged};

@@ -17,6 +17,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 /// Time between two looks of a thread whether the relay has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Bytes of connections that are kept.
+const MOST_CARRIED: usize = 16 << 20;
+
 /// Impairment of datagrams on their way; shares are of 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Impairment {
@@ -84,6 +87,8 @@ struct Shared {
     cuts: AtomicU64,
     relayed: Mutex<Relayed>,
     traffic: Mutex<Traffic>,
+    /// Bytes of connections, both ways.
+    carried: Mutex<Vec<u8>>,
 }
 
 impl Shared {
@@ -97,6 +102,14 @@ impl Shared {
 
     fn count(&self, change: impl FnOnce(&mut Relayed)) {
         change(&mut self.relayed.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Keeps bytes that pass.
+    fn carry(&self, bytes: &[u8]) {
+        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        if carried.len() + bytes.len() <= MOST_CARRIED {
+            carried.extend_from_slice(bytes);
+        }
     }
 
     fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -169,6 +182,12 @@ impl Relay {
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
+    }
+
+    /// Bytes that connections have carried so far, both ways, as a recorder on the link has them: 16 MiB at most.
+    #[must_use]
+    pub fn carried(&self) -> Vec<u8> {
+        self.shared.carried.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts of datagrams so far.
@@ -361,8 +380,12 @@ fn pass_bytes(mut from: TcpStream, mut into: TcpStream, life: u64, shared: &Shar
     while !shared.stopped() && shared.cuts.load(Ordering::Relaxed) == life {
         match from.read(&mut buffer) {
             Ok(0) => break,
-            Ok(got) if into.write_all(&buffer[..got]).is_err() => break,
-            Ok(_) => {}
+            Ok(got) => {
+                shared.carry(&buffer[..got]);
+                if into.write_all(&buffer[..got]).is_err() {
+                    break;
+                }
+            }
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => break,

@@ -24,11 +24,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-sim", &["itg-core", "itg-process", "itg-record"]),
     ("itg-classic", &["itg-core", "itg-record", "itg-stats", "itg-session"]),
     ("itg-socket", &["itg-core"]),
+    // Agents, senders and log servers prove with the same keys who they are.
+    ("itg-trust", &["itg-socket"]),
     // D-ITG's packets leave through the same thread, and its records go to the same files.
-    ("itg-engine", &["itg-classic", "itg-core", "itg-record", "itg-session", "itg-socket"]),
+    (
+        "itg-engine",
+        &["itg-classic", "itg-core", "itg-record", "itg-session", "itg-socket", "itg-trust"],
+    ),
     (
         "itg-node",
-        &["itg-classic", "itg-core", "itg-engine", "itg-record", "itg-session", "itg-socket"],
+        &[
+            "itg-classic",
+            "itg-core",
+            "itg-engine",
+            "itg-record",
+            "itg-session",
+            "itg-socket",
+            "itg-trust",
+        ],
     ),
     ("itg-mesh", &["itg-core", "itg-process", "itg-socket"]),
     ("itg-mpi", &["itg-core", "itg-process", "itg-record"]),
@@ -42,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "itg-session",
             "itg-socket",
             "itg-stats",
+            "itg-trust",
         ],
     ),
     ("itg-report", &["itg-core", "itg-stats"]),
@@ -80,6 +94,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "itg-run",
             "itg-session",
             "itg-socket",
+            "itg-trust",
         ],
     ),
     (KIT, &["itg-core", "itg-record"]),

@@ -17,6 +17,7 @@ use itg_control::{Command, ControlRequest, Phase, TOO_LATE, fence_wait};
 use itg_core::units::parse_duration_ns;
 use itg_node::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use itg_socket::{clock, host};
+use itg_trust::Role;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
@@ -24,7 +25,7 @@ use crate::idle::{Idle, Sight, Verdict};
 use crate::member::Member;
 use crate::metrics::{self, Facts};
 use crate::policy::Policy;
-use crate::roles::Role;
+use crate::roles::may;
 use crate::trust::{self, Line, Trust};
 use crate::wire::{
     self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
@@ -254,7 +255,7 @@ impl Agent {
         let caller = trust::holder(line);
         loop {
             let call = wire::hear(line).await?;
-            if let Err(why) = caller.may(&call) {
+            if let Err(why) = may(&caller, &call) {
                 wire::say(line, &Reply::Refused(why)).await?;
                 continue;
             }

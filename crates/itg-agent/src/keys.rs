@@ -10,9 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use itg_cli::{refuse, say};
 use itg_socket::host::random_u64;
+use itg_trust::{
+    CA, CERTIFICATE, KEY, NAME, REVOKED, Role, node_label, node_name, unreadable_for_others,
+};
 use jiff::civil::Date;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
@@ -20,9 +24,6 @@ use rcgen::{
     RevokedCertParams, SerialNumber,
 };
 use serde::{Deserialize, Serialize};
-
-use crate::roles::{NAME, Role, node_label};
-use crate::trust::{CA, CERTIFICATE, KEY, REVOKED, unreadable_for_others};
 
 const CA_KEY: &str = "ca.key";
 const ISSUED: &str = "issued.toml";
@@ -84,7 +85,7 @@ enum Action {
         /// Name of the node: letters, digits, `-` and `_`
         node: String,
         /// Role of the node; several are given one by one
-        #[arg(long, value_enum, default_value = "agent")]
+        #[arg(long, value_parser = role_parser(), default_value = "agent")]
         role: Vec<Role>,
         #[command(flatten)]
         days: Days,
@@ -107,6 +108,15 @@ enum Action {
         #[command(flatten)]
         authority: Authority,
     },
+}
+
+/// Reads the name of a role, and shows all of them in the help.
+fn role_parser() -> impl TypedValueParser<Value = Role> {
+    let names = Role::ALL.map(|role| PossibleValue::new(role.name()).help(role.meaning()));
+    PossibleValuesParser::new(names).map(|name| {
+        let named = Role::ALL.into_iter().find(|role| role.name() == name);
+        named.expect("a possible value")
+    })
 }
 
 /// Makes, renews or revokes keys.
@@ -317,7 +327,7 @@ impl Record {
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>> {
         let path = self.dir.join(CA_KEY);
-        unreadable_for_others(&path)?;
+        unreadable_for_others(&path).map_err(refuse)?;
         let pem = fs::read_to_string(&path)
             .map_err(|error| refuse(format!("key file {}: {error}", path.display())))?;
         Ok(Issuer::new(authority_until(self.until()?)?, KeyPair::from_pem(&pem)?))
@@ -349,7 +359,7 @@ fn issue(mut record: Record, node: &str, roles: Vec<Role>, days: u32) -> Result<
     // Positive and without a leading zero, as RFC 5280 wants it.
     let number = u128::from(random_u64()) << 64 | u128::from(random_u64());
     let serial = format!("{:032x}", number >> 2 | 1 << 126);
-    let names = roles.iter().map(|role| role.host_name()).chain([crate::roles::node_name(node)]);
+    let names = roles.iter().map(|role| role.host_name()).chain([node_name(node)]);
     let mut params = node_until(node, [NAME.to_owned()].into_iter().chain(names).collect(), until)?;
     params.serial_number = serial_number(&serial);
     let key = KeyPair::generate()?;

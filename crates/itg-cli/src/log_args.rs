@@ -9,6 +9,7 @@ use itg_core::units::{format_bytes, format_duration_ns, parse_bytes};
 use itg_engine::{Fsync, LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
 use itg_experiment::TimeSpan;
 use itg_session::logs::Role;
+use itg_trust::KeyDir;
 
 use crate::failure::refuse;
 
@@ -34,15 +35,20 @@ pub struct LogArgs {
     /// Log every packet to this file; an older file of that name is replaced
     #[arg(long, value_name = "FILE", conflicts_with = "log_server")]
     log: Option<PathBuf>,
-    /// Log every packet to a log server (itg-log): tcp://HOST:PORT or udp://HOST:PORT
+    /// Log every packet to a log server (itg-log): tcp://HOST:PORT, udp://HOST:PORT, or tls://HOST:PORT
+    /// with --keys
     #[arg(long, value_name = "URL")]
     log_server: Option<String>,
-    /// File for blocks while the log server is away (TCP); they are sent when it is back
+    /// File for blocks while the log server is away (TCP, TLS); they are sent when it is back
     #[arg(long, value_name = "FILE", requires = "log_server")]
     log_spool: Option<PathBuf>,
     /// File with the secret of the log server
     #[arg(long, value_name = "FILE")]
     log_secret_file: Option<PathBuf>,
+    /// Directory of keys (`itg-cluster keys`) with which this program and log servers at tls:// prove who they
+    /// are to each other; what they say is encrypted
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
     /// Records in a block of the log [default: 1024; over UDP 35, which fit an Ethernet frame]
     #[arg(long, value_name = "RECORDS")]
     log_block: Option<usize>,
@@ -81,7 +87,7 @@ impl LogArgs {
     /// The log that was asked for; `run` names the experiment at a log server.
     ///
     /// # Errors
-    /// A URL or a secret that cannot be used.
+    /// A URL, keys or a secret that cannot be used.
     pub fn target(&self, run: &str, role: Role) -> Result<Option<LogTarget>> {
         if let Some(path) = &self.log {
             return Ok(Some(LogTarget::File(path.clone())));
@@ -89,6 +95,7 @@ impl LogArgs {
         let Some(url) = &self.log_server else { return Ok(None) };
         let url: LogUrl = url.parse().map_err(refuse)?;
         Ok(Some(LogTarget::Server(Box::new(LogServerTarget {
+            keys: url.keys(self.keys()?.as_ref()).map_err(refuse)?,
             transport: url.transport,
             address: url.address,
             run: run.to_owned(),
@@ -176,6 +183,14 @@ impl LogArgs {
     /// A file that cannot be read, or is empty.
     pub fn secret(&self) -> Result<Option<Vec<u8>>> {
         self.log_secret_file.as_deref().map(read_secret).transpose()
+    }
+
+    /// The keys for log servers over TLS.
+    ///
+    /// # Errors
+    /// Files that are not there, or cannot be used.
+    pub fn keys(&self) -> Result<Option<KeyDir>> {
+        self.keys.as_deref().map(KeyDir::load).transpose().map_err(refuse)
     }
 
     /// In words, for the settings.

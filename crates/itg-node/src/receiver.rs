@@ -489,6 +489,7 @@ impl Session {
         let url: LogUrl = tokio::task::block_in_place(|| wish.parse())
             .map_err(|error: SocketError| error.to_string())?;
         Ok(LogServerTarget {
+            keys: url.keys(self.shared.options.log_keys.as_ref())?,
             transport: url.transport,
             address: url.address,
             run: self.run.clone(),

@@ -27,6 +27,7 @@ fn target(address: SocketAddr, producer: usize) -> LogTarget {
         run: format!("crowd-{}", producer % 5),
         role: Role::Sender,
         secret: None,
+        keys: None,
         spool: None,
     }))
 }
@@ -113,6 +114,7 @@ fn l_11_a_hundred_producers_side_by_side_and_one_that_stalls() {
         listen: "127.0.0.1:0".parse().expect("an address"),
         dir: dir.path().to_owned(),
         secret: None,
+        keys: None,
         limits: logs::LogLimits::default(),
         max_per_address: 128,
         throttle_bytes_per_s: None,

@@ -32,6 +32,7 @@ pub fn receiver_options(log: PathBuf, listen: SocketAddr) -> ReceiverOptions {
         allow_log_servers: false,
         allow_sources: Vec::new(),
         secret: None,
+        log_keys: None,
         // A node's workers are sessions of one address.
         max_per_address: 1024,
         log_dir: None,

@@ -74,6 +74,7 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
         allow_log_servers: asked.allow_log_servers,
         allow_sources: asked.allow_sources.clone(),
         secret: None,
+        log_keys: None,
         max_per_address: asked.per_address.unwrap_or(itg_node::SENDERS_PER_ADDRESS),
         once: false,
         classic: ClassicReceiving {

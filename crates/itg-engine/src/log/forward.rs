@@ -10,6 +10,7 @@ use std::sync::mpsc;
 
 use itg_session::logs::{LogFate, LogProducer, ProducerInput, Transport};
 use itg_socket::clock;
+use itg_trust::KeyDir;
 
 use super::queue::{Job, Shared};
 use super::remote::Remote;
@@ -37,7 +38,12 @@ pub struct Forwarded {
 ///
 /// # Errors
 /// A spool that cannot be read or that a process still uses; the log server's refusal.
-pub fn forward(spool: &Path, to: &LogUrl, secret: Option<Vec<u8>>) -> io::Result<Forwarded> {
+pub fn forward(
+    spool: &Path,
+    to: &LogUrl,
+    secret: Option<Vec<u8>>,
+    keys: Option<KeyDir>,
+) -> io::Result<Forwarded> {
     let (spool, Left { who, log, per_flow }) = Spool::open(spool)?;
     let target = LogServerTarget {
         transport: Transport::Tcp,
@@ -45,6 +51,7 @@ pub fn forward(spool: &Path, to: &LogUrl, secret: Option<Vec<u8>>) -> io::Result
         run: who.run.clone(),
         role: who.role,
         secret,
+        keys,
         spool: None,
     };
     let (place, blocks) = (target.to_string(), log.spool.len() as u64);

@@ -14,6 +14,7 @@ mod handed;
 mod held;
 mod info;
 mod limits;
+mod line;
 mod link;
 mod named;
 pub(crate) mod queue;
@@ -58,7 +59,7 @@ pub use self::scan::{Found, scan};
 pub use self::spool::unhex;
 pub use self::sync::{Fsync, Syncer};
 pub use self::target::prove;
-pub use self::target::{LOG_PORT, LogServerTarget, LogUrl};
+pub use self::target::{LOG_PORT, LogServerTarget, LogUrl, MAY_SEND};
 pub use self::throttle::Throttle;
 use crate::classic::{self, ClassicTarget};
 

@@ -1,7 +1,6 @@
 //! Jobs on their way from the producers of a log to its writer, and the counters that both share.
 
 use std::fmt;
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, PoisonError};
@@ -10,12 +9,14 @@ use itg_core::units::format_duration_ns;
 use itg_record::{BlockBuf, Note};
 use itg_session::logs::{LogCodecError, LogMessage};
 
+use super::line::Line;
+
 /// Between two notes on the clocks: 1 s.
 pub(crate) const CLOCK_EVERY_NS: u64 = 1_000_000_000;
 
 /// Events that the threads of a connection report to the writer; the number names the connection.
 pub(crate) enum NetEvent {
-    Connected(u64, TcpStream),
+    Connected(u64, Line),
     Heard(u64, Result<LogMessage, LogCodecError>),
     Lost(u64, String),
 }

@@ -5,8 +5,8 @@
 //! gets it back only then, so a block in flight is never written to.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, ErrorKind, IoSlice, Write};
-use std::net::{Shutdown, TcpStream, UdpSocket};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -22,7 +22,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 
 use super::held::{Lent, UnconfirmedBlock, label};
 use super::limits::{LogLimits, UDP_RECORDS};
-use super::link::{self, BLOCK_BIT, NET_TIMEOUT};
+use super::line::Line;
+use super::link::{self, BLOCK_BIT};
 use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, NetEvent, Shared, fail, give};
 use super::spool::{Done, Spool};
 use super::target::{LogServerTarget, producer_config, prove, registration};
@@ -45,7 +46,7 @@ pub(super) struct Remote {
     spool: Option<Spool>,
     /// Number of the connection in use; events of others are stale.
     connection: u64,
-    stream: Option<TcpStream>,
+    line: Option<Line>,
     datagrams: Option<UdpSocket>,
     threads: Vec<JoinHandle<()>>,
     log_id: u32,
@@ -100,7 +101,7 @@ impl Remote {
             held: BTreeMap::new(),
             spool,
             connection: 0,
-            stream: None,
+            line: None,
             datagrams: None,
             threads: Vec::new(),
             log_id: 0,
@@ -178,6 +179,10 @@ impl Remote {
         }
         if self.machine.deadline().is_some_and(|at| at <= clock::machine_ns()) {
             self.feed(ProducerInput::Timer);
+        }
+        // A look at files, once a second at most.
+        if let Some(Err(why)) = self.line.as_mut().map(Line::check) {
+            self.lose(why);
         }
     }
 
@@ -265,8 +270,8 @@ impl Remote {
 
     fn heard(&mut self, event: NetEvent) {
         match event {
-            NetEvent::Connected(connection, stream) if connection == self.connection => {
-                self.listen(stream);
+            NetEvent::Connected(connection, line) if connection == self.connection => {
+                self.listen(line);
             }
             NetEvent::Heard(connection, message) if connection == self.connection => {
                 self.feed(match message {
@@ -280,16 +285,12 @@ impl Remote {
     }
 
     /// Starts reading a new connection.
-    fn listen(&mut self, stream: TcpStream) {
-        let prepared = stream
-            .set_nodelay(true)
-            .and_then(|()| stream.set_write_timeout(Some(NET_TIMEOUT)))
-            .and_then(|()| stream.try_clone());
-        match prepared {
+    fn listen(&mut self, line: Line) {
+        match line.reader() {
             Ok(reading) => {
                 let (connection, events) = (self.connection, self.events.clone());
                 self.spawn(move || link::read(reading, connection, &events));
-                self.stream = Some(stream);
+                self.line = Some(line);
                 self.feed(ProducerInput::Connected);
             }
             Err(error) => self.lose(error.to_string()),
@@ -306,9 +307,8 @@ impl Remote {
         self.datagrams = None;
         // The machine has them sent again.
         self.batch.clear();
-        if let Some(stream) = self.stream.take() {
-            // Fails when the other side has hung up before.
-            stream.shutdown(Shutdown::Both).unwrap_or_default();
+        if let Some(line) = self.line.take() {
+            line.shut_down();
         }
     }
 
@@ -347,8 +347,8 @@ impl Remote {
             ProducerOutput::Connect => {
                 self.hang_up();
                 let (connection, events) = (self.connection, self.events.clone());
-                let address = self.target.address;
-                self.spawn(move || link::connect(address, connection, &events));
+                let target = self.target.clone();
+                self.spawn(move || link::connect(&target, connection, &events));
             }
             ProducerOutput::Disconnect => self.hang_up(),
             ProducerOutput::Send(message) => {
@@ -502,20 +502,11 @@ impl Remote {
     }
 
     fn write(&mut self, kind: u32, [first, second]: [&[u8]; 2]) -> Result<(), String> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let Some(line) = &mut self.line else { return Ok(()) };
         let len = first.len() + second.len();
         let head = (kind | u32::try_from(len).unwrap_or(0)).to_le_bytes();
         let mut slices = [IoSlice::new(&head), IoSlice::new(first), IoSlice::new(second)];
-        let mut rest = &mut slices[..];
-        while !rest.is_empty() {
-            match stream.write_vectored(rest) {
-                Ok(0) => return Err("it takes no more bytes".to_owned()),
-                Ok(count) => IoSlice::advance_slices(&mut rest, count),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        Ok(())
+        line.write(&mut slices).map_err(|error| error.to_string())
     }
 
     fn check(&mut self, done: Result<(), String>) {

@@ -9,6 +9,7 @@ use itg_record::{BLOCK_HEADER_LEN, RECORD_LEN};
 use itg_session::logs::{LogProducerConfig, ProducerTimeouts, Registration, Role, Transport};
 use itg_socket::host;
 use itg_socket::socket::{self, SocketError};
+use itg_trust::{KeyDir, Role as KeyRole};
 
 use super::limits::LogLimits;
 
@@ -30,40 +31,71 @@ pub struct LogServerTarget {
     pub role: Role,
     /// Secret that both sides share.
     pub secret: Option<Vec<u8>>,
+    /// Keys with which both ends prove who they are, and which seal what they say (TLS); without them the
+    /// connection is plain.
+    pub keys: Option<KeyDir>,
     /// File for blocks while the server is away; without one they wait in memory.
     pub spool: Option<PathBuf>,
 }
 
-/// The place of a log server: `tcp://HOST:PORT` or `udp://HOST:PORT`.
+/// The place of a log server: `tls://HOST:PORT`, `tcp://HOST:PORT` or `udp://HOST:PORT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogUrl {
     /// Transport of blocks.
     pub transport: Transport,
+    /// True if both ends prove with keys who they are, and seal what they say.
+    pub tls: bool,
     /// Signalling address.
     pub address: SocketAddr,
 }
+
+impl LogUrl {
+    /// The keys for a connection to it, out of those that there are.
+    ///
+    /// # Errors
+    /// It needs keys, and there are none; keys of a node that sends no logs.
+    pub fn keys(&self, keys: Option<&KeyDir>) -> Result<Option<KeyDir>, String> {
+        if !self.tls {
+            return Ok(None);
+        }
+        let Some(keys) = keys else {
+            return Err(format!(
+                "log server tls://{}: both ends prove who they are, with keys that `itg-cluster keys` makes: name \
+                 their directory with --keys DIR",
+                self.address
+            ));
+        };
+        keys.must_be(&MAY_SEND).map_err(|error| error.to_string())?;
+        Ok(Some(keys.clone()))
+    }
+}
+
+/// Roles of nodes that may send logs.
+pub const MAY_SEND: [KeyRole; 2] = [KeyRole::Agent, KeyRole::Console];
 
 impl FromStr for LogUrl {
     type Err = SocketError;
 
     fn from_str(text: &str) -> Result<Self, SocketError> {
-        let (transport, rest) = match text.split_once("://") {
-            Some(("tcp", rest)) => (Transport::Tcp, rest),
-            Some(("udp", rest)) => (Transport::Udp, rest),
+        let (transport, tls, rest) = match text.split_once("://") {
+            Some(("tls", rest)) => (Transport::Tcp, true, rest),
+            Some(("tcp", rest)) => (Transport::Tcp, false, rest),
+            Some(("udp", rest)) => (Transport::Udp, false, rest),
             _ => {
                 return Err(SocketError::new(
                     format!("log server `{text}`"),
-                    "write tcp://HOST:PORT or udp://HOST:PORT",
+                    "write tls://HOST:PORT, tcp://HOST:PORT or udp://HOST:PORT",
                 ));
             }
         };
-        Ok(Self { transport, address: socket::resolve(rest, LOG_PORT)? })
+        Ok(Self { transport, tls, address: socket::resolve(rest, LOG_PORT)? })
     }
 }
 
 impl fmt::Display for LogServerTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.transport {
+            Transport::Tcp if self.keys.is_some() => "tls",
             Transport::Tcp => "tcp",
             Transport::Udp => "udp",
         };

@@ -14,11 +14,11 @@ use itg_session::logs::{
 use itg_socket::{clock, host};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::files;
+use super::line::{Line, Reading, Writing, frame_of, revoked};
 use super::shared::{Listener, SessionInput, Shared};
 use crate::connection_slots::{ConnectionSlot, NoSlot};
 use crate::control;
@@ -96,14 +96,11 @@ impl Connection {
 
     pub(super) async fn run(
         mut self,
-        stream: TcpStream,
+        line: Line,
         place: ConnectionSlot,
         mut stop: watch::Receiver<Option<String>>,
     ) {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
-        let (reading, mut writing) = stream.into_split();
+        let Line { reading, mut writing, mut proof } = line;
         let (frames, mut framed) = mpsc::channel(FRAMES_AHEAD);
         let reader = tokio::spawn(read(reading, Arc::clone(&self.block_bytes), frames));
         let mut stopping = false;
@@ -143,6 +140,10 @@ impl Connection {
                 () = control::sleep_until(self.session.deadline()) => {
                     self.handle(ServerInput::Timer, &mut writing).await;
                 }
+                why = revoked(&mut proof) => {
+                    (connected, proof) = (false, None);
+                    self.handle(ServerInput::Lost(why), &mut writing).await;
+                }
                 () = place.lost() => self.handle(ServerInput::Displaced, &mut writing).await,
                 reason = reason_of(&mut stop), if !stopping => {
                     stopping = true;
@@ -152,7 +153,7 @@ impl Connection {
             }
         }
         // Fails when the producer has gone before.
-        writing.shutdown().await.unwrap_or_default();
+        drop(timeout(WRITE_TIMEOUT, writing.shutdown()).await);
         reader.abort();
         lock(&self.shared.sessions).remove(&self.id);
         lock(&self.shared.tokens).remove(&self.token);
@@ -162,7 +163,7 @@ impl Connection {
     }
 
     /// A block came, by TCP or in a datagram.
-    async fn arrived(&mut self, bytes: Vec<u8>, writing: &mut OwnedWriteHalf) {
+    async fn arrived(&mut self, bytes: Vec<u8>, writing: &mut Writing) {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let input = match BlockFacts::check_plain(&bytes) {
             Ok(facts) => ServerInput::Block {
@@ -208,7 +209,7 @@ impl Connection {
         self.block = None;
     }
 
-    async fn handle(&mut self, input: ServerInput, writing: &mut OwnedWriteHalf) {
+    async fn handle(&mut self, input: ServerInput, writing: &mut Writing) {
         let mut inputs = vec![input];
         let mut out = Vec::new();
         while let Some(input) = inputs.pop() {
@@ -323,23 +324,18 @@ pub(super) fn turn_away(stream: &TcpStream, why: NoSlot) {
     }
 }
 
-/// A message with its length in front.
-fn frame_of(message: &LogMessage) -> Result<Vec<u8>, String> {
-    let bytes = logs::encode(message).map_err(|error| error.to_string())?;
-    let mut frame = Vec::with_capacity(4 + bytes.len());
-    frame.extend(u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes());
-    frame.extend(bytes);
-    Ok(frame)
-}
-
 /// Waits until the server is to stop, and says why.
 pub(super) async fn reason_of(stop: &mut watch::Receiver<Option<String>>) -> Option<String> {
     stop.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone())
 }
 
-async fn say(writing: &mut OwnedWriteHalf, message: &LogMessage) -> Result<(), String> {
+async fn say(writing: &mut Writing, message: &LogMessage) -> Result<(), String> {
     let frame = frame_of(message)?;
-    match timeout(WRITE_TIMEOUT, writing.write_all(&frame)).await {
+    let writing = async {
+        writing.write_all(&frame).await?;
+        writing.flush().await
+    };
+    match timeout(WRITE_TIMEOUT, writing).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("it takes no more messages".to_owned()),
@@ -347,7 +343,7 @@ async fn say(writing: &mut OwnedWriteHalf, message: &LogMessage) -> Result<(), S
 }
 
 /// Reads frames until the connection ends or breaks the rules.
-async fn read(mut from: OwnedReadHalf, block_bytes: Arc<AtomicU32>, frames: mpsc::Sender<Frame>) {
+async fn read(mut from: Reading, block_bytes: Arc<AtomicU32>, frames: mpsc::Sender<Frame>) {
     loop {
         let frame = match read_frame(&mut from, &block_bytes).await {
             Ok(frame) => frame,
@@ -363,7 +359,7 @@ async fn read(mut from: OwnedReadHalf, block_bytes: Arc<AtomicU32>, frames: mpsc
     }
 }
 
-async fn read_frame(from: &mut OwnedReadHalf, block_bytes: &AtomicU32) -> std::io::Result<Frame> {
+async fn read_frame(from: &mut Reading, block_bytes: &AtomicU32) -> std::io::Result<Frame> {
     let head = from.read_u32_le().await?;
     let len = head & !BLOCK_BIT;
     let is_block = head & BLOCK_BIT != 0;

@@ -8,15 +8,16 @@
 mod connection;
 mod datagrams;
 mod files;
+mod line;
 mod shared;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use itg_session::logs::{LogAccount, LogBook};
+use itg_session::logs::{LogAccount, LogBook, SessionId};
 use itg_socket::socket::{SocketError, listen};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -25,7 +26,7 @@ use self::connection::Connection;
 use self::files::Experiment;
 pub use self::shared::LogServerOptions;
 use self::shared::Shared;
-use crate::connection_slots::{ConnectionSlots, SlotLimits};
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use crate::lock::lock;
 
 /// Totals of a log server.
@@ -77,7 +78,7 @@ impl LogServer {
         let listener = listen(options.listen).and_then(TcpListener::from_std).map_err(fail)?;
         let at = listener.local_addr().map_err(fail)?;
         let shared = Arc::new(Shared {
-            data_port: at.port(),
+            data_port: if options.keys.is_none() { at.port() } else { 0 },
             book: Mutex::new(LogBook::new(options.limits)),
             options,
             sessions: Mutex::default(),
@@ -89,7 +90,9 @@ impl LogServer {
             blocks: AtomicU64::new(0),
             records: AtomicU64::new(0),
         });
-        datagrams::start(at, &shared).map_err(fail)?;
+        if shared.options.keys.is_none() {
+            datagrams::start(at, &shared).map_err(fail)?;
+        }
         Ok(Self { listener, shared })
     }
 
@@ -117,12 +120,19 @@ impl LogServer {
                     Ok((stream, peer)) => match places.take(peer.ip()) {
                         Ok(place) => {
                             count += 1;
-                            let connection = Connection::new(count, Arc::clone(&shared), peer);
-                            connections.spawn(connection.run(stream, place, stop.clone()));
+                            let serving = serve_one(
+                                Arc::clone(&shared),
+                                (stream, peer, count),
+                                place,
+                                stop.clone(),
+                            );
+                            connections.spawn(serving);
                         }
                         Err(why) => {
                             tracing::warn!("{peer} is turned away: {why}");
-                            connection::turn_away(&stream, why);
+                            if shared.options.keys.is_none() {
+                                connection::turn_away(&stream, why);
+                            }
                         }
                     },
                     Err(error) => {
@@ -148,5 +158,23 @@ impl LogServer {
             blocks: shared.blocks.load(Ordering::Relaxed),
             records: shared.records.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// Serves a producer, once it has proved who it is where that is asked for.
+async fn serve_one(
+    shared: Arc<Shared>,
+    (stream, peer, id): (TcpStream, SocketAddr, SessionId),
+    place: ConnectionSlot,
+    mut stop: watch::Receiver<Option<String>>,
+) {
+    let opened = tokio::select! {
+        opened = line::open(stream, shared.options.keys.as_ref()) => opened,
+        () = place.lost() => Err("too many connect: the oldest gives way".to_owned()),
+        _ = connection::reason_of(&mut stop) => return,
+    };
+    match opened {
+        Ok(line) => Connection::new(id, shared, peer).run(line, place, stop).await,
+        Err(why) => tracing::warn!("{peer} is turned away: {why}"),
     }
 }

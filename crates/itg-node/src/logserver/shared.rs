@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use itg_engine::log::Fsync;
 use itg_session::logs::{LogAccount, LogBook, LogLimits, ServerInput, SessionId};
+use itg_trust::KeyDir;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::files::Experiment;
@@ -27,6 +28,9 @@ pub struct LogServerOptions {
     pub dir: PathBuf,
     /// Secret that producers must know.
     pub secret: Option<Vec<u8>>,
+    /// Keys with which producers and this server prove to each other who they are (TLS); then nothing is plain,
+    /// and no block comes by UDP.
+    pub keys: Option<KeyDir>,
     /// Bounds on producers and memory.
     pub limits: LogLimits,
     /// Connections of one address at the same time.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use itg_core::flow::Proto;
 use itg_engine::log::{LogLimits, LogQuota, LogTarget};
+use itg_trust::KeyDir;
 use tokio::sync::mpsc;
 
 /// Senders of one address at the same time, unless the user says otherwise.
@@ -41,6 +42,8 @@ pub struct ReceiverOptions {
     pub allow_sources: Vec<IpAddr>,
     /// Secret of the log servers that senders choose.
     pub secret: Option<Vec<u8>>,
+    /// Keys for those of them that are connected to over TLS.
+    pub log_keys: Option<KeyDir>,
     /// Secret shared with senders whose packets prove where they come from.
     pub packet_secret: Option<Vec<u8>>,
     /// Connections of one address at the same time.

@@ -57,6 +57,7 @@ impl HeldReceiver {
             allow_log_servers: false,
             allow_sources: Vec::new(),
             secret: None,
+            log_keys: None,
             max_per_address: crate::receiver::SENDERS_PER_ADDRESS,
             once: false,
             classic: ClassicReceiving::default(),

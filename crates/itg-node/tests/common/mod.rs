@@ -41,6 +41,7 @@ pub(crate) fn receiver(log: Option<LogTarget>) -> Receiver {
         allow_log_servers: false,
         allow_sources: Vec::new(),
         secret: None,
+        log_keys: None,
         max_per_address: itg_node::SENDERS_PER_ADDRESS,
         once: true,
         classic: ClassicReceiving::default(),

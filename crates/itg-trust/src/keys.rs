@@ -1,0 +1,311 @@
+//! The files of keys, and what is made of them. Files that change are read again, so that renewed keys and a new list
+//! of revoked ones need no restart.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use itg_socket::clock;
+use rustls::client::WebPkiServerVerifier;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
+
+use crate::roles::{Holder, NAME, Role};
+
+/// File of the authority's certificate.
+pub const CA: &str = "ca.pem";
+/// File of a node's certificate.
+pub const CERTIFICATE: &str = "node.pem";
+/// File of a node's private key.
+pub const KEY: &str = "node.key";
+/// File of the list of revoked certificates.
+pub const REVOKED: &str = "revoked.pem";
+/// Interval between two looks at the files, in nanoseconds.
+const LOOK_NS: u64 = 1_000_000_000;
+
+/// Keys that cannot be used: the file, and what can be done.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct KeyError(String);
+
+/// The name that the other end's certificate must be made out to.
+///
+/// # Panics
+/// Never: it is a host name.
+#[must_use]
+pub fn server_name() -> ServerName<'static> {
+    ServerName::try_from(NAME).expect("a host name")
+}
+
+/// Refuses a private key that others than its owner can read.
+///
+/// # Errors
+/// They can.
+pub fn unreadable_for_others(key: &Path) -> Result<(), KeyError> {
+    // A file that is not there is complained of when it is read.
+    let Ok(facts) = fs::metadata(key) else { return Ok(()) };
+    let mode = facts.mode() & 0o777;
+    // The owner may be root, who lets a group of programs read it.
+    let group = if facts.uid() == nix::unistd::geteuid().as_raw() { 0o070 } else { 0 };
+    if mode & (0o007 | group) == 0 {
+        return Ok(());
+    }
+    let name = key.display();
+    Err(KeyError(format!(
+        "key file {name}: others can read it (mode {mode:04o}), so it proves nothing: `chmod 600 {name}`, or \
+         make new keys with `itg-cluster keys NEW-DIR` if somebody may have"
+    )))
+}
+
+/// Reason that keys cannot be used now.
+fn unusable(error: &rustls::Error) -> String {
+    use rustls::CertificateError as E;
+    match error {
+        rustls::Error::InvalidCertificate(E::Expired | E::ExpiredContext { .. }) => {
+            "the keys have expired".to_owned()
+        }
+        rustls::Error::InvalidCertificate(E::NotValidYet | E::NotValidYetContext { .. }) => {
+            "the keys are not valid yet: look at the clock of this host".to_owned()
+        }
+        rustls::Error::InvalidCertificate(E::Revoked) => "the keys have been revoked".to_owned(),
+        rustls::Error::InvalidCertificate(E::UnknownRevocationStatus) => {
+            format!("{REVOKED} is not the list of its authority")
+        }
+        other => format!("it does not fit {CA}: {other}"),
+    }
+}
+
+/// Meaning of a failed handshake, for people; the other end ought to be one of these programs.
+#[must_use]
+pub fn explain(error: &io::Error, program: &str) -> String {
+    let text = error.to_string();
+    let low = text.to_lowercase();
+    if low.contains("revoked") {
+        format!("the keys have been revoked ({text})")
+    } else if low.contains("expired") {
+        format!("the keys have expired: make new ones with `itg-cluster keys` ({text})")
+    } else if ["unknownissuer", "unknownca", "badsignature", "decrypterror", "unknown issuer"]
+        .iter()
+        .any(|word| low.contains(word))
+    {
+        format!("it has the keys of another cluster ({text})")
+    } else if low.contains("notvalidyet") || low.contains("not valid yet") {
+        format!("the keys are not valid yet: compare the clocks ({text})")
+    } else if low.contains("corrupt") || low.contains("invalidcontenttype") {
+        format!("it does not speak as {program} ({text})")
+    } else {
+        text
+    }
+}
+
+/// A directory of keys, ready for use; clones share what was read.
+#[derive(Clone)]
+pub struct KeyDir {
+    dir: Arc<Path>,
+    current: Arc<Mutex<Current>>,
+}
+
+impl fmt::Debug for KeyDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KeyDir").field(&self.dir).finish()
+    }
+}
+
+/// The keys as they were read last.
+struct Current {
+    looked_ns: u64,
+    stamp: Stamp,
+    keys: Arc<Keys>,
+}
+
+/// Facts by which a file that has changed is known: its time, length and number.
+type Stamp = [Option<(i64, i64, u64, u64)>; 4];
+
+fn stamp(dir: &Path) -> Stamp {
+    [CA, CERTIFICATE, KEY, REVOKED].map(|name| {
+        let facts = fs::metadata(dir.join(name)).ok()?;
+        Some((facts.mtime(), facts.mtime_nsec(), facts.len(), facts.ino()))
+    })
+}
+
+impl KeyDir {
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// A file that is not there or cannot be used, named: one that others can read, keys that are not valid now.
+    pub fn load(dir: &Path) -> Result<Self, KeyError> {
+        let stamp = stamp(dir);
+        let keys = Arc::new(Keys::load(dir)?);
+        let current = Current { looked_ns: clock::monotonic_ns(), stamp, keys };
+        Ok(Self { dir: dir.into(), current: Arc::new(Mutex::new(current)) })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The keys as the files have them now; where these cannot be used, as they had them last.
+    #[must_use]
+    pub fn keys(&self) -> Arc<Keys> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let now_ns = clock::monotonic_ns();
+        if now_ns.saturating_sub(current.looked_ns) >= LOOK_NS {
+            current.looked_ns = now_ns;
+            let stamp = stamp(&self.dir);
+            if stamp != current.stamp {
+                current.stamp = stamp;
+                match Keys::load(&self.dir) {
+                    Ok(keys) => current.keys = Arc::new(keys),
+                    Err(error) => tracing::warn!("keys stay as they were: {error:#}"),
+                }
+            }
+        }
+        Arc::clone(&current.keys)
+    }
+
+    /// Checks that our own keys have one of these roles.
+    ///
+    /// # Errors
+    /// They have none of them.
+    pub fn must_be(&self, roles: &[Role]) -> Result<(), KeyError> {
+        let checked = self.keys().holder.must_be(roles);
+        checked.map_err(|why| KeyError(format!("keys in {}: {why}", self.dir.display())))
+    }
+
+    /// Checks the other end's certificate again when the files have changed since `known` was read.
+    ///
+    /// # Errors
+    /// It is not good any more: revoked or expired.
+    pub fn check_again(
+        &self,
+        known: &mut Arc<Keys>,
+        chain: &[CertificateDer<'_>],
+    ) -> Result<(), String> {
+        let keys = self.keys();
+        if !Arc::ptr_eq(&keys, known) {
+            keys.check(chain)?;
+            *known = keys;
+        }
+        Ok(())
+    }
+}
+
+/// Keys that are good.
+pub struct Keys {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    holder: Holder,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
+
+/// Complaint about a file of the keys.
+fn bad(dir: &Path, name: &str, error: &dyn fmt::Display) -> KeyError {
+    let path = dir.join(name);
+    let path = path.display();
+    KeyError(format!("key file {path}: {error}; `itg-cluster keys` makes new ones"))
+}
+
+/// The list of revoked certificates, if there is one.
+fn revoked(dir: &Path) -> Result<Option<CertificateRevocationListDer<'static>>, KeyError> {
+    let path = dir.join(REVOKED);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let list = CertificateRevocationListDer::from_pem_file(path);
+    Ok(Some(list.map_err(|error| bad(dir, REVOKED, &error))?))
+}
+
+impl Keys {
+    /// Reads the keys. Refuses, as ssh does, a key that others can read; and keys that are not valid now.
+    fn load(dir: &Path) -> Result<Self, KeyError> {
+        let file = |name: &str| dir.join(name);
+        let bad = |name: &str, error: &dyn fmt::Display| bad(dir, name, error);
+        unreadable_for_others(&file(KEY))?;
+        let chain = CertificateDer::pem_file_iter(file(CERTIFICATE))
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| bad(CERTIFICATE, &error))?;
+        let key = || PrivateKeyDer::from_pem_file(file(KEY)).map_err(|error| bad(KEY, &error));
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_file(file(CA)).map_err(|error| bad(CA, &error))?;
+        roots.add(ca).map_err(|error| bad(CA, &error))?;
+        let roots = Arc::new(roots);
+        let (own, above) = chain.split_first().ok_or_else(|| bad(CERTIFICATE, &"it is empty"))?;
+        let holder = Holder::of(own);
+        let list = revoked(dir)?;
+        if list.is_none() && holder.is_named() {
+            let missing = "not there: copy it from the authority, which keeps it beside its ca.pem";
+            return Err(bad(REVOKED, &missing));
+        }
+        let provider = Arc::new(crypto::ring::default_provider());
+        let mut servers =
+            WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        let mut callers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        if let Some(list) = list {
+            servers = servers.with_crls([list.clone()]);
+            callers = callers.with_crls([list]);
+        }
+        let verifier = callers.build().map_err(|error| bad(REVOKED, &error))?;
+        let servers = servers.build().map_err(|error| bad(REVOKED, &error))?;
+        verifier
+            .verify_client_cert(own, above, UnixTime::now())
+            .map_err(|error| bad(CERTIFICATE, &unusable(&error)))?;
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad(KEY, &error))?
+            .with_webpki_verifier(servers)
+            .with_client_auth_cert(chain.clone(), key()?)
+            .map_err(|error| bad(KEY, &error))?;
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad(KEY, &error))?
+            .with_client_cert_verifier(Arc::clone(&verifier))
+            .with_single_cert(chain.clone(), key()?)
+            .map_err(|error| bad(KEY, &error))?;
+        Ok(Self { client: Arc::new(client), server: Arc::new(server), verifier, chain, holder })
+    }
+
+    /// Configuration of the end that connects.
+    #[must_use]
+    pub fn client(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.client)
+    }
+
+    /// Configuration of the end that listens; it lets nobody in without a certificate of the same authority.
+    #[must_use]
+    pub fn server(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.server)
+    }
+
+    /// Our own certificate, and those above it.
+    #[must_use]
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// Checks a certificate of another node, as of now.
+    ///
+    /// # Errors
+    /// It is not good: of another authority, revoked, expired.
+    pub fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        let (own, above) = chain.split_first().ok_or("there is no certificate")?;
+        let checked = self.verifier.verify_client_cert(own, above, UnixTime::now());
+        checked.map(drop).map_err(|error| unusable(&error))
+    }
+}
