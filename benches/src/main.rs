@@ -25,6 +25,7 @@ mod programs;
 #[cfg(feature = "rpc")]
 mod rpc;
 mod runtime;
+mod soak;
 mod table;
 mod trials;
 
@@ -104,6 +105,9 @@ enum Command {
     /// Eight agents, 64 flows, an agent killed every 5 s and started again after 3 s: outcome of
     /// each packet. Ends with 1 where one was sent twice or is missing without a cause
     Chaos(chaos::ChaosArgs),
+    /// Many short runs in a row from one process to one receiver: refusals, missing packets, and descriptors,
+    /// threads and memory of both as they go
+    Soak(soak::SoakArgs),
     /// One side of a raw loop of `peers`
     #[command(hide = true)]
     RawLoop(peers::RawArgs),
@@ -162,6 +166,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Broadcast(args) => group::broadcast(&args)?,
         Command::Membership(args) => group::membership(&args)?,
         Command::Chaos(args) => chaos::run(&args)?,
+        Command::Soak(args) => soak::run(&args)?,
         Command::RuntimePeer(_)
         | Command::RawLoop(_)
         | Command::Measured(_)

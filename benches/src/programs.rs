@@ -150,6 +150,11 @@ impl Server {
         Ok(Self { running, address })
     }
 
+    /// Number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
     /// Waits until it ends by itself.
     pub(crate) fn finish(self) -> Result<Output> {
         self.running.wait(READY)
