@@ -19,6 +19,7 @@ mod logging;
 mod machine;
 mod made_logs;
 mod mpi;
+mod observer;
 mod output;
 mod peers;
 mod programs;

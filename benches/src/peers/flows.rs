@@ -9,10 +9,10 @@ use itg_core::seed::RunSeed;
 use itg_record::{Item, LogReader, Note};
 
 use super::bars::Book;
-use super::observer::Counts;
 use super::options::PeersArgs;
 use super::tools::{Distribution, Load, Stage, Tool};
 use super::trial::{progress, trial};
+use crate::observer::Counts;
 use crate::output::print;
 use crate::table::{Lines, with_interval};
 use crate::trials::ratio;

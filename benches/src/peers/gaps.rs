@@ -9,11 +9,11 @@ use itg_core::flow::{Flow, FlowSpec};
 use itg_core::seed::RunSeed;
 
 use super::bars::Book;
-use super::observer;
 use super::options::PeersArgs;
 use super::tools::{Distribution, Load, SEED, Stage, Tool, distribution_of, ready};
 use super::trial::{present, progress};
 use crate::gaps::{GapFigures, distance};
+use crate::observer;
 use crate::output::print;
 use crate::programs::memory;
 use crate::table::{Lines, with_interval};

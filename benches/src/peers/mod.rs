@@ -7,7 +7,6 @@
 mod bars;
 mod flows;
 mod gaps;
-mod observer;
 mod options;
 mod rates;
 mod raw;

@@ -3,10 +3,10 @@
 use anyhow::Result;
 
 use super::bars::Book;
-use super::observer::Counts;
 use super::options::PeersArgs;
 use super::tools::{Distribution, Load, Stage, Tool};
 use super::trial::{present, progress, trial};
+use crate::observer::Counts;
 use crate::output::print;
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use itg_cli::say;
 
-use super::observer::{self, CounterSeries};
 use super::tools::{self, Load, Stage, Tool};
+use crate::observer::{self, CounterSeries};
 use crate::output::print;
 use crate::programs::memory;
 
