@@ -6,7 +6,9 @@ use std::io::{self, ErrorKind, Stderr, Write};
 use anyhow::{Context as _, Result};
 use clap::{ArgAction, Args};
 use itg_core::text::visible_lines;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Amount of messages of a program.
 #[derive(Clone, Copy, Debug, Args)]
@@ -23,20 +25,20 @@ impl WordArgs {
     /// Sends the messages of all crates to stderr.
     pub fn start(self) {
         let level = match (self.quiet, self.verbose) {
-            (true, _) => "error",
-            (false, 0) => "warn",
-            (false, 1) => "info",
-            (false, 2) => "debug",
-            (false, _) => "trace",
+            (true, _) => LevelFilter::ERROR,
+            (false, 0) => LevelFilter::WARN,
+            (false, 1) => LevelFilter::INFO,
+            (false, 2) => LevelFilter::DEBUG,
+            (false, _) => LevelFilter::TRACE,
         };
-        let filter = EnvFilter::try_from_env("ITG_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
+        let asked = std::env::var("ITG_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+        let lines = tracing_subscriber::fmt::layer()
             .with_writer(|| Visible(io::stderr()))
             .with_ansi(false)
             .without_time()
-            .with_target(false)
-            .init();
+            .with_target(false);
+        let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
+        tracing_subscriber::registry().with(lines).with(filter).init();
     }
 }
 
