@@ -93,7 +93,7 @@ impl Departures {
             }
             let gaps = packets.len() - 1;
             let (planned, sent) = (&planned[..gaps], &sent[..gaps]);
-            packets[1..].iter().for_each(|packet| self.scales.take(*packet));
+            self.scales.take_all(&packets[1..]);
             self.stalls.follow_all(packets, planned, sent);
             self.planned.add_all(planned);
             self.sent.add_all(sent);
