@@ -19,6 +19,7 @@ mod logging;
 mod machine;
 mod made_logs;
 mod mpi;
+mod observed;
 mod observer;
 mod output;
 mod peers;
@@ -88,6 +89,9 @@ enum Command {
     Peers(peers::PeersArgs),
     /// Power of the verdict on fidelity: how often sound traffic is not passed, and planted distortions are
     Fidelity(fidelity::FidelityArgs),
+    /// Agreement of the verdict on fidelity with an independent observer: real runs with and without busy loops
+    /// beside them, judged by the sender's log and by the kernel's stamps of departing packets. Needs root
+    Observed(observed::ObservedArgs),
     /// Test of the promise of `itg-send doctor` in later runs
     Doctor(doctor::DoctorArgs),
     /// Cost of a cluster for a flow, and accuracy of the common start of 32 agents
@@ -162,6 +166,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Peers(args) => peers::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
         Command::Fidelity(args) => fidelity::run(&args)?,
+        Command::Observed(args) => observed::run(&args)?,
         Command::Cluster(args) => cluster::run(&args)?,
         Command::Mpi(args) => mpi::run(&args)?,
         Command::Broadcast(args) => group::broadcast(&args)?,

@@ -21,8 +21,8 @@ use crate::programs::Location;
 const EVERY: Duration = Duration::from_millis(20);
 /// Receive buffer of the capture in bytes.
 const BUFFER: usize = 64 << 20;
-/// Bytes of a packet that are kept.
-const KEPT: usize = 32;
+/// Bytes of a packet that are kept: those of its headers, and of ours behind them.
+const KEPT: usize = 96;
 
 /// Counters of one namespace.
 #[derive(Clone, Copy, Debug, Default)]
@@ -161,6 +161,16 @@ pub(crate) fn may_capture() -> std::io::Result<()> {
 
 /// Takes the kernel's stamp of every UDP packet that leaves a namespace for a port, in nanoseconds.
 pub(crate) fn departures(place: &Location, port: u16) -> Result<Observer<Vec<u64>>> {
+    departures_of(place, port, |_, stamp_ns| Some(stamp_ns))
+}
+
+/// Takes what is read from the payload and the kernel's stamp of every UDP packet that leaves a namespace for a
+/// port.
+pub(crate) fn departures_of<T: Send + 'static>(
+    place: &Location,
+    port: u16,
+    read: fn(&[u8], u64) -> Option<T>,
+) -> Result<Observer<Vec<T>>> {
     Observer::start(place, move |over, ready| {
         let socket = capture().context("capturing packets (AF_PACKET)")?;
         socket.set_nonblocking(true)?;
@@ -168,15 +178,18 @@ pub(crate) fn departures(place: &Location, port: u16) -> Result<Observer<Vec<u64
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
         setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)?;
         let mut batch = RecvBatch::new(BATCH, KEPT);
-        let mut stamps = Vec::with_capacity(1 << 20);
+        let mut seen = Vec::with_capacity(1 << 20);
         ready();
         loop {
             let last = over.load(Ordering::Acquire);
             match batch.recv(socket.as_fd()) {
-                Ok(count) => stamps.extend((0..count).filter_map(|i| batch.get(i).arrived_ns)),
+                Ok(count) => seen.extend((0..count).filter_map(|i| {
+                    let packet = batch.get(i);
+                    read(payload(packet.bytes)?, packet.arrived_ns?)
+                })),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if last {
-                        return Ok(stamps);
+                        return Ok(seen);
                     }
                     thread::sleep(Duration::from_micros(200));
                 }
@@ -184,6 +197,12 @@ pub(crate) fn departures(place: &Location, port: u16) -> Result<Observer<Vec<u64
             }
         }
     })
+}
+
+/// The payload of a UDP packet, from its IPv4 header on.
+fn payload(packet: &[u8]) -> Option<&[u8]> {
+    let words = usize::from(packet.first()? & 0xf);
+    packet.get(4 * words + 8..)
 }
 
 /// Lets IPv4 packets of UDP pass that leave for a port (Linux' socket filters, `man 7 packet` and
