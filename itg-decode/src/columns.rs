@@ -1,8 +1,10 @@
-//! Packets and windows as Parquet: the columns of the CSV, typed, in row groups as they come.
+//! Packets and windows as Parquet: typed columns, in row groups as they come; of packets also what flow they are of,
+//! their delay, and in the file's metadata the version of the columns, run, seed and the bound of the clocks' error.
 //!
 //! A row group of [`GROUP_ROWS`] rows is held in memory and written when it is full. Zstandard,
 //! level 1. What is not known is null.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,9 +12,10 @@ use anyhow::Context;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use itg_stats::report::Report;
-use itg_stats::{Analysis, PacketLine};
+use itg_stats::{Analysis, PacketFlow, PacketLine};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use crate::export::Export;
@@ -27,16 +30,25 @@ type Column = (&'static str, DataType, bool);
 
 // All numbers are signed: a difference of two of them, such as a delay that clocks make negative, must not wrap in
 // whatever reads the table.
-const PACKETS: [Column; 8] = [
+const PACKETS: [Column; 14] = [
+    ("run", DataType::Utf8, false),
+    ("node", DataType::Utf8, true),
     ("flow", DataType::Int64, false),
+    ("name", DataType::Utf8, true),
+    ("proto", DataType::Utf8, true),
+    ("src", DataType::Utf8, true),
+    ("dst", DataType::Utf8, true),
     ("seq", DataType::Int64, true),
     ("size_bytes", DataType::Int64, false),
     ("planned_ns", DataType::Int64, true),
     ("sent_ns", DataType::Int64, true),
     ("arrived_ns", DataType::Int64, true),
     ("read_ns", DataType::Int64, true),
-    ("run", DataType::Utf8, false),
+    ("delay_ns", DataType::Int64, true),
 ];
+
+/// Version of the columns of packets, in the file's metadata.
+const PACKET_SCHEMA: u32 = 2;
 
 const WINDOWS: [Column; 13] = [
     ("flow", DataType::Int64, true),
@@ -109,30 +121,100 @@ impl<T> Table<T> {
     }
 }
 
+/// A packet and its flow.
+struct PacketRow<'r> {
+    line: PacketLine<'r>,
+    flow: &'r PacketFlow,
+}
+
+/// What the metadata of a file says of a run.
+#[derive(Default)]
+struct RunFacts {
+    seed: Option<u64>,
+    /// Bound of the error that clocks make in delays; `None` without any, and within where a flow has none.
+    bound_ns: Option<Option<u64>>,
+}
+
+/// Packets of a flow that have a delay: when the first and the last were sent.
+type Span = (u64, u64);
+
 /// Writes the packets of all logs, by windows as they are joined.
 pub(crate) fn packets(analysis: &Analysis<'_>, work: &Work<'_>, path: &Path) -> anyhow::Result<()> {
+    let flows = analysis.packet_flows();
+    let unknown = PacketFlow::default();
+    let mut spans: BTreeMap<(u32, &str), Option<Span>> = BTreeMap::new();
     let mut table = packet_table(path)?;
     analysis.packets_in_order(work, &<[PacketLine<'_>]>::to_vec, |lines| {
-        lines.into_iter().try_for_each(|line| table.push(line))
+        for lines in lines.chunk_by(|a, b| (a.flow, a.run) == (b.flow, b.run)) {
+            let Some(key) = lines.first().map(|line| (line.flow, line.run)) else { continue };
+            let flow = flows.get(&(key.0, key.1.to_owned())).unwrap_or(&unknown);
+            let dated = lines.iter().filter(|line| line.delay_ns.is_some());
+            let span = spans.entry(key).or_default();
+            for sent_ns in dated.filter_map(|line| line.sent_ns) {
+                let (first, last) = span.unwrap_or((sent_ns, sent_ns));
+                *span = Some((first.min(sent_ns), last.max(sent_ns)));
+            }
+            lines.iter().try_for_each(|&line| table.push(PacketRow { line, flow }))?;
+        }
+        Ok::<(), anyhow::Error>(())
     })?;
+    let mut runs: BTreeMap<&str, RunFacts> = BTreeMap::new();
+    for ((number, run), span) in spans {
+        let Some(flow) = flows.get(&(number, run.to_owned())) else { continue };
+        let facts = runs.entry(run).or_default();
+        facts.seed = facts.seed.or(flow.seed);
+        if let Some((first, last)) = span {
+            let (bound, so_far) = (flow.clock_bound_ns(first, last), facts.bound_ns);
+            facts.bound_ns = Some(so_far.map_or(bound, |so_far| {
+                so_far.max(bound).filter(|_| so_far.is_some() && bound.is_some())
+            }));
+        }
+    }
+    for (key, value) in metadata(&runs) {
+        table.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+    }
     table.finish()
 }
 
+/// Keys and values for a file of packets; of several runs, those of each with spaces between.
+fn metadata(runs: &BTreeMap<&str, RunFacts>) -> [(&'static str, String); 4] {
+    let list = |value: &dyn Fn(&RunFacts) -> Option<u64>| {
+        let known = |facts| value(facts).map_or_else(|| "-".to_owned(), |value| value.to_string());
+        runs.values().map(known).collect::<Vec<_>>().join(" ")
+    };
+    [
+        ("itg.schema", PACKET_SCHEMA.to_string()),
+        ("itg.run", runs.keys().copied().collect::<Vec<_>>().join(" ")),
+        ("itg.seed", list(&|facts| facts.seed)),
+        ("itg.clock_bound_ns", list(&|facts| facts.bound_ns.flatten())),
+    ]
+}
+
 /// A file for packets.
-fn packet_table<'r>(path: &Path) -> anyhow::Result<Table<PacketLine<'r>>> {
-    fn column<'r>(rows: &[PacketLine<'r>], get: fn(&PacketLine<'r>) -> Option<u64>) -> ArrayRef {
-        Arc::new(rows.iter().map(|row| signed(get(row))).collect::<Int64Array>())
+fn packet_table<'r>(path: &Path) -> anyhow::Result<Table<PacketRow<'r>>> {
+    fn column<'r>(rows: &[PacketRow<'r>], get: fn(&PacketLine<'r>) -> Option<u64>) -> ArrayRef {
+        Arc::new(rows.iter().map(|row| signed(get(&row.line))).collect::<Int64Array>())
     }
-    Table::create(path, &PACKETS, |rows: &[PacketLine<'r>]| {
+    fn text<'r>(rows: &[PacketRow<'r>], get: fn(&PacketRow<'r>) -> &'r str) -> ArrayRef {
+        let known = |row| Some(get(row)).filter(|text| !text.is_empty());
+        Arc::new(rows.iter().map(known).collect::<StringArray>())
+    }
+    Table::create(path, &PACKETS, |rows: &[PacketRow<'r>]| {
         vec![
-            column(rows, |row| Some(u64::from(row.flow))),
-            column(rows, |row| Some(row.seq)),
-            column(rows, |row| Some(u64::from(row.size_bytes))),
-            column(rows, |row| row.planned_ns),
-            column(rows, |row| row.sent_ns),
-            column(rows, |row| row.arrived_ns),
-            column(rows, |row| row.read_ns),
-            Arc::new(rows.iter().map(|row| Some(row.run)).collect::<StringArray>()),
+            Arc::new(rows.iter().map(|row| Some(row.line.run)).collect::<StringArray>()),
+            text(rows, |row| &row.flow.node),
+            column(rows, |line| Some(u64::from(line.flow))),
+            text(rows, |row| &row.flow.name),
+            text(rows, |row| row.flow.proto),
+            text(rows, |row| &row.flow.src),
+            text(rows, |row| &row.flow.dst),
+            column(rows, |line| Some(line.seq)),
+            column(rows, |line| Some(u64::from(line.size_bytes))),
+            column(rows, |line| line.planned_ns),
+            column(rows, |line| line.sent_ns),
+            column(rows, |line| line.arrived_ns),
+            column(rows, |line| line.read_ns),
+            Arc::new(rows.iter().map(|row| row.line.delay_ns).collect::<Int64Array>()),
         ]
     })
 }

@@ -14,17 +14,18 @@ use itg_stats::{Analysis, PacketLine};
 use crate::format::Format;
 use crate::work::Work;
 
-const HEAD: &str = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns,run\n";
+const HEAD: &str = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns";
 
-/// Prints one line a packet; says how many.
+/// Prints one line a packet; in CSV with its run where there are several.
 pub(crate) fn print(
     analysis: &Analysis<'_>,
     format: Format,
     work: &Work<'_>,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
+    let several = analysis.runs().len() > 1;
     match format {
-        Format::Csv => out.write_all(HEAD.as_bytes())?,
+        Format::Csv => writeln!(out, "{HEAD}{}", if several { ",run" } else { "" })?,
         Format::Text => writeln!(
             out,
             "{:>6} {:>12} {:>10} {:>16} {:>20} {:>20} {:>20}  run",
@@ -39,7 +40,7 @@ pub(crate) fn print(
     let make = |lines: &[PacketLine<'_>]| {
         let mut text = pool().pop().unwrap_or_default();
         text.reserve(lines.len() * 128);
-        let mut end = RunEnd::default();
+        let mut end = RunEnd::new(several);
         for line in lines {
             match format {
                 Format::Csv => csv(line, &mut end, &mut text),
@@ -77,17 +78,22 @@ fn times(line: &PacketLine<'_>) -> [Option<u64>; 4] {
     [line.planned_ns, line.sent_ns, line.arrived_ns, line.read_ns]
 }
 
-/// The last field of a line and its end: the same for all packets of a flow, and quoted where a run id out of a
-/// strange log needs it.
-#[derive(Default)]
+/// The end of a line, with the run as the last field where there are several: the same for all packets of a flow, and
+/// quoted where a run id out of a strange log needs it.
 struct RunEnd {
+    named: bool,
     run: String,
     text: Vec<u8>,
 }
 
 impl RunEnd {
+    fn new(named: bool) -> Self {
+        let text = if named { Vec::new() } else { b"\n".to_vec() };
+        Self { named, run: String::new(), text }
+    }
+
     fn of(&mut self, run: &str) -> &[u8] {
-        if self.run != run || self.text.is_empty() {
+        if self.named && (self.run != run || self.text.is_empty()) {
             run.clone_into(&mut self.run);
             let cell = table_cell(run);
             let field = if cell.contains([',', '"']) {
@@ -230,10 +236,12 @@ mod tests {
             sent_ns: None,
             arrived_ns: most,
             read_ns: most,
+            delay_ns: Some(i64::MIN),
             run: "c0ffee",
         };
         let mut text = Vec::new();
-        let mut end = RunEnd::default();
+        csv(&line, &mut RunEnd::new(false), &mut text);
+        let mut end = RunEnd::new(true);
         csv(&line, &mut end, &mut text);
         csv(&PacketLine { flow: 0, read_ns: None, run: "", ..line }, &mut end, &mut text);
         csv(
@@ -243,7 +251,7 @@ mod tests {
         );
         let (a, b) = (u32::MAX, u64::MAX);
         let want = format!(
-            "{a},{b},{a},{b},,{b},{b},c0ffee\n0,{b},{a},{b},,{b},,\n1,{b},{a},{b},,{b},,\"'=a,\"\"b\\u001b\"\n"
+            "{a},{b},{a},{b},,{b},{b}\n{a},{b},{a},{b},,{b},{b},c0ffee\n0,{b},{a},{b},,{b},,\n1,{b},{a},{b},,{b},,\"'=a,\"\"b\\u001b\"\n"
         );
         assert_eq!(String::from_utf8(text).expect("digits"), want);
     }

@@ -9,6 +9,8 @@ use std::process::Command;
 
 use assert_cmd::cargo::cargo_bin;
 use itg_core::flow::FlowSpec;
+#[cfg(feature = "parquet")]
+use itg_record::{ClockProbe, Note};
 use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
 use itg_testkit::child::said;
 use itg_testkit::logs::{EPOCH, TestLog, end, spec};
@@ -235,6 +237,150 @@ fn more_arrived_than_sent_is_an_error_and_no_gate_passes_by_it() {
     }
 }
 
+/// A flow of 1000 packets of which 8 were lost and 5 came twice, at a receiver whose log has the first 310 of them.
+const FULL: u64 = 1000;
+
+fn on_full_disk(says_its_count: bool) -> Vec<u8> {
+    let mut log = TestLog::new(Side::Receiver, "a");
+    log.flow(0, &spec(2, "constant(1ms)", "constant(64)", FULL), ["a", "a"]);
+    log.records((0..310).map(|seq| received(0, seq)));
+    if says_its_count {
+        log.end_flow(FlowEnd {
+            received_unique: Some(FULL - 8),
+            log_lost_records: FULL - 3 - 310,
+            ..counted(0, Some(FULL), Some(FULL - 3))
+        });
+    }
+    log.finish_lacking(FULL - 3 - 310)
+}
+
+fn its_sender(was_told: bool) -> Vec<u8> {
+    let mut log = TestLog::new(Side::Sender, "a");
+    log.flow(0, &spec(2, "constant(1ms)", "constant(64)", FULL), ["a", "a"]);
+    log.records((0..FULL).map(|seq| sent(0, seq)));
+    let end = counted(0, Some(FULL), None);
+    log.end_flow(end.clone());
+    if was_told {
+        let (all, unique) = (Some(FULL - 3), Some(FULL - 8));
+        log.end_flow(FlowEnd { received_packets: all, received_unique: unique, ..end });
+    }
+    log.finish()
+}
+
+#[test]
+fn packets_that_could_not_be_logged_are_not_lost() {
+    let dir = Dir::new();
+    dir.write("s.itg", &its_sender(true));
+    dir.write("untold.itg", &its_sender(false));
+    dir.write("r.itg", &on_full_disk(true));
+    dir.write("mute.itg", &on_full_disk(false));
+    for logs in [
+        vec!["s.itg"],
+        vec!["r.itg"],
+        vec!["s.itg", "r.itg"],
+        vec!["untold.itg", "r.itg"],
+        vec!["s.itg", "mute.itg"],
+    ] {
+        let report = dir.json(&logs);
+        for metrics in [counting(&report), &report["total"]] {
+            assert_eq!(metrics["lost"], 8, "{logs:?}: {metrics:#}");
+            assert_eq!(metrics["lost_basis"], "receiver_count", "{logs:?}");
+            assert_eq!(metrics["excess_packets"], 0, "{logs:?}");
+            assert_eq!(metrics["loss_bursts"], Value::Null, "{logs:?}");
+            assert_eq!(metrics["ledger"]["loss"]["network"], 8, "{logs:?}");
+        }
+        assert_eq!(report["errors"].as_array().map(Vec::len), Some(0), "{report:#}");
+        for (gate, code) in [("loss > 1%", 0), ("loss > 0.7%", 99), ("lost != 8", 0)] {
+            let (got, _, err) = dir.decode(&[&logs[..], &["--fail-if", gate]].concat());
+            assert_eq!(got, code, "{logs:?} {gate}: {err}");
+        }
+        let (_, text, _) = dir.decode(&logs);
+        assert!(
+            logs == ["s.itg"] || text.contains("687 packets arrived but are not in the log"),
+            "{text}"
+        );
+    }
+    let report = dir.json(&["s.itg"]);
+    assert_eq!(counting(&report)["duplicated"], 5);
+    // Nobody has counted what arrived.
+    for logs in [vec!["mute.itg"], vec!["untold.itg", "mute.itg"], vec!["untold.itg"]] {
+        let report = dir.json(&logs);
+        assert_eq!(counting(&report)["lost"], Value::Null, "{logs:?}");
+        assert_eq!(report["total"]["lost"], Value::Null, "{logs:?}");
+        for gate in ["loss > 90%", "total.lost > 999"] {
+            let (code, _, err) = dir.decode(&[&logs[..], &["--fail-if", gate]].concat());
+            assert!(
+                code == 99 && err.contains("cannot be judged"),
+                "{logs:?} {gate}: {code} {err}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_was_killed_knows_no_loss_behind_its_last_record() {
+    let dir = Dir::new();
+    let mut log = TestLog::new(Side::Receiver, "a");
+    log.flow(0, &spec(2, "constant(1ms)", "constant(64)", FULL), ["a", "a"]);
+    log.records((0..310).map(|seq| received(0, seq)));
+    dir.write("r.itg", &log.killed());
+    for (name, was_told, lost) in
+        [("s.itg", true, Value::from(8)), ("untold.itg", false, Value::Null)]
+    {
+        dir.write(name, &its_sender(was_told));
+        assert_eq!(counting(&dir.json(&[name, "r.itg"]))["lost"], lost, "{name}");
+    }
+    let (code, _, err) = dir.decode(&["untold.itg", "r.itg", "--fail-if", "loss > 90%"]);
+    assert!(code == 99 && err.contains("cannot be judged"), "{code} {err}");
+    // As far as it goes, it knows what is missing before.
+    let flow = &dir.json(&["r.itg"])["flows"][0];
+    assert_eq!((&flow["lost"], &flow["lost_basis"]), (&0.into(), &"sequence_numbers".into()));
+}
+
+#[test]
+fn an_account_that_its_own_log_contradicts_is_an_error() {
+    let dir = Dir::new();
+    for (name, side, end) in [
+        ("r.itg", Side::Receiver, counted(0, Some(100), Some(90))),
+        ("s.itg", Side::Sender, counted(0, Some(90), Some(90))),
+    ] {
+        let mut log = TestLog::new(side, "a");
+        log.flow(0, &spec(2, "constant(1ms)", "constant(64)", 100), ["a", "a"]);
+        log.records(
+            (0..100).map(|seq| if name == "r.itg" { received(0, seq) } else { sent(0, seq) }),
+        );
+        log.end_flow(end);
+        dir.write(name, &log.finish());
+        let report = dir.json(&[name]);
+        let side = if name == "r.itg" { "receiver" } else { "sender" };
+        let words = format!(
+            "flow 2: the {side}'s log has 100 packets, and its own account 90: the loss is not known"
+        );
+        assert_eq!(report["errors"], serde_json::json!([words]), "{name}");
+        assert_eq!(counting(&report)["lost"], Value::Null, "{name}");
+        let (_, text, _) = dir.decode(&[name]);
+        assert!(text.contains(&format!("\nError: {words}")), "{name}: {text}");
+        let (code, _, err) = dir.decode(&[name, "--fail-if", "loss > 50%"]);
+        assert!(code == 99 && err.contains("cannot be judged"), "{name}: {code} {err}");
+    }
+}
+
+#[test]
+fn what_a_socket_dropped_of_others_makes_the_network_no_better() {
+    let dir = Dir::new();
+    let mut log = TestLog::new(Side::Receiver, "a");
+    log.flow(0, &spec(2, "constant(1ms)", "constant(64)", 100), ["a", "a"]);
+    log.records((2..100).map(|seq| received(0, seq)));
+    log.end_flow(FlowEnd { socket_drops: Some(4), ..counted(0, Some(100), Some(98)) });
+    dir.write("r.itg", &log.finish());
+    let report = dir.json(&["r.itg"]);
+    for metrics in [counting(&report), &report["total"]] {
+        let split = &metrics["ledger"]["loss"];
+        assert_eq!((&metrics["lost"], &split["socket"]), (&2.into(), &4.into()), "{metrics:#}");
+        assert_eq!(split["network"], Value::Null, "{metrics:#}");
+    }
+}
+
 #[test]
 fn packets_that_nobody_sent_are_an_error_even_where_counts_agree() {
     let dir = Dir::new();
@@ -408,5 +554,99 @@ fn numbers_in_parquet_are_signed_and_their_differences_are_too() {
             let run = batch.column_by_name("run").unwrap().as_string::<i32>();
             assert_eq!(run.value(0), "c0ffee");
         }
+    }
+}
+
+/// The receiver's clock is 5 ms behind, and known to be so.
+#[cfg(feature = "parquet")]
+fn compared(run: &str) -> Vec<u8> {
+    let mut log = behind(run, 1, 5 * MS - 50_000);
+    for n in 0..20u64 {
+        let sent = EPOCH + n * MS;
+        let seen = sent + 40_000 - 5 * MS;
+        log.note(&Note::Probe(ClockProbe {
+            run: run.to_owned(),
+            sender_boot_id: "a".to_owned(),
+            receiver_boot_id: "b".to_owned(),
+            sent_unix_ns: sent,
+            sent_monotonic_ns: sent - EPOCH / 2,
+            received_unix_ns: seen,
+            replied_unix_ns: seen + 1_000,
+            replied_monotonic_ns: seen + 1_000 - EPOCH / 2,
+            arrived_unix_ns: sent + 81_000,
+        }));
+    }
+    log.finish()
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn packets_in_parquet_say_what_they_are_of_and_have_the_delays_of_the_report() {
+    use arrow::array::AsArray as _;
+    use arrow::datatypes::Int64Type;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    let dir = Dir::new();
+    dir.write("compared.itg", &compared("c0ffee"));
+    dir.write("apart.itg", &behind("c0ffee", 1, 5 * MS - 50_000).finish());
+    for (log, bound_is_known) in [("compared.itg", true), ("apart.itg", false)] {
+        let flow = &dir.json(&[log])["flows"][0];
+        let more = [log, "--packets", "--format", "parquet", "-o", "t.parquet"];
+        assert_eq!(dir.decode(&more).0, 0);
+        let file = fs::File::open(dir.path("t.parquet")).unwrap();
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        let metadata = builder.metadata().file_metadata().key_value_metadata().unwrap();
+        let of = |key: &str| {
+            let found =
+                metadata.iter().find(|pair| pair.key == key).unwrap_or_else(|| panic!("{key}"));
+            found.value.clone().unwrap()
+        };
+        let bound = flow["clock"]["bound_ns"].as_u64();
+        assert_eq!(bound.is_some(), bound_is_known, "{flow:#}");
+        let told = ["itg.schema", "itg.run", "itg.seed", "itg.clock_bound_ns"].map(of);
+        let bound = bound.map_or_else(|| "-".to_owned(), |ns| ns.to_string());
+        assert_eq!(
+            told,
+            ["2".to_owned(), "c0ffee".to_owned(), flow["seed"].to_string(), bound],
+            "{log}"
+        );
+        let mut delays = Vec::new();
+        for batch in builder.build().unwrap().map(Result::unwrap) {
+            let names: Vec<_> =
+                batch.schema().fields().iter().map(|field| field.name().clone()).collect();
+            assert_eq!(
+                names,
+                [
+                    "run",
+                    "node",
+                    "flow",
+                    "name",
+                    "proto",
+                    "src",
+                    "dst",
+                    "seq",
+                    "size_bytes",
+                    "planned_ns",
+                    "sent_ns",
+                    "arrived_ns",
+                    "read_ns",
+                    "delay_ns"
+                ]
+            );
+            for (name, want) in [
+                ("name", "1"),
+                ("proto", "udp"),
+                ("src", "10.0.0.1:4001"),
+                ("dst", "10.0.0.2:8999"),
+            ] {
+                assert_eq!(batch.column_by_name(name).unwrap().as_string::<i32>().value(9), want);
+            }
+            let column = batch.column_by_name("delay_ns").unwrap().as_primitive::<Int64Type>();
+            delays.extend(column.values().iter().copied());
+        }
+        let told = ["min", "max"].map(|key| flow["delay_ns"][key].as_i64());
+        assert_eq!(told, [delays.iter().min().copied(), delays.iter().max().copied()], "{log}");
+        // Without a known offset they are negative, and stay so.
+        assert_eq!(delays.iter().all(|&ns| ns < 0), !bound_is_known, "{log}: {delays:?}");
     }
 }

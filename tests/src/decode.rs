@@ -28,7 +28,7 @@ pub struct Packet {
     pub arrived: Option<u64>,
     /// Read, Unix nanoseconds.
     pub read: Option<u64>,
-    /// Run id.
+    /// Run id, where there are several.
     pub run: String,
 }
 
@@ -40,7 +40,7 @@ pub fn decode<A: AsRef<OsStr>>(args: &[A]) -> Output {
     Running::start(command.args(args)).finish(Duration::from_secs(60))
 }
 
-/// All packets of sound logs.
+/// All packets of sound logs; of one run they do not say which.
 #[track_caller]
 #[must_use]
 pub fn packets<P: AsRef<Path>>(logs: &[P]) -> Vec<Packet> {
@@ -48,14 +48,23 @@ pub fn packets<P: AsRef<Path>>(logs: &[P]) -> Vec<Packet> {
     args.extend(["--packets", "--format", "csv"].map(OsStr::new));
     let done = decode(&args).exits(0);
     let mut lines = done.out.lines();
-    let header = "flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns,run";
-    assert_eq!(lines.next(), Some(header), "{}", done.err);
-    lines.map(packet).collect()
+    let header = lines.next().unwrap_or_else(|| panic!("no header: {}", done.err));
+    let more = header.strip_prefix("flow,seq,size_bytes,planned_ns,sent_ns,arrived_ns,read_ns");
+    let named = match more {
+        Some("") => false,
+        Some(",run") => true,
+        _ => panic!("not the header: `{header}`"),
+    };
+    lines.map(|line| packet(line, named)).collect()
 }
 
 #[track_caller]
-fn packet(line: &str) -> Packet {
-    let (numbers, run) = line.rsplit_once(',').unwrap_or_else(|| panic!("not a packet: `{line}`"));
+fn packet(line: &str, named: bool) -> Packet {
+    let (numbers, run) = match line.rsplit_once(',') {
+        Some((numbers, run)) if named => (numbers, run),
+        Some(_) if !named => (line, ""),
+        _ => panic!("not a packet: `{line}`"),
+    };
     let cells: Vec<_> = numbers
         .split(',')
         .map(|cell| {

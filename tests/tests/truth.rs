@@ -31,12 +31,13 @@ fn receiver(args: &[&str]) -> (Receiver, u16) {
     (Receiver::run(&mut command), free)
 }
 
-/// Sends through a relay at another address of this host; its account and the report of both logs.
+/// Sends through a relay at another address of this host; its account, the reports of both logs and of the sender's
+/// alone, and the arrivals.
 fn relayed(
     impairment: Impairment,
     delay: Duration,
     args: &[&str],
-) -> (Traffic, Value, BTreeMap<u64, Vec<u64>>) {
+) -> (Traffic, [Value; 2], BTreeMap<u64, Vec<u64>>) {
     let dir = temp_dir();
     let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
     let (ours, theirs) = (log("send.itg"), log("recv.itg"));
@@ -56,7 +57,7 @@ fn relayed(
         let arrived = arrivals.entry(packet.seq).or_default();
         arrived.extend(packet.arrived);
     }
-    (traffic, json(&[&ours, &theirs]), arrivals)
+    (traffic, [json(&[&ours, &theirs]), json(&[&ours])], arrivals)
 }
 
 /// Patterns and files begin anew in every packet and are repeated within it.
@@ -97,7 +98,7 @@ fn losses_duplicates_and_overtaking_are_exactly_those_of_the_way() {
         ],
         |&(impairment, delay)| {
             let args = ["--idt", "constant(2ms)", "--size", "100", "--packets", "700"];
-            let (traffic, report, arrivals) = relayed(impairment, delay, &args);
+            let (traffic, [report, alone], arrivals) = relayed(impairment, delay, &args);
             let flow = at_receiver(&report);
             let lost: BTreeSet<u64> =
                 traffic.datagrams.iter().filter(|d| d.copies.is_empty()).map(|d| d.seq()).collect();
@@ -106,6 +107,10 @@ fn losses_duplicates_and_overtaking_are_exactly_those_of_the_way() {
             assert_eq!(flow["packets"], copies, "{flow}");
             assert_eq!(flow["lost"], lost.len(), "{flow}");
             assert_eq!(flow["duplicated"], copies - arrived, "{flow}");
+            // The sender's log alone tells the same.
+            for key in ["lost", "duplicated"] {
+                assert_eq!(alone["flows"][0][key], flow[key], "{alone}");
+            }
             let split = &flow["ledger"]["loss"];
             assert_eq!((&split["socket"], &split["network"]), (&0.into(), &lost.len().into()));
             let missing =

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use crate::lease::Lease;
 use itg_core::flow::{Flow, Proto};
 use itg_core::rate::RateChange;
-use itg_record::{DepartureTotals, FlowEnd, Note};
+use itg_record::{DepartureTotals, FlowEnd};
 use itg_session::{EndCause, EndReason, FlowTotals};
 use itg_socket::clock;
 use itg_socket::errqueue::ErrorQueue;
@@ -143,16 +143,15 @@ pub fn count_left_out(flow: &Flow, totals: &mut FlowTotals) {
     }
 }
 
-/// Makes the note on the end of a flow, for the log of its sender; `waited` packets were due while the path
-/// took no more.
-pub fn end_note(index: u32, totals: &FlowTotals, waited: u64) -> Note {
-    Note::FlowEnd(FlowEnd {
+/// The end of a flow, for the log of its sender; `waited` packets were due while the path took no more.
+pub fn flow_end(index: u32, totals: &FlowTotals, waited: u64) -> FlowEnd {
+    FlowEnd {
         sent_packets: Some(totals.packets),
         sent_bytes: Some(totals.bytes),
         skipped_packets: Some(totals.skipped),
         waited_packets: Some(waited),
         ..FlowEnd::new(index, totals.reason.to_string())
-    })
+    }
 }
 
 /// Senders of datagrams, one for each kind of flow.

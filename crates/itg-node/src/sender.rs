@@ -5,6 +5,7 @@
 //! for the replies of round-trip flows, one log.
 
 mod converse;
+mod flow_ends;
 mod outlets;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use itg_core::rate::RateChange;
 use itg_core::text::visible;
 use itg_engine::clock_pair;
 use itg_engine::departures;
-use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, count_left_out, end_note};
+use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, count_left_out, flow_end};
 use itg_engine::live::FlowLive;
 use itg_engine::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use itg_engine::pacing::{Level, PacingOptions, Prepared};
@@ -39,6 +40,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use self::converse::{Conversation, converse};
+use self::flow_ends::FlowEnds;
 use self::outlets::Outlets;
 use crate::clock_probes::ProbeNotes;
 use crate::orders::{Orders, Start};
@@ -223,6 +225,7 @@ struct Run {
     rates: Option<std::sync::mpsc::Sender<(usize, Vec<RateChange>)>>,
     /// Descriptions of the flows in the log, where their rates may change.
     introduced: BTreeMap<usize, FlowInfo>,
+    ends: FlowEnds,
     epoch: Option<(u64, u64)>,
     stop_signal: Arc<StopSignal>,
     tcp: TcpWatch,
@@ -318,6 +321,7 @@ impl Run {
             engine: None,
             rates: None,
             introduced: BTreeMap::new(),
+            ends: FlowEnds::default(),
             epoch: None,
             tcp: TcpWatch::default(),
             replies: None,
@@ -432,7 +436,11 @@ impl Run {
                 self.stop_flows_to(index);
             }
             SenderOutput::Counted { totals, counts } => {
-                let flow = &mut self.outcome.flows[self.place_of[&totals.flow]];
+                let place = self.place_of[&totals.flow];
+                if let (Some(counts), Some(notes)) = (&counts, &mut self.notes) {
+                    self.ends.counted(place, counts, notes);
+                }
+                let flow = &mut self.outcome.flows[place];
                 flow.totals = Some(totals);
                 flow.counts = counts;
             }
@@ -744,7 +752,7 @@ impl Run {
             if let Some((samples, totals)) = self.outlets.samples().zip(end.departures) {
                 samples.end(log_index(place), totals, notes);
             }
-            notes.note(end_note(log_index(place), &totals, end.waited));
+            self.ends.tell(place, flow_end(log_index(place), &totals, end.waited), notes);
         }
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();

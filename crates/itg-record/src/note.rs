@@ -124,8 +124,11 @@ pub struct FlowEnd {
     /// in logs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_packets: Option<u64>,
-    /// Packets that arrived.
+    /// Packets that arrived; at a sender, as its receiver told it.
     pub received_packets: Option<u64>,
+    /// Different packets among them; `None` in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_unique: Option<u64>,
     /// Bytes that arrived.
     pub received_bytes: Option<u64>,
     /// Records of this flow that did not make it into the log.
@@ -158,6 +161,7 @@ impl FlowEnd {
             skipped_packets: None,
             waited_packets: None,
             received_packets: None,
+            received_unique: None,
             received_bytes: None,
             log_lost_records: 0,
             socket_drops: None,

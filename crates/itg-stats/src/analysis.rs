@@ -5,6 +5,7 @@
 //! logs are borrowed and not copied, and of a compacted log one block at a time is decoded. How the
 //! work is cut into pieces is in `decode`.
 
+mod described;
 mod notices;
 mod owners;
 mod promises;
@@ -38,8 +39,9 @@ use crate::series::{Grid, IntervalRow, Series};
 use crate::stats::{Facts, FlowStats, Lane, PLAN_PACKETS, Setup};
 use crate::tcp;
 use crate::total::Totals;
+pub use described::PacketFlow;
 use notices::Remarks;
-use owners::Owners;
+use owners::{Lack, Owners};
 
 /// Rows of a series beyond which only windows that hold packets are listed.
 pub const MAX_ROWS: u64 = 2_000_000;
@@ -199,7 +201,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// Every packet of the logs, joined over the two sides, in the order of flow, run and sequence
-    /// number: all at once, 88 bytes each. See [`Analysis::packets_in_order`] for long logs.
+    /// number: all at once, 104 bytes each. See [`Analysis::packets_in_order`] for long logs.
     #[must_use]
     pub fn packets(&self) -> Vec<PacketLine<'_>> {
         let mut all = Vec::new();
@@ -223,9 +225,10 @@ impl<'a> Analysis<'a> {
         mut each: impl FnMut(T) -> Result<(), E> + Send,
     ) -> Result<(), E> {
         let wants = |log: &Log<'_>, index: u32, key: &Key| self.wants(log, index, key);
-        let mut packets = Packets::new(&self.logs().logs, executor, wants);
+        let list = |logs: &'s [Log<'a>]| Packets::new(logs, &Clocks::of(logs), executor, wants);
+        let mut packets = list(&self.logs().logs);
         if !self.stands(executor) {
-            packets = Packets::new(&self.logs().logs, executor, wants);
+            packets = list(&self.logs().logs);
         }
         packets.for_each(executor, make, &mut each)
     }
@@ -408,12 +411,21 @@ impl<'a> Analysis<'a> {
                     objects.list[place].owners.ended((number, index), end);
                 }
             }
-            for &index in log.flows.keys().filter(|_| log.end.is_none()) {
+            let harmed = log.end.is_some_and(|end| end.lost_records > 0)
+                || self.logs().damage.iter().any(|damage| damage.log == log.name);
+            for &index in log.flows.keys() {
                 let place = objects.places.get(&log.key(index, sides[number]));
-                let open = place.filter(|_| !log.ends.contains_key(&index));
-                if let Some(&place) = open {
-                    objects.list[place].notices.push(unended(&log.name, sides[number]));
+                let Some(object) = place.map(|&place| &mut objects.list[place]) else { continue };
+                let open = log.end.is_none() && !log.ends.contains_key(&index);
+                if open {
+                    object.notices.push(unended(&log.name, sides[number]));
                 }
+                let lack = match (harmed, open) {
+                    (true, _) => Lack::Some,
+                    (false, true) => Lack::Tail,
+                    (false, false) => Lack::Nothing,
+                };
+                object.owners.lacks((number, index), lack);
             }
             for (&index, samples) in &log.tcp {
                 if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
@@ -487,8 +499,8 @@ impl<'a> Analysis<'a> {
             let lost = log.end.map_or(0, |end| end.lost_records);
             if lost > 0 {
                 notices.push(format!(
-                    "{}: {lost} records could not be written when the log was made; their packets \
-                     count as lost",
+                    "{}: {lost} records could not be written when the log was made: their packets count as lost \
+                     nowhere, and where nobody counted them the loss is not known",
                     log.name
                 ));
             }
@@ -496,7 +508,8 @@ impl<'a> Analysis<'a> {
         notices.extend(self.logs().not_closed.iter().map(ToString::to_string));
         if !self.logs().damage.is_empty() {
             notices.push(
-                "a log is damaged: packets whose records are in the damaged parts count as lost"
+                "a log is damaged: packets whose records are in the damaged parts count as lost nowhere, and where \
+                 nobody counted them the loss is not known"
                     .to_owned(),
             );
         }
@@ -541,6 +554,16 @@ impl Object {
         self.info.as_ref().map_or(Meter::Owd, |info| info.spec.meter)
     }
 
+    /// An end of the flow that the log contradicts: packets counted, and the more that are in the log.
+    fn contradiction(&self) -> Option<(u64, u64)> {
+        match (self.stats.side(), self.stats.counts_arrivals()) {
+            (Side::Receiver, _) => self.owners.contradiction(|end| end.received_packets),
+            (Side::Sender, false) => self.owners.contradiction(|end| end.sent_packets),
+            // Replies in the log, packets in the account.
+            (Side::Sender, true) => None,
+        }
+    }
+
     /// Returns true if this side is the one that the total counts when both are given.
     fn is_primary(&self) -> bool {
         match self.meter() {
@@ -571,7 +594,9 @@ fn changed(changes: &[RateChange]) -> Option<String> {
 /// Notice that a log ends before a flow does.
 fn unended(name: &str, side: Side) -> String {
     let what = match side {
-        Side::Receiver => "packets that arrived behind its last record count as lost",
+        Side::Receiver => {
+            "packets that arrived behind its last record are not known from it, nor is the loss behind it"
+        }
         Side::Sender => "packets sent behind its last record are not known from it",
     };
     format!("{name} breaks off before the flow ends: {what}")
@@ -637,15 +662,23 @@ fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
         let both = [Some(object), peer].into_iter().flatten();
         both.into_iter().find(|object| object.stats.side() == side).map(|object| &object.owners)
     };
+    let (sender, receiver) = (of(Side::Sender), of(Side::Receiver));
+    // The log that has the arrivals.
+    let arrivals = if object.stats.is_round_trip() { sender } else { receiver };
+    let lack = arrivals.map_or(Lack::Nothing, Owners::lack);
     Facts {
-        sent_packets: owners::sent_packets(of(Side::Sender), of(Side::Receiver)),
+        sent_packets: owners::sent_packets(sender, receiver),
         skipped_packets: owners::either(&object.owners, other, |end| end.skipped_packets),
-        received_packets: object
-            .owners
-            .sum(|end| end.received_packets)
-            .or_else(|| other.and_then(|owners| owners.sum(|end| end.received_packets))),
+        received_packets: owners::received(sender, receiver, |end| end.received_packets),
+        received_unique: owners::received(sender, receiver, |end| end.received_unique),
         socket_drops: owners::either(&object.owners, other, |end| end.socket_drops),
-        unlogged: of(Side::Receiver).and_then(Owners::unlogged),
+        unlogged: owners::unlogged(sender, receiver),
+        breaks_off: lack == Lack::Tail,
+        lacks_records: lack == Lack::Some,
+        contradicted: [Some(object), peer]
+            .into_iter()
+            .flatten()
+            .any(|o| o.contradiction().is_some()),
         waited_packets: owners::either(&object.owners, other, |end| end.waited_packets),
         stream: object.info.as_ref().is_some_and(|info| info.spec.proto == Proto::Tcp),
         departure_spread_ns: departed(object, peer).and_then(|departed| departed.spread_ns()),
@@ -700,7 +733,10 @@ fn report(
         receive_buffer_bytes: counted.and_then(|owners| owners.smallest(|end| end.receive_buffer)),
         foreign_packets: counted.and_then(|owners| owners.told(|end| end.foreign_packets)),
         end: object.owners.reason(),
-        notices: notices::of_flow(object, clock.as_ref()).into_iter().chain(notices).collect(),
+        notices: notices::of_flow(object, facts, clock.as_ref())
+            .into_iter()
+            .chain(notices)
+            .collect(),
         departures: departed.map(|departed| departed.report.clone()),
         tcp: tcp::report(&object.tcp),
         clock,

@@ -186,9 +186,10 @@ pub struct LossSplit {
     pub skipped: Option<u64>,
     /// Dropped by the kernel at the socket of the receiver.
     pub socket: Option<u64>,
-    /// Arrived, but their records did not make it into the log.
+    /// Arrived, but their records did not make it into the log: not among the lost.
     pub log: Option<u64>,
-    /// The rest of the lost ones: in the network, or in a host below the socket.
+    /// The rest of the lost ones: in the network, or in a host below the socket; `None` also where the socket
+    /// dropped more than were lost, as it does with packets of others and duplicates.
     pub network: Option<u64>,
 }
 
@@ -201,12 +202,11 @@ impl LossSplit {
         socket: Option<u64>,
         log: Option<u64>,
     ) -> Self {
-        let network = lost
-            .map(|lost| lost.saturating_sub(socket.unwrap_or(0)).saturating_sub(log.unwrap_or(0)));
+        let network = lost.and_then(|lost| lost.checked_sub(socket.unwrap_or(0)));
         Self { skipped, socket, log, network }
     }
 
-    /// Adds those of another flow.
+    /// Adds those of another flow, but for the network's: see [`LossSplit::of`].
     pub fn add(&mut self, other: &Self) {
         let plus = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.saturating_add(b)),
@@ -215,7 +215,6 @@ impl LossSplit {
         self.skipped = plus(self.skipped, other.skipped);
         self.socket = plus(self.socket, other.socket);
         self.log = plus(self.log, other.log);
-        self.network = plus(self.network, other.network);
     }
 }
 
@@ -327,10 +326,10 @@ mod tests {
     #[test]
     fn losses_are_split() {
         let split = LossSplit::of(Some(10), Some(3), Some(4), Some(1));
-        assert_eq!(split.network, Some(5));
-        assert_eq!(LossSplit::of(Some(2), None, Some(4), None).network, Some(0));
+        assert_eq!(split.network, Some(6), "what is not in the log is not lost");
+        assert_eq!(LossSplit::of(Some(2), None, Some(4), None).network, None);
         let mut sum = split;
         sum.add(&LossSplit::of(None, None, Some(1), None));
-        assert_eq!((sum.socket, sum.network, sum.skipped), (Some(5), Some(5), Some(3)));
+        assert_eq!((sum.socket, sum.log, sum.skipped), (Some(5), Some(1), Some(3)));
     }
 }

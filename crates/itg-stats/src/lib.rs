@@ -39,7 +39,7 @@ mod total;
 
 pub use itg_fidelity::{self as fidelity, autocorrelation, distribution_test, moments, quantiles};
 
-pub use analysis::{Analysis, MAX_ROWS, Options};
+pub use analysis::{Analysis, MAX_ROWS, Options, PacketFlow};
 pub use logs::LogError;
 pub use packets::PacketLine;
 pub use report::Report;

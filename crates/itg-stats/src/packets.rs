@@ -11,14 +11,18 @@
 //! ones only, after one more pass that finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use itg_core::flow::Meter;
-use itg_record::{Kind, Record, flag};
+use itg_record::{Kind, Record, Side, flag};
 use serde::Serialize;
 
+use crate::clock::ClockModel;
+use crate::clocks::Clocks;
 use crate::exec::{Executor, collect};
 use crate::in_order::in_order;
 use crate::logs::{Key, Log, Stored};
+use crate::stats::delay_of;
 
 /// In logs of more flows than this only large ones are windowed by sequence number.
 const FEW_FLOWS: usize = 64;
@@ -49,6 +53,8 @@ pub struct PacketLine<'r> {
     pub arrived_ns: Option<u64>,
     /// Read by the program that received it.
     pub read_ns: Option<u64>,
+    /// Delay as in the report: arrived − sent, less what the receiver's clock was ahead, where that is known.
+    pub delay_ns: Option<i64>,
     /// Run id; empty where nothing says it.
     pub run: &'r str,
 }
@@ -64,9 +70,18 @@ struct Known {
     round_trip: bool,
     sent: bool,
     echoed: bool,
+    /// How far the receiver's clock is ahead, where that is known and not 0.
+    clock: Option<Arc<ClockModel>>,
     records: u64,
     /// True if the ranges of all its blocks are known.
     ranged: bool,
+}
+
+impl Known {
+    /// Returns true if its arrivals are the replies at the sender.
+    const fn lists_replies(&self) -> bool {
+        self.round_trip && self.sent || self.echoed
+    }
 }
 
 /// Packets of one flow in a block.
@@ -115,6 +130,7 @@ impl<'l, 'a> Packets<'l, 'a> {
     /// Takes stock of the records.
     pub(crate) fn new(
         logs: &'l [Log<'a>],
+        clocks: &Clocks,
         executor: &dyn Executor,
         wants: impl Fn(&Log<'_>, u32, &Key) -> bool,
     ) -> Self {
@@ -158,6 +174,9 @@ impl<'l, 'a> Packets<'l, 'a> {
                 if !known.sources.contains(&(number, range.index)) {
                     known.sources.push((number, range.index));
                     known.round_trip |= log.meter(range.index) == Meter::Rtt;
+                    let info = log.flows.get(&range.index);
+                    let model = info.and_then(|info| clocks.correcting(info, Side::Receiver));
+                    known.clock = known.clock.take().or(model);
                 }
                 known.sent |= range.sent;
                 known.echoed |= range.echoed;
@@ -261,8 +280,9 @@ impl<'l, 'a> Packets<'l, 'a> {
                 }
             }
         }
-        for ((flow, _), sides) in flows.iter().zip(sides) {
-            sides.drain(*flow, lines);
+        for ((flow, known), sides) in flows.iter().zip(sides) {
+            let clock = known.clock.as_deref().filter(|_| !known.lists_replies());
+            sides.drain(*flow, clock, lines);
         }
     }
 }
@@ -364,8 +384,7 @@ fn gather(
         else {
             return;
         };
-        let known = &flows[place].1;
-        let replies = known.round_trip && known.sent || known.echoed;
+        let replies = flows[place].1.lists_replies();
         match record.kind {
             Kind::Sent => sides[place].sent.push(record),
             Kind::Received if !replies => sides[place].arrived.push(record),
@@ -391,27 +410,36 @@ struct Sides {
 
 impl Sides {
     /// Makes lines of them and leaves none.
-    fn drain<'l>(&mut self, flow: Flow<'l>, lines: &mut Vec<PacketLine<'l>>) {
+    fn drain<'l>(
+        &mut self,
+        flow: Flow<'l>,
+        clock: Option<&ClockModel>,
+        lines: &mut Vec<PacketLine<'l>>,
+    ) {
+        let mut near = 0;
+        let mut arrival = |record: &Record| PacketLine {
+            delay_ns: delay_of(record, clock, &mut near),
+            ..PacketLine::arrival(flow, record)
+        };
         lines.reserve(self.sent.len().max(self.arrived.len()));
         self.arrived.sort_by_key(|record| (record.seq, record.b));
         self.sent.sort_by_key(|record| (record.seq, record.b));
         let mut arrived = self.arrived.drain(..).peekable();
         for sent in self.sent.drain(..) {
             while let Some(stray) = arrived.next_if(|record| record.seq < sent.seq) {
-                lines.push(PacketLine::arrival(flow, &stray));
+                lines.push(arrival(&stray));
             }
             let line = PacketLine::departure(flow, &sent);
             let before = lines.len();
             while let Some(record) = arrived.next_if(|record| record.seq == sent.seq) {
-                let arrival = PacketLine::arrival(flow, &record);
                 let PacketLine { planned_ns, sent_ns, .. } = line;
-                lines.push(PacketLine { planned_ns, sent_ns, ..arrival });
+                lines.push(PacketLine { planned_ns, sent_ns, ..arrival(&record) });
             }
             if lines.len() == before {
                 lines.push(line);
             }
         }
-        lines.extend(arrived.map(|record| PacketLine::arrival(flow, &record)));
+        lines.extend(arrived.map(|record| arrival(&record)));
     }
 }
 
@@ -425,6 +453,7 @@ impl<'r> PacketLine<'r> {
             sent_ns: Some(record.b),
             arrived_ns: None,
             read_ns: None,
+            delay_ns: None,
             run,
         }
     }
@@ -439,6 +468,7 @@ impl<'r> PacketLine<'r> {
             sent_ns: (record.a != 0).then_some(record.a),
             arrived_ns: Some(record.b),
             read_ns: read.filter(|_| record.flags & flag::DELTA_SATURATED == 0),
+            delay_ns: None,
             run,
         }
     }

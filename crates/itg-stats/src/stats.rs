@@ -162,7 +162,11 @@ impl Volume {
 /// was sent. The one place where it is computed. `None` for a packet too short to carry its time of sending,
 /// whose record says 0, and where a time is one that no clock shows.
 #[inline]
-fn delay_of(record: &Record, clock: Option<&ClockModel>, near: &mut usize) -> Option<i64> {
+pub(crate) fn delay_of(
+    record: &Record,
+    clock: Option<&ClockModel>,
+    near: &mut usize,
+) -> Option<i64> {
     (record.a != 0 && record.has_good_times()).then(|| {
         let delay = signed_difference(record.b, record.a);
         clock.map_or(delay, |clock| delay.saturating_sub(clock.offset_near(record.a, near)))
@@ -182,10 +186,18 @@ pub struct Facts<'a> {
     pub skipped_packets: Option<u64>,
     /// Packets the receiver counted.
     pub received_packets: Option<u64>,
+    /// Different packets among them.
+    pub received_unique: Option<u64>,
     /// Packets the kernel dropped at the receiver's socket.
     pub socket_drops: Option<u64>,
-    /// Packets that arrived, but are not in the log.
+    /// Packets that arrived, but are not in the receiver's log.
     pub unlogged: Option<u64>,
+    /// True if the log that has the arrivals breaks off before the flow ends.
+    pub breaks_off: bool,
+    /// True if it lacks records that could not be written or read.
+    pub lacks_records: bool,
+    /// True if a log has more packets than the account in it.
+    pub contradicted: bool,
     /// Packets that were due while the sender's socket, or the queue of its device, took no more.
     pub waited_packets: Option<u64>,
     /// True if the flow is a stream.
@@ -740,6 +752,9 @@ impl FlowStats {
             metrics.reordering = Some(Reordering::of(reordered, disorder));
             let new = self.arrived.bytes - self.duplicate_bytes;
             metrics.goodput_bps = Some(per_second(8.0 * new as f64, self.arrived.duration_ns()));
+        } else {
+            let told = facts.received_packets.zip(facts.received_unique);
+            metrics.duplicated = told.and_then(|(all, unique)| all.checked_sub(unique));
         }
         metrics.set_delay(&self.delay);
         let departures = self.departures(facts);

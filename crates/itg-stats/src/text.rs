@@ -204,14 +204,15 @@ impl Page {
         }
     }
 
-    /// Lost packets by the place of their loss, when hosts lost some.
+    /// Lost packets by the place of their loss, when a host lost some, and those that only a log lacks.
     fn split(&mut self, m: &Metrics) {
         let split = m.ledger.loss;
-        let in_hosts = split.socket.unwrap_or(0) + split.log.unwrap_or(0);
-        if in_hosts > 0 {
+        if split.socket.is_some_and(|count| count > 0) {
             self.count("Lost at the socket", split.socket, "pkt");
-            self.count("Lost by the log", split.log, "pkt");
             self.count("Lost in the network", split.network, "pkt");
+        }
+        if split.log.is_some_and(|count| count > 0) {
+            self.count("Arrived, not in the log", split.log, "pkt");
         }
     }
 

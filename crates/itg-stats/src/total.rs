@@ -38,6 +38,7 @@ pub(crate) struct Totals {
     bursts_known: bool,
     unknown_sent: bool,
     unknown_loss: bool,
+    unknown_network: bool,
     delay: DelayStats,
     lateness: SampleDistribution,
     departure: SampleDistribution,
@@ -125,6 +126,7 @@ impl Totals {
         plus(&mut sums.lost, metrics.lost);
         sums.excess_packets = sums.excess_packets.saturating_add(metrics.excess_packets);
         self.unknown_loss |= metrics.lost.is_none();
+        self.unknown_network |= metrics.ledger.loss.network.is_none();
         plus(&mut sums.duplicated, metrics.duplicated);
         plus(&mut sums.reordered, metrics.reordered);
         plus(&mut sums.sent_packets, metrics.sent_packets);
@@ -289,6 +291,9 @@ impl Totals {
             (metrics.lost, metrics.lost_basis) = (None, None);
             (metrics.loss_bursts, metrics.loss_burst_mean) = (None, None);
         }
+        let LossSplit { skipped, socket, log, .. } = self.split;
+        let lost = metrics.lost.filter(|_| !self.unknown_network);
+        let split = LossSplit::of(lost, skipped, socket, log);
         let negative = metrics.negative_delays;
         if self.one_way && self.round_trip {
             metrics.delay_basis = None;
@@ -313,7 +318,7 @@ impl Totals {
             departure_ns: Way::of(&self.departure),
             network_ns: metrics.delay_ns.and_then(|_| Way::of(self.delay.distribution())),
             stack_ns: Way::of(&self.stack),
-            loss: self.split,
+            loss: split,
         };
         if metrics.lost_basis == Some(LossBasis::SequenceNumbers) {
             notices.push(

@@ -229,7 +229,7 @@ fn what_a_reader_should_know_is_said() {
     assert_eq!(
         report.flows[0].notices,
         [
-            "3 packets arrived but are not in the log: they count as lost",
+            "3 packets arrived but are not in the log: they do not count as lost",
             "2 packets were dropped by the kernel at the socket: they are part of the loss",
             "1 arrivals have no kernel time stamp: the time of reading is used",
             "6 delays are below 0, the smallest -90ns: the clocks of sender and receiver disagree",

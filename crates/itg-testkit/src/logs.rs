@@ -196,9 +196,15 @@ impl TestLog {
 
     /// The whole log.
     #[must_use]
-    pub fn finish(mut self) -> Vec<u8> {
+    pub fn finish(self) -> Vec<u8> {
+        self.finish_lacking(0)
+    }
+
+    /// The log of a writer that could not write so many records.
+    #[must_use]
+    pub fn finish_lacking(mut self, lost_records: u64) -> Vec<u8> {
         self.flush();
-        self.bytes.extend(self.builder.end(0));
+        self.bytes.extend(self.builder.end(lost_records));
         self.bytes
     }
 }

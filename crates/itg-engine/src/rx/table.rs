@@ -414,6 +414,7 @@ impl Table {
                 sent_bytes: totals.map(|t| t.bytes),
                 skipped_packets: totals.map(|t| t.skipped),
                 received_packets: Some(flow.packets),
+                received_unique: Some(flow.unique),
                 received_bytes: Some(flow.bytes),
                 log_lost_records,
                 socket_drops: lost.socket_drops,

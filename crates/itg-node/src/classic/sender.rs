@@ -13,7 +13,7 @@ use itg_classic::wire::{FlowOffer, FlowResult, RecvLog, SenderEnding};
 use itg_core::flow::{Flow, FlowSpec, Meter, Proto};
 use itg_core::payload::Content;
 use itg_engine::clock_pair;
-use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, end_note};
+use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, flow_end};
 use itg_engine::live::FlowLive;
 use itg_engine::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use itg_engine::pacing::Prepared;
@@ -398,7 +398,7 @@ impl Shared {
     /// Notes the end of a flow in the log.
     pub(super) fn conclude(&self, flow: &Launched, totals: &FlowTotals, waited: u64) {
         if let Some(notes) = lock(&self.notes).as_mut().filter(|_| self.notes_ends) {
-            notes.note(end_note(flow.log_index, totals, waited));
+            notes.note(Note::FlowEnd(flow_end(flow.log_index, totals, waited)));
         }
     }
 

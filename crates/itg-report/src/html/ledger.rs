@@ -34,7 +34,7 @@ pub(super) fn ledger(m: &Metrics) -> Markup {
     let losses = [
         ("Left out by the sender", "never sent, not among the lost", loss.skipped),
         ("Dropped at the receiver's socket", "its buffer was full", loss.socket),
-        ("Not in the log", "arrived, but could not be recorded", loss.log),
+        ("Not in the log", "arrived, but could not be recorded: not among the lost", loss.log),
         ("Network", "the rest of the lost", loss.network),
     ];
     html! {

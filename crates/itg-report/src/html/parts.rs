@@ -139,7 +139,7 @@ pub(super) fn damage(report: &Report) -> Markup {
     html! {
         @if !report.damage.is_empty() {
             div.notes.fail role="note" {
-                b { "Parts of the logs are damaged. What is good is in the figures; packets in the damaged parts count as lost." }
+                b { "Parts of the logs are damaged. What is good is in the figures; of the packets in the damaged parts only those are known that were counted." }
                 ul { @for damage in &report.damage { li { (damage) } } }
             }
         }

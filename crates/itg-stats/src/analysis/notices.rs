@@ -7,11 +7,16 @@ use itg_record::Side;
 
 use super::Object;
 use crate::fidelity::{STALL_GAPS, Stall};
+use crate::logs::side_name;
 use crate::report::{ClockReport, FlowReport};
 use crate::stats::{Facts, LossBasis};
 
 /// Notices for a reader of a flow's figures.
-pub(super) fn of_flow(object: &Object, clock: Option<&ClockReport>) -> Vec<String> {
+pub(super) fn of_flow(
+    object: &Object,
+    facts: &Facts<'_>,
+    clock: Option<&ClockReport>,
+) -> Vec<String> {
     let Object { owners, stats, notices, .. } = object;
     let mut notices = notices.clone();
     notices.extend(owners.notice());
@@ -20,15 +25,15 @@ pub(super) fn of_flow(object: &Object, clock: Option<&ClockReport>) -> Vec<Strin
             notices.push(format!("{count} {text}"));
         }
     };
-    note(
-        owners.unwritten(),
-        "records could not be written to the log: their packets count as lost",
-    );
-    if stats.counts_arrivals() {
+    if stats.side() == Side::Receiver {
         note(
-            owners.beyond_log(|end| end.received_packets),
-            "packets arrived but are not in the log: they count as lost",
+            facts.unlogged.unwrap_or(0),
+            "packets arrived but are not in the log: they do not count as lost",
         );
+    } else {
+        note(owners.unwritten(), "records could not be written to the log");
+    }
+    if stats.counts_arrivals() {
         note(
             owners.told(|end| end.socket_drops).unwrap_or(0),
             "packets were dropped by the kernel at the socket: they are part of the loss",
@@ -54,7 +59,8 @@ pub(super) fn of_flow(object: &Object, clock: Option<&ClockReport>) -> Vec<Strin
             "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket or another's",
         );
     } else {
-        note(owners.beyond_log(|end| end.sent_packets), "packets were sent but are not in the log");
+        let beyond = owners.beyond_log(|end| end.sent_packets);
+        note(beyond.unwrap_or(0), "packets were sent but are not in the log");
     }
     let steps = clock.filter(|clock| !clock.shared).map_or(0, |clock| clock.steps.len() as u64);
     note(steps, "times a host's clock was set: delays of packets near that are uncertain");
@@ -122,6 +128,15 @@ impl Remarks {
     ) {
         let flow = report.flow;
         if let Some(error) = excess(report, facts) {
+            self.errors.push(format!("flow {flow}: {error}"));
+            report.notices.push(error);
+        }
+        for side in [Some(object), peer].into_iter().flatten() {
+            let Some((counted, logged)) = side.contradiction() else { continue };
+            let error = format!(
+                "the {}'s log has {logged} packets, and its own account {counted}: the loss is not known",
+                side_name(side.stats.side())
+            );
             self.errors.push(format!("flow {flow}: {error}"));
             report.notices.push(error);
         }

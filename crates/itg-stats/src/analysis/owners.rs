@@ -23,6 +23,19 @@ struct Owner {
     packets: u64,
     first_unix_ns: Option<u64>,
     end: Option<FlowEnd>,
+    lack: Lack,
+}
+
+/// Records that a log may lack of a flow, from the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lack {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those behind its last one: it breaks off before the flow ends.
+    Tail,
+    /// Any: some could not be written, or are damaged.
+    Some,
 }
 
 /// All owners of a flow at one side.
@@ -30,14 +43,21 @@ struct Owner {
 pub(super) struct Owners(Vec<Owner>);
 
 /// One count of an end.
-type Count = fn(&FlowEnd) -> Option<u64>;
+pub(super) type Count = fn(&FlowEnd) -> Option<u64>;
 
 impl Owners {
     /// Takes another owner, unless it is known.
     pub(super) fn add(&mut self, source: (usize, u32), info: Option<&FlowInfo>) {
         if !self.0.iter().any(|owner| owner.source == source) {
             let src = info.map_or_else(String::new, |info| info.src.clone());
-            self.0.push(Owner { source, src, packets: 0, first_unix_ns: None, end: None });
+            self.0.push(Owner {
+                source,
+                src,
+                packets: 0,
+                first_unix_ns: None,
+                end: None,
+                lack: Lack::Nothing,
+            });
         }
     }
 
@@ -57,6 +77,31 @@ impl Owners {
         if let Some(owner) = self.get(source) {
             owner.end = Some(end.clone());
         }
+    }
+
+    /// Notes what the log lacks of an owner's records.
+    pub(super) fn lacks(&mut self, source: (usize, u32), lack: Lack) {
+        if let Some(owner) = self.get(source) {
+            owner.lack = lack;
+        }
+    }
+
+    /// The most that the log of an owner lacks.
+    pub(super) fn lack(&self) -> Lack {
+        self.0.iter().map(|owner| owner.lack).max().unwrap_or_default()
+    }
+
+    /// An account that its own log contradicts: packets counted, and the more that are in the log.
+    pub(super) fn contradiction(&self, what: Count) -> Option<(u64, u64)> {
+        self.0.iter().find_map(|owner| {
+            let counted = owner.end.as_ref().and_then(what)?;
+            (counted < owner.packets).then_some((counted, owner.packets))
+        })
+    }
+
+    /// Packets of all of them in the log.
+    fn packets(&self) -> u64 {
+        self.0.iter().map(|owner| owner.packets).fold(0, u64::saturating_add)
     }
 
     /// Places of their records: number of the log and index of the flow in it.
@@ -90,21 +135,13 @@ impl Owners {
         self.told(|end| Some(end.log_lost_records)).unwrap_or(0)
     }
 
-    /// Packets of a count that are not in the log, those left out that could not be written.
-    pub(super) fn beyond_log(&self, what: Count) -> u64 {
-        let beyond = self.0.iter().filter_map(|owner| {
-            let end = owner.end.as_ref()?;
-            Some(what(end)?.saturating_sub(owner.packets).saturating_sub(end.log_lost_records))
-        });
-        beyond.fold(0, u64::saturating_add)
-    }
-
-    /// At the receiver: packets that arrived but are not in its log; `None` where it did not count.
-    pub(super) fn unlogged(&self) -> Option<u64> {
+    /// Packets of a count that are not in the log; `None` where no owner has told it.
+    pub(super) fn beyond_log(&self, what: Count) -> Option<u64> {
         let missing = self.0.iter().filter_map(|owner| {
             let end = owner.end.as_ref()?;
-            let counted = end.received_packets?.saturating_sub(owner.packets);
-            Some(counted.max(end.log_lost_records))
+            // An account that its own log contradicts is an error of its own.
+            let beyond = what(end)?.checked_sub(owner.packets).unwrap_or(0);
+            Some(beyond.max(end.log_lost_records))
         });
         missing.reduce(u64::saturating_add)
     }
@@ -172,12 +209,36 @@ impl Owner {
 /// where an owner's count is missing.
 pub(super) fn sent_packets(sender: Option<&Owners>, receiver: Option<&Owners>) -> Option<u64> {
     let count: Count = |end| end.sent_packets;
-    let heard = receiver.map_or(0, Owners::senders_heard);
-    let own = sender.filter(|owners| owners.len() >= heard).and_then(|owners| owners.sum(count));
-    own.or_else(|| {
-        let known = sender.map_or(0, Owners::len);
-        receiver.filter(|owners| owners.len() >= known).and_then(|owners| owners.sum(count))
+    by_senders(sender, receiver, count).or_else(|| by_receiver(sender, receiver, count))
+}
+
+/// A count of the receiver: in its own log, else in the logs of all senders, whom it told.
+pub(super) fn received(
+    sender: Option<&Owners>,
+    receiver: Option<&Owners>,
+    what: Count,
+) -> Option<u64> {
+    by_receiver(sender, receiver, what).or_else(|| by_senders(sender, receiver, what))
+}
+
+/// Packets that arrived but are not in the receiver's log; `None` where nobody counted them, or that log is not
+/// given.
+pub(super) fn unlogged(sender: Option<&Owners>, receiver: Option<&Owners>) -> Option<u64> {
+    let here = receiver?;
+    here.beyond_log(|end| end.received_packets).or_else(|| {
+        let counted = by_senders(sender, receiver, |end| end.received_packets)?;
+        counted.checked_sub(here.packets())
     })
+}
+
+fn by_senders(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {
+    let heard = receiver.map_or(0, Owners::senders_heard);
+    sender.filter(|owners| owners.len() >= heard).and_then(|owners| owners.sum(what))
+}
+
+fn by_receiver(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) -> Option<u64> {
+    let known = sender.map_or(0, Owners::len);
+    receiver.filter(|owners| owners.len() >= known).and_then(|owners| owners.sum(what))
 }
 
 /// A count that either side may have: of all owners where one side has that, else of those that are known.

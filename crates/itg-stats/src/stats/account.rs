@@ -1,5 +1,7 @@
 //! Account of a flow: packets sent, lost, and those that arrived in excess.
 
+use itg_record::Side;
+
 use super::{Facts, FlowStats, LossBasis};
 use crate::sequence::Loss;
 
@@ -14,6 +16,19 @@ pub struct Account {
     pub excess_packets: u64,
     /// Lost packets, bursts, and how they were found; `None` where the accounts contradict each other or tell nothing.
     pub loss: Option<(Loss, LossBasis)>,
+}
+
+impl Account {
+    /// Account of packets sent by what the receiver counted, where no log has them.
+    fn by_receiver(sent_packets: Option<u64>, facts: &Facts<'_>) -> Self {
+        let both = sent_packets.zip(facts.received_unique.or(facts.received_packets));
+        let lost = both.and_then(|(sent, arrived)| sent.checked_sub(arrived));
+        let excess_packets = both.map_or(0, |(sent, arrived)| arrived.saturating_sub(sent));
+        let loss = lost
+            .filter(|_| !facts.contradicted)
+            .map(|lost| (Loss { lost, ..Loss::default() }, LossBasis::ReceiverCount));
+        Self { sent_packets, excess_packets, loss }
+    }
 }
 
 impl FlowStats {
@@ -50,18 +65,25 @@ impl FlowStats {
         // Logs that lack what arrived do not say what was sent.
         let by_log = logged.as_ref().filter(|(_, _, outside)| *outside == 0);
         let by_log = by_log.map(|(sender, ..)| sender.sent_seqs.unique());
-        let Some(sent) = facts.sent_packets.or(by_log) else {
+        let sent = facts.sent_packets.or(by_log);
+        if self.setup.side == Side::Receiver && facts.unlogged.is_some_and(|count| count > 0) {
+            return Account::by_receiver(sent, facts);
+        }
+        let Some(sent) = sent else {
             let end = self.arrived_seqs.max().map_or(0, |max| max.saturating_add(1));
-            let loss = Some((self.arrived_seqs.missing_before(end), LossBasis::SequenceNumbers));
+            let loss = (self.arrived_seqs.missing_before(end), LossBasis::SequenceNumbers);
+            let loss = (!facts.lacks_records && !facts.contradicted).then_some(loss);
             return Account { sent_packets: None, excess_packets: 0, loss };
         };
+        // More than 0 if more arrived: that is what is looked for.
         let more = unique.saturating_sub(sent);
         let whole = logged.filter(|(sender, ..)| sender.logged_all(sent));
         let excess_packets = whole.map_or(more, |(_, _, outside)| more.max(outside));
+        let unknown = facts.breaks_off || facts.lacks_records || facts.contradicted;
         let loss = match whole {
-            _ if excess_packets > 0 => None,
+            _ if excess_packets > 0 || unknown => None,
             Some((_, missing, _)) => Some((missing, LossBasis::SenderLog)),
-            None => Some((self.missing_by_count(sent, facts), LossBasis::SenderCount)),
+            None => self.missing_by_count(sent, facts).map(|loss| (loss, LossBasis::SenderCount)),
         };
         Account { sent_packets: Some(sent), excess_packets, loss }
     }
@@ -69,25 +91,20 @@ impl FlowStats {
     /// At a one-way sender without the receiver's log.
     fn account_of_sender(&self, facts: &Facts<'_>) -> Account {
         let logged = Some(self.sent_seqs.unique()).filter(|&logged| logged > 0);
-        let sent_packets = facts.sent_packets.or(logged);
-        let both = sent_packets.zip(facts.received_packets);
-        let lost = both.and_then(|(sent, received)| sent.checked_sub(received));
-        let excess = both.map(|(sent, received)| received.saturating_sub(sent));
-        let loss = |lost| (Loss { lost, ..Loss::default() }, LossBasis::ReceiverCount);
-        Account { sent_packets, excess_packets: excess.unwrap_or(0), loss: lost.map(loss) }
+        Account::by_receiver(facts.sent_packets.or(logged), facts)
     }
 
-    /// Loss among so many packets; at least as many arrived.
-    fn missing_by_count(&self, sent: u64, facts: &Facts<'_>) -> Loss {
-        let lost = sent.saturating_sub(self.arrived_seqs.unique());
+    /// Loss among so many packets; `None` if more arrived.
+    fn missing_by_count(&self, sent: u64, facts: &Facts<'_>) -> Option<Loss> {
+        let lost = sent.checked_sub(self.arrived_seqs.unique())?;
         let end = sent.saturating_add(facts.skipped_packets.unwrap_or(0));
         let seen = self.arrived_seqs.missing_before(end);
-        if seen.lost == lost {
+        Some(if seen.lost == lost {
             seen
         } else {
             // Which of the missing numbers were sent is not known.
             Loss { lost, bursts: seen.bursts.min(lost), ..Loss::default() }
-        }
+        })
     }
 
     /// Packets that arrived but are not in the sender's log; `None` without that log.

@@ -1,0 +1,83 @@
+//! Flows as tables of packets describe them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use itg_core::flow::Meter;
+use itg_record::Side;
+
+use super::Analysis;
+use crate::clock::ClockModel;
+use crate::clocks::{Clocks, one_clock};
+use crate::report::DelayBasis;
+
+/// Description of a flow whose packets are listed; texts are empty where no log says them.
+#[derive(Clone, Debug, Default)]
+pub struct PacketFlow {
+    /// Host whose log has the packets that count: the receiver's, or the sender's without that log and for round
+    /// trips.
+    pub node: String,
+    /// Name in the experiment, or else the number.
+    pub name: String,
+    /// Transport protocol.
+    pub proto: &'static str,
+    /// Source address and port.
+    pub src: String,
+    /// Destination address and port.
+    pub dst: String,
+    /// Seed of the run.
+    pub seed: Option<u64>,
+    /// True if one clock dates both ends.
+    one_clock: bool,
+    clock: Option<Arc<ClockModel>>,
+}
+
+impl PacketFlow {
+    /// Bound of the error that clocks make in the delays of packets sent between two instants, in nanoseconds; `None`
+    /// where two clocks were not compared.
+    #[must_use]
+    pub fn clock_bound_ns(&self, from_unix_ns: u64, until_unix_ns: u64) -> Option<u64> {
+        if self.one_clock {
+            return DelayBasis::ONE_CLOCK.uncertainty_ns;
+        }
+        self.clock.as_ref().map(|clock| clock.bound_between(from_unix_ns, until_unix_ns))
+    }
+}
+
+impl Analysis<'_> {
+    /// Flows whose packets are listed, by number and run.
+    #[must_use]
+    pub fn packet_flows(&self) -> BTreeMap<(u32, String), PacketFlow> {
+        let logs = &self.logs().logs;
+        let clocks = Clocks::of(logs);
+        let mut flows: BTreeMap<(u32, String), PacketFlow> = BTreeMap::new();
+        for log in logs {
+            let side = log.side();
+            let host = log.info.as_ref().map_or("", |info| &info.host);
+            for (&index, info) in &log.flows {
+                let key = log.key(index, side);
+                if !self.wants(log, index, &key) {
+                    continue;
+                }
+                let flow = flows.entry((key.flow, key.run)).or_default();
+                let counts = (side == Side::Sender) == (info.spec.meter == Meter::Rtt);
+                if counts || flow.node.is_empty() {
+                    host.clone_into(&mut flow.node);
+                }
+                if let Some(name) = &info.name {
+                    flow.name.clone_from(name);
+                } else if flow.name.is_empty() {
+                    flow.name = info.flow.to_string();
+                }
+                flow.proto = info.spec.proto.name();
+                info.src.clone_into(&mut flow.src);
+                info.dst.clone_into(&mut flow.dst);
+                flow.seed = Some(info.seed);
+                flow.one_clock |=
+                    one_clock(info) || info.spec.meter == Meter::Rtt && side == Side::Sender;
+                flow.clock = flow.clock.take().or_else(|| clocks.correcting(info, Side::Receiver));
+            }
+        }
+        flows
+    }
+}
