@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use itg_cli::WordArgs;
+use itg_core::flow::{Meter, Proto};
 use itg_core::units::{format_duration_ns, parse_duration_ns};
 use itg_stats::filter::Filter;
 use itg_stats::report::GroupBy;
@@ -57,6 +58,10 @@ pub(crate) struct Args {
     /// profile.
     #[arg(long, value_name = "KEYS", value_delimiter = ',', conflicts_with = "packets")]
     pub(crate) by: Vec<By>,
+    /// What logs of D-ITG do not say: their transport (udp, tcp, icmp, sctp, dccp), and whether their delays are
+    /// one-way (owd) or of round trips (rtt: the log is that of their sender, unless its receiver's is given too).
+    #[arg(long = "as", value_enum, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) log_is: Vec<As>,
     /// Write to this file instead of stdout.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -77,6 +82,41 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Compare(CompareArgs),
+}
+
+/// Property of the flows of a log of D-ITG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum As {
+    Udp,
+    Tcp,
+    Icmp,
+    Sctp,
+    Dccp,
+    /// One-way delays.
+    Owd,
+    /// Round trips.
+    Rtt,
+}
+
+impl As {
+    pub(crate) const fn proto(self) -> Option<Proto> {
+        Some(match self {
+            Self::Udp => Proto::Udp,
+            Self::Tcp => Proto::Tcp,
+            Self::Icmp => Proto::Icmp,
+            Self::Sctp => Proto::Sctp,
+            Self::Dccp => Proto::Dccp,
+            Self::Owd | Self::Rtt => return None,
+        })
+    }
+
+    pub(crate) const fn meter(self) -> Option<Meter> {
+        match self {
+            Self::Owd => Some(Meter::Owd),
+            Self::Rtt => Some(Meter::Rtt),
+            _ => None,
+        }
+    }
 }
 
 /// Property to group flows by.
@@ -145,6 +185,11 @@ impl fmt::Display for Args {
         if !self.by.is_empty() {
             let by: Vec<_> = self.by.iter().map(|&by| GroupBy::from(by).name()).collect();
             write!(f, " by={}", by.join(","))?;
+        }
+        if !self.log_is.is_empty() {
+            let names = self.log_is.iter().filter_map(As::to_possible_value);
+            let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
+            write!(f, " as={}", names.join(","))?;
         }
         f.write_str(" output=")?;
         match &self.output {

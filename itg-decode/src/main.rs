@@ -80,19 +80,17 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     for path in &args.logs {
         let name = path.display().to_string();
         match Bytes::open(path, |words| note(&format_args!("{name}: {words}"))) {
-            Ok(bytes) => {
-                let bytes = ditg::understood(bytes, |words| {
-                    complain(format_args!("{name}: {words}"));
-                    sound = false;
-                });
-                files.push((name, bytes));
-            }
+            Ok(bytes) => files.push((name, bytes)),
             Err(error) => {
                 complain(format_args!("{name}: cannot be read: {error}"));
                 sound = false;
             }
         }
     }
+    ditg::understand(&mut files, &args.log_is, |name, words| {
+        complain(format_args!("{name}: {words}"));
+        sound = false;
+    });
     let work = Work::new(&files, args.threads, quiet);
     let mut analysis = Analysis::new(args.options());
     let mut taken = 0;

@@ -53,6 +53,7 @@ fn log(count: u64) -> Vec<u8> {
         sender_boot_id: "a".to_owned(),
         receiver_boot_id: "b".to_owned(),
         notices: vec![],
+        ditg: None,
     })));
     let mut block = BlockBuf::new(1000);
     for seq in 0..count {

@@ -128,6 +128,44 @@ fn agree_and_join(case: &Case) {
     assert_eq!(report["total"]["bytes"], bytes);
 }
 
+#[test]
+fn replies_carry_the_marks_of_the_packets() {
+    in_parallel(&[("udp v4", "127.0.0.1:0"), ("udp v6", "[::1]:0")], |listen| {
+        let dir = temp_dir();
+        let log = dir.path().join("send.itg");
+        let receiver = Receiver::listening(listen, &[] as &[&str]);
+        let marked = [
+            "--dscp",
+            "EF",
+            "--ttl",
+            "9",
+            "--meter",
+            "rtt",
+            "--packets",
+            "200",
+            "--idt",
+            "constant(1ms)",
+        ];
+        let done = send(
+            &[&[receiver.at().as_str(), "--log", log.to_str().expect("UTF-8")], &marked[..]]
+                .concat(),
+        );
+        drop(done.exits(0));
+        drop(receiver.stop());
+        let report = json(&[&log]);
+        let marks = &report["flows"][0]["marks"];
+        assert_eq!(
+            (&marks["sent_dscp"], &marks["sent_hop_limit"]),
+            (&46.into(), &9.into()),
+            "{marks}"
+        );
+        let packets = report["flows"][0]["packets"].clone();
+        assert_eq!(marks["dscp"], serde_json::json!({ "46": packets }), "{marks}");
+        assert_eq!(marks["hop_limit"], serde_json::json!({ "9": packets }), "{marks}");
+        assert_eq!(marks["ce_packets"], 0, "{marks}");
+    });
+}
+
 /// Strings that would be NaN or infinite numbers in disguise do not exist.
 fn numbers_are_numbers(value: &Value, path: &str) {
     match value {

@@ -251,6 +251,18 @@ fn rules_of_truncation_speak() {
         ("constant(0)", Unit::Time, Ok(None)),
         ("exp(10ms)", Unit::Time, Ok(None)),
         ("normal(50ms, 2ms)", Unit::Time, Ok(None)),
+        // One draw in ten million, which no mean tells.
+        ("normal(52ms, 10ms)", Unit::Time, Ok(None)),
+        // Six in a million, which are a thirtieth of all bytes.
+        (
+            "pareto(1.4, 12)",
+            Unit::Size,
+            Ok(Some(
+                "0.000586 % of the draws of pareto(1.4, 12), outside 12..65507 bytes, are drawn again, which \
+                 makes the mean 40.66 bytes (rule: sizes are drawn again until they fit the packet header and \
+                 the limit of the protocol)",
+            )),
+        ),
         ("uniform(12, 65507)", Unit::Size, Ok(None)),
         (
             "normal(10ms, 5ms)",

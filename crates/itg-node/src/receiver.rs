@@ -587,6 +587,7 @@ impl Session {
                 receiver_boot_id: self.shared.boot_id.clone(),
                 notices: Vec::new(),
                 spec: spec.clone(),
+                ditg: None,
             })
         });
         let (handle, live) = self.shared.look_for(Sought {

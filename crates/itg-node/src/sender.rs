@@ -565,6 +565,7 @@ impl Run {
             receive_buffer: None,
             classic: None,
             key: self.key_of(place),
+            marks: None,
         })));
         let v6 = data.remote.is_ipv6();
         rx.ask(match spec.proto {
@@ -651,6 +652,7 @@ impl Run {
                     sender_boot_id: host::boot_id(),
                     receiver_boot_id: self.peers[peer].boot_id.clone(),
                     notices: flow.flow.notices().chain(held).collect(),
+                    ditg: None,
                 };
                 if self.job.orders.is_some() {
                     self.introduced.insert(place, info.clone());

@@ -38,8 +38,8 @@ pub use limits::{
     RECORD_SCHEMA, RUN_COLUMNS_SCHEMA, RUN_SCHEMA,
 };
 pub use note::{
-    ClockPair, ClockProbe, DepartureSample, DepartureTotals, Departures, FlowEnd, FlowInfo,
-    LOG_SCHEMA, LogEnd, LogInfo, Note, Side, TcpSample,
+    ClockPair, ClockProbe, DepartureSample, DepartureTotals, Departures, DitgFlow, FlowEnd,
+    FlowInfo, LOG_SCHEMA, LogEnd, LogInfo, Note, Side, TcpSample,
 };
 pub use outline::{Outline, Outlined, UncheckedRecords};
 pub use read::{Cause, Damage, Item, LogReader};

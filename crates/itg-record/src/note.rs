@@ -104,9 +104,26 @@ pub struct FlowInfo {
     pub receiver_boot_id: String,
     /// Changes that made the flow's distributions usable, one sentence each.
     pub notices: Vec<String>,
+    /// Of a flow of D-ITG, which tells no plan: what else is known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ditg: Option<DitgFlow>,
     /// Changes of the rate so far, while the flow ran; a note with the same index says it again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<RateChange>,
+}
+
+/// Facts about a flow of D-ITG that its logs do not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DitgFlow {
+    /// True if the transport in the flow's description is known, and not assumed.
+    pub proto_known: bool,
+    /// True if it is known whether it measures one-way delays or round trips.
+    pub meter_known: bool,
+}
+
+impl DitgFlow {
+    /// A flow whose transport and meter are known, as those that ITG's programs exchange with D-ITG's.
+    pub const KNOWN: Self = Self { proto_known: true, meter_known: true };
 }
 
 /// End of a flow, with its totals as this side counted them; `None` is not counted here.

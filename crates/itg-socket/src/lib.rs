@@ -12,6 +12,7 @@ pub mod icmp;
 mod mapped;
 pub mod mmsg;
 pub mod probe;
+pub mod reply;
 pub mod socket;
 pub mod sys;
 pub mod txtime;

@@ -340,7 +340,7 @@ fn new_socket(proto: Proto, peer: IpAddr) -> Result<(Socket, bool), String> {
     }
 }
 
-fn set_class(socket: &Socket, v6: bool, tos: u8) -> io::Result<()> {
+pub(crate) fn set_class(socket: &Socket, v6: bool, tos: u8) -> io::Result<()> {
     if v6 { socket.set_tclass_v6(u32::from(tos)) } else { socket.set_tos_v4(u32::from(tos)) }
 }
 

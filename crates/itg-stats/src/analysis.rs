@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use itg_core::flow::{Meter, Proto};
-use itg_core::rate::{AS_ASKED_PPM, RateChange};
 use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 use itg_record::{Departures, FlowInfo, Kind, Record, Side, TcpSample};
 use serde_json::Map;
@@ -26,7 +25,8 @@ use crate::departures::Departed;
 use crate::exec::{Executor, Inline};
 use crate::fidelity::Distributions;
 use crate::filter::{Attributes, Filter};
-use crate::logs::{Key, Log, LogError, Logs, meter_name, side_name};
+use crate::logs::{Key, Log, LogError, Logs, known_meter, known_proto, side_name};
+use crate::marks::MarksReport;
 use crate::packets::{PacketLine, Packets};
 use crate::plan::Plan;
 use crate::plot::trace::TraceSetup;
@@ -342,7 +342,7 @@ impl<'a> Analysis<'a> {
                 let info = log.flows.get(&index);
                 filter.matches(&Attributes {
                     flow: key.flow,
-                    proto: info.map_or("", |info| info.spec.proto.name()),
+                    proto: info.and_then(known_proto).unwrap_or(""),
                     src: info.map_or("", |info| &info.src),
                     dst: info.map_or("", |info| &info.dst),
                     name: info.and_then(|info| info.name.as_deref()).unwrap_or(""),
@@ -418,7 +418,7 @@ impl<'a> Analysis<'a> {
                 let Some(object) = place.map(|&place| &mut objects.list[place]) else { continue };
                 let open = log.end.is_none() && !log.ends.contains_key(&index);
                 if open {
-                    object.notices.push(unended(&log.name, sides[number]));
+                    object.notices.push(notices::unended(&log.name, sides[number]));
                 }
                 let lack = match (harmed, open) {
                     (true, _) => Lack::Some,
@@ -529,8 +529,10 @@ impl Object {
             )),
             Some(info) => {
                 notices.extend(info.notices.iter().cloned());
-                notices.extend(changed(&info.spec.changes));
-                if let Err(error) = Plan::new(&info.spec, info.seed) {
+                notices.extend(notices::changed(&info.spec.changes));
+                if info.ditg.is_none()
+                    && let Err(error) = Plan::new(&info.spec, info.seed)
+                {
                     notices.push(format!(
                         "the plan cannot be computed again, so sizes are not compared: {error}"
                     ));
@@ -571,35 +573,6 @@ impl Object {
             Meter::Rtt => self.stats.side() == Side::Sender,
         }
     }
-}
-
-/// Notice that the rate was changed while the flow ran.
-fn changed(changes: &[RateChange]) -> Option<String> {
-    let list: Vec<String> = changes
-        .iter()
-        .map(|change| {
-            let factor = f64::from(change.ppm) / f64::from(AS_ASKED_PPM);
-            format!("x {factor} from {} on", format_duration_ns(change.at_ns))
-        })
-        .collect();
-    (!list.is_empty()).then(|| {
-        format!(
-            "the rate was changed while the flow ran ({}): the plan has the changes; gaps are not compared with \
-             their distribution",
-            list.join(", ")
-        )
-    })
-}
-
-/// Notice that a log ends before a flow does.
-fn unended(name: &str, side: Side) -> String {
-    let what = match side {
-        Side::Receiver => {
-            "packets that arrived behind its last record are not known from it, nor is the loss behind it"
-        }
-        Side::Sender => "packets sent behind its last record are not known from it",
-    };
-    format!("{name} breaks off before the flow ends: {what}")
 }
 
 /// Settings for all flows.
@@ -717,16 +690,18 @@ fn report(
         }
     });
     let counted = Some(&object.owners).filter(|_| key.side == Side::Receiver);
+    let marks = object.stats.marks().report(info.map(|info| &info.spec.socket));
+    notices.extend(marks.iter().flat_map(MarksReport::notices));
     FlowReport {
         flow: key.flow,
         name: info.and_then(|info| info.name.clone()).unwrap_or_else(|| key.flow.to_string()),
-        proto: info.map(|info| info.spec.proto.name()),
+        proto: info.and_then(known_proto),
         src: info.map_or_else(String::new, |info| info.src.clone()),
         dst: info.map_or_else(String::new, |info| info.dst.clone()),
         side: side_name(key.side),
         run: key.run.clone(),
         seed: info.map(|info| info.seed),
-        meter: info.map(|info| meter_name(info.spec.meter)),
+        meter: info.and_then(known_meter),
         profile: info.and_then(|info| info.spec.profile.clone()),
         metrics,
         host_buffer_errors: counted.and_then(|owners| owners.told(|end| end.buffer_errors)),
@@ -738,6 +713,7 @@ fn report(
             .chain(notices)
             .collect(),
         departures: departed.map(|departed| departed.report.clone()),
+        marks,
         tcp: tcp::report(&object.tcp),
         clock,
     }

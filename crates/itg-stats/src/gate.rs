@@ -589,6 +589,7 @@ mod tests {
             host_buffer_errors: None,
             receive_buffer_bytes: None,
             foreign_packets: None,
+            marks: None,
             tcp: None,
             departures: None,
             end: None,

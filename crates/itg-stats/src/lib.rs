@@ -23,6 +23,7 @@ pub mod filter;
 pub mod gate;
 mod in_order;
 mod logs;
+mod marks;
 mod packets;
 pub mod plan;
 pub mod plot;
@@ -41,6 +42,7 @@ pub use itg_fidelity::{self as fidelity, autocorrelation, distribution_test, mom
 
 pub use analysis::{Analysis, MAX_ROWS, Options, PacketFlow};
 pub use logs::LogError;
+pub use marks::MarksReport;
 pub use packets::PacketLine;
 pub use report::Report;
 pub use stats::FlowStats;

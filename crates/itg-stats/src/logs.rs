@@ -475,10 +475,15 @@ pub(crate) const fn side_name(side: Side) -> &'static str {
     }
 }
 
-/// The word for a meter in reports.
-pub(crate) const fn meter_name(meter: Meter) -> &'static str {
-    match meter {
+/// Transport of a flow, where it is known.
+pub(crate) fn known_proto(info: &FlowInfo) -> Option<&'static str> {
+    info.ditg.is_none_or(|told| told.proto_known).then(|| info.spec.proto.name())
+}
+
+/// The word for the meter of a flow in reports, where it is known.
+pub(crate) fn known_meter(info: &FlowInfo) -> Option<&'static str> {
+    info.ditg.is_none_or(|told| told.meter_known).then_some(match info.spec.meter {
         Meter::Owd => "owd",
         Meter::Rtt => "rtt",
-    }
+    })
 }

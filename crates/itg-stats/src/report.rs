@@ -13,6 +13,7 @@ use crate::delay::{Delay, DelayStats, Jitter, SampleDistribution};
 use crate::departures::{Departed, DeparturesReport};
 use crate::fidelity::Fidelity;
 use crate::figures::{Ipdv, Ledger, LossModel, Pdv, Percentiles, Reordering, Way};
+use crate::marks::MarksReport;
 use crate::plot::Plots;
 use crate::promise::PromiseReport;
 use crate::sequence::Loss;
@@ -99,6 +100,10 @@ pub struct FlowReport {
     /// Packets that came to the flow's port and were left out: of no flow, or from elsewhere than its sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign_packets: Option<u64>,
+    /// Marks in the IP headers of the packets that arrived (of the replies, at the sender of a round-trip flow), beside
+    /// those that the flow asks for; not known on TCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marks: Option<MarksReport>,
     /// State of the flow's TCP connection in the kernel, from the sender's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpReport>,

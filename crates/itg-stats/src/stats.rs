@@ -16,6 +16,7 @@ use crate::clock::ClockModel;
 use crate::delay::{DelayStats, SampleDistribution, signed_difference};
 use crate::fidelity::{Asked, Departed, Departures, Distributions, Stall};
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
+use crate::marks::Marks;
 use crate::plan::Plan;
 use crate::plot::trace::{Trace, TraceSetup};
 use crate::report::Metrics;
@@ -239,6 +240,7 @@ pub struct FlowStats {
     /// Read − arrived, where the kernel said when.
     stack: SampleDistribution,
     duplicate_bytes: u64,
+    marks: Marks,
     departures: Departures,
     user_stamps: u64,
     foreign: u64,
@@ -271,6 +273,7 @@ impl FlowStats {
             delay: DelayStats::default(),
             stack: SampleDistribution::default(),
             duplicate_bytes: 0,
+            marks: Marks::default(),
             departures: Departures::default(),
             user_stamps: 0,
             foreign: 0,
@@ -328,6 +331,7 @@ impl FlowStats {
                 (first_ns, last_ns) = (first_ns.min(record.b), last_ns.max(record.b));
             }
             undated += u64::from(!record.has_good_times());
+            self.marks.add(record);
             stamps += u64::from(record.flags & flag::USER_STAMP != 0);
             stack[stamped] = i64::from(record.delta);
             stamped += usize::from(record.flags & (flag::USER_STAMP | flag::DELTA_SATURATED) == 0);
@@ -433,6 +437,7 @@ impl FlowStats {
         self.delay.append(&later.delay);
         self.stack.merge(&later.stack);
         self.duplicate_bytes += later.duplicate_bytes;
+        self.marks.append(&later.marks);
         self.departures.append(&later.departures);
         self.user_stamps += later.user_stamps;
         self.foreign += later.foreign;
@@ -494,6 +499,7 @@ impl FlowStats {
         let arrival = self.arrived_seqs.insert(record.seq);
         if self.setup.lane != Lane::Plan {
             self.arrived.add(record.size, record.b);
+            self.marks.add(record);
             self.user_stamps += u64::from(record.flags & flag::USER_STAMP != 0);
             self.undated += u64::from(!record.has_good_times());
             if record.flags & (flag::USER_STAMP | flag::DELTA_SATURATED) == 0 {
@@ -726,6 +732,11 @@ impl FlowStats {
     #[must_use]
     pub const fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
+    }
+
+    /// Marks of the packets that arrived.
+    pub(crate) const fn marks(&self) -> &Marks {
+        &self.marks
     }
 
     /// All metrics of this flow.

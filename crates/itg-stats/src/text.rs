@@ -9,6 +9,7 @@ use std::fmt::Write;
 use itg_core::text::visible;
 use itg_core::units::format_duration_ns;
 
+use crate::marks::MarksReport;
 use crate::report::{
     BasisKind, ClockReport, DelayBasis, FlowReport, GroupReport, Intervals, Metrics, Report,
 };
@@ -92,6 +93,7 @@ impl Page {
         let counted = match (flow.side, flow.meter) {
             ("sender", Some("rtt")) => "replies at the sender, round-trip delay",
             ("sender", _) => "packets sent",
+            (_, None) => "packets arrived, delay one-way or of round trips",
             _ => "packets arrived at the receiver, one-way delay",
         };
         let profile =
@@ -101,6 +103,9 @@ impl Page {
         self.metrics(&flow.metrics, flow.side == "sender" && flow.meter != Some("rtt"));
         if let Some(clock) = flow.clock.as_ref().filter(|clock| !clock.shared) {
             self.clock(clock);
+        }
+        if let Some(marks) = flow.marks.as_ref().filter(|marks| marks.are_special()) {
+            self.marks(marks, flow.side == "sender");
         }
         if let Some(reason) = flow.end.as_ref().filter(|reason| !reason.is_empty()) {
             self.line(&format!("Ended: {reason}"));
@@ -201,6 +206,30 @@ impl Page {
         self.count("Clock probes", Some(clock.probes), "");
         if !clock.steps.is_empty() {
             self.count("Clock steps", Some(clock.steps.len() as u64), "");
+        }
+    }
+
+    /// Marks as received beside as sent.
+    fn marks(&mut self, marks: &MarksReport, of_replies: bool) {
+        let sent =
+            |value: Option<u8>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+        for (label, counts, value) in [
+            ("DSCP received", &marks.dscp, marks.sent_dscp),
+            ("ECN received", &marks.ecn, marks.sent_ecn),
+            ("Hop limit received", &marks.hop_limit, marks.sent_hop_limit),
+        ] {
+            self.value(label, &MarksReport::words(counts), &format!("(sent {})", sent(value)));
+        }
+        if marks.ce_packets > 0 {
+            self.count("Congestion marks", Some(marks.ce_packets), "pkt");
+            let longest = format!("runs (longest {})", marks.ce_longest_run);
+            self.count("Congestion marks in", Some(marks.ce_runs), &longest);
+        }
+        if of_replies {
+            self.line(
+                "Marks are those of the replies: they carry the DSCP that packets arrived with (TCP: that the flow asks \
+                 for) and the hop limit that the flow asks for",
+            );
         }
     }
 

@@ -146,6 +146,7 @@ impl TestLog {
             sender_boot_id: boot_ids[0].to_owned(),
             receiver_boot_id: boot_ids[1].to_owned(),
             notices: vec![],
+            ditg: None,
         }
     }
 

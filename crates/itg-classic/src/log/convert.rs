@@ -1,17 +1,18 @@
 //! Logs of D-ITG as logs of ITG, and back.
 //!
 //! A log of D-ITG has no date, no plan and does not say which side wrote it. Times count from
-//! [`MIDNIGHT_NS`]; one that goes back by more than half a day has passed midnight. Records whose
-//! times of sending and receiving are all equal are a sender's, others a receiver's (or those of a
-//! round trip, which look the same).
+//! [`MIDNIGHT_NS`], or from the date of a log of ITG that has the same flow; one that goes back by more than half a
+//! day has passed midnight. Records whose times of sending and receiving are all equal are a sender's, others a
+//! receiver's, or those of round trips, which look the same: [`Told`] says what else is known.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use itg_core::distribution::{Distribution, Unit};
-use itg_core::flow::FlowSpec;
+use itg_core::flow::{FlowSpec, Meter, Proto};
 use itg_record::{
-    BlockBuf, FlowInfo, LOG_SCHEMA, LogBuilder, LogInfo, Note, ReceivedPacket, Record, SentPacket,
-    Side, flag,
+    BlockBuf, DitgFlow, FlowInfo, LOG_SCHEMA, LogBuilder, LogInfo, Note, ReceivedPacket, Record,
+    SentPacket, Side, flag,
 };
 
 use super::{Address, LogRecord, RECORD_LEN, Stamp, records};
@@ -84,12 +85,30 @@ struct Flow {
     numbered: bool,
 }
 
-/// The log of ITG that says the same as `log`, a log of D-ITG.
+/// The log of ITG that says the same as `log`, a log of D-ITG of which nothing else is known.
 #[must_use]
 pub fn to_itg(log: &[u8]) -> Vec<u8> {
+    to_itg_as(log, &Told::default())
+}
+
+/// The log of ITG that says the same as `log`, a log of D-ITG, and what is told of it.
+#[must_use]
+pub fn to_itg_as(log: &[u8], told: &Told) -> Vec<u8> {
     let good = || records(log).filter(LogRecord::is_good);
-    let side =
-        if good().all(|record| record.tx == record.rx) { Side::Sender } else { Side::Receiver };
+    let sent = is_of_departures(log);
+    let mut beside: BTreeMap<FlowKey, Option<&KnownFlow>> = BTreeMap::new();
+    for record in good() {
+        let key = FlowKey::of(&record);
+        beside.entry(key).or_insert_with(|| told.known(&key, nanoseconds(&record.rx)));
+    }
+    // Two logs of one flow are of its two sides.
+    let beside_receiver = beside.values().flatten().any(|flow| flow.side == Side::Receiver);
+    let replies = !sent
+        && match told.side {
+            Some(side) => side == Side::Sender,
+            None => told.meter == Some(Meter::Rtt) || beside_receiver,
+        };
+    let side = if sent || replies { Side::Sender } else { Side::Receiver };
     let mut flows: BTreeMap<FlowKey, Flow> = BTreeMap::new();
     let mut ids: BTreeMap<u32, u32> = BTreeMap::new();
     for record in good() {
@@ -103,7 +122,14 @@ pub fn to_itg(log: &[u8]) -> Vec<u8> {
     let left_out = records(log).len() - good().count();
     let tail = log.len() % RECORD_LEN;
     let mut builder = LogBuilder::new(1);
-    let start = good().next().map_or(0, |record| MIDNIGHT_NS + nanoseconds(&record.rx));
+    let dated = good().find_map(|record| {
+        let flow = beside.get(&FlowKey::of(&record)).copied().flatten()?;
+        Some(unwrap(nanoseconds(&record.rx), flow.near_unix_ns))
+    });
+    let start = good().next().map_or(0, |record| {
+        let ns = nanoseconds(&record.rx);
+        dated.map_or(MIDNIGHT_NS + ns, |near| unwrap(ns, near))
+    });
     let mut out = builder.note(&Note::Log(LogInfo {
         schema: LOG_SCHEMA,
         side,
@@ -122,7 +148,8 @@ pub fn to_itg(log: &[u8]) -> Vec<u8> {
     let mut in_order: Vec<_> = flows.iter().collect();
     in_order.sort_by_key(|(_, flow)| flow.index);
     for (key, flow) in in_order {
-        let mut info = describe(key, flow, ids[&key.flow] > 1);
+        let beside = beside.get(key).copied().flatten();
+        let mut info = told.describe(key, flow, ids[&key.flow] > 1, side, beside);
         if flow.index == 1 && left_out + tail > 0 {
             info.notices.push(format!(
                 "{left_out} records of the log hold no times of day and {tail} bytes at its end no \
@@ -141,6 +168,19 @@ pub fn to_itg(log: &[u8]) -> Vec<u8> {
         let seq = if flow.numbered { u64::from(record.seq) - 1 } else { flow.packets };
         flow.packets += 1;
         buf.push(&match side {
+            Side::Sender if replies => {
+                let back = Record::echoed(ReceivedPacket {
+                    flow: flow.index,
+                    seq,
+                    size: record.size,
+                    sent_ns: tx,
+                    arrived_ns: rx,
+                    read_ns: rx,
+                    ttl: 0,
+                    tos: 0,
+                });
+                Record { flags: back.flags | flag::USER_STAMP, ..back }
+            }
             Side::Sender => {
                 let sent = Record::sent(SentPacket {
                     flow: flow.index,
@@ -177,43 +217,171 @@ pub fn to_itg(log: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Describes a flow as far as the log tells. Flows that share a number, of several senders, are
-/// told apart by their run.
-fn describe(key: &FlowKey, flow: &Flow, shared: bool) -> FlowInfo {
-    let end = |address: &Address, port: u32| {
-        let text = String::from_utf8_lossy(address.as_bytes()).into_owned();
-        if text.contains(':') { format!("[{text}]:{port}") } else { format!("{text}:{port}") }
+/// Facts about a log of D-ITG that are not in it.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Transport of its flows.
+    pub proto: Option<Proto>,
+    /// Delay that its flows measure.
+    pub meter: Option<Meter>,
+    /// Side of a log of round trips, where the log of the other side is given too; see [`later_of`].
+    pub side: Option<Side>,
+    /// Flows of logs of ITG beside it.
+    pub flows: Vec<KnownFlow>,
+}
+
+/// A flow of a log of ITG, of which a log of D-ITG may be the other side's.
+#[derive(Clone, Debug)]
+pub struct KnownFlow {
+    /// Its description.
+    pub info: FlowInfo,
+    /// Side of its log.
+    pub side: Side,
+    /// Time of its first packet, in Unix nanoseconds.
+    pub near_unix_ns: u64,
+}
+
+impl KnownFlow {
+    /// Returns true if a flow of D-ITG is this one, by number, addresses and ports; a port of 0 is not known.
+    fn is(&self, key: &FlowKey) -> bool {
+        let same = |text: &str, address: &Address, port: u32| {
+            let (own, own_port) = endpoint(text);
+            let ip = |address: &Address| {
+                let text = String::from_utf8_lossy(address.as_bytes()).into_owned();
+                text.parse::<IpAddr>().map(|ip| ip.to_canonical())
+            };
+            let hosts = match (ip(&own), ip(address)) {
+                (Ok(own), Ok(ip)) => own == ip,
+                _ => own == *address,
+            };
+            hosts && (own_port == port || own_port == 0 || port == 0)
+        };
+        self.info.flow == key.flow
+            && same(&self.info.src, &key.src, key.src_port)
+            && same(&self.info.dst, &key.dst, key.dst_port)
+    }
+}
+
+impl Told {
+    /// The flow of ITG that a flow of D-ITG is whose packet came at this time of day: the nearest in time, if there are
+    /// several.
+    fn known(&self, key: &FlowKey, day_ns: u64) -> Option<&KnownFlow> {
+        let apart =
+            |flow: &&KnownFlow| unwrap(day_ns, flow.near_unix_ns).abs_diff(flow.near_unix_ns);
+        self.flows.iter().filter(|flow| flow.is(key)).min_by_key(apart)
+    }
+
+    /// Describes a flow as far as the log, and what is told of it, tell. Flows that share a number, of several senders,
+    /// are told apart by their run.
+    fn describe(
+        &self,
+        key: &FlowKey,
+        flow: &Flow,
+        shared: bool,
+        side: Side,
+        beside: Option<&KnownFlow>,
+    ) -> FlowInfo {
+        let end = |address: &Address, port: u32| {
+            let text = String::from_utf8_lossy(address.as_bytes()).into_owned();
+            if text.contains(':') { format!("[{text}]:{port}") } else { format!("{text}:{port}") }
+        };
+        let (src, dst) = (end(&key.src, key.src_port), end(&key.dst, key.dst_port));
+        let beside = beside.map(|known| &known.info);
+        let proto = self.proto.or_else(|| beside.map(|info| info.spec.proto));
+        // A log of one side of two, with times of sending and of receiving, is of round trips.
+        let of_trips = self.side.map(|_| Meter::Rtt);
+        let meter = self.meter.or(of_trips).or_else(|| beside.map(|info| info.spec.meter));
+        let mut notices = Vec::new();
+        if beside.is_none() {
+            notices.push(
+                "from a log of D-ITG, which has no date: times count from 2 January 1970"
+                    .to_owned(),
+            );
+        }
+        if meter.is_none() && side == Side::Receiver {
+            notices.push(
+                "a log of D-ITG does not tell one-way delays from round trips: --as owd or --as rtt says it".to_owned(),
+            );
+        }
+        if !flow.numbered {
+            notices.push(UNNUMBERED.to_owned());
+        }
+        // Unknown distributions: no plan is computed from them.
+        let unknown =
+            |unit| Distribution::Empirical { name: "D-ITG".to_owned(), unit, table: None };
+        let own_run = if shared { format!("d-itg {src} {dst}") } else { "d-itg".to_owned() };
+        let boot =
+            |of: fn(&FlowInfo) -> &String| beside.map_or_else(String::new, |info| of(info).clone());
+        FlowInfo {
+            changes: Vec::new(),
+            index: flow.index,
+            flow: key.flow,
+            name: beside.and_then(|info| info.name.clone()),
+            run: beside.map_or(own_run, |info| info.run.clone()),
+            seed: beside.map_or(0, |info| info.seed),
+            spec: FlowSpec {
+                proto: proto.unwrap_or(Proto::Udp),
+                meter: meter.unwrap_or(Meter::Owd),
+                idt: unknown(Unit::Time),
+                size: unknown(Unit::Size),
+                ..FlowSpec::new(key.flow)
+            },
+            src,
+            dst,
+            epoch_unix_ns: 0,
+            sender_boot_id: boot(|info| &info.sender_boot_id),
+            receiver_boot_id: boot(|info| &info.receiver_boot_id),
+            notices,
+            ditg: Some(DitgFlow {
+                proto_known: proto.is_some(),
+                // A sender's log has no delay.
+                meter_known: meter.is_some() || side == Side::Sender,
+            }),
+        }
+    }
+}
+
+/// Returns true if every packet of a log of D-ITG was sent and received at the same instant: it is a sender's.
+#[must_use]
+pub fn is_of_departures(log: &[u8]) -> bool {
+    records(log).filter(LogRecord::is_good).all(|record| record.tx == record.rx)
+}
+
+/// Packets of each of two logs that are compared to find the one that was written later.
+const COMPARED: usize = 1 << 16;
+
+/// Of two logs of D-ITG with times of arrival that have flows in common, the one whose packets arrived later on their
+/// way, `false` for the first: the log of the sender of round trips, for the other is its receiver's. `None` where they
+/// have none in common, or are equal.
+///
+/// Of a clock apart from the sender's only the receiver's log can have a negative delay; where both have none, the
+/// longer delays are those of the way there and back.
+#[must_use]
+pub fn later_of(first: &[u8], second: &[u8]) -> Option<bool> {
+    let delay = |record: &LogRecord| {
+        let (tx, rx) = (nanoseconds(&record.tx), nanoseconds(&record.rx));
+        i128::from(unwrap(rx, tx + DAY_NS)) - i128::from(tx + DAY_NS)
     };
-    let (src, dst) = (end(&key.src, key.src_port), end(&key.dst, key.dst_port));
-    let mut notices = vec![
-        "from a log of D-ITG: it has no date (times count from 2 January 1970) and tells neither \
-         transport nor plan"
-            .to_owned(),
-    ];
-    if !flow.numbered {
-        notices.push(UNNUMBERED.to_owned());
+    let good = |log| records(log).take(COMPARED).filter(LogRecord::is_good);
+    let ours: BTreeMap<(FlowKey, u32), i128> =
+        good(first).map(|record| ((FlowKey::of(&record), record.seq), delay(&record))).collect();
+    let mut pairs: Vec<(i128, i128)> = good(second)
+        .filter_map(|record| {
+            Some((*ours.get(&(FlowKey::of(&record), record.seq))?, delay(&record)))
+        })
+        .collect();
+    if pairs.iter().all(|(one, other)| one == other) {
+        return None;
     }
-    // Unknown distributions: no plan is computed from them.
-    let unknown = |unit| Distribution::Empirical { name: "D-ITG".to_owned(), unit, table: None };
-    FlowInfo {
-        changes: Vec::new(),
-        index: flow.index,
-        flow: key.flow,
-        name: None,
-        run: if shared { format!("d-itg {src} {dst}") } else { "d-itg".to_owned() },
-        seed: 0,
-        spec: FlowSpec {
-            idt: unknown(Unit::Time),
-            size: unknown(Unit::Size),
-            ..FlowSpec::new(key.flow)
-        },
-        src,
-        dst,
-        epoch_unix_ns: 0,
-        sender_boot_id: String::new(),
-        receiver_boot_id: String::new(),
-        notices,
+    let negative = [pairs.iter().any(|pair| pair.0 < 0), pairs.iter().any(|pair| pair.1 < 0)];
+    match negative {
+        [true, false] => return Some(true),
+        [false, true] => return Some(false),
+        _ => {}
     }
+    pairs.sort_by_key(|(one, other)| other - one);
+    let (one, other) = pairs[pairs.len() / 2];
+    Some(other > one)
 }
 
 /// A packet for a log of D-ITG. Times are Unix nanoseconds; only the time of day is kept.

@@ -8,7 +8,10 @@
 mod convert;
 mod text;
 
-pub use convert::{MIDNIGHT_NS, Packet, UNNUMBERED, is_log, to_itg};
+pub use convert::{
+    KnownFlow, MIDNIGHT_NS, Packet, Told, UNNUMBERED, is_log, is_of_departures, later_of, to_itg,
+    to_itg_as,
+};
 pub use text::{TextError, TextLog};
 
 /// Bytes of a record, in a file and in transit.

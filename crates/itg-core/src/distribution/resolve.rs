@@ -6,7 +6,8 @@
 //! 2. Times without a finite mean are conditioned on at most [`MAX_GAP_WITHOUT_MEAN`].
 //! 3. Conditioning must keep at least [`KEPT_SHARE_MIN`] of the draws (counting all `trunc` inside),
 //!    else the distribution is refused. A constant outside is refused.
-//! 4. What was changed is said in a notice, unless it concerns fewer than one draw in 10¹².
+//! 4. What was changed is said in a notice where it matters: where it concerns one draw in 10⁵, or moves the mean by
+//!    a thousandth.
 //!
 //! The bounds are whole numbers and apply before rounding, so that the rounded value keeps them too
 //! and the conditioned distribution has an exact distribution function.
@@ -20,8 +21,10 @@ use crate::seed::Stream;
 pub const MAX_GAP_WITHOUT_MEAN: f64 = 60e9;
 /// Least share of draws that conditioning must keep.
 pub const KEPT_SHARE_MIN: f64 = 1.0 / 16.0;
-/// Share of draws below which conditioning is not worth a word.
-const NOTICE_SHARE_MIN: f64 = 1e-12;
+/// Share of draws from which on conditioning is worth a word.
+const NOTICE_SHARE_MIN: f64 = 1e-5;
+/// Relative change of the mean from which on it is, however rare the draws are.
+const NOTICE_MEAN_MIN: f64 = 1e-3;
 
 /// A distribution that can be sampled: checked, truncated if need be, prepared.
 #[derive(Clone, Debug)]
@@ -82,7 +85,10 @@ impl Distribution {
             self.mass(f64::NEG_INFINITY, lo.next_down()) + self.mass(hi.next_up(), f64::INFINITY)
         };
         let mean = distribution.mean();
-        let notice = (outside > NOTICE_SHARE_MIN).then(|| {
+        // A mean that was none to begin with is a change, too.
+        let moved = ((mean - mean_asked) / mean_asked).abs();
+        let matters = outside >= NOTICE_SHARE_MIN || moved.is_nan() || moved >= NOTICE_MEAN_MIN;
+        let notice = (outside > 0.0 && matters).then(|| {
             let (text, share, mean) = (text(), percent(outside), rounded(mean, unit));
             match unit {
                 Unit::Time if endless => format!(

@@ -9,6 +9,7 @@ use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketKey;
 use itg_record::FlowInfo;
 use itg_session::{FlowCounts, FlowTotals};
+use itg_socket::reply::ReplyMarks;
 use socket2::Socket;
 
 use super::Origin;
@@ -60,6 +61,8 @@ pub struct RxFlow {
     pub classic: Option<ClassicRx>,
     /// Key with which its packets prove where they come from; others are foreign.
     pub key: Option<PacketKey>,
+    /// Marks of its packets that are sent back; those of the socket when `None`.
+    pub marks: Option<ReplyMarks>,
 }
 
 /// Data on a flow of D-ITG, whose packets name it by number.

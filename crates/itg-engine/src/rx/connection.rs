@@ -13,6 +13,7 @@ use std::os::fd::AsFd as _;
 use itg_core::flow::Proto;
 use itg_socket::clock;
 use itg_socket::mmsg::{Datagram, RecvBatch};
+use itg_socket::reply;
 use socket2::Socket;
 
 use super::stream::Flowing;
@@ -28,6 +29,8 @@ pub(super) struct Connection {
     pub(super) owner: Option<(usize, u32)>,
     begun: Begun,
     back: Backlog,
+    /// True once what is sent back has its marks.
+    marked: bool,
 }
 
 /// The message whose end is still to come.
@@ -107,7 +110,7 @@ impl Connection {
     pub(super) fn new(port: Port, socket: Socket, from: Option<SocketAddr>) -> Self {
         let opened_ns = clock::monotonic_ns();
         let (begun, back) = (Begun::default(), Backlog::default());
-        Self { port, socket, from, opened_ns, owner: None, begun, back }
+        Self { port, socket, from, opened_ns, owner: None, begun, back, marked: false }
     }
 
     /// Returns true if whole messages must be read, not only their first bytes.
@@ -169,9 +172,16 @@ impl Connection {
                 tos: piece.tos,
                 from: self.from,
             };
-            let (socket, back) = (&self.socket, &mut self.back);
-            let taken =
-                table.message(&message, self.port, now_ns, |bytes| back.push(socket, bytes));
+            let (socket, back, marked) = (&self.socket, &mut self.back, &mut self.marked);
+            let v6 = self.port.v6;
+            let taken = table.message(&message, self.port, now_ns, |bytes, marks| {
+                if let Some(marks) = marks.filter(|_| !std::mem::replace(marked, true))
+                    && let Err(error) = reply::mark_connection(socket, v6, marks)
+                {
+                    tracing::debug!(%error, "what is sent back is not marked");
+                }
+                back.push(socket, bytes);
+            });
             packets += taken.packets;
             self.owner = taken.owner.or(self.owner);
             self.begun.clear();

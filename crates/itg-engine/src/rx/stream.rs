@@ -10,7 +10,7 @@ use itg_classic::send::HeaderKind;
 use itg_classic::wire::StreamPackets;
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::FRAME_LEN;
-use itg_socket::clock;
+use itg_socket::{clock, reply};
 use socket2::Socket;
 
 use super::table::{Arrival, Table};
@@ -189,6 +189,12 @@ impl Stream {
         };
         self.owner = Some((slot, handle));
         if self.goes_back(table) {
+            let v6 = self.from.is_some_and(|from| from.is_ipv6());
+            if let Some(marks) = table.marks_of(slot)
+                && let Err(error) = reply::mark_connection(&self.socket, v6, marks)
+            {
+                tracing::debug!(%error, "what is sent back is not marked");
+            }
             self.echo.extend_from_slice(&name);
         }
         Ok(true)

@@ -14,6 +14,7 @@ use itg_session::{FlowCounts, FlowTotals};
 use itg_socket::clock;
 use itg_socket::icmp;
 use itg_socket::mmsg::RecvBatch;
+use itg_socket::reply::{self, ReplyMarks};
 use itg_socket::socket::{icmp_type, plain};
 use socket2::Socket;
 
@@ -197,12 +198,16 @@ impl Table {
                 let Some(inner) = within_icmp(message, port, with_ip) else { continue };
                 message = inner;
             }
-            let taken = self.message(&message, port, now_ns, |bytes| {
+            let taken = self.message(&message, port, now_ns, |bytes, marks| {
                 // The address family of the answer is the question's: the same socket sends it.
-                if proto != Proto::Icmp
-                    && let Some(from) = datagram.source
-                    && let Err(error) = socket.send_to(bytes, &from.into())
-                {
+                let Some(from) = datagram.source.filter(|_| proto != Proto::Icmp) else { return };
+                let sent = match marks {
+                    Some(marks) => {
+                        reply::send_back(socket.as_fd(), bytes, from, datagram.tos, marks)
+                    }
+                    None => socket.send_to(bytes, &from.into()).map(drop),
+                };
+                if let Err(error) = sent {
                     tracing::debug!(%error, "a packet was not sent back");
                 }
             });
@@ -211,13 +216,13 @@ impl Table {
         Served::Some { datagrams: count, packets }
     }
 
-    /// Takes the packets of one message, mostly a single one; calls `back` with what must be sent back.
+    /// Takes the packets of one message, mostly a single one; calls `back` with what must be sent back and its marks.
     pub(super) fn message(
         &mut self,
         message: &Message<'_>,
         port: Port,
         now_ns: u64,
-        mut back: impl FnMut(&[u8]),
+        mut back: impl FnMut(&[u8], Option<ReplyMarks>),
     ) -> Recognised {
         let Message { bytes, arrived_ns, ttl, tos, from, .. } = *message;
         let read_ns = self.unix.at(now_ns);
@@ -243,10 +248,15 @@ impl Table {
             recognised.owner = Some((slot, header.handle));
             let arrival = Arrival { size, arrived_ns, read_ns, ttl, tos, from };
             if self.arrived(slot, &header, &arrival, count, now_ns) {
-                back(bytes);
+                back(bytes, self.marks_of(slot));
             }
         }
         recognised
+    }
+
+    /// Marks of what is sent back of the flow of a slot.
+    pub(super) fn marks_of(&self, slot: usize) -> Option<ReplyMarks> {
+        self.flows.get(slot).and_then(Option::as_ref).and_then(|flow| flow.rx.marks)
     }
 
     /// The flow of a slot, if it is still the one with this handle.

@@ -19,7 +19,7 @@ use itg_engine::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use itg_engine::pacing::Prepared;
 use itg_engine::rx::{ClassicRx, Command, Drain, Origin, PacketFormat, Port, RxFlow, RxHandle};
 use itg_engine::traffic::Traffic;
-use itg_record::{FlowInfo, LogInfo, Note};
+use itg_record::{DitgFlow, FlowInfo, LogInfo, Note};
 use itg_session::{FlowCounts, FlowTotals};
 use itg_socket::clock;
 use itg_socket::host;
@@ -391,6 +391,7 @@ impl Shared {
                 sender_boot_id: self.boot_id.clone(),
                 receiver_boot_id: String::new(),
                 notices,
+                ditg: matches!(flow.packets, ClassicSource::Ditg { .. }).then_some(DitgFlow::KNOWN),
             }));
         }
     }
@@ -438,6 +439,7 @@ impl Shared {
             receive_buffer: None,
             classic: Some(ClassicRx { port: place, kind, broken: None }),
             key: None,
+            marks: None,
         })));
         rx.ask(if proto == Proto::Tcp {
             let (from, owner) = (data.remote, (place, handle));

@@ -17,7 +17,7 @@ use itg_classic::wire::{
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Meter, Proto};
 use itg_engine::rx::{ClassicRx, Command, Drain, Origin, PacketFormat, Port};
-use itg_record::FlowInfo;
+use itg_record::{DitgFlow, FlowInfo};
 use itg_session::FlowCounts;
 use itg_socket::clock;
 use itg_socket::socket::{self, SocketError};
@@ -478,6 +478,7 @@ impl Session {
             sender_boot_id: String::new(),
             receiver_boot_id: self.shared.boot_id.clone(),
             notices,
+            ditg: Some(DitgFlow::KNOWN),
             spec,
         }
     }

@@ -11,6 +11,7 @@ use itg_engine::live::FlowLive;
 use itg_engine::rx::{ClassicRx, Command, Origin, PacketFormat, Port, RxFlow, RxHandle};
 use itg_record::FlowInfo;
 use itg_socket::host;
+use itg_socket::reply::ReplyMarks;
 use itg_socket::socket::{self, ReceiverWishes, SocketError};
 
 use super::shared::Shared;
@@ -213,6 +214,11 @@ impl Shared {
             socket: Some(sought.socket),
             replies: None,
             receive_buffer: sought.receive_buffer,
+            // Replies to D-ITG's packets have the mark of the socket.
+            marks: sought.classic.is_none().then_some(ReplyMarks {
+                tos: sought.spec.socket.tos.unwrap_or(0),
+                ttl: sought.spec.socket.ttl,
+            }),
             classic: sought.classic,
             key: sought.key,
         })));

@@ -47,6 +47,7 @@ fn flow_info() -> Note {
         sender_boot_id: "b007".into(),
         receiver_boot_id: "b008".into(),
         notices: vec!["idt: \"exp(10ms)\" kept as asked — ¾".into()],
+        ditg: None,
     })
 }
 

@@ -308,6 +308,7 @@ pub fn simulate(
             sender_boot_id: boot(spec.from),
             receiver_boot_id: boot(spec.to),
             notices: spec.flow.notices().collect(),
+            ditg: None,
         });
         sender.note(&note)?;
         receiver.note(&note)?;

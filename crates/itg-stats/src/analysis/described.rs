@@ -9,6 +9,7 @@ use itg_record::Side;
 use super::Analysis;
 use crate::clock::ClockModel;
 use crate::clocks::{Clocks, one_clock};
+use crate::logs::known_proto;
 use crate::report::DelayBasis;
 
 /// Description of a flow whose packets are listed; texts are empty where no log says them.
@@ -69,7 +70,7 @@ impl Analysis<'_> {
                 } else if flow.name.is_empty() {
                     flow.name = info.flow.to_string();
                 }
-                flow.proto = info.spec.proto.name();
+                flow.proto = known_proto(info).unwrap_or("");
                 info.src.clone_into(&mut flow.src);
                 info.dst.clone_into(&mut flow.dst);
                 flow.seed = Some(info.seed);

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use itg_core::rate::{AS_ASKED_PPM, RateChange};
 use itg_core::units::format_duration_ns;
 use itg_record::Side;
 
@@ -83,6 +84,35 @@ pub(super) fn of_flow(
         "packets did not arrive with the size that the seed gives: they were cut or joined on the way",
     );
     notices
+}
+
+/// Notice that the rate was changed while the flow ran.
+pub(super) fn changed(changes: &[RateChange]) -> Option<String> {
+    let list: Vec<String> = changes
+        .iter()
+        .map(|change| {
+            let factor = f64::from(change.ppm) / f64::from(AS_ASKED_PPM);
+            format!("x {factor} from {} on", format_duration_ns(change.at_ns))
+        })
+        .collect();
+    (!list.is_empty()).then(|| {
+        format!(
+            "the rate was changed while the flow ran ({}): the plan has the changes; gaps are not compared with \
+             their distribution",
+            list.join(", ")
+        )
+    })
+}
+
+/// Notice that a log ends before a flow does.
+pub(super) fn unended(name: &str, side: Side) -> String {
+    let what = match side {
+        Side::Receiver => {
+            "packets that arrived behind its last record are not known from it, nor is the loss behind it"
+        }
+        Side::Sender => "packets sent behind its last record are not known from it",
+    };
+    format!("{name} breaks off before the flow ends: {what}")
 }
 
 /// A duration with its sign.

@@ -140,7 +140,7 @@ impl Owners {
         let missing = self.0.iter().filter_map(|owner| {
             let end = owner.end.as_ref()?;
             // An account that its own log contradicts is an error of its own.
-            let beyond = what(end)?.checked_sub(owner.packets).unwrap_or(0);
+            let beyond = what(end)?.saturating_sub(owner.packets);
             Some(beyond.max(end.log_lost_records))
         });
         missing.reduce(u64::saturating_add)
