@@ -120,7 +120,7 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
                 command.args(["--pacing", "sleep", "--rate", &format!("{}pps", args.rate)]);
             }
             command.args(["--size", &format!("constant({})", args.size)]);
-            command.args(["--packets", &packets.to_string()]).args(&way.args);
+            command.args(["-v", "--packets", &packets.to_string()]).args(&way.args);
             let started = Instant::now();
             let done = Running::spawn(&mut command, &ours)?.wait(Duration::from_secs(600))?;
             let took = started.elapsed().as_secs_f64();

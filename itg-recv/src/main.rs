@@ -1,20 +1,30 @@
 //! `itg-recv`: receives the flows of any number of senders and logs every packet.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser;
-use itg_cli::{Failure, LogArgs, Signals, WordArgs, finish, log_failure, read_secret, refuse, say};
+use itg_cli::{
+    Counted, Failure, IntervalArgs, IntervalLines, Intervals, LogArgs, Signals, WordArgs, finish,
+    log_failure, print, read_secret, received, refuse, say,
+};
+use itg_core::text::visible;
 use itg_core::units::{format_bytes, parse_bytes, parse_duration_ns};
 use itg_engine::{LEAST_LOG_BYTES, LogQuota};
-use itg_node::{BindError, ClassicReceiving, Receiver, ReceiverOptions, SENDERS_PER_ADDRESS};
+use itg_node::{
+    BindError, ClassicReceiving, Receiver, ReceiverOptions, ReceiverReading, SENDERS_PER_ADDRESS,
+    ServedSession,
+};
 use itg_session::logs::Role;
 
 /// Port of the signalling channel.
 const CONTROL_PORT: u16 = 9000;
+/// Time for the last words about senders that have left.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Largest receive buffer that may be asked for: 1 GiB.
 const MOST_BUFFER: u32 = 1 << 30;
 
@@ -81,6 +91,11 @@ struct Cli {
     /// End after the first sender has left
     #[arg(long)]
     once: bool,
+    /// Print what was received of each sender as one JSON object a line, with the keys of itg-decode's report
+    #[arg(short = 'J', long)]
+    json: bool,
+    #[command(flatten)]
+    interval: IntervalArgs,
     #[command(flatten)]
     words: WordArgs,
 }
@@ -117,8 +132,8 @@ fn main() -> ExitCode {
     finish("itg-recv", run(&cli))
 }
 
-fn run(cli: &Cli) -> Result<ExitCode> {
-    let listen = itg_socket::resolve(&cli.listen, CONTROL_PORT).map_err(refuse)?;
+/// Every resolved setting, for the words at the start and for the log.
+fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     settings.insert("listen".to_owned(), listen.to_string());
     settings.insert("data-port".to_owned(), cli.data_port.to_string());
@@ -145,6 +160,12 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         settings.insert("secret-file".to_owned(), file.display().to_string());
     }
     settings.extend(cli.log.settings());
+    settings
+}
+
+fn run(cli: &Cli) -> Result<ExitCode> {
+    let listen = itg_socket::resolve(&cli.listen, CONTROL_PORT).map_err(refuse)?;
+    let settings = settings(cli, listen);
     let run = format!("receiver-{}-{}", itg_socket::host::name(), std::process::id());
     if !cli.words.quiet {
         let text: Vec<_> = settings.iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -190,7 +211,25 @@ fn run(cli: &Cli) -> Result<ExitCode> {
                 addresses.join(" and ")
             ));
         }
+        let mut left = receiver.tell_of_senders();
+        let (json, quiet) = (cli.json, cli.words.quiet);
+        let telling = tokio::spawn(async move {
+            while let Some(session) = left.recv().await {
+                // A reader of stdout that stands still must not hold up senders.
+                tokio::task::block_in_place(|| tell(&session, json, quiet))?;
+            }
+            Ok(())
+        });
+        let lines = cli.interval.interval.map(|every| intervals(&receiver, every, json));
         let outcome = receiver.serve(signals.stop.clone()).await;
+        if let Some(lines) = lines {
+            lines.end().await;
+        }
+        // Those who have left are told of by then, but where stdout takes nothing.
+        if let Ok(told) = tokio::time::timeout(LAST_WORDS, telling).await {
+            let told: Result<()> = told.context("the words about senders stopped on a bug")?;
+            told?;
+        }
         let foreign = match outcome.foreign {
             0 => String::new(),
             1 => ", 1 foreign one left out".to_owned(),
@@ -209,6 +248,29 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         }
         Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
     })
+}
+
+/// Prints a line for each interval of what is received.
+fn intervals(receiver: &Receiver, every: Duration, on_stderr: bool) -> Intervals {
+    let read = receiver.watch();
+    let counted = move || {
+        let ReceiverReading { flows, packets, bytes } = read()?;
+        Some(Counted { flows, packets, bytes, missing: None })
+    };
+    Intervals::start(IntervalLines { every, on_stderr }, counted)
+}
+
+/// Prints what was received of a sender that has left.
+fn tell(session: &ServedSession, json: bool, quiet: bool) -> Result<()> {
+    let report = received(session);
+    if json {
+        return print(&(serde_json::to_string(&report)? + "\n"));
+    }
+    if quiet {
+        return Ok(());
+    }
+    let (peer, host, run) = (session.peer, visible(&session.host), &session.run);
+    print(&format!("sender {peer} ({host}), run {run}\n{}", itg_stats::summary::render(&report)))
 }
 
 #[cfg(test)]

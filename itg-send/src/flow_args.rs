@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Args;
 use itg_experiment::{
     ByteCount, Count, Dscp, Ecn, FlowEntry, FlowRate, LateRule, MeterKind, PayloadKind, ProtoName,
-    SizeDistribution, TimeDistribution, TimeSpan,
+    SizeDistribution, TimeDistribution, TimeSpan, ValueError,
 };
 
 #[derive(Debug, Args)]
@@ -16,12 +16,13 @@ pub(crate) struct FlowArgs {
     /// Distribution of inter-departure times [default: the profile's, or constant(1ms)]
     #[arg(long, value_name = "DIST", conflicts_with = "rate")]
     idt: Option<TimeDistribution>,
-    /// Constant inter-departure times such that this rate holds on average, as 10Mbps or 50kpps
-    #[arg(long)]
-    rate: Option<FlowRate>,
+    /// Constant inter-departure times such that this rate holds on average, as 10Mbps or 50kpps; max: as fast as
+    /// possible
+    #[arg(short = 'b', long)]
+    rate: Option<RateOrMax>,
     /// Distribution of packet sizes in bytes, ITG's header included [default: the profile's, or
     /// constant(512)]
-    #[arg(long, value_name = "DIST")]
+    #[arg(short = 'l', long, value_name = "DIST")]
     size: Option<SizeDistribution>,
     /// Application profile, as voip-g711, quake3 or voip-g729.2:header=crtp,vad=yes, or a file
     #[arg(long, value_name = "NAME[:k=v,…]")]
@@ -32,6 +33,9 @@ pub(crate) struct FlowArgs {
     /// End after this time [default: 10s when no other limit is given]
     #[arg(long, value_name = "T")]
     duration: Option<TimeSpan>,
+    /// As --duration, in seconds where it has no unit
+    #[arg(short = 't', long, value_name = "SECONDS", value_parser = time_or_seconds, conflicts_with = "duration")]
+    time: Option<TimeSpan>,
     /// End after this many packets
     #[arg(long, value_name = "N")]
     packets: Option<Count>,
@@ -45,7 +49,7 @@ pub(crate) struct FlowArgs {
     #[arg(long)]
     meter: Option<MeterKind>,
     /// Number of equal flows, each with its own random streams
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1)]
     flows: u32,
     /// Data port at the receiver [default: the receiver's, usually 8999]
     #[arg(long, value_name = "PORT")]
@@ -96,16 +100,21 @@ pub(crate) struct FlowArgs {
 impl FlowArgs {
     /// The same flow as an entry of an experiment file.
     pub(crate) fn entry(self) -> FlowEntry {
+        let (idt, rate) = match self.rate {
+            Some(RateOrMax::Rate(rate)) => (self.idt, Some(rate)),
+            Some(RateOrMax::Max(idt)) => (Some(idt), None),
+            None => (self.idt, None),
+        };
         FlowEntry {
             count: Some(self.flows),
             proto: self.proto,
             profile: self.profile,
-            idt: self.idt,
-            rate: self.rate,
+            idt,
+            rate,
             size: self.size,
             on_off: self.on_off.map(|periods| [periods.on, periods.off]),
             start: self.start_after,
-            duration: self.duration,
+            duration: self.duration.or(self.time),
             packets: self.packets,
             bytes: self.bytes,
             meter: self.meter,
@@ -126,6 +135,34 @@ impl FlowArgs {
             ..FlowEntry::default()
         }
     }
+}
+
+/// A rate, or no limit of it.
+#[derive(Clone, Debug)]
+enum RateOrMax {
+    Rate(FlowRate),
+    /// The inter-departure times of packets that leave as fast as possible.
+    Max(TimeDistribution),
+}
+
+impl FromStr for RateOrMax {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "max" {
+            return "constant(0s)"
+                .parse()
+                .map(Self::Max)
+                .map_err(|error: ValueError| error.to_string());
+        }
+        text.parse().map(Self::Rate).map_err(|error: ValueError| error.to_string())
+    }
+}
+
+/// A time, or a number of seconds.
+fn time_or_seconds(text: &str) -> Result<TimeSpan, String> {
+    let seconds = text.parse::<f64>().is_ok().then(|| format!("{text}s"));
+    seconds.as_deref().unwrap_or(text).parse().map_err(|error: ValueError| error.to_string())
 }
 
 /// Two distributions with a comma between them.
@@ -162,6 +199,19 @@ impl FromStr for OnOff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_have_a_maximum_and_times_a_unit_of_their_own() {
+        assert!(matches!("max".parse(), Ok(RateOrMax::Max(_))));
+        assert!(matches!("10M".parse(), Ok(RateOrMax::Rate(_))));
+        assert!("fast".parse::<RateOrMax>().is_err());
+        for (text, want) in
+            [("10", Some(10_000)), ("0.5", Some(500)), ("20ms", Some(20)), ("x", None)]
+        {
+            let got = time_or_seconds(text).ok().map(|time| time.0 / 1_000_000);
+            assert_eq!(got, want, "{text}");
+        }
+    }
 
     #[test]
     fn two_laws_are_split_at_the_outer_comma() {

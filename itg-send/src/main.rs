@@ -19,22 +19,24 @@ use flow_args::FlowArgs;
 use itg_classic::send::carried_sizes;
 use itg_cli::{
     Gates, LoadArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
-    draw_seed, finish, load_within, promised, refuse, say, send_plan,
+    draw_seed, finish, load_within, promised, refuse, say, send_plan, sent,
 };
 use itg_core::flow::Proto;
 use itg_core::text::visible;
 use itg_engine::pacing::Level;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, TimeSpan};
-use itg_node::Start;
+use itg_node::{SendOutcome, Start};
 use itg_session::Phase;
 use itg_session::logs::Role;
 use itg_stats::gate::{Judgement, Outcome};
-use itg_stats::{Analysis, Options};
+use itg_stats::{Analysis, Options, Report};
 
 use crate::nodes::CONTROL_PORT;
 use crate::output::print;
-use crate::request::{AuthArgs, Request, SendLogArgs};
+use crate::request::{AuthArgs, OutputArgs, Request, SendLogArgs};
 
+/// Bytes of a log that are read at the end of a run whether or not a gate asks for it: 256 MiB, 6 million packets.
+const QUICKLY_READ: u64 = 256 << 20;
 /// Duration of a flow when nothing else ends it: 10 s.
 const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 
@@ -92,6 +94,8 @@ struct SingleArgs {
     pacing: PacingArgs,
     #[command(flatten)]
     logs: SendLogArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +114,8 @@ struct RunArgs {
     pacing: PacingArgs,
     #[command(flatten)]
     logs: SendLogArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 fn main() -> ExitCode {
@@ -135,6 +141,9 @@ fn run(cli: Cli) -> Result<ExitCode> {
     {
         return Err(refuse("--recv-log and --recv-log-server exclude each other: leave one out"));
     }
+    if request.classic && (request.output.json || request.output.interval.interval.is_some()) {
+        return Err(refuse("--classic has neither --json nor --interval: leave them out"));
+    }
     if request.classic
         && (request.pacing.level == Some(Level::Txtime) || request.pacing.tx_stamps.is_some())
     {
@@ -153,13 +162,19 @@ fn run(cli: Cli) -> Result<ExitCode> {
             settings.extend(promised(path)?);
         }
         let file = request.logs.own.file().map(Path::to_owned);
-        let run = draw_run();
+        let id = draw_run();
         if request.classic {
-            let code = classic::send(&request, settings, run, words.quiet, &signals).await?;
+            let code = classic::send(&request, settings, id, words.quiet, &signals).await?;
             if code != 0 {
                 return Ok(ExitCode::from(code));
             }
-            let gate = judge(&request.gates, &request.origin, file.as_deref(), words)?;
+            let Some(file) = file.filter(|_| !request.gates.list.is_empty()) else {
+                return Ok(ExitCode::SUCCESS);
+            };
+            let own = own_report(&file, &request.gates)?;
+            let name = file.display().to_string();
+            let gate =
+                own.and_then(|own| judge(&request.gates, &request.origin, (&name, &own), words));
             return Ok(ExitCode::from(gate.unwrap_or(0)));
         }
         let sending = Sending {
@@ -167,62 +182,90 @@ fn run(cli: Cli) -> Result<ExitCode> {
             plan: &request.plan,
             program: ("itg-send", env!("CARGO_PKG_VERSION")),
             pacing: request.pacing,
-            log: request.logs.own.target(&run, Role::Sender)?,
+            log: request.logs.own.target(&id, Role::Sender)?,
             log_limits: request.logs.own.limits()?,
-            run,
+            run: id.clone(),
             recv_log: request.logs.recv_log.or(request.logs.recv_log_server),
             packet_secret: request.packet_secret,
             progress: !words.quiet,
+            interval: request.output.lines(),
             settings,
         };
         let receiver = |flow: &PlannedFlow| {
             request.ours.contains(&flow.flow.spec().id).then(|| request.receivers[&flow.to])
         };
         let result = send_plan(sending, receiver, &signals).await?;
-        print(&account(&request.plan, &result.outcome))?;
-        for (receiver, error) in &result.outcome.failures {
-            // D-ITG's receiver hangs up on what it does not understand.
-            let hint = match error.phase {
-                Phase::Greet => "; is it a receiver of D-ITG? Then add --classic",
-                _ => "",
-            };
-            say(format_args!("itg-send: receiver {receiver}: {error}{hint}"));
+        let own = file.as_deref().map_or(Ok(None), |file| own_report(file, &request.gates));
+        // A log that cannot be read has been complained of; without gates nothing depends on it.
+        let own = if request.gates.list.is_empty() { own.unwrap_or_default() } else { own? };
+        let outcome = &result.outcome;
+        let report = sent(&request.plan, &id, outcome, own.as_ref());
+        if request.output.json {
+            print(&(report.to_json() + "\n"))?;
+        } else {
+            print(&itg_stats::summary::render(&report))?;
         }
-        let own = result
-            .outcome
-            .log
-            .iter()
-            .map(|log| (log.to_string(), log.lost_records, log.error.as_ref()));
-        let remote = result.outcome.remote_logs.iter().map(|(receiver, log)| {
-            let (file, receiver) = (visible(&log.file), receiver.ip());
-            let words = format!("log {file} on {receiver}: {} records", log.records);
-            (words, log.lost_records, log.error.as_ref())
-        });
-        for (words, lost, error) in own.chain(remote) {
-            say(words);
-            if let Some(error) = error {
-                say(format_args!("itg-send: {} ({lost} records lost)", visible(error)));
-            }
+        if words.verbose > 0 && !request.output.json {
+            print(&account(&request.plan, outcome))?;
         }
+        tell_of_logs(outcome);
         // A run that failed by itself says so first.
         if result.code != 0 {
             return Ok(ExitCode::from(result.code));
         }
-        let gate = judge(&request.gates, &request.origin, file.as_deref(), words)?;
+        let gate = file.zip(own).and_then(|(file, own)| {
+            judge(&request.gates, &request.origin, (&file.display().to_string(), &own), words)
+        });
         Ok(ExitCode::from(gate.unwrap_or(0)))
     })
 }
 
-/// Judges the gates by the log of this side. One that needs the receiver's log does not fail here, but is
-/// named.
-fn judge(gates: &Gates, origin: &str, log: Option<&Path>, words: WordArgs) -> Result<Option<u8>> {
-    let Some(log) = log.filter(|_| !gates.list.is_empty()) else { return Ok(None) };
+/// Says which sessions failed, and which logs there are.
+fn tell_of_logs(outcome: &SendOutcome) {
+    for (receiver, error) in &outcome.failures {
+        // D-ITG's receiver hangs up on what it does not understand.
+        let hint = match error.phase {
+            Phase::Greet => "; is it a receiver of D-ITG? Then add --classic",
+            _ => "",
+        };
+        say(format_args!("itg-send: receiver {receiver}: {error}{hint}"));
+    }
+    let own = outcome.log.iter().map(|log| (log.to_string(), log.lost_records, log.error.as_ref()));
+    let remote = outcome.remote_logs.iter().map(|(receiver, log)| {
+        let (file, receiver) = (visible(&log.file), receiver.ip());
+        let words = format!("log {file} on {receiver}: {} records", log.records);
+        (words, log.lost_records, log.error.as_ref())
+    });
+    for (words, lost, error) in own.chain(remote) {
+        say(words);
+        if let Some(error) = error {
+            say(format_args!("itg-send: {} ({lost} records lost)", visible(error)));
+        }
+    }
+}
+
+/// The report of the log of this side; `None` of one that takes long to read when no gate asks for it.
+fn own_report(log: &Path, gates: &Gates) -> Result<Option<Report>> {
     let name = log.display().to_string();
+    let quickly = |kind: fs::Metadata| kind.is_file() && kind.len() <= QUICKLY_READ;
+    if gates.list.is_empty() && !fs::metadata(log).is_ok_and(quickly) {
+        return Ok(None);
+    }
     let bytes = fs::read(log).with_context(|| format!("log {name}"))?;
     let mut analysis = Analysis::new(Options::default());
     analysis.add_log(&bytes, &name)?;
+    Ok(Some(analysis.finish()))
+}
+
+/// Judges the gates by the log of this side. One that needs the receiver's log does not fail here, but is
+/// named.
+fn judge(gates: &Gates, origin: &str, log: (&str, &Report), words: WordArgs) -> Option<u8> {
+    if gates.list.is_empty() {
+        return None;
+    }
+    let (name, report) = log;
     let lenient = Gates { allow_unknown: true, ..gates.clone() };
-    let judged = lenient.judge(&analysis.finish(), "itg-send", words.quiet);
+    let judged = lenient.judge(report, "itg-send", words.quiet);
     let unknown = |outcome: &&Outcome| matches!(outcome.judgement, Judgement::Unknown { .. });
     let open: Vec<String> =
         judged.outcomes.iter().filter(unknown).map(|outcome| outcome.gate.to_string()).collect();
@@ -233,7 +276,7 @@ fn judge(gates: &Gates, origin: &str, log: Option<&Path>, words: WordArgs) -> Re
             open.join("`, `")
         ));
     }
-    Ok(judged.code)
+    judged.code
 }
 
 /// Limits of packet sizes, where they are not ITG's own.
@@ -265,7 +308,7 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let ours = plan.flows.iter().map(|flow| flow.flow.spec().id).collect();
     let pacing = args.pacing.options(&PacingEntry::default());
     let (gates, origin) = (Gates::default(), String::new());
-    let (classic, logs) = (args.classic, args.logs);
+    let (classic, logs, output) = (args.classic, args.logs, args.output);
     Ok(Request {
         classic,
         plan,
@@ -275,6 +318,7 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
         packet_secret: args.auth.secret()?,
         pacing,
         logs,
+        output,
         gates,
         origin,
     })
@@ -302,7 +346,7 @@ fn from_file(args: RunArgs) -> Result<Request> {
     }
     let pacing = args.pacing.options(&loaded.experiment.pacing);
     let (plan, origin) = (loaded.plan, loaded.origin);
-    let RunArgs { classic, auth, logs, .. } = args;
+    let RunArgs { classic, auth, logs, output, .. } = args;
     Ok(Request {
         classic,
         plan,
@@ -312,6 +356,7 @@ fn from_file(args: RunArgs) -> Result<Request> {
         packet_secret: auth.secret()?,
         pacing,
         logs,
+        output,
         gates,
         origin,
     })

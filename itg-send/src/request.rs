@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use itg_cli::{Gates, LogArgs, read_secret};
+use itg_cli::{Gates, IntervalArgs, IntervalLines, LogArgs, read_secret};
 use itg_engine::pacing::PacingOptions;
 use itg_experiment::Plan;
 
@@ -24,9 +24,28 @@ pub(crate) struct Request {
     pub(crate) packet_secret: Option<Vec<u8>>,
     pub(crate) pacing: PacingOptions,
     pub(crate) logs: SendLogArgs,
+    pub(crate) output: OutputArgs,
     /// Those of the experiment file, and its name.
     pub(crate) gates: Gates,
     pub(crate) origin: String,
+}
+
+/// Output at the end and meanwhile.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Print what became of the flows as one JSON object, with the keys of itg-decode's report, instead of the table
+    #[arg(short = 'J', long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) interval: IntervalArgs,
+}
+
+impl OutputArgs {
+    /// The lines for intervals, if they were asked for.
+    pub(crate) fn lines(&self) -> Option<IntervalLines> {
+        let every = self.interval.interval?;
+        Some(IntervalLines { every, on_stderr: self.json })
+    }
 }
 
 /// Proof of where packets come from.

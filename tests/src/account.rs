@@ -1,4 +1,4 @@
-//! The account that `itg-send` prints on stdout, one line a flow.
+//! The account that `itg-send -v` prints on stdout below its table, one line a flow.
 
 /// Contents of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,8 @@ pub struct Account {
 #[track_caller]
 #[must_use]
 pub fn accounts(out: &str) -> Vec<Account> {
-    out.lines().filter(|line| line.starts_with("flow ")).map(account).collect()
+    let is_account = |line: &&str| line.starts_with("flow ") && line.contains("): ");
+    out.lines().filter(is_account).map(account).collect()
 }
 
 #[track_caller]

@@ -86,11 +86,18 @@ impl Receiver {
     }
 }
 
-/// Starts a sender.
+/// Starts a sender; unless it is told to be quiet or to say more, it tells the accounts of all flows.
 #[track_caller]
 #[must_use]
 pub fn sender<A: AsRef<OsStr>>(args: &[A]) -> Running {
-    Running::start(Command::new(program("itg-send")).args(args))
+    let mut command = Command::new(program("itg-send"));
+    let words = ["-q", "--quiet", "-v", "-vv", "--verbose"];
+    command.args(args);
+    if !args.is_empty() && !args.iter().any(|arg| words.iter().any(|word| arg.as_ref() == *word)) {
+        // The words on stderr are those of a sender without -v.
+        command.arg("-v").env("ITG_LOG", "warn");
+    }
+    Running::start(&mut command)
 }
 
 /// Runs a sender to its end.

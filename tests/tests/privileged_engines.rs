@@ -30,7 +30,8 @@ fn run(pair: &Pair, engine: &str, args: &[&str], meanwhile: impl FnOnce()) -> Ru
     let receiver = Receiver::run(command.args(["-v", "--log", &theirs]));
     let capture = Capture::start(&pair.receiver);
     let mut command = pair.sender.command(&program("itg-send"));
-    let running = Running::start(command.args(args).args(["--engine", engine, "--log", &ours]));
+    let running =
+        Running::start(command.args(args).args(["-v", "--engine", engine, "--log", &ours]));
     drop(receiver.running.line_with(" flows", LIMIT));
     meanwhile();
     let done = running.finish(LIMIT).exits(0);

@@ -60,7 +60,7 @@ fn over_a_link_that_goes_down(transport: &str) -> (Output, u64, Vec<PathBuf>, Te
     let url = format!("{transport}://10.77.0.2");
     let flow = ["127.0.0.1", "--idt", "constant(500us)", "--size", "64", "--packets", "6000"];
     let mut sending = pair.sender.command(&program("itg-send"));
-    let sender = Running::start(sending.args(flow).args(["--log-server", &url]));
+    let sender = Running::start(sending.args(flow).args(["-v", "--log-server", &url]));
     drop(receiver.running.line_with(" flows", LIMIT));
     for _ in 0..2 {
         thread::sleep(Duration::from_millis(500));

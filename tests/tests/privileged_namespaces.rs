@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 /// Starts `itg-send` on the sending host.
 fn sender(pair: &Pair, args: &[&str]) -> Running {
-    Running::start(pair.sender.command(&program("itg-send")).args(args))
+    Running::start(pair.sender.command(&program("itg-send")).args(args).arg("-v"))
 }
 
 /// Starts `itg-recv` on the receiving host, on its usual ports.

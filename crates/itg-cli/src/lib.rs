@@ -13,6 +13,8 @@ mod generate;
 mod verbosity;
 
 #[cfg(feature = "net")]
+mod intervals;
+#[cfg(feature = "net")]
 mod load;
 #[cfg(feature = "net")]
 mod log_args;
@@ -22,6 +24,8 @@ mod pacing_args;
 mod progress;
 #[cfg(feature = "net")]
 mod promise;
+#[cfg(feature = "net")]
+mod result;
 #[cfg(feature = "net")]
 mod sending;
 #[cfg(feature = "net")]
@@ -34,11 +38,13 @@ pub use verbosity::{WordArgs, print, say};
 
 #[cfg(feature = "net")]
 pub use {
+    intervals::{Counted, IntervalArgs, IntervalLines, Intervals},
     load::{Asked, LoadArgs, Loaded, draw_seed, load, load_any, load_case, load_text, load_within},
     log_args::{LogArgs, parse_throttle, read_secret},
     pacing_args::PacingArgs,
     progress::{Progress, Shown},
     promise::{DOCTOR_SCHEMA, promised},
+    result::{received, sent},
     sending::{
         Contents, Sending, SendingResult, account, announce, choose_pacing, draw_run, log_failure,
         send_plan, send_plan_observed,

@@ -27,6 +27,8 @@ struct FlowBar {
     bar: ProgressBar,
     live: Arc<FlowLive>,
     asked_bps: f64,
+    /// Instant at which it ends, where a time limits it.
+    until: Option<Instant>,
     last: (Instant, FlowReading),
 }
 
@@ -59,6 +61,10 @@ impl Progress {
                 FlowBar {
                     bar,
                     live: Arc::clone(live),
+                    until: flow.spec().stop.duration_ns.and_then(|ns| {
+                        let last = flow.spec().start_ns.saturating_add(ns);
+                        Instant::now().checked_add(Duration::from_nanos(last))
+                    }),
                     asked_bps: flow.mean_packet_rate() * flow.size().mean() * 8.0,
                     last: (Instant::now(), FlowReading::default()),
                 }
@@ -117,13 +123,17 @@ impl FlowBar {
             format_duration_ns(reading.lateness_ns / 1_000 * 1_000),
             format_duration_ns(reading.lateness_max_ns / 1_000 * 1_000),
         );
-        text.push_str(&format!(", {} missing", reading.missing));
+        #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+        let share = 100.0 * reading.missing as f64 / reading.sent_packets.max(1) as f64;
+        text.push_str(&format!(", {} missing ({share:.2} %)", reading.missing));
         if reading.received_packets > 0 {
             let away = reading.sent_packets.saturating_sub(reading.received_packets);
             text.push_str(&format!(", {away} not back"));
         }
         if reading.ended {
             text.push_str(", ended");
+        } else if let Some(until) = self.until {
+            text.push_str(&format!(", {} s left", until.saturating_duration_since(now).as_secs()));
         }
         self.bar.set_message(text);
         (reading.sent_packets, bps)

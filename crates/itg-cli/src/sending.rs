@@ -18,6 +18,7 @@ use itg_session::{explain, explain_replies};
 use itg_socket::{SendEngine, txtime};
 
 use crate::failure::{Failure, refuse};
+use crate::intervals::{Counted, IntervalLines, Intervals};
 use crate::progress::{Progress, Shown};
 use crate::signals::Signals;
 use crate::verbosity::say;
@@ -44,6 +45,8 @@ pub struct Sending<'a> {
     pub packet_secret: Option<Vec<u8>>,
     /// True to show progress, on a terminal.
     pub progress: bool,
+    /// Lines for intervals, instead of the progress.
+    pub interval: Option<IntervalLines>,
     /// Every resolved setting, for the log.
     pub settings: BTreeMap<String, String>,
 }
@@ -135,7 +138,12 @@ pub async fn send_plan_observed(
     let pacing = choose_pacing(sending.pacing, &mut settings)?;
     let lives = shown.iter().map(|shown| (shown.planned.flow.spec().id, Arc::clone(&shown.live)));
     observe(lives.collect());
-    let progress = sending.progress.then(|| Progress::start(&shown));
+    let lines = sending.interval.map(|lines| {
+        let lives: Vec<_> = shown.iter().map(|shown| Arc::clone(&shown.live)).collect();
+        Intervals::start(lines, move || Some(counted(&lives)))
+    });
+    let show = sending.progress && lines.is_none();
+    let progress = show.then(|| Progress::start(&shown));
     let job = SendJob {
         run: sending.run,
         seed: plan.seed.0,
@@ -155,12 +163,27 @@ pub async fn send_plan_observed(
     if let Some(progress) = progress {
         progress.end().await;
     }
+    if let Some(lines) = lines {
+        lines.end().await;
+    }
     let outcome = outcome.map_err(log_failure)?;
     let code = match signals.exit_code() {
         Some(code) => code,
         None => itg_node::exit_code(&outcome),
     };
     Ok(SendingResult { outcome, code })
+}
+
+/// Counts of all flows.
+fn counted(lives: &[Arc<FlowLive>]) -> Counted {
+    let mut sum = Counted { missing: Some(0), ..Counted::default() };
+    for reading in lives.iter().map(|live| live.read()) {
+        sum.flows += usize::from(!reading.ended);
+        sum.packets += reading.sent_packets;
+        sum.bytes += reading.sent_bytes;
+        sum.missing = sum.missing.map(|missing| missing + reading.missing);
+    }
+    sum
 }
 
 /// Chooses how the sending thread waits; tells the choice and what was measured, and notes them in

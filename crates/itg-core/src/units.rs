@@ -148,13 +148,31 @@ const COUNT: Quantity = Quantity {
 const RATE: Quantity = Quantity {
     what: "rate",
     grain: "bit/s",
-    units: &[("bps", 1, 0), ("kbps", 1, 3), ("Mbps", 1, 6), ("Gbps", 1, 9), ("Tbps", 1, 12)],
+    units: &[
+        ("bps", 1, 0),
+        ("kbps", 1, 3),
+        ("Mbps", 1, 6),
+        ("Gbps", 1, 9),
+        ("Tbps", 1, 12),
+        // As people write them, and as they are printed.
+        ("bit/s", 1, 0),
+        ("kbit/s", 1, 3),
+        ("Mbit/s", 1, 6),
+        ("Gbit/s", 1, 9),
+        ("Tbit/s", 1, 12),
+        ("mbps", 1, 6),
+        ("gbps", 1, 9),
+        ("k", 1, 3),
+        ("K", 1, 3),
+        ("M", 1, 6),
+        ("G", 1, 9),
+    ],
     expected: "bps, kbps, Mbps, Gbps or Tbps (bits per second), or pps, kpps or Mpps (packets per \
                second), such as 10Mbps or 100kpps",
     bare: false,
 };
 
-const PACKET_RATE: &[(&str, i32)] = &[("pps", 0), ("kpps", 3), ("Mpps", 6)];
+const PACKET_RATE: &[(&str, i32)] = &[("pps", 0), ("kpps", 3), ("Mpps", 6), ("packets/s", 0)];
 
 impl Quantity {
     /// Number and unit of a text; the unit is empty for a bare number that is allowed.
@@ -337,7 +355,7 @@ pub enum Rate {
 impl FromStr for Rate {
     type Err = UnitError;
 
-    /// Reads `10Mbps`, `1.5Gbps`, `100kpps`, `50pps`.
+    /// Reads `10Mbps`, `1.5Gbps`, `100kpps`, `50pps`; also `10M`, `10 Mbit/s`, `10mbps`.
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let what = RATE.what;
         let (number, unit) = RATE.split(text)?;
@@ -438,7 +456,7 @@ pub fn format_bytes(bytes: u64) -> String {
     shortest_whole(bytes, &names, |name| unit_factor(&SIZE, name))
 }
 
-/// A bit rate for people, rounded: `4.10 Mbit/s`, `512.00 bit/s`. It does not parse back.
+/// A bit rate for people, rounded: `4.10 Mbit/s`, `512.00 bit/s`.
 #[must_use]
 pub fn format_bit_rate(bits_per_second: f64) -> String {
     let units = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];

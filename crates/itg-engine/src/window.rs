@@ -41,6 +41,11 @@ impl Window {
         !known
     }
 
+    /// Returns true if a larger sequence number has been seen.
+    pub(crate) const fn is_behind(&self, seq: u64) -> bool {
+        seq.saturating_add(1) < self.end
+    }
+
     fn word(seq: u64) -> usize {
         usize::try_from(seq % LOOK_BACK / 64).expect("less than the number of words")
     }

@@ -39,6 +39,48 @@ impl Thinner {
     }
 }
 
+/// Probes that are kept in memory at most.
+const MOST_KEPT: usize = 1024;
+
+/// The probes of a session, for what is said at its end: all while there are few, then the best of neighbours.
+#[derive(Clone, Debug, Default)]
+pub struct ClockProbes(Vec<ProbeStamps>);
+
+impl ClockProbes {
+    /// Takes a probe. One with times that no clock shows is left out.
+    pub(crate) fn take(&mut self, probe: ProbeStamps) {
+        if !has_good_times(&probe) {
+            return;
+        }
+        self.0.push(probe);
+        if self.0.len() == MOST_KEPT {
+            let best = |pair: &[ProbeStamps]| pair.iter().min_by_key(|p| round_trip(p)).copied();
+            self.0 = self.0.chunks(2).filter_map(best).collect();
+        }
+    }
+
+    /// Lead of the receiver's clock over the sender's by the best probe so far, in nanoseconds.
+    pub(crate) fn ahead_ns(&self) -> Option<i64> {
+        let best = self.0.iter().min_by_key(|probe| round_trip(probe))?;
+        let wide = i128::from;
+        let there = wide(best.received_unix_ns) - wide(best.sent.unix_ns);
+        let back = wide(best.replied.unix_ns) - wide(best.arrived_unix_ns);
+        i64::try_from(there.midpoint(back)).ok()
+    }
+
+    /// The probes, in the order in which they were made.
+    #[must_use]
+    pub fn list(&self) -> &[ProbeStamps] {
+        &self.0
+    }
+}
+
+fn has_good_times(probe: &ProbeStamps) -> bool {
+    let ProbeStamps { sent, received_unix_ns, replied, arrived_unix_ns } = probe;
+    let times = [sent.unix_ns, sent.monotonic_ns, replied.unix_ns, replied.monotonic_ns];
+    times.iter().chain([received_unix_ns, arrived_unix_ns]).all(|&ns| ns <= MAX_TIME_NS)
+}
+
 /// Time on the way. Stamps that contradict themselves are the worst; the decoder refuses them.
 fn round_trip(probe: &ProbeStamps) -> u64 {
     let away = probe.arrived_unix_ns.checked_sub(probe.sent.unix_ns);
@@ -63,10 +105,7 @@ impl ProbeNotes {
     /// Takes a probe; writes one down when the time has come. One with times that no clock shows is
     /// left out.
     pub(crate) fn take(&mut self, probe: ProbeStamps, log: &mut Producer) {
-        let ProbeStamps { sent, received_unix_ns, replied, arrived_unix_ns } = probe;
-        let times = [sent.unix_ns, sent.monotonic_ns, replied.unix_ns, replied.monotonic_ns];
-        let mut times = times.into_iter().chain([received_unix_ns, arrived_unix_ns]);
-        if times.any(|ns| ns > MAX_TIME_NS) {
+        if !has_good_times(&probe) {
             return;
         }
         if let Some(kept) = self.thinner.take(probe) {
@@ -129,6 +168,26 @@ mod tests {
         assert!(kept.partition_point(|&at| at < 64 * SECOND) >= 255);
         assert!(kept.len() < 5760 + 1500, "{}", kept.len());
         assert!(kept.windows(2).all(|pair| pair[1] - pair[0] < 31 * SECOND));
+    }
+
+    #[test]
+    fn a_day_of_probes_takes_bounded_memory_and_keeps_the_best() {
+        let mut kept = ClockProbes::default();
+        assert_eq!(kept.ahead_ns(), None);
+        for quarter in 0..86_400 * 4 {
+            kept.take(probe(7 + quarter * SECOND / 4, 1_000 + quarter % 97));
+            kept.take(ProbeStamps { received_unix_ns: u64::MAX, ..probe(7, 0) });
+        }
+        assert!(kept.list().len() < MOST_KEPT, "{}", kept.list().len());
+        assert_eq!(kept.list().iter().map(round_trip).min(), Some(1_000));
+        // 70 ns ahead by the way there, 64 ns by the way back.
+        let ahead = ProbeStamps { received_unix_ns: 170, ..probe(100, 7) };
+        kept.take(ProbeStamps {
+            replied: ClockReading { unix_ns: 175, monotonic_ns: 0 },
+            arrived_unix_ns: 111,
+            ..ahead
+        });
+        assert_eq!(kept.ahead_ns(), Some(67));
     }
 
     #[test]

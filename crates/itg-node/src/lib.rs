@@ -17,16 +17,17 @@ pub use classic::{
     ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
     ClassicSending, ClassicSource, ClassicWay,
 };
+pub use clock_probes::ClockProbes;
 pub use connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
 pub use exit_code::exit_code;
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
 pub use orders::{Orders, Start};
 pub use receiver::{
     BindError, ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome,
-    SENDERS_PER_ADDRESS, VisitError,
+    ReceiverReading, SENDERS_PER_ADDRESS, ServedFlow, ServedSession, VisitError,
 };
 
-pub use sender::{FlowOutcome, SendFlow, SendJob, SendOutcome, send};
+pub use sender::{FlowOutcome, PeerClock, SendFlow, SendJob, SendOutcome, send};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -7,6 +7,7 @@ mod log_name;
 mod options;
 mod origins;
 mod ports;
+mod served;
 mod shards;
 mod shared;
 
@@ -14,12 +15,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::text::visible;
 use itg_engine::log::{Log, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
-use itg_engine::rx::{Command, Drain, PacketFormat};
+use itg_engine::rx::{Command, Drain, PacketFormat, RxEnded};
 use itg_record::FlowInfo;
 use itg_session::logs::Role;
 use itg_session::{
@@ -39,7 +40,9 @@ use self::log_name::log_path;
 pub use self::options::{ClassicNews, ClassicReceiving, ReceiverOptions, SENDERS_PER_ADDRESS};
 use self::origins::{foreign, origin_of};
 use self::ports::{Asked, Opened, Sought, Taken};
+pub use self::served::{ServedFlow, ServedSession};
 use self::shards::Shards;
+pub use self::shared::ReceiverReading;
 use self::shared::{COMMON_LOG, MAX_FLOWS, Shared, log_info};
 use crate::clock_probes::ProbeNotes;
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
@@ -123,6 +126,8 @@ impl Receiver {
             own_logs: Mutex::default(),
             classic_logs: Mutex::default(),
             packets: AtomicU64::new(0),
+            running: Mutex::default(),
+            told: OnceLock::new(),
         });
         Ok(Self { listeners, shared })
     }
@@ -130,6 +135,21 @@ impl Receiver {
     /// Returns the addresses that senders can connect to.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok())
+    }
+
+    /// Reads what is being received, as long as it serves; `None` afterwards.
+    pub fn watch(&self) -> impl Fn() -> Option<ReceiverReading> + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || Some(lock(&shared.upgrade()?.running).read())
+    }
+
+    /// Tells of each sender of ITG that has left; asked for once. What nobody reads in time is not told.
+    #[must_use]
+    pub fn tell_of_senders(&self) -> mpsc::Receiver<ServedSession> {
+        let (told, tellings) = mpsc::channel(served::MOST_UNREAD);
+        // A second one hears nothing.
+        drop(self.shared.told.set(told));
+        tellings
     }
 
     /// Serves until `stop` holds a reason (or, with `once`, until the first sender has left).
@@ -256,6 +276,7 @@ struct Session {
     boot_id: String,
     /// Keys of its packets, when they prove where they come from.
     keys: Option<PacketKeys>,
+    served: ServedSession,
     log: SessionLog,
     /// Notes of this sender's clock probes, and the log that they go to.
     probes: Option<(ProbeNotes, Producer)>,
@@ -285,6 +306,7 @@ impl Session {
         };
         Self {
             machine: ReceiverSession::new(config, clock::machine_ns()),
+            served: ServedSession::new(peer),
             shared,
             peer,
             stop,
@@ -327,8 +349,10 @@ impl Session {
             };
             match &input {
                 ReceiverInput::FlowOpened(OpenReply { result: Ok(_), .. }) => place.settle(),
+                ReceiverInput::FlowMeasured(measure) => self.served.measured(measure),
                 ReceiverInput::FlowCounted(counts) => self.release(counts),
                 ReceiverInput::Message(Message::Ping { previous: Some(stamps), .. }) => {
+                    self.served.clock.take(*stamps);
                     if let Some((probes, log)) = &mut self.probes {
                         probes.take(*stamps, log);
                     }
@@ -365,6 +389,11 @@ impl Session {
             }
         }
         channel.close().await;
+        if let Some(told) = self.shared.told.get().filter(|_| !self.served.flows.is_empty())
+            && told.try_send(self.served).is_err()
+        {
+            tracing::info!("nobody reads what became of the flows of sender {}", self.peer);
+        }
     }
 
     async fn act(&mut self, output: ReceiverOutput, local: Option<SocketAddr>) {
@@ -377,6 +406,8 @@ impl Session {
                     visible(&host),
                     visible(&program)
                 );
+                let here = &self.shared.boot_id;
+                self.served.greet(&run, &host, !here.is_empty() && *here == boot_id);
                 (self.run, self.seed, self.boot_id) = (run, seed, boot_id);
                 self.log = self.choose_log(recv_log);
                 self.lost_before = lock(&self.shared.log).as_ref().map_or(0, Log::lost_records);
@@ -404,20 +435,26 @@ impl Session {
                 }
             }
             ReceiverOutput::Start { epoch_unix_ns } => {
+                let ahead_ns = self.served.ahead_ns();
                 for opened in self.flows.values() {
                     let slot = opened.slot;
-                    self.shared.thread_of(opened).ask(Command::Start { slot, epoch_unix_ns });
+                    let start = Command::Start { slot, epoch_unix_ns, ahead_ns };
+                    self.shared.thread_of(opened).ask(start);
                 }
             }
             ReceiverOutput::End { totals } => {
                 let told = self.told.clone();
                 if let Some(opened) = self.flows.get(&totals.flow) {
                     let peer = self.peer;
-                    let done = Box::new(move |counts: FlowCounts, stranger| {
-                        if counts.foreign > 0 {
-                            tracing::warn!("{}", foreign(peer, &counts, stranger));
+                    self.served.ended(&totals);
+                    let done = Box::new(move |ended: RxEnded| {
+                        if ended.counts.foreign > 0 {
+                            tracing::warn!("{}", foreign(peer, &ended.counts, ended.stranger));
                         }
-                        drop(told.send(ReceiverInput::FlowCounted(counts)));
+                        if let Some(measure) = ended.measure() {
+                            drop(told.send(ReceiverInput::FlowMeasured(measure)));
+                        }
+                        drop(told.send(ReceiverInput::FlowCounted(ended.counts)));
                     });
                     let slot = opened.slot;
                     let before = opened.buffer_errors;
@@ -599,12 +636,14 @@ impl Session {
             introduction,
             socket: data.id,
             receive_buffer: data.receive_buffer,
+            measured: true,
             classic: None,
             key: self.keys.as_ref().map(|keys| keys.of(flow)),
         });
         // Only datagrams find full buffers.
         let buffer_errors = data.receive_buffer.and_then(|_| sys::buffer_errors());
         let socket = Taken::Shared(data.asked);
+        self.served.opened(&spec, SocketAddr::new(to, data.port));
         self.flows.insert(flow, Opened { slot, socket, live, buffer_errors });
         Ok(OpenedFlow { flow, handle, port: data.port })
     }
@@ -612,6 +651,7 @@ impl Session {
     /// Gives back what a counted flow used.
     fn release(&mut self, counts: &FlowCounts) {
         self.records += counts.packets;
+        self.served.counted(counts);
         self.shared.packets.fetch_add(counts.packets, Ordering::Relaxed);
         if let Some(opened) = self.flows.remove(&counts.flow) {
             self.shared.give_back(&opened);

@@ -6,6 +6,7 @@
 
 mod converse;
 mod flow_ends;
+mod outcome;
 mod outlets;
 
 use std::collections::BTreeMap;
@@ -22,15 +23,15 @@ use itg_engine::clock_pair;
 use itg_engine::departures;
 use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, count_left_out, flow_end};
 use itg_engine::live::FlowLive;
-use itg_engine::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
+use itg_engine::log::{Log, LogLimits, LogTarget, Producer};
 use itg_engine::pacing::{Level, PacingOptions, Prepared};
-use itg_engine::rx::{Command, Drain, Origin, Port, RxFlow, RxHandle};
+use itg_engine::rx::{Command, Drain, Origin, Port, RxEnded, RxFlow, RxHandle};
 use itg_engine::tcp_watch::{self, TcpWatch};
 use itg_engine::traffic::Traffic;
 use itg_record::{FlowInfo, Note, Side};
 use itg_session::{
-    EndCause, FlowCounts, FlowTotals, LogSummary, OpenedFlow, ProbeStamps, SenderConfig,
-    SenderInput, SenderOutput, SessionError, Timeouts,
+    EndCause, FlowTotals, OpenedFlow, ProbeStamps, SenderConfig, SenderInput, SenderOutput,
+    Timeouts,
 };
 use itg_socket::clock;
 use itg_socket::host;
@@ -41,8 +42,9 @@ use tokio::time::MissedTickBehavior;
 
 use self::converse::{Conversation, converse};
 use self::flow_ends::FlowEnds;
+pub use self::outcome::{FlowOutcome, PeerClock, SendOutcome};
 use self::outlets::Outlets;
-use crate::clock_probes::ProbeNotes;
+use crate::clock_probes::{ClockProbes, ProbeNotes};
 use crate::orders::{Orders, Start};
 use crate::packet_keys::{self, PacketKeys};
 
@@ -102,38 +104,6 @@ pub struct SendJob {
     pub orders: Option<Orders>,
 }
 
-/// Outcome of a flow.
-#[derive(Clone, Debug)]
-pub struct FlowOutcome {
-    /// Number of the flow.
-    pub flow: u32,
-    /// Local and remote address of its data socket, when it was opened.
-    pub path: Option<(SocketAddr, SocketAddr)>,
-    /// The sender's account.
-    pub totals: Option<FlowTotals>,
-    /// The receiver's account.
-    pub counts: Option<FlowCounts>,
-    /// Replies of a round-trip flow.
-    pub replies: Option<FlowCounts>,
-    /// Reason why it was not sent.
-    pub refused: Option<String>,
-}
-
-/// Outcome of a run.
-#[derive(Clone, Debug, Default)]
-pub struct SendOutcome {
-    /// The flows, in the order in which they were given.
-    pub flows: Vec<FlowOutcome>,
-    /// The sender's log.
-    pub log: Option<LogOutcome>,
-    /// Logs that receivers kept.
-    pub remote_logs: Vec<(SocketAddr, LogSummary)>,
-    /// Sessions that failed.
-    pub failures: Vec<(SocketAddr, SessionError)>,
-    /// Reason of the end, if the run was ended early.
-    pub interrupted: Option<String>,
-}
-
 /// Report of a session's task.
 enum Report {
     Output(SenderOutput),
@@ -155,6 +125,7 @@ struct Peer {
     keys: Option<PacketKeys>,
     /// From `Welcome` on.
     probes: Option<ProbeNotes>,
+    compared: ClockProbes,
     /// Reason for which its flows were told to end before their time.
     stopped: Option<String>,
 }
@@ -230,8 +201,8 @@ struct Run {
     stop_signal: Arc<StopSignal>,
     tcp: TcpWatch,
     replies: Option<RxHandle>,
-    replied: mpsc::UnboundedSender<FlowCounts>,
-    answers: Option<mpsc::UnboundedReceiver<FlowCounts>>,
+    replied: mpsc::UnboundedSender<RxEnded>,
+    answers: Option<mpsc::UnboundedReceiver<RxEnded>>,
     /// Round-trip flows whose replies are still being gathered.
     awaited: usize,
     outcome: SendOutcome,
@@ -279,7 +250,9 @@ impl Run {
                     Conversation { index, address, lives, secret: job.packet_secret.clone() };
                 tasks.spawn(converse(with, config, told, reports.clone()));
                 let (stage, boot_id) = (Stage::Agreeing, String::new());
-                Peer { address, inputs, stage, boot_id, keys: None, probes: None, stopped: None }
+                let (keys, probes, stopped) = (None, None, None);
+                let compared = ClockProbes::default();
+                Peer { address, inputs, stage, boot_id, keys, probes, compared, stopped }
             })
             .collect();
         let outcome = SendOutcome {
@@ -288,10 +261,13 @@ impl Run {
                 .iter()
                 .map(|flow| FlowOutcome {
                     flow: flow.flow.spec().id,
+                    receiver: Some(flow.receiver),
                     path: None,
                     totals: None,
                     counts: None,
+                    measure: None,
                     replies: None,
+                    reply_measure: None,
                     refused: None,
                 })
                 .collect(),
@@ -358,10 +334,11 @@ impl Run {
                     }
                 }
                 Some((flow, changes)) = rates.recv() => self.change_rate(flow, changes),
-                Some(counts) = answers.recv() => {
+                Some(ended) = answers.recv() => {
                     self.awaited -= 1;
-                    let place = self.place_of[&counts.flow];
-                    self.outcome.flows[place].replies = Some(counts);
+                    let flow = &mut self.outcome.flows[self.place_of[&ended.counts.flow]];
+                    flow.reply_measure = ended.measure();
+                    flow.replies = Some(ended.counts);
                 }
                 _ = looks.tick(), if self.engine.is_some() => {
                     if let Some(notes) = &mut self.notes {
@@ -383,6 +360,12 @@ impl Run {
             }
         }
         while self.tasks.join_next().await.is_some() {}
+        let here = host::boot_id();
+        self.outcome.clocks.extend(self.peers.iter_mut().map(|peer| PeerClock {
+            receiver: Some(peer.address),
+            shared: !here.is_empty() && peer.boot_id == here,
+            probes: std::mem::take(&mut peer.compared),
+        }));
         if let Some(mut log) = self.notes.take() {
             self.peers.iter_mut().filter_map(|peer| peer.probes.as_mut()).for_each(|probes| {
                 probes.finish(&mut log);
@@ -405,6 +388,7 @@ impl Run {
                 return Ok(());
             }
             Report::Probed(stamps) => {
+                self.peers[index].compared.take(stamps);
                 if let (Some(probes), Some(log)) = (&mut self.peers[index].probes, &mut self.notes)
                 {
                     probes.take(stamps, log);
@@ -434,6 +418,10 @@ impl Run {
             SenderOutput::StopFlows { reason } => {
                 self.peers[index].stopped.get_or_insert(reason);
                 self.stop_flows_to(index);
+            }
+            SenderOutput::Measured(measure) => {
+                let place = self.place_of[&measure.flow];
+                self.outcome.flows[place].measure = Some(measure);
             }
             SenderOutput::Counted { totals, counts } => {
                 let place = self.place_of[&totals.flow];
@@ -563,6 +551,7 @@ impl Run {
             socket: None,
             replies: Some(log_index(place)),
             receive_buffer: None,
+            measuring: Some(Box::default()),
             classic: None,
             key: self.key_of(place),
             marks: None,
@@ -758,7 +747,7 @@ impl Run {
         }
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();
-            let done = Box::new(move |counts, _| drop(replied.send(counts)));
+            let done = Box::new(move |ended| drop(replied.send(ended)));
             let (slot, totals) = (place, Some(totals.clone()));
             let drain = Drain::USUAL;
             rx.ask(Command::End { slot, totals, drain, buffer_errors: None, done });

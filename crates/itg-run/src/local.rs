@@ -90,6 +90,7 @@ async fn both_sides(
         log_limits: LogLimits::default(),
         recv_log: None,
         progress: !words.quiet && live.is_none(),
+        interval: None,
         settings: [("plan".to_owned(), loaded.plan.hash_text())].into(),
     };
     let (over, is_over) = tokio::sync::oneshot::channel();

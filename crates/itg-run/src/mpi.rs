@@ -328,6 +328,7 @@ impl Ranks<'_> {
                 log_limits: LogLimits::default(),
                 recv_log: None,
                 progress: false,
+                interval: None,
                 settings: [("plan".to_owned(), loaded.plan.hash_text())].into(),
             };
             (flow, sending)

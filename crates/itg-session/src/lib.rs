@@ -15,6 +15,7 @@
 //!   <------------------------------ Started
 //!   (packets flow on their own sockets)
 //!   FlowEnded --------------------------->   the sender's totals; the receiver drains
+//!   <------------------------- FlowMeasured  to senders that offer to take it
 //!   <-------------------------- FlowCounted  the receiver's totals
 //!   ... for each flow ...
 //!   Bye  -------------------------------->   closes the log
@@ -42,7 +43,9 @@ mod difference;
 mod end;
 mod error;
 pub mod logs;
+mod measure;
 mod message;
+mod offer;
 mod receiver;
 mod sender;
 mod timeouts;
@@ -51,6 +54,7 @@ pub use codec::{CodecError, decode, encode};
 pub use difference::{Difference, explain, explain_replies};
 pub use end::{EndCause, EndReason};
 pub use error::{ErrorKind, Phase, SessionError};
+pub use measure::{BUCKETS, Bucket, DelayMeasure, FlowMeasure, Measuring, quantiles};
 pub use message::{
     ClockReading, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, MAX_MESSAGE, Message,
     OPEN_BATCH, OpenReply, OpenedFlow, PONG_FLOWS, ProbeStamps, VERSION,

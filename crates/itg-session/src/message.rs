@@ -13,6 +13,7 @@ use itg_core::flow::FlowSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::end::EndReason;
+use crate::measure::FlowMeasure;
 
 /// Version of the signalling protocol; both sides must have the same.
 pub const VERSION: u16 = 1;
@@ -135,6 +136,9 @@ pub enum Message {
         /// Proof that the receiver has the secret.
         proof: [u8; 32],
     },
+    /// Receiver: what it measured of a flow; right before [`Message::FlowCounted`], to senders whose greeting
+    /// offers to take it (see [`crate::offer`]), and to no others.
+    FlowMeasured(Box<FlowMeasure>),
 }
 
 impl Message {
@@ -157,6 +161,7 @@ impl Message {
             Self::ByeAck { .. } => "ByeAck",
             Self::Prove { .. } => "Prove",
             Self::Proved { .. } => "Proved",
+            Self::FlowMeasured(_) => "FlowMeasured",
         }
     }
 

@@ -17,10 +17,12 @@ use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 
 use crate::codec::CodecError;
 use crate::difference::number;
+use crate::measure::FlowMeasure;
 use crate::message::{
     ClockReading, FlowCounts, FlowTotals, LogSummary, MAGIC, Message, OPEN_BATCH, OpenReply,
     VERSION,
 };
+use crate::offer;
 use crate::timeouts::Timeouts;
 
 /// Longest name of a program, host, boot id or log that a sender may give, in bytes.
@@ -58,6 +60,8 @@ pub enum ReceiverInput {
     /// The answer to [`ReceiverOutput::Open`]. When the flow has been given up meanwhile, nothing
     /// follows, and the driver drops it by itself.
     FlowOpened(OpenReply),
+    /// Measure of a flow that is about to be counted.
+    FlowMeasured(Box<FlowMeasure>),
     /// The answer to [`ReceiverOutput::End`].
     FlowCounted(FlowCounts),
     /// The answer to [`ReceiverOutput::CloseLog`]: the log that was kept, if any.
@@ -170,6 +174,8 @@ pub struct ReceiverSession {
     until: Option<u64>,
     heard_ns: u64,
     announced: usize,
+    /// True if the sender takes measures.
+    measures: bool,
     slots: BTreeMap<u32, Slot>,
     /// Flows that are neither refused nor ended nor counted.
     open: usize,
@@ -190,6 +196,7 @@ impl ReceiverSession {
             until,
             heard_ns: now_ns,
             announced: 0,
+            measures: false,
             slots: BTreeMap::new(),
             open: 0,
             batch: Vec::new(),
@@ -250,6 +257,11 @@ impl ReceiverSession {
 
             // The run
             (S::Running, I::Message(M::FlowEnded(totals))) => self.on_ended(now_ns, totals, out),
+            (S::Running, I::FlowMeasured(measure)) => {
+                if self.measures && self.slots.get(&measure.flow) == Some(&Slot::Draining) {
+                    out.push(ReceiverOutput::Send(M::FlowMeasured(measure)));
+                }
+            }
             (S::Running, I::FlowCounted(counts)) => self.on_counted(now_ns, counts, out),
 
             // The end
@@ -289,7 +301,7 @@ impl ReceiverSession {
             }
 
             // A driver's answer that has been overtaken by events.
-            (_, I::FlowOpened(_) | I::FlowCounted(_) | I::LogClosed(_)) => {}
+            (_, I::FlowOpened(_) | I::FlowMeasured(_) | I::FlowCounted(_) | I::LogClosed(_)) => {}
         }
     }
 
@@ -302,6 +314,7 @@ impl ReceiverSession {
             return;
         };
         self.announced = usize::try_from(flows).unwrap_or(usize::MAX);
+        self.measures = offer::has(&program, offer::MEASURES);
         out.push(ReceiverOutput::Accept { run, seed, program, host, boot_id, flows, recv_log });
         out.push(ReceiverOutput::Send(Message::Welcome {
             magic: MAGIC,

@@ -18,13 +18,17 @@ use itg_core::units::format_duration_ns;
 use crate::codec::CodecError;
 use crate::difference::number;
 use crate::error::{ErrorKind, Phase, SessionError};
+use crate::measure::FlowMeasure;
 use crate::message::{ClockReading, FlowCounts, FlowTotals, MAGIC, Message, OpenReply, VERSION};
+use crate::offer;
 use ledger::Ledger;
 
 pub use interface::{SenderConfig, SenderInput, SenderOutput};
 
 /// Pings are never closer than this, whatever a receiver asks for: 10 ms.
 const MIN_PING_NS: u64 = 10_000_000;
+/// Packets of a flow that a receiver may have measured at most.
+const MOST_PACKETS: u64 = 1 << 56;
 
 /// State of the session.
 #[derive(Debug)]
@@ -140,6 +144,9 @@ impl SenderSession {
             (S::Arming | S::Starting | S::Running, I::FlowEnded(totals)) => {
                 self.on_ended(now_ns, totals, out);
             }
+            (S::Running, I::Message(M::FlowMeasured(measure))) => {
+                self.on_measured(now_ns, measure, out);
+            }
             (S::Running, I::Message(M::FlowCounted(counts))) => {
                 self.on_counted(now_ns, counts, out);
             }
@@ -152,8 +159,10 @@ impl SenderSession {
 
             // The end
             // A count that came after its deadline, when all others had come.
-            (S::Comparing | S::Closing, I::Message(M::FlowCounted(counts)))
-                if self.flows.is_settled(counts.flow) => {}
+            (S::Comparing | S::Closing, I::Message(M::FlowCounted(FlowCounts { flow, .. })))
+                if self.flows.is_settled(flow) => {}
+            (S::Comparing | S::Closing, I::Message(M::FlowMeasured(measure)))
+                if self.flows.is_settled(measure.flow) => {}
             (S::Closing, I::Message(M::ByeAck { log })) => {
                 out.extend(log.map(SenderOutput::LogStored));
                 match self.shortfall.take() {
@@ -219,7 +228,7 @@ impl SenderSession {
             version: VERSION,
             run: self.config.run.clone(),
             seed: self.config.seed,
-            program: self.config.program.clone(),
+            program: offer::with(&self.config.program, offer::MEASURES),
             host: self.config.host.clone(),
             boot_id: self.config.boot_id.clone(),
             flows: u32::try_from(self.config.flows.len()).unwrap_or(u32::MAX),
@@ -314,6 +323,17 @@ impl SenderSession {
         let until = now_ns.saturating_add(self.config.timeouts.counts_ns);
         self.flows.await_counts(totals.flow, until);
         out.push(SenderOutput::Send(Message::FlowEnded(totals)));
+    }
+
+    /// Takes a measure of a flow whose counts are awaited. One that came too late is of no use.
+    fn on_measured(&mut self, now_ns: u64, measure: Box<FlowMeasure>, out: &mut Vec<SenderOutput>) {
+        let flow = measure.flow;
+        if self.flows.awaits_counts(flow) && measure.is_sound(MOST_PACKETS) {
+            out.push(SenderOutput::Measured(measure));
+        } else if !self.flows.is_settled(flow) {
+            let text = format!("the receiver measured flow {flow} as no receiver does");
+            self.break_off(now_ns, ErrorKind::Protocol, text, out);
+        }
     }
 
     fn on_counted(&mut self, now_ns: u64, counts: FlowCounts, out: &mut Vec<SenderOutput>) {

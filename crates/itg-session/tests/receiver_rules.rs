@@ -7,7 +7,7 @@ use itg_session::{
     ClockReading, CodecError, Message, ReceiverConfig, ReceiverInput, ReceiverOutput,
     ReceiverSession, Timeouts,
 };
-use samples::{SECOND, counts, hello, no, open, reply, totals, welcome};
+use samples::{SECOND, counts, hello, measure, no, open, reply, totals, welcome};
 
 fn ping(n: u64, unix_ns: u64) -> Message {
     Message::Ping { n, sent: ClockReading { unix_ns, monotonic_ns: 0 }, previous: None }
@@ -350,4 +350,32 @@ fn an_early_leave_abandons_what_is_running() {
             ReceiverOutput::Disconnect { reason: "the sender took its leave".to_owned() }
         ]
     );
+}
+
+#[test]
+fn measures_go_to_senders_that_offer_to_take_them() {
+    for (program, want) in [
+        ("itg-send 0.1.0", false),
+        ("itg-send 0.1.0+measures", true),
+        ("itg-send 0.2.0+abc.measures", true),
+        ("measures", false),
+    ] {
+        let mut inputs = running();
+        if let Some(ReceiverInput::Message(Message::Hello { program: said, .. })) =
+            inputs.first_mut()
+        {
+            program.clone_into(said);
+        }
+        // Before its end there is nothing to say of a flow.
+        inputs.push(ReceiverInput::FlowMeasured(measure(1)));
+        assert_eq!(receiver_after(inputs.clone()), [], "{program}");
+        inputs.push(ReceiverInput::Message(Message::FlowEnded(totals(1))));
+        inputs.push(ReceiverInput::FlowMeasured(measure(1)));
+        let said = ReceiverOutput::Send(Message::FlowMeasured(measure(1)));
+        let said = if want { vec![said] } else { Vec::new() };
+        assert_eq!(receiver_after(inputs.clone()), said, "{program}");
+        inputs.push(ReceiverInput::FlowCounted(counts(1)));
+        inputs.push(ReceiverInput::FlowMeasured(measure(1)));
+        assert_eq!(receiver_after(inputs), [], "{program}");
+    }
 }

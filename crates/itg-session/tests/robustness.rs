@@ -16,7 +16,7 @@ use itg_session::{
 };
 use messages::any_message;
 use proptest::prelude::*;
-use samples::{counts, hello, reply, totals};
+use samples::{counts, hello, measure, reply, totals};
 
 /// Most flows that the receiver under test takes.
 const MAX_FLOWS: u32 = 6;
@@ -126,7 +126,8 @@ fn driver_of_receiver(what: u8, flow: u32) -> ReceiverInput {
     match what {
         0 | 1 => ReceiverInput::FlowOpened(reply(flow)),
         2 => ReceiverInput::FlowOpened(OpenReply { flow, result: Err("no".to_owned()) }),
-        3..=5 => ReceiverInput::FlowCounted(counts(flow)),
+        3 => ReceiverInput::FlowMeasured(measure(flow)),
+        4 | 5 => ReceiverInput::FlowCounted(counts(flow)),
         6 if flow > 5 => ReceiverInput::Shutdown("over".to_owned()),
         7 if flow > 5 => ReceiverInput::Lost("gone".to_owned()),
         _ => ReceiverInput::LogClosed(None),
@@ -138,7 +139,7 @@ fn next_for_sender(said: &[SenderOutput], turn: usize) -> SenderInput {
     use {Message as M, SenderInput as I, SenderOutput as O};
     let begun = said.iter().any(|o| matches!(o, O::Begin));
     let last = said.iter().rev().find_map(|o| match o {
-        O::Send(M::Ping { .. }) | O::Clock { .. } | O::Counted { .. } => None,
+        O::Send(M::Ping { .. }) | O::Clock { .. } | O::Measured(_) | O::Counted { .. } => None,
         other => Some(other),
     });
     let ended = |flow| said.iter().any(|o| matches!(o, O::Send(M::FlowEnded(t)) if t.flow == flow));

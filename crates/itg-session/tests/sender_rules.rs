@@ -8,7 +8,7 @@ use itg_session::{
     ClockReading, CodecError, ErrorKind, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH, OpenReply,
     OpenedFlow, Phase, SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts,
 };
-use samples::{RUN, SECOND, counts, no, open, reply, totals, welcome};
+use samples::{RUN, SECOND, counts, measure, no, open, reply, totals, welcome};
 
 fn sender(flows: Vec<FlowSpec>) -> SenderSession {
     SenderSession::new(SenderConfig {
@@ -351,4 +351,50 @@ fn batches_are_asked_one_after_the_other() {
         refused: vec![(n + 1, "no memory".to_owned())],
     };
     assert_eq!(said, [ready]);
+}
+
+#[test]
+fn a_sender_offers_to_take_measures_and_takes_sound_ones() {
+    let (mut session, mut said) = (sender(vec![FlowSpec::new(1)]), Vec::new());
+    session.handle(0, SenderInput::Connected, &mut said);
+    let offers = |output: &SenderOutput| match output {
+        SenderOutput::Send(Message::Hello { program, .. }) => program == "itg-send 0.1.0+measures",
+        _ => false,
+    };
+    assert!(offers(&said[0]), "{said:?}");
+    let measured = |measure| SenderInput::Message(Message::FlowMeasured(measure));
+    let broken = |said: &[SenderOutput]| {
+        said.iter().any(|output| match output {
+            SenderOutput::StopFlows { reason } => reason.contains("as no receiver does"),
+            SenderOutput::Failed(error) => error.text.contains("as no receiver does"),
+            _ => false,
+        })
+    };
+    let mut unsound = measure(1);
+    unsound.delays.as_mut().expect("delays").above = vec![(u16::MAX, 1)];
+    for (ended, given, good) in [
+        (vec![1], measure(1), true),
+        (vec![1], unsound, false),
+        (vec![], measure(1), false),
+        (vec![1], measure(2), false),
+        (vec![1], measure(9), false),
+    ] {
+        let mut session = sender(vec![FlowSpec::new(1), FlowSpec::new(2)]);
+        let mut said = Vec::new();
+        begun().into_iter().for_each(|input| session.handle(0, input, &mut said));
+        for flow in ended {
+            session.handle(0, SenderInput::FlowEnded(totals(flow)), &mut said);
+        }
+        session.handle(0, measured(given.clone()), &mut said);
+        assert_eq!(said.last() == Some(&SenderOutput::Measured(given)), good, "{said:?}");
+        assert_eq!(broken(&said), !good, "{said:?}");
+    }
+    // One that comes behind the counts says nothing any more.
+    let (mut session, mut said) = (sender(vec![FlowSpec::new(1), FlowSpec::new(2)]), Vec::new());
+    begun().into_iter().for_each(|input| session.handle(0, input, &mut said));
+    session.handle(0, SenderInput::FlowEnded(totals(1)), &mut said);
+    session.handle(0, SenderInput::Message(Message::FlowCounted(counts(1))), &mut said);
+    said.clear();
+    session.handle(0, measured(measure(1)), &mut said);
+    assert_eq!(said, []);
 }

@@ -272,12 +272,9 @@ pub struct ClockReport {
 }
 
 impl ClockReport {
-    pub(crate) fn new(
-        clock: &ClockModel,
-        shared: bool,
-        from_unix_ns: u64,
-        until_unix_ns: u64,
-    ) -> Self {
+    /// The report of a model for a flow between two instants of the sender's clock; `shared` if both hosts are one.
+    #[must_use]
+    pub fn new(clock: &ClockModel, shared: bool, from_unix_ns: u64, until_unix_ns: u64) -> Self {
         Self {
             shared,
             offset_ns: clock.offset_at(from_unix_ns.midpoint(until_unix_ns)),

@@ -101,11 +101,13 @@ fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> {
 /// The figures of a row, delays in a unit.
 fn figures(m: &Metrics, unit: f64) -> [String; 9] {
     let time = |ns: Option<f64>| known(ns.map(|ns| ns / unit));
+    // Without a time there is no rate.
+    let rate = |value: f64| known((m.duration_ns > 0 || m.packets == 0).then_some(value));
     let delay = m.delay_ns;
     [
         m.packets.to_string(),
-        digits(m.bitrate_bps / 1e6),
-        digits(m.packet_rate_pps),
+        rate(m.bitrate_bps / 1e6),
+        rate(m.packet_rate_pps),
         known(m.loss_share().map(|share| 100.0 * share)),
         time(delay.map(|d| d.p50 as f64)),
         time(delay.map(|d| d.p99 as f64)),

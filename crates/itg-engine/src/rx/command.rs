@@ -8,7 +8,7 @@ use itg_classic::send::HeaderKind;
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketKey;
 use itg_record::FlowInfo;
-use itg_session::{FlowCounts, FlowTotals};
+use itg_session::{FlowCounts, FlowMeasure, FlowTotals, Measuring};
 use itg_socket::reply::ReplyMarks;
 use socket2::Socket;
 
@@ -28,6 +28,28 @@ pub struct Drain {
 impl Drain {
     /// 300 ms of silence, 5 s.
     pub const USUAL: Self = Self { quiet_ns: 300_000_000, limit_ns: 5_000_000_000 };
+}
+
+/// A flow that has ended, as it was received.
+#[derive(Debug)]
+pub struct RxEnded {
+    /// Its counts.
+    pub counts: FlowCounts,
+    /// Source of packets that named the flow and were not its sender's.
+    pub stranger: Option<SocketAddr>,
+    /// Its measurement, where one was wanted.
+    pub measuring: Option<Box<Measuring>>,
+    /// Packets that arrived behind one with a larger number.
+    pub reordered: u64,
+}
+
+impl RxEnded {
+    /// The measurement as it travels.
+    #[must_use]
+    pub fn measure(&self) -> Option<Box<FlowMeasure>> {
+        let measuring = self.measuring.as_ref()?;
+        Some(Box::new(measuring.finish(self.counts.flow, self.reordered)))
+    }
 }
 
 /// A flow to look for.
@@ -57,6 +79,8 @@ pub struct RxFlow {
     pub replies: Option<u32>,
     /// Receive buffer of that socket, in bytes.
     pub receive_buffer: Option<u64>,
+    /// Measures its packets, where that is wanted. Made where it may take memory.
+    pub measuring: Option<Box<Measuring>>,
     /// A flow of D-ITG.
     pub classic: Option<ClassicRx>,
     /// Key with which its packets prove where they come from; others are foreign.
@@ -136,10 +160,11 @@ pub enum Command {
         slot: usize,
         /// The instant, in Unix time.
         epoch_unix_ns: u64,
+        /// Lead of this host's clock over the sender's in nanoseconds, as far as that is known.
+        ahead_ns: Option<i64>,
     },
-    /// The sender is done: drain the flow, forget it, and tell the counts, and where packets came from that
-    /// named the flow and were not its sender's. `buffer_errors` is how many datagrams found a full buffer
-    /// in this host meanwhile.
+    /// The sender is done: drain the flow, forget it, and tell what was received. `buffer_errors` is how many
+    /// datagrams found a full buffer in this host meanwhile.
     End {
         /// Index of the flow in the table.
         slot: usize,
@@ -149,8 +174,8 @@ pub enum Command {
         drain: Drain,
         /// Datagrams that found a full buffer.
         buffer_errors: Option<u64>,
-        /// Receives the counts.
-        done: Box<dyn FnOnce(FlowCounts, Option<SocketAddr>) + Send>,
+        /// Receives what was received.
+        done: Box<dyn FnOnce(RxEnded) + Send>,
     },
     /// Forget the flow; `done` when it is forgotten.
     Abandon {

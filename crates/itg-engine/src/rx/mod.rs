@@ -33,7 +33,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::Socket;
 
-pub use self::command::{ClassicRx, Command, Drain, PacketFormat, Port, RxFlow};
+pub use self::command::{ClassicRx, Command, Drain, PacketFormat, Port, RxEnded, RxFlow};
 use self::connection::Connection;
 pub use self::origin::Origin;
 use self::origin::{Awaited, Origins};
@@ -321,8 +321,9 @@ impl Rx {
         let (buffer_errors, foreign) = (ending.buffer_errors, counts.foreign);
         let lost = HostLoss { socket_drops, buffer_errors, foreign };
         let stranger = flow.origins.stranger();
+        let (measuring, reordered) = (flow.rx.measuring.take(), flow.reordered);
         counts.log_lost_records = self.table.retire(flow, totals, lost, reason);
-        (ending.done)(counts, stranger);
+        (ending.done)(RxEnded { counts, stranger, measuring, reordered });
     }
 
     fn drops(&self, socket: Option<usize>) -> Option<u32> {
@@ -364,7 +365,9 @@ impl Rx {
                 }
                 Command::Allow(addresses) => self.table.allowed = addresses,
                 Command::Flow(rx) => self.open(*rx),
-                Command::Start { slot, epoch_unix_ns } => self.table.start(slot, epoch_unix_ns),
+                Command::Start { slot, epoch_unix_ns, ahead_ns } => {
+                    self.table.start(slot, epoch_unix_ns, ahead_ns);
+                }
                 Command::End { slot, totals, drain, buffer_errors, done } => {
                     if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::as_mut) {
                         let since_ns = clock::monotonic_ns();
@@ -440,6 +443,7 @@ impl Rx {
             packets: 0,
             bytes: 0,
             unique: 0,
+            reordered: 0,
             last_ns: 0,
             introduced: false,
             drops_before,

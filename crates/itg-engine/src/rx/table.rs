@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketHeader;
 use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, flag};
-use itg_session::{FlowCounts, FlowTotals};
+use itg_session::FlowTotals;
 use itg_socket::clock;
 use itg_socket::icmp;
 use itg_socket::mmsg::RecvBatch;
@@ -20,7 +20,7 @@ use socket2::Socket;
 
 use super::classic::Places;
 use super::origin::{Awaited, Origins, Sender};
-use super::{Drain, PacketFormat, Port, RxFlow};
+use super::{Drain, PacketFormat, Port, RxEnded, RxFlow};
 use crate::clock_pair::UnixClock;
 use crate::log::Producer;
 use crate::window::Window;
@@ -31,6 +31,8 @@ pub(super) struct Flow {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) unique: u64,
+    /// Packets behind one with a larger number.
+    pub(super) reordered: u64,
     pub(super) last_ns: u64,
     pub(super) introduced: bool,
     pub(super) drops_before: u32,
@@ -48,7 +50,7 @@ pub(super) struct Ending {
     pub(super) drain: Drain,
     pub(super) since_ns: u64,
     pub(super) buffer_errors: Option<u64>,
-    pub(super) done: Box<dyn FnOnce(FlowCounts, Option<SocketAddr>) + Send>,
+    pub(super) done: Box<dyn FnOnce(RxEnded) + Send>,
 }
 
 pub(super) struct LogSlot {
@@ -339,13 +341,20 @@ impl Table {
         flow.packets += packets as u64;
         flow.bytes += bytes;
         for k in 0..packets as u64 {
-            flow.unique += u64::from(flow.window.note(header.seq.wrapping_add(k)));
+            let seq = header.seq.wrapping_add(k);
+            if flow.window.note(seq) {
+                flow.unique += 1;
+                flow.reordered += u64::from(flow.window.is_behind(seq));
+            }
         }
         flow.last_ns = now_ns;
         flow.rx.live.received(packets as u64, bytes);
         let stamp = arrival.arrived_ns.unwrap_or(arrival.read_ns);
         // The two stamps are from clocks read at different places; the read cannot come first.
         let read_ns = arrival.read_ns.max(stamp);
+        if let Some(measuring) = &mut flow.rx.measuring {
+            measuring.arrived(u32::try_from(packets).unwrap_or(u32::MAX), header.sent_ns, stamp);
+        }
         let (size, sent_ns) = (arrival.size, header.sent_ns.unwrap_or(0));
         if let Some(log) = flow.rx.log.and_then(|id| self.logs.get_mut(id)).and_then(Option::as_mut)
         {
@@ -387,11 +396,13 @@ impl Table {
         flow.rx.meter == Meter::Rtt && flow.rx.replies.is_none()
     }
 
-    pub(super) fn start(&mut self, slot: usize, epoch_unix_ns: u64) {
-        if let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut)
-            && let Some(info) = &mut flow.rx.introduction
-        {
+    pub(super) fn start(&mut self, slot: usize, epoch_unix_ns: u64, ahead_ns: Option<i64>) {
+        let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut) else { return };
+        if let Some(info) = &mut flow.rx.introduction {
             info.epoch_unix_ns = epoch_unix_ns.saturating_add(info.spec.start_ns);
+        }
+        if let (Some(measuring), Some(ahead_ns)) = (&mut flow.rx.measuring, ahead_ns) {
+            measuring.expect_around(ahead_ns);
         }
     }
 

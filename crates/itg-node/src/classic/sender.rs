@@ -437,6 +437,7 @@ impl Shared {
             socket: None,
             replies: Some(log_index),
             receive_buffer: None,
+            measuring: None,
             classic: Some(ClassicRx { port: place, kind, broken: None }),
             key: None,
             marks: None,
@@ -471,7 +472,7 @@ impl Shared {
             totals: Some(totals),
             drain: if hurry { Drain::USUAL } else { REPLIES },
             buffer_errors: None,
-            done: Box::new(move |counts, _| drop(mail.send(Mail::Replied(counts)))),
+            done: Box::new(move |ended| drop(mail.send(Mail::Replied(ended.counts)))),
         });
     }
 

@@ -276,8 +276,8 @@ impl Session {
                     totals: None,
                     drain: Drain::USUAL,
                     buffer_errors: None,
-                    done: Box::new(move |counts, stranger| {
-                        drop(told.send(SessionInput::Ended(counts, stranger)));
+                    done: Box::new(move |ended| {
+                        drop(told.send(SessionInput::Ended(ended.counts, ended.stranger)));
                     }),
                 });
                 None
@@ -449,6 +449,7 @@ impl Session {
             introduction: log.map(|_| Box::new(self.introduction(offer, spec.clone(), to))),
             socket: port,
             receive_buffer,
+            measured: false,
             classic: Some(ClassicRx {
                 port,
                 kind: offer.header,

@@ -163,6 +163,8 @@ pub(super) struct Sought<'a> {
     /// The socket where its packets arrive.
     pub(super) socket: usize,
     pub(super) receive_buffer: Option<u64>,
+    /// True if its arrivals are measured while it runs.
+    pub(super) measured: bool,
     pub(super) classic: Option<ClassicRx>,
     /// Key with which its packets prove where they come from.
     pub(super) key: Option<PacketKey>,
@@ -201,6 +203,7 @@ impl Shared {
         let noise = (host::random_u64() & 0xFFFF_0000) as u32;
         let handle = noise | u32::try_from(sought.slot).expect("below 65 536");
         let live = Arc::new(FlowLive::default());
+        lock(&self.running).begin(sought.slot, &live);
         self.rx.of(sought.spread, sought.slot).ask(Command::Flow(Box::new(RxFlow {
             slot: sought.slot,
             handle,
@@ -219,6 +222,7 @@ impl Shared {
                 tos: sought.spec.socket.tos.unwrap_or(0),
                 ttl: sought.spec.socket.ttl,
             }),
+            measuring: sought.measured.then(Box::default),
             classic: sought.classic,
             key: sought.key,
         })));
@@ -343,6 +347,7 @@ impl Shared {
                 }
             }
         }
+        lock(&self.running).end(opened.slot);
         lock(&self.slots).free.push(opened.slot);
     }
 }

@@ -1,14 +1,17 @@
 //! State that the sessions of a receiver share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use itg_engine::live::FlowLive;
 use itg_engine::log::Log;
 use itg_record::{LogInfo, Side};
+use tokio::sync::mpsc;
 
 use super::options::ReceiverOptions;
 use super::ports::Sockets;
+use super::served::ServedSession;
 use super::shards::Shards;
 
 /// Flows at the same time, of all senders together.
@@ -30,6 +33,10 @@ pub(super) struct Shared {
     pub(super) own_logs: Mutex<BTreeSet<String>>,
     pub(super) classic_logs: Mutex<ClassicLogs>,
     pub(super) packets: AtomicU64,
+    /// Counters of what is being received.
+    pub(super) running: Mutex<Running>,
+    /// Listener to be told of senders that have left.
+    pub(super) told: OnceLock<mpsc::Sender<ServedSession>>,
 }
 
 /// The logs that senders of D-ITG have asked for, by name; senders that ask for the same file at the
@@ -42,6 +49,50 @@ pub(super) struct SharedLog {
     pub(super) id: usize,
     pub(super) log: Log,
     pub(super) users: usize,
+}
+
+/// Counters of the flows that run, by slot, and the sums of those that have ended.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    flows: BTreeMap<usize, Arc<FlowLive>>,
+    ended: ReceiverReading,
+}
+
+/// Counts of a receiver so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverReading {
+    /// Flows that run.
+    pub flows: usize,
+    /// Packets of all flows, of those that have ended, too.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub bytes: u64,
+}
+
+impl ReceiverReading {
+    fn add(&mut self, live: &FlowLive) {
+        let reading = live.read();
+        self.packets += reading.received_packets;
+        self.bytes += reading.received_bytes;
+    }
+}
+
+impl Running {
+    pub(super) fn begin(&mut self, slot: usize, live: &Arc<FlowLive>) {
+        self.flows.insert(slot, Arc::clone(live));
+    }
+
+    pub(super) fn end(&mut self, slot: usize) {
+        if let Some(live) = self.flows.remove(&slot) {
+            self.ended.add(&live);
+        }
+    }
+
+    pub(super) fn read(&self) -> ReceiverReading {
+        let mut sum = ReceiverReading { flows: self.flows.len(), ..self.ended };
+        self.flows.values().for_each(|live| sum.add(live));
+        sum
+    }
 }
 
 /// Places in the table of flows.

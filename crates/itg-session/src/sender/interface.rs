@@ -4,6 +4,7 @@ use itg_core::flow::FlowSpec;
 
 use crate::codec::CodecError;
 use crate::error::SessionError;
+use crate::measure::FlowMeasure;
 use crate::message::{ClockReading, FlowCounts, FlowTotals, LogSummary, Message, OpenedFlow};
 use crate::timeouts::Timeouts;
 
@@ -83,6 +84,8 @@ pub enum SenderOutput {
         /// Reason of the stop.
         reason: String,
     },
+    /// The receiver's measure of a flow that has ended; [`SenderOutput::Counted`] follows.
+    Measured(Box<FlowMeasure>),
     /// A flow is finished.
     Counted {
         /// This side's account.

@@ -115,7 +115,7 @@ impl Ledger {
         match std::mem::replace(slot, Slot::Counted) {
             Slot::Ended(totals) => {
                 self.uncounted -= 1;
-                while self.awaited.front().is_some_and(|&(_, flow)| !self.is_ended(flow)) {
+                while self.awaited.front().is_some_and(|&(_, flow)| !self.awaits_counts(flow)) {
                     self.awaited.pop_front();
                 }
                 Some(totals)
@@ -132,7 +132,8 @@ impl Ledger {
         matches!(self.slots.get(&flow), Some(Slot::Counted))
     }
 
-    fn is_ended(&self, flow: u32) -> bool {
+    /// Returns true if a flow has ended and the receiver's counts of it are missing.
+    pub(super) fn awaits_counts(&self, flow: u32) -> bool {
         matches!(self.slots.get(&flow), Some(Slot::Ended(_)))
     }
 

@@ -94,6 +94,10 @@ pub fn check_sender_order(flows: usize, outputs: &[&SenderOutput]) -> Result<(),
                 let twice = counted.insert(totals.flow, counts.is_some()).is_some();
                 require(!twice, "a flow is Counted twice")?;
             }
+            O::Measured(measure) => {
+                require(begun && open.contains(&measure.flow), "Measured of an unknown flow")?;
+                require(!counted.contains_key(&measure.flow), "Measured after Counted")?;
+            }
             O::Done => {
                 require(begun, "Done without Begin")?;
                 require(

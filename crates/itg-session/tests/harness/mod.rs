@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use chacha20::ChaCha8Rng;
 use itg_core::flow::FlowSpec;
 use itg_session::{
-    EndCause, FlowCounts, FlowTotals, LogSummary, Message, OPEN_BATCH, OpenReply, OpenedFlow,
-    ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, SenderConfig, SenderInput,
-    SenderOutput, SenderSession, Timeouts, decode, encode,
+    EndCause, FlowCounts, FlowMeasure, FlowTotals, LogSummary, Message, OPEN_BATCH, OpenReply,
+    OpenedFlow, ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, SenderConfig,
+    SenderInput, SenderOutput, SenderSession, Timeouts, decode, encode,
 };
 use rand::{RngExt, SeedableRng};
 
@@ -230,6 +230,12 @@ impl Plan {
             foreign: 0,
             log_lost_records: 0,
         }
+    }
+
+    /// Measure of a flow.
+    fn measure(flow: u32) -> Box<FlowMeasure> {
+        let (first_unix_ns, last_unix_ns) = (u64::from(flow), u64::from(flow) + SECOND);
+        Box::new(FlowMeasure { flow, first_unix_ns, last_unix_ns, reordered: 1, delays: None })
     }
 
     /// Instant by which both machines must have ended, by the sum of all deadlines.
@@ -484,6 +490,7 @@ impl World<'_> {
             SenderOutput::StopFlows { .. } => self.end_flows(|flow| flow.stop_answer),
             SenderOutput::Failed(_) | SenderOutput::Done => self.close(false),
             SenderOutput::Counted { .. }
+            | SenderOutput::Measured(_)
             | SenderOutput::Clock { .. }
             | SenderOutput::LogStored(_) => {}
         }
@@ -538,8 +545,11 @@ impl World<'_> {
                 self.after(plan.open_answer, Event::ToReceiver(reply));
             }
             ReceiverOutput::End { totals } => {
+                let answer = self.flow(totals.flow).count_answer;
+                let measure = ReceiverInput::FlowMeasured(Plan::measure(totals.flow));
+                self.after(answer, Event::ToReceiver(measure));
                 let counts = ReceiverInput::FlowCounted(self.plan.counts(totals.flow));
-                self.after(self.flow(totals.flow).count_answer, Event::ToReceiver(counts));
+                self.after(answer, Event::ToReceiver(counts));
             }
             ReceiverOutput::Abandon { .. } => {
                 self.abandoned = true;

@@ -4,8 +4,8 @@
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};
 use itg_session::{
-    ClockReading, EndCause, FlowArrivals, FlowCounts, FlowTotals, LogSummary, MAGIC, Message,
-    OpenReply, OpenedFlow, ProbeStamps, VERSION,
+    ClockReading, DelayMeasure, EndCause, FlowArrivals, FlowCounts, FlowMeasure, FlowTotals,
+    LogSummary, MAGIC, Message, OpenReply, OpenedFlow, ProbeStamps, VERSION,
 };
 use proptest::prelude::*;
 
@@ -141,6 +141,42 @@ pub fn examples() -> Vec<(Message, &'static str)> {
             Message::Proved { nonce: [1; 32], proof: [2; 32] },
             "0e000000 0101010101010101010101010101010101010101010101010101010101010101 \
              0202020202020202020202020202020202020202020202020202020202020202",
+        ),
+        (
+            Message::FlowMeasured(Box::new(FlowMeasure {
+                flow: 7,
+                first_unix_ns: 1,
+                last_unix_ns: 2,
+                reordered: 3,
+                delays: None,
+            })),
+            "0f000000 07000000 0100000000000000 0200000000000000 0300000000000000 00",
+        ),
+        (
+            Message::FlowMeasured(Box::new(FlowMeasure {
+                flow: 7,
+                first_unix_ns: 1,
+                last_unix_ns: 2,
+                reordered: 3,
+                delays: Some(DelayMeasure {
+                    count: 4,
+                    base_ns: -1,
+                    min_ns: -2,
+                    max_ns: 5,
+                    mean_ns: 6,
+                    stddev_ns: 7,
+                    jitter_ns: 8,
+                    rfc3550_ns: 9,
+                    above: vec![(0x0102, 0x0304_0506)],
+                    below: vec![(1, 2), (3, 4)],
+                    steps: Vec::new(),
+                }),
+            })),
+            "0f000000 07000000 0100000000000000 0200000000000000 0300000000000000 01 \
+             0400000000000000 ffffffffffffffff feffffffffffffff 0500000000000000 \
+             0600000000000000 0700000000000000 0800000000000000 0900000000000000 \
+             0100000000000000 0201 06050403 \
+             0200000000000000 0100 02000000 0300 04000000 0000000000000000",
         ),
         (
             Message::ByeAck {
@@ -367,6 +403,41 @@ fn any_greeting() -> impl Strategy<Value = Message> {
         })
 }
 
+/// Any measure of a flow below `ids`.
+fn any_measure(ids: u32) -> impl Strategy<Value = FlowMeasure> {
+    let buckets = || prop::collection::vec(any::<(u16, u32)>(), 0..4);
+    let delays = (any::<[u64; 4]>(), any::<[i64; 4]>(), buckets(), buckets(), buckets()).prop_map(
+        |(
+            [count, stddev_ns, jitter_ns, rfc3550_ns],
+            [base_ns, min_ns, max_ns, mean_ns],
+            above,
+            below,
+            steps,
+        )| DelayMeasure {
+            count,
+            base_ns,
+            min_ns,
+            max_ns,
+            mean_ns,
+            stddev_ns,
+            jitter_ns,
+            rfc3550_ns,
+            above,
+            below,
+            steps,
+        },
+    );
+    (0..ids, any::<[u64; 3]>(), prop::option::of(delays)).prop_map(
+        |(flow, [first_unix_ns, last_unix_ns, reordered], delays)| FlowMeasure {
+            flow,
+            first_unix_ns,
+            last_unix_ns,
+            reordered,
+            delays,
+        },
+    )
+}
+
 /// Any message; flows have small numbers, so that they are met again.
 pub fn any_message() -> impl Strategy<Value = Message> {
     let ids = 10;
@@ -404,6 +475,7 @@ pub fn any_message() -> impl Strategy<Value = Message> {
                 arrived: vec![FlowArrivals { flow: 1, packets: n }],
             }
         ),
+        2 => any_measure(ids).prop_map(|measure| Message::FlowMeasured(Box::new(measure))),
         1 => Just(Message::Bye),
         1 => prop::option::of(log).prop_map(|log| Message::ByeAck { log }),
         1 => any::<[u8; 32]>().prop_map(|nonce| Message::Prove { nonce }),

@@ -3,7 +3,8 @@
 
 use itg_core::flow::FlowSpec;
 use itg_session::{
-    EndCause, FlowCounts, FlowTotals, MAGIC, Message, OpenReply, OpenedFlow, VERSION,
+    EndCause, FlowCounts, FlowMeasure, FlowTotals, MAGIC, Measuring, Message, OpenReply,
+    OpenedFlow, VERSION,
 };
 
 pub const SECOND: u64 = 1_000_000_000;
@@ -68,4 +69,13 @@ pub fn counts(flow: u32) -> FlowCounts {
         foreign: 0,
         log_lost_records: 0,
     }
+}
+
+/// Ten packets that took 1 to 10 ms.
+pub fn measure(flow: u32) -> Box<FlowMeasure> {
+    let mut measuring = Measuring::new();
+    for k in 1..=10 {
+        measuring.arrived(1, Some(k * SECOND), k * SECOND + k * 1_000_000);
+    }
+    Box::new(measuring.finish(flow, 0))
 }

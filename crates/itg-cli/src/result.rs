@@ -1,0 +1,549 @@
+//! Result of a run, at its end: the report of the decoder without a log, from both sides' accounts and the receiver's
+//! measures.
+//!
+//! Keys and definitions are those of `itg_stats::Report`; percentiles are those of a histogram, at most 0.8 % off.
+//! Bursts of loss, lateness and the verdict on the traffic, which only logs tell, are unknown.
+
+use std::net::SocketAddr;
+
+use itg_core::flow::{Meter, Proto};
+use itg_experiment::Plan;
+use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
+use itg_session::{DelayMeasure, Difference, FlowCounts, FlowMeasure, FlowTotals, explain_replies};
+use itg_stats::clock::{ClockModel, Probe, estimate};
+use itg_stats::delay::{Delay, Jitter};
+use itg_stats::fidelity::Fidelity;
+use itg_stats::report::{
+    ClockReport, DelayBasis, FlowReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
+};
+use itg_stats::stats::{LossBasis, Volume};
+use serde_json::{Map, Value};
+
+/// Instants at which the drift of two clocks over a flow is looked at.
+const LOOKS: u64 = 32;
+/// Reason of the verdict of a side that has no log.
+const NOT_JUDGED: &str = "not judged without the sender's log: add --log FILE to itg-send";
+
+/// A flow as it ended.
+struct Ended<'a> {
+    flow: u32,
+    name: String,
+    proto: Proto,
+    meter: Meter,
+    profile: Option<String>,
+    path: Option<(SocketAddr, SocketAddr)>,
+    side: &'static str,
+    /// The figures are those of the replies.
+    round_trip: bool,
+    totals: Option<&'a FlowTotals>,
+    /// Account that the figures are of: the receiver's, or that of the replies.
+    counts: Option<&'a FlowCounts>,
+    measure: Option<&'a FlowMeasure>,
+    /// Clock of the receiver against the sender's.
+    clock: Option<&'a Clock>,
+    fidelity: Option<Fidelity>,
+    notices: Vec<String>,
+    end: Option<String>,
+}
+
+/// The receiver's clock against the sender's.
+struct Clock {
+    shared: bool,
+    model: Option<ClockModel>,
+}
+
+impl Clock {
+    fn of(compared: &PeerClock) -> Self {
+        let probe = |stamps: &itg_session::ProbeStamps| Probe {
+            sender_monotonic: stamps.sent.monotonic_ns,
+            sent: stamps.sent.unix_ns,
+            received: stamps.received_unix_ns,
+            replied: stamps.replied.unix_ns,
+            arrived: stamps.arrived_unix_ns,
+            receiver_monotonic: stamps.replied.monotonic_ns,
+        };
+        let probes: Vec<_> = compared.probes.list().iter().map(probe).collect();
+        let model = if compared.shared { None } else { estimate(&probes) };
+        Self { shared: compared.shared, model }
+    }
+
+    /// Offset to be taken off delays of a flow, and the report on the clocks with what the offset changed meanwhile
+    /// in its bound.
+    fn over(&self, measure: &FlowMeasure) -> (i64, Option<ClockReport>) {
+        let Some(model) = &self.model else { return (0, None) };
+        let at_sender =
+            |unix_ns: u64| unix_ns.saturating_add_signed(model.offset_at(unix_ns).saturating_neg());
+        let (from, until) = (at_sender(measure.first_unix_ns), at_sender(measure.last_unix_ns));
+        let (from, until) = (from.min(until), until.max(from));
+        let mut report = ClockReport::new(model, false, from, until);
+        let step = (until - from) / LOOKS;
+        let drift =
+            (0..=LOOKS).map(|k| model.offset_at(from + k * step).abs_diff(report.offset_ns));
+        report.bound_ns = report.bound_ns.saturating_add(drift.max().unwrap_or(0));
+        (report.offset_ns, Some(report))
+    }
+}
+
+/// The report of a run that was sent from here; verdicts from the report of the sender's log, where there is one.
+#[must_use]
+pub fn sent(plan: &Plan, run: &str, outcome: &SendOutcome, own_log: Option<&Report>) -> Report {
+    let clocks: Vec<_> = outcome.clocks.iter().map(Clock::of).collect();
+    let clock_of = |flow: &FlowOutcome| {
+        let place = outcome.clocks.iter().position(|clock| clock.receiver == flow.receiver)?;
+        clocks.get(place)
+    };
+    let judged = |flow: u32| {
+        let own = own_log?.flows.iter().find(|own| own.flow == flow && own.side == "sender")?;
+        Some(own.metrics.fidelity.clone())
+    };
+    let mut ended = Vec::new();
+    for flow in &outcome.flows {
+        let of_plan = plan.flows.iter().find(|planned| planned.flow.spec().id == flow.flow);
+        let Some(planned) = of_plan else { continue };
+        let spec = planned.flow.spec();
+        let round_trip = spec.meter == Meter::Rtt && flow.replies.is_some();
+        let (counts, measure) = if round_trip {
+            (&flow.replies, &flow.reply_measure)
+        } else {
+            (&flow.counts, &flow.measure)
+        };
+        let end = flow.totals.as_ref().filter(|totals| !totals.reason.is_plain());
+        ended.push(Ended {
+            flow: flow.flow,
+            name: planned.name.clone(),
+            proto: spec.proto,
+            meter: spec.meter,
+            profile: spec.profile.clone(),
+            path: flow.path,
+            side: if round_trip || flow.counts.is_none() { "sender" } else { "receiver" },
+            round_trip,
+            totals: flow.totals.as_ref(),
+            counts: counts.as_ref(),
+            measure: measure.as_deref(),
+            clock: clock_of(flow).filter(|_| !round_trip),
+            fidelity: judged(flow.flow),
+            notices: wrong(flow),
+            end: end.map(|totals| totals.reason.to_string()),
+        });
+    }
+    report(&ended, run, Some(plan.seed.0))
+}
+
+/// The report of the flows of a sender that has left.
+#[must_use]
+pub fn received(session: &ServedSession) -> Report {
+    let compared =
+        PeerClock { receiver: None, shared: session.shared_clock, probes: session.clock.clone() };
+    let clock = Clock::of(&compared);
+    let notices = |flow: &ServedFlow| match (&flow.totals, &flow.counts) {
+        (Some(totals), Some(counts)) => differences(totals, counts),
+        _ => vec!["its sender left before it was counted".to_owned()],
+    };
+    let ended: Vec<_> = session
+        .flows
+        .iter()
+        .map(|(&id, flow)| Ended {
+            flow: id,
+            name: id.to_string(),
+            proto: flow.proto,
+            meter: flow.meter,
+            profile: None,
+            path: Some((session.peer, flow.to)),
+            side: "receiver",
+            round_trip: false,
+            totals: flow.totals.as_ref(),
+            counts: flow.counts.as_ref(),
+            measure: flow.measure.as_deref(),
+            clock: Some(&clock),
+            fidelity: None,
+            notices: notices(flow),
+            end: None,
+        })
+        .collect();
+    report(&ended, &session.run, None)
+}
+
+/// Faults of a flow that was sent, a sentence each.
+fn wrong(flow: &FlowOutcome) -> Vec<String> {
+    if let Some(reason) = &flow.refused {
+        return vec![format!("not sent: {reason}")];
+    }
+    let Some(totals) = &flow.totals else { return vec!["not sent".to_owned()] };
+    let mut notices = match &flow.counts {
+        Some(counts) => differences(totals, counts),
+        None => vec!["the receiver's count did not come".to_owned()],
+    };
+    if flow.counts.as_ref().is_some_and(|counts| counts.packets > 0) && flow.measure.is_none() {
+        notices.push("the receiver is of a release that does not measure flows".to_owned());
+    }
+    if let Some(replies) = flow.replies.as_ref().filter(|replies| replies.unique < totals.packets) {
+        notices.push(explain_replies(totals, replies));
+    }
+    notices
+}
+
+/// Differences of the two accounts of a flow, beyond what has a column or a remark.
+fn differences(totals: &FlowTotals, counts: &FlowCounts) -> Vec<String> {
+    let difference = Difference { duplicated: 0, ..Difference::between(totals, counts) };
+    let mut notices = Vec::new();
+    if !difference.is_none() {
+        notices.push(difference.to_string());
+    }
+    for (count, what) in [
+        (totals.failed, "packets were not taken by the sender's kernel"),
+        (counts.foreign, "foreign packets were ignored by the receiver"),
+        (counts.log_lost_records, "records are missing in the receiver's log"),
+    ] {
+        if count > 0 {
+            notices.push(format!("{count} {what}"));
+        }
+    }
+    notices
+}
+
+fn report(ended: &[Ended<'_>], run: &str, seed: Option<u64>) -> Report {
+    let mut total = Total::default();
+    let flows = ended.iter().map(|flow| flow_report(flow, run, seed, &mut total)).collect();
+    let mut manifest = Map::new();
+    manifest.insert("run".to_owned(), run.into());
+    manifest.insert("seed".to_owned(), seed.map_or(Value::Null, Value::from));
+    Report {
+        schema: REPORT_SCHEMA,
+        manifest,
+        flows,
+        groups: None,
+        promises: Vec::new(),
+        total: total.report(ended.len() as u64),
+        intervals: None,
+        plots: None,
+        damage: Vec::new(),
+        errors: Vec::new(),
+        notices: Vec::new(),
+    }
+}
+
+fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Total) -> FlowReport {
+    let (off_ns, clock) = match (ended.clock, ended.measure) {
+        (Some(clock), Some(measure)) => clock.over(measure),
+        _ => (0, None),
+    };
+    let volume = volume(ended);
+    let mut metrics = Metrics::of_volume(&volume);
+    metrics.sent_packets = ended.totals.map(|totals| totals.packets);
+    metrics.skipped_packets = ended.totals.map(|totals| totals.skipped);
+    if let Some(counts) = ended.counts {
+        metrics.duplicated = Some(counts.packets.saturating_sub(counts.unique));
+        metrics.reordered = ended.measure.map(|measure| measure.reordered);
+        if let Some(totals) = ended.totals {
+            metrics.excess_packets = counts.unique.saturating_sub(totals.packets);
+            metrics.lost = totals.packets.checked_sub(counts.unique);
+            metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
+        }
+    }
+    if let Some(delays) = ended.measure.and_then(|measure| measure.delays.as_ref()) {
+        let pool = Pool::of(delays, off_ns);
+        metrics.delay_ns = pool.delay();
+        metrics.negative_delays = pool.negative();
+        metrics.jitter_ns = pool
+            .jitter()
+            .map(|jitter| Jitter { rfc3550: Some(delays.rfc3550_ns as f64), ..jitter });
+        let one_clock = ended.round_trip || ended.clock.is_some_and(|clock| clock.shared);
+        metrics.delay_basis = metrics.delay_ns.map(|delay| match &clock {
+            _ if one_clock => DelayBasis::ONE_CLOCK,
+            Some(clock) => DelayBasis::corrected(clock.bound_ns, delay.p50),
+            None => DelayBasis::TWO_CLOCKS,
+        });
+        total.pool(pool, ended.round_trip, metrics.delay_basis);
+    }
+    let not_judged = || Fidelity { reasons: vec![NOT_JUDGED.to_owned()], ..Fidelity::default() };
+    metrics.fidelity = ended.fidelity.clone().unwrap_or_else(not_judged);
+    total.add(&volume, &metrics);
+    let address = |at: Option<SocketAddr>| at.map_or_else(String::new, |at| at.to_string());
+    FlowReport {
+        marks: None,
+        flow: ended.flow,
+        name: ended.name.clone(),
+        proto: Some(ended.proto.name()),
+        src: address(ended.path.map(|path| path.0)),
+        dst: address(ended.path.map(|path| path.1)),
+        side: ended.side,
+        run: run.to_owned(),
+        seed,
+        meter: Some(if ended.meter == Meter::Rtt { "rtt" } else { "owd" }),
+        profile: ended.profile.clone(),
+        metrics,
+        clock,
+        host_buffer_errors: None,
+        receive_buffer_bytes: None,
+        foreign_packets: ended.counts.map(|counts| counts.foreign),
+        tcp: None,
+        departures: None,
+        end: ended.end.clone(),
+        notices: ended.notices.clone(),
+    }
+}
+
+/// Volume of what arrived, or of what was sent where that is not known.
+fn volume(ended: &Ended<'_>) -> Volume {
+    let (packets, bytes) = match (ended.counts, ended.totals) {
+        (Some(counts), _) => (counts.packets, counts.bytes),
+        (None, Some(totals)) => (totals.packets, totals.bytes),
+        (None, None) => (0, 0),
+    };
+    let measure = ended.measure.filter(|measure| measure.last_unix_ns > 0);
+    Volume {
+        packets,
+        bytes,
+        first_unix_ns: measure.map(|measure| measure.first_unix_ns),
+        last_unix_ns: measure.map(|measure| measure.last_unix_ns),
+    }
+}
+
+/// Delays of one flow or of several, each by its own clocks.
+#[derive(Default)]
+struct Pool {
+    count: u64,
+    sum: f64,
+    squares: f64,
+    min: i64,
+    max: i64,
+    values: Vec<(i64, u64)>,
+    pairs: u64,
+    jitter_sum: f64,
+    steps: Vec<(i64, u64)>,
+}
+
+impl Pool {
+    fn of(delays: &DelayMeasure, off_ns: i64) -> Self {
+        let less = |ns: i64| ns.saturating_sub(off_ns);
+        let (count, mean) = (delays.count as f64, less(delays.mean_ns) as f64);
+        let pairs = delays.count.saturating_sub(1);
+        let values = delays.values().into_iter().map(|(value, count)| (less(value), count));
+        Self {
+            count: delays.count,
+            sum: mean * count,
+            squares: ((delays.stddev_ns as f64).powi(2) + mean * mean) * count,
+            min: less(delays.min_ns),
+            max: less(delays.max_ns),
+            values: values.collect(),
+            pairs,
+            jitter_sum: delays.jitter_ns as f64 * pairs as f64,
+            steps: delays.step_values(),
+        }
+    }
+
+    fn merge(&mut self, mut other: Self) {
+        if self.count == 0 {
+            *self = other;
+            return;
+        }
+        self.count = self.count.saturating_add(other.count);
+        self.sum += other.sum;
+        self.squares += other.squares;
+        (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
+        self.values.append(&mut other.values);
+        self.pairs = self.pairs.saturating_add(other.pairs);
+        self.jitter_sum += other.jitter_sum;
+        self.steps.append(&mut other.steps);
+    }
+
+    fn sort(&mut self) {
+        self.values.sort_unstable();
+        self.steps.sort_unstable();
+    }
+
+    fn delay(&self) -> Option<Delay> {
+        let count = (self.count > 0).then_some(self.count as f64)?;
+        let mean = self.sum / count;
+        let [p50, p90, p99, p999] = itg_session::quantiles(&self.values, [0.5, 0.9, 0.99, 0.999]);
+        Some(Delay {
+            min: self.min,
+            mean,
+            max: self.max,
+            stddev: (self.squares / count - mean * mean).max(0.0).sqrt(),
+            p50,
+            p90,
+            p99,
+            p999,
+        })
+    }
+
+    fn negative(&self) -> u64 {
+        self.values.iter().filter(|(value, _)| *value < 0).map(|(_, count)| count).sum()
+    }
+
+    fn jitter(&self) -> Option<Jitter> {
+        let [p99] = itg_session::quantiles(&self.steps, [0.99]);
+        let mean = if self.pairs == 0 { 0.0 } else { self.jitter_sum / self.pairs as f64 };
+        (self.count > 0).then_some(Jitter { mean, rfc3550: None, p99 })
+    }
+}
+
+/// All flows together.
+#[derive(Default)]
+struct Total {
+    volume: Volume,
+    sums: Metrics,
+    unknown_loss: bool,
+    pool: Pool,
+    basis: Option<DelayBasis>,
+    /// Kinds of the delays: one-way, of round trips.
+    kinds: [bool; 2],
+}
+
+impl Total {
+    fn pool(&mut self, pool: Pool, round_trip: bool, basis: Option<DelayBasis>) {
+        self.kinds[usize::from(round_trip)] = true;
+        self.pool.merge(pool);
+        self.basis = self.basis.map_or(basis, |sum| basis.map(|basis| sum.and(basis)));
+    }
+
+    fn add(&mut self, volume: &Volume, of: &Metrics) {
+        self.volume.merge(volume);
+        let sum = |sum: &mut Option<u64>, more: Option<u64>| {
+            *sum = more.map(|more| sum.unwrap_or(0).saturating_add(more)).or(*sum);
+        };
+        self.unknown_loss |= of.lost.is_none();
+        sum(&mut self.sums.lost, of.lost);
+        sum(&mut self.sums.duplicated, of.duplicated);
+        sum(&mut self.sums.reordered, of.reordered);
+        sum(&mut self.sums.sent_packets, of.sent_packets);
+        sum(&mut self.sums.skipped_packets, of.skipped_packets);
+        self.sums.negative_delays = self.sums.negative_delays.saturating_add(of.negative_delays);
+        self.sums.excess_packets = self.sums.excess_packets.saturating_add(of.excess_packets);
+        let worse = of.fidelity.verdict > self.sums.fidelity.verdict;
+        if worse || self.sums.fidelity.reasons.is_empty() {
+            let Fidelity { verdict, reasons, .. } = &of.fidelity;
+            self.sums.fidelity =
+                Fidelity { verdict: *verdict, reasons: reasons.clone(), ..Fidelity::default() };
+        }
+    }
+
+    fn report(mut self, flows: u64) -> TotalReport {
+        self.pool.sort();
+        let mut metrics = Metrics::of_volume(&self.volume);
+        metrics.lost = self.sums.lost.filter(|_| !self.unknown_loss);
+        metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
+        metrics.duplicated = self.sums.duplicated;
+        metrics.reordered = self.sums.reordered;
+        metrics.sent_packets = self.sums.sent_packets;
+        metrics.skipped_packets = self.sums.skipped_packets;
+        metrics.excess_packets = self.sums.excess_packets;
+        metrics.fidelity = self.sums.fidelity;
+        // Times of one way and of both have no percentiles together.
+        if self.kinds != [true, true] {
+            metrics.negative_delays = self.sums.negative_delays;
+            metrics.delay_ns = self.pool.delay();
+            metrics.delay_basis = self.basis.filter(|_| metrics.delay_ns.is_some());
+            metrics.jitter_ns = self.pool.jitter();
+        }
+        TotalReport { flows, metrics, unmatched: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use itg_core::seed::RunSeed;
+    use itg_experiment::{Experiment, PlanInputs};
+    use itg_session::{EndCause, Measuring};
+    use itg_stats::report::BasisKind;
+    use itg_stats::summary;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn plan() -> Plan {
+        let text = "schema = 1\nname = \"n\"\n[[flow]]\nname = \"call\"\npackets = 100\n";
+        let experiment: Experiment = Experiment::parse(text, "test").expect("an experiment");
+        let mut files = |name: &str| Err::<String, String>(format!("no file {name}"));
+        Plan::resolve(&experiment, PlanInputs::new(RunSeed(1), &mut files)).expect("a plan")
+    }
+
+    /// 100 packets sent and 99 of them received, 10 ms apart, a millisecond and `ahead` later.
+    fn outcome(ahead_ns: u64, shared: bool) -> SendOutcome {
+        let mut measuring = Measuring::new();
+        measuring.expect_around(ahead_ns.cast_signed());
+        for k in 0..99 {
+            let sent = 1_000 * SECOND + k * 10_000_000;
+            measuring.arrived(1, Some(sent), sent + ahead_ns + 1_000_000);
+        }
+        let totals = FlowTotals {
+            flow: 1,
+            packets: 100,
+            bytes: 51_200,
+            skipped: 0,
+            failed: 0,
+            next_seq: 100,
+            reason: EndCause::ScheduleDone.into(),
+        };
+        let counts = FlowCounts {
+            flow: 1,
+            packets: 99,
+            bytes: 50_688,
+            unique: 99,
+            socket_drops: Some(0),
+            foreign: 0,
+            log_lost_records: 0,
+        };
+        let flow = FlowOutcome {
+            flow: 1,
+            receiver: None,
+            path: None,
+            totals: Some(totals),
+            counts: Some(counts),
+            measure: Some(Box::new(measuring.finish(1, 0))),
+            replies: None,
+            reply_measure: None,
+            refused: None,
+        };
+        let clock = PeerClock { shared, ..PeerClock::default() };
+        SendOutcome { flows: vec![flow], clocks: vec![clock], ..SendOutcome::default() }
+    }
+
+    #[test]
+    fn a_measured_flow_has_all_figures_but_the_verdict() {
+        let report = sent(&plan(), "run", &outcome(0, true), None);
+        let metrics = &report.flows[0].metrics;
+        assert_eq!((metrics.packets, metrics.lost), (99, Some(1)));
+        assert_eq!(
+            metrics.delay_ns.map(|delay| (delay.p50, delay.max)),
+            Some((1_000_000, 1_000_000))
+        );
+        assert_eq!(metrics.delay_basis, Some(DelayBasis::ONE_CLOCK));
+        assert_eq!(metrics.duration_ns, 980_000_000);
+        let text = summary::render(&report);
+        let row = text.lines().nth(1).expect("a row");
+        assert_eq!(
+            row.split_whitespace().collect::<Vec<_>>(),
+            [
+                "1", "call", "udp", "99", "0.414", "101", "1.00", "1.00", "1.00", "1.00", "0",
+                "unknown"
+            ]
+        );
+        assert!(text.contains("flow 1: 1 packet lost in the network or at the receiver"), "{text}");
+    }
+
+    #[test]
+    fn two_clocks_that_were_not_compared_give_relative_delays() {
+        let report = sent(&plan(), "run", &outcome(3_600 * SECOND, false), None);
+        let metrics = &report.flows[0].metrics;
+        assert_eq!(metrics.delay_basis.map(|basis| basis.kind), Some(BasisKind::Relative));
+        let spread = metrics.delay_ns.map(|delay| delay.max - delay.min);
+        assert_eq!(spread, Some(0));
+        assert!(summary::render(&report).contains("delays are relative"));
+    }
+
+    #[test]
+    fn what_a_receiver_of_before_does_not_tell_is_unknown() {
+        let mut outcome = outcome(0, true);
+        outcome.flows[0].measure = None;
+        let text = summary::render(&sent(&plan(), "run", &outcome, None));
+        let row: Vec<&str> = text.lines().nth(1).expect("a row").split_whitespace().collect();
+        assert_eq!(
+            row,
+            ["1", "call", "udp", "99", "-", "-", "1.00", "-", "-", "-", "-", "unknown"]
+        );
+        assert!(text.contains("does not measure flows"), "{text}");
+    }
+}

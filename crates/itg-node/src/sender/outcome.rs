@@ -1,0 +1,59 @@
+//! Outcome of a run that was sent: both sides' accounts and measures of its flows.
+
+use std::net::SocketAddr;
+
+use itg_engine::log::LogOutcome;
+use itg_session::{FlowCounts, FlowMeasure, FlowTotals, LogSummary, SessionError};
+
+use crate::clock_probes::ClockProbes;
+
+/// Outcome of a flow.
+#[derive(Clone, Debug)]
+pub struct FlowOutcome {
+    /// Number of the flow.
+    pub flow: u32,
+    /// Signalling address of its receiver.
+    pub receiver: Option<SocketAddr>,
+    /// Local and remote address of its data socket, when it was opened.
+    pub path: Option<(SocketAddr, SocketAddr)>,
+    /// The sender's account.
+    pub totals: Option<FlowTotals>,
+    /// The receiver's account.
+    pub counts: Option<FlowCounts>,
+    /// The receiver's measure of it; `None` from receivers of before.
+    pub measure: Option<Box<FlowMeasure>>,
+    /// Replies of a round-trip flow.
+    pub replies: Option<FlowCounts>,
+    /// Measure of the replies.
+    pub reply_measure: Option<Box<FlowMeasure>>,
+    /// Reason why it was not sent.
+    pub refused: Option<String>,
+}
+
+/// Clock of the other host of a session, compared with the one here.
+#[derive(Clone, Debug, Default)]
+pub struct PeerClock {
+    /// Signalling address of the receiver.
+    pub receiver: Option<SocketAddr>,
+    /// True if both hosts are one, and the clocks the same.
+    pub shared: bool,
+    /// Comparisons of the two clocks.
+    pub probes: ClockProbes,
+}
+
+/// Outcome of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SendOutcome {
+    /// The flows, in the order in which they were given.
+    pub flows: Vec<FlowOutcome>,
+    /// The sender's log.
+    pub log: Option<LogOutcome>,
+    /// Logs that receivers kept.
+    pub remote_logs: Vec<(SocketAddr, LogSummary)>,
+    /// The clocks of the receivers.
+    pub clocks: Vec<PeerClock>,
+    /// Sessions that failed.
+    pub failures: Vec<(SocketAddr, SessionError)>,
+    /// Reason of the end, if the run was ended early.
+    pub interrupted: Option<String>,
+}
