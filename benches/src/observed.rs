@@ -184,7 +184,7 @@ fn by_observer(setting: &Setting, stamps: &[(u64, u64)]) -> Result<Verdict> {
         departures.add_size(size, size);
     }
     // The start of the flow is known to the sender alone: here the most punctual packet is on time.
-    let start = packets.iter().map(|packet| packet.sent_ns - packet.planned_ns).min();
+    let start = packets.iter().map(|packet| packet.sent_ns.saturating_sub(packet.planned_ns)).min();
     packets.iter().for_each(|packet| departures.add(*packet, start));
     let distributions = Distributions::new(&spec, setting.seed)?;
     let asked = Asked { distributions: Some(&distributions), ..Asked::default() };
@@ -199,8 +199,11 @@ mod tests {
     fn an_observer_of_the_plan_passes_and_one_of_pairs_does_not() {
         for setting in Setting::all(40, 1) {
             let flow = Flow::resolve(setting.spec().expect("valid"), RunSeed(setting.seed));
-            let due: Vec<_> =
-                flow.expect("valid").schedule().map(|packet| packet.due_ns + 1_000_000).collect();
+            let due: Vec<_> = flow
+                .expect("valid")
+                .schedule()
+                .map(|packet| packet.due_ns + 1_000_000_000_000)
+                .collect();
             let stamps: Vec<_> = (0..).zip(due.iter().copied()).collect();
             assert_eq!(by_observer(&setting, &stamps).expect("seen"), Verdict::Pass, "{setting:?}");
             let pairs: Vec<_> =
