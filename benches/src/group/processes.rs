@@ -253,6 +253,7 @@ pub(crate) fn in_process(configuration: &str) -> Result<(Vec<(Slot, itg_process:
             seed,
             networks: &networks,
             everybody: &slots,
+            journals: None,
         };
         processes.push(registry.process(&config, &place)?);
     }

@@ -158,6 +158,7 @@ impl Member {
             seed: RunSeed(itg_socket::host::random_u64()),
             networks: &networks,
             everybody: &everybody(config.processes),
+            journals: None,
         };
         let process = registry.process(&config, &place)?;
         let (inputs, inbox) = mpsc::channel(INBOX);

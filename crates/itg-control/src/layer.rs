@@ -411,6 +411,8 @@ impl Layer for Control {
                 }
             }
             Some(cast::CastDelivery::Excluded { .. }) => self.fenced(cx),
+            // Nothing is stored here yet.
+            Some(cast::CastDelivery::Restored { .. }) => {}
             None => cx.up(message),
         }
     }

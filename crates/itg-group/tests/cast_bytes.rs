@@ -81,6 +81,7 @@ proptest! {
             CastDelivery::Install { position, view, state: payload.clone() },
             CastDelivery::Busy(payload.clone()),
             CastDelivery::Excluded { view: position },
+            CastDelivery::Restored { position },
         ] {
             prop_assert_eq!(CastDelivery::from_message(&tell.clone().message(Slot(0))), Some(tell));
         }

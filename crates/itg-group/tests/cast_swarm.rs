@@ -1,11 +1,12 @@
 //! Atomic broadcast under faults that each seed draws, with TO1–TO5 checked at every event.
 //!
 //! Some faults need the right moment: `directed` runs cut the group and exclude, or cut it and restart,
-//! at instants that belong together.
+//! at instants that belong together. The algorithm `journal` is the log on disks with faults, where any process
+//! crashes and comes back, all of them at once, too.
 //!
 //! Without arguments: the smoke sweep, and some planted faults until they are found. `--seed S
 //! [--algorithm A] [--mutant M] [--tail]` runs one seed, and prints its last events; `--seeds N
-//! [--from S] [--algorithm A]` is a sweep, of all three without `--algorithm`; `--directed N [--from S]` is a
+//! [--from S] [--algorithm A]` is a sweep, of all four without `--algorithm`; `--directed N [--from S]` is a
 //! sweep of directed runs; `--mutants N` prints the table of faults and the seeds that it took to find them, and so
 //! does the word `mutant`.
 
@@ -24,7 +25,7 @@ use itg_core::streams::below;
 use itg_group::cast::{CastEvent, CastRequest, Mutant, Planted};
 use itg_group::{Changes, Member, ViewChange};
 use itg_process::{LayerEvent as _, MS, SECOND, Slot};
-use itg_sim::{Exit, Fault, Kind, Swarm};
+use itg_sim::{DiskFault, Disks, Exit, Fault, Kind, Swarm, World};
 
 /// Virtual time in which everything may fail, and in which it must heal.
 const SAFETY: u64 = 2 * SECOND;
@@ -68,7 +69,32 @@ struct Found {
 const DIRECTED: &str = "directed";
 
 /// The broadcasts under test, as layers.
-const ALGORITHMS: [&str; 3] = ["log", "uniform-sequencer", "uniform-skeen"];
+const ALGORITHMS: [&str; 4] = ["log", "uniform-sequencer", "uniform-skeen", JOURNAL];
+/// Name of the runs of the log on disks.
+const JOURNAL: &str = "journal";
+
+/// Disks, and crashes of any process: of some often, of all at once.
+fn disks(world: &mut World, (seed, n): (u64, u32), mutant: Option<Mutant>) {
+    let mut rng = RunSeed(seed).named("disks");
+    let mut pick = |bound: u64| below(&mut rng, bound);
+    let sync_ns = [MS / 10, 2 * MS, 20 * MS][usize::try_from(pick(3)).expect("small")];
+    let (early, unchecked) =
+        (mutant == Some(Mutant::EarlySend), mutant == Some(Mutant::TornRecord));
+    world.set_disks(Disks { sync_ns, early, unchecked });
+    let slot = |number: u64| Slot(u32::try_from(number).expect("small"));
+    for _ in 0..[0, 5, 40][usize::try_from(pick(3)).expect("small")] {
+        let (who, at, down) = (slot(pick(n.into())), pick(SAFETY), 1 + pick(200 * MS));
+        world.fault_at(at, Fault::Crash(who));
+        world.fault_at(at + down, Fault::Recover(who));
+    }
+    for _ in 0..pick(4) {
+        let (at, longest) = (pick(SAFETY), 1 + pick(400 * MS));
+        for who in 0..n {
+            world.fault_at(at, Fault::Crash(Slot(who)));
+            world.fault_at(at + 1 + pick(longest), Fault::Recover(Slot(who)));
+        }
+    }
+}
 
 fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -> Found {
     let seed_ = RunSeed(seed);
@@ -81,24 +107,33 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
         [(100, 4096), (3000, 200)][usize::try_from(below(&mut rng, 2)).expect("small")];
     let pause = [4, 20, 100][usize::try_from(below(&mut rng, 3)).expect("small")];
     let network = format!("kind = \"random\"\nmean = \"{mean}ms\"");
+    let stored = algorithm == JOURNAL;
+    let layer = if stored { "log" } else { algorithm };
+    let journal_bytes = [500, 20_000, 4_000_000][usize::try_from(seed % 3).expect("small")];
     let layers = format!(
-        "{{ layer = \"{algorithm}\", trace = true, rotate = \"{rotate}ms\", retain = {retain}, inline_max = \
-         {inline}, batch_msgs = 50 }}, \"rejoin\", {{ layer = \"chat\", until = \"2s\", pause = \"{pause}ms\", \
+        "{{ layer = \"{layer}\", trace = true, rotate = \"{rotate}ms\", retain = {retain}, inline_max = \
+         {inline}, batch_msgs = 50, journal_bytes = {journal_bytes} }}, \"rejoin\", {{ layer = \"chat\", until = \"2s\", pause = \"{pause}ms\", \
          longest = {longest} }}"
     );
     let planted = mutant.map_or_else(Planted::default, Planted::new);
     let mut world = world(n, &network, &layers, planted, seed);
     // The uniform forms exclude suspects: a process that is suspected wrongly counts as crashed.
-    let uniform = algorithm != "log";
-    let kinds: Vec<_> =
-        Kind::ALL.into_iter().filter(|kind| !uniform || *kind != Kind::Suspicion).collect();
-    let swarm = Swarm::draw(seed_, n, SAFETY, &kinds, None, algorithm);
-    // A minority may crash, and come back as others: the rest is a majority of every view.
+    let uniform = layer != "log";
+    let disk = stored.then_some(Kind::Disk);
+    let kinds = Kind::ALL.into_iter().filter(|kind| !uniform || *kind != Kind::Suspicion);
+    let kinds: Vec<_> = kinds.chain(disk).collect();
+    let swarm = Swarm::draw(seed_, n, SAFETY, &kinds, None, layer);
+    if stored {
+        disks(&mut world, (seed, n), mutant);
+    }
+    // A minority may crash without a journal, or lose it, and come back as others: the rest is a majority of every
+    // view.
     let first = u32::try_from(below(&mut rng, n.into())).expect("small");
     let crashes = move |slot: Slot| (slot.0 + n - first) % n < (n - 1) / 2;
     for (at, fault) in &swarm.faults {
         match fault {
-            Fault::Crash(slot) | Fault::Recover(slot) if !crashes(*slot) => {}
+            Fault::Crash(slot) | Fault::Recover(slot) if !stored && !crashes(*slot) => {}
+            Fault::Disk(slot, DiskFault::Lost) if !crashes(*slot) => {}
             fault => world.fault_at(*at, fault.clone()),
         }
         if let Fault::Crash(slot) = fault
@@ -109,7 +144,7 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
             for who in (0..n).map(Slot).filter(|who| who != slot) {
                 let late = 50 * MS + below(&mut rng, 100 * MS);
                 let suspect = itg_process::Injected::Suspect(*slot);
-                world.fault_at(*at + late, Fault::Inject(who, algorithm, suspect));
+                world.fault_at(*at + late, Fault::Inject(who, layer, suspect));
             }
         }
     }
@@ -121,7 +156,7 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
         let [who, whom] = [who, whom].map(|slot| Slot(u32::try_from(slot).expect("small")));
         if !uniform || crashes(whom) {
             let suspect = itg_process::Injected::Suspect(whom);
-            world.fault_at(at, Fault::Inject(who, algorithm, suspect));
+            world.fault_at(at, Fault::Inject(who, layer, suspect));
         }
     }
     world.check(Order::default());
@@ -129,7 +164,7 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
         world.keep_events();
     }
     let mut exit = world.run(SAFETY);
-    if exit == Exit::Until {
+    if matches!(exit, Exit::Until | Exit::Idle) {
         world.heal(&(0..n).map(Slot).collect::<Vec<_>>());
         let from = world.now();
         // A little longer, so that what is said must be said again is seen to be said.
@@ -264,8 +299,14 @@ fn sweep(from: u64, seeds: u64, algorithm: &'static str) -> bool {
             println!("{}\n{violation}\nreplay: {}", found.text, command(seed, algorithm, None));
         }
     }
-    for name in sometimes() {
-        if seeds >= SMOKE && algorithm == "log" && !seen.contains_key(name) {
+    let with_disks = [CastEvent::JournalShortened.name(), CastEvent::BackWithVote.name()];
+    let names = match algorithm {
+        "log" => sometimes().to_vec(),
+        JOURNAL => [&sometimes()[..], &with_disks].concat(),
+        _ => Vec::new(),
+    };
+    for name in names {
+        if seeds >= SMOKE && !seen.contains_key(name) {
             well = false;
             println!("never seen: {name}");
         }
@@ -282,6 +323,11 @@ fn home(mutant: Mutant) -> Option<&'static str> {
         Mutant::NoFence | Mutant::BeforeStable => Some("uniform-sequencer"),
         Mutant::NoMaxRule => Some("uniform-skeen"),
         Mutant::CoreTooEarly | Mutant::IncarnationIgnored => Some(DIRECTED),
+        Mutant::TimeNotStored
+        | Mutant::PromiseNotKept
+        | Mutant::RoundForgotten
+        | Mutant::EarlySend
+        | Mutant::TornRecord => Some(JOURNAL),
         // These are found by tests of their own.
         Mutant::NoTieBreak
         | Mutant::NoBaseCheck
@@ -308,7 +354,12 @@ fn hunt(mutant: Mutant, algorithm: &'static str, most: u64) -> bool {
 }
 
 /// Faults that the smoke run must find, within this many seeds.
-const SURE: [(Mutant, u64); 6] = [
+const SURE: [(Mutant, u64); 11] = [
+    (Mutant::TimeNotStored, 200),
+    (Mutant::PromiseNotKept, 200),
+    (Mutant::RoundForgotten, 200),
+    (Mutant::EarlySend, 200),
+    (Mutant::TornRecord, 200),
     (Mutant::CoreTooEarly, 100),
     (Mutant::IncarnationIgnored, 100),
     (Mutant::HalfIsMajority, 60),
@@ -348,7 +399,8 @@ fn main() -> ExitCode {
         let found: Vec<bool> = hunted.map(|(mutant, home)| hunt(mutant, home, most)).collect();
         found.into_iter().all(|found| found)
     } else {
-        let swept = [(ALGORITHMS[0], SMOKE), (ALGORITHMS[1], 40), (ALGORITHMS[2], 40)];
+        let swept =
+            [(ALGORITHMS[0], SMOKE), (ALGORITHMS[1], 40), (ALGORITHMS[2], 40), (JOURNAL, SMOKE)];
         let swept = swept.map(|(algorithm, seeds)| sweep(0, seeds, algorithm));
         let found = SURE.map(|(mutant, most)| hunt(mutant, home(mutant).unwrap_or("log"), most));
         let directed = directed_sweep(0, 60);

@@ -93,6 +93,7 @@ pub fn start_master(setup: MasterSetup<'_>) -> Result<Node, StartError> {
         seed,
         networks: &networks,
         everybody: &everybody,
+        journals: None,
     };
     // Faults of any stack are told before any process is called.
     let process = setup.registry.process(&config, &place)?;

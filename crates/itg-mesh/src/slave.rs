@@ -393,6 +393,7 @@ pub(crate) fn stack(
         seed: application.seed(),
         networks,
         everybody: &everybody,
+        journals: None,
     };
     registry.process(config, &place)
 }

@@ -76,8 +76,14 @@ pub fn run(
         return Err(NetworkError::Ranks { want: config.processes, got: job.size() });
     }
     let (slot, everybody) = (Slot(job.rank()), everybody(config.processes));
-    let place =
-        ProcessContext { slot, incarnation: 1, seed, networks: &networks, everybody: &everybody };
+    let place = ProcessContext {
+        slot,
+        incarnation: 1,
+        seed,
+        networks: &networks,
+        everybody: &everybody,
+        journals: None,
+    };
     let process = registry.process(config, &place);
     // One rank with a wrong stack must not leave the others in the barrier.
     let wrong = job.gather([u8::from(process.is_err())]);

@@ -10,6 +10,7 @@ use itg_core::seed::RunSeed;
 
 use crate::counters::Counters;
 use crate::event::Event;
+use crate::journal::LayerWrite;
 use crate::message::{Dest, Message, Slot, Time, To};
 use crate::network::Network;
 use crate::output::{Output, StopReason, Trace, Way};
@@ -60,6 +61,10 @@ pub(crate) struct Core {
     pub(crate) timers: BTreeMap<(Time, u64), usize>,
     pub(crate) next_timer: u64,
     pub(crate) out: VecDeque<Output>,
+    /// Writes to journals; the rest of what is asked for waits until they are durable.
+    pub(crate) writes: Vec<LayerWrite>,
+    /// True if the world keeps journals.
+    pub(crate) keeps_journals: bool,
     pub(crate) counters: Counters,
     pub(crate) trace: bool,
     /// Parts in a million.
@@ -107,6 +112,8 @@ impl Core {
             timers: BTreeMap::new(),
             next_timer: 0,
             out: VecDeque::new(),
+            writes: Vec::new(),
+            keeps_journals: false,
             counters: Counters::default(),
             trace: false,
             buggify: 0,

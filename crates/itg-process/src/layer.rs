@@ -16,6 +16,7 @@ use itg_core::streams;
 
 use crate::core::{Call, Core, TimerId};
 use crate::event::{Event, LayerEvent, Level};
+use crate::journal::{JournalWrite, LayerWrite};
 use crate::message::{Message, NetId, Slot, Time};
 use crate::network::Network;
 use crate::output::StopReason;
@@ -188,6 +189,15 @@ impl Ctx<'_> {
     /// Takes a timer back; one that has fired is gone already.
     pub fn cancel(&mut self, timer: TimerId) {
         self.core.timers.remove(&(timer.at, timer.id));
+    }
+
+    /// Writes to the journal of this layer: nothing that the process asks for in this step or later
+    /// leaves before it is durable. Worlds without storage forget it.
+    pub fn persist(&mut self, write: JournalWrite) {
+        if self.core.keeps_journals {
+            let layer = self.core.nodes[self.layer].name.clone();
+            self.core.writes.push(LayerWrite { layer, write });
+        }
     }
 
     /// Logs an event, for traces and checkers.

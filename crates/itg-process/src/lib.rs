@@ -13,6 +13,7 @@
 //! | `injected` | facts that a simulation tells layers as if their world had done it |
 //! | `process`, `output`, `counters` | the process object, and the stop of processes; what it asks of its world; its counters |
 //! | `network` | promises of networks |
+//! | `journal` | what a process remembers through a crash |
 //! | `transport` | the one driver of processes, and what a world implements to be driven |
 //! | `config`, `params`, `stack` | configuration, and stacks built by name |
 //! | `bootstrap` | processes on several hosts find each other and start together |
@@ -33,6 +34,7 @@ mod filters;
 pub mod frame;
 mod injected;
 mod inproc;
+pub mod journal;
 mod layer;
 mod machine;
 mod message;
@@ -54,6 +56,7 @@ pub use filters::{Multiplexer, TraceFilter};
 pub use injected::Injected;
 pub use inproc::{INBOX, Inproc};
 pub use itg_core::text::{ConfigError, Position as TextPosition, suggestion};
+pub use journal::{JournalWrite, Journals, LayerWrite, Stored};
 pub use layer::{Ctx, Layer};
 pub use machine::{Action, Adapter, Input, Machine, Wiring};
 pub use message::{Dest, MS, Message, NetId, SECOND, Slot, Time, To, US, types};

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::core::TimerId;
 use crate::event::{Event, LayerEvent, Level, RuntimeEvent};
+use crate::journal::JournalWrite;
 use crate::layer::{Ctx, Layer};
 use crate::message::{Dest, Message, NetId, Slot, Time};
 
@@ -56,6 +57,8 @@ pub enum Action<M: Machine + ?Sized> {
     CancelTimer(M::Timer),
     /// Log an event, for traces and checkers.
     Log(Event),
+    /// Write to the journal, before anything else that is asked for.
+    Persist(JournalWrite),
 }
 
 impl<M: Machine + ?Sized> Action<M> {
@@ -133,6 +136,7 @@ impl<M: Machine, W: Wiring<M>> Adapter<M, W> {
                 }
                 Action::CancelTimer(timer) => self.forget(timer, cx),
                 Action::Log(event) => cx.pass(event),
+                Action::Persist(write) => cx.persist(write),
             }
         }
         self.out = out;

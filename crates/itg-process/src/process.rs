@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::core::{Call, Core, RUNTIME, TimerId};
 use crate::counters::Counters;
+use crate::journal::LayerWrite;
 use crate::layer::{Ctx, Layer};
 use crate::message::{Dest, MS, Message, Slot, Time};
 use crate::output::{Output, StopReason};
@@ -221,6 +222,11 @@ impl Process {
     /// The next thing that the driver has to do, in order.
     pub(crate) fn poll(&mut self) -> Option<Output> {
         self.core.out.pop_front()
+    }
+
+    /// Writes to journals that come before everything else.
+    pub(crate) fn take_writes(&mut self) -> Vec<LayerWrite> {
+        std::mem::take(&mut self.core.writes)
     }
 
     /// Runs calls until none is left.

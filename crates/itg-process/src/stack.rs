@@ -9,6 +9,7 @@ use itg_core::text::{ConfigError, suggestion};
 use crate::config::{Config, LayerEntry};
 use crate::core::{Core, Node};
 use crate::filters::{Multiplexer, TraceFilter};
+use crate::journal::Journals;
 use crate::layer::Layer;
 use crate::message::{Slot, types};
 use crate::network::Network;
@@ -33,6 +34,8 @@ pub struct Build<'a> {
     pub seed: RunSeed,
     /// Tables of the configuration that are for layers.
     pub config: &'a toml::Table,
+    /// Records that the layers of this process have written before; `None` where nothing is kept.
+    pub journals: Option<&'a Journals>,
 }
 
 type Make = dyn Fn(&mut Build<'_>) -> Result<Box<dyn Layer>, ConfigError> + Send + Sync;
@@ -90,7 +93,7 @@ impl Registry {
             known.extend(layer.types().iter().cloned());
         }
         let Stack { nodes, layers, .. } = stack;
-        let core = Core::new(
+        let mut core = Core::new(
             place.slot,
             config.processes,
             place.incarnation,
@@ -101,6 +104,7 @@ impl Registry {
             known,
             Arc::clone(place.everybody),
         );
+        core.keeps_journals = place.journals.is_some();
         Ok(Process::new(core, layers, config.drain_timeout_ns))
     }
 
@@ -118,8 +122,14 @@ impl Registry {
         (0..config.processes)
             .map(|slot| {
                 let slot = Slot(slot);
-                let place =
-                    ProcessContext { slot, incarnation: 1, seed, networks, everybody: &everybody };
+                let place = ProcessContext {
+                    slot,
+                    incarnation: 1,
+                    seed,
+                    networks,
+                    everybody: &everybody,
+                    journals: None,
+                };
                 self.process(config, &place)
             })
             .collect()
@@ -145,6 +155,8 @@ pub struct ProcessContext<'a> {
     pub networks: &'a Arc<[Network]>,
     /// All slots, which are the view until a membership layer says otherwise.
     pub everybody: &'a Arc<[Slot]>,
+    /// Records that its layers have written before; `None` where nothing is kept.
+    pub journals: Option<&'a Journals>,
 }
 
 struct Stack<'a> {
@@ -215,6 +227,7 @@ impl Stack<'_> {
             incarnation: self.place.incarnation,
             seed: self.place.seed,
             config: &self.config.application,
+            journals: self.place.journals,
         };
         let layer = make(&mut build)?;
         params.finish()?;

@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::event::Event;
 use crate::frame::{self, HEADER_LEN};
+use crate::journal::{LayerWrite, Stored};
 use crate::message::{Dest, Message, Slot, Time, To};
 use crate::output::{Output, StopReason, Trace};
 use crate::process::Process;
@@ -75,15 +76,28 @@ pub trait Transport {
         Vec::new()
     }
 
+    /// Makes writes to journals durable, all of a step in one call. With [`Stored::Later`] the rest stays
+    /// with the process, until the world calls [`Process::carry_out`] again once they are. By default
+    /// nothing is kept.
+    fn persist(&mut self, _now: Time, _writes: Vec<LayerWrite>) -> Stored {
+        Stored::Durable
+    }
+
     /// Takes a report of the process on itself.
     fn report(&mut self, report: Report);
 }
 
 impl Process {
     /// Hands everything that the process asks for to its transport, in order, until it asks for nothing.
+    /// Writes to journals come first, and the rest when they are durable.
     pub fn carry_out(&mut self, now: Time, transport: &mut impl Transport) {
         loop {
-            while let Some(output) = self.poll() {
+            loop {
+                let writes = self.take_writes();
+                if !writes.is_empty() && transport.persist(now, writes) == Stored::Later {
+                    return;
+                }
+                let Some(output) = self.poll() else { break };
                 match output {
                     Output::Send { message, to } => {
                         let (incarnation, view) = (self.incarnation(), self.view_number());

@@ -136,7 +136,12 @@ impl Layer for Chatter {
                 }
                 None => cx.log(Level::Error, ReplicaEvent::UnreadableState { position }),
             },
-            Some(CastDelivery::Busy(_) | CastDelivery::Excluded { .. }) | None => {}
+            Some(
+                CastDelivery::Busy(_)
+                | CastDelivery::Excluded { .. }
+                | CastDelivery::Restored { .. },
+            )
+            | None => {}
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | F14 | clock drift, offset, jump | [`Fault::Clock`]; jumps of a monotonic clock go forward |
 //! | F15 | bandwidth limit | [`LinkFaults::rate`], with a queue of 64 kB for each pair |
 //! | F16 | wrong suspicion | [`Fault::Inject`] [`Injected::Suspect`] |
+//! | F17 | disk: full, slow, lost; torn writes come with every crash | [`Fault::Disk`], [`crate::Disks`] |
 //! | F18 | join storm, flapping joiner | [`Fault::Crash`], [`Fault::Recover`] |
 //! | F21 | bootstrap | the machines of `itg_process::bootstrap` under loss and silence |
 //! | F22 | exhaustion: refusals | [`Fault::Refuse`] |
@@ -65,8 +66,21 @@ pub enum Fault {
     Clock(Slot, i32, u64),
     /// Networks refuse what this host sends, for this many nanoseconds.
     Refuse(Slot, u64),
+    /// Something is wrong with the disk of this host.
+    Disk(Slot, DiskFault),
     /// This layer of this process is told something.
     Inject(Slot, &'static str, Injected),
+}
+
+/// Fault of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskFault {
+    /// It takes nothing for this many nanoseconds.
+    Full(u64),
+    /// Each write takes this many nanoseconds more; 0 ends it.
+    Slow(u64),
+    /// What is on it is gone.
+    Lost,
 }
 
 /// Faults of links: probabilities in parts of a million.

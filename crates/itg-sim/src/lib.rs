@@ -29,13 +29,13 @@ mod world;
 pub use agenda::{Agenda, Class};
 pub use check::{Checker, Observation, ObservedEvent, Violation};
 pub use clock::Clock;
-pub use faults::{Fault, LinkFaults};
+pub use faults::{DiskFault, Fault, LinkFaults};
 pub use hash::TraceHash;
 pub use itg_process::Injected;
 pub use model::{Drop, Effect, Model, Packet, Usage, transmission_ns};
 pub use pcapng::Pcapng;
 pub use swarm::{Kind, Swarm};
-pub use world::{Counts, Exit, World};
+pub use world::{Counts, Disks, Exit, World};
 
 /// The example of the README, compiled and run with the tests of the documentation.
 #[cfg(doctest)]

@@ -10,7 +10,7 @@ use itg_core::seed::RunSeed;
 use itg_core::streams::{below, happens};
 use itg_process::{Injected, MS, SECOND, Slot};
 
-use crate::faults::{Fault, LinkFaults};
+use crate::faults::{DiskFault, Fault, LinkFaults};
 
 /// A kind of fault that a swarm may draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,10 +47,12 @@ pub enum Kind {
     Suspicion,
     /// F22.
     Refusal,
+    /// F17: for worlds with disks; not one of [`Kind::ALL`].
+    Disk,
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds that every world has.
     pub const ALL: [Self; 16] = [
         Self::Crash,
         Self::Recover,
@@ -113,7 +115,7 @@ impl Swarm {
         let rng = seed.named("swarm");
         let mut drawing = Drawing { rng, processes, until, faults: Vec::new() };
         let mut kinds = Vec::new();
-        for &kind in Kind::ALL.iter().filter(|kind| allowed.contains(kind)) {
+        for &kind in Kind::ALL.iter().chain(&[Kind::Disk]).filter(|kind| allowed.contains(kind)) {
             if happens(&mut drawing.rng, 400_000) {
                 kinds.push(kind);
             }
@@ -253,6 +255,12 @@ impl Drawing {
                 Kind::Refusal => {
                     let time = self.between(MS, 2 * SECOND);
                     faults.push((at, Fault::Refuse(slot, time)));
+                }
+                Kind::Disk => {
+                    let time = self.between(MS, 3 * SECOND);
+                    let fault =
+                        [DiskFault::Full(time), DiskFault::Slow(time / 10), DiskFault::Lost];
+                    faults.push((at, Fault::Disk(slot, fault[self.pick(3)])));
                 }
                 Kind::Suspicion | Kind::Spikes | Kind::Reorder | Kind::Damage | Kind::Bandwidth => {
                 }

@@ -1,14 +1,20 @@
 //! The simulator: processes on simulated networks, faults, checkers; one thread, one heap, one seed.
 
+mod disk;
+mod fault;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use itg_core::seed::RunSeed;
 use itg_process::{
-    Config, ConfigError, Event, LayerEvent, Level, Message, Network, Outgoing, Process,
-    ProcessContext, Registry, Report, Slot, StopReason, Time, To, Transport, everybody,
+    Config, ConfigError, Event, LayerEvent, LayerWrite, Level, Message, Network, Outgoing, Process,
+    ProcessContext, Registry, Report, Slot, StopReason, Stored, Time, To, Transport, everybody,
 };
 
+use self::disk::Disk;
+pub use self::disk::Disks;
+use self::fault::is_recovery;
 use crate::agenda::{Agenda, Class};
 use crate::check::{Checker, Observation, ObservedEvent, Violation};
 use crate::clock::Clock;
@@ -24,7 +30,7 @@ const BACKLOG: usize = 100_000;
 /// Reason for which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All processes have stopped, or are gone for good.
+    /// All processes have stopped, or are gone for good; not if all have crashed: [`World::heal`] brings them back.
     Stopped,
     /// Nothing is left to happen.
     Idle,
@@ -37,11 +43,19 @@ pub enum Exit {
 /// Event that waits for its time.
 #[derive(Debug)]
 enum Todo {
-    Deliver { letter: usize, to: Slot },
-    Network { net: u8, token: u64 },
+    Deliver {
+        letter: usize,
+        to: Slot,
+    },
+    Network {
+        net: u8,
+        token: u64,
+    },
     Wake(Slot),
     Resume(Slot),
     Fault(Box<Fault>),
+    /// What a process has written may be durable.
+    Synced(Slot),
 }
 
 /// A message on its way.
@@ -75,6 +89,12 @@ struct Host {
     refuses_until: u64,
     backlog: VecDeque<Job>,
     resuming: bool,
+    /// Its journals; none in a world without storage.
+    disk: Option<Disk>,
+    /// True once it has started for the first time.
+    booted: bool,
+    /// It is down because it has crashed.
+    crashed: bool,
 }
 
 /// Counters of a run.
@@ -165,6 +185,9 @@ impl World {
             refuses_until: 0,
             backlog: VecDeque::new(),
             resuming: false,
+            disk: None,
+            booted: false,
+            crashed: false,
         };
         let mut world = Self {
             seed,
@@ -272,6 +295,7 @@ impl World {
         for at in 0..self.hosts.len() {
             self.hosts[at].cost = 0;
             self.hosts[at].refuses_until = 0;
+            self.heal_disk(at);
             self.hosts[at].free_at = self.now;
             self.resume(at);
         }
@@ -357,9 +381,12 @@ impl World {
         }
     }
 
-    fn build(&self, slot: Slot, incarnation: u64) -> Result<Process, ConfigError> {
+    fn build(&mut self, slot: Slot, incarnation: u64) -> Result<Process, ConfigError> {
+        let journals = self.journals(slot);
+        let journals = journals.as_ref();
         let (networks, everybody) = (&self.networks, &self.everybody);
-        let place = ProcessContext { slot, incarnation, seed: self.seed, networks, everybody };
+        let seed = self.seed;
+        let place = ProcessContext { slot, incarnation, seed, networks, everybody, journals };
         let mut process = self.registry.process(&self.config, &place)?;
         process.set_buggify(self.buggify);
         Ok(process)
@@ -369,6 +396,8 @@ impl World {
         self.recoveries == 0
             && self.hosts.iter().all(|host| host.process.is_none())
             && self.hosts.iter().all(|host| host.incarnation > 0)
+            // Those that have all crashed wait for somebody to heal them.
+            && !self.hosts.iter().all(|host| host.crashed)
     }
 
     fn step(&mut self) {
@@ -388,6 +417,7 @@ impl World {
                     self.work(slot.index(), Job::Wake);
                 }
             }
+            Todo::Synced(slot) => self.synced(slot),
             Todo::Resume(slot) => {
                 self.hosts[slot.index()].resuming = false;
                 self.resume(slot.index());
@@ -527,6 +557,9 @@ impl World {
 
     /// Carries out what a process asked for, and sets its next wake-up.
     fn after(&mut self, at: usize) {
+        if self.waits_for_disk(at) {
+            return;
+        }
         let slot = Slot(u32::try_from(at).unwrap_or(u32::MAX));
         let now = Time(self.hosts[at].clock.at(self.now));
         let Some(mut process) = self.hosts[at].process.take() else { return };
@@ -661,6 +694,7 @@ impl World {
             process.start(local);
         }
         self.after(at);
+        self.hosts[at].booted = true;
     }
 
     fn recover(&mut self, slot: Slot, incarnation: u64) {
@@ -675,76 +709,8 @@ impl World {
             host.incarnation = incarnation;
             host.tickets = (incarnation, host.tickets.0);
             host.free_at = self.now;
+            host.crashed = false;
             self.begin(at);
-        }
-    }
-
-    /// Returns true if the fault finds its target: an injection into a layer that the process lacks
-    /// does not.
-    fn takes(&self, fault: &Fault) -> bool {
-        let Fault::Inject(slot, layer, _) = fault else { return true };
-        self.process(*slot).is_some_and(|process| process.layers().any(|name| name == *layer))
-    }
-
-    fn carry_out_fault(&mut self, fault: Fault) {
-        self.counts.faults += u64::from(self.takes(&fault));
-        self.hash.word(self.now ^ 0x4641_554c_5400);
-        match fault {
-            Fault::Crash(slot) => {
-                let Some(host) = self.hosts.get(slot.index()) else { return };
-                // A process that has stopped by itself does not crash any more.
-                if host.process.is_some() {
-                    self.gone(slot.index());
-                    self.see(slot, &ObservedEvent::Crashed);
-                }
-            }
-            Fault::Recover(slot) => {
-                let Some(host) = self.hosts.get(slot.index()) else { return };
-                self.recover(slot, host.tickets.0 + 1);
-            }
-            Fault::RecoverAs(slot, incarnation) => self.recover(slot, incarnation),
-            Fault::OldTicket(slot) => {
-                if let Some(host) = self.hosts.get_mut(slot.index()) {
-                    host.tickets.0 = host.tickets.1;
-                }
-            }
-            Fault::Pause(slot, ns) => {
-                if let Some(host) = self.hosts.get_mut(slot.index()) {
-                    host.free_at = host.free_at.max(self.now.saturating_add(ns));
-                }
-            }
-            Fault::Slow(slot, cost) => {
-                if let Some(host) = self.hosts.get_mut(slot.index()) {
-                    host.cost = cost;
-                }
-            }
-            Fault::Clock(slot, ppm, jump) => {
-                if let Some(host) = self.hosts.get_mut(slot.index()) {
-                    host.clock.set(self.now, ppm, jump);
-                    host.wake_at = None;
-                    self.after(slot.index());
-                }
-            }
-            Fault::Refuse(slot, ns) => {
-                if let Some(host) = self.hosts.get_mut(slot.index()) {
-                    host.refuses_until = self.now.saturating_add(ns);
-                }
-            }
-            Fault::Partition(groups) => self.weather.partition(groups),
-            Fault::Cut(from, to) => self.weather.cut(from, to),
-            Fault::Mend(from, to) => self.weather.mend(from, to),
-            Fault::Reset(a, b) => self.weather.reset(a, b, self.now),
-            Fault::Links(net, faults) => self.weather.set_links(net, faults),
-            Fault::Lossy(slot, parts) => self.weather.set_lossy(slot, parts),
-            Fault::Inject(slot, layer, what) => {
-                let at = slot.index();
-                let Some(host) = self.hosts.get_mut(at) else { return };
-                let local = Time(host.clock.at(self.now));
-                if let Some(process) = &mut host.process {
-                    process.control(local, layer, Box::new(what));
-                    self.after(at);
-                }
-            }
         }
     }
 }
@@ -768,15 +734,15 @@ impl Transport for Edge<'_> {
         Vec::new()
     }
 
+    fn persist(&mut self, _now: Time, writes: Vec<LayerWrite>) -> Stored {
+        self.world.persist(self.slot, writes)
+    }
+
     fn report(&mut self, report: Report) {
         if let Report::Event(_, event) = report {
             self.world.event(self.slot, &event);
         }
     }
-}
-
-const fn is_recovery(fault: &Fault) -> bool {
-    matches!(fault, Fault::Recover(_) | Fault::RecoverAs(..))
 }
 
 /// The index of a letter, from the number that networks know it by.

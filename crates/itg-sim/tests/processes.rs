@@ -176,3 +176,13 @@ fn exits_are_told_apart() {
         "processes = 2\n[[network]]\nname = \"main\"\nkind = \"fixed\"\n[[process]]\nlayers = []";
     assert_eq!(common::world(text, &Registry::new(), 1).run(SECOND), Exit::Idle);
 }
+
+#[test]
+fn a_world_whose_processes_have_all_crashed_is_healed() {
+    let mut world = farm_world(3, 10, "kind = \"fixed\"", 1);
+    (0..3).for_each(|slot| world.fault_at(MS, Fault::Crash(Slot(slot))));
+    assert_ne!(world.run(SECOND), Exit::Stopped, "none of them has stopped");
+    let all: Vec<Slot> = (0..3).map(Slot).collect();
+    world.heal(&all);
+    assert!(all.iter().all(|slot| world.process(*slot).is_some_and(|it| it.incarnation() == 2)));
+}

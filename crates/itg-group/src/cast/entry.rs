@@ -242,7 +242,7 @@ impl Take {
         Some(self.left.split_to(len))
     }
 
-    fn entry(&mut self) -> Option<Entry> {
+    pub(crate) fn entry(&mut self) -> Option<Entry> {
         let head = *self.left.first_chunk::<LEAST_ENTRY>()?;
         let u32_at =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

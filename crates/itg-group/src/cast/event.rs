@@ -6,6 +6,8 @@ layer_events! {
     /// Events of broadcasts. `origin`, `author` and `member` are members as [`code`](super::code) has them;
     /// `instance` numbers instances of consensus.
     pub enum CastEvent {
+        /// Return of a process with what its journal holds; `counts` if it was in the first view (with `trace`).
+        Back { member: u64, counts: bool } = "back",
         /// Cast of a message, the `seq`th of its origin (with `trace`).
         Cast { origin: u64, seq: u64 } = "cast",
         /// Delivery of a message at a position of the order (with `trace`).
@@ -50,6 +52,10 @@ layer_events! {
         DecidedInLeftRound = "decided in a round that was left",
         /// Message from an excluded member, which gets the decisions that it has missed.
         ExcludedTells = "an excluded process tells what was decided",
+        /// Journal that a snapshot makes shorter.
+        JournalShortened = "a journal is shortened",
+        /// Instance in progress that a process has come back to, with a vote.
+        BackWithVote = "back with a vote",
         /// Learner that has not heard its parent for too long.
         LearnerAsksCore = "a learner without a parent asks the core",
         /// Many numbers given out that are not stable.

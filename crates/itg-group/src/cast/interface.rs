@@ -16,6 +16,7 @@
 //! | 913 | up | install | position u64, length u32 of the view, view, state |
 //! | 914 | up | busy | the message |
 //! | 915 | up | excluded | number of the view u64 |
+//! | 916 | up | restored | position u64 |
 
 use std::any::Any;
 
@@ -88,6 +89,11 @@ pub enum CastDelivery {
         /// Number of the view.
         view: u64,
     },
+    /// Everything that the journal of this process holds has been delivered again; told once, after its start.
+    Restored {
+        /// The position behind it.
+        position: u64,
+    },
 }
 
 /// Type of a message to be cast.
@@ -102,6 +108,7 @@ const CHECKPOINT: u32 = 912;
 const INSTALL: u32 = 913;
 const BUSY: u32 = 914;
 const EXCLUDED: u32 = 915;
+const RESTORED: u32 = 916;
 /// Last of the types that no network carries.
 pub(crate) const LOCAL_LAST: u32 = 919;
 
@@ -242,6 +249,10 @@ impl CastDelivery {
                 out.put_u64_le(view);
                 EXCLUDED
             }
+            Self::Restored { position } => {
+                out.put_u64_le(position);
+                RESTORED
+            }
         };
         Message { src: me, ..Message::new(me, ty, out.freeze()) }
     }
@@ -276,6 +287,7 @@ impl CastDelivery {
             }
             BUSY => Self::Busy(take.rest()),
             EXCLUDED => Self::Excluded { view: take.u64()? },
+            RESTORED => Self::Restored { position: take.u64()? },
             _ => return None,
         })
     }

@@ -9,7 +9,7 @@ use itg_process::{
 };
 
 use super::interface::{CAST, CastDelivery, CastRequest, LOCAL_LAST};
-use super::log::{FIRST, LAST, Log, LogMessage, Settings};
+use super::log::{self, FIRST, LAST, Log, LogMessage, Settings};
 use super::mutant::{Mutant, Planted};
 use super::reliable::{self, Data, Mode, Reliable};
 use super::thesis::{self, Algorithm, Thesis, Word};
@@ -131,6 +131,7 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
         window: params.number("window", usual.window)?,
         retain: size(params, "retain", usual.retain)?,
         retain_bytes: size(params, "retain_bytes", usual.retain_bytes)?,
+        journal_bytes: size(params, "journal_bytes", usual.journal_bytes)?,
         trace: params.flag("trace", usual.trace)?,
         planted,
     })
@@ -143,6 +144,16 @@ fn place(build: &mut Build<'_>, planted: Planted) -> Result<(Member, View), Conf
     let ignored = planted.is(Mutant::IncarnationIgnored);
     let life = if ignored { 1 } else { build.incarnation };
     Ok((Member::new(build.me, life), view))
+}
+
+/// Name of the layer of the ordered log, and so of its journal.
+const LOG: &str = "log";
+
+/// Member that the journal of the log makes of a process that is being built, and true if that is in a view; `None`
+/// without one: it is what its incarnation says.
+#[must_use]
+pub fn restored(build: &Build<'_>, first: &View) -> Option<(Member, bool)> {
+    log::member_of(build.journals?.of(LOG), first)
 }
 
 /// The registry with the broadcasts.
@@ -162,11 +173,14 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             Ok(Box::new(Adapter::new(machine, CastWiring::default())))
         }
     };
-    let mut registry = registry.with("log", move |build| {
+    let mut registry = registry.with(LOG, move |build| {
         let (me, view) = place(build, planted)?;
         let settings = settings(build, planted)?;
-        Ok(Box::new(Adapter::new(Log::new(me, view, settings), CastWiring::default()))
-            as Box<dyn Layer>)
+        let log = match build.journals {
+            None => Log::new(me, view, settings),
+            Some(journals) => Log::with_journal(me, view, settings, journals.of(LOG)),
+        };
+        Ok(Box::new(Adapter::new(log, CastWiring::default())) as Box<dyn Layer>)
     });
     for (name, fast) in [("uniform-sequencer", Fast::Sequencer), ("uniform-skeen", Fast::Skeen)] {
         registry = registry.with(name, move |build| {

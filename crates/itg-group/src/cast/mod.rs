@@ -30,6 +30,6 @@ pub mod uniform;
 pub use entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
 pub use event::{CastEvent, ReplicaEvent, ServiceEvent};
 pub use interface::{CAST, CastDelivery, CastRequest, code};
-pub use layers::{CastWiring, layers};
+pub use layers::{CastWiring, layers, restored};
 pub use mutant::{Mutant, Planted};
 pub use thesis::Algorithm;

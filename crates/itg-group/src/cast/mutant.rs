@@ -39,11 +39,21 @@ pub enum Mutant {
     GcIgnoresOne,
     /// 26: the next coordinator is the member that announced a decision, not its author.
     Announcer,
+    /// 28: the time of an estimate is not in the journal.
+    TimeNotStored,
+    /// 29: a journal that is shortened loses the promises of the instance in progress.
+    PromiseNotKept,
+    /// 30: a process that has come back begins at round 0.
+    RoundForgotten,
+    /// 31: messages leave before what they depend on is durable; in the driver.
+    EarlySend,
+    /// 32: a torn record is taken for a whole one; in the driver.
+    TornRecord,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 22] = [
         Self::HalfIsMajority,
         Self::AckWithoutAdopting,
         Self::AnyEstimate,
@@ -61,6 +71,11 @@ impl Mutant {
         Self::SnapshotWithoutClients,
         Self::GcIgnoresOne,
         Self::Announcer,
+        Self::TimeNotStored,
+        Self::PromiseNotKept,
+        Self::RoundForgotten,
+        Self::EarlySend,
+        Self::TornRecord,
     ];
 }
 

@@ -237,9 +237,12 @@ impl Layer for Server {
             }
             // The client asks again.
             Some(CastDelivery::Busy(_)) => self.cast.clear(),
-            Some(CastDelivery::View { .. } | CastDelivery::Excluded { .. }) | None => {
-                cx.up(message)
-            }
+            Some(
+                CastDelivery::View { .. }
+                | CastDelivery::Excluded { .. }
+                | CastDelivery::Restored { .. },
+            )
+            | None => cx.up(message),
         }
     }
 

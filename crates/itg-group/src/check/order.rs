@@ -28,12 +28,15 @@ struct Progress {
     next: u64,
     /// True while it is alive and in the view.
     counts: bool,
+    /// It is back with its journal, and has delivered nothing yet.
+    back: bool,
 }
 
 /// The oracle of ordered broadcasts.
 #[derive(Debug, Default)]
 pub struct Order {
-    order: Vec<At>,
+    /// Nothing where a crash came between the write of a snapshot and the word of what is in it.
+    order: Vec<Option<At>>,
     messages: BTreeSet<(u64, u64)>,
     cast: BTreeSet<(u64, u64)>,
     places: BTreeMap<u32, Progress>,
@@ -63,14 +66,19 @@ impl Order {
             ));
         }
         place.next += 1;
-        match usize::try_from(position).ok().and_then(|at| self.order.get(at)) {
-            Some(found) if *found == at => Ok(()),
-            Some(found) => Err(format!(
+        place.back = false;
+        let index = usize::try_from(position).map_err(|_| "TO5: no position")?;
+        match self.order.get(index) {
+            Some(Some(found)) if *found == at => Ok(()),
+            Some(Some(found)) => Err(format!(
                 "TO3: process {slot} delivers {at:?} at {position}, another one {found:?}"
             )),
-            None => {
-                if position != self.order.len() as u64 {
-                    return Err(format!("TO5: a gap before position {position}"));
+            unknown => {
+                if unknown.is_none() {
+                    if index != self.order.len() {
+                        return Err(format!("TO5: a gap before position {position}"));
+                    }
+                    self.order.push(None);
                 }
                 if let At::Message(origin, seq) = at {
                     if !self.messages.insert((origin, seq)) {
@@ -80,7 +88,7 @@ impl Order {
                         return Err(format!("TO4: {at:?} was never cast"));
                     }
                 }
-                self.order.push(at);
+                self.order[index] = Some(at);
                 Ok(())
             }
         }
@@ -101,14 +109,16 @@ impl Order {
             let place = u32::try_from(origin >> 32).ok().and_then(|slot| self.places.get(&slot));
             place.is_some_and(|p| p.counts && p.incarnation == incarnation)
         };
-        let lost = self.cast.difference(&self.messages).find(|(origin, _)| lives(*origin));
-        lost.map(|lost| format!("TO2: {lost:?} was cast and is not delivered"))
+        let unknown = self.order.iter().filter(|at| at.is_none()).count();
+        let lost = self.cast.difference(&self.messages).filter(|(origin, _)| lives(*origin));
+        let mut lost = lost.skip(unknown);
+        lost.next().map(|lost| format!("TO2: {lost:?} was cast and is not delivered"))
     }
 
     /// A process has started, as this incarnation.
     pub fn started(&mut self, Slot(slot): Slot, incarnation: u64) {
         let first = incarnation == 1 && (self.members == 0 || slot < self.members);
-        self.places.insert(slot, Progress { incarnation, next: 0, counts: first });
+        self.places.insert(slot, Progress { incarnation, next: 0, counts: first, back: false });
         self.decided.insert(slot, 0);
     }
 
@@ -144,6 +154,11 @@ impl Order {
 
     fn broadcast(&mut self, slot: u32, event: CastEvent) -> Result<(), String> {
         match event {
+            CastEvent::Back { member, counts } => {
+                // It delivers everything again, from the beginning or from a snapshot.
+                let incarnation = member & 0xffff_ffff;
+                self.places.insert(slot, Progress { incarnation, next: 0, counts, back: true });
+            }
             CastEvent::Cast { origin, seq } => {
                 self.cast.insert((origin, seq));
             }
@@ -154,10 +169,17 @@ impl Order {
                 return self.delivered(slot, position, At::View(no, digest));
             }
             CastEvent::Install { position, instance, .. } => {
-                if position > self.order.len() as u64 {
-                    return Err(format!("TO4: a snapshot of position {position} of the future"));
-                }
                 let place = self.places.entry(slot).or_default();
+                let end = usize::try_from(position).map_err(|_| "TO5: no position")?;
+                if end > self.order.len() {
+                    if !place.back {
+                        return Err(format!(
+                            "TO4: a snapshot of position {position} of the future"
+                        ));
+                    }
+                    self.order.resize(end, None);
+                }
+                place.back = false;
                 place.next = position;
                 place.counts = true;
                 self.decided.insert(slot, instance);

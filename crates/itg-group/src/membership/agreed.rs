@@ -168,7 +168,10 @@ impl Machine for Agreed {
             Input::Start => {
                 self.nonce = now.0;
                 if self.standing == Standing::Member {
-                    self.installed(now, out);
+                    // The view of a member that is back may be a later one: its log tells it.
+                    if self.view.contains(self.me) {
+                        self.installed(now, out);
+                    }
                 } else {
                     out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(
                         self.me,
@@ -222,6 +225,17 @@ impl Agreed {
             told: 0,
             suspended: false,
         }
+    }
+
+    /// The process as the member that the journal of its log makes it: in a view, or on its way into one.
+    #[must_use]
+    pub fn restored(mut self, (me, is_member): (Member, bool)) -> Self {
+        self.me = me;
+        self.standing = match is_member {
+            true => Standing::Member,
+            false => Standing::Outside(self.view.root().slot, false),
+        };
+        self
     }
 
     fn send(to: Slot, say: MembershipMessage, out: &mut Out) {

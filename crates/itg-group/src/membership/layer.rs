@@ -213,7 +213,13 @@ pub fn layers(registry: Registry) -> Registry {
             name_twice: params.flag("mutant_27", false)?,
         };
         let wire = AgreedWire { publish: params.flag("publish", true)?, k_obs: settings.k_obs };
-        Ok(Box::new(Adapter::new(Agreed::new(me, view, settings), wire)) as Box<dyn Layer>)
+        let restored = cast::restored(build, &view);
+        let machine = Agreed::new(me, view, settings);
+        let machine = match restored {
+            Some(member) => machine.restored(member),
+            None => machine,
+        };
+        Ok(Box::new(Adapter::new(machine, wire)) as Box<dyn Layer>)
     });
     registry.with("membership-paper", |build| {
         let (me, view) = place(build)?;

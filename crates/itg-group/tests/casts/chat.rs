@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use itg_core::streams::{below, fnv1a};
-use itg_group::cast::{CastDelivery, CastRequest, ReplicaEvent};
+use itg_group::cast::{self, CastDelivery, CastRequest, ReplicaEvent};
 use itg_group::{Changes, Member, Rules, View, ViewChange};
 use itg_process::{
     Build, ConfigError, Ctx, Dest, Layer, Level, MS, Message, Registry, SECOND, Slot, Time,
@@ -144,7 +144,7 @@ impl Layer for Chat {
                 self.tell_state(cx);
             }
             Some(CastDelivery::Busy(_)) => cx.sometimes(ChatEvent::WindowFull),
-            Some(CastDelivery::Excluded { .. }) | None => {}
+            Some(CastDelivery::Excluded { .. } | CastDelivery::Restored { .. }) | None => {}
         }
     }
 }
@@ -156,8 +156,9 @@ fn members(build: &mut Build<'_>) -> Result<u32, ConfigError> {
 
 fn rejoin(build: &mut Build<'_>) -> Result<Box<dyn Layer>, ConfigError> {
     let members = members(build)?;
-    let me = Member::new(build.me, build.incarnation);
     let view = View::first(members, Rules::default());
+    let new = || Member::new(build.me, build.incarnation);
+    let me = cast::restored(build, &view).map_or_else(new, |(member, _)| member);
     Ok(Box::new(Rejoin { me, members, view, tries: 0 }))
 }
 

@@ -283,7 +283,7 @@ impl LogBody {
 }
 
 impl Snapshot {
-    fn put(&self, out: &mut BytesMut) {
+    pub(super) fn put(&self, out: &mut BytesMut) {
         out.put_u64_le(self.k);
         out.put_u64_le(self.position);
         out.put_u8(self.author.is_some().into());
@@ -294,7 +294,7 @@ impl Snapshot {
         out.blob(&self.state);
     }
 
-    fn take(take: &mut Take) -> Option<Self> {
+    pub(super) fn take(take: &mut Take) -> Option<Self> {
         let (k, position) = (take.u64()?, take.u64()?);
         let (is_some, author) = (take.flag()?, take.member()?);
         let parts: ViewParts = read(&take.blob(MOST_PART)?)?;

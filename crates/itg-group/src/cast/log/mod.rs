@@ -17,9 +17,12 @@
 //! | `mod` | casting, delivering, views |
 //! | `round` | the rounds of the instance in progress |
 //! | `keep` | decisions that are kept: for members that are behind, snapshots, collection |
+//! | `journal`, `restart` | what a member stores, and its return with that |
 //! | `message` | messages and their bytes |
 
+mod journal;
 mod message;
+mod restart;
 mod retained;
 mod round;
 
@@ -30,6 +33,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
+use self::journal::{Journal, Record};
 use self::retained::{Keep, Past};
 use self::round::Instance;
 use super::backlog::{Backlog, Novelty};
@@ -39,6 +43,7 @@ use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
 use crate::member::{Member, View, ViewChange};
 
+pub(crate) use journal::member_of;
 pub(crate) use message::{FIRST, LAST};
 pub use message::{LogBody, LogMessage, Snapshot};
 
@@ -69,6 +74,8 @@ pub struct Settings {
     pub retain: usize,
     /// Most bytes of them.
     pub retain_bytes: usize,
+    /// Bytes of a journal after which a snapshot makes it shorter.
+    pub journal_bytes: usize,
     /// True if every cast and delivery is told to traces and checkers.
     pub trace: bool,
     /// A planted fault, in tests.
@@ -86,6 +93,7 @@ impl Default for Settings {
             window: 1024,
             retain: 4096,
             retain_bytes: 64 << 20,
+            journal_bytes: 4 << 20,
             trace: false,
             planted: Planted::default(),
         }
@@ -153,6 +161,7 @@ pub struct Log {
     past: Past,
     /// Messages to oneself.
     local: VecDeque<LogBody>,
+    journal: Journal,
 }
 
 impl Hash for Log {
@@ -196,6 +205,7 @@ impl Log {
             untold: 0,
             past: Past::new(),
             local: VecDeque::new(),
+            journal: Journal::default(),
         };
         log.take_places();
         log
@@ -304,6 +314,7 @@ impl Log {
         self.own += 1;
         self.outbox_bytes += entry.len();
         self.outbox.push((id.seq, entry.len()));
+        self.note(&Record::Cast(entry.clone()), out);
         self.backlog.put(entry, now);
     }
 
@@ -387,6 +398,7 @@ impl Log {
         let before = self.k;
         while let Some(value) = self.keep.decision(self.k) {
             let no = self.view.no();
+            self.note_decided(&value, out);
             self.apply(&value, out);
             if self.life == Phase::Gone {
                 return;
@@ -422,6 +434,7 @@ impl Log {
                 self.tell_status(now, out);
             }
             self.trim(out);
+            self.journal.grown(self.settings.journal_bytes);
             self.checkpoint(out);
             if let Some((k, from, r, value)) = self.ahead.take_if(|ahead| ahead.0 <= self.k)
                 && k == self.k
@@ -529,7 +542,7 @@ impl Log {
     fn input(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
         match input {
             Input::Start => {
-                out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)))
+                out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
             }
             Input::Request(CastRequest::Cast(payload)) => {
                 self.cast(Body::Message(payload), now, out)
@@ -631,11 +644,10 @@ impl Machine for Log {
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
         if let Input::Request(CastRequest::Rejoin(member)) = input {
-            let (past, core) = (std::mem::take(&mut self.past), Arc::clone(&self.core));
-            let new = Self::new(member, self.view.clone(), self.settings);
-            // The core that voted on what is past.
-            *self = Self { past, core, ..new };
-            return;
+            return self.begin_again(member, out);
+        }
+        if matches!(input, Input::Start) {
+            self.come_back(now, out);
         }
         if self.life != Phase::Member
             && let Input::Message(_, say) = &input

@@ -186,7 +186,9 @@ impl Log {
 
     /// Begins a snapshot when a process waits for one: it is taken between two instances.
     pub(super) fn checkpoint(&mut self, out: &mut Out<Self>) {
-        if self.keep.waiting.is_empty() || self.keep.begun.is_some() {
+        if (self.keep.waiting.is_empty() && !self.journal.wants_snapshot())
+            || self.keep.begun.is_some()
+        {
             return;
         }
         self.keep.begun = Some(Snapshot {
@@ -214,6 +216,7 @@ impl Log {
                 self.keep.waiting.insert(slot);
             }
         }
+        self.shorten(&snapshot, out);
         self.keep.snapshot = Some(snapshot);
         self.checkpoint(out);
     }
@@ -227,6 +230,7 @@ impl Log {
         if !snapshot.view.contains(self.me) {
             return self.leave(snapshot.view.no(), out);
         }
+        let stored = snapshot.clone();
         let Snapshot { k, position, author, view, seen, state } = snapshot;
         (self.k, self.position, self.author) = (k, position, author);
         self.view = view.clone();
@@ -241,6 +245,7 @@ impl Log {
         }
         self.view_changed();
         self.own = self.backlog.batch(usize::MAX, usize::MAX, Some(self.me)).len();
+        self.note_installed(stored, out);
         out.push(Action::CancelTimer(Timer::Round));
         out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: k }));
         out.push(Action::Deliver(CastDelivery::Install { position, view, state }));

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use itg_process::{Action, Slot, Time};
 
+use super::journal::Record;
 use super::{Log, LogBody, Out, Timer};
 use crate::cast::entry::{Body, Entry, Id, Value};
 use crate::cast::event::CastEvent;
@@ -49,10 +50,10 @@ struct Round {
 /// The instance in progress.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Instance {
-    r: u32,
+    pub(super) r: u32,
     /// The estimate, and one more than the round of its adoption; none stands for one's own batch.
-    estimate: Option<Arc<Value>>,
-    ts: u32,
+    pub(super) estimate: Option<Arc<Value>>,
+    pub(super) ts: u32,
     phase: Phase,
     rounds: BTreeMap<u32, Round>,
     /// A proposal of the present round that names payloads which are missing.
@@ -129,7 +130,7 @@ impl Log {
 
     /// Enters a round; goes on to the next one while the coordinator is suspected. Phase 1: the estimate and its
     /// time go to the coordinator. Ours: round 0 has no estimates, its coordinator proposes at once.
-    fn enter(&mut self, r: u32, now: Time, out: &mut Out<Self>) {
+    pub(super) fn enter(&mut self, r: u32, now: Time, out: &mut Out<Self>) {
         let k = self.k;
         let (mut r, mut tried) = (r, 0);
         loop {
@@ -154,6 +155,9 @@ impl Log {
             // Phase 3, second case: the coordinator is suspected.
             self.tell(c.slot, LogBody::Nack { k, r }, out);
             r += 1;
+        }
+        if r > 0 {
+            self.note(&Record::Entered { k, r }, out);
         }
         self.arm(now, out);
     }
@@ -333,6 +337,7 @@ impl Log {
         if !self.settings.planted.is(Mutant::AckWithoutAdopting) {
             self.instance.estimate = Some(value);
             self.instance.ts = r + 1;
+            self.note_adopted(out);
         }
         let c = self.coordinator(r);
         self.tell(c.slot, LogBody::Ack { k, r, again: false }, out);
@@ -418,7 +423,7 @@ impl Log {
     }
 
     /// A value with its payloads in it, as far as they are here: others may ask for them later.
-    fn resolve(&self, value: Arc<Value>) -> Arc<Value> {
+    pub(super) fn resolve(&self, value: Arc<Value>) -> Arc<Value> {
         if !value.entries.iter().any(|entry| matches!(entry.body, Body::Held(_))) {
             return value;
         }

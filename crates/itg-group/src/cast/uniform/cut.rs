@@ -132,7 +132,9 @@ impl Uniform {
                 out.push(Action::CancelTimer(super::Timer::Tick));
             }
             // A change that found no room is wanted again with the next tick.
-            CastDelivery::Busy(_) | CastDelivery::Message { .. } => {}
+            CastDelivery::Busy(_)
+            | CastDelivery::Message { .. }
+            | CastDelivery::Restored { .. } => {}
         }
     }
 

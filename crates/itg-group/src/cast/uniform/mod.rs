@@ -348,6 +348,7 @@ impl Uniform {
                 // What the log says of itself is not what this broadcast does.
                 Action::Log(event) if event.level != Level::Sometimes => {}
                 Action::Log(situation) => out.push(Action::Log(situation)),
+                Action::Persist(write) => out.push(Action::Persist(write)),
             }
         }
     }
