@@ -110,12 +110,14 @@ impl Scale {
         /// Squares of errors up to this, so many of them, fit in 64 bits.
         const SMALL: u64 = 1 << 28;
         debug_assert!(packets.len() <= 128, "sums of more squares may not fit");
-        let multiple_of = gaps as u64;
-        let first = packets.iter().position(|packet| packet.seq.is_multiple_of(multiple_of));
-        let Some(packets) = first.map(|first| &packets[first..]) else { return };
-        self.take(packets[0], multiple_of);
+        let sum_of = gaps as u64;
+        let Some(head) = packets.first() else { return };
+        // The way up to the next multiple of a power of two.
+        let first = usize::try_from(head.seq.wrapping_neg() & (sum_of - 1)).unwrap_or(usize::MAX);
+        let Some(packets @ [head, ..]) = packets.get(first..) else { return };
+        self.take(*head, sum_of);
         let mut squares = 0u64;
-        let mut before = packets[0];
+        let mut before = *head;
         for &packet in packets.iter().step_by(gaps).skip(1) {
             let planned = signed_difference(packet.planned_ns, before.planned_ns);
             let sent = signed_difference(packet.sent_ns, before.sent_ns);
