@@ -162,7 +162,9 @@ fn a_server_that_is_not_there_or_does_not_want_us_is_named() {
     try_with(&["--recv-log-server", &url]).exits(3).says("--allow-log-servers");
     server.stop();
     try_with(&["--log-server", &url]).exits(3).says("no log server at 127.0.0.1");
-    try_with(&["--log-server", "ftp://127.0.0.1"]).exits(2).says("write tcp://HOST:PORT");
+    try_with(&["--log-server", "ftp://127.0.0.1"])
+        .exits(2)
+        .says("write tls://HOST:PORT, tcp://HOST:PORT or udp://HOST:PORT");
     receiver.stop();
 }
 

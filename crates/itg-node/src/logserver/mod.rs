@@ -169,6 +169,8 @@ async fn serve_one(
     mut stop: watch::Receiver<Option<String>>,
 ) {
     let opened = tokio::select! {
+        // A plain connection is open at once, and is told why it has to give way.
+        biased;
         opened = line::open(stream, shared.options.keys.as_ref()) => opened,
         () = place.lost() => Err("too many connect: the oldest gives way".to_owned()),
         _ = connection::reason_of(&mut stop) => return,
