@@ -113,7 +113,7 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
         for index in order(ways.len(), round) {
             let way = &mut ways[index];
             let mut command = Command::new(programs.path("itg-send"));
-            command.args([&receiver.address, "-q", "--seed", "1"]);
+            command.args([&receiver.address, "--seed", "1"]);
             if args.rate == 0 {
                 command.args(["--idt", "constant(0s)"]);
             } else {

@@ -218,7 +218,7 @@ def native(proto, version, meter, size=None, count=PACKETS, idt="constant(10ms)"
         host = cell.host()
         cell.receiver(host)
         done = cell.run(
-            host, ours("itg-send"), ADDRESS[version], "--proto", proto, "--meter", meter, "--idt", idt,
+            host, ours("itg-send"), "-v", ADDRESS[version], "--proto", proto, "--meter", meter, "--idt", idt,
             "--size", size or sizes(proto), "--packets", count, "--seed", 7, "--log", "s.itg", "--recv-log", "r.itg",
         ).exits(0)
         arrived = re.search(r": (\d+) packets \((\d+) bytes\) sent, (\d+) \((\d+) bytes\) received: (\d+) packets? lost", done.out)
@@ -394,7 +394,7 @@ def txtime(discipline, early_ns):
         cell.receiver(receiver)
         for attempt in range(10):
             done = cell.run(
-                sender, ours("itg-send"), "10.77.0.2", "--pacing", "txtime", "--tx-stamps", 1, "--idt", "constant(20ms)",
+                sender, ours("itg-send"), "-v", "10.77.0.2", "--pacing", "txtime", "--tx-stamps", 1, "--idt", "constant(20ms)",
                 "--size", 200, "--packets", HELD, "--log", f"{attempt}.itg",
             )
             if done.code == 0:

@@ -230,7 +230,7 @@ fn an_ordinary_user_gets_the_next_best_pacing_and_is_told() {
     {
         let mut command = nobody_sends(&dir);
         command.args([&receiver.at(), "--packets", "200", "--log", path, "--realtime"]);
-        command.args(["--pacing", level, "--cpu", "0"]);
+        command.args(["--pacing", level, "--cpu", "0", "-v"]);
         command.args(burst.iter().flat_map(|n| ["--burst", n]));
         let done = itg_tests::Running::start(&mut command).finish(Duration::from_secs(60)).exits(0);
         assert!(done.err.contains("no real-time priority"), "{done}");
