@@ -137,7 +137,7 @@ pub enum Message {
         proof: [u8; 32],
     },
     /// Receiver: what it measured of a flow; right before [`Message::FlowCounted`], to senders whose greeting
-    /// offers to take it (see [`crate::offer`]), and to no others.
+    /// offers to take it, and to no others.
     FlowMeasured(Box<FlowMeasure>),
 }
 
