@@ -5,18 +5,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use itg_core::seed::RunSeed;
 use itg_group::membership::MembershipEvent;
 use itg_group::{Arity, Rules};
 use itg_mesh::{Listener, MasterSetup, Node, Report, start_master};
 use itg_process::bootstrap::Application;
 use itg_process::{Config, Injected, MS, SECOND, Slot, StopReason};
+use itg_run::layers;
 use itg_sim::{Fault, World};
 use itg_socket::clock::monotonic_ns;
 
 use super::processes::{LIMIT, configuration};
-use itg_run::layers;
+
+/// Number of times that a failure is reported before a phase is given up.
+const ATTEMPTS: u32 = 6;
 
 /// Children of each node of the tree.
 pub(crate) fn arity(a: u32) -> Arity {
@@ -107,17 +110,20 @@ pub(crate) fn phases(network: &str, n: u32, a: u32) -> Result<Vec<u64>> {
 /// The failure of one member is reported to the root: until it knows that the new view is stable. The member
 /// does not take part any more because the view leaves it out; its process may run on.
 fn phase(node: &Node, told: &Receiver<(u64, itg_process::Event)>, slot: Slot) -> Result<u64> {
-    while told.try_recv().is_ok() {}
-    let begin = monotonic_ns();
-    node.handle()
-        .with(|process, now| {
-            process.control(now, "membership-paper", Box::new(Injected::Suspect(slot)));
-        })
-        .context("the root is gone")?;
-    loop {
-        let (at, event) = told.recv_timeout(LIMIT).context("the view never got stable")?;
-        if let Some(MembershipEvent::Stable { .. }) = event.decode() {
-            return Ok(at - begin);
+    // A report that comes before the processes run is lost on a busy machine: it is repeated.
+    for _ in 0..ATTEMPTS {
+        while told.try_recv().is_ok() {}
+        let begin = monotonic_ns();
+        node.handle()
+            .with(|process, now| {
+                process.control(now, "membership-paper", Box::new(Injected::Suspect(slot)));
+            })
+            .context("the root is gone")?;
+        while let Ok((at, event)) = told.recv_timeout(LIMIT / ATTEMPTS) {
+            if let Some(MembershipEvent::Stable { .. }) = event.decode() {
+                return Ok(at - begin);
+            }
         }
     }
+    bail!("the view never got stable")
 }
