@@ -19,6 +19,7 @@ mod control;
 mod datagram;
 mod frame_reader;
 mod housekeeping;
+pub mod journal_files;
 mod kinds;
 mod listeners;
 mod master;

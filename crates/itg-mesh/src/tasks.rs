@@ -3,20 +3,31 @@
 //! Whoever makes the connections (agents with TLS, remote calls of the benchmarks) puts the queues in, greets as
 //! it likes and lets [`carry`] move the frames of a byte stream. A message to a process without a queue, or with
 //! a full one, is refused.
+//!
+//! A process with journals writes them before anything leaves ([`Queues::keep`]). While that fails (a full disk) it
+//! does nothing, and tries again: others take it for silent.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use itg_process::{Message, Outgoing, Process, Report, Slot, StopReason, Time, Transport, frame};
+use itg_process::{
+    LayerWrite, Message, Outgoing, Process, Report, Slot, StopReason, Stored, Time, Transport,
+    frame,
+};
 use itg_socket::clock;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc::{Receiver, Sender};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::frame_reader::FrameReader;
+use crate::journal_files::JournalFiles;
 use crate::shared::Watch;
+
+/// Time between two attempts to write a journal.
+const STORE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Something that the application does with its process, and with the queues of its connections.
 pub type Act = Box<dyn FnOnce(&mut Process, &mut Queues, Time) + Send>;
@@ -40,13 +51,35 @@ impl Input {
 pub struct Queues {
     queues: BTreeMap<Slot, (u64, Sender<Bytes>)>,
     watch: Watch,
+    journals: Option<JournalFiles>,
+    /// Writes to journals are not durable yet.
+    unstored: bool,
 }
 
 impl Queues {
-    /// No queues yet; the reports of the process go to `watch`.
+    /// No queues yet; the reports of the process go to `watch`. Nothing is kept.
     #[must_use]
     pub fn new(watch: Watch) -> Self {
-        Self { queues: BTreeMap::new(), watch }
+        Self { queues: BTreeMap::new(), watch, journals: None, unstored: false }
+    }
+
+    /// The same, with journals that are written to these files.
+    #[must_use]
+    pub fn keep(mut self, journals: JournalFiles) -> Self {
+        self.journals = Some(journals);
+        self
+    }
+
+    /// Writes to the journals; other tasks go on meanwhile where the runtime has threads for them.
+    fn store(&mut self, write: impl FnOnce(&mut JournalFiles) -> Stored) -> Stored {
+        let Some(journals) = &mut self.journals else { return Stored::Durable };
+        let threads = Handle::try_current().map(|handle| handle.runtime_flavor());
+        let stored = match threads {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| write(journals)),
+            _ => write(journals),
+        };
+        self.unstored = stored == Stored::Later;
+        stored
     }
 
     /// A connection of this number stands: frames to the process go into its queue and no other.
@@ -72,6 +105,10 @@ impl Transport for Queues {
         queue.is_some_and(|(_, queue)| queue.try_send(message.frame()).is_ok())
     }
 
+    fn persist(&mut self, _now: Time, writes: Vec<LayerWrite>) -> Stored {
+        self.store(|journals| journals.persist(writes))
+    }
+
     fn report(&mut self, report: Report) {
         (self.watch)(report);
     }
@@ -89,6 +126,12 @@ pub async fn drive(
     loop {
         process.wake(now());
         process.carry_out(now(), &mut queues);
+        while queues.unstored {
+            sleep(STORE_AGAIN).await;
+            if queues.store(JournalFiles::store) == Stored::Durable {
+                process.carry_out(now(), &mut queues);
+            }
+        }
         if let Some(why) = process.stopped() {
             return Some(why);
         }

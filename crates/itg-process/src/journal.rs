@@ -132,11 +132,16 @@ pub fn put(record: &[u8], out: &mut BytesMut) {
 /// A whole journal of these records.
 #[must_use]
 pub fn whole(records: &[Bytes]) -> Bytes {
-    let bytes = records.iter().map(|record| HEAD + record.len()).sum::<usize>();
-    let mut out = BytesMut::with_capacity(MAGIC.len() + bytes);
+    let mut out = BytesMut::with_capacity(whole_len(records));
     out.put_slice(MAGIC);
     records.iter().for_each(|record| put(record, &mut out));
     out.freeze()
+}
+
+/// Bytes of a whole journal of these records.
+#[must_use]
+pub fn whole_len(records: &[Bytes]) -> usize {
+    MAGIC.len() + records.iter().map(|record| HEAD + record.len()).sum::<usize>()
 }
 
 fn checksum(len: u32, record: &[u8]) -> u32 {
