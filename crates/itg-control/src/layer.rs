@@ -2,14 +2,19 @@
 //!
 //! It carries out the commands of the log, hands the description down the tree of the view, asks for
 //! leases through the log, and tells the layer above what to send.
+//!
+//! Its journal is the description. A process that is started again comes to its state by what the log
+//! delivers again, silently, and then goes on as the same member. What sent its flows before may send yet, and
+//! its lease may last longer than what the log remembers of it: so for the length of a lease the process neither
+//! sends nor hands over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use itg_core::streams::{below, fnv1a};
 use itg_group::{Member, View, cast};
-use itg_process::{Ctx, Layer, Level, MS, Message, Registry, Slot, Time, TimerId};
+use itg_process::{Ctx, JournalWrite, Layer, Level, MS, Message, Registry, Slot, Time, TimerId};
 
 use crate::command::{Command, Orphan, read, write};
 use crate::event::ControlEvent;
@@ -28,6 +33,8 @@ const AGAIN: u64 = 20 * MS;
 const MOST_WAITING: usize = 65_536;
 /// Leases are asked for so many times in the length of one.
 const RENEWALS: u64 = 4;
+/// Requests for a lease that are remembered: those of many lengths of a lease.
+const MOST_REQUESTS: usize = 256;
 /// Clocks of two hosts run apart by at most this share of the time: 10⁻³.
 const RATE_BOUND: u64 = 1000;
 
@@ -37,6 +44,9 @@ const RATE_BOUND: u64 = 1000;
 pub const fn fence_wait(lease_ns: u64) -> u64 {
     lease_ns + lease_ns / RATE_BOUND + 1
 }
+
+/// Name of the layer, and so of its journal.
+const EXPERIMENT: &str = "experiment";
 
 /// The layer.
 struct Control {
@@ -52,6 +62,18 @@ struct Control {
     run_time: Option<(u64, u64)>,
     /// Until when packets may leave.
     lease_ns: u64,
+    /// The log delivers again what was delivered before this start: nothing is told or asked for.
+    restoring: bool,
+    /// What the log delivers again ends with an exclusion.
+    outside: bool,
+    /// Until then a sender that ran before this start may send.
+    quiet_ns: u64,
+    /// Instants before which another sender may send these flows.
+    not_before: BTreeMap<u32, u64>,
+    /// Flows that are to be handed over when nobody else can send them: fence, and number of the next packet.
+    releases: BTreeMap<u32, (u16, u64)>,
+    /// Instants of the requests for a lease since this start, by the local clock.
+    requests: VecDeque<u64>,
     /// Flows that the layer above has been told to send, with their fences.
     duties: BTreeMap<u32, u16>,
     /// Those that it has been told to send no longer, and has not ended yet.
@@ -59,6 +81,7 @@ struct Control {
     renew: Option<TimerId>,
     want: Option<TimerId>,
     again: Option<TimerId>,
+    release: Option<TimerId>,
 }
 
 impl Control {
@@ -86,7 +109,7 @@ impl Control {
             ControlRequest::Load(graph, routes, rules) => {
                 let graph = Bytes::from(graph);
                 let hash = fnv1a(&graph);
-                self.graph = Some(graph);
+                self.keep_graph(graph, cx);
                 self.cast(&Command::Load { graph: hash, routes, rules }, cx);
             }
             ControlRequest::Command(command) => self.cast(&command, cx),
@@ -114,11 +137,41 @@ impl Control {
                     Some(Stage::Running) => {
                         self.cast(&Command::Finished { flow, fence, next }, cx);
                     }
-                    Some(Stage::Handing) => {
-                        self.cast(&Command::Released { flow, fence, next }, cx);
-                    }
+                    Some(Stage::Handing) => self.release(flow, fence, next, cx),
                     _ => {}
                 }
+            }
+        }
+    }
+
+    /// Takes the description, and stores it.
+    fn keep_graph(&mut self, graph: Bytes, cx: &mut Ctx<'_>) {
+        cx.persist(JournalWrite::Replace(vec![graph.clone()]));
+        self.graph = Some(graph);
+    }
+
+    /// Says that this process sends a flow no more: its next owner begins at once, so nobody else may send it.
+    fn release(&mut self, flow: u32, fence: u16, next: u64, cx: &mut Ctx<'_>) {
+        let until_ns = self.not_before.get(&flow).copied().unwrap_or(0).max(self.quiet_ns);
+        if until_ns <= cx.now().0 {
+            return self.cast(&Command::Released { flow, fence, next }, cx);
+        }
+        self.releases.entry(flow).or_insert((fence, next));
+        if self.release.is_none() {
+            self.release = Some(cx.set_timer(Time(until_ns)));
+        }
+    }
+
+    /// Hands over what has waited for that and is still to be handed over.
+    fn release_waiting(&mut self, cx: &mut Ctx<'_>) {
+        for (flow, (fence, next)) in std::mem::take(&mut self.releases) {
+            let word = self.replica.word(flow);
+            let mine = word.is_some_and(|word| {
+                (word.owner(), word.fence(), word.stage())
+                    == (Some(cx.me().0), fence, Stage::Handing)
+            });
+            if mine {
+                self.release(flow, fence, next, cx);
             }
         }
     }
@@ -132,6 +185,9 @@ impl Control {
         let change = self.replica.apply(by, &command);
         let state = self.replica.history();
         cx.log(Level::Info, ControlEvent::Applied { position, command: fnv1a(payload), state });
+        if self.restoring {
+            return;
+        }
         let mine = self.me(cx) == Some(by);
         match &command {
             Command::Renew { sent_ns, .. } if mine => self.granted(*sent_ns, cx),
@@ -164,8 +220,13 @@ impl Control {
     }
 
     /// A lease that was asked for at this instant is granted: the log has taken the request, so no
-    /// decision to exclude this process had been made when it was sent.
+    /// decision to exclude this process had been made when it was sent. One of the time before this start
+    /// counts nothing: another clock may have been read then.
     fn granted(&mut self, sent_ns: u64, cx: &mut Ctx<'_>) {
+        if !self.requests.contains(&sent_ns) {
+            return;
+        }
+        self.requests.retain(|asked_ns| *asked_ns > sent_ns);
         let from = if self.planted.is(Mutant::LeaseFromReceipt) { cx.now().0 } else { sent_ns };
         let until = from.saturating_add(self.replica.rules().lease_ns);
         if until > self.lease_ns {
@@ -231,7 +292,8 @@ impl Control {
             self.duties.insert(flow, fence);
             let wait = fenced && !self.planted.is(Mutant::NoWait);
             let wait = if wait { fence_wait(self.replica.rules().lease_ns) } else { 0 };
-            let not_before_ns = cx.now().after(wait).0;
+            let not_before_ns = cx.now().after(wait).0.max(self.quiet_ns);
+            self.not_before.insert(flow, not_before_ns);
             let t0_unix_ns = self.replica.t0_unix_ns();
             let changes = self.replica.rates(flow).to_vec();
             Self::tell(
@@ -245,7 +307,7 @@ impl Control {
         } else if mine && stage == Stage::Handing && !self.ceasing.contains_key(&flow) {
             // It had not begun, or has ended by itself: its previous owner knows the position.
             let next = self.replica.next(flow).unwrap_or(0);
-            self.cast(&Command::Released { flow, fence, next }, cx);
+            self.release(flow, fence, next, cx);
         }
     }
 
@@ -259,6 +321,10 @@ impl Control {
         let sent_ns = cx.now().0;
         let run_ns = run_ns.saturating_add(sent_ns.saturating_sub(local_ns));
         self.cast(&Command::Renew { sent_ns, run_ns }, cx);
+        if self.requests.len() >= MOST_REQUESTS {
+            self.requests.pop_front();
+        }
+        self.requests.push_back(sent_ns);
         let every = (self.replica.rules().lease_ns / RENEWALS).max(MS);
         self.renew = Some(cx.set_timer_after(every));
     }
@@ -269,6 +335,9 @@ impl Control {
         let number = view.no();
         self.view = Some(view.clone());
         let change = self.replica.view(&view);
+        if self.restoring {
+            return;
+        }
         Self::tell(&ControlDelivery::View { number, slots }, cx);
         self.follow(&change, true, cx);
         // The member that was to bring the description may have left.
@@ -286,6 +355,28 @@ impl Control {
         };
         self.replica = replica;
         self.view = Some(view.clone());
+        if !self.restoring {
+            self.take_up(&view, cx);
+        }
+    }
+
+    /// Everything that this process had delivered before it was started again has been delivered.
+    fn restored(&mut self, cx: &mut Ctx<'_>) {
+        self.restoring = false;
+        if !self.planted.is(Mutant::NoWait) {
+            self.quiet_ns = cx.now().after(fence_wait(self.replica.rules().lease_ns)).0;
+        }
+        if std::mem::take(&mut self.outside) {
+            self.view = None;
+        }
+        // One that was excluded gets a state when it is let in again.
+        if let Some(view) = self.view.clone() {
+            self.take_up(&view, cx);
+        }
+    }
+
+    /// Goes on from a state that no commands have led to here.
+    fn take_up(&mut self, view: &View, cx: &mut Ctx<'_>) {
         let number = view.no();
         Self::tell(
             &ControlDelivery::View { number, slots: view.slots().map(|slot| slot.0).collect() },
@@ -339,6 +430,9 @@ impl Control {
         self.view = None;
         self.lease_ns = 0;
         self.waiting.clear();
+        if self.restoring {
+            return;
+        }
         let duties = std::mem::take(&mut self.duties);
         if self.planted.is(Mutant::NoLease) {
             self.duties = duties;
@@ -369,7 +463,7 @@ impl Layer for Control {
                 let wanted = self.replica.phase() > Phase::Empty;
                 // What comes before the log says what it should be is kept, and looked at then.
                 if !known && (!wanted || fnv1a(&message.body) == self.replica.graph()) {
-                    self.graph = Some(message.body);
+                    self.keep_graph(message.body, cx);
                     if wanted {
                         self.have(message.src, cx);
                     }
@@ -411,8 +505,7 @@ impl Layer for Control {
                 }
             }
             Some(cast::CastDelivery::Excluded { .. }) => self.fenced(cx),
-            // Nothing is stored here yet.
-            Some(cast::CastDelivery::Restored { .. }) => {}
+            Some(cast::CastDelivery::Restored { .. }) => self.restored(cx),
             None => cx.up(message),
         }
     }
@@ -426,6 +519,9 @@ impl Layer for Control {
             if self.graph.is_none() && self.replica.phase() > Phase::Empty {
                 self.ask_for_graph(cx);
             }
+        } else if self.release == Some(id) {
+            self.release = None;
+            self.release_waiting(cx);
         } else if self.again == Some(id) {
             self.again = None;
             for payload in std::mem::take(&mut self.waiting) {
@@ -445,28 +541,40 @@ impl Layer for Control {
 /// theirs.
 #[must_use]
 pub fn layers(registry: Registry, planted: Planted) -> Registry {
-    registry.with("experiment", move |build| {
+    registry.with(EXPERIMENT, move |build| {
         let members = build.params.number("members", build.n.into())?;
         let members = u32::try_from(members).unwrap_or(u32::MAX).clamp(1, build.n.max(1));
         // The first view is known to all members; the log does not tell it.
         let view = View::first(members, itg_group::Rules::default());
-        let first = view.at(build.me) == Some(Member::born(build.me, build.incarnation));
+        let restored = cast::restored(build, &view);
+        let first = match restored {
+            Some((member, _)) => view.contains(member),
+            None => view.at(build.me) == Some(Member::born(build.me, build.incarnation)),
+        };
+        let stored = build.journals.and_then(|journals| journals.of(EXPERIMENT).last());
         let mut replica = Replica::default();
         replica.view(&view);
         Ok(Box::new(Control {
             planted,
             replica,
             view: first.then_some(view),
-            graph: None,
+            graph: stored.cloned(),
             able: false,
             waiting: Vec::new(),
             run_time: None,
             lease_ns: Time::ZERO.0,
+            restoring: restored.is_some(),
+            outside: restored.is_some_and(|(_, is_member)| !is_member),
+            quiet_ns: 0,
+            not_before: BTreeMap::new(),
+            releases: BTreeMap::new(),
+            requests: VecDeque::new(),
             duties: BTreeMap::new(),
             ceasing: BTreeMap::new(),
             renew: None,
             want: None,
             again: None,
+            release: None,
         }))
     })
 }
