@@ -26,6 +26,7 @@ use crate::member::Member;
 use crate::metrics::{self, Facts};
 use crate::policy::Policy;
 use crate::roles::may;
+use crate::state::State;
 use crate::trust::{self, Line, Trust};
 use crate::wire::{
     self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
@@ -68,6 +69,10 @@ pub struct AgentArgs {
     /// Directory for logs, one below it for each run
     #[arg(long, value_name = "DIR", default_value = "itg-agent")]
     pub dir: PathBuf,
+    /// Directory for what this agent remembers of its run through a restart, for it alone [default: `state` in the
+    /// directory for logs]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
     /// Policy of this node (TOML): what experiments may ask of it; without it everything but
     /// payload files is allowed
     #[arg(long, value_name = "FILE")]
@@ -104,6 +109,7 @@ struct Agent {
     trust: Trust,
     policy: Arc<Policy>,
     dir: PathBuf,
+    state: State,
     data: SocketAddr,
     run: Mutex<Option<Run>>,
     /// The run that it has left last because no console ended it, and when (CLOCK_MONOTONIC).
@@ -134,6 +140,8 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
     let policy = args.policy.as_deref().map(Policy::load).transpose()?.unwrap_or_default();
     fs::create_dir_all(&args.dir)
         .map_err(|error| refuse(format!("directory {}: {error}", args.dir.display())))?;
+    let state = args.state.clone().unwrap_or_else(|| args.dir.join("state"));
+    let state = State::open(&state).map_err(|error| refuse(format!("{error:#}")))?;
     let promise = args.promise.as_deref().map(promised).transpose()?;
     let data = SocketAddr::new(listen.ip(), listen.port().checked_add(1).unwrap_or(AGENT_PORT + 1));
     let agent = Arc::new(Agent {
@@ -143,6 +151,7 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
         trust,
         policy: Arc::new(policy),
         dir: args.dir.clone(),
+        state,
         data,
         run: Mutex::default(),
         left: std::sync::Mutex::default(),
@@ -172,6 +181,7 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
                 async move { agent.facts().await }
             }));
         }
+        agent.resume().await;
         let room = Arc::new(Semaphore::new(MOST_LINES));
         let proving = ConnectionSlots::new(PROVING);
         let mut stop = signals.stop.clone();
@@ -288,8 +298,10 @@ impl Agent {
     /// Takes part in a run, if it does not already.
     async fn prepare(&self, join: &Join) -> Result<()> {
         check(join)?;
-        let mut run = self.run.lock().await;
-        if let Some(present) = &*run {
+        let by_console = join.from as usize + 1 == join.addresses.len();
+        let mut run = loop {
+            let run = self.run.lock().await;
+            let Some(present) = &*run else { break run };
             if present.id == join.run {
                 let ours = &present.handle.member.join;
                 if (ours.slot, &ours.addresses) != (join.slot, &join.addresses) {
@@ -298,11 +310,24 @@ impl Agent {
                 return Ok(());
             }
             let over = present.handle.seen().closed;
-            if !over && !present.idle.gives_way(clock::monotonic_ns()) {
-                let name = present.handle.seen().name.clone();
-                bail!("it takes part in another run (`{name}`, {}): one at a time", present.id);
+            let now = clock::monotonic_ns();
+            if over || present.idle.gives_way(now) {
+                break run;
             }
-        }
+            // A console has a run that was taken up again after a restart, unless that goes on.
+            let led = present.handle.member.lines().1;
+            match present.idle.yields_at().filter(|_| by_console && join.begin && !led) {
+                Some(at) if at <= now => break run,
+                Some(at) => {
+                    drop(run);
+                    tokio::time::sleep(Duration::from_nanos(at - now)).await;
+                }
+                None => {
+                    let name = present.handle.seen().name.clone();
+                    bail!("it takes part in another run (`{name}`, {}): one at a time", present.id);
+                }
+            }
+        };
         if !join.begin {
             bail!("it knows nothing of this run yet");
         }
@@ -313,21 +338,62 @@ impl Agent {
         self.trust.check_members(join)?;
         let dir = run_dir(&self.dir, &join.run).context("the name of the run makes no sense")?;
         // What was there before ends here, and its logs say so.
-        *run = None;
-        let (member, told) = Member::begin(join.clone(), &self.trust)?;
+        if let Some(before) = run.take() {
+            self.state.forget(&before.id);
+        }
+        // The members of the first view have started once; who was here before is another one.
+        let first = by_console && !dir.exists();
+        let start = if first { 1 } else { self.state.grant(join.start.max(2))? };
+        *run = Some(self.take_part(Join { start, ..join.clone() }, dir, false)?);
+        tracing::info!("takes part in run {}", join.run);
+        Ok(())
+    }
+
+    /// Takes up the run again in which this agent took part when its process ended.
+    async fn resume(&self) {
+        let Some(join) = self.state.found() else { return };
+        let id = join.run.clone();
+        let mut run = self.run.lock().await;
+        let taking = || {
+            let dir = run_dir(&self.dir, &id).context("the name of the run makes no sense")?;
+            if let Some(state @ (LogState::Closed | LogState::Abandoned)) = LogState::read(&dir) {
+                bail!("its logs are {state:?}");
+            }
+            self.trust.check_members(&join)?;
+            let start = self.state.grant(2)?;
+            self.take_part(Join { start, ..join.clone() }, dir, true)
+        };
+        match taking() {
+            Ok(taken) => {
+                let start = taken.handle.member.join.start;
+                tracing::info!("takes part in run {id} again (start {start})");
+                *run = Some(taken);
+            }
+            Err(error) => {
+                tracing::warn!("run {id} is not taken up again: {error:#}");
+                self.state.forget(&id);
+            }
+        }
+    }
+
+    /// Becomes a member of a run, whose logs are in this directory.
+    fn take_part(&self, join: Join, dir: PathBuf, resumed: bool) -> Result<Run> {
+        let id = join.run.clone();
+        let journals = self.state.keep(&join)?;
+        let (member, told) = Member::begin(join, &self.trust, Some(journals))?;
         let policy = Arc::clone(&self.policy);
         let setup = Setup {
             policy,
             dir,
             listen: self.data,
+            resumed,
             tx_stamps: self.tx_stamps,
             settings: self.settings.clone(),
         };
         let handle = work::begin(setup, member, told);
-        tracing::info!("takes part in run {}", join.run);
-        *run =
-            Some(Run { id: join.run.clone(), handle, idle: Idle::leaving_after(self.leave_after) });
-        Ok(())
+        let idle = Idle::leaving_after(self.leave_after);
+        let idle = if resumed { idle.resumed_at(clock::monotonic_ns()) } else { idle };
+        Ok(Run { id, handle, idle })
     }
 
     /// Leaves a run that has not begun.
@@ -335,6 +401,7 @@ impl Agent {
         let mut present = self.run.lock().await;
         if present.as_ref().is_some_and(|p| p.id == run && p.handle.seen().name.is_empty()) {
             *present = None;
+            self.state.forget(run);
         }
     }
 
@@ -359,7 +426,8 @@ impl Agent {
             let receiving = clock::unix_ns() < seen.receives_until_ns;
             Sight { closed, sending, receiving, lines, console, ordered: seen.ordered }
         };
-        match present.idle.look(clock::monotonic_ns(), sight) {
+        let verdict = present.idle.look(clock::monotonic_ns(), sight);
+        match verdict {
             Verdict::Stay => {}
             Verdict::Try => {
                 // Flows count from 1: void, but ordered.
@@ -370,9 +438,13 @@ impl Agent {
                 present.handle.abandon(why);
                 let left = Some((present.id.clone(), clock::monotonic_ns()));
                 *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
-                *run = None;
             }
-            Verdict::Forget => *run = None,
+            Verdict::Forget => {}
+        }
+        if matches!(verdict, Verdict::Leave(_) | Verdict::Forget)
+            && let Some(before) = run.take()
+        {
+            self.state.forget(&before.id);
         }
     }
 

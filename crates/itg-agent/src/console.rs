@@ -338,7 +338,7 @@ impl Console {
             ours.forget(joined).await;
             return Err(failed.into());
         }
-        let (member, told) = Member::begin(join, &trust)?;
+        let (member, told) = Member::begin(join, &trust, None)?;
         watch.formed(&member, &problems);
         let description = Description {
             run: run.clone(),

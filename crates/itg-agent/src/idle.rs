@@ -4,6 +4,9 @@
 //! No member is connected: others would be called for ever, and would begin the run again. Or
 //! others are, but neither the console nor a majority: what this agent wants ordered is not. An
 //! agent that waits is of no use, and takes no other run.
+//!
+//! A run that was taken up again after a restart may have ended meanwhile. As long as nothing shows that it goes on,
+//! another console has it soon.
 
 use std::time::Duration;
 
@@ -47,6 +50,8 @@ pub(crate) struct Limits {
     pub(crate) abandoned_ns: u64,
     /// … and is left after this time, whether or not another one comes; so is one in which nothing can be agreed.
     pub(crate) dead_ns: u64,
+    /// A run that was taken up again gives way after this time if nothing shows that it goes on.
+    pub(crate) resumed_ns: u64,
     /// An agent that has not looked for so long stood still, and begins anew.
     pub(crate) still_ns: u64,
 }
@@ -58,9 +63,18 @@ impl Default for Limits {
             linger_ns: 3 * SECOND,
             abandoned_ns: 10 * SECOND,
             dead_ns: 60 * SECOND,
+            resumed_ns: 3 * SECOND / 2,
             still_ns: 10 * SECOND,
         }
     }
+}
+
+/// A run that was taken up again, of which nothing shows yet that it goes on.
+#[derive(Clone, Copy, Debug)]
+struct Resumed {
+    since_ns: u64,
+    /// How much had been ordered when the process had come to its state.
+    ordered: Option<u64>,
 }
 
 /// Since when a run has been of no use.
@@ -75,6 +89,7 @@ pub(crate) struct Idle {
     /// Since when nothing has been ordered without the console, and how much had been then.
     stuck: Option<(u64, u64)>,
     tried: bool,
+    resumed: Option<Resumed>,
 }
 
 impl Idle {
@@ -82,6 +97,18 @@ impl Idle {
     pub(crate) fn leaving_after(time: Duration) -> Self {
         let dead_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self { limits: Limits { dead_ns, ..Limits::default() }, ..Self::default() }
+    }
+
+    /// The same for a run that is taken up again now.
+    pub(crate) fn resumed_at(mut self, now_ns: u64) -> Self {
+        self.resumed = Some(Resumed { since_ns: now_ns, ordered: None });
+        self
+    }
+
+    /// Instant from which on the run gives way to another console, if it was taken up again and nothing has shown yet
+    /// that it goes on.
+    pub(crate) fn yields_at(&self) -> Option<u64> {
+        self.resumed.map(|resumed| resumed.since_ns.saturating_add(self.limits.resumed_ns))
     }
 
     /// With other lengths of time.
@@ -101,9 +128,12 @@ impl Idle {
             (self.alone_ns, self.stuck) = (None, None);
         }
         self.last_ns = now_ns;
+        self.look_after_restart(now_ns, sight);
         if sight.closed {
-            let since = *self.closed_ns.get_or_insert(now_ns);
-            let over = now_ns.saturating_sub(since) > self.limits.linger_ns;
+            let since = now_ns.saturating_sub(*self.closed_ns.get_or_insert(now_ns));
+            // Others that were started again hear of the end as long as the console gathers the logs.
+            let wanted = sight.console && since <= self.limits.dead_ns;
+            let over = since > self.limits.linger_ns && !wanted;
             return if over { Verdict::Forget } else { Verdict::Stay };
         }
         let busy = sight.sending || sight.receiving;
@@ -132,13 +162,25 @@ impl Idle {
         }
         Verdict::Stay
     }
+
+    /// Looks whether a run that was taken up again goes on.
+    fn look_after_restart(&mut self, now_ns: u64, sight: Sight) {
+        let Some(resumed) = &mut self.resumed else { return };
+        let more = resumed.ordered.is_some_and(|before| sight.ordered > before);
+        if sight.console || sight.sending || sight.receiving || more {
+            self.resumed = None;
+        } else if now_ns.saturating_sub(resumed.since_ns) >= self.limits.resumed_ns / 2 {
+            resumed.ordered.get_or_insert(sight.ordered);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { linger_ns: 3, abandoned_ns: 10, dead_ns: 60, still_ns: 10 };
+    const LIMITS: Limits =
+        Limits { linger_ns: 3, abandoned_ns: 10, dead_ns: 60, resumed_ns: 4, still_ns: 10 };
 
     /// Looks at each instant of a range; what it does that is not to stay, and when.
     fn looked(
@@ -155,6 +197,7 @@ mod tests {
         let limits = Limits::default();
         let seconds = [limits.linger_ns, limits.abandoned_ns, limits.dead_ns, limits.still_ns];
         assert_eq!(seconds.map(|ns| ns / 1_000_000_000), [3, 10, 60, 10], "see docs/cluster.md");
+        assert_eq!(limits.resumed_ns, 1_500_000_000, "see docs/cluster.md");
     }
 
     #[test]
@@ -240,5 +283,36 @@ mod tests {
         let mut idle = Idle::with(LIMITS);
         let over = Sight { closed: true, ..Sight::default() };
         assert_eq!(looked(&mut idle, 0..5, |_| over), [(4, Verdict::Forget)]);
+        // … and as long as the console is there, up to a limit.
+        let gathers = Sight { console: true, lines: 1, ..over };
+        let mut idle = Idle::with(LIMITS);
+        assert_eq!(looked(&mut idle, 0..62, |_| gathers), [(61, Verdict::Forget)]);
+    }
+
+    #[test]
+    fn a_run_that_was_taken_up_again_yields_unless_it_goes_on() {
+        let nothing = |_: u64| Sight { lines: 2, ordered: 3, ..Sight::default() };
+        let mut idle = Idle::with(LIMITS).resumed_at(100);
+        assert_eq!(looked(&mut idle, 100..130, nothing), []);
+        assert_eq!(idle.yields_at(), Some(104), "others that came back as well show nothing");
+        // What it delivers again is no sign either.
+        let restored = |now: u64| Sight { ordered: (now - 100).min(1), ..Sight::default() };
+        let mut idle = Idle::with(LIMITS).resumed_at(100);
+        assert_eq!((looked(&mut idle, 100..130, restored), idle.yields_at()), (vec![], Some(104)));
+        for (what, shown) in [
+            ("the console", Sight { console: true, ..nothing(0) }),
+            ("it sends", Sight { sending: true, ..nothing(0) }),
+            ("it receives", Sight { receiving: true, ..nothing(0) }),
+            ("something was ordered", Sight { ordered: 4, ..nothing(0) }),
+        ] {
+            let sight = |now: u64| if now == 110 { shown } else { nothing(now) };
+            let mut idle = Idle::with(LIMITS).resumed_at(100);
+            assert_eq!(
+                (looked(&mut idle, 100..115, sight), idle.yields_at()),
+                (vec![], None),
+                "{what}"
+            );
+        }
+        assert_eq!(Idle::with(LIMITS).yields_at(), None);
     }
 }

@@ -9,6 +9,7 @@
 //! | `roles` | who may ask an agent for what |
 //! | `trust` | connections that both sides have proved to belong to the cluster |
 //! | `wire` | calls and replies on such a connection |
+//! | `state` | what an agent remembers through a restart |
 //! | `member` | this process as a member of the group of a run: the ordered log over those connections |
 //! | `failure_report` | what it knows of why others have left it |
 //! | `description` | what every node gets to know of an experiment |
@@ -39,6 +40,7 @@ mod metrics;
 mod options;
 mod policy;
 mod roles;
+mod state;
 mod trust;
 mod watch;
 mod wire;

@@ -14,10 +14,11 @@ use itg_group::detector::DetectorEvent;
 use itg_group::membership::MembershipEvent;
 use itg_group::{cast, detector, membership, overlay};
 use itg_mesh::Report;
+use itg_mesh::journal_files::JournalFiles;
 use itg_mesh::tasks::{self, Input, Queues};
 use itg_process::{
-    Config, Contract, Ctx, Event, Injected, Layer, Message, Network, Process, ProcessContext,
-    Registry, Slot, Time, everybody,
+    Config, Contract, Ctx, Event, Injected, Journals, Layer, Message, Network, Process,
+    ProcessContext, Registry, Slot, Time, everybody,
 };
 use itg_run::figures::{self, Figures};
 use itg_socket::clock;
@@ -129,10 +130,12 @@ impl Layer for Outlet {
 }
 
 impl Member {
-    /// Becomes the member that `join` says; what the experiment tells comes out of the channel.
+    /// Becomes the member that `join` says, or the one that its journals tell of; what the experiment tells comes out
+    /// of the channel.
     pub(crate) fn begin(
         join: Join,
         trust: &Trust,
+        journals: Option<(JournalFiles, Journals)>,
     ) -> Result<(Self, mpsc::UnboundedReceiver<ControlDelivery>)> {
         let (tells, told) = mpsc::unbounded_channel();
         let n = join.addresses.len();
@@ -158,7 +161,7 @@ impl Member {
             seed: RunSeed(itg_socket::host::random_u64()),
             networks: &networks,
             everybody: &everybody(config.processes),
-            journals: None,
+            journals: journals.as_ref().map(|(_, found)| found),
         };
         let process = registry.process(&config, &place)?;
         let (inputs, inbox) = mpsc::channel(INBOX);
@@ -176,6 +179,10 @@ impl Member {
                 reports.watch(now, &event);
             }
         }));
+        let queues = match journals {
+            Some((files, _)) => queues.keep(files),
+            None => queues,
+        };
         member.keep(tokio::spawn(async move {
             tasks::drive(process, inbox, queues).await;
         }));

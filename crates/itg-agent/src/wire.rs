@@ -72,7 +72,8 @@ impl Hello {
 pub(crate) struct Join {
     /// The run.
     pub(crate) run: String,
-    /// Number of this start of the member: its incarnation.
+    /// Least number of this start of the member, its incarnation: 1 when a console begins the run. The agent grants
+    /// it, and gives none twice.
     pub(crate) start: u64,
     /// Slot of the called member.
     pub(crate) slot: u32,

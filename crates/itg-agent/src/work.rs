@@ -164,6 +164,8 @@ pub(crate) struct Setup {
     pub(crate) dir: PathBuf,
     /// Address that the receiver listens on.
     pub(crate) listen: SocketAddr,
+    /// True if the agent has taken part before, and was started again: it sends nothing before it has a lease.
+    pub(crate) resumed: bool,
     /// One of how many packets is stamped when it leaves this host.
     pub(crate) tx_stamps: Option<NonZeroU32>,
     /// Properties of this host for the logs of senders.
@@ -331,7 +333,9 @@ impl Work {
                     let at_ns = now.monotonic_ns.saturating_add(to_come);
                     self.handle.member.ask(ControlRequest::RunTime(at_ns, run_ns)).await;
                 }
-                let early = fence == 0 && clock::unix_ns() < self.t0_unix_ns;
+                // A sender of the time before a restart may be waiting for the start, too.
+                let nobody_else = fence == 0 && not_before_ns <= clock::monotonic_ns();
+                let early = nobody_else && clock::unix_ns() < self.t0_unix_ns;
                 let resume_ns = (!early).then_some(not_before_ns);
                 self.ceasing.remove(&flow);
                 if self.is_too_fast(flow, &changes) {
@@ -631,7 +635,8 @@ impl Work {
     fn send_what_is_due(&mut self) {
         let now = clock::monotonic_ns();
         let Some(known) = &self.known else { return };
-        if now >= self.lease_ns && self.lease_ns > 0 || self.draining {
+        let granted = self.lease_ns > 0 || self.setup.resumed;
+        if now >= self.lease_ns && granted || self.draining {
             return;
         }
         // Flows that begin together share a worker. Of those that are resumed only the ones to one receiver: it
