@@ -4,7 +4,7 @@
 //! confidence when the measurements are independent and about normal. Source: "Student" (W. S. Gosset),
 //! *The probable error of a mean*, Biometrika 6 (1908); NIST/SEMATECH e-Handbook, 1.3.5.2.
 
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
+use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 /// A mean with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,12 +66,31 @@ fn t_975(freedom: usize) -> Option<f64> {
     Some(distribution.inverse_cdf(0.975)).filter(|t| t.is_finite())
 }
 
+/// Factor by which the half widths of so many 95 % intervals grow for all of them together to cover with 95 %:
+/// z(1 − 0.025 / count) / z(0.975), 1 for one interval.
+///
+/// Supposes that the figures are about normal, and nothing of how they depend on each other. Source: Bonferroni's
+/// inequality; Dunn, *Multiple comparisons among means*, JASA 56 (1961).
+#[must_use]
+pub fn joint_factor(count: usize) -> f64 {
+    let normal = Normal::standard();
+    normal.inverse_cdf(1.0 - 0.025 / count.max(1) as f64) / normal.inverse_cdf(0.975)
+}
+
 #[cfg(test)]
 mod tests {
     use rand::RngExt as _;
 
     use super::*;
     use crate::seed::RunSeed;
+
+    #[test]
+    fn joint_intervals_are_as_wide_as_tables_of_the_normal_distribution_say() {
+        // z(0.975) = 1.959964, z(0.995) = 2.575829 for 5, z(0.9995) = 3.290527 for 50.
+        for (count, want) in [(1, 1.0), (5, 2.575_829 / 1.959_964), (50, 3.290_527 / 1.959_964)] {
+            assert!((joint_factor(count) - want).abs() < 1e-6, "{count}");
+        }
+    }
 
     #[test]
     fn the_quantile_is_that_of_the_tables() {

@@ -8,6 +8,7 @@
 //! Sources: Cliff, *Psychological Bulletin* 114 (1993) for delta; Romano et al. (2006) for its
 //! words, below 0.147 negligible, 0.33 small, 0.474 medium, else large.
 
+pub mod agreement;
 mod bootstrap;
 mod text;
 

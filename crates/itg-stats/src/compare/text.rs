@@ -75,7 +75,7 @@ fn write_pairing(out: &mut String, pairing: &Pairing) -> std::fmt::Result {
     Ok(())
 }
 
-fn cell(figure: &Difference, value: Option<f64>) -> String {
+pub(super) fn cell(figure: &Difference, value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| figure.text(value))
 }
 
