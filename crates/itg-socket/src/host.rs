@@ -1,13 +1,17 @@
 //! Identity of this host: name, system, boot.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 
 use nix::ifaddrs::getifaddrs;
+use nix::net::if_::if_nameindex;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::SockaddrStorage;
 use rand::TryRng;
 use rand::rngs::SysRng;
+
+use crate::xdp::netlink::Netlink;
 
 /// Name of this host.
 #[must_use]
@@ -26,6 +30,48 @@ pub fn os() -> String {
             format!("{} {} {}", word(u.sysname()), word(u.release()), word(u.machine()))
         },
     )
+}
+
+/// Number and model of the processors that this process may use.
+#[must_use]
+pub fn processors() -> String {
+    let number = std::thread::available_parallelism().map_or(0, usize::from);
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim_end() == "model name").then(|| value.trim())
+    });
+    format!("{number} x {}", model.unwrap_or("unknown"))
+}
+
+/// Frequency governors of the processors, each once; `none` where their frequency is not the kernel's to choose.
+#[must_use]
+pub fn governors() -> String {
+    let processors = fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten();
+    let governors = processors.filter_map(|entry| {
+        let file = entry.path().join("cpufreq/scaling_governor");
+        fs::read_to_string(file).ok().map(|text| text.trim().to_owned())
+    });
+    let all: BTreeSet<String> = governors.collect();
+    if all.is_empty() { "none".to_owned() } else { Vec::from_iter(all).join(" ") }
+}
+
+/// Queueing discipline of each device of this host, as `lo noqueue, eth0 fq`, in the order of the devices.
+#[must_use]
+pub fn queueing_disciplines() -> String {
+    let (Ok(devices), Ok(netlink)) = (if_nameindex(), Netlink::open()) else {
+        return "unknown".to_owned();
+    };
+    let all = devices.iter().map(|device| {
+        let found = netlink.discipline(device.index());
+        let kind = match &found {
+            Ok(Some(found)) => &found.kind,
+            Ok(None) => "none",
+            Err(_) => "unknown",
+        };
+        format!("{} {kind}", device.name().to_string_lossy())
+    });
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns true if packets to this address reach this host: one of its interfaces has it, or it is a loopback
