@@ -12,9 +12,9 @@ use itg_agent::ctl::{self, CtlArgs, StatusArgs};
 use itg_agent::keys::{self, KeysArgs};
 use itg_agent::worker;
 use itg_cli::WordArgs;
-use itg_run::{diff, live, plan, process, simulate};
+use itg_run::{diff, live, plan, process, simulate, verify};
 
-use crate::args::RunArgs;
+use crate::args::{ReplayArgs, RunArgs};
 
 /// Plan and run experiments of the Internet traffic generator ITG.
 ///
@@ -34,6 +34,10 @@ struct Cli {
 enum Command {
     /// Run an experiment file
     Run(RunArgs),
+    /// Run an experiment again from the manifest of a run, and compare both
+    Replay(ReplayArgs),
+    /// Check the directory of a run: hashes of all files, plan, logs and report
+    Verify(verify::VerifyArgs),
     /// Run processes made of layers on simulated networks, in virtual time
     Simulate(simulate::SimulateArgs),
     /// Compare two runs of an experiment, such as a real one and its simulation: what was planned for each
@@ -61,6 +65,8 @@ fn main() -> ExitCode {
     cli.words.start();
     let done = match cli.command {
         Command::Run(args) => args.run(cli.words),
+        Command::Replay(args) => args.run(cli.words),
+        Command::Verify(args) => verify::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Process(args) => process::run(&args, cli.words),

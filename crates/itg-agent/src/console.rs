@@ -63,6 +63,10 @@ impl World for Agents {
         "cluster"
     }
 
+    fn options(&self) -> Vec<String> {
+        self.options.words()
+    }
+
     fn prepare<'a>(&'a self, loaded: &'a mut Loaded) -> Result<Box<dyn Prepared + 'a>> {
         let Some(keys) = &self.options.keys else {
             return Err(refuse(

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use itg_control::{Failover, Orphan};
 use itg_experiment::TimeSpan;
@@ -40,13 +41,22 @@ impl Default for AgentsOptions {
 }
 
 impl AgentsOptions {
-    /// Text of the options that decide how a run is carried out, all but the keys: equal where these are.
+    /// The options that decide how a run is carried out, all but the keys, as words of a command line.
     #[must_use]
-    pub fn ways(&self) -> String {
-        format!(
-            "require {:?}, orphan {:?}, failover {:?}, lease {} ns",
-            self.require, self.orphan, self.failover, self.lease.0
-        )
+    pub fn words(&self) -> Vec<String> {
+        let require = match self.require {
+            Require::All => "all".to_owned(),
+            Require::AtLeast(number) => number.to_string(),
+        };
+        let name = |value: Option<PossibleValue>| {
+            value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+        };
+        vec![
+            format!("--require={require}"),
+            format!("--orphan={}", name(self.orphan.to_possible_value())),
+            format!("--failover={}", name(self.failover.to_possible_value())),
+            format!("--lease={}ns", self.lease.0),
+        ]
     }
 }
 

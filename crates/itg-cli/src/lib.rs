@@ -39,7 +39,10 @@ pub use verbosity::{WordArgs, print, say};
 #[cfg(feature = "net")]
 pub use {
     intervals::{Counted, IntervalArgs, IntervalLines, Intervals},
-    load::{Asked, LoadArgs, Loaded, draw_seed, load, load_any, load_case, load_text, load_within},
+    load::{
+        Asked, LoadArgs, Loaded, draw_seed, load, load_any, load_case, load_manifest, load_text,
+        load_within,
+    },
     log_args::{LogArgs, parse_throttle, read_secret},
     pacing_args::PacingArgs,
     progress::{Progress, Shown},

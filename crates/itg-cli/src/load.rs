@@ -12,7 +12,7 @@ use clap::Args;
 use itg_core::flow::Proto;
 use itg_core::seed::RunSeed;
 use itg_experiment::sweep::{Case, Sweep};
-use itg_experiment::{Experiment, Plan, PlanInputs, Seed, TimeSpan};
+use itg_experiment::{Experiment, Manifest, Plan, PlanInputs, Seed, TimeSpan};
 
 use crate::failure::refuse;
 
@@ -114,6 +114,31 @@ pub fn load_any(args: &LoadArgs) -> Result<Asked> {
 pub fn load_case(args: &LoadArgs, case: &Case, seed: RunSeed) -> Result<Loaded> {
     let args = LoadArgs { seed: Some(Seed(seed)), ..args.clone() };
     planned(&args, case.text.clone(), case.experiment.clone(), None)
+}
+
+/// Plans the experiment of a manifest again, of what the manifest holds and nothing else. Whether its hash is that of the
+/// manifest is for the caller to see.
+///
+/// # Errors
+/// Its experiment cannot be planned.
+pub fn load_manifest(manifest: &Manifest) -> Result<Loaded> {
+    let origin = manifest.origin.clone();
+    let experiment = Experiment::parse(&manifest.experiment, &origin).map_err(refuse)?;
+    let mut files = |name: &str| {
+        manifest
+            .files
+            .get(name)
+            .cloned()
+            .ok_or_else(|| format!("the manifest has no file `{name}`"))
+    };
+    let inputs = PlanInputs {
+        duration_ns: manifest.duration_ns,
+        profiles: manifest.profiles.clone(),
+        ..PlanInputs::new(RunSeed(manifest.seed), &mut files)
+    };
+    let plan = Plan::resolve(&experiment, inputs).map_err(refuse)?;
+    let (text, duration_ns) = (manifest.experiment.clone(), manifest.duration_ns);
+    Ok(Loaded { text, origin, experiment, plan, duration_ns })
 }
 
 fn planned(

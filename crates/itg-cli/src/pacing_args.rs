@@ -50,6 +50,23 @@ fn precision(text: &str) -> Result<Precision, String> {
 }
 
 impl PacingArgs {
+    /// The flags that were given, as words of a command line: what parses them gets these arguments again.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut flag = |name: &str, value: Option<String>| {
+            words.extend(value.map(|value| format!("--{name}={value}")));
+        };
+        flag("pacing", self.pacing.map(|level| level.to_string()));
+        flag("max-error", self.max_error.map(|precision| format!("{}ns", precision.0)));
+        flag("cpu", self.cpu.map(|cpu| cpu.to_string()));
+        let engine = (self.engine != SendEngine::default()).then(|| self.engine.to_string());
+        flag("engine", engine);
+        flag("tx-stamps", self.tx_stamps.map(|every| every.to_string()));
+        words.extend(self.realtime.then(|| "--realtime".to_owned()));
+        words
+    }
+
     /// The flags, and where they say nothing the file's `[pacing]`.
     #[must_use]
     pub fn options(&self, file: &PacingEntry) -> PacingOptions {
@@ -62,6 +79,36 @@ impl PacingArgs {
             max_error_p99_ns: self.max_error.map(|p| p.0).or(declared),
             engine: self.engine,
             tx_stamps: self.tx_stamps,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::PacingArgs;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        pacing: PacingArgs,
+    }
+
+    #[test]
+    fn words_are_parsed_to_the_same_arguments() {
+        for line in [
+            &[][..],
+            &["--pacing", "spin", "--cpu", "1", "--realtime"],
+            &["--max-error", "20us", "--engine", "xdp", "--tx-stamps", "16"],
+        ] {
+            let parse = |words: &[String]| {
+                let words = ["x".to_owned()].into_iter().chain(words.iter().cloned());
+                Line::try_parse_from(words).expect("a command line").pacing
+            };
+            let given = parse(&line.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+            let again = parse(&given.words());
+            assert_eq!(format!("{given:?}"), format!("{again:?}"), "{line:?}");
         }
     }
 }

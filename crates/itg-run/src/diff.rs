@@ -79,7 +79,7 @@ fn is_receivers(path: &str) -> bool {
 }
 
 /// The logs of a run.
-struct Logs(Vec<(String, Vec<u8>)>);
+pub(crate) struct Logs(Vec<(String, Vec<u8>)>);
 
 impl Logs {
     /// Those of both sides, or of all nodes where agents have carried out the run.
@@ -95,6 +95,11 @@ impl Logs {
             let of_nodes = of_nodes(dir);
             paths = if of_nodes.is_empty() { paths } else { of_nodes };
         }
+        Self::of(paths)
+    }
+
+    /// Those with these paths.
+    pub(crate) fn of(paths: Vec<PathBuf>) -> Result<Self> {
         let read = |path: PathBuf| {
             let bytes = fs::read(&path).map_err(|error| {
                 refuse(format!("{}: {error}: expected the directory of a run", path.display()))
@@ -104,7 +109,14 @@ impl Logs {
         paths.into_iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    fn report(&self) -> Result<Report> {
+    /// Returns true if the other logs have the same contents, in the same order.
+    pub(crate) fn are_equal_to(&self, other: &Self) -> bool {
+        let both = self.0.iter().zip(&other.0);
+        self.0.len() == other.0.len() && both.into_iter().all(|(own, other)| own.1 == other.1)
+    }
+
+    /// The report, with plots of all flows.
+    pub(crate) fn report(&self) -> Result<Report> {
         let options = Options { plots: Some(usize::MAX), ..Options::default() };
         let mut analysis = Analysis::new(options);
         for (name, bytes) in &self.0 {
@@ -114,7 +126,7 @@ impl Logs {
     }
 
     /// Schedule of the packets that were sent, as the senders' logs have it.
-    fn schedule(&self) -> Result<Schedule> {
+    pub(crate) fn schedule(&self) -> Result<Schedule> {
         let mut packets = Vec::new();
         for (name, bytes) in self.0.iter().filter(|(name, _)| !is_receivers(name)) {
             let mut numbers = BTreeMap::new();
@@ -144,21 +156,22 @@ impl Logs {
 }
 
 /// Flow, number, size in bytes, planned time in nanoseconds of each packet, in this order.
-type Schedule = Vec<(u32, u64, u32, u64)>;
+pub(crate) type Schedule = Vec<(u32, u64, u32, u64)>;
 
 /// Comparison of two schedules.
 #[derive(Debug, PartialEq, Eq)]
-struct Planned {
+pub(crate) struct Planned {
     /// Packets that both sent, with one size and one planned time.
-    same: u64,
+    pub(crate) same: u64,
     /// Packets that only the first or only the second run sent: late at the end, or interrupted.
-    alone: (u64, u64),
+    pub(crate) alone: (u64, u64),
     /// The first packet that is planned differently.
-    differs: Option<String>,
+    pub(crate) differs: Option<String>,
 }
 
 impl Planned {
-    fn of(a: &Schedule, b: &Schedule) -> Self {
+    /// Compares two schedules packet by packet.
+    pub(crate) fn of(a: &Schedule, b: &Schedule) -> Self {
         let mut planned = Self { same: 0, alone: (0, 0), differs: None };
         let (mut rest, mut other) = (a.as_slice(), b.as_slice());
         loop {

@@ -13,6 +13,12 @@ pub const RECEIVER_LOG: &str = "receiver.itg";
 /// Manifest: all that is needed to run the experiment again. A directory that has it holds a run.
 pub const MANIFEST: &str = "manifest.json";
 
+/// File that shows that a run of a sweep is done: written behind all others, so that it is not among those whose hashes
+/// the run leaves.
+pub(crate) const DONE: &str = "done.json";
+/// File that shows that a directory is that of a sweep.
+pub(crate) const SWEEP: &str = "sweep.json";
+
 /// Creates the directory of a run; one that holds a run already is refused.
 pub(crate) fn prepare(out: &Path) -> Result<()> {
     if out.join(MANIFEST).exists() {

@@ -11,15 +11,20 @@
 //! | `steps` | the steps of one run |
 //! | `run`, `sweep` | one run or many, and their directories |
 //! | `local`, `sim`, `mpi` | worlds |
+//! | `results`, `artifact`, `ro_crate`, `inventory` | files that follow from logs and manifest; hashes of all files |
+//! | [`verify`] | a run's directory held against what the run left |
+//! | [`mod@replay`] | a run done again from its manifest, and compared |
 //! | `receiver` | a receiver within this program |
 //! | [`events`], [`figures`], [`live`] | what happens while it happens: as lines of JSON, as counters, on a terminal |
 //! | [`mod@plan`], [`diff`] | what a run will do; two runs compared |
 //! | [`process`], [`simulate`], [`layers`], [`load`], `ticket`, [`trace`] | processes made of layers, on real networks and in virtual time |
 
+mod artifact;
 pub mod diff;
 mod directory;
 pub mod events;
 pub mod figures;
+mod inventory;
 pub mod layers;
 pub mod live;
 pub mod load;
@@ -30,6 +35,9 @@ mod options;
 pub mod plan;
 pub mod process;
 mod receiver;
+pub mod replay;
+mod results;
+mod ro_crate;
 mod run;
 mod sim;
 pub mod simulate;
@@ -37,11 +45,12 @@ mod steps;
 mod sweep;
 mod ticket;
 pub mod trace;
+pub mod verify;
 mod world;
 
 pub use directory::{MANIFEST, RECEIVER_LOG, SENDER_LOG};
 pub use local::Local;
-pub use options::{RunOptions, RunRequest, SweepOptions};
+pub use options::{OutputOptions, RunOptions, RunRequest, SweepOptions};
 pub use receiver::receiver_options;
 pub use run::run;
 pub use sim::Simulated;

@@ -16,7 +16,7 @@ use crate::events::What;
 use crate::figures;
 use crate::live::Live;
 use crate::receiver::receiver;
-use crate::world::{Outcome, Output, Prepared, World, host_settings, why};
+use crate::world::{Outcome, Output, Prepared, World, why};
 
 /// This host.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +28,10 @@ pub struct Local {
 impl World for Local {
     fn name(&self) -> &'static str {
         "local"
+    }
+
+    fn options(&self) -> Vec<String> {
+        self.pacing.words()
     }
 
     fn prepare<'a>(&'a self, loaded: &'a mut Loaded) -> Result<Box<dyn Prepared + 'a>> {
@@ -47,7 +51,7 @@ impl Prepared for Ready<'_> {
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
-        host_settings()
+        Vec::new()
     }
 
     fn carry_out(

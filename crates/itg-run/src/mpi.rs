@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_cli::{
-    Failure, LoadArgs, Loaded, Sending, Signals, WordArgs, account, draw_run, load_text, refuse,
-    send_plan_observed,
+    Failure, Loaded, PacingArgs, Sending, Signals, WordArgs, account, draw_run, load_manifest,
+    refuse, send_plan_observed,
 };
 use itg_core::streams::fnv1a;
 use itg_engine::{HandedTarget, LogLimits, LogTarget};
-use itg_experiment::{LOG_RANK, Manifest, Plan, Seed};
+use itg_experiment::{LOG_RANK, Manifest, Plan};
 use itg_mpi::{Job, Launch};
 use itg_node::Start;
 use serde_json::{Value, json};
@@ -33,9 +33,8 @@ use tokio::sync::{oneshot, watch};
 use crate::directory::{RECEIVER_LOG, SENDER_LOG};
 use crate::events::{FlowState, NodeState, What};
 use crate::figures;
-use crate::options::RunRequest;
 use crate::receiver::receiver;
-use crate::world::{Outcome, Output, Prepared, World, host_settings, why};
+use crate::world::{Outcome, Output, Prepared, World, why};
 use collect::Collector;
 use latest::{Latest, Sharing};
 use rank_log::Carrier;
@@ -75,11 +74,14 @@ fn start() -> Result<Job> {
     Ok(job)
 }
 
-/// Runs this rank's part of the experiment.
+/// Takes part in the job: rank 0 does what `lead` says with its ranks as the world, the others follow.
 ///
 /// # Errors
 /// The request or the job makes no sense, or a run leaves nothing to report.
-pub fn run(request: &RunRequest, words: WordArgs) -> Result<ExitCode> {
+pub fn run(
+    pacing: PacingArgs,
+    lead: impl FnOnce(&dyn World) -> Result<ExitCode>,
+) -> Result<ExitCode> {
     let job = start()?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -88,10 +90,10 @@ pub fn run(request: &RunRequest, words: WordArgs) -> Result<ExitCode> {
     let mut hosts = job.gather(fnv1a(itg_socket::host::name().as_bytes()).to_le_bytes());
     hosts.sort_unstable();
     hosts.dedup();
-    let ranks = Ranks { job: &job, request, runtime: &runtime, signals, hosts: hosts.len() };
+    let ranks = Ranks { job: &job, pacing, runtime: &runtime, signals, hosts: hosts.len() };
     let done = match job.rank() {
         0 => {
-            let done = crate::run::run(&ranks, request, words);
+            let done = lead(&ranks);
             ranks.told(b"null".to_vec());
             done
         }
@@ -104,7 +106,7 @@ pub fn run(request: &RunRequest, words: WordArgs) -> Result<ExitCode> {
 /// The ranks of a job, seen from one of them.
 struct Ranks<'a> {
     job: &'a Job,
-    request: &'a RunRequest,
+    pacing: PacingArgs,
     runtime: &'a tokio::runtime::Runtime,
     signals: Signals,
     /// Number of hosts.
@@ -125,6 +127,10 @@ struct Agreed<'a> {
 impl World for Ranks<'_> {
     fn name(&self) -> &'static str {
         "mpi"
+    }
+
+    fn options(&self) -> Vec<String> {
+        self.pacing.words()
     }
 
     fn check(&self, loaded: &Loaded) -> Result<()> {
@@ -161,17 +167,16 @@ impl Prepared for Led<'_> {
 
     fn settings(&self) -> Vec<(&'static str, String)> {
         let job = self.ranks.job;
-        let ours = [("mpi", job.library()), ("ranks", job.size().to_string())];
-        host_settings().into_iter().chain(ours).collect()
+        vec![("mpi", job.library()), ("ranks", job.size().to_string())]
     }
 
     fn carry_out(
         self: Box<Self>,
         output: &Output,
-        _manifest: &Manifest,
+        manifest: &Manifest,
         _words: WordArgs,
     ) -> Result<Outcome> {
-        self.ranks.lead(self.loaded, output)
+        self.ranks.lead(self.loaded, output, manifest)
     }
 }
 
@@ -216,19 +221,12 @@ impl Ranks<'_> {
 
     /// Plans what rank 0 says.
     fn plan(&self, said: &Value) -> Result<Loaded> {
-        let text = said.get("text").and_then(Value::as_str).context("no experiment")?;
-        let seed = said.get("seed").and_then(Value::as_u64).context("no seed")?;
-        let load = LoadArgs {
-            file: self.request.load.file.clone(),
-            seed: Some(Seed(itg_core::seed::RunSeed(seed))),
-            duration: self.request.load.duration,
-            profiles: self.request.load.profiles.clone(),
-        };
-        load_text(&load, text.to_owned(), None)
+        let manifest = said.get("manifest").and_then(Value::as_str).context("no manifest")?;
+        load_manifest(&Manifest::parse(manifest)?)
     }
 
     /// One run, at rank 0: opens the receiver, tells the others, and gathers what came of it.
-    fn lead(&self, loaded: &Loaded, output: &Output) -> Result<Outcome> {
+    fn lead(&self, loaded: &Loaded, output: &Output, manifest: &Manifest) -> Result<Outcome> {
         let (job, out, events) = (self.job, &output.dir, &output.events);
         let ip: IpAddr = match self.hosts {
             1 => Ipv4Addr::LOCALHOST.into(),
@@ -247,13 +245,12 @@ impl Ranks<'_> {
         let names = (0..job.size()).map(name).collect();
         events.begin(What::run(&loaded.plan, "mpi", names));
         self.told(serde_json::to_vec(&json!({
-            "text": loaded.text, "seed": loaded.plan.seed.0, "run": run.run,
+            "manifest": manifest.to_json(), "run": run.run,
             "receiver": address.to_string(), "figures": run.figures,
         }))?);
         if let Some(other) = self.differs(Some(&loaded.plan)) {
             return Err(refuse(format!(
-                "rank {other} plans something else than rank 0: do all hosts have the same files and the \
-                 same version of this program?"
+                "rank {other} plans something else than rank 0: do all hosts have the same version of this program?"
             )));
         }
         for rank in 0..job.size() {
@@ -323,7 +320,7 @@ impl Ranks<'_> {
                 program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
                 run: run.run.clone(),
                 start,
-                pacing: self.request.options.pacing.options(&loaded.experiment.pacing),
+                pacing: self.pacing.options(&loaded.experiment.pacing),
                 log: log.map(|log| LogTarget::Handed(Box::new(log))),
                 log_limits: LogLimits::default(),
                 recv_log: None,

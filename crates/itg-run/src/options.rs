@@ -13,15 +13,23 @@ use crate::world::Output;
 /// Options of a run, whichever world carries it out.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunOptions {
-    /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
+    /// Destinations of the results.
+    #[command(flatten)]
+    pub output: OutputOptions,
     /// Options about pacing.
     #[command(flatten)]
     pub pacing: PacingArgs,
     /// Options about sweeps.
     #[command(flatten)]
     pub sweep: SweepOptions,
+}
+
+/// Destinations of the results of a run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct OutputOptions {
+    /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// Events as they happen: one JSON object a line to this file; `-`: to stdout, instead of the report
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
@@ -58,29 +66,25 @@ pub struct RunRequest {
     pub load: LoadArgs,
     /// Options of the run.
     pub options: RunOptions,
-    /// Text of the options that decide how runs are carried out, beside the experiment: a sweep goes on only where it is
-    /// equal.
-    pub ways: String,
 }
 
-impl RunRequest {
-    /// Opens the destinations of the results, but for the directory.
-    pub(crate) fn output(&self, words: WordArgs) -> Result<Output> {
-        let options = &self.options;
-        let live = !options.no_live && !words.quiet && std::io::stderr().is_terminal();
-        let print = options.events.as_deref() != Some(Path::new("-"));
-        let events = Events::to(options.events.as_deref(), options.sweep.resume)?;
+impl OutputOptions {
+    /// Opens the destinations of the results, but for the directory; `resume`: events go behind those that are there.
+    pub(crate) fn open(&self, resume: bool, words: WordArgs) -> Result<Output> {
+        let live = !self.no_live && !words.quiet && std::io::stderr().is_terminal();
+        let print = self.events.as_deref() != Some(Path::new("-"));
+        let events = Events::to(self.events.as_deref(), resume)?;
         Ok(Output { dir: PathBuf::new(), print, events, live })
     }
 
     /// Files that this program is told to write, which may be among the results.
     pub(crate) fn own_files(&self) -> Vec<PathBuf> {
-        self.options.events.iter().cloned().collect()
+        self.events.iter().cloned().collect()
     }
 
     /// The directory of the run, or of the sweep, of this name.
     pub(crate) fn directory(&self, name: &str, started: jiff::Timestamp) -> PathBuf {
-        self.options.out.clone().unwrap_or_else(|| {
+        self.out.clone().unwrap_or_else(|| {
             let time = started.strftime("%Y%m%d-%H%M%S");
             Path::new("itg-out").join(format!("{}-{time}", crate::directory::file_name(name)))
         })

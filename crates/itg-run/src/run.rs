@@ -23,10 +23,10 @@ pub fn run(world: &dyn World, request: &RunRequest, words: WordArgs) -> Result<E
     if request.options.sweep.any() {
         return Err(refuse("--resume and its like are for files with [matrix] or [sweep]"));
     }
-    let dir = request.directory(&loaded.plan.name, jiff::Timestamp::now());
+    let dir = request.options.output.directory(&loaded.plan.name, jiff::Timestamp::now());
     world.check(&loaded)?;
-    holds_nothing_else(&dir, &request.own_files())?;
-    let output = Output { dir, ..request.output(words)? };
+    holds_nothing_else(&dir, &request.options.output.own_files())?;
+    let output = Output { dir, ..request.options.output.open(false, words)? };
     let done = carry_out(world, &mut loaded, &output, words)?;
     Ok(ExitCode::from(done.code))
 }

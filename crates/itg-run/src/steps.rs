@@ -1,21 +1,22 @@
 //! The steps of one run, the same in all worlds: from a plan to its report.
 
-use std::fs;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use itg_cli::{Failure, Gates, Loaded, WordArgs, announce, print, say};
 use itg_experiment::Manifest;
-use itg_report::{Around, FLOWS_DRAWN};
-use itg_stats::{Analysis, Options, Report};
+use itg_stats::Report;
 
-use crate::directory::{MANIFEST, prepare, write};
+use crate::artifact::{self, ARTIFACT};
+use crate::directory::{DONE, MANIFEST, prepare, write};
+use crate::inventory::list;
 use crate::live;
-use crate::world::{Outcome, Output, World};
-
-/// File with what happened in a run, in its directory.
-const STORY: &str = "events.txt";
+use crate::results::{
+    COMMAND, ENDED, EXIT_CODE, HEADING, INTERRUPTED, LOGS, OPTIONS, Results, STORY,
+};
+use crate::ro_crate::{self, RO_CRATE};
+use crate::world::{Outcome, Output, World, host_settings};
 
 /// Run that has come to its end.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ fn in_order(
     if !words.quiet {
         announce(&run.loaded().plan);
     }
-    let mut manifest = manifest(run.loaded(), started, world.name());
+    let mut manifest = manifest(run.loaded(), started, world);
     for (key, value) in run.settings() {
         manifest = manifest.setting(key, value);
     }
@@ -71,88 +72,87 @@ fn in_order(
     let outcome = run.carry_out(output, &manifest, words)?;
     output.events.end(outcome.interrupted.clone());
     // 5. The outcome, in the manifest.
-    for (key, value) in &outcome.settings {
-        manifest = manifest.setting(key, value.clone());
-    }
-    manifest = manifest.setting("exit_code", outcome.code.to_string());
+    let manifest = outcome_of(manifest, &outcome, out);
     write(&out.join(MANIFEST), &manifest.to_json())?;
-    if let Some(story) = &outcome.story {
+    let story = outcome.story.as_deref().unwrap_or_default();
+    if !story.is_empty() {
         write(&out.join(STORY), story)?;
     }
     if outcome.logs.is_empty() {
+        seal(out, &manifest, None)?;
         return Err(
             Failure::new(4, "no node has given its logs: there is nothing to report").into()
         );
     }
-    // 6. From the logs to the report, in all its forms.
-    let report = decode(&outcome.logs, &manifest)?;
-    let story = outcome.story.as_deref().unwrap_or_default();
-    let short = format!("{}{}{story}", outcome.heading, itg_stats::summary::render(&report));
-    let long = format!("{short}\n{}", itg_stats::text::render(&report));
-    let printed = if words.verbose > 0 { &long } else { &short };
-    let gate = conclude(output, &report, [printed, &long], &gates, words)?;
+    // 6. From the logs to the report, in all its forms, and to the hashes of all files.
+    let results = Results::of(out, &manifest, &gates, story)?;
+    for (name, text) in &results.files {
+        write(&out.join(name), text)?;
+    }
+    seal(out, &manifest, Some(&results.report))?;
+    conclude(output, &results, &gates, words)?;
     // 7. Failures and accounts.
     tell(&outcome, output, words);
     if let Some(error) = outcome.log_error {
         return Err(Failure::new(1, error).into());
     }
     // 8. A run that failed by itself says so first.
-    let code = gate.filter(|_| outcome.code == 0).unwrap_or(outcome.code);
-    Ok(Done { code, report })
+    let code = results.judged.code.filter(|_| outcome.code == 0).unwrap_or(outcome.code);
+    Ok(Done { code, report: results.report })
 }
 
 /// The manifest of a run that begins.
-fn manifest(loaded: &Loaded, started: jiff::Timestamp, world: &str) -> Manifest {
+fn manifest(loaded: &Loaded, started: jiff::Timestamp, world: &dyn World) -> Manifest {
     let unix_ns = u64::try_from(started.as_nanosecond()).unwrap_or(0);
-    Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
+    let manifest = Manifest::new(&loaded.plan, &loaded.origin, &loaded.text, loaded.duration_ns)
         .started(unix_ns)
-        .setting("world", world)
+        .setting("world", world.name())
+        .setting(OPTIONS, world.options().join(" "))
+        .setting(COMMAND, itg_report::command(std::env::args()));
+    let host = host_settings().into_iter();
+    host.fold(manifest, |manifest, (key, value)| manifest.setting(key, value))
+}
+
+/// The manifest of a run that has ended.
+fn outcome_of(mut manifest: Manifest, outcome: &Outcome, out: &Path) -> Manifest {
+    let ended = jiff::Timestamp::now().as_nanosecond();
+    let below = |path: &PathBuf| path.strip_prefix(out).unwrap_or(path).display().to_string();
+    let logs: Vec<String> = outcome.logs.iter().map(below).collect();
+    for (key, value) in &outcome.settings {
+        manifest = manifest.setting(key, value.clone());
+    }
+    if let Some(why) = &outcome.interrupted {
+        manifest = manifest.setting(INTERRUPTED, why);
+    }
+    if !outcome.heading.is_empty() {
+        manifest = manifest.setting(HEADING, outcome.heading.trim_end());
+    }
+    manifest
+        .setting(LOGS, serde_json::Value::from(logs).to_string())
+        .setting(ENDED, ended.to_string())
+        .setting(EXIT_CODE, outcome.code.to_string())
 }
 
 /// The gates of an experiment.
-fn gates(loaded: &Loaded) -> Result<Gates> {
+pub(crate) fn gates(loaded: &Loaded) -> Result<Gates> {
     let mut gates = Gates::default();
     gates.add(&loaded.experiment, &loaded.origin)?;
     Ok(gates)
 }
 
-/// Decodes the logs of a run into its report.
-fn decode(paths: &[PathBuf], manifest: &Manifest) -> Result<Report> {
-    let mut logs = Vec::new();
-    for path in paths {
-        let bytes = fs::read(path).with_context(|| format!("log {}", path.display()))?;
-        logs.push((path.display().to_string(), bytes));
-    }
-    let mut analysis = Analysis::new(Options { plots: Some(FLOWS_DRAWN), ..Options::default() });
-    for (name, bytes) in &logs {
-        analysis.add_log(bytes, name)?;
-    }
-    let mut report = analysis.finish();
-    if let Ok(serde_json::Value::Object(facts)) = serde_json::from_str(&manifest.to_json()) {
-        report.manifest.extend(facts);
-    }
-    Ok(report)
+/// Writes the appendix, and last of all files the hashes of all others.
+fn seal(out: &Path, manifest: &Manifest, report: Option<&Report>) -> Result<()> {
+    let files = list(out, &[ARTIFACT, RO_CRATE, DONE])?;
+    write(&out.join(ARTIFACT), &artifact::text(manifest, &files, report))?;
+    let files = list(out, &[RO_CRATE, DONE])?;
+    write(&out.join(RO_CRATE), &ro_crate::text(manifest, &files))
 }
 
-/// Writes the report in all its forms, of the two texts the first to stdout; what the gates make of it.
+/// Prints the report, and says what the gates make of it.
 ///
 /// All files are written before the first word: a terminal may keep words waiting.
-fn conclude(
-    output: &Output,
-    report: &Report,
-    [printed, long]: [&str; 2],
-    gates: &Gates,
-    words: WordArgs,
-) -> Result<Option<u8>> {
-    let out = &output.dir;
-    write(&out.join("report.txt"), long)?;
-    write(&out.join("report.json"), &(report.to_json() + "\n"))?;
-    let judged = gates.weigh(report);
-    if let Some(plots) = &report.plots {
-        let command = itg_report::command(std::env::args());
-        let around = Around { plots, gates: &judged.outcomes, command: &command };
-        write(&out.join("report.html"), &itg_report::page(report, &around))?;
-    }
+fn conclude(output: &Output, results: &Results, gates: &Gates, words: WordArgs) -> Result<()> {
+    let printed = if words.verbose > 0 { results.long() } else { &results.short };
     let on_terminal = std::io::stdout().is_terminal();
     if output.print && !on_terminal {
         print(printed)?;
@@ -161,8 +161,8 @@ fn conclude(
     if output.print && on_terminal {
         print(printed)?;
     }
-    gates.tell(&judged, "itg-cluster", words.quiet);
-    Ok(judged.code)
+    gates.tell(&results.judged, "itg-cluster", words.quiet);
+    Ok(())
 }
 
 /// Says failures and accounts, and where the results are.

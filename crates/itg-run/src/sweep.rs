@@ -18,20 +18,18 @@ use itg_cli::{Failure, LoadArgs, Signals, WordArgs, draw_seed, load_case, refuse
 use itg_core::seed::RunSeed;
 use itg_core::streams::fnv1a;
 use itg_core::units::format_duration_ns;
+use itg_experiment::Manifest;
 use itg_experiment::sweep::{Case, Done, Next, Sweep, run_seed};
 use itg_socket::clock;
 use itg_stats::sweep::{COMPARED, Figure, Runs, Table};
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{file_name, holds_nothing_else, write};
+use crate::directory::{DONE, SWEEP, file_name, holds_nothing_else, write};
 use crate::options::RunRequest;
+use crate::results::{OPTIONS, setting};
 use crate::steps::carry_out;
 use crate::world::{Output, World};
 
-/// File that shows that a directory is that of a sweep.
-const SWEEP: &str = "sweep.json";
-/// File that shows that a run is done.
-const DONE: &str = "done.json";
 /// Held while a sweep goes on.
 const LOCK: &str = "sweep.lock";
 /// Version of these files.
@@ -51,13 +49,13 @@ struct SweepFile {
     world: String,
     in_order: bool,
     duration_ns: Option<u64>,
-    /// Options that decide how runs are carried out: [`RunRequest::ways`].
+    /// Options that decide how runs are carried out: [`World::options`].
     ways: String,
     /// Version of the program.
     version: String,
 }
 
-/// Record of a run that is done.
+/// Record of a run that is done: [`DONE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Marker {
     schema: u32,
@@ -68,12 +66,26 @@ struct Marker {
     plan: String,
     /// FNV-1a of its file, which says more than the plan: the network, the gates.
     file: String,
-    /// Options that decided how it was carried out: [`RunRequest::ways`].
+    /// Options that decided how it was carried out: [`World::options`].
     ways: String,
     /// 0, or what a gate asked for.
     exit_code: u8,
     elapsed_ns: u64,
     figures: BTreeMap<String, Option<f64>>,
+}
+
+/// Difference of the record of a run that is done from the run's manifest, as a sentence; none when they agree.
+pub(crate) fn contradicts(record: &[u8], manifest: &Manifest) -> Option<String> {
+    let marker: Marker = match serde_json::from_slice(record) {
+        Ok(marker) => marker,
+        Err(error) => return Some(format!("not the record of a run that is done: {error}")),
+    };
+    let Marker { seed, plan, file, ways, .. } = marker;
+    let own_file = file_hash(&manifest.experiment);
+    let own_ways = setting(manifest, OPTIONS);
+    let plan_differs = seed != manifest.seed || plan != manifest.plan;
+    (plan_differs || file != own_file || ways != own_ways)
+        .then(|| format!("of another run: seed {seed}, plan {plan}, file {file}, options `{ways}`"))
 }
 
 /// A sweep, ready to go on.
@@ -119,7 +131,7 @@ pub(crate) fn run(
     sweep.settings.in_order |= request.options.sweep.in_order;
     let sweep = &sweep;
     let figures = figures(sweep)?;
-    let out = request.directory(&sweep.name, jiff::Timestamp::now());
+    let out = request.options.output.directory(&sweep.name, jiff::Timestamp::now());
     let seed = request.load.seed.map(|seed| seed.0).or(sweep.seed);
     let ours = SweepFile {
         schema: SCHEMA,
@@ -130,7 +142,7 @@ pub(crate) fn run(
         world: world.name().to_owned(),
         in_order: sweep.settings.in_order,
         duration_ns: request.load.duration.map(|time| time.0),
-        ways: request.ways.clone(),
+        ways: world.options().join(" "),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     // All cases are good, or nothing is begun.
@@ -139,7 +151,7 @@ pub(crate) fn run(
         world.check(&loaded)?;
     }
     if !request.options.sweep.resume && !out.join(SWEEP).exists() {
-        let own = [request.own_files(), vec![out.join(LOCK)]].concat();
+        let own = [request.options.output.own_files(), vec![out.join(LOCK)]].concat();
         holds_nothing_else(&out, &own)?;
     }
     fs::create_dir_all(&out)
@@ -161,7 +173,10 @@ pub(crate) fn run(
         codes: BTreeMap::new(),
         words,
         // The terminal shows which runs are done.
-        output: Output { live: false, ..request.output(words)? },
+        output: Output {
+            live: false,
+            ..request.options.output.open(request.options.sweep.resume, words)?
+        },
     };
     work.find_done()?;
     // Between two runs, too, a signal ends the sweep in order.
@@ -288,7 +303,7 @@ impl Work<'_> {
                         && marker.seed == loaded.plan.seed.0
                         && marker.plan == loaded.plan.hash_text()
                         && marker.file == file_hash(&loaded.text)
-                        && marker.ways == self.request.ways
+                        && marker.ways == self.world.options().join(" ")
                 };
                 match marker {
                     Some(marker) if same(&marker) && known(&marker) => {
@@ -417,7 +432,7 @@ impl Work<'_> {
             seed: seed.0,
             plan,
             file,
-            ways: self.request.ways.clone(),
+            ways: self.world.options().join(" "),
             exit_code: done.code,
             elapsed_ns,
             figures: figures.clone(),

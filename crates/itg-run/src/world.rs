@@ -18,6 +18,12 @@ pub trait World {
     /// Name of the world, as manifests and sweeps keep it.
     fn name(&self) -> &'static str;
 
+    /// Options that decide how it carries out runs, beside the experiment, as words of a command line: a sweep goes on
+    /// only where they are equal, and a replay takes them over.
+    fn options(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Refuses an experiment that cannot run there, as far as that is known before it begins.
     ///
     /// # Errors
@@ -105,9 +111,16 @@ pub fn why(
     stopped.or_else(|| errors.next()).or_else(|| (code != 0).then(|| format!("exit code {code}")))
 }
 
-/// Facts about this host for the manifest.
-pub(crate) fn host_settings() -> Vec<(&'static str, String)> {
-    vec![("host", itg_socket::host::name()), ("os", itg_socket::host::os())]
+/// Facts about this host that a run may depend on, for the manifest.
+pub(crate) fn host_settings() -> [(&'static str, String); 5] {
+    use itg_socket::host;
+    [
+        ("host", host::name()),
+        ("os", host::os()),
+        ("processors", host::processors()),
+        ("governor", host::governors()),
+        ("qdisc", host::queueing_disciplines()),
+    ]
 }
 
 #[cfg(test)]

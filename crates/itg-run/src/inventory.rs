@@ -1,0 +1,88 @@
+//! Files of a run's directory, with their sizes and SHA-256.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use ring::digest::{Context, SHA256};
+
+/// File of a run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RunFile {
+    /// Its path below the directory, with `/` between its parts.
+    pub(crate) path: String,
+    /// Its length in bytes.
+    pub(crate) bytes: u64,
+    /// Its SHA-256, 64 hexadecimal digits.
+    pub(crate) sha256: String,
+}
+
+/// All files below a directory, in the order of their paths, but for those that `left_out` names by their paths.
+///
+/// # Errors
+/// Something there cannot be read.
+pub(crate) fn list(dir: &Path, left_out: &[&str]) -> Result<Vec<RunFile>> {
+    let mut paths = Vec::new();
+    below(dir, "", &mut paths)?;
+    paths.retain(|path| !left_out.contains(&path.as_str()));
+    paths.sort_unstable();
+    paths.into_iter().map(|path| look_at(dir, path)).collect()
+}
+
+/// Paths of the files below a directory, each behind `prefix`.
+fn below(dir: &Path, prefix: &str, paths: &mut Vec<String>) -> Result<()> {
+    let context = || format!("cannot read directory {}", dir.display());
+    for entry in fs::read_dir(dir).with_context(context)? {
+        let entry = entry.with_context(context)?;
+        let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type().with_context(context)?.is_dir() {
+            below(&entry.path(), &format!("{path}/"), paths)?;
+        } else {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn look_at(dir: &Path, path: String) -> Result<RunFile> {
+    let context = || format!("cannot read {}", dir.join(&path).display());
+    let mut file = File::open(dir.join(&path)).with_context(context)?;
+    let mut digest = Context::new(&SHA256);
+    let (mut bytes, mut buffer) = (0, vec![0; 1 << 18]);
+    loop {
+        let got = file.read(&mut buffer).with_context(context)?;
+        if got == 0 {
+            break;
+        }
+        digest.update(&buffer[..got]);
+        bytes += got as u64;
+    }
+    let sha256 = digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(RunFile { path, bytes, sha256 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_listed_with_their_hashes_in_the_order_of_their_paths() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join("a")).expect("a directory");
+        for (path, text) in [("b", "abc"), ("a/x", ""), ("c", "left out")] {
+            fs::write(dir.path().join(path), text).expect("written");
+        }
+        let file = |path: &str, bytes, sha256: &str| RunFile {
+            path: path.to_owned(),
+            bytes,
+            sha256: sha256.to_owned(),
+        };
+        // FIPS 180-2, appendix B.1, and the hash of nothing.
+        let want = [
+            file("a/x", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            file("b", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        ];
+        assert_eq!(list(dir.path(), &["c"]).expect("readable"), want);
+    }
+}

@@ -1,0 +1,239 @@
+//! `itg-cluster replay DIR`: a run done again from nothing but its manifest, and compared with the original.
+//!
+//! The plan must have the same hash, or nothing is sent. Differences of program, host and options between then and now
+//! are named: they are what an honest replay may differ by. The judgement is that of
+//! [`itg_stats::compare::agreement`], beside what was planned for each packet and the verdict on fidelity.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use itg_cli::{Failure, WordArgs, load_manifest, print, refuse, say};
+use itg_experiment::Manifest;
+use itg_stats::Report;
+use itg_stats::compare::agreement::{Agreement, judge};
+use itg_stats::compare::{Resampling, compare};
+use itg_stats::fidelity::Verdict;
+
+use crate::diff::{Logs, Planned};
+use crate::directory::{MANIFEST, holds_nothing_else};
+use crate::options::OutputOptions;
+use crate::results::{OPTIONS, logs, setting};
+use crate::steps::carry_out;
+use crate::world::{Output, World, host_settings};
+
+/// Packets that only one of the runs has sent, as a share of all and for each flow, are no difference up to here: the
+/// end of a run falls between two packets.
+const ALONE_SHARE: u64 = 100;
+const ALONE_OF_A_FLOW: u64 = 2;
+
+/// Run that is to be done again.
+#[derive(Debug)]
+pub struct Original {
+    manifest: Manifest,
+    dir: PathBuf,
+}
+
+impl Original {
+    /// Reads the manifest of a run, from its directory or by its own path.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub fn read(path: &Path) -> Result<Self> {
+        let file = if path.is_dir() { path.join(MANIFEST) } else { path.to_owned() };
+        let shown = file.display();
+        let text = fs::read_to_string(&file)
+            .map_err(|error| refuse(format!("{shown}: {error}: expected the manifest of a run")))?;
+        let manifest =
+            Manifest::parse(&text).map_err(|error| refuse(format!("{shown}: {error}")))?;
+        let dir = file.parent().unwrap_or_else(|| Path::new("")).to_owned();
+        Ok(Self { manifest, dir })
+    }
+
+    /// Name of the world that carried it out.
+    #[must_use]
+    pub fn world(&self) -> &str {
+        setting(&self.manifest, "world")
+    }
+
+    /// Options of that world, as words of a command line.
+    #[must_use]
+    pub fn options(&self) -> Vec<String> {
+        setting(&self.manifest, OPTIONS).split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Facts about program and host that differ between then and now, a sentence each.
+    fn differences(&self, world: &dyn World) -> Vec<String> {
+        let now = [("world", world.name().to_owned()), (OPTIONS, world.options().join(" "))];
+        let now = now.into_iter().chain(host_settings());
+        let mut lines = Vec::new();
+        let mut compare = |key: &str, then: &str, now: &str| {
+            let or_none =
+                |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+            if then != now {
+                lines.push(format!("{key}: then {}, now {}", or_none(then), or_none(now)));
+            }
+        };
+        compare("version", &self.manifest.version, env!("CARGO_PKG_VERSION"));
+        for (key, now) in now {
+            compare(key, setting(&self.manifest, key), &now);
+        }
+        lines
+    }
+
+    /// The logs of the run; none where they are not beside the manifest.
+    fn logs(&self) -> Option<Logs> {
+        let names = logs(&self.manifest);
+        let paths: Vec<_> = names.iter().map(|name| self.dir.join(name)).collect();
+        let there = !paths.is_empty() && paths.iter().all(|path| path.exists());
+        if there { Logs::of(paths).ok() } else { None }
+    }
+}
+
+/// Does a run again, and says on stdout how the two compare; exit code 1 when they are not equal within intervals.
+///
+/// # Errors
+/// The plan is not that of the original, the run fails, or the two differ.
+pub fn replay(
+    world: &dyn World,
+    original: &Original,
+    options: &OutputOptions,
+    words: WordArgs,
+) -> Result<ExitCode> {
+    let manifest = &original.manifest;
+    let mut loaded = load_manifest(manifest)?;
+    let plan = loaded.plan.hash_text();
+    if plan != manifest.plan {
+        return Err(refuse(format!(
+            "the manifest's experiment with seed {} gives plan {plan}, and the run had plan {}: the manifest was \
+             changed, or the run is of another version ({}, this is {})",
+            manifest.seed,
+            manifest.plan,
+            manifest.version,
+            env!("CARGO_PKG_VERSION")
+        )));
+    }
+    world.check(&loaded)?;
+    let dir = options.directory(&format!("{}-replay", manifest.name), jiff::Timestamp::now());
+    holds_nothing_else(&dir, &options.own_files())?;
+    for line in original.differences(world) {
+        say(format_args!("itg-cluster: differs from the original run: {line}"));
+    }
+    let output = options.open(false, words)?;
+    let print_report = output.print && words.verbose > 0;
+    let output = Output { dir: dir.clone(), print: print_report, ..output };
+    let done = carry_out(world, &mut loaded, &output, words)?;
+    if !matches!(done.code, 0 | 98 | 99) {
+        return Ok(ExitCode::from(done.code));
+    }
+    let names = done.report.manifest.get("logs").and_then(serde_json::Value::as_array);
+    let names = names.into_iter().flatten().filter_map(|log| log.get("name")?.as_str());
+    let ours = Logs::of(names.map(|name| dir.join(name)).collect())?;
+    let Some(theirs) = original.logs() else {
+        say(
+            "itg-cluster: the logs of the original run are not beside its manifest: nothing to compare",
+        );
+        return Ok(ExitCode::from(done.code));
+    };
+    let comparison = Replayed::of(&theirs, &ours, plan)?;
+    print(&comparison.lines.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+    match comparison.verdict {
+        Agreement::Equal => Ok(ExitCode::from(done.code)),
+        Agreement::Different => {
+            Err(Failure::new(1, "the replay differs from the original run").into())
+        }
+        Agreement::Unknown => {
+            Err(Failure::new(1, "the runs are too short: it cannot be told if they are equal")
+                .into())
+        }
+    }
+}
+
+/// A run and its replay, compared.
+struct Replayed {
+    lines: Vec<String>,
+    verdict: Agreement,
+}
+
+impl Replayed {
+    fn of(original: &Logs, ours: &Logs, plan: String) -> Result<Self> {
+        let mut judged = vec![(Agreement::Equal, format!("plan: equal: {plan}"))];
+        let same_bytes = original.are_equal_to(ours);
+        if same_bytes {
+            judged.push((Agreement::Equal, "logs: equal: the same bytes".to_owned()));
+        }
+        let (a, b) = (original.report()?, ours.report()?);
+        let planned = Planned::of(&original.schedule()?, &ours.schedule()?);
+        let packets = of_packets(&planned, a.total.flows);
+        judged.push((packets, format!("packets: {}: {planned}", packets.name())));
+        judged.push(of_fidelity(&a, &b));
+        let comparison = compare(("original", &a), ("replay", &b), Resampling::default());
+        for (flows, which) in [(&comparison.only_a, "original"), (&comparison.only_b, "replay")] {
+            for flow in flows {
+                judged.push((
+                    Agreement::Different,
+                    format!("flow {flow}: different: only in the {which}"),
+                ));
+            }
+        }
+        let figures = judge(&comparison);
+        let known = figures.iter().any(|figure| figure.agreement == Agreement::Equal);
+        judged.extend(figures.iter().map(|figure| (figure.agreement, figure.to_string())));
+        let different =
+            judged.iter().filter(|(agreement, _)| *agreement == Agreement::Different).count();
+        let (verdict, words) = match different {
+            0 if known || same_bytes => (Agreement::Equal, "equal within intervals".to_owned()),
+            0 => (Agreement::Unknown, "not known: too few packets".to_owned()),
+            count => (
+                Agreement::Different,
+                format!("different in {count} of {} judgements", judged.len()),
+            ),
+        };
+        let mut lines: Vec<_> = judged.into_iter().map(|(_, line)| line).collect();
+        lines.push(words);
+        Ok(Self { lines, verdict })
+    }
+}
+
+fn of_packets(planned: &Planned, flows: u64) -> Agreement {
+    let alone = planned.alone.0 + planned.alone.1;
+    let few = (planned.same / ALONE_SHARE).max(ALONE_OF_A_FLOW * flows);
+    match planned.differs {
+        None if alone <= few => Agreement::Equal,
+        _ => Agreement::Different,
+    }
+}
+
+/// Compares the verdicts: a run that failed is not like one that did not.
+fn of_fidelity(a: &Report, b: &Report) -> (Agreement, String) {
+    let [a, b] = [a, b].map(|report| report.total.metrics.fidelity.verdict);
+    let agreement = match (a == Verdict::Fail) == (b == Verdict::Fail) {
+        true => Agreement::Equal,
+        false => Agreement::Different,
+    };
+    (agreement, format!("fidelity: {}: {}, then {}", agreement.name(), a.name(), b.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_at_the_end_of_a_run_are_no_difference() {
+        let planned = |same, alone, differs: bool| Planned {
+            same,
+            alone,
+            differs: differs.then(|| "flow 1 packet 3".to_owned()),
+        };
+        for (planned, flows, want) in [
+            (planned(1000, (3, 7), false), 1, Agreement::Equal),
+            (planned(1000, (4, 7), false), 1, Agreement::Different),
+            (planned(10, (1, 1), false), 1, Agreement::Equal),
+            (planned(0, (0, 50), false), 2, Agreement::Different),
+            (planned(1000, (0, 0), true), 1, Agreement::Different),
+        ] {
+            assert_eq!(of_packets(&planned, flows), want, "{planned}");
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Runs that anybody can check and repeat, from a shell: `verify` finds every change, `replay` does the same again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use itg_testkit::child::said;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+
+const EXPERIMENT: &str = "schema = 1\nname = \"again\"\nseed = 9\nduration = \"3s\"\n[[flow]]\nidt = \
+                          \"exp(5ms)\"\nsize = \"uniform(100,900)\"\nname = \"call\"\n[[flow]]\nproto = \"tcp\"\n\
+                          rate = \"100pps\"\nsize = \"1kB\"\n[network]\nkind = \"switch\"\nrate = \"10Mbps\"\n";
+const CRATE: &str = "ro-crate-metadata.json";
+
+fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    said(Command::new(env!("CARGO_BIN_EXE_itg-cluster")).args(args))
+}
+
+/// A run of the experiment with these arguments, in a directory of its own.
+struct Run(tempfile::TempDir);
+
+impl Run {
+    fn new(world: &[&str]) -> Self {
+        let run = Self(tempfile::tempdir().expect("a directory"));
+        let file = run.path("x.toml");
+        fs::write(&file, EXPERIMENT).expect("written");
+        let (code, _, err) =
+            self::run(&[&["run", &file, "--out", &run.path("run")], world].concat());
+        assert_eq!(code, Some(0), "{err}");
+        run
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// A copy of the run's directory, to be changed.
+    fn copy(&self) -> Copy {
+        let copy = Copy(tempfile::tempdir().expect("a directory"));
+        for name in self.files() {
+            fs::copy(Path::new(&self.path("run")).join(&name), copy.0.path().join(&name))
+                .expect("copied");
+        }
+        copy
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("run")).expect("the run");
+        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        let mut names: Vec<_> = entries.map(|entry| name(entry.expect("an entry"))).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A copy of a run's directory.
+struct Copy(tempfile::TempDir);
+
+impl Copy {
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn dir(&self) -> String {
+        self.0.path().display().to_string()
+    }
+
+    /// Replaces a text in a file, where it must be.
+    fn edit(&self, name: &str, from: &str, to: &str) {
+        let text = fs::read_to_string(self.path(name)).expect("a text");
+        assert!(text.contains(from), "{from} is in {name}");
+        fs::write(self.path(name), text.replacen(from, to, 1)).expect("written");
+    }
+
+    fn flip(&self, name: &str, at: usize) {
+        let mut bytes = fs::read(self.path(name)).expect("a file");
+        bytes[at] ^= 1;
+        fs::write(self.path(name), bytes).expect("written");
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.path(name)).expect("a text")).expect("JSON")
+    }
+
+    /// Gives the list of hashes those of the files as they are now.
+    fn hash_again(&self) {
+        let mut metadata = self.json(CRATE);
+        for entity in metadata["@graph"].as_array_mut().expect("entities") {
+            if entity["@type"] == "File" {
+                let path = self.path(entity["@id"].as_str().expect("an identifier"));
+                let bytes = fs::read(path).expect("a file");
+                let hash = digest(&SHA256, &bytes);
+                let hash: String = hash.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+                entity["sha256"] = json!(hash);
+                entity["contentSize"] = json!(bytes.len().to_string());
+            }
+        }
+        fs::write(self.path(CRATE), format!("{metadata:#}\n")).expect("written");
+    }
+
+    /// Findings of `verify`: there must be some, and one of them must say this.
+    fn is_found(&self, want: &str) {
+        let (code, out, err) = run(&["verify", &self.dir()]);
+        assert_eq!(code, Some(1), "{want}: {out}{err}");
+        let found = out.lines().any(|line| line.contains(want) && !line.contains(": note: "));
+        assert!(found, "`{want}` is not in:\n{out}{err}");
+        assert!(err.contains("is not as it was left"), "{err}");
+    }
+}
+
+#[test]
+fn a_run_is_as_it_was_left_wherever_it_is_moved_and_every_change_is_found() {
+    let run = Run::new(&["--sim"]);
+    let files = run.files();
+    assert_eq!(
+        files,
+        [
+            "ARTIFACT.md",
+            "manifest.json",
+            "receiver.itg",
+            "report.html",
+            "report.json",
+            "report.txt",
+            CRATE,
+            "sender.itg"
+        ]
+    );
+    let (code, out, err) = self::run(&["verify", &run.copy().dir()]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(
+        out.ends_with("8 files, as they were left; logs, manifest, plan and report agree\n"),
+        "{out}"
+    );
+    for name in &files {
+        let length = fs::read(run.copy().path(name)).expect("a file").len();
+        for at in [0, length / 3, length - 1] {
+            let copy = run.copy();
+            copy.flip(name, at);
+            copy.is_found(name);
+        }
+        let copy = run.copy();
+        fs::remove_file(copy.path(name)).expect("removed");
+        copy.is_found(name);
+    }
+    let copy = run.copy();
+    fs::write(copy.path("more.itg"), "").expect("written");
+    copy.is_found("more.itg: added");
+    let copy = run.copy();
+    let log = fs::read(copy.path("sender.itg")).expect("a log");
+    fs::write(copy.path("sender.itg"), &log[..log.len() / 2]).expect("written");
+    copy.is_found("sender.itg: ");
+}
+
+#[test]
+fn changes_whose_hashes_were_mended_contradict_logs_manifest_or_report() {
+    let run = Run::new(&["--sim"]);
+    let changed = |change: &dyn Fn(&Copy), want: &[&str]| {
+        let copy = run.copy();
+        change(&copy);
+        copy.hash_again();
+        want.iter().for_each(|want| copy.is_found(want));
+    };
+    let seed = |copy: &Copy| copy.edit("manifest.json", "\"seed\": 9", "\"seed\": 10");
+    changed(
+        &seed,
+        &["manifest.json: its experiment and its seed give plan", "sender.itg: of seed 9"],
+    );
+    let rate = |copy: &Copy| copy.edit("manifest.json", "100pps", "101pps");
+    changed(
+        &rate,
+        &["manifest.json: its experiment and its seed give plan", "report.json: not what"],
+    );
+    let host = |copy: &Copy| copy.edit("manifest.json", "\"host\": \"", "\"host\": \"other-");
+    changed(&host, &["report.json: not what", "ARTIFACT.md: not what"]);
+    let command = |copy: &Copy| copy.edit("manifest.json", "--sim", "--SIM");
+    changed(&command, &["`description` of `#run`"]);
+    let figure = |copy: &Copy| copy.edit("report.json", "\"packets\": ", "\"packets\": 1");
+    changed(&figure, &["report.json: not what follows from the logs"]);
+    for name in ["report.txt", "report.html", "ARTIFACT.md"] {
+        let word = |copy: &Copy| copy.edit(name, "again", "AGAIN");
+        changed(&word, &[&format!("{name}: not what follows")]);
+    }
+    for name in ["sender.itg", "receiver.itg"] {
+        let length = fs::read(run.copy().path(name)).expect("a log").len();
+        changed(&|copy: &Copy| copy.flip(name, length / 2), &["report.json: not what"]);
+        let cut = |copy: &Copy| {
+            let log = fs::read(copy.path(name)).expect("a log");
+            fs::write(copy.path(name), &log[..length / 2]).expect("written");
+        };
+        changed(&cut, &["report.json: not what"]);
+    }
+    // A log without its manifest's name, and a manifest that names a log of somebody else.
+    let other = |copy: &Copy| copy.edit("manifest.json", "\\\"sender.itg", "\\\"../sender.itg");
+    changed(&other, &["it names logs that the run has not left"]);
+}
+
+#[test]
+fn licence_and_authors_are_for_those_who_publish_and_nothing_else_is() {
+    let run = Run::new(&["--sim"]);
+    let copy = run.copy();
+    let change = |copy: &Copy, at: &str, key: &str, value: Value| {
+        let mut metadata = copy.json(CRATE);
+        let graph = metadata["@graph"].as_array_mut().expect("entities");
+        let entity = graph.iter_mut().find(|entity| entity["@id"] == at).expect(at);
+        entity[key] = value;
+        fs::write(copy.path(CRATE), format!("{metadata:#}\n")).expect("written");
+    };
+    change(&copy, "./", "license", json!("https://spdx.org/licenses/CC-BY-4.0"));
+    change(&copy, "./", "author", json!({ "@id": "https://orcid.org/0000-0002-1825-0097" }));
+    let (code, out, err) = self::run(&["verify", &copy.dir()]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    for key in ["license", "author"] {
+        let note = format!("note: {CRATE}: `{key}` of `./` is not what the run wrote");
+        assert!(out.contains(&note), "{out}");
+    }
+    for (at, key) in [("./", "hasPart"), ("#run", "startTime"), ("sender.itg", "encodingFormat")] {
+        let copy = run.copy();
+        change(&copy, at, key, json!("x"));
+        copy.is_found(&format!("`{key}` of `{at}`"));
+    }
+    // The same words in another form are other bytes.
+    let copy = run.copy();
+    let metadata = copy.json(CRATE).to_string();
+    fs::write(copy.path(CRATE), metadata).expect("written");
+    copy.is_found("it says the same in other bytes");
+    // Without the file there is nothing to check against.
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, _, err) = self::run(&["verify", &dir.path().display().to_string()]);
+    assert!(code == Some(2) && err.contains("expected the directory of a run"), "{err}");
+}
+
+#[test]
+fn the_runs_of_a_sweep_are_checked_with_their_records() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text =
+        format!("{EXPERIMENT}[matrix]\nnetwork.queue = [10, 100]\n[sweep]\nrepetitions = 2\n");
+    fs::write(path("x.toml"), text).expect("written");
+    let (code, _, err) = run(&["run", &path("x.toml"), "--sim", "--out", &path("sweep")]);
+    assert_eq!(code, Some(0), "{err}");
+    let (code, out, err) = run(&["verify", &path("sweep")]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.contains(" files of 4 runs, as they were left"), "{out}");
+    let cases =
+        fs::read_dir(path("sweep")).expect("the sweep").map(|entry| entry.expect("it").path());
+    let case = cases.into_iter().find(|path| path.is_dir()).expect("a case");
+    let done = case.join("2/done.json");
+    let record = fs::read_to_string(&done).expect("a record");
+    fs::write(&done, record.replacen("\"seed\": ", "\"seed\": 1", 1)).expect("written");
+    let (code, out, _) = run(&["verify", &path("sweep")]);
+    assert!(code == Some(1) && out.contains("done.json: of another run: seed 1"), "{out}");
+    // A run of a sweep is a run: it is done again alone, by its manifest.
+    let one = case.join("1").display().to_string();
+    let (code, out, err) = run(&["replay", &one, "--out", &path("again")]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.ends_with("equal within intervals\n"), "{out}");
+}
+
+#[test]
+fn a_simulation_is_replayed_to_the_same_bytes_from_its_manifest_alone() {
+    let run = Run::new(&["--sim", "--duration", "2s"]);
+    // The experiment file is not needed any more.
+    fs::remove_file(run.path("x.toml")).expect("removed");
+    let (code, out, err) = self::run(&["replay", &run.path("run"), "--out", &run.path("again")]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    for line in ["plan: equal: ", "logs: equal: the same bytes", "flow 1: delay.p99: equal: "] {
+        assert!(out.lines().any(|found| found.starts_with(line)), "{line}: {out}");
+    }
+    assert!(out.ends_with("\nequal within intervals\n"), "{out}");
+    for name in ["sender.itg", "receiver.itg"] {
+        let [a, b] = ["run", "again"]
+            .map(|dir| fs::read(run.path(&format!("{dir}/{name}"))).expect("a log"));
+        assert!(a == b, "{name}");
+    }
+    let (code, out, err) = self::run(&["verify", &run.path("again")]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    // A replay is replayed, by the manifest too; without logs beside it there is nothing to compare.
+    let manifest = run.path("manifest.json");
+    fs::copy(run.path("again/manifest.json"), &manifest).expect("copied");
+    let (code, out, err) = self::run(&["replay", &manifest, "--out", &run.path("third")]);
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
+    assert!(err.contains("not beside its manifest: nothing to compare"), "{err}");
+}
+
+#[test]
+fn a_replay_of_another_plan_is_refused_or_told_to_be_different() {
+    let run = Run::new(&["--sim"]);
+    let again =
+        |copy: &Copy, out: &str| self::run(&["replay", &copy.dir(), "--out", &run.path(out)]);
+    for (from, to) in [("\"seed\": 9", "\"seed\": 10"), ("100pps", "101pps"), ("exp(5ms)", "5ms")] {
+        let copy = run.copy();
+        copy.edit("manifest.json", from, to);
+        let (code, out, err) = again(&copy, "refused");
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+        assert!(err.contains("gives plan ") && err.contains("the manifest was changed"), "{err}");
+        assert!(!Path::new(&run.path("refused")).exists(), "nothing was sent");
+        // The plan's hash is mended, too: then the packets tell.
+        let given = err.split("gives plan ").nth(1).and_then(|rest| rest.split(',').next());
+        let plan = copy.json("manifest.json")["plan"].as_str().expect("a plan").to_owned();
+        copy.edit("manifest.json", &plan, given.expect("a plan"));
+        let (code, out, err) = again(&copy, to);
+        assert_eq!(code, Some(1), "{out}{err}");
+        assert!(out.contains("packets: different: planned schedules differ: "), "{out}");
+        assert!(err.contains("the replay differs from the original run"), "{err}");
+    }
+    // The plan knows no network: the figures tell.
+    let copy = run.copy();
+    copy.edit("manifest.json", "\\\"10Mbps\\\"", "\\\"2Mbps\\\"");
+    let (code, out, err) = again(&copy, "slower");
+    assert_eq!(code, Some(1), "{out}{err}");
+    assert!(out.contains("packets: equal: planned schedules are identical"), "{out}");
+    assert!(out.contains("flow 1: delay.mean: different: "), "{out}");
+    // What differs is named before anything is sent.
+    let copy = run.copy();
+    for (key, value) in [("host", "elsewhere"), ("governor", "slow")] {
+        let mut manifest = copy.json("manifest.json");
+        manifest["settings"][key] = json!(value);
+        fs::write(copy.path("manifest.json"), manifest.to_string()).expect("written");
+    }
+    let (code, out, err) = again(&copy, "named");
+    assert_eq!(code, Some(0), "{out}{err}");
+    for line in ["host: then elsewhere, now ", "governor: then slow, now "] {
+        assert!(err.contains(&format!("differs from the original run: {line}")), "{err}");
+    }
+    assert!(!err.contains("run: os: "), "the kernel is the same: {err}");
+    let (code, _, err) = self::run(&["replay", &run.path("x.toml")]);
+    assert!(code == Some(2) && err.contains("x.toml: not a manifest"), "{err}");
+}
+
+#[test]
+fn a_real_run_is_checked_and_replayed_with_its_own_options() {
+    let run = Run::new(&["--local", "--duration", "1s", "--pacing", "sleep"]);
+    let (code, out, err) = self::run(&["verify", &run.path("run")]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    let again = |out: &str, more: &[&str]| {
+        let (run_dir, out) = (run.path("run"), run.path(out));
+        // A busy host may well give other delays: that is no failure of the replay.
+        let (code, text, err) = self::run(&[&["replay", &run_dir, "--out", &out], more].concat());
+        assert!(matches!(code, Some(0 | 1)), "{text}{err}");
+        let manifest =
+            fs::read_to_string(Path::new(&out).join("manifest.json")).expect("a manifest");
+        (serde_json::from_str::<Value>(&manifest).expect("JSON"), text, err)
+    };
+    let (manifest, text, err) = again("again", &[]);
+    let original: Value =
+        serde_json::from_str(&fs::read_to_string(run.path("run/manifest.json")).expect("it"))
+            .expect("JSON");
+    assert_eq!(manifest["plan"], original["plan"]);
+    assert_eq!(manifest["settings"]["world"], "local");
+    assert_eq!(manifest["settings"]["options"], "--pacing=sleep");
+    assert!(text.contains("packets: equal: planned schedules are identical: "), "{text}");
+    assert!(!err.contains("options: then"), "{err}");
+    // An option that is given goes before that of the original, and is named.
+    let (manifest, _, err) = again("spinning", &["--pacing", "spin"]);
+    assert_eq!(manifest["settings"]["options"], "--pacing=spin");
+    assert!(err.contains("options: then --pacing=sleep, now --pacing=spin"), "{err}");
+    // Another world sends the same packets.
+    let (manifest, text, err) = again("simulated", &["--sim"]);
+    assert_eq!(manifest["plan"], original["plan"]);
+    assert!(text.contains("packets: equal: planned schedules are identical: "), "{text}");
+    assert!(err.contains("world: then local, now sim"), "{err}");
+}
