@@ -1,8 +1,9 @@
 //! Runs that anybody can check and repeat, from a shell: `verify` finds every change, `replay` does the same again.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use itg_testkit::child::said;
 use ring::digest::{SHA256, digest};
@@ -228,6 +229,89 @@ fn licence_and_authors_are_for_those_who_publish_and_nothing_else_is() {
     let dir = tempfile::tempdir().expect("a directory");
     let (code, _, err) = self::run(&["verify", &dir.path().display().to_string()]);
     assert!(code == Some(2) && err.contains("expected the directory of a run"), "{err}");
+}
+
+#[test]
+fn the_directory_of_a_run_is_a_process_run_crate() {
+    let run = Run::new(&["--sim"]);
+    let copy = run.copy();
+    let metadata = copy.json(CRATE);
+    let graph = metadata["@graph"].as_array().expect("entities");
+    let entity = |id: &str| {
+        let mut found = graph.iter().filter(|entity| entity["@id"] == id);
+        let one = found.next().unwrap_or_else(|| panic!("there is no {id}"));
+        assert!(found.next().is_none(), "{id} is there once");
+        one
+    };
+    assert_eq!(metadata["@context"][0], "https://w3id.org/ro/crate/1.1/context");
+    let descriptor = entity(CRATE);
+    assert_eq!(descriptor["conformsTo"]["@id"], "https://w3id.org/ro/crate/1.1");
+    assert_eq!(descriptor["about"]["@id"], "./");
+    let root = entity("./");
+    let profile = root["conformsTo"]["@id"].as_str().expect("a profile");
+    assert_eq!(profile, "https://w3id.org/ro/wfrun/process/0.5");
+    assert_eq!(entity(profile)["@type"], "CreativeWork");
+    for key in ["name", "description", "datePublished", "license"] {
+        assert!(root[key].as_str().is_some_and(|text| !text.is_empty()), "{key}");
+    }
+    let action = entity(root["mentions"]["@id"].as_str().expect("an action"));
+    assert_eq!(action["@type"], "CreateAction");
+    assert_eq!(action["actionStatus"], "http://schema.org/CompletedActionStatus");
+    assert_eq!(action["object"]["@id"], "manifest.json");
+    assert!(action["startTime"].as_str() <= action["endTime"].as_str(), "{action}");
+    let software = entity(action["instrument"]["@id"].as_str().expect("a program"));
+    assert_eq!(software["@type"], "SoftwareApplication");
+    assert_eq!(software["softwareVersion"], env!("CARGO_PKG_VERSION"));
+    let ids = |list: &Value| -> Vec<String> {
+        let ids = list.as_array().expect("a list").iter();
+        ids.map(|one| one["@id"].as_str().expect("an identifier").to_owned()).collect()
+    };
+    let parts = ids(&root["hasPart"]);
+    let mut there = run.files();
+    there.retain(|name| name != CRATE);
+    assert_eq!(parts, there);
+    assert_eq!(parts.len(), ids(&action["result"]).len() + 1);
+    for part in parts {
+        let bytes = fs::read(copy.path(&part)).expect("a file");
+        let file = entity(&part);
+        assert_eq!(file["@type"], "File");
+        assert_eq!(file["contentSize"], bytes.len().to_string());
+        for key in ["encodingFormat", "description", "sha256"] {
+            assert!(file[key].is_string(), "{key} of {part}");
+        }
+    }
+}
+
+/// The validator of RO-Crates, `pip install roc-validator`. It asks the network for the standard's vocabulary, or has it
+/// from before.
+#[test]
+fn the_validator_accepts_the_directory_of_a_run() {
+    let validate = |dir: &str| {
+        let mut validator = Command::new("rocrate-validator");
+        validator.args(["validate", "--no-paging", "-v", "-l", "required"]);
+        validator.args(["-p", "process-run-crate", dir]).env("NO_COLOR", "1");
+        validator.output()
+    };
+    let run = Run::new(&["--sim"]);
+    let words = |output: &Output| {
+        let both = [output.stdout.as_slice(), &output.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
+    };
+    let Ok(done) = validate(&run.path("run")) else {
+        // Past the test harness, which keeps to itself what passing tests print.
+        let text = "NOT RUN: needs rocrate-validator: a run as a Process Run Crate";
+        return drop(writeln!(io::stderr(), "{text}"));
+    };
+    if words(&done).contains("URLError") {
+        let text = "NOT RUN: rocrate-validator does not reach https://w3id.org: a run as a crate";
+        return drop(writeln!(io::stderr(), "{text}"));
+    }
+    assert_eq!(done.status.code(), Some(0), "{}", words(&done));
+    // It does look: without its action's program the crate is none.
+    let copy = run.copy();
+    copy.edit(CRATE, "\"instrument\"", "\"instruments\"");
+    let done = validate(&copy.dir()).expect("the validator");
+    assert_eq!(done.status.code(), Some(1), "{}", words(&done));
 }
 
 #[test]

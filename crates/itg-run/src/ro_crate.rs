@@ -93,14 +93,18 @@ fn path(uri: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// References to files: one stands alone, several in a list.
+fn several<'a>(files: impl Iterator<Item = &'a RunFile>) -> Value {
+    let mut list: Vec<_> = files.map(|file| json!({ "@id": uri(&file.path) })).collect();
+    if list.len() == 1 { list.remove(0) } else { Value::from(list) }
+}
+
 /// The metadata of a run with these files.
 pub(crate) fn metadata(manifest: &Manifest, files: &[RunFile]) -> Value {
-    let id = |path: &str| json!({ "@id": uri(path) });
     let is_input = |file: &&RunFile| [MANIFEST, "experiment.toml"].contains(&file.path.as_str());
-    let input: Vec<_> = files.iter().filter(is_input).map(|file| id(&file.path)).collect();
-    let made: Vec<_> =
-        files.iter().filter(|file| !is_input(file)).map(|file| id(&file.path)).collect();
-    let all: Vec<_> = files.iter().map(|file| id(&file.path)).collect();
+    let input = several(files.iter().filter(is_input));
+    let made = several(files.iter().filter(|file| !is_input(file)));
+    let all = several(files.iter());
     let Manifest { name, seed, plan, .. } = manifest;
     let done = setting(manifest, EXIT_CODE) == "0";
     let mut action = json!({
