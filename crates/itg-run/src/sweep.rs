@@ -26,7 +26,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::{DONE, SWEEP, file_name, holds_nothing_else, write};
 use crate::options::RunRequest;
-use crate::results::{OPTIONS, setting};
 use crate::steps::carry_out;
 use crate::world::{Output, World};
 
@@ -49,7 +48,7 @@ struct SweepFile {
     world: String,
     in_order: bool,
     duration_ns: Option<u64>,
-    /// Options that decide how runs are carried out: [`World::options`].
+    /// Options that decide how runs are carried out: [`ways`].
     ways: String,
     /// Version of the program.
     version: String,
@@ -66,7 +65,7 @@ struct Marker {
     plan: String,
     /// FNV-1a of its file, which says more than the plan: the network, the gates.
     file: String,
-    /// Options that decided how it was carried out: [`World::options`].
+    /// Options that decided how it was carried out: [`ways`].
     ways: String,
     /// 0, or what a gate asked for.
     exit_code: u8,
@@ -80,12 +79,15 @@ pub(crate) fn contradicts(record: &[u8], manifest: &Manifest) -> Option<String> 
         Ok(marker) => marker,
         Err(error) => return Some(format!("not the record of a run that is done: {error}")),
     };
-    let Marker { seed, plan, file, ways, .. } = marker;
+    let Marker { seed, plan, file, .. } = marker;
     let own_file = file_hash(&manifest.experiment);
-    let own_ways = setting(manifest, OPTIONS);
-    let plan_differs = seed != manifest.seed || plan != manifest.plan;
-    (plan_differs || file != own_file || ways != own_ways)
-        .then(|| format!("of another run: seed {seed}, plan {plan}, file {file}, options `{ways}`"))
+    (seed != manifest.seed || plan != manifest.plan || file != own_file)
+        .then(|| format!("of another run: seed {seed}, plan {plan}, file {file}"))
+}
+
+/// Options that decide how runs are carried out, as words of a command line: a sweep goes on only where they are equal.
+fn ways(world: &dyn World, request: &RunRequest) -> String {
+    [request.options.pacing.words(), world.options()].concat().join(" ")
 }
 
 /// A sweep, ready to go on.
@@ -142,7 +144,7 @@ pub(crate) fn run(
         world: world.name().to_owned(),
         in_order: sweep.settings.in_order,
         duration_ns: request.load.duration.map(|time| time.0),
-        ways: world.options().join(" "),
+        ways: ways(world, request),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     // All cases are good, or nothing is begun.
@@ -303,7 +305,7 @@ impl Work<'_> {
                         && marker.seed == loaded.plan.seed.0
                         && marker.plan == loaded.plan.hash_text()
                         && marker.file == file_hash(&loaded.text)
-                        && marker.ways == self.world.options().join(" ")
+                        && marker.ways == ways(self.world, self.request)
                 };
                 match marker {
                     Some(marker) if same(&marker) && known(&marker) => {
@@ -432,7 +434,7 @@ impl Work<'_> {
             seed: seed.0,
             plan,
             file,
-            ways: self.world.options().join(" "),
+            ways: ways(self.world, self.request),
             exit_code: done.code,
             elapsed_ns,
             figures: figures.clone(),
