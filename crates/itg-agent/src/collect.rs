@@ -19,44 +19,74 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// An agent that was started again has this time to hear of the run.
 const TOLD: Duration = Duration::from_secs(3);
 
-/// Waits until a node sends nothing any more (`closed`: until its logs are complete). Returns the flows that its
-/// policy has ended.
+/// How long a node is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until it is done.
+    pub(crate) limit: Duration,
+    /// Until an agent that is not reached is there again.
+    pub(crate) back: Duration,
+}
+
+/// Waits until a node sends nothing any more (`closed`: until its logs are complete), also while its agent is started
+/// again. Returns the flows that its policy has ended.
 pub(crate) async fn wait(
     trust: &Trust,
     address: &str,
     run: &str,
     closed: bool,
-    limit: Duration,
+    patience: Patience,
 ) -> Result<BTreeSet<u32>> {
     let began = Instant::now();
+    let mut reached = began;
+    loop {
+        match wait_on_line(trust, address, run, closed, (began, patience.limit), &mut reached).await
+        {
+            Ok(done) => return done.map_err(anyhow::Error::msg),
+            Err(error) if reached.elapsed() > patience.back => return Err(error),
+            Err(error) if began.elapsed() > patience.limit => return Err(error),
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+/// The same on one connection; its failure is an error, what the agent says is not. Notes when it was reached.
+async fn wait_on_line(
+    trust: &Trust,
+    address: &str,
+    run: &str,
+    closed: bool,
+    (began, limit): (Instant, Duration),
+    reached: &mut Instant,
+) -> Result<Result<BTreeSet<u32>, String>> {
     let mut line = trust.connect(address).await?;
     greet(&mut line).await?;
+    let first = Instant::now();
     loop {
         let Reply::Files { state, trouble, refused, .. } =
             ask(&mut line, &Call::List(run.to_owned())).await?
         else {
             bail!("no list of logs");
         };
-        match state {
-            Logs::Closed => match trouble {
-                Some(trouble) => bail!("{trouble}"),
-                None => return Ok(refused),
-            },
-            Logs::Drained if !closed => return Ok(refused),
+        *reached = Instant::now();
+        let why = match state {
+            Logs::Closed => return Ok(trouble.map_or(Ok(refused), Err)),
+            Logs::Drained if !closed => return Ok(Ok(refused)),
             Logs::Abandoned => {
-                bail!("the agent has left the run: another one took it, or nobody was connected")
+                "the agent has left the run: another one took it, or nobody was connected"
             }
-            Logs::Unknown if began.elapsed() > TOLD => {
-                bail!(
-                    "the agent does not know the run: it was started again, and nobody has told it"
-                );
+            Logs::Unknown if first.elapsed() > TOLD => {
+                "the agent does not know the run: it was started again, and nobody has told it"
             }
-            Logs::Open | Logs::Drained | Logs::Unknown => {}
-        }
-        if began.elapsed() > limit {
-            bail!("not done after {} s", limit.as_secs());
-        }
-        tokio::time::sleep(AGAIN).await;
+            _ if began.elapsed() > limit => {
+                return Ok(Err(format!("not done after {} s", limit.as_secs())));
+            }
+            Logs::Open | Logs::Drained | Logs::Unknown => {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        };
+        return Ok(Err(why.to_owned()));
     }
 }
 

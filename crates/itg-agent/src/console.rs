@@ -4,14 +4,17 @@
 //! The console is a member of the group of the run, the last one: what it wants goes through the ordered log
 //! like everything else, and it knows what all others know.
 
+mod gather;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use itg_cli::{Failure, Loaded, Signals, WordArgs, draw_run, refuse, say};
-use itg_control::{Command, ControlDelivery, ControlRequest, Phase, Replica, Rules, Stage};
+use itg_control::{
+    Command, ControlDelivery, ControlRequest, Failover, Phase, Replica, Rules, Stage,
+};
 use itg_core::units::format_duration_ns;
 use itg_experiment::Manifest;
 use itg_run::events::What;
@@ -23,9 +26,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::collect;
 use crate::description::Description;
 use crate::member::{Member, compare_clocks, greet};
+use crate::missing::{GIVE_UP_NS, Step};
 use crate::options::{AgentsOptions, Require};
 use crate::trust::Trust;
 use crate::watch::Watch;
@@ -39,8 +42,8 @@ const MARGIN_NS: u64 = 700_000_000;
 const LOOK: Duration = Duration::from_millis(100);
 /// Time that nodes may take to hear that a run that was interrupted does not begin.
 const FORGETTING: Duration = Duration::from_secs(1);
-/// Time that senders may take to come to their end, and receivers behind them.
-const ENDING: Duration = Duration::from_secs(20);
+/// What nodes do at the start and at the end takes so long at least: nobody is missed sooner.
+const SOON: Duration = Duration::from_secs(1);
 
 /// A node of the experiment.
 #[derive(Clone, Debug)]
@@ -381,11 +384,14 @@ impl Console {
         self.nodes.get(slot as usize).map_or("console", |node| &node.name)
     }
 
+    /// A line with the time since the beginning.
+    fn stamped(&self, text: &str) -> String {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0);
+        format!("{:>9}  {text}", format_duration_ns(ms * 1_000_000))
+    }
+
     fn event(&mut self, text: &str) {
-        let at = format_duration_ns(
-            u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0) * 1_000_000,
-        );
-        let line = format!("{at:>9}  {text}");
+        let line = self.stamped(text);
         if !self.words.quiet && !self.watch.shows() {
             say(&line);
         }
@@ -487,12 +493,54 @@ impl Console {
             self.look().await?;
             self.watch.look(&self.replica);
             self.tell_moves(&mut owners);
+            let there = self.reached();
+            self.miss(&there, &self.running(&there));
+            if self.watch.gives_up() {
+                let text = format!(
+                    "nothing could be agreed for {} s, so the run is given up; the logs stay with the agents",
+                    GIVE_UP_NS / 1_000_000_000
+                );
+                return Err(Failure::new(3, text).into());
+            }
             if self.replica.phase() >= Phase::Running && self.replica.is_settled() {
                 break;
             }
         }
         self.event("all flows have ended");
         Ok(())
+    }
+
+    /// Members that are reached.
+    fn reached(&self) -> BTreeSet<u32> {
+        let mut there = self.member.connected();
+        there.retain(|slot| self.members.contains(slot));
+        there
+    }
+
+    /// What flows wait for while they are sent and only these members are reached.
+    fn running(&self, there: &BTreeSet<u32>) -> Step {
+        let words = self.replica.words().iter().zip(1_u32..);
+        let waits = words.filter(|(word, _)| {
+            word.stage() < Stage::Stopped && word.owner().is_none_or(|slot| !there.contains(&slot))
+        });
+        Step::Running {
+            too_few: self.member.too_few(),
+            flows: waits.map(|(_, flow)| flow).collect(),
+            fails_over: self.replica.rules().failover == Failover::Move,
+        }
+    }
+
+    /// Says which nodes are missing, when it is time to.
+    fn miss(&mut self, there: &BTreeSet<u32>, step: &Step) {
+        let all = (0_u32..).take(self.nodes.len());
+        let wanted = |slot: &u32| self.members.contains(slot) || !self.absent.contains_key(slot);
+        let nodes: BTreeSet<u32> = all.filter(wanted).collect();
+        if let Some(text) = self.watch.miss(&nodes, there, step)
+            && !self.words.quiet
+            && !self.watch.shows()
+        {
+            say(self.stamped(&text));
+        }
     }
 
     /// Ends the experiment before its time, saying so.
@@ -538,10 +586,16 @@ impl Console {
 
     /// Waits until every node has the description and can do its part; arms.
     async fn load(&mut self) -> Result<()> {
-        let deadline = Instant::now() + LOADING;
+        let (began, deadline) = (Instant::now(), Instant::now() + LOADING);
+        let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(LOADING));
         loop {
             self.look().await?;
             self.watch.look(&self.replica);
+            if began.elapsed() > SOON {
+                let mut there = self.reached();
+                there.retain(|slot| self.replica.holders().contains(slot));
+                self.miss(&there, &Step::Loading(until_ns));
+            }
             if let Some((slot, why)) = self.replica.refusals().first_key_value() {
                 let text = format!("node {}: {why}", self.name(*slot));
                 return Err(Failure::new(3, text).into());
@@ -571,78 +625,6 @@ impl Console {
             }
             self.hear(Duration::from_millis(20)).await?;
         }
-    }
-
-    /// Ends the run and fetches the logs of all nodes.
-    async fn gather(&mut self, out: &Path) -> Result<Vec<PathBuf>> {
-        self.order(Command::Drain).await;
-        let present: Vec<Node> = self.nodes.clone();
-        let each = |closed: bool| {
-            let mut waiting = JoinSet::new();
-            for node in &present {
-                let (trust, node, run) = (self.trust.clone(), node.clone(), self.run.clone());
-                waiting.spawn(async move {
-                    let done = collect::wait(&trust, &node.address, &run, closed, ENDING).await;
-                    (node.name, done)
-                });
-            }
-            waiting
-        };
-        // Receivers wait for the last words of all senders.
-        let mut waiting = each(false);
-        while let Some(done) = waiting.join_next().await {
-            if let (name, Err(error)) = done? {
-                tracing::warn!("node {name}: {error:#}");
-            }
-        }
-        self.order(Command::End).await;
-        let mut waiting = each(true);
-        while let Some(done) = waiting.join_next().await {
-            match done? {
-                (name, Err(error)) => {
-                    self.lost_logs.push((name, format!("its logs are not complete: {error:#}")));
-                }
-                (name, Ok(refused)) if !refused.is_empty() => self.refused.push((name, refused)),
-                _ => {}
-            }
-        }
-        let mut logs = Vec::new();
-        for node in &present {
-            let dir = out.join(&node.name);
-            match collect::fetch(&self.trust, &node.address, &self.run, &dir).await {
-                Ok(found) => {
-                    self.skew(node, &found);
-                    logs.extend(found);
-                }
-                Err(error) => self.lost_logs.push((node.name.clone(), format!("{error:#}"))),
-            }
-        }
-        Ok(logs)
-    }
-
-    /// Notes how well a node has kept the common start.
-    fn skew(&mut self, node: &Node, logs: &[PathBuf]) {
-        let mut worst: Option<(u64, usize)> = None;
-        for log in logs {
-            let Ok(bytes) = fs::read(log) else { continue };
-            if let Some((late, flows)) = collect::start_lateness(&bytes) {
-                let (before, count) = worst.unwrap_or_default();
-                worst = Some((before.max(late), count + flows));
-            }
-        }
-        let (offset, uncertainty) = node.clock;
-        let text = match worst {
-            Some((late, flows)) => format!(
-                "first packets of {flows} flows at most {} late; clock {offset:+} ns from the console's, ± {}",
-                format_duration_ns(late),
-                format_duration_ns(uncertainty)
-            ),
-            None => format!(
-                "sent nothing; clock {offset:+} ns from the console's, ± {}",
-                format_duration_ns(uncertainty)
-            ),
-        };
-        self.settings.insert(format!("start {}", node.name), text);
     }
 
     /// Outcome of the run, for the report.
@@ -684,6 +666,10 @@ impl Console {
         }
         text
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Asks an agent one thing.

@@ -23,6 +23,7 @@
 //! | `console` | `itg-cluster run FILE` over agents |
 //! | `metrics` | what a node knows of its flows while they run, for Prometheus |
 //! | `watch` | what the console sees of a run, as events |
+//! | `missing` | nodes that the console misses, since when, what it waits for |
 //! | `collect` | logs of all nodes, and what they say of the start |
 //! | `ctl` | `itg-cluster status` and `ctl` |
 
@@ -37,6 +38,7 @@ mod idle;
 pub mod keys;
 mod member;
 mod metrics;
+mod missing;
 mod options;
 mod policy;
 mod roles;

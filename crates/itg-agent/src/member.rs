@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -50,6 +51,8 @@ pub(crate) struct Member {
     pub(crate) figures: watch::Receiver<Figures>,
     reports: Reports,
     connected: Connected,
+    /// Too few members are reached to agree on anything.
+    too_few: Arc<AtomicBool>,
     tasks: Arc<Tasks>,
 }
 
@@ -171,11 +174,15 @@ impl Member {
             figures,
             reports: Reports::default(),
             connected: Connected::default(),
+            too_few: Arc::default(),
             tasks: Arc::new(Tasks(std::sync::Mutex::default())),
         };
-        let reports = member.reports.clone();
+        let (reports, too_few) = (member.reports.clone(), Arc::clone(&member.too_few));
         let queues = Queues::new(Box::new(move |noted| {
             if let Report::Event(now, event) = noted {
+                if let Some(MembershipEvent::Suspended { suspended, .. }) = event.decode() {
+                    too_few.store(suspended, Ordering::Relaxed);
+                }
                 reports.watch(now, &event);
             }
         }));
@@ -234,6 +241,16 @@ impl Member {
         let (inputs, join) = (self.inputs.clone(), Arc::clone(&self.join));
         let connected = self.connected.clone();
         Links { inputs, join, reports: self.reports.clone(), connected }
+    }
+
+    /// Slots of the members that it is connected to.
+    pub(crate) fn connected(&self) -> BTreeSet<u32> {
+        self.connected.borrow().iter().map(|slot| slot.0).collect()
+    }
+
+    /// Returns true if too few of the members whose majority decides are reached to agree on anything.
+    pub(crate) fn too_few(&self) -> bool {
+        self.too_few.load(Ordering::Relaxed)
     }
 
     /// Number of members that it is connected to, and true if the console is one of them.

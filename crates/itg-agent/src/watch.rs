@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use itg_control::{Command, ControlDelivery, Phase, Replica, Stage};
-use itg_run::events::{Events, FlowState, NodeState, What};
+use itg_engine::clock_pair;
+use itg_run::events::{Events, FlowState, MissingNode, NodeState, What};
 use itg_run::figures::Figures;
 use itg_run::live::{self, Live};
 use itg_socket::clock;
@@ -12,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::failure_report::cause;
 use crate::member::Member;
+use crate::missing::{Lack, Missing, Say, Step};
 
 /// The watch over a run.
 pub(crate) struct Watch {
@@ -25,6 +27,7 @@ pub(crate) struct Watch {
     /// A view after which not every flow has been seen in order: its number, and when it came.
     unstable: Option<(u64, u64)>,
     figures: Option<watch::Receiver<Figures>>,
+    missing: Missing,
 }
 
 impl Watch {
@@ -41,6 +44,7 @@ impl Watch {
             flows: BTreeMap::new(),
             unstable: None,
             figures: None,
+            missing: Missing::default(),
         }
     }
 
@@ -169,6 +173,61 @@ impl Watch {
             let sum = figures.borrow_and_update().clone();
             self.events.statistics(&sum);
         }
+    }
+
+    /// Looks which of these nodes are there, and tells of the others each second; returns a line for people when it is
+    /// time for one.
+    pub(crate) fn miss(
+        &mut self,
+        nodes: &BTreeSet<u32>,
+        there: &BTreeSet<u32>,
+        step: &Step,
+    ) -> Option<String> {
+        let now = clock_pair::reading();
+        let (lack, line) = match self.missing.look(now.monotonic_ns, nodes, there, step) {
+            Say::Nothing => return None,
+            Say::Whole => {
+                let text = "nobody is missing any more".to_owned();
+                self.word(&text);
+                return Some(text);
+            }
+            Say::Lack(lack, line) => (lack, line),
+        };
+        let text = line.then(|| self.describe_lack(&lack, now.monotonic_ns));
+        let boot_ns = now.unix_ns.saturating_sub(now.monotonic_ns);
+        let nodes = lack.nodes.iter().map(|(slot, since)| MissingNode {
+            node: self.name(*slot),
+            since_unix_ns: boot_ns.saturating_add(*since),
+        });
+        self.events.tell(What::Missing {
+            nodes: nodes.collect(),
+            waits_for: lack.waits_for,
+            gives_up_unix_ns: lack.gives_up_ns.map(|at| boot_ns.saturating_add(at)),
+        });
+        text
+    }
+
+    /// Returns true if nothing could be agreed for so long that the run is given up.
+    pub(crate) fn gives_up(&self) -> bool {
+        self.missing.gives_up(clock::monotonic_ns())
+    }
+
+    /// A lack of nodes in words.
+    fn describe_lack(&self, lack: &Lack, now_ns: u64) -> String {
+        let seconds = |ns: u64| ns / 1_000_000_000;
+        let names: Vec<String> = lack
+            .nodes
+            .iter()
+            .map(|(slot, since)| {
+                format!("{} for {} s", self.name(*slot), seconds(now_ns.saturating_sub(*since)))
+            })
+            .collect();
+        let names = if names.is_empty() { "agreement".to_owned() } else { names.join(", ") };
+        let end = lack.gives_up_ns.map_or_else(
+            || "no time limit".to_owned(),
+            |at| format!("gives up in {} s", seconds(at.saturating_sub(now_ns))),
+        );
+        format!("missing: {names}; waits for {}; {end}", lack.waits_for)
     }
 
     /// All flows have ended: the terminal is given back.

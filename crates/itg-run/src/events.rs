@@ -121,6 +121,15 @@ pub enum What {
         /// Each flow that has sent something; number 0 adds up those for which there was no room.
         flows: Vec<FlowStatistics>,
     },
+    /// Nodes are missing, or too few are reached to agree on anything. Once a second as long as that is so.
+    Missing {
+        /// The nodes; none when all are there and yet nothing can be agreed.
+        nodes: Vec<MissingNode>,
+        /// What this program waits for.
+        waits_for: String,
+        /// Instant at which it gives up (Unix time in nanoseconds); none without a limit.
+        gives_up_unix_ns: Option<u64>,
+    },
     /// Something else worth a word.
     Word {
         /// The words.
@@ -165,6 +174,16 @@ pub struct FlowName {
     pub from: String,
     /// The node that receives.
     pub to: String,
+}
+
+/// A node that is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MissingNode {
+    /// Its name.
+    pub node: String,
+    /// Instant since which it has been missing: Unix time in nanoseconds.
+    pub since_unix_ns: u64,
 }
 
 /// The state of a node.

@@ -108,6 +108,20 @@ impl Board {
                     self.flows.entry(flow.flow).or_default().figures = flow.figures;
                 }
             }
+            What::Missing { nodes, waits_for, .. } => {
+                let names: Vec<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
+                let text = format!("missing: {}; waits for {waits_for}", names.join(", "));
+                // It comes each second.
+                if self
+                    .events
+                    .iter()
+                    .rev()
+                    .find(|(_, t)| t.starts_with("missing: "))
+                    .is_none_or(|(_, t)| *t != text)
+                {
+                    self.note(line.since_ns, text);
+                }
+            }
             What::Word { text } => self.note(line.since_ns, text.clone()),
             What::End { interrupted } => {
                 let why = interrupted.as_deref().unwrap_or("all flows have ended");
