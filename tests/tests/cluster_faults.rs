@@ -63,8 +63,8 @@ fn a_port_that_is_taken_is_waited_for_and_named_when_it_stays_so() {
     drop(taken);
 }
 
-/// All agents but one are gone: no agreement is possible. It falls silent, and after a while
-/// another run may have it; the logs of the first one say so.
+/// All agents but one are gone, and what they kept with them: no agreement is possible. It falls silent, and after a
+/// while another run may have it; the logs of the first one say so.
 #[test]
 fn a_run_that_nobody_wants_gives_way_to_another() {
     let mut cluster = Cluster::new(3);
@@ -72,10 +72,11 @@ fn a_run_that_nobody_wants_gives_way_to_another() {
     cluster.wait_until_it_runs();
     thread::sleep(Duration::from_secs(1));
     drop(run);
-    drop(cluster.agents[1].take());
-    drop(cluster.agents[2].take());
-    cluster.start(1, &[]);
-    cluster.start(2, &[]);
+    for node in [1, 2] {
+        drop(cluster.agents[node].take());
+        fs::remove_dir_all(cluster.path(&format!("agent-{node}/state"))).expect("it was kept");
+        cluster.start(node, &[]);
+    }
     let deadline = Instant::now() + Duration::from_secs(60);
     let done = loop {
         let done = cluster.run_into("second", SHORT, &[]).finish(LIMIT);
