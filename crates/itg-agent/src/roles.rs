@@ -1,4 +1,4 @@
-//! What the roles of a certificate allow its holder to ask an agent for.
+//! Requests that the roles of a certificate allow its holder to make of an agent.
 
 use itg_trust::{Holder, Role};
 

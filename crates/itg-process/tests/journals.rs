@@ -25,7 +25,7 @@ impl Layer for Promises {
     }
 }
 
-/// What a world has seen, in its order; its disk is slow, or it has none that is.
+/// Events of a world, in its order; its disk is slow, or it has none that is.
 #[derive(Default)]
 struct Seen(Vec<String>, bool);
 

@@ -79,7 +79,7 @@ pub enum DiskFault {
     Full(u64),
     /// Each write takes this many nanoseconds more; 0 ends it.
     Slow(u64),
-    /// What is on it is gone.
+    /// Loses all that is on it.
     Lost,
 }
 

@@ -54,7 +54,7 @@ enum Todo {
     Wake(Slot),
     Resume(Slot),
     Fault(Box<Fault>),
-    /// What a process has written may be durable.
+    /// Time at which writes of a process may be durable.
     Synced(Slot),
 }
 

@@ -28,7 +28,7 @@ pub struct Disks {
 pub(super) struct Disk {
     kind: Disks,
     rng: ChaCha8Rng,
-    /// What a crash leaves, by layer.
+    /// Records that a crash leaves, by layer.
     files: BTreeMap<String, Vec<u8>>,
     /// Writes that are not durable yet, in their order.
     pending: Vec<LayerWrite>,

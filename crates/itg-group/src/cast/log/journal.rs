@@ -1,4 +1,4 @@
-//! What a member of a log stores, and its return with that after a crash: the same member, which keeps what it
+//! Journal of a member of a log, and its return with that after a crash: the same member, which keeps what it
 //! has promised. Without a journal a process that comes back is a new member.
 //!
 //! | kind | record | when |
