@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use itg_core::flow::SCHEDULE_DONE;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Cause of the end of a flow.
@@ -35,7 +36,7 @@ pub enum EndCause {
 impl Display for EndCause {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ScheduleDone => f.write_str("end of the schedule"),
+            Self::ScheduleDone => f.write_str(SCHEDULE_DONE),
             Self::Interrupted => f.write_str("interrupted"),
             Self::LeaseOver => f.write_str("the lease is over"),
             Self::TooSlow { late_ms } => write!(

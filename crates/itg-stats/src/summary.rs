@@ -3,6 +3,7 @@
 //! Three digits, one unit a column; a figure that is not known is a dash. What is said of several flows in
 //! the same words is said once. Everything else is in [`text`] and in the JSON.
 
+use itg_core::flow::SCHEDULE_DONE;
 use itg_core::text::{align, grouped, visible};
 use itg_core::units::format_duration_ns;
 
@@ -192,7 +193,8 @@ fn remarks(flows: &[&FlowReport]) -> Vec<String> {
         counts(m.duplicated, "packets arrived twice");
         counts(m.reordered, "packets arrived out of order");
         flow.notices.iter().for_each(|notice| say(notice.clone()));
-        if let Some(end) = flow.end.as_ref().filter(|end| !end.is_empty()) {
+        let plain = |end: &&String| end.is_empty() || *end == SCHEDULE_DONE;
+        if let Some(end) = flow.end.as_ref().filter(|end| !plain(end)) {
             say(format!("end: {end}"));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use itg_core::flow::Proto;
 use itg_core::rate::{AS_ASKED_PPM, RateChange};
 use itg_core::units::format_duration_ns;
 use itg_record::Side;
@@ -44,8 +45,10 @@ pub(super) fn of_flow(
             "foreign packets came to the flow's port and were left out: of no flow, from elsewhere than its sender, or with a time \
              that no clock shows",
         );
+        // Those of a byte stream never have one.
+        let stream = object.info.as_ref().is_some_and(|info| info.spec.proto == Proto::Tcp);
         note(
-            stats.user_stamps(),
+            if stream { 0 } else { stats.user_stamps() },
             "arrivals have no kernel time stamp: the time of reading is used",
         );
         let smallest = stats.delay().distribution().moments().min();
