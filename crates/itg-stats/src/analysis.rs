@@ -416,7 +416,9 @@ impl<'a> Analysis<'a> {
             for &index in log.flows.keys() {
                 let place = objects.places.get(&log.key(index, sides[number]));
                 let Some(object) = place.map(|&place| &mut objects.list[place]) else { continue };
-                let open = log.end.is_none() && !log.ends.contains_key(&index);
+                // The replies of a round trip go on when its sender has ended.
+                let round_trip = object.stats.is_round_trip();
+                let open = log.end.is_none() && (round_trip || !log.ends.contains_key(&index));
                 if open {
                     object.notices.push(notices::unended(&log.name, sides[number]));
                 }
@@ -425,7 +427,10 @@ impl<'a> Analysis<'a> {
                     (false, true) => Lack::Tail,
                     (false, false) => Lack::Nothing,
                 };
-                object.owners.lacks((number, index), lack);
+                match sides[number] {
+                    Side::Receiver => object.owners.lacks_of_counted((number, index), lack),
+                    Side::Sender => object.owners.lacks((number, index), lack),
+                }
             }
             for (&index, samples) in &log.tcp {
                 if let Some(&place) = objects.places.get(&log.key(index, sides[number])) {
@@ -648,6 +653,7 @@ fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
         unlogged: owners::unlogged(sender, receiver),
         breaks_off: lack == Lack::Tail,
         lacks_records: lack == Lack::Some,
+        sender_lacks: sender.is_some_and(|sender| sender.lack() != Lack::Nothing),
         contradicted: [Some(object), peer]
             .into_iter()
             .flatten()

@@ -197,6 +197,8 @@ pub struct Facts<'a> {
     pub breaks_off: bool,
     /// True if it lacks records that could not be written or read.
     pub lacks_records: bool,
+    /// True if the sender's log lacks records, or breaks off.
+    pub sender_lacks: bool,
     /// True if a log has more packets than the account in it.
     pub contradicted: bool,
     /// Packets that were due while the sender's socket, or the queue of its device, took no more.

@@ -39,6 +39,7 @@ pub(crate) struct Totals {
     unknown_sent: bool,
     unknown_loss: bool,
     unknown_network: bool,
+    unknown_bursts: bool,
     delay: DelayStats,
     lateness: SampleDistribution,
     departure: SampleDistribution,
@@ -132,6 +133,9 @@ impl Totals {
         plus(&mut sums.sent_packets, metrics.sent_packets);
         plus(&mut sums.skipped_packets, metrics.skipped_packets);
         self.unknown_sent |= metrics.sent_packets.is_none();
+        // The receiver's count does not tell which packets are lost.
+        self.unknown_bursts |=
+            metrics.lost_basis == Some(LossBasis::ReceiverCount) && metrics.lost > Some(0);
         if let Some(bursts) = metrics.loss_bursts {
             self.bursts_known = true;
             self.loss.lost = self.loss.lost.saturating_add(metrics.lost.unwrap_or(0));
@@ -289,6 +293,9 @@ impl Totals {
         if self.unknown_loss {
             // A sum without some of the flows is not the loss of all.
             (metrics.lost, metrics.lost_basis) = (None, None);
+        }
+        let unknown_bursts = self.unknown_loss || self.unknown_bursts;
+        if unknown_bursts {
             (metrics.loss_bursts, metrics.loss_burst_mean) = (None, None);
         }
         let LossSplit { skipped, socket, log, .. } = self.split;
@@ -306,7 +313,7 @@ impl Totals {
         }
         metrics.negative_delays = negative;
         metrics.set_lateness(&self.lateness);
-        let model = self.model.as_ref().filter(|_| !self.unknown_loss);
+        let model = self.model.as_ref().filter(|_| !unknown_bursts);
         metrics.loss_model = model.and_then(LossModel::of);
         if let Some(reordered) = metrics.reordered {
             metrics.reordering = Some(Reordering::of(reordered, &self.disorder));

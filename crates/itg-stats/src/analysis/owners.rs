@@ -86,6 +86,16 @@ impl Owners {
         }
     }
 
+    /// Notes what the log of a receiver may lack of an owner's records: nothing where it has all that were counted,
+    /// whatever became of the records of others.
+    pub(super) fn lacks_of_counted(&mut self, source: (usize, u32), lack: Lack) {
+        if let Some(owner) = self.get(source) {
+            let end = owner.end.as_ref().filter(|end| end.log_lost_records == 0);
+            let counted = end.and_then(|end| end.received_packets);
+            owner.lack = if counted == Some(owner.packets) { Lack::Nothing } else { lack };
+        }
+    }
+
     /// The most that the log of an owner lacks.
     pub(super) fn lack(&self) -> Lack {
         self.0.iter().map(|owner| owner.lack).max().unwrap_or_default()

@@ -65,10 +65,12 @@ impl FlowStats {
         // Logs that lack what arrived do not say what was sent.
         let by_log = logged.as_ref().filter(|(_, _, outside)| *outside == 0);
         let by_log = by_log.map(|(sender, ..)| sender.sent_seqs.unique());
-        let sent = facts.sent_packets.or(by_log);
         if self.setup.side == Side::Receiver && facts.unlogged.is_some_and(|count| count > 0) {
+            // Arrivals without a record prove nothing of a log that lacks what was sent.
+            let sent = facts.sent_packets.or(by_log.filter(|_| !facts.sender_lacks));
             return Account::by_receiver(sent, facts);
         }
+        let sent = facts.sent_packets.or(by_log);
         let Some(sent) = sent else {
             let end = self.arrived_seqs.max().map_or(0, |max| max.saturating_add(1));
             let loss = (self.arrived_seqs.missing_before(end), LossBasis::SequenceNumbers);
