@@ -337,6 +337,7 @@ fn from_file(args: RunArgs) -> Result<Request> {
         ));
     }
     let nodes = &loaded.experiment.nodes;
+    let log_server = loaded.experiment.log.url(nodes);
     let nodes::Ours { flows: ours, notice } = nodes::ours(&loaded, args.node.as_deref())?;
     let mut receivers = BTreeMap::new();
     for flow in loaded.plan.flows.iter().filter(|flow| ours.contains(&flow.flow.spec().id)) {
@@ -346,7 +347,13 @@ fn from_file(args: RunArgs) -> Result<Request> {
     }
     let pacing = args.pacing.options(&loaded.experiment.pacing);
     let (plan, origin) = (loaded.plan, loaded.origin);
-    let RunArgs { classic, auth, logs, output, .. } = args;
+    let RunArgs { classic, auth, mut logs, output, .. } = args;
+    if let Some(url) = log_server {
+        logs.own.or_server(&url);
+        if !classic && logs.recv_log.is_none() {
+            logs.recv_log_server.get_or_insert(url);
+        }
+    }
     Ok(Request {
         classic,
         plan,

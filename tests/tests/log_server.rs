@@ -162,10 +162,37 @@ fn a_server_that_is_not_there_or_does_not_want_us_is_named() {
     try_with(&["--recv-log-server", &url]).exits(3).says("--allow-log-servers");
     server.stop();
     try_with(&["--log-server", &url]).exits(3).says("no log server at 127.0.0.1");
+    try_with(&["--log-spool", "spool.itg"]).exits(2).says("name one with --log-server");
     try_with(&["--log-server", "ftp://127.0.0.1"])
         .exits(2)
         .says("write tls://HOST:PORT, tcp://HOST:PORT or udp://HOST:PORT");
     receiver.stop();
+}
+
+#[test]
+fn an_experiment_file_names_the_log_server_of_both_sides() {
+    let (store, dir) = (temp_dir(), temp_dir());
+    let server = LogServer::start(store.path(), &[""; 0]);
+    let receiver = Receiver::start(&["--allow-log-servers"]);
+    let file = dir.path().join("experiment.toml");
+    let (at, port) = (receiver.at(), server.address.port());
+    let text = format!(
+        "schema = 1\nname = 'file'\n[nodes]\nhere = {{ address = '127.0.0.2' }}\nthere = {{ address = '{at}' }}\n\
+         [log]\nserver = 'tcp://there:{port}'\n\
+         [[flow]]\nfrom = 'here'\nto = 'there'\npackets = 300\nidt = 'constant(1ms)'\n"
+    );
+    fs::write(&file, text).expect("writable");
+    let file = file.to_str().expect("UTF-8");
+    let run = |more: &[&str]| send(&[&["run", file, "--node", "here"][..], more].concat()).exits(0);
+    run(&[]);
+    let stored_by = || stored(&experiments(store.path())).0;
+    assert_eq!(stored_by(), 600, "records of both sides");
+    // The command line goes before the file.
+    let own = dir.path().join("own.itg");
+    run(&["--log", own.to_str().expect("UTF-8")]);
+    receiver.stop();
+    server.stop();
+    assert_eq!((stored_by(), packets(&[own]).len()), (900, 300));
 }
 
 #[test]

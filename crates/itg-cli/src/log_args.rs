@@ -40,7 +40,7 @@ pub struct LogArgs {
     #[arg(long, value_name = "URL")]
     log_server: Option<String>,
     /// File for blocks while the log server is away (TCP, TLS); they are sent when it is back
-    #[arg(long, value_name = "FILE", requires = "log_server")]
+    #[arg(long, value_name = "FILE", conflicts_with = "log")]
     log_spool: Option<PathBuf>,
     /// File with the secret of the log server
     #[arg(long, value_name = "FILE")]
@@ -92,7 +92,14 @@ impl LogArgs {
         if let Some(path) = &self.log {
             return Ok(Some(LogTarget::File(path.clone())));
         }
-        let Some(url) = &self.log_server else { return Ok(None) };
+        let Some(url) = &self.log_server else {
+            return match &self.log_spool {
+                Some(_) => Err(refuse(
+                    "--log-spool keeps blocks for a log server: name one with --log-server",
+                )),
+                None => Ok(None),
+            };
+        };
         let url: LogUrl = url.parse().map_err(refuse)?;
         Ok(Some(LogTarget::Server(Box::new(LogServerTarget {
             keys: url.keys(self.keys()?.as_ref()).map_err(refuse)?,
@@ -103,6 +110,13 @@ impl LogArgs {
             secret: self.secret()?,
             spool: self.log_spool.clone(),
         }))))
+    }
+
+    /// Takes a log server where the command line names no place for the log.
+    pub fn or_server(&mut self, url: &str) {
+        if self.log.is_none() && self.log_server.is_none() {
+            self.log_server = Some(url.to_owned());
+        }
     }
 
     fn is_udp(&self) -> bool {

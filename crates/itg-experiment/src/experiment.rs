@@ -81,9 +81,31 @@ pub const LOG_RANK: &str = "mpi";
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [log]")]
 pub struct LogEntry {
-    /// Log server, `tcp://HOST:PORT` or `udp://HOST:PORT`; or `mpi`: a rank of its own keeps the senders'
-    /// log when the experiment runs under MPI.
+    /// Log server for both sides' logs of `itg-send run`: `tcp://HOST:PORT`, `udp://HOST:PORT` or
+    /// `tls://HOST:PORT`, where HOST may be a node. Or `mpi`: a rank of its own keeps the senders' log when the
+    /// experiment runs under MPI.
     pub server: Option<String>,
+}
+
+impl LogEntry {
+    /// The log server that `itg-send run` uses, with the address of a node in the place of its name.
+    #[must_use]
+    pub fn url(&self, nodes: &BTreeMap<String, NodeEntry>) -> Option<String> {
+        let server = self.server.as_deref().filter(|server| *server != LOG_RANK)?;
+        let Some((scheme, rest)) = server.split_once("://") else { return Some(server.to_owned()) };
+        let (host, port) =
+            rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port)));
+        let Some(node) = nodes.get(host) else { return Some(server.to_owned()) };
+        // The port of a node's address is that of its agent.
+        let address = match (node.address.split_once(']'), node.address.split_once(':')) {
+            (Some((host, _)), _) => format!("{host}]"),
+            (None, Some((_, rest))) if rest.contains(':') => format!("[{}]", node.address),
+            (None, Some((host, _))) => host.to_owned(),
+            (None, None) => node.address.clone(),
+        };
+        let port = port.map_or_else(String::new, |port| format!(":{port}"));
+        Some(format!("{scheme}://{address}{port}"))
+    }
 }
 
 /// Pacing: the way in which the sending threads wait until a packet is due. Flags of the command

@@ -129,13 +129,17 @@ impl<'e, 'i> Resolver<'e, 'i> {
                     .to_owned(),
             );
         } else if let Some(server) = &experiment.log.server {
-            self.problem(
-                place("log"),
-                format!(
-                    "log server `{server}`: needs itg-log, which is not in this version: leave \
-                     [log] out, logs are then written next to the report"
-                ),
-            );
+            if ["tcp://", "udp://", "tls://"].iter().any(|scheme| server.starts_with(scheme)) {
+                self.notices.push(format!(
+                    "[log] server = \"{server}\" takes the logs of `itg-send run`; `itg-cluster run` writes them \
+                     next to its report"
+                ));
+            } else {
+                let text = format!(
+                    "log server `{server}`: write tcp://HOST:PORT, udp://HOST:PORT, tls://HOST:PORT, or mpi"
+                );
+                self.problem(place("log"), text);
+            }
         }
         if experiment.network.is_some() {
             self.notices.push(

@@ -139,9 +139,8 @@ fn what_cannot_be_done_is_refused_with_its_place() {
             "x.toml:5:1: flow 1: `to` is missing: name one of the nodes `a`",
         ),
         (
-            "[[flow]]\n[log]\nserver = 'tcp://b:9003'",
-            "x.toml:4:1: log server `tcp://b:9003`: needs itg-log, which is not in this version: \
-             leave [log] out, logs are then written next to the report",
+            "[[flow]]\n[log]\nserver = 'b:9003'",
+            "x.toml:4:1: log server `b:9003`: write tcp://HOST:PORT, udp://HOST:PORT, tls://HOST:PORT, or mpi",
         ),
         (
             "[[flow]]\nproto = 'icmp'\ndest_port = 7",
