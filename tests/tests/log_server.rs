@@ -185,14 +185,17 @@ fn an_experiment_file_names_the_log_server_of_both_sides() {
     let file = file.to_str().expect("UTF-8");
     let run = |more: &[&str]| send(&[&["run", file, "--node", "here"][..], more].concat()).exits(0);
     run(&[]);
-    let stored_by = || stored(&experiments(store.path())).0;
-    assert_eq!(stored_by(), 600, "records of both sides");
     // The command line goes before the file.
     let own = dir.path().join("own.itg");
     run(&["--log", own.to_str().expect("UTF-8")]);
     receiver.stop();
     server.stop();
-    assert_eq!((stored_by(), packets(&[own]).len()), (900, 300));
+    let records = stored(&experiments(store.path())).0;
+    assert_eq!(
+        (records, packets(&[own]).len()),
+        (900, 300),
+        "300 of each side of the first run, and of one side"
+    );
 }
 
 #[test]
