@@ -3,9 +3,10 @@
 //! servers of this test.
 #![allow(missing_docs, reason = "tests")]
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -254,12 +255,23 @@ fn strangers_store_nothing() {
 
 #[test]
 fn a_connection_ends_when_its_keys_are_revoked() {
+    // What is wrong with the server's own keys does not matter.
+    for own_are_good in [true, false] {
+        ends_when_revoked(own_are_good);
+    }
+}
+
+fn ends_when_revoked(own_are_good: bool) {
     let authority = Authority::default();
     let store = temp_dir();
     let server = start(&authority, store.path());
     let keys = authority.add("a", "agent");
     let mut peer = Peer::connect(server.address, &keys, Some(&keys));
     assert!(matches!(peer.register(), Ok(M::Registered { .. })));
+    if !own_are_good {
+        let own = keys.with_file_name("store").join("node.key");
+        fs::set_permissions(own, Permissions::from_mode(0o644)).expect("ours");
+    }
     authority.revoke("a");
     // A server gives up who is silent.
     let end = loop {

@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use itg_socket::clock;
 use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
 };
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
 
 use crate::roles::{Holder, NAME, Role};
@@ -154,7 +156,8 @@ impl KeyDir {
         &self.dir
     }
 
-    /// The keys as the files have them now; where these cannot be used, as they had them last.
+    /// The keys as the files have them now; where our own cannot be used, as they had them last, with the authority's
+    /// list of today.
     #[must_use]
     pub fn keys(&self) -> Arc<Keys> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +169,15 @@ impl KeyDir {
                 current.stamp = stamp;
                 match Keys::load(&self.dir) {
                     Ok(keys) => current.keys = Arc::new(keys),
-                    Err(error) => tracing::warn!("keys stay as they were: {error:#}"),
+                    Err(error) => {
+                        tracing::warn!("our own keys stay as they were: {error:#}");
+                        match current.keys.with_new_authority(&self.dir) {
+                            Ok(keys) => current.keys = Arc::new(keys),
+                            Err(error) => {
+                                tracing::warn!("so does the list of revoked ones: {error:#}");
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -178,7 +189,7 @@ impl KeyDir {
     /// # Errors
     /// They have none of them.
     pub fn must_be(&self, roles: &[Role]) -> Result<(), KeyError> {
-        let checked = self.keys().holder.must_be(roles);
+        let checked = self.keys().own.holder.must_be(roles);
         checked.map_err(|why| KeyError(format!("keys in {}: {why}", self.dir.display())))
     }
 
@@ -205,13 +216,12 @@ pub struct Keys {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     verifier: Arc<dyn ClientCertVerifier>,
-    chain: Vec<CertificateDer<'static>>,
-    holder: Holder,
+    own: Own,
 }
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("holder", &self.holder).finish_non_exhaustive()
+        f.debug_struct("Keys").field("holder", &self.own.holder).finish_non_exhaustive()
     }
 }
 
@@ -232,53 +242,97 @@ fn revoked(dir: &Path) -> Result<Option<CertificateRevocationListDer<'static>>, 
     Ok(Some(list.map_err(|error| bad(dir, REVOKED, &error))?))
 }
 
-impl Keys {
-    /// Reads the keys. Refuses, as ssh does, a key that others can read; and keys that are not valid now.
-    fn load(dir: &Path) -> Result<Self, KeyError> {
-        let file = |name: &str| dir.join(name);
+/// The authority's certificate and its list of revoked ones, as checks of other nodes.
+struct Authority {
+    servers: Arc<WebPkiServerVerifier>,
+    callers: Arc<dyn ClientCertVerifier>,
+}
+
+impl Authority {
+    /// Reads them. Keys of a single node need the list.
+    fn load(dir: &Path, needs_list: bool) -> Result<Self, KeyError> {
         let bad = |name: &str, error: &dyn fmt::Display| bad(dir, name, error);
-        unreadable_for_others(&file(KEY))?;
-        let chain = CertificateDer::pem_file_iter(file(CERTIFICATE))
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| bad(CERTIFICATE, &error))?;
-        let key = || PrivateKeyDer::from_pem_file(file(KEY)).map_err(|error| bad(KEY, &error));
         let mut roots = RootCertStore::empty();
-        let ca = CertificateDer::from_pem_file(file(CA)).map_err(|error| bad(CA, &error))?;
+        let ca = CertificateDer::from_pem_file(dir.join(CA)).map_err(|error| bad(CA, &error))?;
         roots.add(ca).map_err(|error| bad(CA, &error))?;
         let roots = Arc::new(roots);
-        let (own, above) = chain.split_first().ok_or_else(|| bad(CERTIFICATE, &"it is empty"))?;
-        let holder = Holder::of(own);
         let list = revoked(dir)?;
-        if list.is_none() && holder.is_named() {
+        if list.is_none() && needs_list {
             let missing = "not there: copy it from the authority, which keeps it beside its ca.pem";
             return Err(bad(REVOKED, &missing));
         }
-        let provider = Arc::new(crypto::ring::default_provider());
         let mut servers =
-            WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
-        let mut callers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+            WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider());
+        let mut callers = WebPkiClientVerifier::builder_with_provider(roots, provider());
         if let Some(list) = list {
             servers = servers.with_crls([list.clone()]);
             callers = callers.with_crls([list]);
         }
-        let verifier = callers.build().map_err(|error| bad(REVOKED, &error))?;
-        let servers = servers.build().map_err(|error| bad(REVOKED, &error))?;
-        verifier
-            .verify_client_cert(own, above, UnixTime::now())
-            .map_err(|error| bad(CERTIFICATE, &unusable(&error)))?;
-        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| bad(KEY, &error))?
-            .with_webpki_verifier(servers)
-            .with_client_auth_cert(chain.clone(), key()?)
+        Ok(Self {
+            callers: callers.build().map_err(|error| bad(REVOKED, &error))?,
+            servers: servers.build().map_err(|error| bad(REVOKED, &error))?,
+        })
+    }
+}
+
+/// Our own certificate and private key, as the two ends of a connection show them.
+#[derive(Clone)]
+struct Own {
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<SingleCertAndKey>,
+    holder: Holder,
+}
+
+impl Own {
+    /// Reads them. Refuses, as ssh does, a key that others can read.
+    fn load(dir: &Path) -> Result<Self, KeyError> {
+        let bad = |name: &str, error: &dyn fmt::Display| bad(dir, name, error);
+        unreadable_for_others(&dir.join(KEY))?;
+        let chain = CertificateDer::pem_file_iter(dir.join(CERTIFICATE))
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| bad(CERTIFICATE, &error))?;
+        let own = chain.first().ok_or_else(|| bad(CERTIFICATE, &"it is empty"))?;
+        let holder = Holder::of(own);
+        let key = PrivateKeyDer::from_pem_file(dir.join(KEY)).map_err(|error| bad(KEY, &error))?;
+        let key = CertifiedKey::from_der(chain.clone(), key, &provider())
             .map_err(|error| bad(KEY, &error))?;
-        let server = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| bad(KEY, &error))?
-            .with_client_cert_verifier(Arc::clone(&verifier))
-            .with_single_cert(chain.clone(), key()?)
-            .map_err(|error| bad(KEY, &error))?;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server), verifier, chain, holder })
+        Ok(Self { chain, key: Arc::new(SingleCertAndKey::from(key)), holder })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(crypto::ring::default_provider())
+}
+
+impl Keys {
+    /// Reads the keys; refuses those that are not valid now.
+    fn load(dir: &Path) -> Result<Self, KeyError> {
+        let own = Own::load(dir)?;
+        let authority = Authority::load(dir, own.holder.is_named())?;
+        let keys = Self::of(own, authority).map_err(|error| bad(dir, KEY, &error))?;
+        keys.check(&keys.own.chain).map_err(|why| bad(dir, CERTIFICATE, &why))?;
+        Ok(keys)
+    }
+
+    /// The same keys of our own with what the authority says now: whom it has revoked counts, whatever is wrong with
+    /// our own files.
+    fn with_new_authority(&self, dir: &Path) -> Result<Self, KeyError> {
+        let authority = Authority::load(dir, self.own.holder.is_named())?;
+        Self::of(self.own.clone(), authority).map_err(|error| bad(dir, KEY, &error))
+    }
+
+    fn of(own: Own, authority: Authority) -> Result<Self, rustls::Error> {
+        let key = || Arc::clone(&own.key);
+        let client = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_webpki_verifier(authority.servers)
+            .with_client_cert_resolver(key());
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(Arc::clone(&authority.callers))
+            .with_cert_resolver(key());
+        let verifier = authority.callers;
+        Ok(Self { client: Arc::new(client), server: Arc::new(server), verifier, own })
     }
 
     /// Configuration of the end that connects.
@@ -296,7 +350,7 @@ impl Keys {
     /// Our own certificate, and those above it.
     #[must_use]
     pub fn chain(&self) -> &[CertificateDer<'static>] {
-        &self.chain
+        &self.own.chain
     }
 
     /// Checks a certificate of another node, as of now.
