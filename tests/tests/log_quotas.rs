@@ -140,4 +140,8 @@ fn limits_that_no_log_fits_in_are_refused() {
         let done = itg_tests::Running::start(command.args(args)).finish(LIMIT).exits(2);
         assert!(done.err.contains("--max-log-") || done.err.contains("--log-dir"), "{done}");
     }
+    let mut command = std::process::Command::new(itg_tests::program("ITGRecv"));
+    let small = ["--log-dir", ".", "--max-log-size", "100"];
+    let done = itg_tests::Running::start(command.args(small)).finish(LIMIT).exits(1);
+    assert!(done.err.contains("--max-log-size"), "{done}");
 }

@@ -13,7 +13,7 @@ use itg_classic::dec::version_lines;
 use itg_classic::recv::{RECV_HELP, RecvArgs, RecvError, parse_recv};
 use itg_cli::{Signals, say, stop_on_letter};
 use itg_core::flow::Proto;
-use itg_engine::{ClassicPlace, ClassicTarget, LogLimits, LogQuota, LogTarget};
+use itg_engine::{ClassicPlace, ClassicTarget, LEAST_LOG_BYTES, LogLimits, LogQuota, LogTarget};
 use itg_node::{ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome};
 use itg_socket::resolve;
 use tokio::sync::mpsc;
@@ -57,6 +57,13 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
     let visit = asked.passive.as_ref().map(|host| resolve(host, asked.port)).transpose()?;
     let bind = asked.bind.as_ref().map(|host| resolve(host, 0)).transpose()?;
     let (news, told) = mpsc::unbounded_channel();
+    for (name, limit) in
+        [("--max-log-size", asked.max_log_size), ("--max-log-bytes", asked.max_log_bytes)]
+    {
+        if limit.is_some_and(|bytes| bytes < LEAST_LOG_BYTES) {
+            anyhow::bail!("{name}: no log is smaller than {LEAST_LOG_BYTES} bytes");
+        }
+    }
     let options = ReceiverOptions {
         packet_secret: None,
         listen,

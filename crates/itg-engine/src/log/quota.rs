@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -35,8 +36,8 @@ struct Account {
     counted_ns: Option<u64>,
     /// Files that are not written to.
     closed: u64,
-    /// Logs that are written now.
-    open: BTreeMap<PathBuf, u64>,
+    /// Logs that are written now, by the number of their file: one that was replaced has its name no more.
+    open: BTreeMap<u64, u64>,
 }
 
 /// Room that a log has taken of a quota; what it did not need is given back when it is dropped.
@@ -44,6 +45,7 @@ struct Account {
 pub(crate) struct LogRoom {
     ledger: Option<Arc<Ledger>>,
     path: PathBuf,
+    file: u64,
     written: u64,
 }
 
@@ -78,25 +80,28 @@ impl LogQuota {
         path: &Path,
         create: impl FnOnce() -> io::Result<File>,
     ) -> io::Result<(File, LogRoom)> {
-        let mut room = LogRoom { ledger: None, path: path.to_owned(), written: 0 };
+        let mut room = LogRoom { ledger: None, path: path.to_owned(), file: 0, written: 0 };
         let Some(ledger) = &self.0 else { return Ok((create()?, room)) };
         let mut account = ledger.account();
         ledger.count(&mut account)?;
         if account.total().saturating_add(LEAST_LOG_BYTES) > ledger.total_bytes {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, ledger.no_room()));
         }
-        let replaced = length(path);
+        let replaced = closed(path, &account);
         let file = create()?;
-        account.closed = account.closed.saturating_sub(replaced.map_or(0, charge));
-        account.open.insert(path.to_owned(), LEAST_LOG_BYTES);
+        account.closed = account.closed.saturating_sub(replaced);
+        room.file = file.metadata()?.ino();
+        account.open.insert(room.file, LEAST_LOG_BYTES);
         room.ledger = Some(Arc::clone(ledger));
         Ok((file, room))
     }
 }
 
-/// Length of an ordinary file.
-fn length(path: &Path) -> Option<u64> {
-    fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).map(|there| there.len())
+/// Bytes that a file counts for which is not written to.
+fn closed(path: &Path, account: &Account) -> u64 {
+    let there = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
+    let there = there.filter(|there| !account.open.contains_key(&there.ino()));
+    there.map_or(0, |there| charge(there.len()))
 }
 
 impl Ledger {
@@ -111,14 +116,11 @@ impl Ledger {
         if self.total_bytes == u64::MAX || account.counted_ns.is_some_and(recent) {
             return Ok(());
         }
-        let mut closed = 0u64;
+        let mut sum = 0u64;
         for entry in fs::read_dir(&self.dir)? {
-            let path = entry?.path();
-            if !account.open.contains_key(&path) {
-                closed = closed.saturating_add(length(&path).map_or(0, charge));
-            }
+            sum = sum.saturating_add(closed(&entry?.path(), account));
         }
-        (account.closed, account.counted_ns) = (closed, Some(now_ns));
+        (account.closed, account.counted_ns) = (sum, Some(now_ns));
         Ok(())
     }
 
@@ -152,11 +154,11 @@ impl LogRoom {
             ));
         }
         let mut account = ledger.account();
-        let before = account.open.get(&self.path).copied().unwrap_or(0);
+        let before = account.open.get(&self.file).copied().unwrap_or(0);
         if account.total().saturating_sub(before).saturating_add(charged) > ledger.total_bytes {
             return Err(ledger.no_room());
         }
-        account.open.insert(self.path.clone(), charged);
+        account.open.insert(self.file, charged);
         self.written = after;
         Ok(())
     }
@@ -166,8 +168,10 @@ impl Drop for LogRoom {
     fn drop(&mut self) {
         let Some(ledger) = &self.ledger else { return };
         let mut account = ledger.account();
-        account.open.remove(&self.path);
-        account.closed = account.closed.saturating_add(length(&self.path).map_or(0, charge));
+        account.open.remove(&self.file);
+        let there = fs::symlink_metadata(&self.path).is_ok_and(|there| there.ino() == self.file);
+        let bytes = if there { closed(&self.path, &account) } else { 0 };
+        account.closed = account.closed.saturating_add(bytes);
     }
 }
 
@@ -214,5 +218,28 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, 10);
+    }
+
+    #[test]
+    fn a_log_that_is_replaced_while_it_is_written_counts_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log");
+        let quota = LogQuota::new(dir.path(), None, Some(30_000));
+        // Its writer has it open.
+        let (file, mut old) = quota.create(&path, || File::create_new(&path)).expect("room");
+        old.take(9_000).expect("room");
+        fs::write(&path, [0; 9_000]).expect("room");
+        fs::remove_file(&path).expect("there");
+        let mut new = made(&quota, &path).expect("room");
+        new.take(9_000).expect("room");
+        fs::write(&path, [0; 9_000]).expect("room");
+        // The old one's file holds its room until its writer is done.
+        let mut third = made(&quota, &dir.path().join("third")).expect("room");
+        third.take(12_000).expect_err("both logs have their room");
+        drop((file, old));
+        third.take(12_000).expect("the old one's room");
+        drop(new);
+        third.take(10_000).expect_err("the new one's file is there");
+        drop(third);
     }
 }
