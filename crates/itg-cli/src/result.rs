@@ -21,6 +21,8 @@ use serde_json::{Map, Value};
 
 /// Instants at which the drift of two clocks over a flow is looked at.
 const LOOKS: u64 = 32;
+/// Values of the delays of all flows that are kept one by one; then neighbours are put together.
+const MOST_VALUES: usize = 1 << 20;
 /// Reason of the verdict of a side that has no log.
 const NOT_JUDGED: &str = "not judged without the sender's log: add --log FILE to itg-send";
 
@@ -303,7 +305,8 @@ fn volume(ended: &Ended<'_>) -> Volume {
 #[derive(Default)]
 struct Pool {
     count: u64,
-    sum: f64,
+    mean: f64,
+    /// Sum of the squares of their distances from the mean.
     squares: f64,
     min: i64,
     max: i64,
@@ -321,8 +324,8 @@ impl Pool {
         let values = delays.values().into_iter().map(|(value, count)| (less(value), count));
         Self {
             count: delays.count,
-            sum: mean * count,
-            squares: ((delays.stddev_ns as f64).powi(2) + mean * mean) * count,
+            mean,
+            squares: (delays.stddev_ns as f64).powi(2) * count,
             min: less(delays.min_ns),
             max: less(delays.max_ns),
             values: values.collect(),
@@ -337,14 +340,19 @@ impl Pool {
             *self = other;
             return;
         }
+        // Source: Chan, Golub, LeVeque, 1983: pairwise sums of squares.
+        let (here, there) = (self.count as f64, other.count as f64);
+        let apart = other.mean - self.mean;
+        self.mean += apart * there / (here + there);
+        self.squares += other.squares + apart * apart * here * there / (here + there);
         self.count = self.count.saturating_add(other.count);
-        self.sum += other.sum;
-        self.squares += other.squares;
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
         self.values.append(&mut other.values);
+        thin(&mut self.values);
         self.pairs = self.pairs.saturating_add(other.pairs);
         self.jitter_sum += other.jitter_sum;
         self.steps.append(&mut other.steps);
+        thin(&mut self.steps);
     }
 
     fn sort(&mut self) {
@@ -354,13 +362,12 @@ impl Pool {
 
     fn delay(&self) -> Option<Delay> {
         let count = (self.count > 0).then_some(self.count as f64)?;
-        let mean = self.sum / count;
         let [p50, p90, p99, p999] = itg_session::quantiles(&self.values, [0.5, 0.9, 0.99, 0.999]);
         Some(Delay {
             min: self.min,
-            mean,
+            mean: self.mean,
             max: self.max,
-            stddev: (self.squares / count - mean * mean).max(0.0).sqrt(),
+            stddev: (self.squares / count).sqrt(),
             p50,
             p90,
             p99,
@@ -376,6 +383,15 @@ impl Pool {
         let [p99] = itg_session::quantiles(&self.steps, [0.99]);
         let mean = if self.pairs == 0 { 0.0 } else { self.jitter_sum / self.pairs as f64 };
         (self.count > 0).then_some(Jitter { mean, rfc3550: None, p99 })
+    }
+}
+
+/// Halves a list of values that has become long: neighbours become one.
+fn thin(values: &mut Vec<(i64, u64)>) {
+    if values.len() > MOST_VALUES {
+        values.sort_unstable();
+        let halved = values.chunks(2).map(|pair| (pair[0].0, pair.iter().map(|(_, n)| n).sum()));
+        *values = halved.collect();
     }
 }
 

@@ -113,6 +113,23 @@ impl Measuring {
         self.last_ns = Some(delay);
     }
 
+    /// Variance of the distances, whose mean is this whole number and a fraction: the squares of distances of a mean
+    /// that is large against their spread differ in their last digits alone, so they are subtracted as whole numbers.
+    fn spread(&self, mean: i128) -> f64 {
+        let count = i128::from(self.count);
+        let rest = self.sum - mean * count;
+        let exact = || {
+            let around = mean.checked_mul(mean)?.checked_mul(count)?;
+            let cross = mean.checked_mul(rest)?.checked_mul(2)?;
+            i128::try_from(self.squares).ok()?.checked_sub(around)?.checked_sub(cross)
+        };
+        let (n, mean) = (self.count as f64, self.sum as f64 / self.count as f64);
+        match exact() {
+            Some(squares) => squares as f64 / n - (rest as f64 / n).powi(2),
+            None => self.squares as f64 / n - mean * mean,
+        }
+    }
+
     /// The measurement so far; `reordered` packets came behind one with a larger number.
     #[must_use]
     pub fn finish(&self, flow: u32, reordered: u64) -> FlowMeasure {
@@ -120,7 +137,7 @@ impl Measuring {
         let delays = (self.count > 0).then(|| {
             let (base, count) = (self.base_ns.unwrap_or(0), i128::from(self.count));
             let mean = self.sum / count;
-            let spread = self.squares as f64 / self.count as f64 - (mean * mean) as f64;
+            let spread = self.spread(mean);
             let pairs = u128::from(self.count - 1).max(1);
             DelayMeasure {
                 count: self.count,
@@ -295,6 +312,12 @@ mod tests {
             let got = got.delays.expect("delays");
             let mean = delays.iter().map(|&d| i128::from(d)).sum::<i128>() / delays.len() as i128;
             prop_assert!((i128::from(got.mean_ns) - mean).abs() <= 1);
+            // Around the first one, then once more around what is left of their mean: no digits are lost.
+            let away = delays.iter().map(|&d| (d - delays[0]) as f64);
+            let n = delays.len() as f64;
+            let centre = away.clone().sum::<f64>() / n;
+            let stddev = (away.map(|d| (d - centre).powi(2)).sum::<f64>() / n).sqrt();
+            prop_assert!((got.stddev_ns as f64 - stddev).abs() <= 1.0 + stddev * 1e-9, "{stddev}");
             let pairs = steps.len().max(1) as u64;
             prop_assert_eq!(got.jitter_ns, steps.iter().sum::<u64>() / pairs);
             prop_assert!((got.rfc3550_ns as f64 - filter).abs() <= 1.0);
@@ -328,6 +351,17 @@ mod tests {
             }
             prop_assert_eq!(got, want);
         }
+    }
+
+    #[test]
+    fn a_spread_that_is_small_against_the_mean_is_told() {
+        // 50 ms and half a nanosecond on the average.
+        let delays: Vec<i64> =
+            (0..1000).map(|k| 50_000_000 + 2 * (k % 500) - 498 + k % 2).collect();
+        let got = measured(&delays, Some(0)).delays.expect("delays");
+        let mean = delays.iter().sum::<i64>() as f64 / 1000.0;
+        let squares: f64 = delays.iter().map(|&d| (d as f64 - mean).powi(2)).sum();
+        assert_eq!(got.stddev_ns, nanoseconds((squares / 1000.0).sqrt()));
     }
 
     #[test]
