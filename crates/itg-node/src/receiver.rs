@@ -261,6 +261,34 @@ fn turn_away(stream: &TcpStream, why: NoSlot) {
     }
 }
 
+/// Event that another thread tells a session of.
+enum Telling {
+    Input(ReceiverInput),
+    /// A flow's packets are counted.
+    Ended(RxEnded),
+}
+
+/// The input that a telling stands for; an end may have a second one, which is told behind it.
+fn input_of(
+    telling: Telling,
+    peer: SocketAddr,
+    told: &mpsc::UnboundedSender<Telling>,
+) -> ReceiverInput {
+    let ended = match telling {
+        Telling::Input(input) => return input,
+        Telling::Ended(ended) => ended,
+    };
+    if ended.counts.foreign > 0 {
+        tracing::warn!("{}", foreign(peer, &ended.counts, ended.stranger));
+    }
+    let measure = ended.measure();
+    let counted = ReceiverInput::FlowCounted(ended.counts);
+    let Some(measure) = measure else { return counted };
+    // The receiving end is held by who asks.
+    drop(told.send(Telling::Input(counted)));
+    ReceiverInput::FlowMeasured(measure)
+}
+
 /// One sender's connection.
 struct Session {
     shared: Arc<Shared>,
@@ -268,8 +296,8 @@ struct Session {
     stop: watch::Receiver<Option<String>>,
     machine: ReceiverSession,
     /// Queue of events from other threads, its sending end.
-    told: mpsc::UnboundedSender<ReceiverInput>,
-    tellings: mpsc::UnboundedReceiver<ReceiverInput>,
+    told: mpsc::UnboundedSender<Telling>,
+    tellings: mpsc::UnboundedReceiver<Telling>,
     flows: BTreeMap<u32, Opened>,
     run: String,
     seed: u64,
@@ -328,6 +356,7 @@ impl Session {
         let local = stream.local_addr().ok().map(plain);
         let mut channel = Channel::new(stream);
         let mut stopping = false;
+        let told_by = self.told.clone();
         let mut out = Vec::new();
         while !self.machine.is_over() {
             let input = tokio::select! {
@@ -338,7 +367,7 @@ impl Session {
                     Incoming::Garbage(error) => ReceiverInput::Garbage(error),
                     Incoming::Lost(why) => ReceiverInput::Lost(why),
                 },
-                Some(told) = self.tellings.recv() => told,
+                Some(told) = self.tellings.recv() => input_of(told, self.peer, &told_by),
                 () = sleep_until(self.machine.deadline()) => ReceiverInput::Timer,
                 () = place.lost() => ReceiverInput::Displaced,
                 stop = self.stop.wait_for(Option::is_some), if !stopping => {
@@ -428,7 +457,7 @@ impl Session {
                     // Packets come as soon as the sender hears that they are awaited.
                     Some(opened) => {
                         let told = self.told.clone();
-                        let caught_up = Box::new(move || drop(told.send(reply)));
+                        let caught_up = Box::new(move || drop(told.send(Telling::Input(reply))));
                         self.shared.thread_of(opened).ask(Command::CaughtUp(caught_up));
                     }
                     None => self.tell(reply),
@@ -445,17 +474,9 @@ impl Session {
             ReceiverOutput::End { totals } => {
                 let told = self.told.clone();
                 if let Some(opened) = self.flows.get(&totals.flow) {
-                    let peer = self.peer;
                     self.served.ended(&totals);
-                    let done = Box::new(move |ended: RxEnded| {
-                        if ended.counts.foreign > 0 {
-                            tracing::warn!("{}", foreign(peer, &ended.counts, ended.stranger));
-                        }
-                        if let Some(measure) = ended.measure() {
-                            drop(told.send(ReceiverInput::FlowMeasured(measure)));
-                        }
-                        drop(told.send(ReceiverInput::FlowCounted(ended.counts)));
-                    });
+                    // The receiving thread goes on with its sockets at once.
+                    let done = Box::new(move |ended| drop(told.send(Telling::Ended(ended))));
                     let slot = opened.slot;
                     let before = opened.buffer_errors;
                     let buffer_errors = sys::buffer_errors()
@@ -487,7 +508,7 @@ impl Session {
 
     fn tell(&self, input: ReceiverInput) {
         // The receiving end is a field of this same value.
-        drop(self.told.send(input));
+        drop(self.told.send(Telling::Input(input)));
     }
 
     fn choose_log(&self, wish: Option<String>) -> SessionLog {
@@ -603,7 +624,7 @@ impl Session {
         let data = match self.shared.data_port(asked, 0) {
             Ok(data) => data,
             Err(error) => {
-                lock(&self.shared.slots).free.push(slot);
+                lock(&self.shared.slots).give_back(slot);
                 return Err(error.to_string());
             }
         };
@@ -643,7 +664,10 @@ impl Session {
         // Only datagrams find full buffers.
         let buffer_errors = data.receive_buffer.and_then(|_| sys::buffer_errors());
         let socket = Taken::Shared(data.asked);
-        self.served.opened(&spec, SocketAddr::new(to, data.port));
+        // Where nobody asks for it, nothing is kept.
+        if self.shared.told.get().is_some() {
+            self.served.opened(&spec, SocketAddr::new(to, data.port));
+        }
         self.flows.insert(flow, Opened { slot, socket, live, buffer_errors });
         Ok(OpenedFlow { flow, handle, port: data.port })
     }

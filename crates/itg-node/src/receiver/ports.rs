@@ -14,6 +14,7 @@ use itg_socket::host;
 use itg_socket::reply::ReplyMarks;
 use itg_socket::socket::{self, ReceiverWishes, SocketError};
 
+use super::served::MOST_MEASURED;
 use super::shared::Shared;
 use crate::lock::lock;
 
@@ -222,7 +223,7 @@ impl Shared {
                 tos: sought.spec.socket.tos.unwrap_or(0),
                 ttl: sought.spec.socket.ttl,
             }),
-            measuring: sought.measured.then(Box::default),
+            measuring: (sought.measured && sought.slot < MOST_MEASURED).then(Box::default),
             classic: sought.classic,
             key: sought.key,
         })));
@@ -348,6 +349,6 @@ impl Shared {
             }
         }
         lock(&self.running).end(opened.slot);
-        lock(&self.slots).free.push(opened.slot);
+        lock(&self.slots).give_back(opened.slot);
     }
 }

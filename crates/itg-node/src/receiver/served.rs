@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use itg_core::flow::{FlowSpec, Meter, Proto};
-use itg_session::{FlowCounts, FlowMeasure, FlowTotals};
+use itg_session::{DelayMeasure, FlowCounts, FlowMeasure, FlowTotals};
 
 use crate::clock_probes::ClockProbes;
 
 /// Senders that have left and are not told of yet, at most.
-pub(super) const MOST_UNREAD: usize = 64;
+pub(super) const MOST_UNREAD: usize = 16;
+/// Flows that are measured at a time (25 kB each): those in the first places of the table.
+pub(super) const MOST_MEASURED: usize = 10_240;
+/// Values that are kept of a sender's flows together (of 8 bytes): those of thousands of flows.
+const MOST_VALUES: usize = 1 << 20;
 
 /// A sender that has left.
 #[derive(Clone, Debug)]
@@ -26,6 +30,8 @@ pub struct ServedSession {
     pub clock: ClockProbes,
     /// Its flows by number.
     pub flows: BTreeMap<u32, ServedFlow>,
+    /// Values that the measures of its flows have together.
+    values: usize,
 }
 
 /// A flow that was received.
@@ -54,6 +60,7 @@ impl ServedSession {
             shared_clock: false,
             clock: ClockProbes::default(),
             flows: BTreeMap::new(),
+            values: 0,
         }
     }
 
@@ -78,10 +85,15 @@ impl ServedSession {
         }
     }
 
+    /// Keeps the measure of a flow; its delays as long as there is room for their values.
     pub(super) fn measured(&mut self, measure: &FlowMeasure) {
-        if let Some(flow) = self.flows.get_mut(&measure.flow) {
-            flow.measure = Some(Box::new(measure.clone()));
-        }
+        let Some(flow) = self.flows.get_mut(&measure.flow) else { return };
+        let values =
+            |delays: &DelayMeasure| delays.above.len() + delays.below.len() + delays.steps.len();
+        let more = measure.delays.as_ref().map_or(0, values);
+        let delays = measure.delays.as_ref().filter(|_| self.values + more <= MOST_VALUES);
+        self.values += delays.map_or(0, values);
+        flow.measure = Some(Box::new(FlowMeasure { delays: delays.cloned(), ..*measure }));
     }
 
     pub(super) fn counted(&mut self, counts: &FlowCounts) {

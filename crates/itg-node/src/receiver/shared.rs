@@ -98,18 +98,24 @@ impl Running {
 /// Places in the table of flows.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    pub(super) free: Vec<usize>,
-    pub(super) next: usize,
+    free: BTreeSet<usize>,
+    next: usize,
 }
 
 impl Slots {
+    /// Takes the first free place.
     pub(super) fn take(&mut self) -> Option<usize> {
-        self.free.pop().or_else(|| {
+        self.free.pop_first().or_else(|| {
             (self.next < MAX_FLOWS).then(|| {
                 self.next += 1;
                 self.next - 1
             })
         })
+    }
+
+    /// Gives a place back.
+    pub(super) fn give_back(&mut self, slot: usize) {
+        self.free.insert(slot);
     }
 }
 
