@@ -198,7 +198,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let signals = Signals::watch()?;
         let receiver = Receiver::bind(options).map_err(|error| match error {
             BindError::Log(error) => log_failure(error),
@@ -247,7 +247,10 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             }
         }
         Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
-    })
+    });
+    // A thread may wait for the reader of stdout, for ever.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Prints a line for each interval of what is received.

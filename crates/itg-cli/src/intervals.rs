@@ -6,13 +6,15 @@ use clap::Args;
 use itg_core::units::parse_duration_ns;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use crate::sending::bit_rate;
 use crate::verbosity::{print, say};
 
 /// Shortest interval: 10 ms.
 const SHORTEST: Duration = Duration::from_millis(10);
+/// Time in which a line that is being written is waited for at the end.
+const LAST_LINE: Duration = Duration::from_secs(1);
 
 /// Options of programs that print a line for each interval.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -98,9 +100,10 @@ impl Intervals {
 
     /// Ends the lines.
     pub async fn end(self) {
-        // Both fail only when the task has ended by itself.
+        // Fails only when the task has ended by itself.
         self.end.send(()).unwrap_or_default();
-        self.task.await.unwrap_or_default();
+        // A reader of stdout that stands still gets no last line.
+        drop(timeout(LAST_LINE, self.task).await);
     }
 }
 
