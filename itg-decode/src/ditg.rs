@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use itg_classic::log::{KnownFlow, Packet, Told, is_log, is_of_departures, later_of, to_itg_as};
-use itg_record::{FlowInfo, Item, LogReader, Note, Side};
+use itg_record::{FlowInfo, Item, LogReader, Note, Record, Side};
 use itg_stats::PacketLine;
 use itg_stats::report::Report;
 
@@ -22,7 +23,7 @@ pub(crate) fn understand(
     if ours.iter().all(|&ours| ours) {
         return;
     }
-    let flows: Vec<KnownFlow> = files
+    let flows: Arc<[KnownFlow]> = files
         .iter()
         .zip(&ours)
         .filter(|(_, ours)| **ours)
@@ -33,7 +34,7 @@ pub(crate) fn understand(
             proto: asked.iter().find_map(|asked| asked.proto()),
             meter: asked.iter().find_map(|asked| asked.meter()),
             side: side_of(files, &ours, at, asked),
-            flows: flows.clone(),
+            flows: Arc::clone(&flows),
         })
         .collect();
     for (((name, bytes), told), _) in files.iter_mut().zip(told).zip(ours).filter(|(_, ours)| !ours)
@@ -79,7 +80,8 @@ fn known(log: &[u8]) -> Vec<KnownFlow> {
                 infos.insert((log, info.index), info);
             }
             Item::Records { log, records, .. } => {
-                for record in records {
+                // Times that no clock shows tell no day.
+                for record in records.into_iter().filter(Record::has_good_times) {
                     first.entry((log, record.flow)).or_insert(record.b);
                 }
             }

@@ -226,6 +226,11 @@ fn what_a_log_does_not_say_is_not_made_up() {
 
 /// A receiver's log of ITG of the flow in D-ITG's fixture of this name, as on 3 March 2025; packet 7 is lost.
 fn native_receiver(of: &str) -> Vec<u8> {
+    native_log(of, "d-itg 127.0.0.1:38948", 0)
+}
+
+/// The same of a run so many nanoseconds later.
+fn native_log(of: &str, run: &str, later_ns: u64) -> Vec<u8> {
     use itg_core::flow::FlowSpec;
     use itg_record::{DitgFlow, FlowInfo, Note, ReceivedPacket, Record, Side};
     use itg_testkit::logs::TestLog;
@@ -239,7 +244,7 @@ fn native_receiver(of: &str) -> Vec<u8> {
         index: 0,
         flow: first.flow,
         name: None,
-        run: "d-itg 127.0.0.1:38948".to_owned(),
+        run: run.to_owned(),
         seed: 0,
         spec: FlowSpec::new(first.flow),
         src: format!("127.0.0.1:{}", first.src_port),
@@ -253,7 +258,7 @@ fn native_receiver(of: &str) -> Vec<u8> {
     }));
     for record in records.iter().filter(|record| record.seq != 7) {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time of day")]
-        let sent = MIDNIGHT + (record.tx.seconds() * 1e6).round() as u64 * 1000;
+        let sent = MIDNIGHT + later_ns + (record.tx.seconds() * 1e6).round() as u64 * 1000;
         log.records([Record::received(ReceivedPacket {
             flow: 0,
             seq: u64::from(record.seq) - 1,
@@ -290,4 +295,21 @@ fn a_senders_log_of_d_itg_joins_a_native_log_of_the_same_flow() {
         assert!(total["duration_ns"].as_u64().expect("a time") < 60_000_000_000, "{total:#}");
         assert!(total["bitrate_bps"].as_f64().expect("a rate") > 1_000.0, "{total:#}");
     }
+}
+
+#[test]
+fn a_log_that_fits_flows_of_two_runs_says_which_one_it_is_taken_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let send = path("udp-owdm-send.log");
+    let monday = native_receiver("udp-owdm-send.log");
+    fs::write(folder.path().join("r.itg"), &monday).expect("writable");
+    let alone = decoded(folder.path(), &[&*send, "r.itg"]);
+    assert!(!alone["flows"].to_string().contains("runs fit"), "{alone:#}");
+    fs::write(
+        folder.path().join("s.itg"),
+        native_log("udp-owdm-send.log", "tuesday", 86_400_000_000_000),
+    )
+    .expect("writable");
+    let report = decoded(folder.path(), &[&*send, "r.itg", "s.itg"]);
+    assert!(report["flows"].to_string().contains("flows of 2 runs fit"), "{report:#}");
 }

@@ -5,8 +5,9 @@
 //! day has passed midnight. Records whose times of sending and receiving are all equal are a sender's, others a
 //! receiver's, or those of round trips, which look the same: [`Told`] says what else is known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Meter, Proto};
@@ -227,7 +228,7 @@ pub struct Told {
     /// Side of a log of round trips, where the log of the other side is given too; see [`later_of`].
     pub side: Option<Side>,
     /// Flows of logs of ITG beside it.
-    pub flows: Vec<KnownFlow>,
+    pub flows: Arc<[KnownFlow]>,
 }
 
 /// A flow of a log of ITG, of which a log of D-ITG may be the other side's.
@@ -268,7 +269,12 @@ impl Told {
     fn known(&self, key: &FlowKey, day_ns: u64) -> Option<&KnownFlow> {
         let apart =
             |flow: &&KnownFlow| unwrap(day_ns, flow.near_unix_ns).abs_diff(flow.near_unix_ns);
-        self.flows.iter().filter(|flow| flow.is(key)).min_by_key(apart)
+        self.fitting(key).min_by_key(apart)
+    }
+
+    /// The flows of ITG that a flow of D-ITG may be.
+    fn fitting(&self, key: &FlowKey) -> impl Iterator<Item = &KnownFlow> {
+        self.flows.iter().filter(|flow| flow.is(key))
     }
 
     /// Describes a flow as far as the log, and what is told of it, tell. Flows that share a number, of several senders,
@@ -309,6 +315,15 @@ impl Told {
         // Unknown distributions: no plan is computed from them.
         let unknown =
             |unit| Distribution::Empirical { name: "D-ITG".to_owned(), unit, table: None };
+        let runs: BTreeSet<&str> = self.fitting(key).map(|flow| flow.info.run.as_str()).collect();
+        if let Some(info) = beside.filter(|_| runs.len() > 1) {
+            notices.push(format!(
+                "flows of {} runs fit this one of a log of D-ITG, which has no date: it is taken for that of run {}, \
+                 whose time of day is the nearest",
+                runs.len(),
+                info.run
+            ));
+        }
         let own_run = if shared { format!("d-itg {src} {dst}") } else { "d-itg".to_owned() };
         let boot =
             |of: fn(&FlowInfo) -> &String| beside.map_or_else(String::new, |info| of(info).clone());
