@@ -696,7 +696,9 @@ fn report(
         }
     });
     let counted = Some(&object.owners).filter(|_| key.side == Side::Receiver);
-    let marks = object.stats.marks().report(info.map(|info| &info.spec.socket));
+    // D-ITG's logs do not say which marks its flows ask for.
+    let told = info.filter(|info| info.ditg.is_none() || info.spec.socket.tos.is_some());
+    let marks = object.stats.marks().report(told.map(|info| &info.spec.socket));
     notices.extend(marks.iter().flat_map(MarksReport::notices));
     FlowReport {
         flow: key.flow,
@@ -706,7 +708,8 @@ fn report(
         dst: info.map_or_else(String::new, |info| info.dst.clone()),
         side: side_name(key.side),
         run: key.run.clone(),
-        seed: info.map(|info| info.seed),
+        // D-ITG's flows have none.
+        seed: info.filter(|info| info.ditg.is_none() || info.seed != 0).map(|info| info.seed),
         meter: info.and_then(known_meter),
         profile: info.and_then(|info| info.spec.profile.clone()),
         metrics,

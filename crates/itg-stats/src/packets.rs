@@ -67,11 +67,11 @@ type Flow<'l> = (u32, &'l str);
 struct Known {
     /// Number of the log and index of the flow in it.
     sources: Vec<(usize, u32)>,
+    /// Of each source, how far the receiver's clock is ahead, where that is known and not 0.
+    clocks: Vec<Option<Arc<ClockModel>>>,
     round_trip: bool,
     sent: bool,
     echoed: bool,
-    /// How far the receiver's clock is ahead, where that is known and not 0.
-    clock: Option<Arc<ClockModel>>,
     records: u64,
     /// True if the ranges of all its blocks are known.
     ranged: bool,
@@ -176,7 +176,7 @@ impl<'l, 'a> Packets<'l, 'a> {
                     known.round_trip |= log.meter(range.index) == Meter::Rtt;
                     let info = log.flows.get(&range.index);
                     let model = info.and_then(|info| clocks.correcting(info, Side::Receiver));
-                    known.clock = known.clock.take().or(model);
+                    known.clocks.push(model);
                 }
                 known.sent |= range.sent;
                 known.echoed |= range.echoed;
@@ -257,11 +257,11 @@ impl<'l, 'a> Packets<'l, 'a> {
         let Lines { sides, lines } = own;
         lines.clear();
         sides.resize_with(sides.len().max(flows.len()), Sides::default);
-        // Which flow an index of a log stands for.
-        let mut places: BTreeMap<usize, BTreeMap<u32, usize>> = BTreeMap::new();
+        // Which flow an index of a log stands for, and which of its sources it is.
+        let mut places: BTreeMap<usize, BTreeMap<u32, (usize, u32)>> = BTreeMap::new();
         for (place, (_, known)) in flows.iter().enumerate() {
-            for &(log, index) in &known.sources {
-                places.entry(log).or_default().insert(index, place);
+            for (source, &(log, index)) in (0..).zip(&known.sources) {
+                places.entry(log).or_default().insert(index, (place, source));
             }
         }
         let ranged = flows.iter().all(|(_, known)| known.ranged);
@@ -281,8 +281,8 @@ impl<'l, 'a> Packets<'l, 'a> {
             }
         }
         for ((flow, known), sides) in flows.iter().zip(sides) {
-            let clock = known.clock.as_deref().filter(|_| !known.lists_replies());
-            sides.drain(*flow, clock, lines);
+            let clocks = if known.lists_replies() { &[][..] } else { &known.clocks };
+            sides.drain(*flow, clocks, lines);
         }
     }
 }
@@ -366,12 +366,12 @@ fn survey(block: &Stored<'_>) -> Vec<Range> {
 fn gather(
     block: &Stored<'_>,
     window: &Window,
-    places: &BTreeMap<u32, usize>,
+    places: &BTreeMap<u32, (usize, u32)>,
     flows: &[(Flow<'_>, Known)],
     sides: &mut [Sides],
 ) {
-    let mut current: Option<(u32, Option<usize>)> = None;
-    block.records().for_each(|record| {
+    let mut current: Option<(u32, Option<(usize, u32)>)> = None;
+    block.records().for_each(|mut record| {
         let place = match current {
             Some((index, place)) if index == record.flow => place,
             _ => {
@@ -380,11 +380,13 @@ fn gather(
                 place
             }
         };
-        let Some(place) = place.filter(|_| (window.first..=window.last).contains(&record.seq))
+        let Some((place, source)) =
+            place.filter(|_| (window.first..=window.last).contains(&record.seq))
         else {
             return;
         };
         let replies = flows[place].1.lists_replies();
+        record.flow = source;
         match record.kind {
             Kind::Sent => sides[place].sent.push(record),
             Kind::Received if !replies => sides[place].arrived.push(record),
@@ -401,7 +403,7 @@ struct Lines<'l> {
     lines: Vec<PacketLine<'l>>,
 }
 
-/// The records of a flow in a window.
+/// The records of a flow in a window; each has the number of its source in the place of the flow's.
 #[derive(Debug, Default)]
 struct Sides {
     sent: Vec<Record>,
@@ -413,13 +415,17 @@ impl Sides {
     fn drain<'l>(
         &mut self,
         flow: Flow<'l>,
-        clock: Option<&ClockModel>,
+        clocks: &[Option<Arc<ClockModel>>],
         lines: &mut Vec<PacketLine<'l>>,
     ) {
-        let mut near = 0;
-        let mut arrival = |record: &Record| PacketLine {
-            delay_ns: delay_of(record, clock, &mut near),
-            ..PacketLine::arrival(flow, record)
+        let (mut source, mut near) = (0, 0);
+        let mut arrival = |record: &Record| {
+            if record.flow != source {
+                (source, near) = (record.flow, 0);
+            }
+            let clock = clocks.get(source as usize).and_then(Option::as_deref);
+            let delay_ns = delay_of(record, clock, &mut near);
+            PacketLine { delay_ns, ..PacketLine::arrival(flow, record) }
         };
         lines.reserve(self.sent.len().max(self.arrived.len()));
         self.arrived.sort_by_key(|record| (record.seq, record.b));

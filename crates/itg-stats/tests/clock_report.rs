@@ -220,3 +220,25 @@ fn one_host_needs_no_correction_and_shows_what_the_estimate_is_worth() {
     let clocks = flow.clock.as_ref().expect("probed");
     assert!(clocks.shared && clocks.offset_ns.unsigned_abs() <= clocks.bound_ns);
 }
+
+#[test]
+fn each_owner_of_a_flow_is_corrected_by_its_own_clock() {
+    let [_, remote] = logs(AHEAD, ["a", "b"], In::Receiver, 300_000);
+    let local = Clock { ahead_ns: 0, ppm: 0, step_ns: 0 };
+    let [_, local] = logs(local, ["b", "b"], In::Neither, 300_000);
+    for order in [[&remote, &local], [&local, &remote]] {
+        let mut analysis = Analysis::new(Options::default());
+        for (log, name) in order.into_iter().zip(["one", "two"]) {
+            analysis.add_log(log, name).expect("a log");
+        }
+        let packets = analysis.packets();
+        assert_eq!(packets.len(), 800);
+        for packet in packets {
+            let delay = packet.delay_ns.expect("dated");
+            assert!((0..1_000_000).contains(&delay), "{packet:?}");
+        }
+        let (_, flow) = analysis.packet_flows().pop_first().expect("one flow");
+        let bound = flow.clock_bound_ns(EPOCH, EPOCH + 4_000_000_000).expect("compared");
+        assert!((150_000..400_000).contains(&bound), "the bound of the two clocks: {bound}");
+    }
+}

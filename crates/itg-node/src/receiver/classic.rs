@@ -15,7 +15,7 @@ use itg_classic::wire::{
     ReceiverOutput, Refusal,
 };
 use itg_core::distribution::{Distribution, Unit};
-use itg_core::flow::{FlowSpec, Meter, Proto};
+use itg_core::flow::{FlowSpec, Meter, Proto, SocketOptions};
 use itg_engine::rx::{ClassicRx, Command, Drain, Origin, PacketFormat, Port};
 use itg_record::{DitgFlow, FlowInfo};
 use itg_session::FlowCounts;
@@ -352,7 +352,7 @@ impl Session {
         let data = match self.shared.data_port(asked, offer.tos) {
             Ok(data) => data,
             Err(error) => {
-                lock(&self.shared.slots).free.push(slot);
+                lock(&self.shared.slots).give_back(slot);
                 return Err(refuse(&error));
             }
         };
@@ -505,6 +505,7 @@ fn described(offer: &FlowOffer) -> FlowSpec {
         idt: unknown(Unit::Time),
         size: unknown(Unit::Size),
         meter: if offer.round_trip { Meter::Rtt } else { Meter::Owd },
+        socket: SocketOptions { tos: Some(offer.tos), ..SocketOptions::default() },
         ..FlowSpec::new(offer.flow)
     }
 }

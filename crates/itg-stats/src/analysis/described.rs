@@ -28,20 +28,30 @@ pub struct PacketFlow {
     pub dst: String,
     /// Seed of the run.
     pub seed: Option<u64>,
-    /// True if one clock dates both ends.
-    one_clock: bool,
-    clock: Option<Arc<ClockModel>>,
+    /// Of each owner of the flow, the clocks of its two ends.
+    clocks: Vec<Ends>,
+}
+
+/// Clocks of the two ends of a flow.
+#[derive(Clone, Debug)]
+enum Ends {
+    OneClock,
+    Compared(Arc<ClockModel>),
+    /// Two that were not compared.
+    Apart,
 }
 
 impl PacketFlow {
-    /// Bound of the error that clocks make in the delays of packets sent between two instants, in nanoseconds; `None`
-    /// where two clocks were not compared.
+    /// Bound of the error that clocks make in the delays of packets sent between two instants, in nanoseconds, the
+    /// largest of all owners; `None` where two clocks were not compared.
     #[must_use]
     pub fn clock_bound_ns(&self, from_unix_ns: u64, until_unix_ns: u64) -> Option<u64> {
-        if self.one_clock {
-            return DelayBasis::ONE_CLOCK.uncertainty_ns;
-        }
-        self.clock.as_ref().map(|clock| clock.bound_between(from_unix_ns, until_unix_ns))
+        let bounds = self.clocks.iter().map(|ends| match ends {
+            Ends::OneClock => DelayBasis::ONE_CLOCK.uncertainty_ns,
+            Ends::Compared(clock) => Some(clock.bound_between(from_unix_ns, until_unix_ns)),
+            Ends::Apart => None,
+        });
+        bounds.reduce(|largest, next| Some(largest?.max(next?))).flatten()
     }
 }
 
@@ -73,10 +83,14 @@ impl Analysis<'_> {
                 flow.proto = known_proto(info).unwrap_or("");
                 info.src.clone_into(&mut flow.src);
                 info.dst.clone_into(&mut flow.dst);
-                flow.seed = Some(info.seed);
-                flow.one_clock |=
-                    one_clock(info) || info.spec.meter == Meter::Rtt && side == Side::Sender;
-                flow.clock = flow.clock.take().or_else(|| clocks.correcting(info, Side::Receiver));
+                if info.ditg.is_none() || info.seed != 0 {
+                    flow.seed = Some(info.seed);
+                }
+                flow.clocks.push(if one_clock(info) || info.spec.meter == Meter::Rtt {
+                    Ends::OneClock
+                } else {
+                    clocks.correcting(info, Side::Receiver).map_or(Ends::Apart, Ends::Compared)
+                });
             }
         }
         flows

@@ -67,7 +67,7 @@ impl FlowStats {
         let by_log = by_log.map(|(sender, ..)| sender.sent_seqs.unique());
         if self.setup.side == Side::Receiver && facts.unlogged.is_some_and(|count| count > 0) {
             // Arrivals without a record prove nothing of a log that lacks what was sent.
-            let sent = facts.sent_packets.or(by_log.filter(|_| !facts.sender_lacks));
+            let sent = facts.sent_packets.or_else(|| by_log.filter(|_| !facts.sender_lacks));
             return Account::by_receiver(sent, facts);
         }
         let sent = facts.sent_packets.or(by_log);
