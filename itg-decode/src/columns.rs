@@ -48,7 +48,7 @@ const PACKETS: [Column; 14] = [
 ];
 
 /// Version of the columns of packets, in the file's metadata.
-const PACKET_SCHEMA: u32 = 2;
+const PACKET_SCHEMA: u32 = 3;
 
 const WINDOWS: [Column; 13] = [
     ("flow", DataType::Int64, true),
@@ -176,15 +176,14 @@ pub(crate) fn packets(analysis: &Analysis<'_>, work: &Work<'_>, path: &Path) -> 
     table.finish()
 }
 
-/// Keys and values for a file of packets; of several runs, those of each with spaces between.
+/// Keys and values for a file of packets: lists in JSON, an entry a run.
 fn metadata(runs: &BTreeMap<&str, RunFacts>) -> [(&'static str, String); 4] {
     let list = |value: &dyn Fn(&RunFacts) -> Option<u64>| {
-        let known = |facts| value(facts).map_or_else(|| "-".to_owned(), |value| value.to_string());
-        runs.values().map(known).collect::<Vec<_>>().join(" ")
+        serde_json::json!(runs.values().map(value).collect::<Vec<_>>()).to_string()
     };
     [
         ("itg.schema", PACKET_SCHEMA.to_string()),
-        ("itg.run", runs.keys().copied().collect::<Vec<_>>().join(" ")),
+        ("itg.run", serde_json::json!(runs.keys().collect::<Vec<_>>()).to_string()),
         ("itg.seed", list(&|facts| facts.seed)),
         ("itg.clock_bound_ns", list(&|facts| facts.bound_ns.flatten())),
     ]
