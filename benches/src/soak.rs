@@ -6,7 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use itg_cli::say;
 use itg_core::distribution::Distribution;
@@ -24,6 +24,8 @@ use crate::table::Lines;
 
 /// Packets of a run.
 const PACKETS: u64 = 2;
+/// Refusals that are told one by one.
+const TOLD: u64 = 20;
 /// Shares of the runs after which both processes are looked at, in percent.
 const LOOKS: [u64; 5] = [1, 10, 25, 50, 100];
 
@@ -40,7 +42,7 @@ pub(crate) struct SoakArgs {
 struct Outcomes {
     /// A receiver or a system that did not let it begin, or broke it off.
     refused: u64,
-    /// Both sides do not agree on all packets.
+    /// Not every packet arrived once.
     short: u64,
 }
 
@@ -79,7 +81,7 @@ pub(crate) fn run(args: &SoakArgs) -> Result<()> {
     let mut lines = Lines::new([
         "runs",
         "refused",
-        "packets missing",
+        "runs with packets missing or doubled",
         "sender: descriptors",
         "threads",
         "MiB",
@@ -91,8 +93,10 @@ pub(crate) fn run(args: &SoakArgs) -> Result<()> {
     let mut outcomes = Outcomes::default();
     for count in 1..=args.runs {
         let proto = if count.is_multiple_of(2) { Proto::Udp } else { Proto::Tcp };
-        let outcome = runtime.block_on(short_run(to, proto))?;
-        outcomes.add(count, &outcome);
+        match runtime.block_on(short_run(to, proto)) {
+            Ok(outcome) => outcomes.add(count, &outcome),
+            Err(error) => outcomes.refuse(count, &format!("{error:#}")),
+        }
         if looks.contains(&count) {
             say(format_args!("itg-bench: {count} of {} runs", args.runs));
             let counts = [count, outcomes.refused, outcomes.short].map(|n| n.to_string());
@@ -104,6 +108,9 @@ pub(crate) fn run(args: &SoakArgs) -> Result<()> {
     print(format_args!(
         "short runs in a row: {PACKETS} packets each, UDP and TCP in turn, all from one process\n\n{lines}"
     ));
+    if outcomes.refused + outcomes.short > 0 {
+        bail!("{} runs were refused, {} did not end whole", outcomes.refused, outcomes.short);
+    }
     Ok(())
 }
 
@@ -112,13 +119,20 @@ impl Outcomes {
         let refused = outcome.flows.iter().find_map(|flow| flow.refused.clone());
         let failed = outcome.failures.first().map(|(_, error)| error.to_string());
         if let Some(why) = refused.or(failed) {
-            self.refused += 1;
-            say(format_args!("itg-bench: run {count} is refused: {why}"));
+            self.refuse(count, &why);
         } else {
             let whole = |flow: &itg_node::FlowOutcome| {
-                flow.counts.as_ref().is_some_and(|counts| counts.unique == PACKETS)
+                let counts = flow.counts.as_ref();
+                counts.is_some_and(|counts| (counts.unique, counts.packets) == (PACKETS, PACKETS))
             };
             self.short += u64::from(!outcome.flows.iter().all(whole));
+        }
+    }
+
+    fn refuse(&mut self, run: u64, why: &str) {
+        self.refused += 1;
+        if self.refused <= TOLD {
+            say(format_args!("itg-bench: run {run} is refused: {why}"));
         }
     }
 }
