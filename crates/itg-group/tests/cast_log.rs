@@ -11,9 +11,11 @@ use casts::chat::ChatEvent;
 use casts::order::Order;
 use casts::world;
 use itg_group::cast::log::{Log, LogBody, LogMessage, Settings, Timer};
-use itg_group::cast::{CastEvent, CastRequest, Mutant, Planted};
+use itg_group::cast::{CastDelivery, CastEvent, CastRequest, Mutant, Planted};
 use itg_group::{Changes, Member, Rules, View, ViewChange};
-use itg_process::{Action, Dest, Event, Injected, Input, MS, Machine as _, SECOND, Slot, Time};
+use itg_process::{
+    Action, Dest, Event, Injected, Input, JournalWrite, MS, Machine as _, SECOND, Slot, Time,
+};
 use itg_sim::{Checker, Exit, Fault, Observation, ObservedEvent, World};
 
 const UNIT: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
@@ -465,4 +467,62 @@ fn the_excluded_answer_for_what_was_decided() {
         }
         assert_eq!((one.view().no(), one.view().len()), (2, 2), "born again: {born_again}");
     }
+}
+
+/// A member that is alone, its journal, and what it has delivered: numbers of its own messages, and checkpoints.
+struct Alone {
+    log: Log,
+    journal: Vec<Bytes>,
+    numbers: Vec<u64>,
+    checkpoints: Vec<u64>,
+}
+
+impl Alone {
+    fn start(journal: Vec<Bytes>) -> Self {
+        let (me, view) = (Member::born(Slot(0), 1), View::first(1, Rules::default()));
+        let settings = Settings { journal_bytes: 2000, ..Settings::default() };
+        let log = Log::with_journal(me, view, settings, &journal);
+        let mut alone = Self { log, journal, numbers: Vec::new(), checkpoints: Vec::new() };
+        alone.step(Input::Start);
+        alone
+    }
+
+    fn step(&mut self, input: Input<Log>) {
+        let mut out = Vec::new();
+        self.log.handle(Time(MS), input, &mut out);
+        for action in out {
+            match action {
+                Action::Persist(JournalWrite::Append(record)) => self.journal.push(record),
+                Action::Persist(JournalWrite::Replace(records)) => self.journal = records,
+                Action::Deliver(CastDelivery::Message { id, .. }) => self.numbers.push(id.seq),
+                Action::Deliver(CastDelivery::Checkpoint { position }) => {
+                    self.checkpoints.push(position);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn cast(&mut self) {
+        self.step(Input::Request(CastRequest::Cast(vec![7; 300].into())));
+    }
+}
+
+/// A state that comes late: messages that were decided meanwhile are in the shorter journal as decisions alone.
+#[test]
+fn a_number_is_used_once_also_after_a_journal_was_shortened() {
+    let mut alone = Alone::start(Vec::new());
+    while alone.checkpoints.is_empty() {
+        alone.cast();
+        assert!(alone.numbers.len() < 1000, "its journal becomes too long");
+    }
+    (0..3).for_each(|_| alone.cast());
+    let (before, position) = (alone.journal.len(), alone.checkpoints[0]);
+    alone.step(Input::Request(CastRequest::State(position, Bytes::from_static(b"state"))));
+    assert!(alone.journal.len() < before, "it is shorter");
+    let used = alone.numbers.iter().copied().max().expect("it has delivered");
+    let mut again = Alone::start(alone.journal);
+    again.numbers.clear();
+    again.cast();
+    assert_eq!(again.numbers, [used + 1], "behind {used}");
 }

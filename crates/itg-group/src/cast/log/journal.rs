@@ -197,12 +197,10 @@ impl Journal {
     }
 }
 
-impl Snapshot {
-    /// Number after the last message of a member that was delivered.
-    pub(super) fn numbered(&self, member: Member) -> u64 {
-        let seen = self.seen.iter().filter(|seen| seen.origin == member);
-        let next =
-            |seen: &DeliveredRange| seen.beyond.iter().map(|seq| seq + 1).fold(seen.next, u64::max);
-        seen.map(next).max().unwrap_or(0)
-    }
+/// Number after the last message of a member that was delivered.
+pub(super) fn numbered(seen: &[DeliveredRange], member: Member) -> u64 {
+    let seen = seen.iter().filter(|seen| seen.origin == member);
+    let next =
+        |seen: &DeliveredRange| seen.beyond.iter().map(|seq| seq + 1).fold(seen.next, u64::max);
+    seen.map(next).max().unwrap_or(0)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Time};
 
-use super::journal::{Record, member_of};
+use super::journal::{Record, member_of, numbered};
 use super::{Log, Out, Phase, Settings, Snapshot};
 use crate::cast::entry::{Body, Entry, MOST_PART, Value};
 use crate::cast::event::CastEvent;
@@ -128,6 +128,8 @@ impl Log {
         for record in found.iter().skip(1).filter_map(Record::decode) {
             self.again(record, now, out);
         }
+        // Own messages that were decided behind the last snapshot stand in no record of their own.
+        self.next_seq = self.next_seq.max(numbered(&self.backlog.seen(), self.me));
         self.journal.go_on(found.iter().map(Bytes::len).sum());
         // What was said then has been said, or is asked for.
         out.retain(|action| !matches!(action, Action::Send(..)));
@@ -158,7 +160,7 @@ impl Log {
             Record::Snapshot(snapshot) => {
                 self.life = Phase::Member;
                 self.past.clear();
-                self.next_seq = self.next_seq.max(snapshot.numbered(self.me));
+                self.next_seq = self.next_seq.max(numbered(&snapshot.seen, self.me));
                 self.install(now, *snapshot, out);
             }
             Record::Decided { k, value } if k == self.k && self.life == Phase::Member => {
