@@ -1,19 +1,21 @@
 //! `itg-bench chaos`: agents die and come back while flows are sent between them; what became of each packet.
 //!
 //! Eight agents, each on a host of its own (network namespaces, as root; else all on this one), 64 flows. An
-//! agent is killed every 5 s and started again 3 s later. Afterwards all logs are read: every flow has been
-//! sent to its end, no packet was sent twice, and each packet that is missing at its receiver has a cause.
+//! agent is killed every 5 s and started again 3 s later; with `--every` any agent, started again at once. Afterwards
+//! all logs are read: every flow has been sent to its end, no packet was sent twice, and each packet that is missing
+//! at its receiver has a cause. The console has told of it all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_core::flow::Flow;
 use itg_core::seed::RunSeed;
+use itg_core::streams::below;
 use itg_record::{Item, Kind, LogReader, Note};
 
 use crate::agents::{Agents, logs};
@@ -25,6 +27,8 @@ const FLOWS: usize = 64;
 /// Packets of a flow leave this far apart, in milliseconds.
 const GAP_MS: u64 = 20;
 const EVERY: Duration = Duration::from_secs(5);
+/// Each second that something is wrong the console says so; it may be late by this time on a busy machine.
+const SILENT: u64 = 3 * SECOND;
 /// Time that the start may take on a busy machine.
 const LOADED: Duration = Duration::from_secs(60);
 const DOWN: Duration = Duration::from_secs(3);
@@ -48,6 +52,12 @@ pub(crate) struct ChaosArgs {
     /// Length of the time in which agents are killed, in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3600))]
     seconds: u64,
+    /// Kill any of the agents each N milliseconds, and start it again at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    every: Option<u64>,
+    /// Number of runs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
     /// Keep logs and report in this new directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -175,24 +185,73 @@ impl Evidence {
 }
 
 pub(crate) fn run(args: &ChaosArgs) -> Result<()> {
+    let mut failed = 0;
+    for number in 1..=args.runs {
+        if let Err(error) = one(args, number) {
+            print(format_args!("run {number} of {}: {error:#}", args.runs));
+            failed += 1;
+        }
+    }
+    let passed = args.runs - failed;
+    print(verdict(failed == 0, &format!("{passed} of {} runs are as they should be", args.runs)));
+    ensure!(failed == 0, "{failed} of {} runs failed", args.runs);
+    Ok(())
+}
+
+/// Kills agents for so long, and starts them again; when each of them was away.
+fn kill(agents: &mut Agents, args: &ChaosArgs, number: u64) -> Result<Vec<Vec<Outage>>> {
+    let every = args.every.map_or(EVERY, Duration::from_millis);
+    let down = if args.every.is_some() { Duration::ZERO } else { DOWN };
+    let mut dice = RunSeed(number).named("victims");
+    let mut outages = vec![Vec::new(); AGENTS];
+    let began = Instant::now();
+    for round in 0.. {
+        let at = every * round;
+        if at >= Duration::from_secs(args.seconds) {
+            break;
+        }
+        thread::sleep(at.saturating_sub(began.elapsed()));
+        let victim = match args.every {
+            Some(_) => usize::try_from(below(&mut dice, AGENTS as u64))?,
+            // The first agent stays: it is the root.
+            None => 1 + usize::try_from(round)? * 3 % (AGENTS - 1),
+        };
+        let killed = unix_ns();
+        agents.kill(victim);
+        thread::sleep(down);
+        agents.start(victim)?;
+        outages[victim].push((killed, unix_ns()));
+    }
+    Ok(outages)
+}
+
+/// The longest time between two events that the console told while agents were killed, in nanoseconds.
+fn silence(events: &Path, from: u64, to: u64) -> Result<u64> {
+    let text = fs::read_to_string(events)?;
+    let mut times = vec![from, to];
+    for line in text.lines() {
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        let at = line["at_unix_ns"].as_u64().context("the time of an event")?;
+        times.extend((from..to).contains(&at).then_some(at));
+    }
+    times.sort_unstable();
+    Ok(times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0))
+}
+
+fn one(args: &ChaosArgs, number: u64) -> Result<()> {
     let mut agents = Agents::new(AGENTS, nix::unistd::geteuid().is_root())?;
     let out = args.out.clone().unwrap_or_else(|| agents.path("out"));
+    let out = if args.runs > 1 { out.join(format!("run-{number}")) } else { out };
     let flows = experiment(args.seconds + AFTER_S);
-    let console = agents.run(&flows, &out, &["--lease", "1s"])?;
+    let events = agents.path("events");
+    let told = events.to_str().context("a path in UTF-8")?;
+    let console = agents.run(&flows, &out, &["--lease", "1s", "--events", told])?;
     console.after("all nodes are ready", LOADED)?;
     // The start lies 700 ms ahead.
     thread::sleep(Duration::from_secs(1));
-    let mut outages = vec![Vec::new(); AGENTS];
-    for round in 0..usize::try_from(args.seconds / EVERY.as_secs())? {
-        // The first agent stays: the console may want to ask it.
-        let victim = 1 + round * 3 % (AGENTS - 1);
-        let killed = unix_ns();
-        agents.kill(victim);
-        thread::sleep(DOWN);
-        agents.start(victim)?;
-        outages[victim].push((killed, unix_ns()));
-        thread::sleep(EVERY - DOWN);
-    }
+    let from = unix_ns();
+    let outages = kill(&mut agents, args, number)?;
+    let silent = silence(&events, from, unix_ns())?;
     let done = console.wait(Duration::from_secs(AFTER_S + 120))?.ended_with(&[0])?;
     // The story, without the description of each flow.
     let story: Vec<&str> = done.err.lines().filter(|line| !line.starts_with("flow ")).collect();
@@ -203,7 +262,11 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<()> {
             seen.add(node, &fs::read(&log)?).with_context(|| log.display().to_string())?;
         }
     }
-    judge(&seen, &format!("{AGENTS} agents, {}", agents.place()), args.seconds)
+    judge(&seen, &format!("{AGENTS} agents, {}", agents.place()), args.seconds)?;
+    let text = format!("the console was silent for {} ms at most", silent / 1_000_000);
+    print(verdict(silent < SILENT, &text));
+    ensure!(silent < SILENT, "{text}");
+    Ok(())
 }
 
 fn experiment(seconds: u64) -> String {
