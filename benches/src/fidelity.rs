@@ -16,7 +16,7 @@ use itg_fidelity::{Asked, Departed, Departures, Distributions, Verdict};
 use itg_testkit::distortions::{Distortion, made};
 
 use crate::output::print;
-use crate::table::Lines;
+use crate::table::{Lines, share};
 
 /// Packets of the flows of a table.
 const LENGTHS: [u64; 6] = [10, 100, 1_000, 10_000, 100_000, 1_000_000];
@@ -56,13 +56,7 @@ impl Cell {
         if self.seeds == 0 {
             return "–".to_owned();
         }
-        let (n, z) = (self.seeds as f64, 1.959_964);
-        let share = self.not_passed as f64 / n;
-        let middle = share + z * z / (2.0 * n);
-        let spread = z * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
-        let [low, high] =
-            [middle - spread, middle + spread].map(|end| 100.0 * end / (1.0 + z * z / n));
-        format!("{:.1} [{:.1}, {:.1}]", 100.0 * share, low.max(0.0), high.min(100.0))
+        share(self.not_passed, self.seeds)
     }
 }
 

@@ -24,6 +24,7 @@ mod observer;
 mod output;
 mod peers;
 mod programs;
+mod replays;
 #[cfg(feature = "rpc")]
 mod rpc;
 mod runtime;
@@ -92,6 +93,9 @@ enum Command {
     /// Agreement of the verdict on fidelity with an independent observer: real runs with and without busy loops
     /// beside them, judged by the sender's log and by the kernel's stamps of departing packets. Needs root
     Observed(observed::ObservedArgs),
+    /// Judgement of `itg-cluster replay`: honest replays that are equal within intervals, and planted changes, of
+    /// which none may be
+    Replays(replays::ReplaysArgs),
     /// Test of the promise of `itg-send doctor` in later runs
     Doctor(doctor::DoctorArgs),
     /// Cost of a cluster for a flow, and accuracy of the common start of 32 agents
@@ -167,6 +171,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Doctor(args) => doctor::run(&args)?,
         Command::Fidelity(args) => fidelity::run(&args)?,
         Command::Observed(args) => observed::run(&args)?,
+        Command::Replays(args) => replays::run(&args)?,
         Command::Cluster(args) => cluster::run(&args)?,
         Command::Mpi(args) => mpi::run(&args)?,
         Command::Broadcast(args) => group::broadcast(&args)?,

@@ -45,6 +45,16 @@ pub(crate) fn percent(estimate: Estimate) -> String {
     with_interval(estimate.map(|x| 100.0 * x), 2)
 }
 
+/// A share in percent with its interval of 95 % (Wilson): `12.3 [11.9, 12.8]`.
+pub(crate) fn share(count: u64, all: u64) -> String {
+    let (n, z) = (all as f64, 1.959_964);
+    let share = count as f64 / n;
+    let middle = share + z * z / (2.0 * n);
+    let spread = z * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
+    let [low, high] = [middle - spread, middle + spread].map(|end| 100.0 * end / (1.0 + z * z / n));
+    format!("{:.1} [{:.1}, {:.1}]", 100.0 * share, low.max(0.0), high.min(100.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

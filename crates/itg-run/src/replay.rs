@@ -14,7 +14,7 @@ use itg_experiment::Manifest;
 use itg_stats::Report;
 use itg_stats::compare::agreement::{Agreement, judge};
 use itg_stats::compare::{Resampling, compare};
-use itg_stats::fidelity::Verdict;
+use itg_stats::fidelity::{Fidelity, Verdict};
 
 use crate::diff::{Logs, Planned};
 use crate::directory::{MANIFEST, holds_nothing_else};
@@ -27,6 +27,8 @@ use crate::world::{Output, World, host_settings};
 /// end of a run falls between two packets.
 const ALONE_SHARE: u64 = 100;
 const ALONE_OF_A_FLOW: u64 = 2;
+/// Largest difference of the shares of packets that left more than one mean inter-departure time late.
+const LATE_SHARE: f64 = 0.1;
 
 /// Run that is to be done again.
 #[derive(Debug)]
@@ -205,14 +207,16 @@ fn of_packets(planned: &Planned, flows: u64) -> Agreement {
     }
 }
 
-/// Compares the verdicts: a run that failed is not like one that did not.
+/// Compares the timing of the senders: a run that failed is not like one that did not, nor is one many of whose packets
+/// were late.
 fn of_fidelity(a: &Report, b: &Report) -> (Agreement, String) {
-    let [a, b] = [a, b].map(|report| report.total.metrics.fidelity.verdict);
-    let agreement = match (a == Verdict::Fail) == (b == Verdict::Fail) {
-        true => Agreement::Equal,
-        false => Agreement::Different,
-    };
-    (agreement, format!("fidelity: {}: {}, then {}", agreement.name(), a.name(), b.name()))
+    let [a, b] = [a, b].map(|report| &report.total.metrics.fidelity);
+    let failed = |of: &Fidelity| of.verdict == Verdict::Fail;
+    let late = |of: &Fidelity| of.late_share.unwrap_or(0.0);
+    let alike = failed(a) == failed(b) && (late(a) - late(b)).abs() <= LATE_SHARE;
+    let agreement = if alike { Agreement::Equal } else { Agreement::Different };
+    let words = |of: &Fidelity| format!("{} ({:.1} % late)", of.verdict.name(), 100.0 * late(of));
+    (agreement, format!("fidelity: {}: {}, then {}", agreement.name(), words(a), words(b)))
 }
 
 #[cfg(test)]
