@@ -199,7 +199,6 @@ pub(crate) fn run(args: &ReplaysArgs) -> Result<()> {
     ensure!(args.honest > 0, "no honest replay");
     let dir = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
     let mut bench = Bench { programs: Programs::with(&["itg-cluster"])?, dir, runs: 0 };
-    print(machine::describe());
     let mut equal = 0;
     let mut original = PathBuf::new();
     for number in 0..args.honest {
