@@ -139,6 +139,18 @@ fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
         let same: u64 = same.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
         assert!(same > 1000 && !text.contains("sent only in"), "{world}: {text}");
     }
+    for world in ["mpi", "local", "sim", "agents"] {
+        let (code, text, err) = alone(&["verify", &path(world)]);
+        assert_eq!(code, Some(0), "{world}: {text}{err}");
+    }
+    // Both are replayed in their worlds; a busy host may well give other delays.
+    let again = ["replay", &path("agents"), "--keys", &keys, "--out", &path("agents again")];
+    let job = ["replay", &path("mpi"), "--out", &path("mpi again")];
+    for (world, (code, text, err)) in [("cluster", alone(&again)), ("mpi", ranks(9, &job))] {
+        assert!(matches!(code, Some(0 | 1)), "{world}: {text}{err}");
+        assert!(text.starts_with("plan: equal: "), "{world}: {text}{err}");
+        assert!(!err.contains("original run: world: "), "{world}: {err}");
+    }
 }
 
 const SWEEP: &str = r#"

@@ -148,6 +148,10 @@ fn a_run_is_as_it_was_left_wherever_it_is_moved_and_every_change_is_found() {
     fs::write(copy.path("more.itg"), "").expect("written");
     copy.is_found("more.itg: added");
     let copy = run.copy();
+    fs::remove_file(copy.path("sender.itg")).expect("removed");
+    std::os::unix::fs::symlink("/dev/zero", copy.path("sender.itg")).expect("a link");
+    copy.is_found("sender.itg: 0 bytes");
+    let copy = run.copy();
     let log = fs::read(copy.path("sender.itg")).expect("a log");
     fs::write(copy.path("sender.itg"), &log[..log.len() / 2]).expect("written");
     copy.is_found("sender.itg: ");

@@ -1,11 +1,14 @@
 //! Files of a run's directory, with their sizes and SHA-256.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use ring::digest::{Context, SHA256};
+
+/// Stands for the SHA-256 of what is no regular file.
+const NO_FILE: &str = "no regular file";
 
 /// File of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,8 +17,15 @@ pub(crate) struct RunFile {
     pub(crate) path: String,
     /// Its length in bytes.
     pub(crate) bytes: u64,
-    /// Its SHA-256, 64 hexadecimal digits.
+    /// Its SHA-256, 64 hexadecimal digits; [`NO_FILE`] for a link, a device and the like, which are not read.
     pub(crate) sha256: String,
+}
+
+impl RunFile {
+    /// Returns true unless it is a link, a device or the like.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.sha256 != NO_FILE
+    }
 }
 
 /// All files below a directory, in the order of their paths, but for those that `left_out` names by their paths.
@@ -45,8 +55,24 @@ fn below(dir: &Path, prefix: &str, paths: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
+/// Content of a regular file in a directory.
+///
+/// # Errors
+/// It cannot be read, is no text, or is a link or the like.
+pub(crate) fn read_text(dir: &Path, name: &str) -> io::Result<String> {
+    let path = dir.join(name);
+    if !fs::symlink_metadata(&path)?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, NO_FILE));
+    }
+    fs::read_to_string(path)
+}
+
 fn look_at(dir: &Path, path: String) -> Result<RunFile> {
     let context = || format!("cannot read {}", dir.join(&path).display());
+    // A directory may come from a stranger: links out of it are not followed.
+    if !fs::symlink_metadata(dir.join(&path)).with_context(context)?.is_file() {
+        return Ok(RunFile { path, bytes: 0, sha256: NO_FILE.to_owned() });
+    }
     let mut file = File::open(dir.join(&path)).with_context(context)?;
     let mut digest = Context::new(&SHA256);
     let (mut bytes, mut buffer) = (0, vec![0; 1 << 18]);
@@ -73,6 +99,7 @@ mod tests {
         for (path, text) in [("b", "abc"), ("a/x", ""), ("c", "left out")] {
             fs::write(dir.path().join(path), text).expect("written");
         }
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("link")).expect("a link");
         let file = |path: &str, bytes, sha256: &str| RunFile {
             path: path.to_owned(),
             bytes,
@@ -82,6 +109,7 @@ mod tests {
         let want = [
             file("a/x", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
             file("b", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            file("link", 0, NO_FILE),
         ];
         assert_eq!(list(dir.path(), &["c"]).expect("readable"), want);
     }

@@ -5,7 +5,7 @@
 //! [`itg_stats::compare::agreement`], beside what was planned for each packet and the verdict on fidelity.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -86,7 +86,11 @@ impl Original {
 
     /// The logs of the run; none where they are not beside the manifest.
     fn logs(&self) -> Option<Logs> {
-        let names = logs(&self.manifest);
+        let mut names = logs(&self.manifest);
+        // A manifest may come from a stranger: files elsewhere are none of its run.
+        names.retain(|name| {
+            Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+        });
         let paths: Vec<_> = names.iter().map(|name| self.dir.join(name)).collect();
         let there = !paths.is_empty() && paths.iter().all(|path| path.exists());
         if there { Logs::of(paths).ok() } else { None }

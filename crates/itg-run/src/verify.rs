@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,7 +20,7 @@ use serde_json::Value;
 
 use crate::artifact::{self, ARTIFACT};
 use crate::directory::{DONE, MANIFEST, SWEEP};
-use crate::inventory::{RunFile, list};
+use crate::inventory::{RunFile, list, read_text};
 use crate::results::{Results, STORY, logs};
 use crate::ro_crate::{self, ACTION, RO_CRATE, ROOT};
 use crate::steps::gates;
@@ -107,18 +108,20 @@ fn look_at(dir: &Path) -> Result<Findings> {
     found.files = there.len() + 1;
     found.hashes(&listed, &there);
     let Some(manifest) = found.manifest(dir) else { return Ok(found) };
-    if let Ok(record) = fs::read(dir.join(DONE)) {
+    if let Ok(record) = read_text(dir, DONE) {
         found.files += 1;
-        found.wrong.extend(contradicts(&record, &manifest).map(|why| format!("{DONE}: {why}")));
+        found
+            .wrong
+            .extend(contradicts(record.as_bytes(), &manifest).map(|why| format!("{DONE}: {why}")));
     }
     found.described(&text, &metadata, &ro_crate::metadata(&manifest, &listed));
-    found.plan_and_results(dir, &manifest, &listed);
+    found.plan_and_results(dir, &manifest, &listed, &there);
     Ok(found)
 }
 
 /// Text and content of the file with the hashes.
 fn read_crate(dir: &Path, found: &mut Findings) -> Option<(String, Value)> {
-    let why = match fs::read_to_string(dir.join(RO_CRATE)) {
+    let why = match read_text(dir, RO_CRATE) {
         Ok(text) => match serde_json::from_str(&text) {
             Ok(metadata) => return Some((text, metadata)),
             Err(error) => format!("{RO_CRATE}: not JSON: {error}"),
@@ -157,7 +160,7 @@ impl Findings {
     }
 
     fn manifest(&mut self, dir: &Path) -> Option<Manifest> {
-        let read = fs::read_to_string(dir.join(MANIFEST)).map_err(|error| error.to_string());
+        let read = read_text(dir, MANIFEST).map_err(|error| error.to_string());
         let parsed =
             read.and_then(|text| Manifest::parse(&text).map_err(|error| error.to_string()));
         parsed.map_err(|error| self.wrong.push(format!("{MANIFEST}: {error}"))).ok()
@@ -197,7 +200,13 @@ impl Findings {
     }
 
     /// Plans the experiment again, makes the files that follow from the logs again, and compares.
-    fn plan_and_results(&mut self, dir: &Path, manifest: &Manifest, listed: &[RunFile]) {
+    fn plan_and_results(
+        &mut self,
+        dir: &Path,
+        manifest: &Manifest,
+        listed: &[RunFile],
+        there: &[RunFile],
+    ) {
         let here = env!("CARGO_PKG_VERSION");
         let planned = load_manifest(manifest).and_then(|loaded| Ok((gates(&loaded)?, loaded)));
         let (gates, loaded) = match planned {
@@ -223,8 +232,10 @@ impl Findings {
         }
         let mut report = None;
         if !logs(manifest).is_empty() {
-            let story = fs::read_to_string(dir.join(STORY)).unwrap_or_default();
-            let known = |name: &String| listed.iter().any(|file| file.path == *name);
+            let story = read_text(dir, STORY).unwrap_or_default();
+            // Files elsewhere, and links, are not read.
+            let known =
+                |name: &String| there.iter().any(|file| file.path == *name && file.is_regular());
             let results = match logs(manifest).iter().all(known) {
                 true => Results::of(dir, manifest, &gates, &story),
                 false => Err(anyhow!("it names logs that the run has not left")),
@@ -248,7 +259,12 @@ impl Findings {
 
     /// Compares a file with its text made again.
     fn again(&mut self, dir: &Path, name: &str, text: &str) {
-        if fs::read(dir.join(name)).is_ok_and(|bytes| bytes != text.as_bytes()) {
+        let same = match read_text(dir, name) {
+            Ok(found) => found == text,
+            // That it is missing is a finding already.
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        };
+        if !same {
             self.wrong.push(format!("{name}: not what follows from the logs and the manifest"));
         }
     }

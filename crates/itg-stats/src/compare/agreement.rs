@@ -18,7 +18,7 @@ use super::{Comparison, Difference, Pairing};
 const TIME_SHARE: f64 = 0.1;
 const RATE_SHARE: f64 = 0.01;
 /// Least tolerance of times, 50 µs: the 99th percentile of delays over loopback varies by as much from run to run where
-/// other programs use the processors (100 replays on a host with a load of 2.5 for each processor).
+/// other programs use the processors (`docs/lab/2026-11-23-replays.md`).
 const TIME_NS: f64 = 50_000.0;
 /// Tolerance of the share of lost packets.
 const LOSS: f64 = 0.001;
