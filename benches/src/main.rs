@@ -126,7 +126,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = itg_cli::parse::<Cli>();
+    let cli = itg_cli::parse::<Cli>(None);
     finish("itg-bench", run(cli))
 }
 

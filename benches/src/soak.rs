@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -35,6 +37,9 @@ pub(crate) struct SoakArgs {
     /// Runs, of UDP and of TCP in turn
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
     runs: u64,
+    /// Runs at the same time: each takes a third of a second, most of which it waits
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=128))]
+    lanes: u64,
 }
 
 /// Outcomes of runs.
@@ -91,22 +96,44 @@ pub(crate) fn run(args: &SoakArgs) -> Result<()> {
     ]);
     let looks = LOOKS.map(|percent| (args.runs * percent / 100).max(1));
     let mut outcomes = Outcomes::default();
-    for count in 1..=args.runs {
-        let proto = if count.is_multiple_of(2) { Proto::Udp } else { Proto::Tcp };
-        match runtime.block_on(short_run(to, proto)) {
-            Ok(outcome) => outcomes.add(count, &outcome),
-            Err(error) => outcomes.refuse(count, &format!("{error:#}")),
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::sync_channel(0);
+        for _ in 0..args.lanes {
+            let (tell, next, runtime) = (tell.clone(), &next, &runtime);
+            scope.spawn(move || {
+                loop {
+                    let begun = next.fetch_add(1, Ordering::Relaxed);
+                    if begun >= args.runs {
+                        return;
+                    }
+                    let proto = if begun.is_multiple_of(2) { Proto::Tcp } else { Proto::Udp };
+                    let ended = runtime.block_on(short_run(to, proto));
+                    if tell.send(ended).is_err() {
+                        return;
+                    }
+                }
+            });
         }
-        if looks.contains(&count) {
-            say(format_args!("itg-bench: {count} of {} runs", args.runs));
-            let counts = [count, outcomes.refused, outcomes.short].map(|n| n.to_string());
-            let held = [Held::of(std::process::id())?, Held::of(receiver.pid())?];
-            lines.row(counts.into_iter().chain(held.into_iter().flat_map(Held::cells)));
+        drop(tell);
+        for (count, ended) in (1..).zip(told) {
+            match ended {
+                Ok(outcome) => outcomes.add(count, &outcome),
+                Err(error) => outcomes.refuse(count, &format!("{error:#}")),
+            }
+            if looks.contains(&count) {
+                say(format_args!("itg-bench: {count} of {} runs", args.runs));
+                let counts = [count, outcomes.refused, outcomes.short].map(|n| n.to_string());
+                let held = [Held::of(std::process::id())?, Held::of(receiver.pid())?];
+                lines.row(counts.into_iter().chain(held.into_iter().flat_map(Held::cells)));
+            }
         }
-    }
+        Ok::<_, anyhow::Error>(())
+    })?;
     drop(receiver.stop()?);
     print(format_args!(
-        "short runs in a row: {PACKETS} packets each, UDP and TCP in turn, all from one process\n\n{lines}"
+        "short runs in a row: {PACKETS} packets each, UDP and TCP in turn, {} at a time, all from one process\n\n{lines}",
+        args.lanes
     ));
     if outcomes.refused + outcomes.short > 0 {
         bail!("{} runs were refused, {} did not end whole", outcomes.refused, outcomes.short);

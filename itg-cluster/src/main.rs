@@ -61,7 +61,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = itg_cli::parse::<Cli>();
+    let cli = itg_cli::parse::<Cli>(None);
     cli.words.start();
     let done = match cli.command {
         Command::Run(args) => args.run(cli.words),

@@ -31,7 +31,7 @@ use crate::map::Bytes;
 use crate::work::Work;
 
 fn main() -> ExitCode {
-    let args = itg_cli::parse::<Args>();
+    let args = itg_cli::parse::<Args>(None);
     args.words.start();
     let done = match &args.command {
         Some(Command::Compare(compare)) => compare::run(compare).map(|sound| u8::from(!sound)),

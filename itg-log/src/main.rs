@@ -136,7 +136,7 @@ impl ServeArgs {
 }
 
 fn main() -> ExitCode {
-    let cli = itg_cli::parse::<Cli>();
+    let cli = itg_cli::parse::<Cli>(None);
     cli.words.start();
     let done = match &cli.command {
         Some(Command::Seal(args)) => seal::run(args, cli.words),

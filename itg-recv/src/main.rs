@@ -1,5 +1,7 @@
 //! `itg-recv`: receives the flows of any number of senders and logs every packet.
 
+mod help;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -127,7 +129,7 @@ fn busy_poll(text: &str) -> Result<u32, String> {
 }
 
 fn main() -> ExitCode {
-    let cli = itg_cli::parse::<Cli>();
+    let cli = itg_cli::parse::<Cli>(Some(&help::HELP));
     cli.words.start();
     finish("itg-recv", run(&cli))
 }
@@ -282,6 +284,10 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        let command = super::help::HELP.arrange(super::Cli::command());
+        assert_eq!(super::help::HELP.mistakes(&command), Vec::<String>::new());
+        let lines = command.clone().term_width(100).render_help().to_string().lines().count();
+        assert!(lines <= 48, "-h fits a screen: {lines} lines");
+        command.debug_assert();
     }
 }

@@ -3,6 +3,7 @@
 mod classic;
 mod doctor;
 mod flow_args;
+mod help;
 mod nodes;
 mod output;
 mod request;
@@ -119,7 +120,7 @@ struct RunArgs {
 }
 
 fn main() -> ExitCode {
-    let cli = itg_cli::parse::<Cli>();
+    let cli = itg_cli::parse::<Cli>(Some(&help::HELP));
     cli.words.start();
     finish("itg-send", run(cli))
 }
@@ -375,6 +376,10 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        let command = super::help::HELP.arrange(super::Cli::command());
+        assert_eq!(super::help::HELP.mistakes(&command), Vec::<String>::new());
+        let lines = command.clone().term_width(100).render_help().to_string().lines().count();
+        assert!(lines <= 48, "-h fits a screen: {lines} lines");
+        command.debug_assert();
     }
 }

@@ -2,18 +2,26 @@
 
 use clap::Parser;
 
-/// Reads the command line. With the feature `generate`, `PROGRAM --generate man` (or a shell: bash,
+use crate::help::Help;
+
+/// Reads the command line; `help` puts its options in order. With the feature `generate`, `PROGRAM --generate man` (or a shell: bash,
 /// zsh, fish, elvish, powershell) as the only arguments prints the program's man page or completions
 /// and ends it.
-pub fn parse<C: Parser>() -> C {
+pub fn parse<C: Parser>(help: Option<&Help>) -> C {
+    let arranged = || match help {
+        Some(help) => help.arrange(C::command()),
+        None => C::command(),
+    };
     #[cfg(feature = "generate")]
     {
         let mut args = std::env::args().skip(1);
         if args.next().as_deref() == Some("--generate") {
-            std::process::exit(release::to_stdout(C::command(), &args.next().unwrap_or_default()));
+            std::process::exit(release::to_stdout(arranged(), &args.next().unwrap_or_default()));
         }
     }
-    C::parse()
+    let mut matches = arranged().get_matches();
+    C::from_arg_matches_mut(&mut matches)
+        .unwrap_or_else(|error| error.format(&mut arranged()).exit())
 }
 
 #[cfg(feature = "generate")]

@@ -10,6 +10,7 @@
 mod failure;
 mod gates;
 mod generate;
+mod help;
 mod verbosity;
 
 #[cfg(feature = "net")]
@@ -34,6 +35,7 @@ mod signals;
 pub use failure::{Failure, finish, refuse};
 pub use gates::{Gates, Judged};
 pub use generate::parse;
+pub use help::Help;
 pub use verbosity::{WordArgs, print, say};
 
 #[cfg(feature = "net")]

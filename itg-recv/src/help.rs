@@ -1,0 +1,53 @@
+//! Order of the options in the help.
+
+use itg_cli::Help;
+
+pub(crate) const HELP: Help = Help {
+    first: &[
+        "listen",
+        "data-port",
+        "log",
+        "log-dir",
+        "once",
+        "interval",
+        "json",
+        "quiet",
+        "verbose",
+    ],
+    subjects: &[
+        ("Receiving", &["receive-buffer", "shards", "busy-poll"]),
+        (
+            "Senders",
+            &[
+                "max-log-size",
+                "max-log-bytes",
+                "replace-logs",
+                "allow-log-servers",
+                "secret-file",
+                "max-per-address",
+                "allow-source",
+            ],
+        ),
+        (
+            "Logs",
+            &[
+                "log-server",
+                "keys",
+                "log-secret-file",
+                "log-spool",
+                "log-block",
+                "log-flush",
+                "log-full",
+                "log-memory",
+                "fsync",
+                "log-throttle",
+            ],
+        ),
+    ],
+    examples: &[
+        "itg-recv",
+        "itg-recv --log recv.itg --interval 1s",
+        "itg-recv --log-dir logs --max-log-bytes 10G",
+        "itg-recv --log-server tcp://10.0.0.2",
+    ],
+};
