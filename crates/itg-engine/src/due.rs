@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::{Engine, StopSignal, TxFlow};
+    use crate::engine::{Engine, ScheduleStart, StopSignal, TxFlow};
     use crate::live::FlowLive;
     use crate::pacing::{Level, PacingOptions, Prepared};
     use crate::traffic::Traffic;
@@ -136,7 +136,7 @@ mod tests {
         let flow = Flow::resolve(spec, RunSeed(1)).expect("a flow");
         TxFlow {
             traffic: Traffic::itg(flow, 1, Arc::clone(content), 0),
-            start_ns,
+            start: ScheduleStart(start_ns.cast_signed()),
             socket,
             log_index: 1,
             sampler: None,

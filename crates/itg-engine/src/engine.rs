@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use crate::lease::Lease;
 use itg_core::flow::{Flow, Proto};
 use itg_core::rate::RateChange;
-use itg_record::{DepartureTotals, FlowEnd};
+use itg_record::{ClockPair, DepartureTotals, FlowEnd};
 use itg_session::{EndCause, EndReason, FlowTotals};
 use itg_socket::clock;
 use itg_socket::errqueue::ErrorQueue;
@@ -50,13 +50,39 @@ const POLL_EVERY_NS: u64 = 20_000;
 /// Time after its last packet that a flow waits for stamps of departures: 3 ms.
 const LINGER_NS: u64 = 3_000_000;
 
+/// Start of a schedule by CLOCK_MONOTONIC; below 0 where it lies before the boot of this host, whose flow another
+/// one has sent until now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScheduleStart(pub i64);
+
+impl ScheduleStart {
+    /// The start at an instant of Unix time, by a reading of both clocks.
+    #[must_use]
+    pub const fn at_unix(unix_ns: u64, now: &ClockPair) -> Self {
+        let ago_ns = now.unix_ns.wrapping_sub(unix_ns).cast_signed();
+        Self(now.monotonic_ns.cast_signed().saturating_sub(ago_ns))
+    }
+
+    /// Instant so many nanoseconds after the start; 0 before the boot.
+    #[must_use]
+    pub fn instant_ns(self, offset_ns: u64) -> u64 {
+        u64::try_from(self.0.saturating_add_unsigned(offset_ns)).unwrap_or(0)
+    }
+
+    /// Nanoseconds from the start to an instant; 0 before the start.
+    #[must_use]
+    pub const fn elapsed_ns(self, now_ns: u64) -> u64 {
+        now_ns.saturating_add_signed(self.0.saturating_neg())
+    }
+}
+
 /// A flow ready to send.
 #[derive(Debug)]
 pub struct TxFlow {
     /// Its packets.
     pub traffic: Traffic,
-    /// Start of its schedule in nanoseconds of CLOCK_MONOTONIC: the earliest departure.
-    pub start_ns: u64,
+    /// Start of its schedule.
+    pub start: ScheduleStart,
     /// The socket they leave through.
     pub socket: DataSocket,
     /// Its number in the log.
@@ -566,5 +592,23 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             None if flow.lingers() => Next::At(now_ns.max(flow.last_ns) + LINGER_NS),
             None => Next::Ended(flow.ending(self.ways.of(&flow.tx.traffic)), false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_may_have_begun_before_this_host_was_booted() {
+        let second = 1_000_000_000;
+        let unix_ns = 1_800_000_000 * second;
+        let (max_error_ns, synchronised) = (None, None);
+        let now = ClockPair { unix_ns, monotonic_ns: 20 * second, max_error_ns, synchronised };
+        let start = ScheduleStart::at_unix(unix_ns - 300 * second, &now);
+        assert_eq!(start.elapsed_ns(now.monotonic_ns), 300 * second);
+        assert_eq!((start.instant_ns(0), start.instant_ns(290 * second)), (0, 10 * second));
+        let later = ScheduleStart::at_unix(unix_ns + second, &now);
+        assert_eq!((later.instant_ns(0), later.elapsed_ns(now.monotonic_ns)), (21 * second, 0));
     }
 }

@@ -21,7 +21,9 @@ use itg_core::rate::RateChange;
 use itg_core::text::visible;
 use itg_engine::clock_pair;
 use itg_engine::departures;
-use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, count_left_out, flow_end};
+use itg_engine::engine::{
+    Engine, ScheduleStart, StopSignal, TxEnded, TxFlow, count_left_out, flow_end,
+};
 use itg_engine::live::FlowLive;
 use itg_engine::log::{Log, LogLimits, LogTarget, Producer};
 use itg_engine::pacing::{Level, PacingOptions, Prepared};
@@ -197,7 +199,7 @@ struct Run {
     /// Descriptions of the flows in the log, where their rates may change.
     introduced: BTreeMap<usize, FlowInfo>,
     ends: FlowEnds,
-    epoch: Option<(u64, u64)>,
+    epoch: Option<(ScheduleStart, u64)>,
     stop_signal: Arc<StopSignal>,
     tcp: TcpWatch,
     replies: Option<RxHandle>,
@@ -586,18 +588,12 @@ impl Run {
             return;
         }
         let pair = clock_pair::clock_pair();
-        let after = |margin_ns: u64| (pair.monotonic_ns + margin_ns, pair.unix_ns + margin_ns);
-        let epoch = match self.job.start {
-            // An instant long ago may lie before the start of CLOCK_MONOTONIC: as far as that goes.
-            Start::At(unix_ns) => {
-                let ago = pair.unix_ns.saturating_sub(pair.monotonic_ns);
-                (unix_ns.saturating_sub(ago), unix_ns)
-            }
-            Start::Soon => after(START_MARGIN_NS),
-            Start::NotBefore(unix_ns) => {
-                after(START_MARGIN_NS.max(unix_ns.saturating_sub(pair.unix_ns)))
-            }
+        let unix_ns = match self.job.start {
+            Start::At(unix_ns) => unix_ns,
+            Start::Soon => pair.unix_ns + START_MARGIN_NS,
+            Start::NotBefore(unix_ns) => unix_ns.max(pair.unix_ns + START_MARGIN_NS),
         };
+        let epoch = (ScheduleStart::at_unix(unix_ns, &pair), unix_ns);
         self.epoch = Some(epoch);
         for peer in self.peers.iter().filter(|peer| peer.stage == Stage::Ready) {
             tell(peer, SenderInput::Armed { epoch_unix_ns: epoch.1 });
@@ -610,7 +606,7 @@ impl Run {
         if self.engine.is_some() || self.peers.iter().any(waiting) {
             return Ok(());
         }
-        let Some((epoch_ns, epoch_unix_ns)) = self.epoch else { return Ok(()) };
+        let Some((epoch, epoch_unix_ns)) = self.epoch else { return Ok(()) };
         // What is due now has no time left to be prepared.
         let soon = clock::monotonic_ns() + RESUME_MARGIN_NS;
         let resume_ns = self.job.orders.as_ref().and_then(|orders| orders.resume_ns);
@@ -622,7 +618,7 @@ impl Run {
                 continue;
             }
             let flow = &self.job.flows[place];
-            let start_ns = epoch_ns + flow.flow.spec().start_ns;
+            let start = ScheduleStart(epoch.0.saturating_add_unsigned(flow.flow.spec().start_ns));
             let held = socket.kept.as_ref().map(|kept| {
                 format!("the times of packets are kept by {}, not by the sending thread", kept.by)
             });
@@ -657,10 +653,10 @@ impl Run {
                     flow.flow.clone(),
                     opened.handle,
                     Arc::clone(&flow.content),
-                    resume_ns.map_or(0, |resume| resume.saturating_sub(start_ns)),
+                    resume_ns.map_or(0, |resume| start.elapsed_ns(resume)),
                 )
                 .proven(self.key_of(place)),
-                start_ns,
+                start,
                 socket,
                 log_index: log_index(place),
                 sampler,

@@ -72,7 +72,7 @@ impl Running {
         let give_up_ns = tx
             .traffic
             .duration_ns()
-            .map_or(u64::MAX, |length| tx.start_ns.saturating_add(length).saturating_add(grace_ns));
+            .map_or(u64::MAX, |length| tx.start.instant_ns(length).saturating_add(grace_ns));
         Self {
             tx,
             give_up_ns,
@@ -102,15 +102,15 @@ impl Running {
 
     /// Takes packets that are due, as many as may share a time. Bursts are due together.
     pub(super) fn gather(&mut self, now_ns: u64, tolerance_ns: u64) {
-        let start_ns = self.tx.start_ns;
+        let start = self.tx.start;
         // Of packets whose times the kernel keeps, all that are due soon: each has its own.
         let (tolerance_ns, until_ns) = match self.tx.socket.kept {
             None => (tolerance_ns, now_ns),
             Some(_) => (u64::MAX, now_ns.saturating_add(AHEAD_NS)),
         };
-        let now_ns = now_ns.max(start_ns);
+        let now_ns = now_ns.max(start.instant_ns(0));
         let Some(ahead_ns) = until_ns.checked_sub(now_ns) else { return };
-        let share = Share { now_ns: now_ns - start_ns, ahead_ns, tolerance_ns };
+        let share = Share { now_ns: start.elapsed_ns(now_ns), ahead_ns, tolerance_ns };
         self.tx.traffic.gather(share, &mut self.pending);
     }
 
@@ -134,20 +134,20 @@ impl Running {
 
     /// Lateness of a packet, in nanoseconds.
     pub(super) fn late_ns(&self, departure: &Departure, now_ns: u64) -> u64 {
-        now_ns.saturating_sub(self.tx.start_ns).saturating_sub(departure.due_ns)
+        self.tx.start.elapsed_ns(now_ns).saturating_sub(departure.due_ns)
     }
 
     /// Time from handing a packet to the kernel until it is to leave, in nanoseconds: 0 unless the
     /// kernel keeps that time.
     fn ahead_ns(&self, departure: &Departure, handing: Handing) -> u64 {
-        let due_ns = self.tx.start_ns + departure.due_ns;
+        let due_ns = self.tx.start.instant_ns(departure.due_ns);
         let kept = self.tx.socket.kept.as_ref();
         kept.map_or(0, |kept| kept.ahead_ns(due_ns, handing.monotonic_ns))
     }
 
     /// Instant at which the thread turns to a packet that is due so long after the flow's start.
     pub(super) fn wake_ns(&self, due_ns: u64) -> u64 {
-        let due_ns = self.tx.start_ns.saturating_add(due_ns);
+        let due_ns = self.tx.start.instant_ns(due_ns);
         if self.tx.socket.kept.is_some() { due_ns.saturating_sub(WAKE_AHEAD_NS) } else { due_ns }
     }
 
@@ -303,13 +303,14 @@ impl Running {
                 log.push_run(&record, run.len(), now_ns);
             }
         }
-        let start_ns = self.tx.start_ns;
-        let due_by = |departure: &Departure| start_ns + departure.due_ns <= self.waited_until_ns;
+        let start = self.tx.start;
+        let due_by =
+            |departure: &Departure| start.instant_ns(departure.due_ns) <= self.waited_until_ns;
         // They are in the order of their times.
         self.waited += sent.partition_point(due_by) as u64;
         if let Some(last) = count.checked_sub(1) {
             let lateness_ns = self.late_ns(&sent[last], now_ns);
-            self.last_ns = self.tx.start_ns + sent[last].due_ns;
+            self.last_ns = start.instant_ns(sent[last].due_ns);
             self.tx.live.sent(count as u64, bytes, lateness_ns);
         }
         self.packets += count as u64;

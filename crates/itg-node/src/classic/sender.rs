@@ -13,7 +13,7 @@ use itg_classic::wire::{FlowOffer, FlowResult, RecvLog, SenderEnding};
 use itg_core::flow::{Flow, FlowSpec, Meter, Proto};
 use itg_core::payload::Content;
 use itg_engine::clock_pair;
-use itg_engine::engine::{Engine, StopSignal, TxEnded, TxFlow, flow_end};
+use itg_engine::engine::{Engine, ScheduleStart, StopSignal, TxEnded, TxFlow, flow_end};
 use itg_engine::live::FlowLive;
 use itg_engine::log::{Log, LogLimits, LogOutcome, LogTarget, Producer};
 use itg_engine::pacing::Prepared;
@@ -310,7 +310,7 @@ impl ClassicSender {
         lock(&self.shared.mail).insert(id, (mail, place));
         let tx = TxFlow {
             traffic,
-            start_ns,
+            start: ScheduleStart(start_ns.cast_signed()),
             socket: data,
             log_index,
             sampler: None,
