@@ -500,7 +500,7 @@ impl Console {
                     "nothing could be agreed for {} s, so the run is given up; the logs stay with the agents",
                     GIVE_UP_NS / 1_000_000_000
                 );
-                return Err(Failure::new(3, text).into());
+                return Err(Failure::new(signals.exit_code().unwrap_or(3), text).into());
             }
             if self.replica.phase() >= Phase::Running && self.replica.is_settled() {
                 break;

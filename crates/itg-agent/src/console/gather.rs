@@ -12,7 +12,7 @@ use itg_socket::clock;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Console, LOOK, Node, SOON, nanoseconds};
+use super::{Console, LOOK, Node, nanoseconds};
 use crate::collect::{self, Patience};
 use crate::missing::Step;
 
@@ -20,8 +20,8 @@ use crate::missing::Step;
 const ENDING: Duration = Duration::from_secs(20);
 /// Time in which a node that is no member comes back at the end, so that its logs are fetched.
 const BACK: Duration = Duration::from_secs(3);
-/// Attempts to fetch the logs of a node that was there shortly before, and the time between two.
-const FETCHES: u32 = 20;
+/// Time in which the logs of a node that was there shortly before are asked for again, and the time between two attempts.
+const FETCHING: Duration = Duration::from_secs(10);
 const FETCH_AGAIN: Duration = Duration::from_millis(250);
 
 impl Console {
@@ -51,21 +51,27 @@ impl Console {
         let mut logs = Vec::new();
         for (slot, node) in (0_u32..).zip(self.nodes.clone()) {
             let dir = out.join(&node.name);
-            let mut tries = if whole.contains(&slot) { FETCHES } else { 1 };
+            let patience = if whole.contains(&slot) { FETCHING } else { Duration::ZERO };
+            let until = Instant::now() + patience;
+            let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(patience));
             loop {
-                tries -= 1;
                 match collect::fetch(&self.trust, &node.address, &self.run, &dir).await {
                     Ok(found) => {
                         self.skew(&node, &found);
                         logs.extend(found);
                         break;
                     }
-                    Err(error) if tries == 0 => {
+                    Err(error) if Instant::now() >= until => {
                         self.lost_logs.push((node.name.clone(), format!("{error:#}")));
                         break;
                     }
                     // Its agent is being started again.
-                    Err(_) => tokio::time::sleep(FETCH_AGAIN).await,
+                    Err(_) => {
+                        let mut there = self.reached();
+                        there.remove(&slot);
+                        self.miss(&there, &Step::Ending(until_ns));
+                        tokio::time::sleep(FETCH_AGAIN).await;
+                    }
                 }
             }
         }
@@ -74,7 +80,6 @@ impl Console {
 
     /// Waits for all nodes at once to send nothing any more, or to close their logs; says meanwhile whom it waits for.
     async fn wait_for_logs(&mut self, closed: bool) -> Result<Vec<(u32, Result<BTreeSet<u32>>)>> {
-        let began = Instant::now();
         let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(ENDING));
         let mut waiting = JoinSet::new();
         for (slot, node) in (0_u32..).zip(self.nodes.clone()) {
@@ -99,10 +104,9 @@ impl Console {
                 }
                 Ok(None) => return Ok(all),
                 Err(_) => {
-                    let mut there = done.clone();
-                    if began.elapsed() < SOON {
-                        there.extend(self.member.connected());
-                    }
+                    // Who is reached, or was done, is not missing, but waited for.
+                    let mut there = self.reached();
+                    there.extend(&done);
                     self.miss(&there, &Step::Ending(until_ns));
                 }
             }
