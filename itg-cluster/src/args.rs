@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Parser};
+use clap::{Args, Command, Parser};
 use itg_agent::{Agents, AgentsOptions};
 use itg_cli::{LoadArgs, PacingArgs, WordArgs, refuse};
 use itg_run::replay::{Original, replay};
@@ -167,10 +167,27 @@ impl ReplayArgs {
     /// These arguments over the options of the original run.
     fn over(self, theirs: Vec<String>, line: impl Iterator<Item = String>) -> Result<Self> {
         let ours = line.skip_while(|word| word != "replay").skip(1);
-        let parsed = ReplayLine::try_parse_from(theirs.into_iter().chain(ours));
+        let parsed = ReplayLine::try_parse_from(carried_over(theirs)?.into_iter().chain(ours));
         let parsed = parsed.map_err(|error| {
             refuse(format!("the options of the original run do not fit those given here: {error}"))
         })?;
         Ok(parsed.args)
     }
+}
+
+/// Options of the original run, if all of them are such as manifests keep: about pacing and agents, without the keys.
+/// A manifest may come from a stranger, who is not to name files that are written here.
+fn carried_over(words: Vec<String>) -> Result<Vec<String>> {
+    let known = AgentsOptions::augment_args(PacingArgs::augment_args(Command::new("options")));
+    let names: Vec<_> = known.get_arguments().filter_map(clap::Arg::get_long).collect();
+    for word in &words {
+        let name = word.strip_prefix("--").and_then(|word| word.split('=').next());
+        if !name.is_some_and(|name| name != "keys" && names.contains(&name)) {
+            return Err(refuse(format!(
+                "the manifest has the option `{word}`, which no run leaves there: expected options about pacing or \
+                 agents; --local, --sim and the like leave all of them out"
+            )));
+        }
+    }
+    Ok(words)
 }

@@ -84,6 +84,28 @@ impl Copy {
         serde_json::from_str(&fs::read_to_string(self.path(name)).expect("a text")).expect("JSON")
     }
 
+    /// Gives a setting of the manifest another value.
+    fn set(&self, key: &str, value: &str) {
+        let mut manifest = self.json("manifest.json");
+        manifest["settings"][key] = json!(value);
+        fs::write(self.path("manifest.json"), format!("{manifest:#}\n")).expect("written");
+    }
+
+    /// Takes a file from the list of hashes.
+    fn unlist(&self, name: &str) {
+        let mut metadata = self.json(CRATE);
+        let graph = metadata["@graph"].as_array_mut().expect("entities");
+        graph.retain(|entity| entity["@id"] != name);
+        for entity in graph {
+            for key in ["hasPart", "result"] {
+                if let Some(list) = entity[key].as_array_mut() {
+                    list.retain(|part| part["@id"] != name);
+                }
+            }
+        }
+        fs::write(self.path(CRATE), format!("{metadata:#}\n")).expect("written");
+    }
+
     /// Gives the list of hashes those of the files as they are now.
     fn hash_again(&self) {
         let mut metadata = self.json(CRATE);
@@ -195,9 +217,24 @@ fn changes_whose_hashes_were_mended_contradict_logs_manifest_or_report() {
         };
         changed(&cut, &["report.json: not what"]);
     }
-    // A log without its manifest's name, and a manifest that names a log of somebody else.
+    // A manifest that names a log elsewhere, one that is not there, or none; and reports that were removed.
     let other = |copy: &Copy| copy.edit("manifest.json", "\\\"sender.itg", "\\\"../sender.itg");
-    changed(&other, &["it names logs that the run has not left"]);
+    changed(&other, &["it names the log `../sender.itg`, which is not below its directory"]);
+    let gone = |copy: &Copy| copy.edit("manifest.json", "\\\"sender.itg", "\\\"sinder.itg");
+    changed(&gone, &["it names logs that the run has not left"]);
+    for (logs, want) in [
+        ("[]", "it names no logs, and receiver.itg is there"),
+        ("none", "its setting `logs` is no list of paths"),
+    ] {
+        changed(&|copy: &Copy| copy.set("logs", logs), &[want]);
+    }
+    for name in ["report.txt", "report.json", "report.html", "ARTIFACT.md"] {
+        let removed = |copy: &Copy| {
+            fs::remove_file(copy.path(name)).expect("removed");
+            copy.unlist(name);
+        };
+        changed(&removed, &[&format!("{name}: removed: it follows from")]);
+    }
 }
 
 #[test]
@@ -448,4 +485,117 @@ fn a_real_run_is_checked_and_replayed_with_its_own_options() {
     assert_eq!(manifest["plan"], original["plan"]);
     assert!(text.contains("packets: equal: planned schedules are identical: "), "{text}");
     assert!(err.contains("world: then local, now sim"), "{err}");
+}
+
+#[test]
+fn the_directory_of_a_stranger_writes_and_reads_nothing_elsewhere() {
+    let run = Run::new(&["--sim"]);
+    let precious = run.path("precious");
+    fs::write(&precious, "words").expect("written");
+    let victims = [
+        format!("--events={precious}"),
+        format!("--pacing=spin --out={}", run.path("elsewhere")),
+        format!("--keys={precious}"),
+        precious.clone(),
+        "-v".to_owned(),
+        "--help".to_owned(),
+    ];
+    for options in victims {
+        let copy = run.copy();
+        copy.set("options", &options);
+        let (code, out, err) = self::run(&["replay", &copy.dir(), "--out", &run.path("again")]);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{options}: {err}");
+        assert!(err.contains("the manifest has the option `"), "{options}: {err}");
+        assert_eq!(fs::read_to_string(&precious).expect("it is there"), "words", "{options}");
+        for name in ["elsewhere", "again"] {
+            assert!(!Path::new(&run.path(name)).exists(), "{options}: {name}");
+        }
+    }
+    // Logs elsewhere are refused before anything is sent.
+    for log in ["../precious", "/dev/zero", "", "a/../b"] {
+        let copy = run.copy();
+        copy.set("logs", &json!([log]).to_string());
+        let (code, _, err) = self::run(&["replay", &copy.dir(), "--out", &run.path("again")]);
+        assert!(code == Some(2) && err.contains("not below its directory"), "{log}: {err}");
+        assert!(!Path::new(&run.path("again")).exists(), "{log}");
+    }
+}
+
+/// Each of these would block, never end, or follow a link.
+#[test]
+fn what_is_no_file_is_found_and_not_opened() {
+    let run = Run::new(&["--sim"]);
+    let pipe = |path: &Path| {
+        let made = Command::new("mkfifo").arg(path).status().expect("mkfifo");
+        assert!(made.success());
+    };
+    for name in run.files() {
+        let copy = run.copy();
+        fs::rename(copy.path(&name), run.path("moved")).expect("moved");
+        pipe(&copy.path(&name));
+        copy.is_found(&name);
+        let copy = run.copy();
+        fs::rename(copy.path(&name), run.path("moved")).expect("moved");
+        std::os::unix::fs::symlink(run.path("moved"), copy.path(&name)).expect("a link");
+        copy.is_found(&name);
+    }
+    for name in ["events.txt", "done.json", "more"] {
+        let copy = run.copy();
+        pipe(&copy.path(name));
+        copy.is_found(name);
+    }
+    // A list of hashes that knows of the link.
+    let copy = run.copy();
+    std::os::unix::fs::symlink("/dev/zero", copy.path("more")).expect("a link");
+    let mut metadata = copy.json(CRATE);
+    metadata["@graph"].as_array_mut().expect("entities").push(json!({
+        "@id": "more", "@type": "File", "name": "more", "contentSize": "0", "sha256": "no regular file",
+    }));
+    fs::write(copy.path(CRATE), format!("{metadata:#}\n")).expect("written");
+    copy.is_found("more: a link, a device or the like");
+    // Hashes of files elsewhere, and another name for one that is here.
+    for (id, want) in [
+        ("%2Fdev%2Fzero", "has no plain path"),
+        ("../../x", "../../x: missing"),
+        ("%6Dore", "plain path"),
+    ] {
+        let copy = run.copy();
+        let mut metadata = copy.json(CRATE);
+        metadata["@graph"].as_array_mut().expect("entities").push(json!({
+            "@id": id, "@type": "File", "contentSize": "0", "sha256": "",
+        }));
+        fs::write(copy.path(CRATE), format!("{metadata:#}\n")).expect("written");
+        copy.is_found(want);
+    }
+    // Files that are longer than any that a run writes: not a byte of theirs is on the disk.
+    for name in [CRATE, "manifest.json", "report.json"] {
+        let copy = run.copy();
+        let file = fs::File::options().write(true).open(copy.path(name)).expect("a file");
+        file.set_len(1 << 27).expect("a long file");
+        copy.is_found(name);
+    }
+}
+
+#[test]
+fn a_run_whose_log_failed_is_kept_as_one_that_failed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text =
+        "schema = 1\nname = 'x'\nduration = '500ms'\n[[flow]]\nrate = '40000pps'\nsize = 100\n";
+    fs::write(path("x.toml"), text).expect("written");
+    let limited = "trap '' XFSZ; ulimit -f 512; exec \"$0\" \"$@\"";
+    let mut command = Command::new("bash");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_itg-cluster"), "run", &path("x.toml")]);
+    let (code, _, err) = said(command.args(["--local", "--out", &path("run")]));
+    assert!(code == Some(1) && err.contains(".itg: "), "{err}");
+    let json = |name: &str| -> Value {
+        serde_json::from_slice(&fs::read(path(&format!("run/{name}"))).expect("a file"))
+            .expect("JSON")
+    };
+    assert_eq!(json("manifest.json")["settings"]["exit_code"], "1");
+    let metadata = json(CRATE);
+    let mut actions = metadata["@graph"].as_array().expect("entities").iter();
+    let action = actions.find(|entity| entity["@id"] == "#run").expect("an action");
+    assert_eq!(action["actionStatus"], "http://schema.org/FailedActionStatus");
+    assert!(action["error"].as_str().is_some_and(|why| why.contains(".itg: ")), "{action}");
 }

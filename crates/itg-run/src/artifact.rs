@@ -81,7 +81,7 @@ pub(crate) fn text(manifest: &Manifest, files: &[RunFile], report: Option<&Repor
              itg-cluster verify .                 # every file is as the run left it, and they agree\n\
              itg-cluster replay . --out ../again  # the same plan again, and a comparison of both runs\n\
              itg-decode";
-    for log in crate::results::logs(manifest) {
+    for log in crate::results::logs(manifest).unwrap_or_default() {
         text += &format!(" {}", itg_report::command(std::iter::once(log)));
     }
     text += "\n```\n";

@@ -2,13 +2,17 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ring::digest::{Context, SHA256};
 
 /// Stands for the SHA-256 of what is no regular file.
 const NO_FILE: &str = "no regular file";
+/// Says that a name leads out of the directory.
+const ELSEWHERE: &str = "not a path below the directory of the run";
+/// Longest manifest, record or list of hashes that is read, in bytes: some 100 000 files.
+pub(crate) const LONGEST: u64 = 64 << 20;
 
 /// File of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,16 +59,37 @@ fn below(dir: &Path, prefix: &str, paths: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Content of a regular file in a directory.
+/// Path of a regular file below a directory: nothing on the way to it is a link, and nothing leads out.
 ///
 /// # Errors
-/// It cannot be read, is no text, or is a link or the like.
-pub(crate) fn read_text(dir: &Path, name: &str) -> io::Result<String> {
-    let path = dir.join(name);
-    if !fs::symlink_metadata(&path)?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, NO_FILE));
+/// There is no such file.
+pub(crate) fn regular(dir: &Path, name: &str) -> io::Result<PathBuf> {
+    let not = |why| io::Error::new(ErrorKind::InvalidInput, why);
+    let mut path = dir.to_owned();
+    let mut parts = Path::new(name).components().peekable();
+    while let Some(part) = parts.next() {
+        let Component::Normal(part) = part else { return Err(not(ELSEWHERE)) };
+        path.push(part);
+        let found = fs::symlink_metadata(&path)?;
+        let wanted = if parts.peek().is_some() { found.is_dir() } else { found.is_file() };
+        if !wanted {
+            return Err(not(NO_FILE));
+        }
     }
-    fs::read_to_string(path)
+    if path == dir { Err(not(NO_FILE)) } else { Ok(path) }
+}
+
+/// Content of a regular file below a directory, which has no more than `most` bytes.
+///
+/// # Errors
+/// It cannot be read, is no text, is longer, or is a link or the like.
+pub(crate) fn read_text(dir: &Path, name: &str, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(regular(dir, name)?)?.take(most + 1).read_to_string(&mut text)?;
+    match read as u64 > most {
+        true => Err(io::Error::new(ErrorKind::InvalidData, format!("more than {most} bytes"))),
+        false => Ok(text),
+    }
 }
 
 fn look_at(dir: &Path, path: String) -> Result<RunFile> {

@@ -5,7 +5,7 @@
 //! [`itg_stats::compare::agreement`], beside what was planned for each packet and the verdict on fidelity.
 
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -18,6 +18,7 @@ use itg_stats::fidelity::Fidelity;
 
 use crate::diff::{Logs, Planned};
 use crate::directory::{MANIFEST, holds_nothing_else};
+use crate::inventory::{LONGEST, read_text, regular};
 use crate::options::OutputOptions;
 use crate::results::{OPTIONS, logs, setting};
 use crate::steps::carry_out;
@@ -45,7 +46,11 @@ impl Original {
     pub fn read(path: &Path) -> Result<Self> {
         let file = if path.is_dir() { path.join(MANIFEST) } else { path.to_owned() };
         let shown = file.display();
-        let text = fs::read_to_string(&file)
+        let read = match path.is_dir() {
+            true => read_text(path, MANIFEST, LONGEST),
+            false => fs::read_to_string(&file),
+        };
+        let text = read
             .map_err(|error| refuse(format!("{shown}: {error}: expected the manifest of a run")))?;
         let manifest =
             Manifest::parse(&text).map_err(|error| refuse(format!("{shown}: {error}")))?;
@@ -84,16 +89,17 @@ impl Original {
         lines
     }
 
-    /// The logs of the run; none where they are not beside the manifest.
-    fn logs(&self) -> Option<Logs> {
-        let mut names = logs(&self.manifest);
-        // A manifest may come from a stranger: files elsewhere are none of its run.
-        names.retain(|name| {
-            Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
-        });
-        let paths: Vec<_> = names.iter().map(|name| self.dir.join(name)).collect();
-        let there = !paths.is_empty() && paths.iter().all(|path| path.exists());
-        if there { Logs::of(paths).ok() } else { None }
+    /// Names of the logs of the run.
+    fn names(&self) -> Result<Vec<String>> {
+        logs(&self.manifest).map_err(|error| refuse(format!("{MANIFEST}: {error:#}")))
+    }
+
+    /// The logs of the run, each file once; none where they are not beside the manifest.
+    fn logs(&self) -> Result<Option<Logs>> {
+        let names = self.names()?;
+        let paths: Vec<_> = names.iter().map_while(|name| regular(&self.dir, name).ok()).collect();
+        let there = !paths.is_empty() && paths.len() == names.len();
+        if there { Logs::of(paths).map(Some) } else { Ok(None) }
     }
 }
 
@@ -121,6 +127,7 @@ pub fn replay(
         )));
     }
     world.check(&loaded)?;
+    original.names()?;
     let dir = options.directory(&format!("{}-replay", manifest.name), jiff::Timestamp::now());
     holds_nothing_else(&dir, &options.own_files())?;
     for line in original.differences(world) {
@@ -133,10 +140,7 @@ pub fn replay(
     if !matches!(done.code, 0 | 98 | 99) {
         return Ok(ExitCode::from(done.code));
     }
-    let names = done.report.manifest.get("logs").and_then(serde_json::Value::as_array);
-    let names = names.into_iter().flatten().filter_map(|log| log.get("name")?.as_str());
-    let ours = Logs::of(names.map(|name| dir.join(name)).collect())?;
-    let Some(theirs) = original.logs() else {
+    let (Some(theirs), Some(ours)) = (original.logs()?, Original::read(&dir)?.logs()?) else {
         say(
             "itg-cluster: the logs of the original run are not beside its manifest: nothing to compare",
         );

@@ -2,13 +2,15 @@
 //! `verify` makes them again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Component, Path};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use itg_cli::{Gates, Judged};
 use itg_experiment::Manifest;
 use itg_report::{Around, FLOWS_DRAWN};
 use itg_stats::{Analysis, Options, Report};
+
+use crate::inventory::regular;
 
 /// File with what happened in a run, in its directory.
 pub(crate) const STORY: &str = "events.txt";
@@ -32,9 +34,25 @@ pub(crate) fn setting<'a>(manifest: &'a Manifest, key: &str) -> &'a str {
     manifest.settings.get(key).map_or("", String::as_str)
 }
 
-/// Paths of the logs below the directory, as the manifest names them.
-pub(crate) fn logs(manifest: &Manifest) -> Vec<String> {
-    serde_json::from_str(setting(manifest, LOGS)).unwrap_or_default()
+/// Paths of the logs below the directory, as the manifest names them; none where it names none.
+///
+/// # Errors
+/// It has no list of paths, or one that leads out of the directory: it may come from a stranger.
+pub(crate) fn logs(manifest: &Manifest) -> Result<Vec<String>> {
+    let text = match setting(manifest, LOGS) {
+        "" => "[]",
+        text => text,
+    };
+    let names: Vec<String> = serde_json::from_str(text)
+        .with_context(|| format!("its setting `{LOGS}` is no list of paths"))?;
+    let below = |name: &&String| {
+        let mut parts = Path::new(name).components();
+        !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+    };
+    match names.iter().find(|name| !below(name)) {
+        Some(name) => bail!("it names the log `{name}`, which is not below its directory"),
+        None => Ok(names),
+    }
 }
 
 /// Decodes the logs of a run into its report, with plots of so many flows.
@@ -43,9 +61,10 @@ pub(crate) fn logs(manifest: &Manifest) -> Vec<String> {
 /// A log cannot be read, or is none.
 pub(crate) fn decode(dir: &Path, manifest: &Manifest, plots: usize) -> Result<Report> {
     let mut logs = Vec::new();
-    for name in self::logs(manifest) {
-        let path = dir.join(&name);
-        let bytes = fs::read(&path).with_context(|| format!("log {}", path.display()))?;
+    for name in self::logs(manifest)? {
+        let context = || format!("log {}", dir.join(&name).display());
+        let path = regular(dir, &name).with_context(context)?;
+        let bytes = fs::read(path).with_context(context)?;
         logs.push((name, bytes));
     }
     let mut analysis = Analysis::new(Options { plots: Some(plots), ..Options::default() });

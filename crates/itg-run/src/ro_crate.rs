@@ -177,10 +177,12 @@ pub(crate) fn files(metadata: &Value) -> Result<Vec<RunFile>, String> {
     let file = |(id, entity): (&str, &Map<String, Value>)| {
         let word = |key: &str| entity.get(key).and_then(Value::as_str);
         let bytes = word("contentSize").and_then(|number| number.parse().ok());
-        let found = path(id).zip(bytes).zip(word("sha256"));
+        // One name a file: others for the same one would hide behind it.
+        let path = path(id).filter(|path| uri(path) == id);
+        let found = path.zip(bytes).zip(word("sha256"));
         found
             .map(|((path, bytes), sha256)| RunFile { path, bytes, sha256: sha256.to_owned() })
-            .ok_or_else(|| format!("file `{id}` has no size or no SHA-256"))
+            .ok_or_else(|| format!("file `{id}` has no plain path, no size or no SHA-256"))
     };
     files.map(file).collect()
 }

@@ -127,10 +127,12 @@ fn outcome_of(mut manifest: Manifest, outcome: &Outcome, out: &Path) -> Manifest
     if !outcome.heading.is_empty() {
         manifest = manifest.setting(HEADING, outcome.heading.trim_end());
     }
+    // A run whose logs lack records has failed, whatever its world says.
+    let code = if outcome.log_error.is_some() { 1 } else { outcome.code };
     manifest
         .setting(LOGS, serde_json::Value::from(logs).to_string())
         .setting(ENDED, ended.to_string())
-        .setting(EXIT_CODE, outcome.code.to_string())
+        .setting(EXIT_CODE, code.to_string())
 }
 
 /// The gates of an experiment.

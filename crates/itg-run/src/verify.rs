@@ -11,16 +11,16 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
-use itg_cli::{Failure, load_manifest, print, refuse};
+use itg_cli::{Failure, Gates, load_manifest, print, refuse};
 use itg_experiment::Manifest;
 use itg_stats::Report;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::artifact::{self, ARTIFACT};
 use crate::directory::{DONE, MANIFEST, SWEEP};
-use crate::inventory::{RunFile, list, read_text};
+use crate::inventory::{LONGEST, RunFile, list, read_text};
 use crate::results::{Results, STORY, logs};
 use crate::ro_crate::{self, ACTION, RO_CRATE, ROOT};
 use crate::steps::gates;
@@ -78,23 +78,30 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
 
 /// The directory itself, or the runs of a sweep in it.
 fn runs_in(dir: &Path) -> Result<Vec<PathBuf>> {
-    let is_run =
-        |dir: &PathBuf| [MANIFEST, RO_CRATE, DONE].iter().any(|name| dir.join(name).exists());
-    if is_run(&dir.to_owned()) {
+    if [MANIFEST, RO_CRATE, DONE].iter().any(|name| dir.join(name).symlink_metadata().is_ok()) {
         return Ok(vec![dir.to_owned()]);
     }
     let mut runs = Vec::new();
     if dir.join(SWEEP).exists() {
+        // Links are not followed: a directory may come from a stranger.
         let below = |dir: &Path| -> Vec<PathBuf> {
-            fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            let directories =
+                entries.filter(|entry| entry.file_type().is_ok_and(|what| what.is_dir()));
+            directories.map(|entry| entry.path()).collect()
         };
-        runs = below(dir).iter().flat_map(|case| below(case)).filter(|dir| dir.is_dir()).collect();
+        runs = below(dir).iter().flat_map(|case| below(case)).collect();
         runs.sort();
     }
     match runs.is_empty() {
         true => Err(refuse(format!("{}: expected the directory of a run", dir.display()))),
         false => Ok(runs),
     }
+}
+
+/// Returns true for the name of a report.
+fn is_report(name: &str) -> bool {
+    ["report.txt", "report.json", "report.html"].contains(&name)
 }
 
 fn look_at(dir: &Path) -> Result<Findings> {
@@ -108,12 +115,7 @@ fn look_at(dir: &Path) -> Result<Findings> {
     found.files = there.len() + 1;
     found.hashes(&listed, &there);
     let Some(manifest) = found.manifest(dir) else { return Ok(found) };
-    if let Ok(record) = read_text(dir, DONE) {
-        found.files += 1;
-        found
-            .wrong
-            .extend(contradicts(record.as_bytes(), &manifest).map(|why| format!("{DONE}: {why}")));
-    }
+    found.record(dir, &manifest);
     found.described(&text, &metadata, &ro_crate::metadata(&manifest, &listed));
     found.plan_and_results(dir, &manifest, &listed, &there);
     Ok(found)
@@ -121,7 +123,7 @@ fn look_at(dir: &Path) -> Result<Findings> {
 
 /// Text and content of the file with the hashes.
 fn read_crate(dir: &Path, found: &mut Findings) -> Option<(String, Value)> {
-    let why = match read_text(dir, RO_CRATE) {
+    let why = match read_text(dir, RO_CRATE, LONGEST) {
         Ok(text) => match serde_json::from_str(&text) {
             Ok(metadata) => return Some((text, metadata)),
             Err(error) => format!("{RO_CRATE}: not JSON: {error}"),
@@ -154,13 +156,28 @@ impl Findings {
                 Some(_) => None,
             });
         }
-        for path in there.keys().filter(|path| !listed.contains_key(*path)) {
-            self.wrong.push(format!("{path}: added: the run left no such file"));
+        for (path, file) in &there {
+            if !file.is_regular() {
+                self.wrong.push(format!("{path}: a link, a device or the like: it is not opened"));
+            } else if !listed.contains_key(path) {
+                self.wrong.push(format!("{path}: added: the run left no such file"));
+            }
         }
     }
 
+    /// Compares the record of a run of a sweep with the manifest.
+    fn record(&mut self, dir: &Path, manifest: &Manifest) {
+        let why = match read_text(dir, DONE, LONGEST) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) => Some(error.to_string()),
+            Ok(record) => contradicts(record.as_bytes(), manifest),
+        };
+        self.files += 1;
+        self.wrong.extend(why.map(|why| format!("{DONE}: {why}")));
+    }
+
     fn manifest(&mut self, dir: &Path) -> Option<Manifest> {
-        let read = read_text(dir, MANIFEST).map_err(|error| error.to_string());
+        let read = read_text(dir, MANIFEST, LONGEST).map_err(|error| error.to_string());
         let parsed =
             read.and_then(|text| Manifest::parse(&text).map_err(|error| error.to_string()));
         parsed.map_err(|error| self.wrong.push(format!("{MANIFEST}: {error}"))).ok()
@@ -173,11 +190,14 @@ impl Findings {
         if metadata.get("@context") != want.get("@context") {
             self.wrong.push(format!("{RO_CRATE}: its @context is not what the run wrote"));
         }
-        let have = ro_crate::entities(metadata);
-        let wanted = ro_crate::entities(want);
+        let mut have: BTreeMap<&str, Vec<&Map<String, Value>>> = BTreeMap::new();
+        for (id, entity) in ro_crate::entities(metadata) {
+            have.entry(id).or_default().push(entity);
+        }
+        let wanted: BTreeMap<_, _> = ro_crate::entities(want).into_iter().collect();
         for (id, entity) in &wanted {
-            let same: Vec<_> = have.iter().filter(|(other, _)| other == id).collect();
-            let [(_, found)] = same.as_slice() else {
+            let same = have.get(id).map_or(&[][..], Vec::as_slice);
+            let [found] = same else {
                 self.wrong.push(format!("{RO_CRATE}: {} entries for `{id}`, not 1", same.len()));
                 continue;
             };
@@ -191,7 +211,7 @@ impl Findings {
                 if theirs { self.notes.push(line) } else { self.wrong.push(line) }
             }
         }
-        for (id, _) in have.iter().filter(|(id, _)| !wanted.iter().any(|(other, _)| other == id)) {
+        for id in have.keys().filter(|id| !wanted.contains_key(*id)) {
             self.notes.push(format!("{RO_CRATE}: entry `{id}` was added"));
         }
         if text != format!("{want:#}\n") && (wrong, notes) == (self.wrong.len(), self.notes.len()) {
@@ -230,42 +250,62 @@ impl Findings {
                 manifest.version
             ));
         }
-        let mut report = None;
-        if !logs(manifest).is_empty() {
-            let story = read_text(dir, STORY).unwrap_or_default();
-            // Files elsewhere, and links, are not read.
-            let known =
-                |name: &String| there.iter().any(|file| file.path == *name && file.is_regular());
-            let results = match logs(manifest).iter().all(known) {
-                true => Results::of(dir, manifest, &gates, &story),
-                false => Err(anyhow!("it names logs that the run has not left")),
-            };
-            match results {
-                Ok(results) => {
-                    self.logs(&results.report, manifest);
-                    for (name, text) in &results.files {
-                        self.again(dir, name, text);
-                    }
-                    report = Some(results.report);
-                }
-                Err(error) => {
-                    self.wrong.push(format!("the report cannot be made again: {error:#}"))
-                }
-            }
-        }
+        let report = self.results(dir, manifest, &gates, there);
         let others: Vec<_> = listed.iter().filter(|file| file.path != ARTIFACT).cloned().collect();
         self.again(dir, ARTIFACT, &artifact::text(manifest, &others, report.as_ref()));
     }
 
+    /// Makes the files that follow from the logs again, and compares; the report.
+    fn results(
+        &mut self,
+        dir: &Path,
+        manifest: &Manifest,
+        gates: &Gates,
+        there: &[RunFile],
+    ) -> Option<Report> {
+        let made = logs(manifest).and_then(|names| {
+            let known = |name: &String| there.iter().any(|file| file.path == *name);
+            if names.is_empty() {
+                // A run without logs has no report.
+                let of_logs = |path: &str| {
+                    path.ends_with(".itg") || path.rsplit('/').next().is_some_and(is_report)
+                };
+                return match there.iter().find(|file| of_logs(&file.path)) {
+                    Some(file) => Err(anyhow!("it names no logs, and {} is there", file.path)),
+                    None => Ok(None),
+                };
+            }
+            if !names.iter().all(known) {
+                bail!("it names logs that the run has not left");
+            }
+            let story = match read_text(dir, STORY, LONGEST) {
+                Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+                story => story.context(STORY)?,
+            };
+            Results::of(dir, manifest, gates, &story).map(Some)
+        });
+        let results = made
+            .map_err(|error| self.wrong.push(format!("the report cannot be made again: {error:#}")))
+            .ok()
+            .flatten()?;
+        self.logs(&results.report, manifest);
+        for (name, text) in &results.files {
+            self.again(dir, name, text);
+        }
+        Some(results.report)
+    }
+
     /// Compares a file with its text made again.
     fn again(&mut self, dir: &Path, name: &str, text: &str) {
-        let same = match read_text(dir, name) {
-            Ok(found) => found == text,
-            // That it is missing is a finding already.
-            Err(error) => error.kind() == ErrorKind::NotFound,
-        };
-        if !same {
-            self.wrong.push(format!("{name}: not what follows from the logs and the manifest"));
+        match read_text(dir, name, text.len() as u64) {
+            Ok(found) if found == text => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.wrong
+                    .push(format!("{name}: removed: it follows from the logs and the manifest"));
+            }
+            _ => {
+                self.wrong.push(format!("{name}: not what follows from the logs and the manifest"));
+            }
         }
     }
 
