@@ -121,6 +121,8 @@ struct Run {
     id: String,
     handle: Handle,
     idle: Idle,
+    /// It was taken up again after a restart.
+    resumed: bool,
 }
 
 impl Drop for Run {
@@ -307,6 +309,9 @@ impl Agent {
                 if (ours.slot, &ours.addresses) != (join.slot, &join.addresses) {
                     bail!("it is another member of this run");
                 }
+                if present.resumed {
+                    present.handle.member.take_clock(join);
+                }
                 return Ok(());
             }
             let over = present.handle.seen().closed;
@@ -380,7 +385,7 @@ impl Agent {
     fn take_part(&self, join: Join, dir: PathBuf, resumed: bool) -> Result<Run> {
         let id = join.run.clone();
         let journals = self.state.keep(&join)?;
-        let (member, told) = Member::begin(join, &self.trust, Some(journals))?;
+        let (member, told) = Member::begin(join, &self.trust, Some(journals), resumed)?;
         let policy = Arc::clone(&self.policy);
         let setup = Setup {
             policy,
@@ -393,7 +398,7 @@ impl Agent {
         let handle = work::begin(setup, member, told);
         let idle = Idle::leaving_after(self.leave_after);
         let idle = if resumed { idle.resumed_at(clock::monotonic_ns()) } else { idle };
-        Ok(Run { id, handle, idle })
+        Ok(Run { id, handle, idle, resumed })
     }
 
     /// Leaves a run that has not begun.
@@ -525,8 +530,7 @@ impl Agent {
             if replica.phase() != Phase::Running {
                 return Err("nothing runs".to_owned());
             }
-            let t0_unix_ns =
-                replica.t0_unix_ns().saturating_add_signed(handle.member.join.offset_ns);
+            let t0_unix_ns = replica.t0_unix_ns().saturating_add_signed(handle.member.clock().ns);
             let margin_ns = fence_wait(replica.rules().lease_ns) + RATE_MARGIN_NS;
             let at_ns = clock::unix_ns().saturating_sub(t0_unix_ns) + margin_ns;
             done = Self::cast(handle, Command::SetRate { flow, at_ns, ppm }).await;

@@ -345,7 +345,7 @@ impl Console {
             ours.forget(joined).await;
             return Err(failed.into());
         }
-        let (member, told) = Member::begin(join, &trust, None)?;
+        let (member, told) = Member::begin(join, &trust, None, false)?;
         watch.formed(&member, &problems);
         let description = Description {
             run: run.clone(),

@@ -54,6 +54,34 @@ pub(crate) struct Member {
     /// Too few members are reached to agree on anything.
     too_few: Arc<AtomicBool>,
     tasks: Arc<Tasks>,
+    clock: SharedClock,
+}
+
+/// The clock of this host against the console's, which others measure and tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockOffset {
+    /// This clock minus the console's.
+    pub(crate) ns: i64,
+    pub(crate) uncertainty_ns: u64,
+    /// Slot of the member that has told it since this process was started; `None` when none has: the clock may have
+    /// been set meanwhile.
+    pub(crate) told_by: Option<u32>,
+}
+
+type SharedClock = Arc<std::sync::Mutex<ClockOffset>>;
+
+impl ClockOffset {
+    fn of(join: &Join, told_by: Option<u32>) -> Self {
+        Self { ns: join.offset_ns, uncertainty_ns: join.uncertainty_ns, told_by }
+    }
+
+    /// Takes what another member has measured, unless one with a higher slot has told it: the console has the
+    /// highest, and its own clock. Who does not know its own offset tells none.
+    pub(crate) fn take(&mut self, join: &Join) {
+        if join.uncertainty_ns < u64::MAX && self.told_by.is_none_or(|slot| slot <= join.from) {
+            *self = Self::of(join, Some(join.from));
+        }
+    }
 }
 
 /// Members that this one is connected to.
@@ -139,6 +167,7 @@ impl Member {
         join: Join,
         trust: &Trust,
         journals: Option<(JournalFiles, Journals)>,
+        resumed: bool,
     ) -> Result<(Self, mpsc::UnboundedReceiver<ControlDelivery>)> {
         let (tells, told) = mpsc::unbounded_channel();
         let n = join.addresses.len();
@@ -168,6 +197,8 @@ impl Member {
         };
         let process = registry.process(&config, &place)?;
         let (inputs, inbox) = mpsc::channel(INBOX);
+        // What was measured before a restart may hold no more.
+        let clock = ClockOffset::of(&join, (!resumed).then_some(join.from));
         let member = Self {
             inputs,
             join: Arc::new(join),
@@ -176,6 +207,7 @@ impl Member {
             connected: Connected::default(),
             too_few: Arc::default(),
             tasks: Arc::new(Tasks(std::sync::Mutex::default())),
+            clock: Arc::new(std::sync::Mutex::new(clock)),
         };
         let (reports, too_few) = (member.reports.clone(), Arc::clone(&member.too_few));
         let queues = Queues::new(Box::new(move |noted| {
@@ -240,7 +272,18 @@ impl Member {
     fn links(&self) -> Links {
         let (inputs, join) = (self.inputs.clone(), Arc::clone(&self.join));
         let connected = self.connected.clone();
-        Links { inputs, join, reports: self.reports.clone(), connected }
+        let clock = Arc::clone(&self.clock);
+        Links { inputs, join, reports: self.reports.clone(), connected, clock }
+    }
+
+    /// The clock of this host against the console's, as far as it is known now.
+    pub(crate) fn clock(&self) -> ClockOffset {
+        *self.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Takes what another member has measured, if nothing was told since a restart that is better.
+    pub(crate) fn take_clock(&self, join: &Join) {
+        self.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take(join);
     }
 
     /// Slots of the members that it is connected to.
@@ -267,6 +310,7 @@ struct Links {
     join: Arc<Join>,
     reports: Reports,
     connected: Connected,
+    clock: SharedClock,
 }
 
 impl Links {
@@ -345,7 +389,8 @@ async fn reach(trust: Trust, links: Links, to: u32) {
     let mut was_there = false;
     loop {
         let begin = began.elapsed() > FIRST;
-        match call(&trust, &links.join, to, address, begin).await {
+        let clock = *links.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match call(&trust, (&links.join, clock), to, address, begin).await {
             Ok(line) => {
                 was_there = true;
                 let certificate = trust::certificate(&line);
@@ -372,7 +417,7 @@ async fn reach(trust: Trust, links: Links, to: u32) {
 /// Calls a member and tells it who calls.
 async fn call(
     trust: &Trust,
-    join: &Join,
+    (join, clock): (&Join, ClockOffset),
     to: u32,
     address: &str,
     begin: bool,
@@ -382,14 +427,15 @@ async fn call(
         move |error: anyhow::Error| Unreachable { step, text: format!("{error:#}"), refused: false }
     };
     let greeted = greet(&mut line).await.map_err(failed("comparing versions"))?;
-    let clock = compare_clocks(&mut line, &greeted.boot_id).await;
-    let (offset_ns, uncertainty_ns) = clock.map_err(failed("comparing clocks"))?;
+    let compared = compare_clocks(&mut line, &greeted.boot_id).await;
+    let (offset_ns, uncertainty_ns) = compared.map_err(failed("comparing clocks"))?;
+    let known_ns = clock.told_by.map_or(u64::MAX, |_| clock.uncertainty_ns);
     let ours = Join {
         slot: to,
         from: join.slot,
         start: clock::unix_ns() / 1_000_000,
-        offset_ns: join.offset_ns.saturating_add(offset_ns),
-        uncertainty_ns: join.uncertainty_ns.saturating_add(uncertainty_ns),
+        offset_ns: clock.ns.saturating_add(offset_ns),
+        uncertainty_ns: known_ns.saturating_add(uncertainty_ns),
         begin,
         ..join.clone()
     };
@@ -444,4 +490,39 @@ pub(crate) async fn compare_clocks(line: &mut Line, boot_id: &str) -> Result<(i6
     }
     let offset = i64::try_from(best.1).unwrap_or(i64::MAX);
     Ok((offset, best.0 / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Warrant;
+
+    /// The console's word counts most; of who does not know its own offset nothing is taken.
+    #[test]
+    fn an_offset_from_before_a_restart_gives_way_to_a_fresh_one() {
+        let join = |from, offset_ns, uncertainty_ns| Join {
+            run: "0".repeat(32),
+            start: 2,
+            slot: 0,
+            from,
+            addresses: vec![String::new(); 4],
+            offset_ns,
+            uncertainty_ns,
+            begin: true,
+            warrant: Warrant::default(),
+        };
+        let mut clock = ClockOffset::of(&join(3, 50, 1), None);
+        for (from, offset_ns, uncertainty_ns, want) in [
+            (2, 7, u64::MAX, (50, None)),
+            (1, 6, 2, (6, Some(1))),
+            (2, 5, 2, (5, Some(2))),
+            (1, 9, 2, (5, Some(2))),
+            (3, -4, 2, (-4, Some(3))),
+            (2, 8, 2, (-4, Some(3))),
+            (3, -3, 2, (-3, Some(3))),
+        ] {
+            clock.take(&join(from, offset_ns, uncertainty_ns));
+            assert_eq!((clock.ns, clock.told_by), want, "from {from}: {offset_ns}");
+        }
+    }
 }

@@ -212,6 +212,10 @@ struct Work {
     lease_ns: u64,
     /// Start of the run by this host's clock.
     t0_unix_ns: u64,
+    /// … and by the clock of the process that started it.
+    console_t0_unix_ns: Option<u64>,
+    /// What is due before this time of the run may have been sent before a restart.
+    sent_before_ns: u64,
     draining: bool,
     ending: bool,
 }
@@ -243,6 +247,8 @@ pub(crate) fn begin(
         news,
         lease_ns: 0,
         t0_unix_ns: 0,
+        console_t0_unix_ns: None,
+        sent_before_ns: 0,
         draining: false,
         ending: false,
     };
@@ -282,6 +288,7 @@ impl Work {
                 _ = look.tick() => {}
                 _ = orphan.tick(), if self.alone() => self.handle.member.ask(ControlRequest::Look).await,
             }
+            self.read_clock().await;
             self.bind_again().await;
             self.give_up().await;
             self.send_what_is_due();
@@ -321,18 +328,8 @@ impl Work {
                 self.handle.member.ask(ControlRequest::Look).await;
             }
             ControlDelivery::Emit { flow, fence, not_before_ns, t0_unix_ns, changes } => {
-                let offset = self.handle.member.join.offset_ns;
-                let t0_unix_ns = t0_unix_ns.saturating_add_signed(offset);
-                if self.t0_unix_ns != t0_unix_ns {
-                    self.t0_unix_ns = t0_unix_ns;
-                    let now = clock_pair::reading();
-                    let (to_come, run_ns) = (
-                        t0_unix_ns.saturating_sub(now.unix_ns),
-                        now.unix_ns.saturating_sub(t0_unix_ns),
-                    );
-                    let at_ns = now.monotonic_ns.saturating_add(to_come);
-                    self.handle.member.ask(ControlRequest::RunTime(at_ns, run_ns)).await;
-                }
+                self.console_t0_unix_ns = Some(t0_unix_ns);
+                self.read_clock().await;
                 // A sender of the time before a restart may be waiting for the start, too.
                 let nobody_else = fence == 0 && not_before_ns <= clock::monotonic_ns();
                 let early = nobody_else && clock::unix_ns() < self.t0_unix_ns;
@@ -399,12 +396,31 @@ impl Work {
                 self.handle.seen().receives_until_ns = self.receives_until_ns(&replica);
                 self.replica.send_replace(Some(*replica));
             }
+            ControlDelivery::SentBefore(run_ns) => {
+                self.sent_before_ns = self.sent_before_ns.max(run_ns);
+            }
             ControlDelivery::View { number, slots } => {
                 let mut seen = self.handle.seen();
                 (seen.view, seen.slots) = (number, slots);
                 seen.ordered += 1;
             }
         }
+    }
+
+    /// Places the start of the run on this host's clock. What others tell of that clock after a restart counts until
+    /// something is sent: then the time of the run does not move any more.
+    async fn read_clock(&mut self) {
+        let Some(t0_unix_ns) = self.console_t0_unix_ns else { return };
+        let t0_unix_ns = t0_unix_ns.saturating_add_signed(self.handle.member.clock().ns);
+        if self.t0_unix_ns == t0_unix_ns || self.next_worker > 0 {
+            return;
+        }
+        self.t0_unix_ns = t0_unix_ns;
+        let now = clock_pair::reading();
+        let to_come = t0_unix_ns.saturating_sub(now.unix_ns);
+        let run_ns = now.unix_ns.saturating_sub(t0_unix_ns);
+        let at_ns = now.monotonic_ns.saturating_add(to_come);
+        self.handle.member.ask(ControlRequest::RunTime(at_ns, run_ns)).await;
     }
 
     /// Instant until which flows come to this node that go on without leases, by the clock of this
@@ -414,9 +430,9 @@ impl Work {
         if replica.rules().orphan != Orphan::Finish || replica.phase() != Phase::Running {
             return 0;
         }
-        let join = &self.handle.member.join;
-        let t0_unix_ns = replica.t0_unix_ns().saturating_add_signed(join.offset_ns);
-        let here = known.receivers.iter().filter(|(_, (to, _))| *to == join.slot);
+        let member = &self.handle.member;
+        let t0_unix_ns = replica.t0_unix_ns().saturating_add_signed(member.clock().ns);
+        let here = known.receivers.iter().filter(|(_, (to, _))| *to == member.join.slot);
         let ends = here.filter_map(|(flow, _)| {
             let (last_ns, over_ns) = *known.ends_ns.get(flow)?;
             Some(received_ns(last_ns, over_ns, replica.rates(*flow)))
@@ -637,6 +653,11 @@ impl Work {
         let Some(known) = &self.known else { return };
         let granted = self.lease_ns > 0 || self.setup.resumed;
         if now >= self.lease_ns && granted || self.draining {
+            return;
+        }
+        // A clock that was set back would have what was sent before a restart sent again.
+        let sent_ns = self.t0_unix_ns.saturating_add(self.sent_before_ns);
+        if self.sent_before_ns > 0 && clock::unix_ns() < sent_ns {
             return;
         }
         // Flows that begin together share a worker. Of those that are resumed only the ones to one receiver: it

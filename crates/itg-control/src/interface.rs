@@ -89,6 +89,10 @@ pub enum ControlDelivery {
         /// Slots of its members.
         slots: Vec<u32>,
     },
+    /// This process was started again: what ran before may have sent what was due before this time of the run, in
+    /// nanoseconds from its start. None of it may leave, whatever the local clock says now. It may come more than
+    /// once before the first lease; the latest time counts.
+    SentBefore(u64),
 }
 
 impl ControlRequest {

@@ -68,6 +68,8 @@ struct Control {
     outside: bool,
     /// Until then a sender that ran before this start may send.
     quiet_ns: u64,
+    /// True after a restart until the first lease: the log may tell yet how long the leases of that sender lasted.
+    unleased: bool,
     /// Instants before which another sender may send these flows.
     not_before: BTreeMap<u32, u64>,
     /// Flows that are to be handed over when nobody else can send them: fence, and number of the next packet.
@@ -224,14 +226,23 @@ impl Control {
     /// counts nothing: another clock may have been read then.
     fn granted(&mut self, sent_ns: u64, cx: &mut Ctx<'_>) {
         if !self.requests.contains(&sent_ns) {
-            return;
+            return self.tell_sent_before(cx);
         }
+        self.unleased = false;
         self.requests.retain(|asked_ns| *asked_ns > sent_ns);
         let from = if self.planted.is(Mutant::LeaseFromReceipt) { cx.now().0 } else { sent_ns };
         let until = from.saturating_add(self.replica.rules().lease_ns);
         if until > self.lease_ns {
             self.lease_ns = until;
             Self::tell(&ControlDelivery::Lease(self.until()), cx);
+        }
+    }
+
+    /// Tells the layer above what a sender of the time before this start may have sent: its plan may have run by
+    /// another clock than the one that is read now.
+    fn tell_sent_before(&self, cx: &mut Ctx<'_>) {
+        if self.unleased && self.replica.phase() == Phase::Running {
+            Self::tell(&ControlDelivery::SentBefore(self.replica.sent_before_ns()), cx);
         }
     }
 
@@ -365,6 +376,7 @@ impl Control {
         self.restoring = false;
         if !self.planted.is(Mutant::NoWait) {
             self.quiet_ns = cx.now().after(fence_wait(self.replica.rules().lease_ns)).0;
+            self.unleased = true;
         }
         if std::mem::take(&mut self.outside) {
             self.view = None;
@@ -382,6 +394,7 @@ impl Control {
             &ControlDelivery::View { number, slots: view.slots().map(|slot| slot.0).collect() },
             cx,
         );
+        self.tell_sent_before(cx);
         for (flow, fence) in std::mem::take(&mut self.duties) {
             let word = self.replica.word(flow);
             let still = word.is_some_and(|word| {
@@ -566,6 +579,7 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
             restoring: restored.is_some(),
             outside: restored.is_some_and(|(_, is_member)| !is_member),
             quiet_ns: 0,
+            unleased: false,
             not_before: BTreeMap::new(),
             releases: BTreeMap::new(),
             requests: VecDeque::new(),

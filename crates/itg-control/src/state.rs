@@ -214,6 +214,13 @@ impl Replica {
         &self.marks
     }
 
+    /// Time of the run, in nanoseconds from its start, at which every lease that has been granted so far is over by
+    /// the clock of its owner: nothing that is due later was sent, unless it was sent without a lease.
+    #[must_use]
+    pub const fn sent_before_ns(&self) -> u64 {
+        self.reached_ns.saturating_add(fence_wait(self.rules.lease_ns))
+    }
+
     /// Returns true if every flow has come to an end.
     #[must_use]
     pub fn is_settled(&self) -> bool {
@@ -466,8 +473,7 @@ impl Replica {
         if !FACTORS_PPM.contains(&ppm) {
             return Change::Void("a rate can be changed to 0.001 to 1000 times what was asked for");
         }
-        let silent_ns = self.reached_ns.saturating_add(fence_wait(self.rules.lease_ns));
-        if at_ns < silent_ns.saturating_add(CLOCKS_APART) {
+        if at_ns < self.sent_before_ns().saturating_add(CLOCKS_APART) {
             return Change::Void(TOO_LATE);
         }
         let range = flow.map_or_else(|| 1..=self.flows(), |flow| flow..=flow);

@@ -46,6 +46,8 @@ pub struct Setup {
     pub retain: u32,
     /// The console casts nothing: a test does.
     pub by_hand: bool,
+    /// The clocks of nodes that are started again are set back by so much.
+    pub set_back_ns: u64,
 }
 
 impl Setup {
@@ -64,6 +66,7 @@ impl Setup {
             planted: Planted::default(),
             retain: 4096,
             by_hand: false,
+            set_back_ns: 0,
         }
     }
 
@@ -95,6 +98,8 @@ struct Node {
     started: bool,
     view: BTreeSet<u32>,
     holders: BTreeSet<u32>,
+    /// What is due before this time of the run may have been sent before a restart.
+    sent_before_ns: u64,
 }
 
 impl Node {
@@ -119,11 +124,26 @@ impl Node {
     fn told(&mut self, tell: ControlDelivery, cx: &mut Ctx<'_>) {
         match tell {
             ControlDelivery::Graph(_) => Self::ask(&ControlRequest::Able, cx),
+            ControlDelivery::SentBefore(run_ns) => {
+                self.sent_before_ns = self.sent_before_ns.max(run_ns);
+                for sending in self.sending.values_mut() {
+                    sending.from_ns = sending.from_ns.max(sending.t0_ns + self.sent_before_ns);
+                    let due = |next| sending.t0_ns + sending.rates.due_at(next * GAP);
+                    while due(sending.next) < sending.from_ns {
+                        sending.next += 1;
+                    }
+                }
+            }
             ControlDelivery::Emit { flow, fence, not_before_ns, t0_unix_ns, changes } => {
+                // The clock of one that was started again may have been set back.
+                let again = cx.incarnation() > 1;
+                let back_ns = if again { self.setup.set_back_ns } else { 0 };
+                let t0_unix_ns = t0_unix_ns + back_ns;
                 let at = cx.now().0.max(t0_unix_ns);
                 Self::ask(&ControlRequest::RunTime(at, at - t0_unix_ns), cx);
                 let timer = cx.set_timer_after(0);
-                let (from_ns, t0_ns) = (not_before_ns, t0_unix_ns);
+                let t0_ns = t0_unix_ns;
+                let from_ns = not_before_ns.max(t0_ns + self.sent_before_ns);
                 // A new owner begins with the packet that is due then.
                 let begin = from_ns.max(cx.now().0);
                 let rates = Rates::new(&changes);
@@ -348,6 +368,7 @@ pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster
             started: false,
             view: BTreeSet::new(),
             holders: BTreeSet::new(),
+            sent_before_ns: 0,
         }))
     });
     let registry = itg_control::layers(
