@@ -60,6 +60,13 @@ pub(crate) fn holds_nothing_else(out: &Path, own: &[PathBuf]) -> Result<()> {
     })
 }
 
+/// Returns true if a path that may not be there yet leads into a directory, whose path is canonical.
+pub(crate) fn is_within(path: &Path, dir: &Path) -> bool {
+    let Ok(path) = std::path::absolute(path) else { return false };
+    let there = path.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
+    there.is_some_and(|there| there.starts_with(dir))
+}
+
 /// Writes a file of the results.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))

@@ -79,7 +79,7 @@ impl OutputOptions {
 
     /// Files that this program is told to write, which may be among the results.
     pub(crate) fn own_files(&self) -> Vec<PathBuf> {
-        self.events.iter().cloned().collect()
+        self.events.iter().filter(|path| path.as_os_str() != "-").cloned().collect()
     }
 
     /// The directory of the run, or of the sweep, of this name.

@@ -17,10 +17,11 @@ use itg_stats::compare::{Resampling, compare};
 use itg_stats::fidelity::Fidelity;
 
 use crate::diff::{Logs, Planned};
-use crate::directory::{MANIFEST, holds_nothing_else};
+use crate::directory::{MANIFEST, SWEEP, holds_nothing_else, is_within};
 use crate::inventory::{LONGEST, read_text, regular};
 use crate::options::OutputOptions;
 use crate::results::{OPTIONS, logs, setting};
+use crate::ro_crate::RO_CRATE;
 use crate::steps::carry_out;
 use crate::world::{Output, World, host_settings};
 
@@ -54,7 +55,8 @@ impl Original {
             .map_err(|error| refuse(format!("{shown}: {error}: expected the manifest of a run")))?;
         let manifest =
             Manifest::parse(&text).map_err(|error| refuse(format!("{shown}: {error}")))?;
-        let dir = file.parent().unwrap_or_else(|| Path::new("")).to_owned();
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = dir.unwrap_or_else(|| Path::new(".")).to_owned();
         Ok(Self { manifest, dir })
     }
 
@@ -68,6 +70,36 @@ impl Original {
     #[must_use]
     pub fn options(&self) -> Vec<String> {
         setting(&self.manifest, OPTIONS).split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Directory that must stay as it is: that of the run, or that of the sweep which has it; none around a manifest that
+    /// was taken out of its run.
+    fn sealed(&self) -> Option<PathBuf> {
+        let dir = self.dir.canonicalize().ok().filter(|dir| dir.join(RO_CRATE).exists())?;
+        let sweep = dir.ancestors().nth(2).filter(|sweep| sweep.join(SWEEP).exists());
+        Some(sweep.map_or_else(|| dir.clone(), Path::to_owned))
+    }
+
+    /// Directory of the replay: a file more in the original's, and that is not as it was left. By default it lies in the
+    /// working directory, or beside the original where the working directory is within.
+    fn destination(&self, options: &OutputOptions) -> Result<PathBuf> {
+        let name = format!("{}-replay", self.manifest.name);
+        let mut dir = options.directory(&name, jiff::Timestamp::now());
+        let Some(sealed) = self.sealed() else { return Ok(dir) };
+        if options.out.is_none() && is_within(&dir, &sealed) {
+            let parent = sealed.parent().unwrap_or(&sealed);
+            dir = dir.file_name().map_or_else(|| parent.to_owned(), |name| parent.join(name));
+        }
+        let mut written = options.own_files();
+        written.push(dir.clone());
+        match written.iter().find(|path| is_within(path, &sealed)) {
+            None => Ok(dir),
+            Some(path) => Err(refuse(format!(
+                "{} is within {}, which `itg-cluster verify` would not find as it was left: choose another place",
+                path.display(),
+                sealed.display()
+            ))),
+        }
     }
 
     /// Facts about program and host that differ between then and now, a sentence each.
@@ -128,7 +160,7 @@ pub fn replay(
     }
     world.check(&loaded)?;
     original.names()?;
-    let dir = options.directory(&format!("{}-replay", manifest.name), jiff::Timestamp::now());
+    let dir = original.destination(options)?;
     holds_nothing_else(&dir, &options.own_files())?;
     for line in original.differences(world) {
         say(format_args!("itg-cluster: differs from the original run: {line}"));
@@ -188,7 +220,8 @@ impl Replayed {
             }
         }
         let figures = judge(&comparison);
-        let known = figures.iter().any(|figure| figure.agreement == Agreement::Equal);
+        // A figure that all packets together do not give says little of the run.
+        let known = figures.iter().any(|f| f.flow.is_none() && f.agreement == Agreement::Equal);
         judged.extend(figures.iter().map(|figure| (figure.agreement, figure.to_string())));
         let different =
             judged.iter().filter(|(agreement, _)| *agreement == Agreement::Different).count();
@@ -210,8 +243,11 @@ fn of_packets(planned: &Planned, flows: u64) -> Agreement {
     let alone = planned.alone.0 + planned.alone.1;
     let few = (planned.same / ALONE_SHARE).max(ALONE_OF_A_FLOW * flows);
     match planned.differs {
-        None if alone <= few => Agreement::Equal,
-        _ => Agreement::Different,
+        Some(_) => Agreement::Different,
+        None if alone > few => Agreement::Different,
+        // Where no senders' log was kept there is nothing to compare.
+        None if planned.same == 0 => Agreement::Unknown,
+        None => Agreement::Equal,
     }
 }
 
@@ -242,6 +278,8 @@ mod tests {
             (planned(1000, (4, 7), false), 1, Agreement::Different),
             (planned(10, (1, 1), false), 1, Agreement::Equal),
             (planned(0, (0, 50), false), 2, Agreement::Different),
+            (planned(0, (0, 0), false), 2, Agreement::Unknown),
+            (planned(0, (1, 1), false), 1, Agreement::Unknown),
             (planned(1000, (0, 0), true), 1, Agreement::Different),
         ] {
             assert_eq!(of_packets(&planned, flows), want, "{planned}");

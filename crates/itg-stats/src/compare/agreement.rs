@@ -3,7 +3,8 @@
 //! A figure is *equal* where the interval of B − A reaches the tolerance around 0, *different* where it does not. The
 //! intervals are those of the comparison, widened so that all of them together cover with 95 %
 //! ([`joint_factor`]): of a hundred replays of which nothing differs but chance within a run, 95 are equal in all
-//! figures. What varies from run to run is for the tolerance: a share of the value in A, and for times at least
+//! figures. An interval wider than twice the value and the tolerance says nothing: the figure is *not known*, where it
+//! is not different. What varies from run to run is for the tolerance: a share of the value in A, and for times at least
 //! [`TIME_NS`], since nothing in one run tells how the load of its host varies between runs.
 
 use std::fmt;
@@ -20,6 +21,9 @@ const RATE_SHARE: f64 = 0.01;
 /// Least tolerance of times, 50 µs: the 99th percentile of delays over loopback varies by as much from run to run where
 /// other programs use the processors (`docs/lab/2026-11-23-replays.md`).
 const TIME_NS: f64 = 50_000.0;
+/// Widest interval of a time or of a rate that says anything, as a multiple of the value or of the tolerance, whichever
+/// is more: a wider one reaches from nothing to more than twice the value.
+const WIDEST: f64 = 2.0;
 /// Tolerance of the share of lost packets.
 const LOSS: f64 = 0.001;
 
@@ -30,7 +34,7 @@ pub enum Agreement {
     Equal,
     /// A difference beyond interval and tolerance, or a figure that only one run has.
     Different,
-    /// Too few packets for an interval.
+    /// Too few packets for an interval, or for one that says anything.
     Unknown,
 }
 
@@ -109,14 +113,17 @@ fn of_figure(figure: &Difference, factor: f64) -> (Agreement, String) {
         _ => RATE_SHARE * size,
     };
     let [low, high] = interval.map(|end| difference + factor * (end - difference));
+    let wide = figure.unit != "1" && high - low > WIDEST * tolerance.max(size);
     let agreement = match low <= tolerance && high >= -tolerance {
-        true => Agreement::Equal,
         false => Agreement::Different,
+        true if wide => Agreement::Unknown,
+        true => Agreement::Equal,
     };
     let text = |value| cell(figure, Some(value));
     let values =
         format!("{values}; B - A {} to {}, tolerance {}", text(low), text(high), text(tolerance));
-    (agreement, values)
+    let few = if agreement == Agreement::Unknown { ": too wide to tell" } else { "" };
+    (agreement, values + few)
 }
 
 #[cfg(test)]
@@ -163,6 +170,15 @@ mod tests {
             ("a rate", figure("bitrate", "bit/s", 1e6, 1.02e6, 1e3), Different),
             ("a rate", figure("bitrate", "bit/s", 1e6, 1.009e6, 0.0), Equal),
             ("loss", figure("loss", "1", 0.0, 0.01, 0.001), Different),
+            ("three packets", figure("bitrate", "bit/s", 6e5, 6e5, 9e5), Unknown),
+            ("as wide as may be", figure("bitrate", "bit/s", 6e5, 6e5, 6e5), Equal),
+            ("a wide time", figure("delay.mean", "ns", 1e6, 1.5e6, 1.1e6), Unknown),
+            (
+                "wide for its size, not for the host",
+                figure("delay.mean", "ns", 1e4, 1e4, 4e4),
+                Equal,
+            ),
+            ("wide and beyond", figure("delay.mean", "ns", 1e6, 9e6, 1.1e6), Different),
             (
                 "no interval",
                 Difference { interval: None, ..figure("loss", "1", 0.0, 0.0, 0.0) },
