@@ -375,6 +375,46 @@ fn the_runs_of_a_sweep_are_checked_with_their_records() {
     fs::write(&done, record.replacen("\"seed\": ", "\"seed\": 1", 1)).expect("written");
     let (code, out, _) = run(&["verify", &path("sweep")]);
     assert!(code == Some(1) && out.contains("done.json: of another run: seed 1"), "{out}");
+    fs::write(&done, &record).expect("written");
+    let verified = |want: &str| {
+        let (code, out, err) = run(&["verify", &path("sweep")]);
+        if want.is_empty() {
+            return assert_eq!(code, Some(0), "{out}{err}");
+        }
+        assert!(code == Some(1) && out.contains(want), "{want}: {out}{err}");
+    };
+    verified("");
+    // A figure that the logs do not give.
+    let mut changed: Value = serde_json::from_str(&record).expect("JSON");
+    changed["figures"]["delay.mean"] = json!(1.0);
+    fs::write(&done, changed.to_string()).expect("written");
+    verified("done.json: delay.mean 1ns, and the logs give ");
+    fs::write(&done, &record).expect("written");
+    // Runs that were removed, exchanged, or added; a link to a run is none.
+    let moved = |from: &Path, to: &Path| fs::rename(from, to).expect("moved");
+    let aside = dir.path().join("aside");
+    for (from, want) in [(case.join("1"), "/1: missing"), (case.join("2"), "/2: missing")] {
+        moved(&from, &aside);
+        verified(want);
+        std::os::unix::fs::symlink(&aside, &from).expect("a link");
+        verified(want);
+        fs::remove_file(&from).expect("removed");
+        moved(&aside, &from);
+    }
+    moved(&case, &aside);
+    verified("/1: missing");
+    moved(&aside, &case);
+    moved(&case.join("1"), &aside);
+    moved(&case.join("2"), &case.join("1"));
+    moved(&aside, &case.join("2"));
+    verified("done.json: of repetition `2`, and sweep.json wants `1` here");
+    moved(&case.join("2"), &aside);
+    moved(&case.join("1"), &case.join("2"));
+    moved(&aside, &case.join("1"));
+    moved(&case.join("2"), &case.join("3"));
+    verified("a run that sweep.json does not ask for");
+    moved(&case.join("3"), &case.join("2"));
+    verified("");
     // A run of a sweep is a run: it is done again alone, by its manifest.
     let one = case.join("1").display().to_string();
     let (code, out, err) = run(&["replay", &one, "--out", &path("again")]);
@@ -598,4 +638,76 @@ fn a_run_whose_log_failed_is_kept_as_one_that_failed() {
     let action = actions.find(|entity| entity["@id"] == "#run").expect("an action");
     assert_eq!(action["actionStatus"], "http://schema.org/FailedActionStatus");
     assert!(action["error"].as_str().is_some_and(|why| why.contains(".itg: ")), "{action}");
+}
+
+/// A run that is repeated stays as it was left.
+#[test]
+fn a_replay_adds_nothing_to_the_run_that_it_repeats() {
+    let run = Run::new(&["--sim"]);
+    let verified = || {
+        let (code, out, err) = self::run(&["verify", &run.path("run")]);
+        assert_eq!(code, Some(0), "{out}{err}");
+    };
+    fs::create_dir(run.path("beside")).expect("a directory");
+    for out in ["run/again", "run", "run/a/b", "beside/../run/again"] {
+        let (code, _, err) = self::run(&["replay", &run.path("run"), "--out", &run.path(out)]);
+        assert!(code == Some(2) && err.contains(" is within "), "{out}: {err}");
+        verified();
+    }
+    let (from, out, events) = (run.path("run"), run.path("again"), run.path("run/events"));
+    let args = ["replay", &from, "--local", "--out", &out, "--events", &events];
+    let (code, _, err) = self::run(&args);
+    assert!(code == Some(2) && err.contains("run/events is within "), "{err}");
+    // From within, the default lies beside the run.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_itg-cluster"));
+    let (code, out, err) = said(command.args(["replay", "."]).current_dir(run.path("run")));
+    assert_eq!(code, Some(0), "{out}{err}");
+    verified();
+    let entries = fs::read_dir(run.0.path()).expect("a directory");
+    let replayed = |entry: io::Result<fs::DirEntry>| {
+        entry.expect("an entry").file_name().to_string_lossy().starts_with("again-replay-")
+    };
+    assert_eq!(entries.map(replayed).filter(|replay| *replay).count(), 1);
+}
+
+#[test]
+fn three_packets_are_too_few_to_be_equal() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text =
+        "schema = 1\nname = 'x'\nseed = 9\nduration = '1s'\n[[flow]]\nidt = '10ms'\npackets = 3\n";
+    fs::write(path("x.toml"), text).expect("written");
+    let (code, _, err) = run(&["run", &path("x.toml"), "--local", "--out", &path("run")]);
+    assert_eq!(code, Some(0), "{err}");
+    let (code, out, err) = run(&["replay", &path("run"), "--out", &path("again")]);
+    assert_eq!(code, Some(1), "{out}{err}");
+    assert!(out.contains("packets: equal: planned schedules are identical: 3 packets"), "{out}");
+    assert!(!out.contains("bitrate: equal"), "{out}");
+    // The host may delay one of three packets by more than any tolerance.
+    let different = out.contains(": different: ");
+    assert!(different || out.ends_with("not known: too few packets\n"), "{out}");
+}
+
+/// The log rank keeps the logs of all ranks in one file, which is read once.
+#[cfg(feature = "mpi")]
+#[test]
+fn a_run_under_mpi_with_a_log_rank_is_replayed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text = EXPERIMENT.replace("\"3s\"", "\"500ms\"") + "[log]\nserver = \"mpi\"\n";
+    fs::write(path("x.toml"), text).expect("written");
+    let ranks = |args: &[&str]| {
+        let launcher = std::env::var_os("ITG_MPIRUN").unwrap_or_else(|| "mpirun".into());
+        let mut command = Command::new(launcher);
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        said(command.args(["-n", "3", env!("CARGO_BIN_EXE_itg-cluster")]).args(args))
+    };
+    let (code, _, err) = ranks(&["run", &path("x.toml"), "--mpi", "--out", &path("run")]);
+    assert_eq!(code, Some(0), "{err}");
+    // A busy host may well give other delays; the packets are those that were planned.
+    let (code, out, err) = ranks(&["replay", &path("run"), "--out", &path("again")]);
+    assert!(matches!(code, Some(0 | 1)), "{out}{err}");
+    assert!(out.contains("packets: equal: planned schedules are identical: "), "{out}{err}");
+    assert!(out.contains("\ntotal: bitrate: "), "{out}{err}");
 }

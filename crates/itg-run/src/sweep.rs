@@ -6,6 +6,8 @@
 //! on the disk before the next one begins. What is run next follows from those files
 //! ([`itg_experiment::sweep`]), so that an interrupted sweep goes on where it was.
 
+pub(crate) mod check;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};

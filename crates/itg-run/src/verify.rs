@@ -24,6 +24,7 @@ use crate::inventory::{LONGEST, RunFile, list, read_text};
 use crate::results::{Results, STORY, logs};
 use crate::ro_crate::{self, ACTION, RO_CRATE, ROOT};
 use crate::steps::gates;
+use crate::sweep::check::Check;
 use crate::sweep::contradicts;
 
 /// Arguments of `verify`.
@@ -42,6 +43,8 @@ struct Findings {
     notes: Vec<String>,
     /// Number of files that were looked at.
     files: usize,
+    /// The report, where it was made again.
+    report: Option<Report>,
 }
 
 /// Looks at the directory, and prints a line for each finding; exit code 1 when something is not as the run left it.
@@ -50,8 +53,18 @@ struct Findings {
 /// The directory is not that of a run, or is not as the run left it.
 pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
     let (mut wrong, mut files, mut runs) = (0, 0, 0);
-    for dir in runs_in(&args.dir)? {
-        let found = look_at(&dir)?;
+    let dirs = runs_in(&args.dir)?;
+    let mut sweep = match dirs.as_slice() {
+        [dir] if *dir == args.dir => None,
+        _ => Check::read(&args.dir).map_err(|error| {
+            Failure::new(1, format!("{}: {SWEEP}: {error:#}", args.dir.display()))
+        })?,
+    };
+    for dir in dirs {
+        let mut found = look_at(&dir)?;
+        if let Some(sweep) = &mut sweep {
+            found.wrong.extend(sweep.run(&dir, found.report.as_ref()));
+        }
         let shown = dir.display();
         for line in &found.wrong {
             print(&format!("{shown}: {line}\n"))?;
@@ -64,6 +77,10 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
         runs += 1;
     }
     let shown = args.dir.display();
+    if let Some(missing) = sweep.and_then(|sweep| sweep.missing()) {
+        print(&format!("{shown}: {missing}\n"))?;
+        wrong += 1;
+    }
     if wrong > 0 {
         return Err(
             Failure::new(1, format!("{shown} is not as it was left: {wrong} findings")).into()
@@ -117,7 +134,7 @@ fn look_at(dir: &Path) -> Result<Findings> {
     let Some(manifest) = found.manifest(dir) else { return Ok(found) };
     found.record(dir, &manifest);
     found.described(&text, &metadata, &ro_crate::metadata(&manifest, &listed));
-    found.plan_and_results(dir, &manifest, &listed, &there);
+    found.report = found.plan_and_results(dir, &manifest, &listed, &there);
     Ok(found)
 }
 
@@ -226,15 +243,14 @@ impl Findings {
         manifest: &Manifest,
         listed: &[RunFile],
         there: &[RunFile],
-    ) {
+    ) -> Option<Report> {
         let here = env!("CARGO_PKG_VERSION");
         let planned = load_manifest(manifest).and_then(|loaded| Ok((gates(&loaded)?, loaded)));
         let (gates, loaded) = match planned {
             Ok(planned) => planned,
             Err(error) => {
-                return self
-                    .wrong
-                    .push(format!("{MANIFEST}: its experiment cannot be planned: {error:#}"));
+                self.wrong.push(format!("{MANIFEST}: its experiment cannot be planned: {error:#}"));
+                return None;
             }
         };
         let plan = loaded.plan.hash_text();
@@ -245,14 +261,16 @@ impl Findings {
             ));
         }
         if manifest.version != here {
-            return self.notes.push(format!(
+            self.notes.push(format!(
                 "the report is not made again: the run is of version {}, this is {here}",
                 manifest.version
             ));
+            return None;
         }
         let report = self.results(dir, manifest, &gates, there);
         let others: Vec<_> = listed.iter().filter(|file| file.path != ARTIFACT).cloned().collect();
         self.again(dir, ARTIFACT, &artifact::text(manifest, &others, report.as_ref()));
+        report
     }
 
     /// Makes the files that follow from the logs again, and compares; the report.
