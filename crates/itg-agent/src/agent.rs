@@ -183,7 +183,8 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
                 async move { agent.facts().await }
             }));
         }
-        agent.resume().await;
+        let resumed = agent.resume().await;
+        resumed.map_err(|error| Failure::new(1, format!("its run is not taken up: {error:#}")))?;
         let room = Arc::new(Semaphore::new(MOST_LINES));
         let proving = ConnectionSlots::new(PROVING);
         let mut stop = signals.stop.clone();
@@ -344,41 +345,47 @@ impl Agent {
         let dir = run_dir(&self.dir, &join.run).context("the name of the run makes no sense")?;
         // What was there before ends here, and its logs say so.
         if let Some(before) = run.take() {
-            self.state.forget(&before.id);
+            self.end(before);
         }
         // The members of the first view have started once; who was here before is another one.
-        let first = by_console && !dir.exists();
+        let first = is_first_start(join, dir.exists());
         let start = if first { 1 } else { self.state.grant(join.start.max(2))? };
-        *run = Some(self.take_part(Join { start, ..join.clone() }, dir, false)?);
+        let before = self.state.has(&join.run);
+        let taken = self.take_part(Join { start, ..join.clone() }, dir, false);
+        // Who is told that it failed does not find this node in the run after its next start.
+        if taken.is_err() && !before {
+            self.state.forget(&join.run);
+        }
+        *run = Some(taken?);
         tracing::info!("takes part in run {}", join.run);
         Ok(())
     }
 
     /// Takes up the run again in which this agent took part when its process ended.
-    async fn resume(&self) {
-        let Some(join) = self.state.found() else { return };
+    ///
+    /// # Errors
+    /// The system's: what was promised stays, for another start. A run that is over, or that this agent may not take
+    /// part in, is forgotten.
+    async fn resume(&self) -> Result<()> {
+        let Some(join) = self.state.found()? else { return Ok(()) };
         let id = join.run.clone();
         let mut run = self.run.lock().await;
-        let taking = || {
-            let dir = run_dir(&self.dir, &id).context("the name of the run makes no sense")?;
-            if let Some(state @ (LogState::Closed | LogState::Abandoned)) = LogState::read(&dir) {
-                bail!("its logs are {state:?}");
+        let dir = run_dir(&self.dir, &id).context("the name of the run makes no sense")?;
+        let over = match LogState::read(&dir) {
+            Some(state @ (LogState::Closed | LogState::Abandoned)) => {
+                Some(format!("its logs are {state:?}"))
             }
-            self.trust.check_members(&join)?;
-            let start = self.state.grant(2)?;
-            self.take_part(Join { start, ..join.clone() }, dir, true)
+            _ => self.trust.check_members(&join).err().map(|error| format!("{error:#}")),
         };
-        match taking() {
-            Ok(taken) => {
-                let start = taken.handle.member.join.start;
-                tracing::info!("takes part in run {id} again (start {start})");
-                *run = Some(taken);
-            }
-            Err(error) => {
-                tracing::warn!("run {id} is not taken up again: {error:#}");
-                self.state.forget(&id);
-            }
+        if let Some(why) = over {
+            tracing::warn!("run {id} is not taken up again: {why}");
+            self.state.forget(&id);
+            return Ok(());
         }
+        let start = self.state.grant(2)?;
+        *run = Some(self.take_part(Join { start, ..join }, dir, true)?);
+        tracing::info!("takes part in run {id} again (start {start})");
+        Ok(())
     }
 
     /// Becomes a member of a run, whose logs are in this directory.
@@ -405,9 +412,14 @@ impl Agent {
     async fn forget(&self, run: &str) {
         let mut present = self.run.lock().await;
         if present.as_ref().is_some_and(|p| p.id == run && p.handle.seen().name.is_empty()) {
-            *present = None;
-            self.state.forget(run);
+            present.take().into_iter().for_each(|before| self.end(before));
         }
+    }
+
+    /// Ends the part in a run, and what is remembered of it: the member first, whose journals these are.
+    fn end(&self, before: Run) {
+        before.handle.member.end();
+        self.state.forget(&before.id);
     }
 
     /// Carries what another member says to this one.
@@ -437,7 +449,7 @@ impl Agent {
             Verdict::Try => {
                 // Flows count from 1: void, but ordered.
                 let nothing = Command::Released { flow: 0, fence: 0, next: 0 };
-                member.ask(ControlRequest::Command(nothing)).await;
+                member.try_ask(&ControlRequest::Command(nothing));
             }
             Verdict::Leave(why) => {
                 present.handle.abandon(why);
@@ -449,7 +461,7 @@ impl Agent {
         if matches!(verdict, Verdict::Leave(_) | Verdict::Forget)
             && let Some(before) = run.take()
         {
-            self.state.forget(&before.id);
+            self.end(before);
         }
     }
 
@@ -603,6 +615,12 @@ impl Agent {
     }
 }
 
+/// Returns true if a console begins the run with this call: its later calls, to an agent that may have lost its
+/// disk, bring a number of their own, and a first start is not given twice.
+fn is_first_start(join: &Join, known: bool) -> bool {
+    join.from as usize + 1 == join.addresses.len() && join.start == 1 && !known
+}
+
 /// Returns true if a name may be that of a log.
 fn is_log(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
@@ -634,6 +652,29 @@ mod tests {
         // A member that sees the others go a little later counts from then.
         let dead_ns = crate::idle::Limits::default().dead_ns;
         assert_eq!((LEFT_NS, dead_ns), (70_000_000_000, 60_000_000_000), "see docs/cluster.md");
+    }
+
+    #[test]
+    fn a_console_that_calls_again_begins_no_first_start() {
+        for (from, start, known, want) in [
+            (3, 1, false, true),
+            (3, 1, true, false),
+            (3, 1_700_000_000_000, false, false),
+            (2, 1, false, false),
+        ] {
+            let join = Join {
+                run: "0".repeat(32),
+                start,
+                slot: 0,
+                from,
+                addresses: vec![String::new(); 4],
+                offset_ns: 0,
+                uncertainty_ns: 0,
+                begin: true,
+                warrant: wire::Warrant::default(),
+            };
+            assert_eq!(is_first_start(&join, known), want, "from {from}, start {start}, {known}");
+        }
     }
 
     #[test]

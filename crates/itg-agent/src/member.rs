@@ -248,6 +248,12 @@ impl Member {
         drop(self.inputs.send(send).await);
     }
 
+    /// Asks for something without waiting: a member that takes nothing, as on a full disk, is not asked.
+    pub(crate) fn try_ask(&self, ask: &ControlRequest) {
+        let message = ask.message();
+        drop(self.inputs.try_send(Input::act(move |process, _, now| process.send(now, message))));
+    }
+
     /// Tells the others what this node knows of its flows.
     pub(crate) fn contribute(&self, figures: &Figures) {
         let request = overlay::OverlayRequest::Contribute(figures::TOPIC, figures.to_bytes());

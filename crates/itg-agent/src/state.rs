@@ -104,23 +104,33 @@ impl State {
         Ok(start)
     }
 
+    /// Returns true if a run is kept.
+    pub(crate) fn has(&self, run: &str) -> bool {
+        run_dir(&self.dir, run).is_some_and(|dir| dir.join(RUN).exists())
+    }
+
     /// The run that this agent took part in when its process ended, if there is one; remains of others are removed.
-    pub(crate) fn found(&self) -> Option<Join> {
+    ///
+    /// # Errors
+    /// The system's: what cannot be read now is kept.
+    pub(crate) fn found(&self) -> Result<Option<Join>> {
         let mut found = None;
-        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            let Ok(run) = entry.file_name().into_string() else { continue };
+        let context = || format!("state {}", self.dir.display());
+        for entry in fs::read_dir(&self.dir).with_context(context)? {
+            let Ok(run) = entry.with_context(context)?.file_name().into_string() else { continue };
             // Nothing else is touched.
             let Some(dir) = run_dir(&self.dir, &run) else { continue };
             match read_run(&dir) {
                 Ok(join) if join.run == run && found.is_none() => found = Some(join),
                 Ok(_) => self.forget(&run),
+                Err(error) if is_systems(&error) => return Err(error),
                 Err(error) => {
                     tracing::warn!("a run is not taken up again: {error:#}");
                     self.forget(&run);
                 }
             }
         }
-        found
+        Ok(found)
     }
 
     /// Keeps the run that this agent is about to take part in; opens its journals.
@@ -149,6 +159,12 @@ impl State {
             tracing::error!("state {}: {error}", dir.display());
         }
     }
+}
+
+/// Returns true if a run could not be read for a reason that may pass: it says nothing about the run.
+fn is_systems(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    kind.is_some_and(|kind| kind != ErrorKind::NotFound)
 }
 
 fn read_run(dir: &Path) -> Result<Join> {
@@ -250,7 +266,7 @@ mod tests {
         let above = tempfile::tempdir().expect("a directory");
         let dir = above.path().join("state");
         let state = State::open(&dir).expect("state");
-        assert!(state.found().is_none());
+        assert!(state.found().expect("read").is_none());
         let (mut files, journals) = state.keep(&join('a')).expect("kept");
         assert_eq!(journals, Journals::default());
         let write = JournalWrite::Append(Bytes::from_static(b"vote"));
@@ -258,15 +274,15 @@ mod tests {
         assert_eq!(files.persist(vec![write]), Stored::Durable);
         drop((files, state));
         let state = State::open(&dir).expect("state");
-        let found = state.found().expect("a run");
+        let found = state.found().expect("read").expect("a run");
         assert_eq!((found.run, found.addresses), (join('a').run, join('a').addresses));
         let (_, journals) = state.keep(&join('a')).expect("kept");
         assert_eq!(journals.of("log").len(), 1);
         // One that was being forgotten when the process ended.
         fs::create_dir(dir.join("b".repeat(32))).expect("made");
-        assert_eq!(state.found().map(|join| join.run), Some(join('a').run));
+        assert_eq!(state.found().expect("read").map(|join| join.run), Some(join('a').run));
         state.forget(&join('a').run);
-        assert!(state.found().is_none());
+        assert!(state.found().expect("read").is_none());
         assert_eq!(fs::read_dir(&dir).expect("entries").count(), 0, "all is gone");
         // One of another version.
         drop(state.keep(&join('c')).expect("kept"));
@@ -275,6 +291,22 @@ mod tests {
         let older = text.replace(env!("CARGO_PKG_VERSION"), "0.0.1");
         assert_ne!(text, older);
         fs::write(&path, older).expect("written");
-        assert!(state.found().is_none());
+        assert!(state.found().expect("read").is_none());
+    }
+
+    /// What cannot be read says nothing about the run: its promises stay.
+    #[test]
+    fn an_error_of_the_system_forgets_no_run() {
+        let above = tempfile::tempdir().expect("a directory");
+        let state = State::open(&above.path().join("state")).expect("state");
+        drop(state.keep(&join('a')).expect("kept"));
+        let dir = above.path().join("state").join(join('a').run);
+        // A directory in its place cannot be read as a file: EISDIR.
+        fs::rename(dir.join(RUN), dir.join("aside")).expect("moved");
+        fs::create_dir(dir.join(RUN)).expect("made");
+        assert!(state.found().is_err());
+        fs::remove_dir(dir.join(RUN)).expect("removed");
+        fs::rename(dir.join("aside"), dir.join(RUN)).expect("moved back");
+        assert_eq!(state.found().expect("read").map(|join| join.run), Some(join('a').run));
     }
 }
