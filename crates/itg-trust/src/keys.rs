@@ -18,7 +18,7 @@ use rustls::pki_types::{
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
+use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig, crypto};
 
 use crate::roles::{Holder, NAME, Role};
 
@@ -174,7 +174,9 @@ impl KeyDir {
                         match current.keys.with_new_authority(&self.dir) {
                             Ok(keys) => current.keys = Arc::new(keys),
                             Err(error) => {
-                                tracing::warn!("so does the list of revoked ones: {error:#}");
+                                tracing::warn!(
+                                    "the list of revoked keys stays as it was: {error:#}"
+                                );
                             }
                         }
                     }
@@ -281,6 +283,8 @@ struct Own {
     chain: Vec<CertificateDer<'static>>,
     key: Arc<SingleCertAndKey>,
     holder: Holder,
+    /// A time at which they were good.
+    good_at: UnixTime,
 }
 
 impl Own {
@@ -296,7 +300,12 @@ impl Own {
         let key = PrivateKeyDer::from_pem_file(dir.join(KEY)).map_err(|error| bad(KEY, &error))?;
         let key = CertifiedKey::from_der(chain.clone(), key, &provider())
             .map_err(|error| bad(KEY, &error))?;
-        Ok(Self { chain, key: Arc::new(SingleCertAndKey::from(key)), holder })
+        Ok(Self {
+            chain,
+            key: Arc::new(SingleCertAndKey::from(key)),
+            holder,
+            good_at: UnixTime::now(),
+        })
     }
 }
 
@@ -318,6 +327,13 @@ impl Keys {
     /// our own files.
     fn with_new_authority(&self, dir: &Path) -> Result<Self, KeyError> {
         let authority = Authority::load(dir, self.own.holder.is_named())?;
+        let (own, above) =
+            self.own.chain.split_first().ok_or_else(|| bad(dir, CERTIFICATE, &"it is empty"))?;
+        // A list is checked when it is used: with a certificate that was good and may be on it.
+        match authority.callers.verify_client_cert(own, above, self.own.good_at) {
+            Ok(_) | Err(rustls::Error::InvalidCertificate(CertificateError::Revoked)) => {}
+            Err(error) => return Err(bad(dir, REVOKED, &unusable(&error))),
+        }
         Self::of(self.own.clone(), authority).map_err(|error| bad(dir, KEY, &error))
     }
 
