@@ -26,7 +26,7 @@ use crate::member::Member;
 use crate::metrics::{self, Facts};
 use crate::policy::Policy;
 use crate::roles::may;
-use crate::state::State;
+use crate::state::{State, is_damage};
 use crate::trust::{self, Line, Trust};
 use crate::wire::{
     self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
@@ -383,7 +383,13 @@ impl Agent {
             return Ok(());
         }
         let start = self.state.grant(2)?;
-        *run = Some(self.take_part(Join { start, ..join }, dir, true)?);
+        let taken = self.take_part(Join { start, ..join }, dir, true);
+        if let Some(error) = taken.as_ref().err().filter(|error| is_damage(error)) {
+            tracing::warn!("run {id} is not taken up again: {error:#}");
+            self.state.forget(&id);
+            return Ok(());
+        }
+        *run = Some(taken?);
         tracing::info!("takes part in run {id} again (start {start})");
         Ok(())
     }
@@ -418,6 +424,7 @@ impl Agent {
 
     /// Ends the part in a run, and what is remembered of it: the member first, whose journals these are.
     fn end(&self, before: Run) {
+        before.handle.abandon("another run takes this node");
         before.handle.member.end();
         self.state.forget(&before.id);
     }

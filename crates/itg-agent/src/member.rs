@@ -66,13 +66,25 @@ pub(crate) struct ClockOffset {
     /// Slot of the member that has told it since this process was started; `None` when none has: the clock may have
     /// been set meanwhile.
     pub(crate) told_by: Option<u32>,
+    /// Instant until which somebody is waited for who tells it.
+    wait_until_ns: u64,
 }
+
+/// Time that others have to tell the offset of a clock after a restart: they connect within a second.
+const CLOCK_WAIT_NS: u64 = 3_000_000_000;
 
 type SharedClock = Arc<std::sync::Mutex<ClockOffset>>;
 
 impl ClockOffset {
     fn of(join: &Join, told_by: Option<u32>) -> Self {
-        Self { ns: join.offset_ns, uncertainty_ns: join.uncertainty_ns, told_by }
+        let until_ns = || clock::monotonic_ns().saturating_add(CLOCK_WAIT_NS);
+        let wait_until_ns = told_by.map_or_else(until_ns, |_| 0);
+        Self { ns: join.offset_ns, uncertainty_ns: join.uncertainty_ns, told_by, wait_until_ns }
+    }
+
+    /// Returns true if the offset is known as well as it will be for now: without the console it is that of before.
+    pub(crate) fn is_known(&self) -> bool {
+        clock::monotonic_ns() >= self.wait_until_ns
     }
 
     /// Takes what another member has measured, unless one with a higher slot has told it: the console has the

@@ -164,7 +164,13 @@ impl State {
 /// Returns true if a run could not be read for a reason that may pass: it says nothing about the run.
 fn is_systems(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-    kind.is_some_and(|kind| kind != ErrorKind::NotFound)
+    kind.is_some_and(|kind| kind != ErrorKind::NotFound) && !is_damage(error)
+}
+
+/// Returns true if what was kept of a run is damaged for good: another start would find the same.
+pub(crate) fn is_damage(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    matches!(kind, Some(ErrorKind::InvalidData | ErrorKind::NotADirectory))
 }
 
 fn read_run(dir: &Path) -> Result<Join> {

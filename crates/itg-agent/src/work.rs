@@ -277,7 +277,11 @@ impl Work {
                     break;
                 }
                 tell = told.recv() => {
-                    let Some(tell) = tell else { break };
+                    let Some(tell) = tell else {
+                        let why = left.borrow_and_update().unwrap_or("its member has ended");
+                        self.leave(why).await;
+                        break;
+                    };
                     self.told(tell).await;
                     // What comes together is sent together.
                     while let Ok(tell) = told.try_recv() {
@@ -411,8 +415,9 @@ impl Work {
     /// something is sent: then the time of the run does not move any more.
     async fn read_clock(&mut self) {
         let Some(t0_unix_ns) = self.console_t0_unix_ns else { return };
-        let t0_unix_ns = t0_unix_ns.saturating_add_signed(self.handle.member.clock().ns);
-        if self.t0_unix_ns == t0_unix_ns || self.next_worker > 0 {
+        let offset = self.handle.member.clock();
+        let t0_unix_ns = t0_unix_ns.saturating_add_signed(offset.ns);
+        if self.t0_unix_ns == t0_unix_ns || self.next_worker > 0 || !offset.is_known() {
             return;
         }
         self.t0_unix_ns = t0_unix_ns;
@@ -637,7 +642,7 @@ impl Work {
     async fn give_up(&mut self) {
         let waiting = self.duties.iter().filter(|(_, duty)| duty.worker.is_none());
         let late: Vec<(u32, u16)> = waiting
-            .filter(|(flow, _)| self.is_too_late(**flow))
+            .filter(|(flow, _)| self.t0_unix_ns > 0 && self.is_too_late(**flow))
             .map(|(flow, duty)| (*flow, duty.fence))
             .collect();
         for (flow, fence) in late {
@@ -652,7 +657,7 @@ impl Work {
         let now = clock::monotonic_ns();
         let Some(known) = &self.known else { return };
         let granted = self.lease_ns > 0 || self.setup.resumed;
-        if now >= self.lease_ns && granted || self.draining {
+        if now >= self.lease_ns && granted || self.draining || self.t0_unix_ns == 0 {
             return;
         }
         // A clock that was set back would have what was sent before a restart sent again.
