@@ -5,7 +5,7 @@
 //! ([`joint_factor`]): of a hundred replays of which nothing differs but chance within a run, 95 are equal in all
 //! figures. An interval wider than twice the value and the tolerance says nothing: the figure is *not known*, where it
 //! is not different. What varies from run to run is for the tolerance: a share of the value in A, and for times at least
-//! [`TIME_NS`], since nothing in one run tells how the load of its host varies between runs.
+//! `TIME_NS`, since nothing in one run tells how the load of its host varies between runs.
 
 use std::fmt;
 
