@@ -6,11 +6,13 @@
 //! > `replied` − `arrived` ≤ offset ≤ `received` − `sent`.
 //!
 //! That is all that is assumed of the network: each direction may be as slow, as loaded and as
-//! unlike the other as it likes. Of the clocks it is assumed that between two steps they run at steady rates
-//! over [`WINDOW_NS`]. Then the lines that keep all inequalities of a window are a polygon, and its extremes at
-//! an instant are the best that these probes can say: the estimate is their middle, the bound half their distance
-//! (never less than half the smallest round trip). Where no line keeps all of them, a clock was set or changed its
-//! rate; the sides are then fitted by themselves, and between them the bound covers both.
+//! unlike the other as it likes. Of the clocks it is assumed that their rates are at most 1000 ppm apart, and that
+//! between two steps they run at steady rates for [`STEADY_NS`] before any instant or for as long behind it: a rate may
+//! change at any time, also where a queue hides it. The lines that keep all inequalities of the probes on one side are a
+//! polygon, and its extremes at an instant are the best that these can say. The estimate covers what either side allows
+//! (never less than half the smallest round trip of each), as far as clocks can get from all other probes at 1000 ppm.
+//! Where no line keeps all inequalities, or a monotonic clock says so, a clock was set: the sides are then fitted by
+//! themselves, and between them the bound covers both and what may have been between them.
 //!
 //! Sources: envelope of the delays by linear programming: Moon, Skelly, Towsley, *Estimation and Removal of Clock
 //! Skew from Network Delay Measurements*, INFOCOM 1999; both directions and clock adjustments: Paxson, *On
@@ -18,7 +20,7 @@
 //! *Probabilistic clock synchronization*, Distributed Computing 3, 1989; the probe of smallest round trip among
 //! several is kept where there are too many: the clock filter of NTP, RFC 5905, section 10.
 //!
-//! Costs: a few cuts of a polygon of few corners for each probe and window; nothing that a peer or a log can say
+//! Costs: for each probe, cuts of two polygons of few corners by up to 96 probes; nothing that a peer or a log can say
 //! makes it panic.
 
 mod assemble;
@@ -28,7 +30,7 @@ mod probe;
 mod segment;
 
 pub use model::{ClockModel, Step};
-pub use probe::{Probe, WINDOW_NS};
+pub use probe::{Probe, STEADY_NS};
 
 use segment::Trace;
 

@@ -12,6 +12,8 @@ pub struct ClockModel {
     pub(super) probes: usize,
     pub(super) refused: usize,
     pub(super) round_trip_ns: u64,
+    /// Unit of the stamps, in nanoseconds.
+    pub(super) unit_ns: u64,
 }
 
 /// A clock was set, or the stamps look like it.
@@ -120,7 +122,8 @@ impl ClockModel {
         self.span(unix_ns).bound_at(unix_ns)
     }
 
-    /// The largest bound between two instants of the sender's clock, in nanoseconds.
+    /// Bound of the error of delays between two instants of the sender's clock, in nanoseconds: the largest bound of the
+    /// offset, with the largest step for packets that were on their way then, and the unit of the stamps.
     #[must_use]
     pub fn bound_between(&self, from_unix_ns: u64, until_unix_ns: u64) -> u64 {
         let within = |at: &u64| (from_unix_ns..=until_unix_ns).contains(at);
@@ -128,7 +131,12 @@ impl ClockModel {
         let ends = [from_unix_ns, until_unix_ns];
         // At a jump of the curve both sides count.
         let sides = corners.flat_map(|at| [at.saturating_sub(1), at]).chain(ends);
-        sides.map(|at| self.bound_at(at)).max().unwrap_or(0)
+        let most = sides.map(|at| self.bound_at(at)).max().unwrap_or(0);
+        // A packet that was on its way when a clock was set is dated by the clocks of both sides.
+        let within =
+            |step: &&Step| step.from_unix_ns <= until_unix_ns && step.until_unix_ns >= from_unix_ns;
+        let set = self.steps.iter().filter(within).map(|step| step.by_ns.unsigned_abs());
+        most.saturating_add(set.max().unwrap_or(0)).saturating_add(self.unit_ns - 1)
     }
 
     /// Rate at which the receiver's clock gains on the sender's, over the longest time without a

@@ -1,7 +1,17 @@
 //! One probe of two clocks and its answer, and the limits of what is made of many.
 
-/// Time for which two clocks are taken to run at steady rates: 64 s.
-pub const WINDOW_NS: u64 = 64_000_000_000;
+/// Time over which steps are looked for, and skew is measured: 64 s.
+pub(super) const WINDOW_NS: u64 = 64_000_000_000;
+/// Time for which two clocks run at steady rates, before any instant or behind it: 6 s.
+pub const STEADY_NS: u64 = 6_000_000_000;
+/// Time that a window has at least where round trips are so short that they would not hide a change of rate: 1 s.
+pub(super) const LONG_NS: u64 = 1_000_000_000;
+/// Round trip that four in five probes of such a window do not exceed: 150 µs.
+pub(super) const SHARP_NS: u64 = 150_000;
+/// Time that a window has at least otherwise: 0.5 s.
+pub(super) const LEAST_NS: u64 = 500_000_000;
+/// Probes that a window has at most.
+pub(super) const MOST_IN_WINDOW: usize = 96;
 /// Clocks are not as steady as that: for each second to the nearest probe the bound grows by 100 ns.
 pub(super) const WANDER: f64 = 100.0;
 /// A change of the real-time clock against the monotonic one that is taken for a step: 10 µs.

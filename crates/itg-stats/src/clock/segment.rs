@@ -11,12 +11,17 @@ const FEWEST: usize = 8;
 /// Probes that must agree with each other against one for that one to be left out.
 const WITNESSES: usize = 3;
 
+/// Largest unit of a clock: 10 ms, a tick of the slowest kernels.
+const LARGEST_UNIT_NS: u64 = 10_000_000;
+
 /// Probes in order, without those that make no sense.
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) probes: Vec<Probe>,
     /// Number of probes left out for their stamps.
     pub(super) refused: usize,
+    /// Units of the stamps of sender and receiver, in nanoseconds.
+    units_ns: [u64; 2],
 }
 
 /// An instant of the sender's clock and an offset, from which small numbers count.
@@ -50,16 +55,36 @@ impl Base {
 
 impl Trace {
     pub(super) fn new(probes: Vec<Probe>, refused: usize) -> Self {
-        Self { probes, refused }
+        let units_ns = [
+            unit(probes.iter().flat_map(|probe| [probe.sent, probe.arrived])),
+            unit(probes.iter().flat_map(|probe| [probe.received, probe.replied])),
+        ];
+        Self { probes, refused, units_ns }
+    }
+
+    /// The larger unit of the stamps of both sides, in nanoseconds.
+    pub(super) fn unit_ns(&self) -> u64 {
+        self.units_ns[0].max(self.units_ns[1])
+    }
+
+    /// A probe against a base. Stamps are cut off to whole units: a clock showed up to one more.
+    pub(super) fn cut(&self, base: Base, probe: &Probe) -> Cut {
+        let cut = base.cut(probe);
+        let [sender, receiver] = self.units_ns.map(|unit| unit as f64);
+        Cut { most: cut.most + receiver, least: cut.least - sender, ..cut }
     }
 
     /// The lines that explain a range of probes; none when there are none.
     pub(super) fn lines(&self, range: Range<usize>) -> (Base, Lines) {
-        let probes = &self.probes[range];
+        self.lines_of(&self.probes[range])
+    }
+
+    /// The lines that explain some probes.
+    pub(super) fn lines_of(&self, probes: &[Probe]) -> (Base, Lines) {
         let base = Base::of(&probes[0]);
-        let mut lines = Lines::of(base.cut(&probes[0]));
+        let mut lines = Lines::of(self.cut(base, &probes[0]));
         for probe in &probes[1..] {
-            if !lines.cut(base.cut(probe)) {
+            if !lines.cut(self.cut(base, probe)) {
                 break;
             }
         }
@@ -83,7 +108,7 @@ impl Trace {
                     let follows = self.explained_from(bad, end);
                     let (base, mut lines) = self.lines(bad..follows);
                     let mut reach = bad;
-                    while reach > begin + 1 && lines.cut(base.cut(&self.probes[reach - 1])) {
+                    while reach > begin + 1 && lines.cut(self.cut(base, &self.probes[reach - 1])) {
                         reach -= 1;
                     }
                     stretches.push(begin..reach);
@@ -127,7 +152,7 @@ impl Trace {
                     (base, lines) = self.lines(start..at);
                 }
             }
-            let cut = base.cut(&self.probes[at]);
+            let cut = self.cut(base, &self.probes[at]);
             if lines.allow(cut) {
                 lines.cut(cut);
                 at += 1;
@@ -147,11 +172,11 @@ impl Trace {
         let Some(next) = self.probes[..end].get(at + 1..at + 1 + WITNESSES) else { return false };
         let mut with_those_before = lines.clone();
         let own = Base::of(&self.probes[at]);
-        let mut with_it = Lines::of(own.cut(&self.probes[at]));
+        let mut with_it = Lines::of(self.cut(own, &self.probes[at]));
         let (mut before, mut it) = (true, true);
         for probe in next {
-            before &= with_those_before.cut(base.cut(probe));
-            it &= with_it.cut(own.cut(probe));
+            before &= with_those_before.cut(self.cut(base, probe));
+            it &= with_it.cut(self.cut(own, probe));
         }
         before && !it
     }
@@ -161,9 +186,24 @@ impl Trace {
         let until = self.probes[from].sent.saturating_add(WINDOW_NS / 2);
         let (base, mut lines) = self.lines(from..from + 1);
         let mut to = from + 1;
-        while to < end && self.probes[to].sent <= until && lines.cut(base.cut(&self.probes[to])) {
+        while to < end
+            && self.probes[to].sent <= until
+            && lines.cut(self.cut(base, &self.probes[to]))
+        {
             to += 1;
         }
         to
     }
+}
+
+/// Unit of stamps, in nanoseconds: the largest number that divides all of them. Some clocks tick.
+fn unit(stamps: impl Iterator<Item = u64>) -> u64 {
+    stamps.fold(0, gcd).clamp(1, LARGEST_UNIT_NS)
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
