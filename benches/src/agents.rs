@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use itg_testkit::child::Running;
+use nix::sys::signal::Signal;
 
 use crate::link::Link;
 use crate::programs::{Location, Programs, READY, memory};
@@ -15,6 +16,8 @@ use crate::programs::{Location, Programs, READY, memory};
 pub(crate) struct Agents {
     program: PathBuf,
     running: Vec<Option<Running>>,
+    /// Words of those that were killed, by node.
+    words: Vec<String>,
     addresses: Vec<String>,
     /// The console's, then the agents'.
     places: Vec<Location>,
@@ -36,7 +39,8 @@ impl Agents {
         };
         let addresses = (0..count).map(address).collect();
         let running = (0..count).map(|_| None).collect();
-        let mut made = Self { program, running, addresses, places, work, switch };
+        let words = vec![String::new(); count];
+        let mut made = Self { program, running, words, addresses, places, work, switch };
         let mut keys = Command::new(&made.program);
         keys.arg("keys").arg(made.path("keys"));
         drop(Running::spawn(&mut keys, &[])?.wait(READY)?.ended_with(&[0])?);
@@ -63,7 +67,7 @@ impl Agents {
     pub(crate) fn start(&mut self, node: usize) -> Result<()> {
         let place = self.places.get(node + 1).context("a place for it")?;
         let mut agent = place.command(&self.program);
-        agent.args(["agent", "--listen", &self.addresses[node]]);
+        agent.args(["agent", "-vv", "--listen", &self.addresses[node]]);
         agent.arg("--keys").arg(self.path("keys"));
         agent.arg("--dir").arg(self.path(&format!("agent-{node}")));
         let agent = Running::spawn(&mut agent, &[])?;
@@ -74,7 +78,17 @@ impl Agents {
 
     /// Kills one.
     pub(crate) fn kill(&mut self, node: usize) {
-        drop(self.running[node].take());
+        if let Some(agent) = self.running[node].take()
+            && let Ok(done) = agent.stop(Signal::SIGKILL, READY)
+        {
+            self.words[node] += &done.err;
+        }
+    }
+
+    /// Everything that the agents of a node have said.
+    pub(crate) fn words(&self, node: usize) -> String {
+        let now = self.running[node].as_ref().map(Running::err);
+        self.words[node].clone() + &now.unwrap_or_default()
     }
 
     /// Starts a console that runs these flows (TOML) over all nodes.

@@ -17,6 +17,7 @@ use itg_core::flow::Flow;
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_record::{Item, Kind, LogReader, Note};
+use itg_session::EndCause;
 
 use crate::agents::{Agents, logs};
 use crate::output::{print, verdict};
@@ -44,8 +45,13 @@ const RETURNING: u64 = 5 * SECOND;
 /// From the end of an owner to the first packet of the next one: exclusion (3 s), a lease (1 s), a
 /// worker.
 const OWNERLESS: u64 = 7 * SECOND;
+/// From the end of a lease of an owner that lives to its next packet: another lease, a worker.
+const WITHOUT_LEASE: u64 = 5 * SECOND;
 /// A packet that was due so shortly before the end of its owner may have been late, and never left.
 const LATE: u64 = SECOND / 5;
+
+/// Flows whose missing packets are explained.
+const MOST_TOLD: usize = 4;
 
 #[derive(Debug, Args)]
 pub(crate) struct ChaosArgs {
@@ -58,6 +64,9 @@ pub(crate) struct ChaosArgs {
     /// Number of runs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
+    /// Seed of the victims of the first run; the others follow
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
     /// Keep logs and report in this new directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -86,6 +95,10 @@ struct Evidence {
     received: BTreeMap<(u32, u64), u32>,
     /// Flow and number: Unix nanoseconds at which the packet was due.
     due: BTreeMap<(u32, u64), u64>,
+    /// Owners of each flow with the Unix nanoseconds from which they were, as the console told it.
+    owners: BTreeMap<u32, Vec<(u64, usize)>>,
+    /// Ends of each flow in the logs of senders: Unix nanoseconds of its last packet there, node, reason.
+    ends: BTreeMap<u32, Vec<(u64, usize, String)>>,
 }
 
 /// Cause of a missing packet.
@@ -94,6 +107,7 @@ enum Cause {
     ReceiverDown,
     ReceiverLog,
     NobodyOwned,
+    LeaseOver,
     Unknown,
 }
 
@@ -103,6 +117,7 @@ impl Cause {
             Self::ReceiverDown => "the receiver was down, or coming back",
             Self::ReceiverLog => "in the last second of a killed receiver, which is not in its log",
             Self::NobodyOwned => "nobody owned the flow: its owner had been killed",
+            Self::LeaseOver => "its owner had no lease: nothing could be agreed for so long",
             Self::Unknown => "without a cause",
         }
     }
@@ -111,12 +126,26 @@ impl Cause {
 impl Evidence {
     fn new(outages: Vec<Vec<Outage>>) -> Self {
         let (sent, received, due) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { outages, sent, received, due }
+        let (owners, ends) = (BTreeMap::new(), BTreeMap::new());
+        Self { outages, sent, received, due, owners, ends }
+    }
+
+    /// Takes an event of the console.
+    fn told(&mut self, event: &serde_json::Value) {
+        let owner = event["owner"].as_str();
+        let node = owner.and_then(|name| (0..AGENTS).find(|node| Agents::name(*node) == name));
+        let flow = event["flow"].as_u64().and_then(|flow| u32::try_from(flow).ok());
+        if event["event"] == "flow"
+            && let (Some(flow), Some(at), Some(node)) = (flow, event["at_unix_ns"].as_u64(), node)
+        {
+            self.owners.entry(flow).or_default().push((at, node));
+        }
     }
 
     /// Takes a log of a node.
     fn add(&mut self, node: usize, bytes: &[u8]) -> Result<()> {
         let mut flows = BTreeMap::new();
+        let mut last = BTreeMap::new();
         for item in LogReader::new(bytes) {
             match item {
                 Item::Note { note: Note::Flow(info), .. } => {
@@ -135,10 +164,18 @@ impl Evidence {
                         let packet = (flow, record.seq);
                         match record.kind {
                             Kind::Sent => {
+                                last.insert(flow, record.b);
                                 self.sent.entry(packet).or_default().push((node, record.b))
                             }
                             _ => *self.received.entry(packet).or_default() += 1,
                         }
+                    }
+                }
+                Item::Note { note: Note::FlowEnd(end), .. } => {
+                    let flow = flows.get(&end.index);
+                    if let Some((flow, at)) = flow.and_then(|flow| Some((*flow, *last.get(flow)?)))
+                    {
+                        self.ends.entry(flow).or_default().push((at, node, end.reason));
                     }
                 }
                 // A killed process has not closed its log.
@@ -176,11 +213,75 @@ impl Evidence {
         if before.is_none() {
             owners.insert(from);
         }
-        let unsent = !self.sent.contains_key(&(flow, seq));
-        if unsent && owners.into_iter().any(|node| self.down(node, due, LATE, OWNERLESS, 0)) {
+        // Those that owned it meanwhile, and may have been killed before they sent.
+        let owned = self.owners.get(&flow).map_or(&[][..], Vec::as_slice);
+        owners.extend(
+            owned
+                .iter()
+                .filter(|(at, _)| (due..due + OWNERLESS).contains(&(at + OWNERLESS)))
+                .map(|(_, node)| *node),
+        );
+        if self.sent.contains_key(&(flow, seq)) {
+            return Cause::Unknown;
+        }
+        if owners.into_iter().any(|node| self.down(node, due, LATE, OWNERLESS, 0)) {
             return Cause::NobodyOwned;
         }
-        Cause::Unknown
+        let last = before.iter().flat_map(|(_, times)| times.iter());
+        let over = EndCause::LeaseOver.to_string();
+        let ends = self.ends.get(&flow).map_or(&[][..], Vec::as_slice);
+        let mut over = last.filter(|(node, at)| {
+            ends.iter().any(|end| (end.0, end.1, &end.2) == (*at, *node, &over))
+        });
+        if over.any(|(_, at)| due < at + WITHOUT_LEASE) { Cause::LeaseOver } else { Cause::Unknown }
+    }
+}
+
+impl Evidence {
+    /// Everything that is known of the time of these packets of a flow, for people.
+    fn explain(&self, flow: u32, first: u64, last: u64, agents: &Agents) -> String {
+        let start = self.due.get(&(flow, 0)).copied().unwrap_or(0);
+        let seconds = |at: u64| (at as f64 - start as f64) / SECOND as f64;
+        let due = |seq| self.due.get(&(flow, seq)).copied().unwrap_or(0);
+        let (from, to) = (due(first).saturating_sub(3 * OWNERLESS), due(last) + OWNERLESS);
+        let (_, receiver) = route(flow as usize - 1);
+        let mut story: Vec<(u64, String)> = vec![
+            (
+                due(first),
+                format!("packet {first} was due, the first that is missing without a cause"),
+            ),
+            (due(last), format!("packet {last} was due, the last one")),
+        ];
+        let owners = self.owners.get(&flow).into_iter().flatten();
+        story.extend(owners.map(|(at, node)| (*at, format!("{} owns it", Agents::name(*node)))));
+        let ends = self.ends.get(&flow).into_iter().flatten();
+        story.extend(ends.map(|(at, node, reason)| {
+            (*at, format!("{} sent its last packet: {reason}", Agents::name(*node)))
+        }));
+        for (node, outages) in self.outages.iter().enumerate() {
+            let what = if node == receiver { ", the receiver," } else { "" };
+            story.extend(outages.iter().map(|(killed, back)| {
+                let back = seconds(*back);
+                (
+                    *killed,
+                    format!("{}{what} is killed, and back at {back:.2} s", Agents::name(node)),
+                )
+            }));
+        }
+        story.retain(|(at, _)| (from..to).contains(at));
+        story.sort();
+        let mut text = format!("flow {flow}, to {}:\n", Agents::name(receiver));
+        for (at, what) in story {
+            text += &format!("  {:8.2} s  {what}\n", seconds(at));
+        }
+        for node in 0..AGENTS {
+            let words = agents.words(node);
+            let named = format!("flow={flow}");
+            let of_flow =
+                words.lines().filter(|line| line.split_whitespace().any(|word| word == named));
+            of_flow.for_each(|line| text += &format!("  {}: {line}\n", Agents::name(node)));
+        }
+        text
     }
 }
 
@@ -202,7 +303,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<()> {
 fn kill(agents: &mut Agents, args: &ChaosArgs, number: u64) -> Result<Vec<Vec<Outage>>> {
     let every = args.every.map_or(EVERY, Duration::from_millis);
     let down = if args.every.is_some() { Duration::ZERO } else { DOWN };
-    let mut dice = RunSeed(number).named("victims");
+    let mut dice = RunSeed(args.seed.wrapping_add(number - 1)).named("victims");
     let mut outages = vec![Vec::new(); AGENTS];
     let began = Instant::now();
     for round in 0.. {
@@ -252,20 +353,30 @@ fn one(args: &ChaosArgs, number: u64) -> Result<()> {
     let from = unix_ns();
     let outages = kill(&mut agents, args, number)?;
     let silent = silence(&events, from, unix_ns())?;
-    let done = console.wait(Duration::from_secs(AFTER_S + 120))?.ended_with(&[0])?;
+    // Code 4 says that something is missing, which is judged below.
+    let done = console.wait(Duration::from_secs(AFTER_S + 120))?.ended_with(&[0, 4])?;
     // The story, without the description of each flow.
     let story: Vec<&str> = done.err.lines().filter(|line| !line.starts_with("flow ")).collect();
     print(story.join("\n"));
     let mut seen = Evidence::new(outages);
+    for line in fs::read_to_string(&events)?.lines() {
+        seen.told(&serde_json::from_str(line)?);
+    }
     for node in 0..AGENTS {
         for log in logs(&out.join(Agents::name(node)))? {
             seen.add(node, &fs::read(&log)?).with_context(|| log.display().to_string())?;
         }
     }
-    judge(&seen, &format!("{AGENTS} agents, {}", agents.place()), args.seconds)?;
+    if args.out.is_some() {
+        for node in 0..AGENTS {
+            fs::write(out.join(format!("{}.txt", Agents::name(node))), agents.words(node))?;
+        }
+    }
+    judge(&seen, &agents, args.seconds)?;
     let text = format!("the console was silent for {} ms at most", silent / 1_000_000);
     print(verdict(silent < SILENT, &text));
     ensure!(silent < SILENT, "{text}");
+    drop(done.ended_with(&[0])?);
     Ok(())
 }
 
@@ -283,7 +394,7 @@ fn experiment(seconds: u64) -> String {
     (0..FLOWS).map(flow).collect()
 }
 
-fn judge(seen: &Evidence, what: &str, seconds: u64) -> Result<()> {
+fn judge(seen: &Evidence, agents: &Agents, seconds: u64) -> Result<()> {
     let planned = seen.due.len();
     let received = seen.received.keys().filter(|packet| seen.due.contains_key(packet)).count();
     let mut causes: BTreeMap<Cause, usize> = BTreeMap::new();
@@ -300,12 +411,21 @@ fn judge(seen: &Evidence, what: &str, seconds: u64) -> Result<()> {
     let mut lines = Lines::new(["packets", "number"]);
     lines.row(["planned", &planned.to_string()]);
     lines.row(["in a receiver's log", &received.to_string()]);
-    for cause in [Cause::ReceiverDown, Cause::ReceiverLog, Cause::NobodyOwned, Cause::Unknown] {
+    for cause in [
+        Cause::ReceiverDown,
+        Cause::ReceiverLog,
+        Cause::NobodyOwned,
+        Cause::LeaseOver,
+        Cause::Unknown,
+    ] {
         let count = causes.get(&cause).copied().unwrap_or(0);
         lines.row([format!("missing: {}", cause.words()), count.to_string()]);
     }
     let kills: usize = seen.outages.iter().map(Vec::len).sum();
-    print(format_args!("\n{what}, {FLOWS} flows, {kills} kills in {seconds} s\n\n{lines}\n"));
+    let place = agents.place();
+    print(format_args!(
+        "\n{AGENTS} agents, {place}, {FLOWS} flows, {kills} kills in {seconds} s\n\n{lines}\n"
+    ));
     let twice: Vec<_> = seen
         .sent
         .iter()
@@ -333,6 +453,14 @@ fn judge(seen: &Evidence, what: &str, seconds: u64) -> Result<()> {
         &format!("{} packets are missing without a cause", unknown.len()),
     ));
     print(format_args!("the flow that lost most lacks {most} packets"));
+    let mut gaps: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for (flow, seq) in &unknown {
+        let (first, last) = gaps.entry(*flow).or_insert((*seq, *seq));
+        (*first, *last) = ((*first).min(*seq), (*last).max(*seq));
+    }
+    for (flow, (first, last)) in gaps.into_iter().take(MOST_TOLD) {
+        print(seen.explain(flow, first, last, agents));
+    }
     ensure!(ended == FLOWS, "{} flows were not sent to their end", FLOWS - ended);
     ensure!(
         twice.is_empty(),
@@ -363,7 +491,19 @@ mod tests {
         }
         seen.sent.insert((2, 19), vec![(1, 99 * SECOND)]);
         seen.sent.insert((2, 30), vec![(5, 110 * SECOND)]);
+        // An owner that is killed before it sends.
+        seen.outages[3] = vec![(112 * SECOND, 113 * SECOND)];
+        seen.told(&serde_json::json!({
+            "event": "flow", "flow": 2, "owner": "n03", "at_unix_ns": 111 * SECOND,
+        }));
+        // An owner that lives, and gets no other lease for some time.
+        seen.sent.insert((1, 60), vec![(0, 140 * SECOND)]);
+        seen.ends.insert(1, vec![(140 * SECOND, 0, EndCause::LeaseOver.to_string())]);
         for (packet, want) in [
+            ((1, 61), Cause::LeaseOver),
+            ((1, 64), Cause::LeaseOver),
+            ((1, 65), Cause::Unknown),
+            ((2, 33), Cause::NobodyOwned),
             ((1, 10), Cause::Unknown),
             ((1, 19), Cause::ReceiverLog),
             ((1, 20), Cause::ReceiverDown),

@@ -7,6 +7,7 @@
 mod agents;
 mod chaos;
 mod classic;
+mod clock;
 mod cluster;
 mod decode;
 mod doctor;
@@ -88,6 +89,9 @@ enum Command {
     /// Our generator beside D-ITG, mgen, iperf3, sockperf and raw loops: rates, bursts,
     /// inter-departure times, many flows, TCP, as the kernel counts and stamps them
     Peers(peers::PeersArgs),
+    /// Bound of the clock offset in made cases that try to fool the estimate: how often the truth is within it, and how
+    /// near it is to the best possible one
+    Clock(clock::ClockArgs),
     /// Power of the verdict on fidelity: how often sound traffic is not passed, and planted distortions are
     Fidelity(fidelity::FidelityArgs),
     /// Agreement of the verdict on fidelity with an independent observer: real runs with and without busy loops
@@ -168,6 +172,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Classic(args) => classic::run(&args)?,
         Command::Decode(args) => decode::run(&args)?,
         Command::Peers(args) => peers::run(&args)?,
+        Command::Clock(args) => clock::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
         Command::Fidelity(args) => fidelity::run(&args)?,
         Command::Observed(args) => observed::run(&args)?,

@@ -49,6 +49,10 @@ fn middle(sorted: &[f64]) -> f64 {
 /// Number of values at either end that may be left out: the largest k with
 /// P(Binomial(n, 1/2) ≤ k − 1) ≤ 2.5 %, which is 0 for n < 6.
 fn skipped(n: usize) -> usize {
+    if n > 1000 {
+        // The binomial distribution is as good as normal.
+        return normally_skipped(n);
+    }
     let mut term = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut below = 0.0;
     let mut k = 0;
@@ -64,6 +68,12 @@ fn skipped(n: usize) -> usize {
     k.saturating_sub(1)
 }
 
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and n / 2")]
+fn normally_skipped(n: usize) -> usize {
+    let n = n as f64;
+    (n / 2.0 - 1.96 * n.sqrt() / 2.0).floor().max(0.0) as usize
+}
+
 /// The ratio of pairs of trials, each pair taken in the same round.
 pub(crate) fn ratio(of: &[f64], to: &[f64]) -> Estimate {
     let ratios: Vec<_> = of.iter().zip(to).map(|(of, to)| of / to).collect();
@@ -73,6 +83,13 @@ pub(crate) fn ratio(of: &[f64], to: &[f64]) -> Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interval_of_many_values_is_narrow_and_no_point() {
+        for (n, least, most) in [(1_000, 466, 471), (1_001, 466, 471), (10_000, 4_900, 4_904)] {
+            assert!((least..most).contains(&skipped(n)), "{n}: {}", skipped(n));
+        }
+    }
 
     #[test]
     fn every_setting_has_one_turn_a_round_and_another_place_in_the_next() {

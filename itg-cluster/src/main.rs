@@ -22,7 +22,7 @@ use crate::args::{ReplayArgs, RunArgs};
 /// refused, 4 a peer vanished (what was measured is kept), 98 and 99 a gate of the experiment failed
 /// (98: only such on the fidelity), 130 and 143 ended by SIGINT and SIGTERM (after the report).
 #[derive(Debug, Parser)]
-#[command(name = "itg-cluster", version, arg_required_else_help = true)]
+#[command(name = "itg-cluster", version, long_version = itg_cli::version!("generate", "mpi"), arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -29,6 +29,7 @@ use crate::outputs::OutputArgs;
 #[command(
     name = "itg-decode",
     version,
+    long_version = itg_cli::version!("generate", "parquet"),
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]

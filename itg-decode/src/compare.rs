@@ -5,19 +5,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use itg_cli::{WordArgs, say};
 use itg_core::text::visible_lines;
+use itg_stats::compare::change::ChangeGate;
 use itg_stats::compare::{Resampling, compare};
+use itg_stats::gate::exit_code;
 use itg_stats::{Analysis, Options, Report};
 
-use crate::complaints::{complain, complain_of_lost};
+use crate::complaints::{PROGRAM, complain, complain_of_lost};
 use crate::map::Bytes;
 use crate::outputs::write;
 use crate::work::Work;
 
 /// Compare two runs, or a run and its simulation: flow by flow (joined by number) and in total.
 ///
-/// Prints the difference of each figure, how large it is, and an interval of 95 % confidence (circular
-/// block bootstrap over time). Exit code 1 when a log is damaged or cannot be read.
+/// Prints a line for each difference that an interval of 95 % confidence tells (circular block bootstrap over
+/// time); with -v all figures. Exit codes: 1 when a log is damaged or cannot be read, 99 when a gate failed.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The first run: a log file, or a directory with logs (*.itg).
@@ -27,6 +30,17 @@ pub(crate) struct CompareArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Fail with exit code 99 when the interval of a change lies beyond this as a whole: `delay.p99 > +10%`,
+    /// `total.bitrate < -1Mbps`, `flow.2.loss > +0.001`; a change that its interval does not settle is told and does
+    /// not fail. May be given several times.
+    #[arg(long, value_name = "GATE")]
+    fail_if: Vec<ChangeGate>,
+    /// A gate whose figure one of the runs does not know does not fail.
+    #[arg(long)]
+    allow_unknown: bool,
+    /// Also write what the gates said as JUnit XML.
+    #[arg(long, value_name = "FILE", requires = "fail_if")]
+    junit: Option<PathBuf>,
     /// Also write one HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -43,20 +57,25 @@ pub(crate) struct CompareArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Text.
+    /// A line for each difference that its interval tells; with -v, or in a file, all figures.
     Text,
+    /// A table in Markdown with what the gates found, for the summaries of CI systems.
+    Markdown,
     /// One JSON object.
     Json,
 }
 
-/// Compares and prints; false when a log was damaged.
-pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<bool> {
+/// Compares and prints; the exit code: 1 when a log was damaged, or what a gate says.
+pub(crate) fn run(args: &CompareArgs, words: WordArgs) -> anyhow::Result<u8> {
     let [(a, sound_a), (b, sound_b)] = [decode(&args.a)?, decode(&args.b)?];
     let [a_name, b_name] = [&args.a, &args.b].map(|path| path.display().to_string());
     let resampling = Resampling { resamples: args.resamples, seed: args.seed };
     let comparison = compare((&a_name, &a), (&b_name, &b), resampling);
+    let found: Vec<_> = args.fail_if.iter().map(|gate| gate.judge(&comparison)).collect();
     let text = match args.format {
+        Format::Text if words.verbose == 0 && args.output.is_none() => comparison.to_lines(),
         Format::Text => comparison.to_text(),
+        Format::Markdown => itg_stats::markdown::comparison(&comparison, &found),
         Format::Json => comparison.to_json() + "\n",
     };
     let text = visible_lines(&text);
@@ -68,7 +87,15 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<bool> {
         let command = itg_report::command(std::env::args());
         write(path, &itg_report::compare_page(&comparison, &a, &b, &command))?;
     }
-    Ok(sound_a && sound_b)
+    for outcome in found.iter().filter(|found| !words.quiet || !found.is_fine(args.allow_unknown)) {
+        say(format_args!("{PROGRAM}: {outcome}"));
+    }
+    if let Some(path) = &args.junit {
+        let took_ns = a.total.metrics.duration_ns.saturating_add(b.total.metrics.duration_ns);
+        write(path, &itg_report::junit(&found, args.allow_unknown, took_ns))?;
+    }
+    let code = exit_code(&found, args.allow_unknown);
+    Ok(code.unwrap_or_else(|| u8::from(!(sound_a && sound_b))))
 }
 
 /// The report of a run, and whether its logs are sound.

@@ -9,6 +9,8 @@ pub(crate) enum Format {
     Text,
     /// All details, as ITGDec lays them out.
     Itgdec,
+    /// A table in Markdown with what the gates found, for the summaries of CI systems.
+    Markdown,
     /// One JSON object.
     Json,
     /// One JSON object a line: flows, windows, damage, total.

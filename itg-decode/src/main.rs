@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let args = itg_cli::parse::<Args>(None);
     args.words.start();
     let done = match &args.command {
-        Some(Command::Compare(compare)) => compare::run(compare).map(|sound| u8::from(!sound)),
+        Some(Command::Compare(compare)) => compare::run(compare, args.words),
         None => run(&args),
     };
     match done {
@@ -162,7 +162,11 @@ fn show(
         match &args.output {
             #[cfg(feature = "parquet")]
             Some(path) if args.format == Format::Parquet => columns::windows(&report, path)?,
-            _ => print::report(&report, args.format, args.words.verbose > 0, &mut out)?,
+            _ => {
+                let details = args.words.verbose > 0;
+                let found = gates.weigh(&report).outcomes;
+                print::report(&report, args.format, details, &found, &mut out)?;
+            }
         }
         gate = args.outputs.write(&report, gates, args.words.quiet)?;
     }

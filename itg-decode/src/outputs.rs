@@ -10,8 +10,7 @@ use itg_cli::{Gates, refuse};
 use itg_experiment::{Experiment, Manifest};
 use itg_report::Around;
 use itg_stats::Report;
-use itg_stats::gate::{Gate, Judgement, Outcome};
-use maud::html as markup;
+use itg_stats::gate::Gate;
 
 use crate::complaints::PROGRAM;
 use crate::export::Export;
@@ -100,7 +99,14 @@ impl OutputArgs {
             }
         }
         if let Some(path) = &self.junit {
-            write(path, &junit(report, &judged.outcomes, gates.allow_unknown))?;
+            let text = match &judged.outcomes[..] {
+                [] => itg_report::junit_of_fidelity(report),
+                outcomes => {
+                    let took_ns = report.total.metrics.duration_ns;
+                    itg_report::junit(outcomes, gates.allow_unknown, took_ns)
+                }
+            };
+            write(path, &text)?;
         }
         Ok(judged.code)
     }
@@ -130,56 +136,4 @@ fn drawings(report: &Report, plots: &itg_stats::plot::Plots, folder: &Path) -> a
         }
     }
     Ok(())
-}
-
-/// The gates as test cases; without gates the fidelity of each flow.
-fn junit(report: &Report, gates: &[Outcome], allow_unknown: bool) -> String {
-    use itg_stats::fidelity::Verdict;
-    let seconds = format!("{:.6}", report.total.metrics.duration_ns as f64 / 1e9);
-    let cases: Vec<(String, Option<(&str, String)>)> = if gates.is_empty() {
-        let case = |flow: &itg_stats::report::FlowReport| {
-            let fidelity = &flow.metrics.fidelity;
-            let reasons = fidelity.reasons.join("; ");
-            let outcome = match fidelity.verdict {
-                Verdict::Fail => Some(("failure", reasons)),
-                Verdict::Unknown => Some(("skipped", "the fidelity is not known".to_owned())),
-                Verdict::Unresolved => Some(("skipped", reasons)),
-                Verdict::Pass | Verdict::Warn | Verdict::NetworkLimited => None,
-            };
-            (format!("flow {} ({}): fidelity", flow.flow, flow.side), outcome)
-        };
-        report.flows.iter().map(case).collect()
-    } else {
-        let case = |gate: &Outcome| {
-            let outcome = match &gate.judgement {
-                Judgement::Passed { .. } => None,
-                Judgement::Unknown { .. } if allow_unknown => Some(("skipped", gate.sentence())),
-                _ => Some(("failure", gate.sentence())),
-            };
-            (format!("not {}", gate.gate), outcome)
-        };
-        gates.iter().map(case).collect()
-    };
-    let count = |kind: &str| {
-        let of_kind = cases.iter().filter(|case| case.1.as_ref().is_some_and(|o| o.0 == kind));
-        of_kind.count()
-    };
-    let (failures, skipped) = (count("failure"), count("skipped"));
-    let xml = markup! {
-        testsuites tests=(cases.len()) failures=(failures) {
-            testsuite name="itg" tests=(cases.len()) failures=(failures) errors="0" skipped=(skipped) time=(seconds) {
-                @for (name, outcome) in &cases {
-                    testcase classname="itg" name=(name) time="0" {
-                        @match outcome {
-                            Some(("failure", why)) => failure message=(why) { (why) },
-                            Some((_, why)) => skipped message=(why) {},
-                            None => {}
-                        }
-                    }
-                }
-            }
-        }
-    };
-    let xml = itg_report::printable(&xml.into_string());
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{xml}\n")
 }

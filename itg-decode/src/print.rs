@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use itg_core::text::{table_cell, visible_lines};
+use itg_stats::gate::Outcome;
 use itg_stats::report::{FlowReport, Report};
 use itg_stats::series::IntervalRow;
 use itg_stats::{summary, text};
@@ -16,6 +17,7 @@ pub(crate) fn report(
     report: &Report,
     format: Format,
     details: bool,
+    gates: &[Outcome],
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     match format {
@@ -25,6 +27,7 @@ pub(crate) fn report(
                 write!(out, "\n{}", text::render(report))?;
             }
         }
+        Format::Markdown => out.write_all(itg_stats::markdown::report(report, gates).as_bytes())?,
         Format::Itgdec => out.write_all(text::render(report).as_bytes())?,
         Format::Json => writeln!(out, "{}", visible_lines(&report.to_json()))?,
         Format::Ndjson => ndjson(report, out)?,

@@ -105,6 +105,10 @@ fn itg_decode_reads_and_writes_logs_of_d_itg() {
     let report: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!(report["flows"][0]["packets"], 200);
     assert_eq!(report["flows"][0]["fidelity"]["verdict"], "unknown");
+    // What its logs do not say is not made up.
+    for key in ["seed", "proto", "meter", "profile", "sent_packets", "marks"] {
+        assert!(report["flows"][0][key].is_null(), "{key}: {}", report["flows"][0]);
+    }
     let (code, _, err) =
         run("itg-decode", folder.path(), &[log, "--format", "ditg", "-o", "back.log"]);
     assert_eq!(code, Some(0), "{err}");

@@ -205,6 +205,60 @@ fn parquet_needs_a_file_and_something_to_hold() {
 }
 
 #[test]
+fn a_comparison_has_gates_and_the_interval_decides() {
+    let dir = Dir::new();
+    let compare = |args: &[&str]| dir.run(&[&["compare", "run", "run"], args].concat());
+    for (gate, code, want) in [
+        ("delay.p99 > +50%", 0, "passed: flow 1"),
+        ("delay.p99 > -50%", 99, "FAILED: flow 1"),
+        ("total.delay.p99 > -50%", 99, "FAILED: total"),
+        ("delay.mean > +0%", 0, "is not settled"),
+        ("flow.9.loss > +1%", 99, "cannot be judged"),
+        ("delay.p98 > +1%", 2, "did you mean `delay.p9"),
+        ("delay.p99 > 1%", 2, "with a sign"),
+    ] {
+        let (got, _, err) = compare(&["--fail-if", gate]);
+        assert_eq!(got, code, "{gate}: {err}");
+        assert!(err.contains(want), "{gate}: {err}");
+    }
+    assert_eq!(compare(&["--fail-if", "flow.9.loss > +1%", "--allow-unknown"]).0, 0);
+    let gates = ["--fail-if", "delay.p99 > -50%", "--fail-if", "delay.mean > +0%"];
+    let (code, out, _) =
+        compare(&[&gates[..], &["--junit", "c.xml", "--format", "markdown"]].concat());
+    assert_eq!(code, 99);
+    assert!(out.contains("| **FAILED** | delay.p99 > -50% | flow 1: "), "{out}");
+    assert!(out.contains("| not settled | delay.mean > +0% | "), "{out}");
+    let junit = dir.read("c.xml");
+    assert!(junit.contains("failures=\"1\" errors=\"0\" skipped=\"1\""), "{junit}");
+    let (code, _, _) = compare(&["-o", "long.txt"]);
+    assert!(code == 0 && dir.read("long.txt").contains("\nTotal\n"), "files have everything");
+}
+
+#[test]
+fn a_report_is_a_table_in_markdown() {
+    let dir = Dir::new();
+    let (code, out, err) = dir.decode(&[
+        "--format",
+        "markdown",
+        "--fail-if",
+        "delay.p95 > 1s",
+        "--fail-if",
+        "loss > 90%",
+    ]);
+    assert_eq!(code, 0, "{err}");
+    assert!(
+        out.starts_with("| result | fails if | found |\n| --- | --- | --- |\n| passed |"),
+        "{out}"
+    );
+    assert!(out.contains("| flow |") && out.contains("| total |"), "{out}");
+    let (code, _, err) = dir.decode(&["--fail-if", "delay.p9x > 1s"]);
+    assert!(code == 2 && err.contains("did you mean `delay.p9"), "{err}");
+    let (code, _, err) =
+        dir.decode(&["--fail-if", "pdv_ns.p50 > 1h", "--fail-if", "total.delay_ns.p99 > 1us"]);
+    assert!(code == 99 && err.contains("gate `pdv_ns.p50 > 1h` passed"), "{err}");
+}
+
+#[test]
 fn a_run_compared_with_itself_does_not_differ() {
     let dir = Dir::new();
     let (code, out, err) =
@@ -220,7 +274,12 @@ fn a_run_compared_with_itself_does_not_differ() {
     }
     assert_eq!(comparison["total"]["delay"]["cliffs_delta"].as_f64().map(f64::abs), Some(0.0));
     assert!(dir.read("c.html").contains("NO CLEAR DIFFERENCE"));
-    let (code, text, _) = dir.run(&["compare", "run", "run/recv.itg"]);
+    let (code, text, _) = dir.run(&["compare", "run", "run"]);
+    assert!(
+        code == 0 && text.contains(" figures do not differ") && text.lines().count() < 6,
+        "{text}"
+    );
+    let (code, text, _) = dir.run(&["compare", "-v", "run", "run/recv.itg"]);
     assert!(code == 0 && text.contains("\nTotal\n") && text.contains("Cliff's delta"), "{text}");
     let (code, _, err) = dir.run(&["compare", "run", "nothing"]);
     assert!(code == 1 && err.contains("nothing: cannot be read"), "{code}: {err}");

@@ -32,7 +32,7 @@ use crate::classic::{ClassicOptions, ClassicServer, Telling};
 /// Exit codes: 0 done, 1 failed, 2 the request makes no sense (a port that is taken among them), 130 and
 /// 143 ended by SIGINT and SIGTERM.
 #[derive(Debug, Parser)]
-#[command(name = "itg-log", version, args_conflicts_with_subcommands = true)]
+#[command(name = "itg-log", version, long_version = itg_cli::version!("generate"), args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -29,9 +29,14 @@ pub(crate) const HELP: Help = Help {
             ],
         ),
         (
+            "Flows for those who ask (itg-send --reverse)",
+            &["allow-reverse", "reverse-rate", "reverse-time", "reverse-max"],
+        ),
+        (
             "Logs",
             &[
                 "log-server",
+                "log-name",
                 "keys",
                 "log-secret-file",
                 "log-spool",

@@ -15,11 +15,13 @@ use itg_cli::{
     log_failure, print, read_secret, received, refuse, say,
 };
 use itg_core::text::visible;
-use itg_core::units::{format_bytes, parse_bytes, parse_duration_ns};
+use itg_core::units::{
+    BitRate, Rate, format_bytes, format_duration_ns, parse_bytes, parse_duration_ns,
+};
 use itg_engine::{LEAST_LOG_BYTES, LogQuota};
 use itg_node::{
-    BindError, ClassicReceiving, Receiver, ReceiverOptions, ReceiverReading, SENDERS_PER_ADDRESS,
-    ServedSession,
+    BindError, ClassicReceiving, Receiver, ReceiverOptions, ReceiverReading, ReverseLimits,
+    SENDERS_PER_ADDRESS, ServedSession,
 };
 use itg_session::logs::Role;
 
@@ -37,7 +39,7 @@ const MOST_BUFFER: u32 = 1 << 30;
 /// Exit codes: 0 done, 1 the run failed (a log could not be written), 2 the request makes no sense
 /// (a port that is taken among them), 130 and 143 ended by SIGINT and SIGTERM.
 #[derive(Debug, Parser)]
-#[command(name = "itg-recv", version)]
+#[command(name = "itg-recv", version, long_version = itg_cli::version!("generate"))]
 struct Cli {
     /// Address that senders connect to: ADDR, ADDR:PORT or [V6]:PORT; `::` stands for all
     /// addresses, IPv4 included
@@ -90,6 +92,18 @@ struct Cli {
     /// sender of D-ITG that binds another one (-sa), or behind a translator of addresses; may be repeated
     #[arg(long, value_name = "ADDR")]
     allow_source: Vec<IpAddr>,
+    /// Send flows to those who ask for them (itg-send --reverse, --bidir, --under-load): whoever reaches the port may
+    #[arg(long)]
+    allow_reverse: bool,
+    /// Rate of all flows together that one asker is sent; TCP is held to it by the kernel
+    #[arg(long, value_name = "RATE", requires = "allow_reverse", default_value = "1Gbps", value_parser = bit_rate)]
+    reverse_rate: BitRate,
+    /// Time after which flows that were asked for end
+    #[arg(long, value_name = "T", requires = "allow_reverse", default_value = "5min", value_parser = reverse_time)]
+    reverse_time: u64,
+    /// Askers at the same time
+    #[arg(long, value_name = "N", requires = "allow_reverse", default_value_t = 4)]
+    reverse_max: usize,
     /// End after the first sender has left
     #[arg(long)]
     once: bool,
@@ -116,6 +130,22 @@ fn quota(text: &str) -> Result<u64, String> {
     match parse_bytes(text).map_err(|error| error.to_string())?.0 {
         bytes @ LEAST_LOG_BYTES.. => Ok(bytes),
         bytes => Err(format!("{bytes} bytes: no log is smaller than {LEAST_LOG_BYTES}")),
+    }
+}
+
+/// A rate of bits.
+fn bit_rate(text: &str) -> Result<BitRate, String> {
+    match text.parse::<Rate>().map_err(|error| error.to_string())? {
+        Rate::Bits(rate) => Ok(rate),
+        Rate::Packets(_) => Err(format!("{text}: expected bits, as 100Mbps")),
+    }
+}
+
+/// A time for flows that were asked for, in nanoseconds.
+fn reverse_time(text: &str) -> Result<u64, String> {
+    match parse_duration_ns(text).map_err(|error| error.to_string())? {
+        0 => Err("no time: leave out --allow-reverse to send nothing".to_owned()),
+        ns => Ok(ns),
     }
 }
 
@@ -154,6 +184,16 @@ fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
             settings.insert(name.to_owned(), format_bytes(bytes));
         }
     }
+    let reverse = match cli.allow_reverse {
+        false => "none".to_owned(),
+        true => format!(
+            "{} for {} to {}",
+            cli.reverse_rate,
+            format_duration_ns(cli.reverse_time),
+            cli.reverse_max
+        ),
+    };
+    settings.insert("reverse".to_owned(), reverse);
     if !cli.allow_source.is_empty() {
         let sources: Vec<_> = cli.allow_source.iter().map(ToString::to_string).collect();
         settings.insert("allow-source".to_owned(), sources.join(" "));
@@ -191,6 +231,11 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         secret: cli.log.secret()?,
         log_keys: cli.log.keys()?,
         packet_secret: cli.secret_file.as_deref().map(read_secret).transpose()?,
+        reverse: cli.allow_reverse.then_some(ReverseLimits {
+            rate: cli.reverse_rate,
+            time_ns: cli.reverse_time,
+            askers: cli.reverse_max,
+        }),
         max_per_address: cli.max_per_address,
         once: cli.once,
         classic: ClassicReceiving::default(),

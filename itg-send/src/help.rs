@@ -4,8 +4,27 @@ use itg_cli::Help;
 
 pub(crate) const HELP: Help = Help {
     first: &[
-        "proto", "rate", "size", "idt", "profile", "duration", "flows", "meter", "seed", "log",
-        "interval", "json", "quiet", "verbose", "node", "format", "output", "quick",
+        "proto",
+        "rate",
+        "size",
+        "idt",
+        "profile",
+        "duration",
+        "flows",
+        "meter",
+        "reverse",
+        "bidir",
+        "under-load",
+        "seed",
+        "log",
+        "interval",
+        "json",
+        "quiet",
+        "verbose",
+        "node",
+        "format",
+        "output",
+        "quick",
     ],
     subjects: &[
         (
@@ -48,6 +67,7 @@ pub(crate) const HELP: Help = Help {
             &[
                 "recv-log",
                 "log-server",
+                "log-name",
                 "recv-log-server",
                 "keys",
                 "log-secret-file",
@@ -66,7 +86,8 @@ pub(crate) const HELP: Help = Help {
         "itg-send 10.0.0.3 --rate 10M --duration 20s",
         "itg-send 10.0.0.3 --idt 'exp(1ms)' --size 'uniform(64,1400)' --seed 42 --log send.itg",
         "itg-send 10.0.0.3 --proto tcp --rate max --interval 1s",
-        "itg-send 10.0.0.3 --meter rtt --profile voip-g711",
+        "itg-send 10.0.0.3 --reverse --rate 10M",
+        "itg-send 10.0.0.3 --under-load",
         "itg-send run experiment.toml",
     ],
 };

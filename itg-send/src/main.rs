@@ -7,6 +7,7 @@ mod help;
 mod nodes;
 mod output;
 mod request;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,6 +36,7 @@ use itg_stats::{Analysis, Options, Report};
 use crate::nodes::CONTROL_PORT;
 use crate::output::print;
 use crate::request::{AuthArgs, OutputArgs, Request, SendLogArgs};
+use crate::ways::WayArgs;
 
 /// Bytes of a log that are read at the end of a run whether or not a gate asks for it: 256 MiB, 6 million packets.
 const QUICKLY_READ: u64 = 256 << 20;
@@ -57,7 +59,7 @@ const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 /// experiment file failed by the log of this side (98: only such on the fidelity), 130 and 143 ended by
 /// SIGINT and SIGTERM (after the summary).
 #[derive(Debug, Parser)]
-#[command(name = "itg-send", version, args_conflicts_with_subcommands = true)]
+#[command(name = "itg-send", version, long_version = itg_cli::version!("generate"), args_conflicts_with_subcommands = true)]
 #[command(arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
@@ -81,6 +83,8 @@ struct SingleArgs {
     /// The receiver: HOST, HOST:PORT, [V6]:PORT or V6%ZONE [default port: 9000]
     #[arg(value_name = "HOST[:PORT]")]
     host: Option<String>,
+    #[command(flatten)]
+    ways: WayArgs,
     #[command(flatten)]
     flow: FlowArgs,
     /// Speak the protocol of D-ITG 2.8.1, to its ITGRecv or to itg-recv
@@ -178,6 +182,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
                 own.and_then(|own| judge(&request.gates, &request.origin, (&name, &own), words));
             return Ok(ExitCode::from(gate.unwrap_or(0)));
         }
+        if request.exchange {
+            let code = ways::exchange(request, settings, id, words, &signals).await?;
+            return Ok(ExitCode::from(code));
+        }
         let sending = Sending {
             start: Start::Soon,
             plan: &request.plan,
@@ -186,7 +194,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             log: request.logs.own.target(&id, Role::Sender)?,
             log_limits: request.logs.own.limits()?,
             run: id.clone(),
-            recv_log: request.logs.recv_log.or(request.logs.recv_log_server),
+            recv_log: request.logs.recv_log(),
             packet_secret: request.packet_secret,
             progress: !words.quiet,
             interval: request.output.lines(),
@@ -222,7 +230,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
 }
 
 /// Says which sessions failed, and which logs there are.
-fn tell_of_logs(outcome: &SendOutcome) {
+pub(crate) fn tell_of_logs(outcome: &SendOutcome) {
     for (receiver, error) in &outcome.failures {
         // D-ITG's receiver hangs up on what it does not understand.
         let hint = match error.phase {
@@ -246,7 +254,7 @@ fn tell_of_logs(outcome: &SendOutcome) {
 }
 
 /// The report of the log of this side; `None` of one that takes long to read when no gate asks for it.
-fn own_report(log: &Path, gates: &Gates) -> Result<Option<Report>> {
+pub(crate) fn own_report(log: &Path, gates: &Gates) -> Result<Option<Report>> {
     let name = log.display().to_string();
     let quickly = |kind: fs::Metadata| kind.is_file() && kind.len() <= QUICKLY_READ;
     if gates.list.is_empty() && !fs::metadata(log).is_ok_and(quickly) {
@@ -285,6 +293,33 @@ fn sizes(classic: bool) -> Option<fn(Proto) -> RangeInclusive<u32>> {
     classic.then_some(carried_sizes)
 }
 
+/// Refuses options that flows of the other side do not have.
+fn check_ways(args: &SingleArgs) -> Result<()> {
+    if args.ways.is_plain() {
+        return Ok(());
+    }
+    let (logs, words) = (&args.logs, args.pacing.words());
+    for (given, what) in [
+        (args.classic, "--classic"),
+        (args.auth.is_given(), "--auth"),
+        (logs.recv_log.is_some(), "--recv-log"),
+        (logs.recv_log_server.is_some(), "--recv-log-server"),
+        (args.ways.reverse && logs.promise.is_some(), "--promise"),
+    ] {
+        if given {
+            return Err(refuse(format!(
+                "{what} is for flows that are all sent from here: leave it out with --reverse, --bidir and --under-load"
+            )));
+        }
+    }
+    match words.first().filter(|_| args.ways.reverse) {
+        Some(word) => Err(refuse(format!(
+            "{word} is about this host, and with --reverse the other one sends: leave it out"
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn from_flags(args: SingleArgs) -> Result<Request> {
     let Some(host) = &args.host else {
         return Err(refuse(
@@ -292,13 +327,17 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
         ));
     };
     let receiver = itg_socket::resolve(host, CONTROL_PORT).map_err(refuse)?;
+    check_ways(&args)?;
+    let ways = args.ways;
     let mut entry = args.flow.entry();
     entry.to = Some(host.clone());
     if entry.duration.is_none() && entry.packets.is_none() && entry.bytes.is_none() {
         entry.duration = Some(TimeSpan(DEFAULT_DURATION_NS));
     }
     let name = "command line".to_owned();
-    let experiment = Experiment { schema: 1, name, flows: vec![entry], ..Experiment::default() };
+    let (flows, back): (Vec<_>, Vec<_>) = ways.entries(entry)?.into_iter().unzip();
+    let counts: Vec<_> = flows.iter().map(|flow| flow.count.unwrap_or(1)).collect();
+    let experiment = Experiment { schema: 1, name, flows, ..Experiment::default() };
     let seed = args.seed.map_or_else(draw_seed, |seed| seed.0);
     let mut files = |name: &str| {
         fs::read_to_string(name).map_err(|error| format!("cannot read `{name}`: {error}"))
@@ -306,12 +345,17 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let inputs = PlanInputs { sizes: sizes(args.classic), ..PlanInputs::new(seed, &mut files) };
     let plan = Plan::resolve(&experiment, inputs).map_err(refuse)?;
     let receivers = plan.flows.iter().map(|flow| (flow.to.clone(), receiver)).collect();
-    let ours = plan.flows.iter().map(|flow| flow.flow.spec().id).collect();
+    // Flows are numbered in the order of their entries.
+    let back = counts.into_iter().zip(back);
+    let back = back.flat_map(|(count, back)| std::iter::repeat_n(back, count as usize));
+    let numbered = plan.flows.iter().map(|flow| flow.flow.spec().id).zip(back);
+    let ours = numbered.filter(|(_, back)| !back).map(|(id, _)| id).collect();
     let pacing = args.pacing.options(&PacingEntry::default());
     let (gates, origin) = (Gates::default(), String::new());
     let (classic, logs, output) = (args.classic, args.logs, args.output);
     Ok(Request {
         classic,
+        exchange: !ways.is_plain(),
         plan,
         receivers,
         ours,
@@ -357,6 +401,7 @@ fn from_file(args: RunArgs) -> Result<Request> {
     }
     Ok(Request {
         classic,
+        exchange: false,
         plan,
         receivers,
         ours,

@@ -14,6 +14,8 @@ use itg_experiment::Plan;
 pub(crate) struct Request {
     /// In D-ITG's protocol.
     pub(crate) classic: bool,
+    /// The other side sends flows, too: those that are not `ours`.
+    pub(crate) exchange: bool,
     pub(crate) plan: Plan,
     pub(crate) receivers: BTreeMap<String, SocketAddr>,
     /// The flows that are sent from here, by number.
@@ -33,7 +35,9 @@ pub(crate) struct Request {
 /// Output at the end and meanwhile.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// Print what became of the flows as one JSON object, with the keys of itg-decode's report, instead of the table
+    /// Print what became of the flows as JSON
+    ///
+    /// One object with the keys of itg-decode's report, instead of the table.
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -61,12 +65,24 @@ pub(crate) struct AuthArgs {
 }
 
 impl AuthArgs {
+    pub(crate) const fn is_given(&self) -> bool {
+        self.auth
+    }
+
     /// The secret, if packets shall prove themselves.
     ///
     /// # Errors
     /// It cannot be read.
     pub(crate) fn secret(&self) -> Result<Option<Vec<u8>>> {
         self.secret_file.as_deref().map(read_secret).transpose()
+    }
+}
+
+impl SendLogArgs {
+    /// The log that the receiver shall keep: its name, or the URL of a log server.
+    pub(crate) fn recv_log(&self) -> Option<String> {
+        let server = self.recv_log_server.clone().map(|url| self.own.named(url));
+        self.recv_log.clone().or(server)
     }
 }
 

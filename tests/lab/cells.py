@@ -374,6 +374,44 @@ def everything(flow, packets):
     check(flow["delay_ns"]["max"] >= 100_000_000, f"the longest delay is {flow['delay_ns']['max']} ns")
 
 
+# -- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def two_clocks(there_ms, back_ms):
+    """A path with different delays there and back, between hosts that do not know that they have one clock."""
+    with Cell() as cell:
+        sender, receiver = cell.pair()
+        for host, delay in ((sender, there_ms), (receiver, back_ms)):
+            plain("tc", "-n", host, *f"qdisc add dev link0 root netem delay {delay}ms limit 10000".split())
+        boot_id = cell.at("boot_id")
+        with open(boot_id, "w") as file:
+            file.write("00000000-0000-4000-8000-000000000001\n")
+        other = f"mount --bind {boot_id} /proc/sys/kernel/random/boot_id && exec {ours('itg-recv')} --log-dir {cell.directory_of('theirs')}"
+        cell.start(receiver, "unshare", "--mount", "sh", "-c", other).until("waiting for senders on")
+        cell.run(
+            sender, ours("itg-send"), "10.77.0.2", "--idt", "constant(20ms)", "--size", 200, "--packets", 300,
+            "--log", "s.itg", "--recv-log", "r.itg",
+        ).exits(0)
+        flow = cell.decode(cell.at("s.itg"), cell.at("theirs", "r.itg"))["receiver"]
+        clock, basis = flow["clock"], flow["delay_basis"]
+        check(clock["shared"] is False, "the hosts count as one:", clock)
+        # Both hosts' stamps are of this machine's one clock, so the offset is 0 and the stamps' difference is the delay.
+        offset, bound = clock["offset_ns"], clock["bound_ns"]
+        check(abs(offset) <= bound, f"the offset is {offset} ± {bound} ns: 0 is not within")
+        check(bound >= (there_ms + back_ms) * 500_000, f"the bound is {bound} ns, less than half a round trip")
+        packets = cell.packets(cell.at("theirs", "r.itg"))
+        true = sorted(int(packet["arrived_ns"]) - int(packet["sent_ns"]) for packet in packets)
+        check(true[0] >= there_ms * 1_000_000, f"a packet took {true[0]} ns")
+        if basis["kind"] == "absolute":
+            for name, was in (("min", true[0]), ("p50", true[(len(true) - 1) // 2]), ("max", true[-1])):
+                off = abs(flow["delay_ns"][name] - was)
+                check(off <= basis["uncertainty_ns"], f"{name}: {flow['delay_ns'][name]} ns ± {basis['uncertainty_ns']}, it was {was}")
+        else:
+            check(2 * bound > 3 * flow["delay_ns"]["p50"], "relative without a reason:", basis, flow["delay_ns"])
+        shortest = clock["round_trip_ns"]
+        return f"offset {offset / 1e6:.2f} ± {bound / 1e6:.2f} ms, half the shortest round trip {shortest / 2e6:.2f} ms; median delay {flow['delay_ns']['p50'] / 1e6:.2f} ms, it was {true[(len(true) - 1) // 2] / 1e6:.2f}; {basis['kind']}"
+
+
 # -- times that the kernel keeps -------------------------------------------------------------------------------------
 
 HELD = 150
@@ -542,6 +580,8 @@ def cells():
     yield "netem duplicate", netem, ("duplicate 10%", copied)
     yield "netem reorder", netem, ("delay 200ms reorder 25%", shuffled)
     yield "netem delay, jitter, loss and duplicate", netem, ("delay 100ms 30ms loss 5% duplicate 5%", everything)
+    yield "clocks: netem 5 ms there, 25 ms back", two_clocks, (5, 25)
+    yield "clocks: netem 25 ms there, 5 ms back", two_clocks, (25, 5)
     yield "txtime fq", txtime, ("fq flow_limit 10000 limit 100000", 100_000)
     yield "txtime etf", txtime, ("etf clockid CLOCK_TAI delta 100000", 200_000)
     yield "txtime refused", unkept, ()

@@ -230,7 +230,7 @@ impl Cluster {
     /// Waits until the experiment runs.
     pub fn wait_until_it_runs(&self) {
         let deadline = Instant::now() + LIMIT;
-        while self.status()["replica"]["phase"] != "Running" {
+        while self.status()["phase"] != "running" {
             assert!(Instant::now() < deadline, "it does not start: {}", self.status());
             thread::sleep(Duration::from_millis(100));
         }

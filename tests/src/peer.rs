@@ -34,6 +34,17 @@ impl Peer {
     #[track_caller]
     #[must_use]
     pub fn greet_as(receiver: &Receiver, program: &str, recv_log: Option<&str>) -> Self {
+        Self::announce(receiver, (program, 1), recv_log)
+    }
+
+    /// Greets under the name of this program and announces so many flows.
+    #[track_caller]
+    #[must_use]
+    pub fn announce(
+        receiver: &Receiver,
+        (program, flows): (&str, u32),
+        recv_log: Option<&str>,
+    ) -> Self {
         let stream = TcpStream::connect(receiver.address).expect("the receiver listens");
         stream.set_read_timeout(Some(LIMIT)).expect("a time-out");
         let mut peer = Self(stream);
@@ -45,7 +56,7 @@ impl Peer {
             program: program.to_owned(),
             host: "here".to_owned(),
             boot_id: String::new(),
-            flows: 1,
+            flows,
             recv_log: recv_log.map(str::to_owned),
         });
         assert!(matches!(peer.hear(), Message::Welcome { .. }));

@@ -58,7 +58,7 @@ fn c_2_the_flows_of_an_agent_that_is_killed_go_on_elsewhere() {
 #[test]
 fn flows_are_stopped_and_moved_from_any_terminal() {
     let cluster = Cluster::new(3);
-    let flows = LONG.replace("12s", "120s");
+    let flows = LONG.replace("12s", "120s").replacen("[[flow]]", "[[flow]]\nname = 'call'", 1);
     let run = cluster.run(&flows, &[]);
     cluster.wait_until_it_runs();
     let owned_by = |node: &str| {
@@ -72,6 +72,14 @@ fn flows_are_stopped_and_moved_from_any_terminal() {
     drop(cluster.ask(&["ctl", "2", "move", "a"]).exits(0));
     drop(cluster.ask(&["ctl", "9", "stop"]).exits(1));
     drop(cluster.ask(&["ctl", "2", "move", "nowhere"]).exits(2));
+    let status = cluster.status();
+    assert_eq!((&status["schema"], &status["name"].is_string()), (&1.into(), &true), "{status}");
+    let name = status["flows"][0]["name"].as_str().expect("a name").to_owned();
+    let wrong = cluster.ask(&["ctl", &format!("{name}x"), "stop"]).exits(2);
+    assert!(wrong.err.contains(&format!("did you mean `{name}`?")), "{wrong}");
+    let fast = cluster.ask(&["ctl", &name, "rate", "x1.5"]).exits(0);
+    assert!(fast.err.contains("done: entry "), "{fast}");
+    wait_for("the new rate", LIMIT, || cluster.status()["flows"][0]["rate_times"] == 1.5);
     owned_by("a");
     // Once more, while it runs.
     drop(cluster.ask(&["ctl", "2", "move", "b"]).exits(0));
@@ -143,7 +151,10 @@ fn a_rate_is_not_changed_beyond_the_policy() {
     cluster.wait_until_it_runs();
     drop(cluster.ask_of(1, &["ctl", "1", "rate", "x2"]).exits(0));
     let done = run.finish(LIMIT).exits(4);
-    assert!(done.err.contains("the changed rate of flows 1 is not allowed"), "{done}");
+    assert!(
+        done.err.contains("flow 1 was given up by a: the policy does not allow its new rate"),
+        "{done}"
+    );
     let got = flow_packets(&cluster.report(), 1, "receiver");
     assert!(got < 2000, "{got}: {done}");
 }

@@ -304,7 +304,7 @@ fn a_rate_is_changed_while_the_flow_runs() {
     drop(cluster.ask_of(1, &["ctl", "2", "rate", "204800bps"]).exits(0));
     drop(cluster.ask(&["ctl", "1", "move", "b"]).exits(0));
     let text = cluster.ask(&["status"]).exits(0).out;
-    assert!(text.contains("x3\n") && text.contains("x0.5\n"), "{text}");
+    assert!(text.contains(" x3 ") && text.contains(" x0.5 "), "{text}");
     let done = run.finish(LIMIT).exits(0);
     assert!(done.err.contains("mark: three times as much"), "{done}");
     assert!(done.err.contains("flow 1: rate x 3 from "), "{done}");

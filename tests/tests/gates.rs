@@ -49,6 +49,36 @@ fn a_run_on_this_host_is_judged_and_leaves_a_page() {
 }
 
 #[test]
+fn gates_of_the_command_line_are_judged_and_kept_with_the_run() {
+    let dir = temp_dir();
+    let file = experiment(dir.path(), "127.0.0.1", "loss > 90%");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    for (name, gate, code) in [("bad", "total.packets > 0", 99), ("good", "total.packets < 1", 0)] {
+        let (out, junit) = (path(name), path("gates.xml"));
+        let words = ["run", &file, "--local", "--out", &out, "--format", "json"];
+        let gates = ["--fail-if", gate, "--fail-if", "delay.p95 > 10s", "--junit", &junit];
+        let done = run("itg-cluster", &[&words[..], &gates].concat()).exits(code);
+        let report: serde_json::Value = serde_json::from_str(&done.out).expect("one object");
+        assert_eq!(report["total"]["packets"], 200, "{done}");
+        assert!(done.err.contains("gate `delay.p95 > 10s` passed"), "{done}");
+        let junit = fs::read_to_string(&junit).expect("written");
+        let failures = format!("tests=\"3\" failures=\"{}\"", u8::from(code != 0));
+        assert!(junit.contains(&failures), "{junit}");
+        // The page of the run has its gates, so that it can be made again.
+        drop(run("itg-cluster", &["verify", &out]).exits(0));
+    }
+    let out = path("markdown");
+    let words = ["run", &file, "--local", "--out", &out, "--format", "markdown"];
+    let done =
+        run("itg-cluster", &[&words[..], &["--fail-if", "jitter.mean > 1h"]].concat()).exits(0);
+    assert!(done.out.starts_with("| result | fails if | found |\n"), "{done}");
+    assert!(done.out.contains("| passed | jitter.mean > 1h | "), "{done}");
+    let none =
+        run("itg-cluster", &["run", &file, "--local", "--fail-if", "delay.p9 5 > 1s"]).exits(2);
+    assert!(none.err.contains("did you mean"), "{none}");
+}
+
+#[test]
 fn a_sender_judges_what_its_log_can_tell() {
     for (gate, log, code, words) in [
         ("sent_packets > 0", true, 99, "sent_packets > 0"),

@@ -523,6 +523,25 @@ fn keys_of_logs_are_not_for_everybody() {
     }
 }
 
+/// A loss of power leaves half a line, with bytes that are no text.
+#[test]
+fn the_torn_end_of_an_index_is_cut_off_and_numbers_of_logs_stay_theirs() {
+    let dir = temp_dir();
+    let index = dir.path().join("strange.index.jsonl");
+    let mut numbers = Vec::new();
+    for key in [1, 2, 1, 2] {
+        let mut bytes = fs::read(&index).unwrap_or_default();
+        bytes.extend(b"{\"host\":\"a\",\"key\":\"0101\xff\0");
+        fs::write(&index, bytes).expect("writable");
+        let server = LogServer::start::<&str>(dir.path(), &[]);
+        numbers.push(Peer::connect(&server).register(who(key, Transport::Tcp)).0);
+        server.stop();
+    }
+    assert_eq!(numbers, [1, 2, 1, 2]);
+    let lines = fs::read_to_string(&index).expect("text");
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+}
+
 #[test]
 fn crowds_and_half_open_connections_are_bounded() {
     let house = House::open("4");

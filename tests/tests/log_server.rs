@@ -57,6 +57,26 @@ fn l_1_and_l_2_the_same_packets_are_in_a_file_and_on_a_server_over_tcp_and_udp()
 }
 
 #[test]
+fn an_experiment_has_the_name_that_people_choose() {
+    let store = temp_dir();
+    let server = LogServer::start(store.path(), &[""; 0]);
+    let receiver = Receiver::start(&["--allow-log-servers"]);
+    let (at, url) = (receiver.at(), server.url("tcp"));
+    let logs = ["--log-server", url.as_str(), "--recv-log-server", url.as_str()];
+    let flow = ["--packets", "50", "--log-name", "monday-1"];
+    drop(send(&[&[at.as_str()][..], &logs, &flow].concat()).exits(0));
+    for name in ["../monday", ".monday", ""] {
+        let flow = ["--packets", "5", "--log-name", name];
+        drop(send(&[&[at.as_str()][..], &logs, &flow].concat()).exits(2).says("log name"));
+    }
+    drop(send(&[at.as_str(), "--log-name", "x"]).exits(2).says("--log-server"));
+    receiver.stop();
+    server.stop().says("stored 100 records");
+    let names: Vec<_> = experiments(store.path());
+    assert_eq!(names, [store.path().join("monday-1.itg")], "both sides are in it");
+}
+
+#[test]
 fn l_4_a_killed_server_costs_nothing_over_tcp_and_only_the_outage_over_udp() {
     in_parallel(&[("tcp", "tcp"), ("udp", "udp")], |transport| {
         let store = temp_dir();

@@ -2,12 +2,18 @@
 #![allow(missing_docs, reason = "tests")]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use itg_testkit::child::Kept;
 use itg_tests::{
-    Account, Packet, Receiver, accounts, in_parallel, json, packets, send, sender, temp_dir,
+    Account, Packet, Receiver, accounts, in_parallel, json, packets, program, send, sender,
+    temp_dir,
 };
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 
 /// Sends one flow; its account and its packets.
@@ -230,4 +236,34 @@ fn a_limit_on_bursts_spreads_what_is_caught_up() {
         // A machine that stands still between two bursts joins them; hundreds wait at the halt.
         assert_eq!(longest <= 16, *limited, "{longest} packets back to back");
     });
+}
+
+/// Nobody reads: lines of intervals wait for ever, and the program ends all the same.
+#[test]
+fn a_receiver_ends_whose_words_nobody_reads() {
+    let (_read, write) = nix::unistd::pipe().expect("a pipe");
+    fill(&write);
+    let mut command = Command::new(program("itg-recv"));
+    command.args(["--listen", "127.0.0.1:0", "--data-port", "0", "--interval", "20ms"]);
+    command.stdin(Stdio::null()).stdout(Stdio::from(write)).stderr(Stdio::piped());
+    let mut receiver = Kept(command.spawn().expect("itg-recv"));
+    let mut words = BufReader::new(receiver.0.stderr.take().expect("stderr is piped"));
+    let mut line = String::new();
+    while !line.contains("waiting for senders on ") {
+        line.clear();
+        assert_ne!(words.read_line(&mut line).expect("stderr"), 0, "it ended");
+    }
+    let address = line.split("waiting for senders on ").nth(1).expect("just found");
+    let address = address.split([' ', ';', '\n']).next().expect("an address");
+    send(&[address, "--packets", "20", "--idt", "constant(10ms)"]).exits(0);
+    receiver.signal(Signal::SIGINT).expect("it runs");
+    assert_eq!(receiver.code(Duration::from_secs(30)), Some(130));
+}
+
+/// Writes until the pipe takes nothing more.
+fn fill(pipe: &OwnedFd) {
+    let flags = OFlag::O_NONBLOCK;
+    fcntl(pipe, FcntlArg::F_SETFL(flags)).expect("a pipe");
+    while nix::unistd::write(pipe, &[b'.'; 4096]).is_ok() {}
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::empty())).expect("a pipe");
 }

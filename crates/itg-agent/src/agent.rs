@@ -21,17 +21,18 @@ use itg_trust::Role;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
+use crate::handle::Handle;
 use crate::idle::{Idle, Sight, Verdict};
 use crate::member::Member;
 use crate::metrics::{self, Facts};
 use crate::policy::Policy;
 use crate::roles::may;
-use crate::state::{State, is_damage};
+use crate::state::{State, is_systems};
 use crate::trust::{self, Line, Trust};
 use crate::wire::{
     self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
 };
-use crate::work::{self, Handle, LogState, Setup, run_dir};
+use crate::work::{self, LogState, Setup, run_dir};
 
 /// Members that are about to leave a run that this agent has left do not bring it back for so long:
 /// they may have begun to count only when it left.
@@ -345,7 +346,7 @@ impl Agent {
         let dir = run_dir(&self.dir, &join.run).context("the name of the run makes no sense")?;
         // What was there before ends here, and its logs say so.
         if let Some(before) = run.take() {
-            self.end(before);
+            self.end(before, "another run takes this node");
         }
         // The members of the first view have started once; who was here before is another one.
         let first = is_first_start(join, dir.exists());
@@ -384,7 +385,7 @@ impl Agent {
         }
         let start = self.state.grant(2)?;
         let taken = self.take_part(Join { start, ..join }, dir, true);
-        if let Some(error) = taken.as_ref().err().filter(|error| is_damage(error)) {
+        if let Some(error) = taken.as_ref().err().filter(|error| !is_systems(error)) {
             tracing::warn!("run {id} is not taken up again: {error:#}");
             self.state.forget(&id);
             return Ok(());
@@ -418,13 +419,16 @@ impl Agent {
     async fn forget(&self, run: &str) {
         let mut present = self.run.lock().await;
         if present.as_ref().is_some_and(|p| p.id == run && p.handle.seen().name.is_empty()) {
-            present.take().into_iter().for_each(|before| self.end(before));
+            present
+                .take()
+                .into_iter()
+                .for_each(|before| self.end(before, "the run does not begin"));
         }
     }
 
     /// Ends the part in a run, and what is remembered of it: the member first, whose journals these are.
-    fn end(&self, before: Run) {
-        before.handle.abandon("another run takes this node");
+    fn end(&self, before: Run, why: &'static str) {
+        before.handle.abandon(why);
         before.handle.member.end();
         self.state.forget(&before.id);
     }
@@ -451,25 +455,21 @@ impl Agent {
             Sight { closed, sending, receiving, lines, console, ordered: seen.ordered }
         };
         let verdict = present.idle.look(clock::monotonic_ns(), sight);
-        match verdict {
-            Verdict::Stay => {}
+        let why = match verdict {
+            Verdict::Stay => return,
             Verdict::Try => {
                 // Flows count from 1: void, but ordered.
                 let nothing = Command::Released { flow: 0, fence: 0, next: 0 };
-                member.try_ask(&ControlRequest::Command(nothing));
+                return member.try_ask(&ControlRequest::Command(nothing));
             }
             Verdict::Leave(why) => {
-                present.handle.abandon(why);
                 let left = Some((present.id.clone(), clock::monotonic_ns()));
                 *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
+                why
             }
-            Verdict::Forget => {}
-        }
-        if matches!(verdict, Verdict::Leave(_) | Verdict::Forget)
-            && let Some(before) = run.take()
-        {
-            self.end(before);
-        }
+            Verdict::Forget => "the run is over",
+        };
+        run.take().into_iter().for_each(|before| self.end(before, why));
     }
 
     async fn handle(&self) -> Option<(String, Handle)> {
@@ -507,6 +507,7 @@ impl Agent {
             nodes: seen.nodes.clone(),
             replica,
             view: seen.view,
+            flows: seen.names.clone(),
         }
     }
 
@@ -585,10 +586,7 @@ impl Agent {
             return Reply::Refused("the name of the run makes no sense".to_owned());
         };
         let present = self.handle().await.filter(|(id, _)| id == run);
-        let (trouble, refused) = present.as_ref().map_or_else(Default::default, |(_, handle)| {
-            let seen = handle.seen();
-            (seen.trouble.clone(), seen.refused.clone())
-        });
+        let trouble = present.as_ref().and_then(|(_, handle)| handle.seen().trouble.clone());
         let state = match (present, LogState::read(&dir)) {
             (Some((_, handle)), _) => handle.seen().logs(),
             (None, Some(LogState::Closed)) => Logs::Closed,
@@ -605,7 +603,7 @@ impl Agent {
                 }
             }
         }
-        Reply::Files { files, state, trouble, refused }
+        Reply::Files { files, state, trouble }
     }
 
     /// Some bytes of a log.

@@ -1,6 +1,6 @@
 //! The logs of all nodes: fetched, and asked how well the start was kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// An agent that was started again has this time to hear of the run.
 const TOLD: Duration = Duration::from_secs(3);
 
-/// How long a node is waited for.
+/// Time that a node is waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Until it is done.
@@ -29,14 +29,14 @@ pub(crate) struct Patience {
 }
 
 /// Waits until a node sends nothing any more (`closed`: until its logs are complete), also while its agent is started
-/// again. Returns the flows that its policy has ended.
+/// again.
 pub(crate) async fn wait(
     trust: &Trust,
     address: &str,
     run: &str,
     closed: bool,
     patience: Patience,
-) -> Result<BTreeSet<u32>> {
+) -> Result<()> {
     let began = Instant::now();
     let mut reached = began;
     loop {
@@ -58,20 +58,20 @@ async fn wait_on_line(
     closed: bool,
     (began, limit): (Instant, Duration),
     reached: &mut Instant,
-) -> Result<Result<BTreeSet<u32>, String>> {
+) -> Result<Result<(), String>> {
     let mut line = trust.connect(address).await?;
     greet(&mut line).await?;
     let first = Instant::now();
     loop {
-        let Reply::Files { state, trouble, refused, .. } =
+        let Reply::Files { state, trouble, .. } =
             ask(&mut line, &Call::List(run.to_owned())).await?
         else {
             bail!("no list of logs");
         };
         *reached = Instant::now();
         let why = match state {
-            Logs::Closed => return Ok(trouble.map_or(Ok(refused), Err)),
-            Logs::Drained if !closed => return Ok(Ok(refused)),
+            Logs::Closed => return Ok(trouble.map_or(Ok(()), Err)),
+            Logs::Drained if !closed => return Ok(Ok(())),
             Logs::Abandoned => {
                 "the agent has left the run: another one took it, or nobody was connected"
             }

@@ -42,7 +42,7 @@ const MARGIN_NS: u64 = 700_000_000;
 const LOOK: Duration = Duration::from_millis(100);
 /// Time that nodes may take to hear that a run that was interrupted does not begin.
 const FORGETTING: Duration = Duration::from_secs(1);
-/// What nodes do at the start and at the end takes so long at least: nobody is missed sooner.
+/// Least time of the work of nodes at the start and at the end: nobody is missed sooner.
 const SOON: Duration = Duration::from_secs(1);
 
 /// A node of the experiment.
@@ -251,8 +251,6 @@ struct Console {
     events: Vec<String>,
     settings: BTreeMap<String, String>,
     lost_logs: Vec<(String, String)>,
-    /// Flows that the policy of a node has ended, by its name.
-    refused: Vec<(String, BTreeSet<u32>)>,
     members: BTreeSet<u32>,
     watch: Watch,
 }
@@ -375,7 +373,6 @@ impl Console {
             events: Vec::new(),
             settings: BTreeMap::new(),
             lost_logs: Vec::new(),
-            refused: Vec::new(),
             watch,
         })
     }
@@ -456,6 +453,9 @@ impl Console {
                         times(*ppm),
                         format_duration_ns(*at_ns)
                     ),
+                    Command::GiveUp { flow, why, .. } => {
+                        format!("{} gives flow {flow} up: {why}", self.name(*by))
+                    }
                     Command::Refuses { why, .. } => format!("{} refuses: {why}", self.name(*by)),
                     Command::Arm => "all nodes are ready".to_owned(),
                     _ => return,
@@ -517,7 +517,7 @@ impl Console {
         there
     }
 
-    /// What flows wait for while they are sent and only these members are reached.
+    /// The step of a run whose flows are sent while only these members are reached.
     fn running(&self, there: &BTreeSet<u32>) -> Step {
         let words = self.replica.words().iter().zip(1_u32..);
         let waits = words.filter(|(word, _)| {
@@ -629,19 +629,18 @@ impl Console {
 
     /// Outcome of the run, for the report.
     fn outcome(self, logs: Vec<PathBuf>, signal: Option<u8>, stopped: Option<String>) -> Outcome {
-        let whole = self.lost_logs.is_empty() && self.refused.is_empty();
+        let given_up = self.replica.given_up();
+        let whole = self.lost_logs.is_empty() && given_up.is_empty();
         let code = signal.unwrap_or_else(|| u8::from(!whole) * 4);
         let story = self.story();
         let lost = self.lost_logs.iter().map(|(node, why)| format!("logs of node {node}: {why}"));
         let mut failures: Vec<String> = lost.collect();
         let interrupted = why(stopped, failures.iter().cloned(), code);
-        for (node, flows) in &self.refused {
-            let flows: Vec<String> = flows.iter().map(u32::to_string).collect();
-            failures.push(format!(
-                "policy of node {node}: the changed rate of flows {} is not allowed, so they have ended",
-                flows.join(" ")
-            ));
-        }
+        failures.extend(given_up.iter().map(|(flow, why)| {
+            let owner = self.replica.word(*flow).and_then(itg_control::Word::owner);
+            let owner = owner.map_or("nobody", |slot| self.name(slot));
+            format!("flow {flow} was given up by {owner}: {why}")
+        }));
         Outcome {
             logs,
             code,

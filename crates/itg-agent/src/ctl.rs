@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use itg_cli::{Failure, refuse, say};
-use itg_control::{Command, Replica, Stage};
+use itg_control::Command;
 use itg_core::units::Rate;
 use itg_experiment::Experiment;
 
 use crate::member::greet;
+use crate::status::StatusReport;
 use crate::trust::{Line, Trust};
-use crate::wire::{Call, NewRate, Reply, Status, ask, times, with_port};
+use crate::wire::{Call, NewRate, Reply, Status, ask, with_port};
 
 /// Agent to ask.
 #[derive(Debug, Args)]
@@ -41,7 +42,7 @@ pub struct StatusArgs {
 pub struct CtlArgs {
     #[command(flatten)]
     whom: Whom,
-    /// Number of the flow, or `all`
+    /// Name or number of the flow, or `all`
     flow: String,
     #[command(subcommand)]
     what: Change,
@@ -138,49 +139,33 @@ fn block<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 /// No agent answers.
 pub fn status(args: &StatusArgs) -> Result<ExitCode> {
     let (address, _, status) = block(args.whom.status())?;
-    if args.json {
-        itg_cli::print(&(serde_json::to_string_pretty(&status)? + "\n"))?;
-    } else {
-        itg_cli::print(&render(&address, &status))?;
-    }
+    let report = StatusReport::new(&address, &status);
+    itg_cli::print(&if args.json { report.to_json() } else { report.to_text() })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn render(address: &str, status: &Status) -> String {
-    let Some(run) = &status.run else { return format!("agent {address}: no experiment\n") };
-    let mut text = format!("experiment {} (run {run}), as agent {address} knows it\n", status.name);
-    let Some(replica) = &status.replica else {
-        return text + "its state is not known yet\n";
-    };
-    let name = |slot: u32| {
-        status.nodes.get(slot as usize).cloned().unwrap_or_else(|| "console".to_owned())
-    };
-    let members: Vec<String> = replica.members().keys().map(|slot| name(*slot)).collect();
-    text += &format!("{:?}; view {}: {}\n", replica.phase(), status.view, members.join(", "));
-    text += &flows(replica, &name);
-    for mark in replica.marks() {
-        text += &format!("mark: {mark}\n");
+/// The number of the flow that a text names, of those with these names in order; `None`: all. A name goes before a number.
+fn flow_of(text: &str, names: &[String]) -> Result<Option<u32>, String> {
+    if text == "all" {
+        return Ok(None);
     }
-    text
-}
-
-/// The flows, those that are alike in one line.
-fn flows(replica: &Replica, name: &dyn Fn(u32) -> String) -> String {
-    let mut text = String::from("flow      stage     owner       changes of owner  rate\n");
-    for (word, flow) in replica.words().iter().zip(1_u32..) {
-        let owner = word.owner().map_or_else(|| "nobody".to_owned(), name);
-        let stage = match word.stage() {
-            Stage::Waiting => "waiting",
-            Stage::Running => "running",
-            Stage::Handing => "handing",
-            Stage::Stopped => "stopped",
-            Stage::Finished => "finished",
-        };
-        let rate = replica.rates(flow).last().map_or(1.0, |change| times(change.ppm));
-        let fence = word.fence();
-        text += &format!("{flow:<9} {stage:<9} {owner:<11} {fence:<17} x{rate}\n");
+    let named: Vec<u32> =
+        names.iter().zip(1..).filter(|(name, _)| *name == text).map(|(_, flow)| flow).collect();
+    match (&named[..], text.parse()) {
+        ([flow], _) => Ok(Some(*flow)),
+        ([], Ok(flow)) => Ok(Some(flow)),
+        ([], Err(_)) => {
+            let hint = itg_process::suggestion(text, names.iter().map(String::as_str));
+            Err(format!("flow `{text}`: expected its name, its number or `all`: {hint}"))
+        }
+        (several, _) => {
+            let numbers: Vec<_> = several.iter().map(u32::to_string).collect();
+            Err(format!(
+                "flow `{text}`: flows {} have that name: give a number",
+                numbers.join(", ")
+            ))
+        }
     }
-    text
 }
 
 /// Has a command ordered.
@@ -188,20 +173,14 @@ fn flows(replica: &Replica, name: &dyn Fn(u32) -> String) -> String {
 /// # Errors
 /// No agent answers, or the command is void.
 pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
-    let flow = match args.flow.as_str() {
-        "all" => None,
-        text => Some(
-            text.parse::<u32>()
-                .map_err(|_| refuse(format!("flow `{text}`: expected a number or `all`")))?,
-        ),
-    };
     block(async {
         let (address, mut line, status) = args.whom.status().await?;
+        let flow = flow_of(&args.flow, &status.flows).map_err(refuse)?;
         let call = match (&args.what, flow) {
             (Change::Stop, flow) => Call::Command(Command::Stop { flow }),
             (Change::Rate { rate }, None) if !matches!(rate, NewRate::Times(_)) => {
                 return Err(refuse(
-                    "all flows together have no rate of their own: give a factor, as x0.5, or a flow's number",
+                    "all flows together have no rate of their own: give a factor, as x0.5, or a flow",
                 ));
             }
             (Change::Rate { rate }, flow) => Call::Rate { flow, rate: *rate },
@@ -210,7 +189,7 @@ pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
                 return Err(refuse("a remark belongs to no flow: give `all`"));
             }
             (Change::Move { .. }, None) => {
-                return Err(refuse("one flow at a time can be moved: give its number"));
+                return Err(refuse("one flow at a time can be moved: name it"));
             }
             (Change::Move { node }, Some(flow)) => {
                 let nodes = status.nodes.iter().map(String::as_str);
@@ -237,6 +216,24 @@ pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flows_are_named() {
+        let names = ["call", "bulk", "bulk", "9"].map(str::to_owned);
+        for (text, want) in [
+            ("all", Ok(None)),
+            ("call", Ok(Some(1))),
+            ("2", Ok(Some(2))),
+            ("9", Ok(Some(4))),
+            ("bulk", Err("flow `bulk`: flows 2, 3 have that name: give a number")),
+            (
+                "cal",
+                Err("flow `cal`: expected its name, its number or `all`: did you mean `call`?"),
+            ),
+        ] {
+            assert_eq!(flow_of(text, &names), want.map_err(str::to_owned), "{text}");
+        }
+    }
 
     #[test]
     fn rates_are_read() {

@@ -73,7 +73,7 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug)]
 struct Resumed {
     since_ns: u64,
-    /// How much had been ordered when the process had come to its state.
+    /// Number of entries ordered when the process had come to its state.
     ordered: Option<u64>,
 }
 

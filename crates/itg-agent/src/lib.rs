@@ -29,11 +29,13 @@
 
 pub mod agent;
 mod collect;
+mod command_report;
 mod console;
 pub mod ctl;
 mod description;
 mod ends;
 mod failure_report;
+mod handle;
 mod idle;
 pub mod keys;
 mod member;
@@ -43,6 +45,7 @@ mod options;
 mod policy;
 mod roles;
 mod state;
+mod status;
 mod trust;
 mod watch;
 mod wire;

@@ -35,13 +35,13 @@ pub(crate) enum Step {
 pub(crate) struct Lack {
     /// Slots of the nodes, and since when they have been missing (CLOCK_MONOTONIC).
     pub(crate) nodes: Vec<(u32, u64)>,
-    /// What the console waits for.
+    /// Event that the console waits for, in words.
     pub(crate) waits_for: String,
     /// Instant at which it gives up; `None` if it does not.
     pub(crate) gives_up_ns: Option<u64>,
 }
 
-/// What is to be said now.
+/// Message that is due now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Say {
     /// Nothing.
@@ -115,7 +115,7 @@ impl Missing {
     }
 }
 
-/// What a run waits for.
+/// Event that a run waits for, in words.
 fn waits_for(step: &Step) -> String {
     match step {
         Step::Loading(_) => "them to take the description and make ready".to_owned(),

@@ -1,4 +1,4 @@
-//! What an agent remembers through a restart: the number of its last start, the run that it takes part in, and the
+//! Memory of an agent through a restart: the number of its last start, the run that it takes part in, and the
 //! journals of its part of the group.
 //!
 //! | below its `--state` | what |
@@ -161,14 +161,14 @@ impl State {
     }
 }
 
-/// Returns true if a run could not be read for a reason that may pass: it says nothing about the run.
-fn is_systems(error: &anyhow::Error) -> bool {
+/// Returns true if a run could not be read, or taken up, for a reason that may pass: it says nothing about the run.
+pub(crate) fn is_systems(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     kind.is_some_and(|kind| kind != ErrorKind::NotFound) && !is_damage(error)
 }
 
 /// Returns true if what was kept of a run is damaged for good: another start would find the same.
-pub(crate) fn is_damage(error: &anyhow::Error) -> bool {
+fn is_damage(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     matches!(kind, Some(ErrorKind::InvalidData | ErrorKind::NotADirectory))
 }
@@ -300,7 +300,7 @@ mod tests {
         assert!(state.found().expect("read").is_none());
     }
 
-    /// What cannot be read says nothing about the run: its promises stay.
+    /// A file that cannot be read says nothing about the run: its promises stay.
     #[test]
     fn an_error_of_the_system_forgets_no_run() {
         let above = tempfile::tempdir().expect("a directory");

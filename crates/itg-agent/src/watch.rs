@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use itg_control::{Command, ControlDelivery, Phase, Replica, Stage};
+use itg_control::{ControlDelivery, Phase, Replica, Stage};
 use itg_engine::clock_pair;
 use itg_run::events::{Events, FlowState, MissingNode, NodeState, What};
 use itg_run::figures::Figures;
@@ -11,6 +11,7 @@ use itg_run::live::{self, Live};
 use itg_socket::clock;
 use tokio::sync::watch;
 
+use crate::command_report;
 use crate::failure_report::cause;
 use crate::member::Member;
 use crate::missing::{Lack, Missing, Say, Step};
@@ -84,9 +85,10 @@ impl Watch {
         match tell {
             ControlDelivery::View { number, slots } => self.view(*number, slots, member),
             ControlDelivery::Applied { position, by, command, void } => {
-                let command = describe(command, |slot| self.name(slot));
-                let (by, void) = (self.name(*by), void.clone());
-                self.events.tell(What::Command { position: *position, by, command, void });
+                let action = command_report::parts(command, |slot| self.name(slot));
+                let command = command_report::describe(&action);
+                let (position, by, void) = (*position, self.name(*by), void.clone());
+                self.events.tell(What::Command { position, by, command, action, void });
             }
             _ => {}
         }
@@ -193,7 +195,7 @@ impl Watch {
             }
             Say::Lack(lack, line) => (lack, line),
         };
-        let text = line.then(|| self.describe_lack(&lack, now.monotonic_ns));
+        let text = line.then(|| self.describe_lack(&lack, step, now.monotonic_ns));
         let boot_ns = now.unix_ns.saturating_sub(now.monotonic_ns);
         let nodes = lack.nodes.iter().map(|(slot, since)| MissingNode {
             node: self.name(*slot),
@@ -213,8 +215,10 @@ impl Watch {
     }
 
     /// A lack of nodes in words.
-    fn describe_lack(&self, lack: &Lack, now_ns: u64) -> String {
+    fn describe_lack(&self, lack: &Lack, step: &Step, now_ns: u64) -> String {
         let seconds = |ns: u64| ns / 1_000_000_000;
+        // Nodes that are reached may be slow.
+        let what = if matches!(step, Step::Loading(_)) { "not ready" } else { "missing" };
         let names: Vec<String> = lack
             .nodes
             .iter()
@@ -227,30 +231,11 @@ impl Watch {
             || "no time limit".to_owned(),
             |at| format!("gives up in {} s", seconds(at.saturating_sub(now_ns))),
         );
-        format!("missing: {names}; waits for {}; {end}", lack.waits_for)
+        format!("{what}: {names}; waits for {}; {end}", lack.waits_for)
     }
 
     /// All flows have ended: the terminal is given back.
     pub(crate) fn close(&mut self) {
         self.live = None;
-    }
-}
-
-/// A command for people.
-fn describe(command: &Command, name: impl Fn(u32) -> String) -> String {
-    match command {
-        Command::Load { routes, .. } => format!("load: {} flows", routes.len()),
-        Command::Holds { .. } => "ready".to_owned(),
-        Command::Refuses { why, .. } => format!("refuses: {why}"),
-        Command::Arm => "arm".to_owned(),
-        Command::Start { .. } => "start".to_owned(),
-        Command::Stop { flow: None } => "stop all flows".to_owned(),
-        Command::Stop { flow: Some(flow) } => format!("stop flow {flow}"),
-        Command::Reassign { flow, to } => format!("hand flow {flow} to {}", name(*to)),
-        Command::Mark { label } => format!("mark: {label}"),
-        Command::Drain => "drain".to_owned(),
-        Command::End => "end".to_owned(),
-        // The others speak for themselves, and are short.
-        other => format!("{other:?}").chars().take(120).collect(),
     }
 }

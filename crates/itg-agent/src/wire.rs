@@ -1,6 +1,6 @@
 //! Calls to an agent and its replies: length (u32, little-endian) and JSON.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::trust::Line;
 
 /// Version of these messages, and of what members say to each other.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 /// Port of agents; what they receive comes to the next one.
 pub(crate) const AGENT_PORT: u16 = 9020;
 /// Longest message: 8 MiB.
@@ -200,8 +200,6 @@ pub(crate) enum Reply {
         state: Logs,
         /// Error in writing a log, if there was one.
         trouble: Option<String>,
-        /// Flows that the policy has ended.
-        refused: BTreeSet<u32>,
     },
     /// Bytes of a log follow, so many; none at its end.
     #[serde(skip)]
@@ -239,6 +237,8 @@ pub(crate) struct Status {
     pub(crate) replica: Option<Replica>,
     /// Number of the view.
     pub(crate) view: u64,
+    /// Names of the flows by number, from 1; empty without the description.
+    pub(crate) flows: Vec<String>,
 }
 
 /// Answers a call.

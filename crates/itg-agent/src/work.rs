@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -14,7 +14,6 @@ use itg_core::rate::RateChange;
 use itg_engine::clock_pair;
 use itg_experiment::Plan;
 use itg_node::Receiver;
-use itg_run::figures::Figures;
 use itg_run::receiver_options;
 use itg_socket::clock;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -22,9 +21,9 @@ use tokio::task::JoinHandle;
 
 use crate::description::Description;
 use crate::ends::{GIVE_UP_NS, latest_end_ns, received_ns};
+use crate::handle::Handle;
 use crate::member::Member;
 use crate::policy::Policy;
-use crate::wire::Logs;
 use crate::worker::{Job, News, Order};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker};
 
@@ -37,6 +36,12 @@ const WORKER_END: Duration = Duration::from_secs(3);
 
 /// A receiver whose port is taken is no reason to refuse the run before this time.
 const PORT_PATIENCE_NS: u64 = 3_000_000_000;
+/// Reason of the end of a flow whose new rate the policy does not allow.
+const TOO_FAST: &str = "the policy does not allow its new rate";
+/// Reason of the end of a flow whose receiver was away for too long.
+const TOO_LATE: &str = "its time was over before its receiver was reached";
+/// Longest reason that others are told, in characters.
+const MOST_REASON: usize = 200;
 /// File of a run's directory that says how its logs ended.
 const STATE: &str = "state";
 
@@ -64,97 +69,6 @@ impl LogState {
     fn write(self, dir: &Path) -> std::io::Result<()> {
         let word = Self::ALL.into_iter().find(|(kept, _)| *kept == self).map(|(_, word)| word);
         std::fs::write(dir.join(STATE), word.unwrap_or_default())
-    }
-}
-
-/// Snapshot of the work for the agent's answers and its status page.
-#[derive(Default)]
-pub(crate) struct WorkSnapshot {
-    pub(crate) name: String,
-    pub(crate) nodes: Vec<String>,
-    /// Means of the flows as asked for: packets per second, and bytes of a packet.
-    pub(crate) means: BTreeMap<u32, (f64, f64)>,
-    pub(crate) view: u64,
-    /// Number of commands and views that the group has agreed on, as far as this node knows.
-    pub(crate) ordered: u64,
-    /// Workers that run.
-    pub(crate) workers: usize,
-    /// No worker runs, and none will.
-    pub(crate) drained: bool,
-    /// All logs are closed.
-    pub(crate) closed: bool,
-    /// Slots of the view.
-    pub(crate) slots: Vec<u32>,
-    /// Error in writing a log, if there was one.
-    pub(crate) trouble: Option<String>,
-    /// Flows that the policy has ended.
-    pub(crate) refused: BTreeSet<u32>,
-    /// Until when it may send (CLOCK_MONOTONIC); 0 without a lease.
-    pub(crate) lease_ns: u64,
-    /// Instant until which flows come to it although members are gone (Unix time of this host); 0
-    /// when they end with the others.
-    pub(crate) receives_until_ns: u64,
-    /// Figures of each worker; at 0 the sum of those that have ended.
-    pub(crate) figures: BTreeMap<u64, Figures>,
-}
-
-impl WorkSnapshot {
-    /// State of the logs.
-    pub(crate) const fn logs(&self) -> Logs {
-        match (self.closed, self.drained) {
-            (true, _) => Logs::Closed,
-            (false, true) => Logs::Drained,
-            (false, false) => Logs::Open,
-        }
-    }
-
-    /// A worker has ended: what it has sent stays.
-    fn fold(&mut self, worker: u64) {
-        if let Some(last) = self.figures.remove(&worker) {
-            self.figures.entry(0).or_default().add(&last);
-        }
-    }
-}
-
-/// The work of a run, as its agent sees it.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    pub(crate) member: Member,
-    pub(crate) seen: Arc<Mutex<WorkSnapshot>>,
-    pub(crate) applied: broadcast::Sender<(u32, u64, Command, Option<String>)>,
-    pub(crate) replica: watch::Receiver<Option<Replica>>,
-    /// Reason that the run is no more; `None` as long as it is.
-    left: Arc<watch::Sender<Option<&'static str>>>,
-}
-
-impl Handle {
-    pub(crate) fn seen(&self) -> MutexGuard<'_, WorkSnapshot> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the work at once: no packet leaves any more, logs are closed, and say that they were abandoned.
-    /// The first reason counts.
-    pub(crate) fn abandon(&self, why: &'static str) {
-        self.left.send_if_modified(|left| left.is_none() && left.replace(why).is_none());
-    }
-
-    /// Figures of the flows that this node has sent.
-    pub(crate) fn figures(&self) -> Figures {
-        let mut sum = Figures::default();
-        self.seen().figures.values().for_each(|worker| sum.add(worker));
-        sum
-    }
-
-    /// The state, as this member knows it now.
-    pub(crate) async fn look(&self) -> Option<Replica> {
-        let mut replica = self.replica.clone();
-        replica.mark_unchanged();
-        self.member.ask(ControlRequest::Look).await;
-        let waiting = tokio::time::timeout(Duration::from_secs(2), replica.changed());
-        if !matches!(waiting.await, Ok(Ok(()))) {
-            return None;
-        }
-        replica.borrow().clone()
     }
 }
 
@@ -198,26 +112,40 @@ struct Unbound {
     told: bool,
 }
 
+/// A flow that is being stopped.
+#[derive(Clone, Copy, Debug)]
+struct Ceasing {
+    fence: u16,
+    /// Number of the worker that is to say that it has ended.
+    worker: u64,
+    /// Reason that it is given up; `None` when another one sends it on, or it was stopped.
+    given_up: Option<&'static str>,
+}
+
 struct Work {
     setup: Setup,
     handle: Handle,
     replica: watch::Sender<Option<Replica>>,
     known: Option<Known>,
     duties: BTreeMap<u32, Duty>,
-    /// Flows that are being stopped, with their fences.
-    ceasing: BTreeMap<u32, u16>,
+    /// Flows that are being stopped.
+    ceasing: BTreeMap<u32, Ceasing>,
     workers: BTreeMap<u64, Worker>,
     next_worker: u64,
     news: mpsc::UnboundedSender<(u64, Event)>,
     lease_ns: u64,
+    /// True unless flows may be sent before the first lease: once there was one, or an exclusion, or a restart.
+    needs_lease: bool,
     /// Start of the run by this host's clock.
     t0_unix_ns: u64,
     /// … and by the clock of the process that started it.
     console_t0_unix_ns: Option<u64>,
-    /// What is due before this time of the run may have been sent before a restart.
+    /// Packets that are due before this time of the run may have been sent before a restart.
     sent_before_ns: u64,
     draining: bool,
     ending: bool,
+    /// Reason that no worker was started, as it was said last.
+    silence: Option<&'static str>,
 }
 
 /// Does the work of a run until it is over.
@@ -235,6 +163,7 @@ pub(crate) fn begin(
         left: Arc::new(watch::Sender::new(None)),
     };
     let (news, events) = mpsc::unbounded_channel();
+    let needs_lease = setup.resumed;
     let work = Work {
         setup,
         handle: handle.clone(),
@@ -246,11 +175,13 @@ pub(crate) fn begin(
         next_worker: 0,
         news,
         lease_ns: 0,
+        needs_lease,
         t0_unix_ns: 0,
         console_t0_unix_ns: None,
         sent_before_ns: 0,
         draining: false,
         ending: false,
+        silence: None,
     };
     // It ends by itself, or because it is abandoned.
     let left = handle.left.subscribe();
@@ -340,8 +271,7 @@ impl Work {
                 let resume_ns = (!early).then_some(not_before_ns);
                 self.ceasing.remove(&flow);
                 if self.is_too_fast(flow, &changes) {
-                    self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await;
-                    return;
+                    return self.give_up_one(flow, fence, TOO_FAST).await;
                 }
                 let (worker, at_ns, pause_ns) = (None, 0, 0);
                 let duty = Duty { fence, resume_ns, worker, at_ns, pause_ns, changes };
@@ -349,7 +279,7 @@ impl Work {
             }
             ControlDelivery::Rate { flow, changes } if self.is_too_fast(flow, &changes) => {
                 if let Some(duty) = self.duties.remove(&flow) {
-                    self.cease(flow, duty.fence, duty.worker).await;
+                    self.cease(flow, duty.fence, duty.worker, Some(TOO_FAST)).await;
                 }
             }
             ControlDelivery::Rate { flow, changes } => {
@@ -363,14 +293,15 @@ impl Work {
             }
             ControlDelivery::Cease { flow, fence } => {
                 let worker = self.duties.remove(&flow).and_then(|duty| duty.worker);
-                self.cease(flow, fence, worker).await;
+                self.cease(flow, fence, worker, None).await;
             }
             ControlDelivery::Lease(until) => {
-                self.lease_ns = until;
+                tracing::debug!("lease until {until}");
+                (self.lease_ns, self.needs_lease) = (until, true);
                 self.order(|| Order::Lease(until));
             }
             ControlDelivery::Fenced => {
-                self.lease_ns = 0;
+                (self.lease_ns, self.needs_lease) = (0, true);
                 self.order(|| Order::Lease(0));
             }
             ControlDelivery::Applied { position, by, command, void } => {
@@ -394,7 +325,7 @@ impl Work {
                 self.draining |= replica.phase() >= Phase::Draining;
                 self.ending |= replica.phase() >= Phase::Ended;
                 // Without the console no member drains.
-                if self.alone() && replica.is_settled() {
+                if self.alone() && replica.phase() >= Phase::Running && replica.is_settled() {
                     (self.draining, self.ending) = (true, true);
                 }
                 self.handle.seen().receives_until_ns = self.receives_until_ns(&replica);
@@ -405,8 +336,15 @@ impl Work {
             }
             ControlDelivery::View { number, slots } => {
                 let mut seen = self.handle.seen();
-                (seen.view, seen.slots) = (number, slots);
-                seen.ordered += 1;
+                let before = std::mem::replace(&mut seen.slots, slots);
+                let came = |slot: &u32| seen.slots.contains(slot) && !before.contains(slot);
+                let receivers = self.known.iter().flat_map(|known| &known.receivers);
+                for (flow, _) in receivers.filter(|(_, (to, _))| came(to)) {
+                    if let Some(duty) = self.duties.get_mut(flow) {
+                        duty.try_at_once(clock::monotonic_ns());
+                    }
+                }
+                (seen.view, seen.ordered) = (number, seen.ordered + 1);
             }
         }
     }
@@ -421,6 +359,7 @@ impl Work {
             return;
         }
         self.t0_unix_ns = t0_unix_ns;
+        tracing::debug!(?offset, "the run is placed on this host's clock");
         let now = clock_pair::reading();
         let to_come = t0_unix_ns.saturating_sub(now.unix_ns);
         let run_ns = now.unix_ns.saturating_sub(t0_unix_ns);
@@ -445,16 +384,10 @@ impl Work {
         ends.max().map_or(0, |end_ns| t0_unix_ns.saturating_add(end_ns))
     }
 
-    /// Returns true if a changed rate is more than the policy of this agent allows: the flow ends
-    /// here, and the console hears of it.
+    /// Returns true if a changed rate is more than the policy of this agent allows.
     fn is_too_fast(&self, flow: u32, changes: &[RateChange]) -> bool {
         let most = self.known.as_ref().and_then(|known| known.most_ppm.get(&flow));
-        let over = most.zip(changes.last()).is_some_and(|(most, last)| last.ppm > *most);
-        if over {
-            tracing::error!(flow, "policy: its new rate is not allowed, so it has ended");
-            self.handle.seen().refused.insert(flow);
-        }
-        over
+        most.zip(changes.last()).is_some_and(|(most, last)| last.ppm > *most)
     }
 
     /// Makes ready for an experiment: the plan, whether it is allowed, the receiver. Returns whether that
@@ -502,6 +435,7 @@ impl Work {
         {
             let mut seen = self.handle.seen();
             (seen.name, seen.nodes) = (plan.name.clone(), description.nodes.clone());
+            seen.names = plan.flows.iter().map(|flow| flow.name.clone()).collect();
             let mean = |flow: &itg_core::flow::Flow| (flow.mean_packet_rate(), flow.size().mean());
             seen.means =
                 plan.flows.iter().map(|flow| (flow.flow.spec().id, mean(&flow.flow))).collect();
@@ -556,13 +490,29 @@ impl Work {
         }
     }
 
-    async fn cease(&mut self, flow: u32, fence: u16, worker: Option<u64>) {
-        match worker.and_then(|id| self.workers.get(&id)) {
-            Some(worker) if worker.flows.contains(&flow) => {
-                self.ceasing.insert(flow, fence);
+    /// Has a flow stopped; others are told when its worker sends it no more.
+    async fn cease(
+        &mut self,
+        flow: u32,
+        fence: u16,
+        worker: Option<u64>,
+        given_up: Option<&'static str>,
+    ) {
+        let ceasing = |worker| Ceasing { fence, worker, given_up };
+        let sends = worker.and_then(|id| Some((id, self.workers.get(&id)?)));
+        match sends.filter(|(_, worker)| worker.flows.contains(&flow)) {
+            Some((id, worker)) => {
+                self.ceasing.insert(flow, ceasing(id));
                 drop(worker.orders.send(Order::Stop(flow)));
             }
-            _ => self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await,
+            None => self.tell_ceased(flow, ceasing(0), 0).await,
+        }
+    }
+
+    async fn tell_ceased(&self, flow: u32, ceased: Ceasing, next: u64) {
+        match ceased.given_up {
+            Some(why) => self.give_up_one(flow, ceased.fence, why).await,
+            None => self.handle.member.ask(ControlRequest::Ended(flow, ceased.fence, next)).await,
         }
     }
 
@@ -593,8 +543,8 @@ impl Work {
                     );
                 }
                 for flow in worker.flows {
-                    if let Some(fence) = self.ceasing.remove(&flow) {
-                        self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await;
+                    if let Some(ceased) = self.ceased(id, flow) {
+                        self.tell_ceased(flow, ceased, 0).await;
                     }
                     if let Some(duty) = self.duties.get_mut(&flow).filter(|d| d.worker == Some(id))
                     {
@@ -607,26 +557,38 @@ impl Work {
 
     /// A worker sends a flow no more.
     async fn ended(&mut self, id: u64, flow: u32, next: u64, reason: &str, whole: bool) {
-        if let Some(fence) = self.ceasing.remove(&flow) {
-            self.handle.member.ask(ControlRequest::Ended(flow, fence, next)).await;
-            return;
+        if let Some(ceased) = self.ceased(id, flow) {
+            return self.tell_ceased(flow, ceased, next).await;
         }
         let late = self.is_too_late(flow);
         let Some(duty) = self.duties.get_mut(&flow).filter(|duty| duty.worker == Some(id)) else {
             return;
         };
-        if whole || late {
-            if !whole {
-                tracing::warn!(flow, "given up: {reason}");
-            }
-            let fence = duty.fence;
+        let fence = duty.fence;
+        if whole {
             self.duties.remove(&flow);
             self.handle.member.ask(ControlRequest::Ended(flow, fence, next)).await;
-            return;
+        } else if late {
+            self.duties.remove(&flow);
+            self.give_up_one(flow, fence, reason).await;
+        } else {
+            tracing::info!(flow, "goes on later: {reason}");
+            let now = clock::monotonic_ns();
+            duty.put_off(self.workers.get(&id).map_or(now, |worker| worker.began_ns), now);
         }
-        tracing::info!(flow, "goes on later: {reason}");
-        let at_ns = clock::monotonic_ns() + duty.longer_pause();
-        (duty.worker, duty.resume_ns, duty.at_ns) = (None, Some(at_ns), at_ns);
+    }
+
+    /// A worker sends a flow no more; returns what is known of it if it was to stop.
+    fn ceased(&mut self, id: u64, flow: u32) -> Option<Ceasing> {
+        self.ceasing.get(&flow).filter(|ceasing| ceasing.worker == id)?;
+        self.ceasing.remove(&flow)
+    }
+
+    /// Ends a flow before its last packet, and says why to all.
+    async fn give_up_one(&self, flow: u32, fence: u16, why: &str) {
+        tracing::warn!(flow, "given up: {why}");
+        let why: String = why.chars().take(MOST_REASON).collect();
+        self.handle.member.ask(ControlRequest::GaveUp(flow, fence, why)).await;
     }
 
     /// Returns true if [`GIVE_UP_NS`] have passed since the last packet of a flow was due: it is
@@ -638,33 +600,55 @@ impl Work {
         clock::unix_ns() > self.t0_unix_ns.saturating_add(end_ns).saturating_add(GIVE_UP_NS)
     }
 
-    /// Ends flows that wait for their receivers and whose time is over.
+    /// Ends flows that wait and whose time is over: those that might have been sent are given up.
     async fn give_up(&mut self) {
+        let silence = self.silence(clock::monotonic_ns());
         let waiting = self.duties.iter().filter(|(_, duty)| duty.worker.is_none());
         let late: Vec<(u32, u16)> = waiting
             .filter(|(flow, _)| self.t0_unix_ns > 0 && self.is_too_late(**flow))
             .map(|(flow, duty)| (*flow, duty.fence))
             .collect();
         for (flow, fence) in late {
-            tracing::warn!(flow, "given up: its time is over");
             self.duties.remove(&flow);
-            self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await;
+            match silence {
+                // Who sent it before may have come to its end.
+                Some(_) => self.handle.member.ask(ControlRequest::Ended(flow, fence, 0)).await,
+                None => self.give_up_one(flow, fence, TOO_LATE).await,
+            }
+        }
+    }
+
+    /// Reason that no worker may be started now.
+    fn silence(&self, now_ns: u64) -> Option<&'static str> {
+        // A clock that was set back would have what was sent before a restart sent again.
+        let sent_ns = self.t0_unix_ns.saturating_add(self.sent_before_ns);
+        if self.known.is_none() {
+            Some("the experiment is not known yet")
+        } else if self.draining {
+            Some("the run ends")
+        } else if self.t0_unix_ns == 0 {
+            Some("the start is not known yet")
+        } else if now_ns >= self.lease_ns && self.needs_lease {
+            Some("there is no lease")
+        } else if self.sent_before_ns > 0 && clock::unix_ns() < sent_ns {
+            Some("packets of this time of the run may have been sent before the restart")
+        } else {
+            None
         }
     }
 
     /// Starts workers for flows that have none.
     fn send_what_is_due(&mut self) {
         let now = clock::monotonic_ns();
-        let Some(known) = &self.known else { return };
-        let granted = self.lease_ns > 0 || self.setup.resumed;
-        if now >= self.lease_ns && granted || self.draining || self.t0_unix_ns == 0 {
-            return;
+        let silence = self.silence(now);
+        if silence != self.silence && !self.duties.is_empty() {
+            match silence {
+                Some(why) => tracing::info!("nothing is sent: {why}"),
+                None => tracing::info!("flows are sent"),
+            }
+            self.silence = silence;
         }
-        // A clock that was set back would have what was sent before a restart sent again.
-        let sent_ns = self.t0_unix_ns.saturating_add(self.sent_before_ns);
-        if self.sent_before_ns > 0 && clock::unix_ns() < sent_ns {
-            return;
-        }
+        let Some(known) = self.known.as_ref().filter(|_| silence.is_none()) else { return };
         // Flows that begin together share a worker. Of those that are resumed only the ones to one receiver: it
         // may not be ready yet, which must not hold up the others.
         let mut jobs: BTreeMap<Option<(u64, u32)>, Vec<u32>> = BTreeMap::new();
@@ -700,6 +684,10 @@ impl Work {
             };
             match Worker::start(id, &job, self.news.clone()) {
                 Ok(worker) => {
+                    let after_ns = resume_ns.map(|at| at.saturating_sub(now));
+                    tracing::debug!(
+                        "worker {id} begins with flows {flows:?}, after {after_ns:?} ns"
+                    );
                     for flow in &flows {
                         if let Some(duty) = self.duties.get_mut(flow) {
                             duty.worker = Some(id);
@@ -775,22 +763,4 @@ impl Drop for Work {
 pub(crate) fn run_dir(dir: &Path, run: &str) -> Option<PathBuf> {
     let plain = run.len() == 32 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| dir.join(run))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_of_workers_that_have_ended_are_kept_in_one_place() {
-        let mut seen = WorkSnapshot::default();
-        for worker in 1..=100 {
-            let mut figures = Figures::default();
-            figures.flows.entry(1).or_default().sent_packets = 10;
-            seen.figures.insert(worker, figures);
-            seen.fold(worker);
-        }
-        assert_eq!(seen.figures.len(), 1);
-        assert_eq!(seen.figures[&0].total().sent_packets, 1000);
-    }
 }

@@ -39,15 +39,40 @@ impl Duty {
     /// Its worker has ended, and another one takes its place: at once, or after a pause where it
     /// has run so shortly that the next one may not begin either.
     pub(crate) fn lost_worker(&mut self, began_ns: u64, now_ns: u64) {
-        let short = now_ns.saturating_sub(began_ns) < SHORT_LIFE_NS;
-        let at_ns = if short { now_ns + self.longer_pause() } else { now_ns };
+        let pause_ns = if self.was_short(began_ns, now_ns) { self.longer_pause() } else { 0 };
         // Its parent has seen it end: there is nothing to wait for.
-        let resume_ns = Some(self.resume_ns.map_or(at_ns, |at| at.max(at_ns)));
-        (self.worker, self.resume_ns, self.at_ns) = (None, resume_ns, at_ns);
+        self.try_after(pause_ns, now_ns);
+    }
+
+    /// Its worker could not send it, or no further: another one tries it after a pause.
+    pub(crate) fn put_off(&mut self, began_ns: u64, now_ns: u64) {
+        self.was_short(began_ns, now_ns);
+        let pause_ns = self.longer_pause();
+        self.try_after(pause_ns, now_ns);
+    }
+
+    /// Its receiver is there again: a worker tries it at once.
+    pub(crate) const fn try_at_once(&mut self, now_ns: u64) {
+        (self.pause_ns, self.at_ns) = (0, now_ns);
+    }
+
+    /// Returns true if the life of its worker was short; after a longer one pauses are short again.
+    fn was_short(&mut self, began_ns: u64, now_ns: u64) -> bool {
+        let short = now_ns.saturating_sub(began_ns) < SHORT_LIFE_NS;
+        if !short {
+            self.pause_ns = 0;
+        }
+        short
+    }
+
+    /// Has no worker until then. Nothing leaves sooner than it might have before: another sender may have its lease.
+    fn try_after(&mut self, pause_ns: u64, now_ns: u64) {
+        let resume_ns = Some(self.resume_ns.unwrap_or(now_ns));
+        (self.worker, self.resume_ns, self.at_ns) = (None, resume_ns, now_ns + pause_ns);
     }
 
     /// Next pause in nanoseconds: twice as long as the last one, within limits.
-    pub(crate) fn longer_pause(&mut self) -> u64 {
+    fn longer_pause(&mut self) -> u64 {
         self.pause_ns = (self.pause_ns * 2).clamp(AGAIN_NS, MOST_PAUSE_NS);
         self.pause_ns
     }
@@ -138,24 +163,51 @@ impl Worker {
 mod tests {
     use super::*;
 
+    fn duty() -> Duty {
+        let (resume_ns, changes) = (None, Vec::new());
+        Duty { fence: 0, resume_ns, worker: Some(1), at_ns: 0, pause_ns: 0, changes }
+    }
+
+    /// Receivers that are away for long are asked ever more seldom; those that were there, or are there again, soon.
+    #[test]
+    fn a_flow_that_was_sent_is_tried_again_soon() {
+        let mut duty = duty();
+        let pause_ms = |duty: &mut Duty, lived_ns| {
+            let began = duty.at_ns;
+            duty.put_off(began, began + lived_ns);
+            (duty.at_ns - began - lived_ns) / 1_000_000
+        };
+        let refused = [0, 0, 0, 0].map(|lived_ns| pause_ms(&mut duty, lived_ns));
+        assert_eq!(refused, [200, 400, 800, 1600]);
+        assert_eq!(pause_ms(&mut duty, 10 * SHORT_LIFE_NS), 200, "it was sent for ten seconds");
+        assert_eq!(pause_ms(&mut duty, 0), 400);
+        duty.try_at_once(7);
+        assert_eq!((duty.at_ns, duty.resume_ns), (7, Some(0)), "nothing else is waited for");
+        assert_eq!(pause_ms(&mut duty, 0), 200);
+    }
+
+    /// A receiver that refuses does not shorten the wait for the lease of the owner before.
+    #[test]
+    fn a_new_attempt_is_not_earlier_than_the_lease_allows() {
+        let mut duty = duty();
+        duty.resume_ns = Some(5_000_000_000);
+        duty.put_off(0, 1_000_000);
+        assert_eq!((duty.at_ns, duty.resume_ns), (201_000_000, Some(5_000_000_000)));
+        duty.try_at_once(300_000_000);
+        assert_eq!(duty.resume_ns, Some(5_000_000_000));
+    }
+
     /// A worker that cannot begin is not started again and again without a pause.
     #[test]
     fn workers_that_die_at_once_are_started_ever_more_seldom() {
-        let mut duty = Duty {
-            fence: 0,
-            resume_ns: None,
-            worker: Some(1),
-            at_ns: 0,
-            pause_ns: 0,
-            changes: Vec::new(),
-        };
+        let mut duty = duty();
         let mut now = 0;
         let mut pauses_ms = Vec::new();
         for _ in 0..6 {
             let began = duty.at_ns;
             now = began + SHORT_LIFE_NS - 1;
             duty.lost_worker(began, now);
-            assert_eq!((duty.worker, duty.resume_ns), (None, Some(duty.at_ns)));
+            assert!(duty.worker.is_none() && duty.resume_ns.is_some());
             pauses_ms.push((duty.at_ns - now) / 1_000_000);
         }
         assert_eq!(pauses_ms, [200, 400, 800, 1600, 2000, 2000], "as docs/cluster.md says");

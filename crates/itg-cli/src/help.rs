@@ -52,12 +52,12 @@ impl Help {
         }
         let subjects = self.subjects.iter().flat_map(|(_, names)| names.iter());
         let placed: BTreeSet<&str> = self.first.iter().chain(subjects).copied().collect();
-        let twice =
+        let places =
             self.first.len() + self.subjects.iter().map(|(_, names)| names.len()).sum::<usize>();
         let mut mistakes: Vec<_> =
             here.difference(&placed).map(|name| format!("--{name} has no place")).collect();
         mistakes.extend(placed.difference(&here).map(|name| format!("there is no --{name}")));
-        if twice > placed.len() {
+        if places > placed.len() {
             mistakes.push("an option has two places".to_owned());
         }
         mistakes

@@ -19,7 +19,9 @@ const LAST_LINE: Duration = Duration::from_secs(1);
 /// Options of programs that print a line for each interval.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct IntervalArgs {
-    /// Print a line for each interval of this length, as 1s; without a unit in seconds
+    /// Print a line for each interval of this length, as 1s
+    ///
+    /// Without a unit it is in seconds.
     #[arg(short = 'i', long, value_name = "T", value_parser = interval)]
     pub interval: Option<Duration>,
 }

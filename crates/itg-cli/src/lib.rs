@@ -12,6 +12,7 @@ mod gates;
 mod generate;
 mod help;
 mod verbosity;
+mod version;
 
 #[cfg(feature = "net")]
 mod intervals;
@@ -37,6 +38,7 @@ pub use gates::{Gates, Judged};
 pub use generate::parse;
 pub use help::Help;
 pub use verbosity::{WordArgs, print, say};
+pub use version::version_text;
 
 #[cfg(feature = "net")]
 pub use {
@@ -49,7 +51,7 @@ pub use {
     pacing_args::PacingArgs,
     progress::{Progress, Shown},
     promise::{DOCTOR_SCHEMA, promised},
-    result::{received, sent},
+    result::{exchanged, received, sent},
     sending::{
         Contents, Sending, SendingResult, account, announce, choose_pacing, draw_run, log_failure,
         send_plan, send_plan_observed,

@@ -39,6 +39,10 @@ pub struct LogArgs {
     /// with --keys
     #[arg(long, value_name = "URL")]
     log_server: Option<String>,
+    /// Name of the experiment at the log server, and of its file there; logs of the same name are in one file
+    /// [default: the run id]
+    #[arg(long, value_name = "NAME", value_parser = log_name, conflicts_with = "log")]
+    log_name: Option<String>,
     /// File for blocks while the log server is away (TCP, TLS); they are sent when it is back
     #[arg(long, value_name = "FILE", conflicts_with = "log")]
     log_spool: Option<PathBuf>,
@@ -70,6 +74,11 @@ pub struct LogArgs {
     log_throttle: Option<String>,
 }
 
+/// A name that a log server takes for a file.
+fn log_name(text: &str) -> Result<String, String> {
+    LogUrl::check_name(text).map(|()| text.to_owned())
+}
+
 /// Bytes a second: a size, with or without `/s` behind it.
 ///
 /// # Errors
@@ -93,11 +102,14 @@ impl LogArgs {
             return Ok(Some(LogTarget::File(path.clone())));
         }
         let Some(url) = &self.log_server else {
-            return match &self.log_spool {
-                Some(_) => Err(refuse(
+            return match (&self.log_spool, &self.log_name) {
+                (Some(_), _) => Err(refuse(
                     "--log-spool keeps blocks for a log server: name one with --log-server",
                 )),
-                None => Ok(None),
+                (None, Some(_)) => Err(refuse(
+                    "--log-name names an experiment at a log server: name one with --log-server",
+                )),
+                (None, None) => Ok(None),
             };
         };
         let url: LogUrl = url.parse().map_err(refuse)?;
@@ -105,11 +117,22 @@ impl LogArgs {
             keys: url.keys(self.keys()?.as_ref()).map_err(refuse)?,
             transport: url.transport,
             address: url.address,
-            run: run.to_owned(),
+            run: self.log_name.clone().or(url.name).unwrap_or_else(|| run.to_owned()),
             role,
             secret: self.secret()?,
             spool: self.log_spool.clone(),
         }))))
+    }
+
+    /// The URL of a log server with the name that was chosen for the experiment, for the other side.
+    #[must_use]
+    pub fn named(&self, url: String) -> String {
+        match &self.log_name {
+            Some(name) if !url.rsplit_once("://").is_some_and(|(_, rest)| rest.contains('/')) => {
+                format!("{url}/{name}")
+            }
+            _ => url,
+        }
     }
 
     /// Takes a log server where the command line names no place for the log.

@@ -4,9 +4,10 @@
 //! Keys and definitions are those of `itg_stats::Report`; percentiles are those of a histogram, at most 0.8 % off.
 //! Bursts of loss, lateness and the verdict on the traffic, which only logs tell, are unknown.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use itg_core::flow::{Meter, Proto};
+use itg_core::flow::{Meter, Proto, SCHEDULE_DONE};
 use itg_experiment::Plan;
 use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
 use itg_session::{DelayMeasure, Difference, FlowCounts, FlowMeasure, FlowTotals, explain_replies};
@@ -25,6 +26,9 @@ const LOOKS: u64 = 32;
 const MOST_VALUES: usize = 1 << 20;
 /// Reason of the verdict of a side that has no log.
 const NOT_JUDGED: &str = "not judged without the sender's log: add --log FILE to itg-send";
+
+/// Reason of the verdict on flows of the other side.
+const NOT_TOLD: &str = "not judged: the sender that was asked keeps no log";
 
 /// A flow as it ended.
 struct Ended<'a> {
@@ -90,6 +94,65 @@ impl Clock {
 #[must_use]
 pub fn sent(plan: &Plan, run: &str, outcome: &SendOutcome, own_log: Option<&Report>) -> Report {
     let clocks: Vec<_> = outcome.clocks.iter().map(Clock::of).collect();
+    report(&ended_here(plan, outcome, own_log, &clocks), run, Some(plan.seed.0))
+}
+
+/// The report of a run of which some flows were sent from here, and some by the other side, which was asked for them;
+/// `why` is the reason why these were not sent.
+#[must_use]
+pub fn exchanged(
+    plan: &Plan,
+    run: &str,
+    (outcome, own_log): (&SendOutcome, Option<&Report>),
+    (asked, session, why): (&BTreeSet<u32>, &ServedSession, Option<&str>),
+) -> Report {
+    let clocks: Vec<_> = outcome.clocks.iter().map(Clock::of).collect();
+    let mut ended = ended_here(plan, outcome, own_log, &clocks);
+    let compared =
+        PeerClock { receiver: None, shared: session.shared_clock, probes: session.clock.clone() };
+    let clock = Clock::of(&compared);
+    let planned = plan.flows.iter().filter(|planned| asked.contains(&planned.flow.spec().id));
+    ended.extend(planned.map(|planned| {
+        let spec = planned.flow.spec();
+        let flow = session.flows.get(&spec.id);
+        let (totals, counts) =
+            (flow.and_then(|f| f.totals.as_ref()), flow.and_then(|f| f.counts.as_ref()));
+        let notices = match (totals, counts, why) {
+            (Some(totals), Some(counts), _) => differences(totals, counts),
+            (_, _, Some(why)) if flow.is_none() => vec![format!("not sent: {why}")],
+            _ => vec!["its sender left before it was counted".to_owned()],
+        };
+        // The cause has come over the wire, as text.
+        let end = totals.filter(|totals| totals.reason.to_string() != SCHEDULE_DONE);
+        Ended {
+            flow: spec.id,
+            name: planned.name.clone(),
+            proto: spec.proto,
+            meter: spec.meter,
+            profile: spec.profile.clone(),
+            path: flow.map(|flow| (session.peer, flow.to)),
+            side: "receiver",
+            round_trip: false,
+            totals,
+            counts,
+            measure: flow.and_then(|flow| flow.measure.as_deref()),
+            clock: Some(&clock),
+            fidelity: Some(Fidelity { reasons: vec![NOT_TOLD.to_owned()], ..Fidelity::default() }),
+            notices,
+            end: end.map(|totals| totals.reason.to_string()),
+        }
+    }));
+    ended.sort_by_key(|flow| flow.flow);
+    report(&ended, run, Some(plan.seed.0))
+}
+
+/// The flows that were sent from here.
+fn ended_here<'a>(
+    plan: &Plan,
+    outcome: &'a SendOutcome,
+    own_log: Option<&Report>,
+    clocks: &'a [Clock],
+) -> Vec<Ended<'a>> {
     let clock_of = |flow: &FlowOutcome| {
         let place = outcome.clocks.iter().position(|clock| clock.receiver == flow.receiver)?;
         clocks.get(place)
@@ -128,7 +191,7 @@ pub fn sent(plan: &Plan, run: &str, outcome: &SendOutcome, own_log: Option<&Repo
             end: end.map(|totals| totals.reason.to_string()),
         });
     }
-    report(&ended, run, Some(plan.seed.0))
+    ended
 }
 
 /// The report of the flows of a sender that has left.

@@ -16,6 +16,12 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// The same signals, with another place that holds a reason to end.
+    #[must_use]
+    pub fn ended_by(&self, stop: watch::Receiver<Option<String>>) -> Self {
+        Self { stop, code: Arc::clone(&self.code) }
+    }
+
     /// Starts watching; must be called within a tokio runtime.
     ///
     /// # Errors

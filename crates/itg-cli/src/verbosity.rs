@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::{ArgAction, Args};
 use itg_core::text::visible_lines;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Amount of messages of a program.
@@ -35,8 +35,9 @@ impl WordArgs {
         let lines = tracing_subscriber::fmt::layer()
             .with_writer(|| Visible(io::stderr()))
             .with_ansi(false)
-            .without_time()
             .with_target(false);
+        // Times are for those who look for the cause of something.
+        let lines = if self.verbose < 2 { lines.without_time().boxed() } else { lines.boxed() };
         let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
         tracing_subscriber::registry().with(lines).with(filter).init();
     }

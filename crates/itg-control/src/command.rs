@@ -122,6 +122,15 @@ pub enum Command {
         /// Number of the packet behind the last one.
         next: u64,
     },
+    /// A flow ends before its last packet: its owner cannot send it on.
+    GiveUp {
+        /// Number of the flow.
+        flow: u32,
+        /// Fence under which it was sent.
+        fence: u16,
+        /// Reason.
+        why: String,
+    },
     /// A flow goes on at another rate from an instant on; all of them without a number.
     SetRate {
         /// Number of the flow.

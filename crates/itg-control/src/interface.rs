@@ -26,6 +26,8 @@ pub enum ControlRequest {
     Unable(String),
     /// The last packet of a flow has been sent under this fence, the next one would be this.
     Ended(u32, u16, u64),
+    /// A flow is not sent to its end under this fence, for this reason.
+    GaveUp(u32, u16, String),
     /// At this instant of the local clock, not before its start, the experiment has run for so long, both in
     /// nanoseconds: the answer to [`ControlDelivery::Emit`], without which nothing may leave.
     RunTime(u64, u64),

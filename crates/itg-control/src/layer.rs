@@ -129,21 +129,26 @@ impl Control {
             ControlRequest::Unable(why) => {
                 self.cast(&Command::Refuses { graph: self.replica.graph(), why }, cx);
             }
-            ControlRequest::Ended(flow, fence, next) => {
-                let word = self.replica.word(flow);
-                if self.duties.get(&flow) == Some(&fence) {
-                    self.duties.remove(&flow);
-                }
-                self.ceasing.remove(&flow);
-                match word.filter(|word| word.fence() == fence).map(crate::Word::stage) {
-                    Some(Stage::Running) => {
-                        self.cast(&Command::Finished { flow, fence, next }, cx);
-                    }
-                    Some(Stage::Handing) => self.release(flow, fence, next, cx),
-                    _ => {}
-                }
-            }
+            ControlRequest::Ended(flow, fence, next) => match self.ended(flow, fence) {
+                Some(Stage::Running) => self.cast(&Command::Finished { flow, fence, next }, cx),
+                Some(Stage::Handing) => self.release(flow, fence, next, cx),
+                _ => {}
+            },
+            ControlRequest::GaveUp(flow, fence, why) => match self.ended(flow, fence) {
+                Some(Stage::Running) => self.cast(&Command::GiveUp { flow, fence, why }, cx),
+                Some(Stage::Handing) => self.release(flow, fence, 0, cx),
+                _ => {}
+            },
         }
+    }
+
+    /// The layer above sends a flow no more: its stage, if this was its fence.
+    fn ended(&mut self, flow: u32, fence: u16) -> Option<Stage> {
+        if self.duties.get(&flow) == Some(&fence) {
+            self.duties.remove(&flow);
+        }
+        self.ceasing.remove(&flow);
+        self.replica.word(flow).filter(|word| word.fence() == fence).map(crate::Word::stage)
     }
 
     /// Takes the description, and stores it.
@@ -191,6 +196,8 @@ impl Control {
             return;
         }
         let mine = self.me(cx) == Some(by);
+        // Who is the first to hold the description again gets flows whose last owner may have a lease yet.
+        let orphans = matches!(command, Command::Holds { .. });
         match &command {
             Command::Renew { sent_ns, .. } if mine => self.granted(*sent_ns, cx),
             Command::Load { graph, .. } if change == Change::Report => {
@@ -218,7 +225,7 @@ impl Control {
             };
             Self::tell(&ControlDelivery::Applied { position, by: by.slot.0, command, void }, cx);
         }
-        self.follow(&change, false, cx);
+        self.follow(&change, orphans, cx);
     }
 
     /// A lease that was asked for at this instant is granted: the log has taken the request, so no
@@ -380,6 +387,12 @@ impl Control {
         }
         if std::mem::take(&mut self.outside) {
             self.view = None;
+            // Its part is made ready meanwhile: others send to it as soon as it is in the view again.
+            if let Some(graph) =
+                self.graph.as_ref().filter(|graph| fnv1a(graph) == self.replica.graph())
+            {
+                Self::tell(&ControlDelivery::Graph(graph.to_vec()), cx);
+            }
         }
         // One that was excluded gets a state when it is let in again.
         if let Some(view) = self.view.clone() {
@@ -426,6 +439,8 @@ impl Control {
             }
         }
         self.follow(&Change::All, true, cx);
+        // What was ordered while this process was away, the end of the run among it.
+        Self::tell(&ControlDelivery::State(Box::new(self.replica.clone())), cx);
     }
 
     fn ask_for_graph(&mut self, cx: &mut Ctx<'_>) {

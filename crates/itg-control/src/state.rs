@@ -114,6 +114,8 @@ pub struct Replica {
     heirs: BTreeMap<u32, u32>,
     /// Number of the packet behind the last one, by flow, as the last owner told at a release or an end.
     next: BTreeMap<u32, u64>,
+    /// Reasons for which flows were given up.
+    given_up: BTreeMap<u32, String>,
     /// Changes of rates; times count from the start of the experiment.
     rates: BTreeMap<u32, Vec<RateChange>>,
     /// The latest time of the run at which a lease was asked for: none that the log has granted so far lasts
@@ -164,6 +166,12 @@ impl Replica {
     #[must_use]
     pub fn words(&self) -> &[Word] {
         &self.words
+    }
+
+    /// Reasons for which flows were given up, by their numbers.
+    #[must_use]
+    pub const fn given_up(&self) -> &BTreeMap<u32, String> {
+        &self.given_up
     }
 
     /// The word of a flow.
@@ -326,27 +334,31 @@ impl Replica {
             Command::Stop { flow } => self.stop(*flow),
             Command::Reassign { flow, to } => self.reassign(*flow, *to),
             Command::Released { flow, fence, next } => {
-                let Some(word) = self.own(*flow, *fence, slot, Stage::Handing) else {
-                    return Change::Void("the flow is not being handed over by this owner");
-                };
-                self.next.insert(*flow, *next);
-                let heir = self.heirs.remove(flow);
-                let fence = word.fence().wrapping_add(1);
-                self.set(*flow, Word::new(Stage::Running, heir, fence));
-                self.settle_owners();
-                Change::Flows(vec![*flow])
+                let change = self.release(*flow, *fence, slot);
+                if matches!(change, Change::Flows(_)) {
+                    self.next.insert(*flow, *next);
+                }
+                change
             }
             Command::Finished { flow, fence, next } => {
-                let own = self
-                    .own(*flow, *fence, slot, Stage::Running)
-                    .or_else(|| self.own(*flow, *fence, slot, Stage::Handing));
-                let Some(word) = own else {
-                    return Change::Void("the flow is not sent by this owner");
-                };
-                self.next.insert(*flow, *next);
-                self.heirs.remove(flow);
-                self.set(*flow, Word::new(Stage::Finished, word.owner(), word.fence()));
-                Change::Flows(vec![*flow])
+                let change = self.end(*flow, *fence, slot, Stage::Finished);
+                if matches!(change, Change::Flows(_)) {
+                    self.next.insert(*flow, *next);
+                }
+                change
+            }
+            // Another one follows, who may be able to send it.
+            Command::GiveUp { flow, fence, .. }
+                if self.own(*flow, *fence, slot, Stage::Handing).is_some() =>
+            {
+                self.release(*flow, *fence, slot)
+            }
+            Command::GiveUp { flow, fence, why } => {
+                let change = self.end(*flow, *fence, slot, Stage::Stopped);
+                if matches!(change, Change::Flows(_)) {
+                    self.given_up.insert(*flow, why.clone());
+                }
+                change
             }
             Command::SetRate { flow, at_ns, ppm } => self.set_rate(*flow, *at_ns, *ppm),
             Command::Mark { label } => {
@@ -444,6 +456,30 @@ impl Replica {
         let word = self.word(flow)?;
         let own = (word.owner(), word.fence(), word.stage()) == (Some(slot), fence, stage);
         own.then_some(word)
+    }
+
+    /// The old owner of a flow sends it no more: the new one may.
+    fn release(&mut self, flow: u32, fence: u16, slot: u32) -> Change {
+        let Some(word) = self.own(flow, fence, slot, Stage::Handing) else {
+            return Change::Void("the flow is not being handed over by this owner");
+        };
+        let heir = self.heirs.remove(&flow);
+        self.set(flow, Word::new(Stage::Running, heir, word.fence().wrapping_add(1)));
+        self.settle_owners();
+        Change::Flows(vec![flow])
+    }
+
+    /// The owner of a flow sends it no more, nor does another one.
+    fn end(&mut self, flow: u32, fence: u16, slot: u32, stage: Stage) -> Change {
+        let own = self
+            .own(flow, fence, slot, Stage::Running)
+            .or_else(|| self.own(flow, fence, slot, Stage::Handing));
+        let Some(word) = own else {
+            return Change::Void("the flow is not sent by this owner");
+        };
+        self.heirs.remove(&flow);
+        self.set(flow, Word::new(stage, word.owner(), word.fence()));
+        Change::Flows(vec![flow])
     }
 
     fn stop(&mut self, flow: Option<u32>) -> Change {

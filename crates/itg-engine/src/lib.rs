@@ -18,7 +18,6 @@ pub mod pacing;
 pub mod rx;
 pub mod tcp_watch;
 pub mod traffic;
-mod window;
 
 pub use classic::{ClassicContent, ClassicPlace, ClassicTarget};
 pub use lease::Lease;

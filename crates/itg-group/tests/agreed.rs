@@ -267,6 +267,87 @@ fn only_the_start_that_was_let_in_is_welcome_again() {
     assert!(asks(&handle(&mut joiner, Input::Message(Slot(0), AgreedInput::Say(own)))));
 }
 
+/// A process that was excluded and killed while it asked to be let in again: what its log delivers once more is of the
+/// name before this one, and makes it no member.
+#[test]
+fn a_state_of_a_former_name_lets_nobody_in() {
+    let first = View::first(3, Rules::default());
+    let (old, new) = (member(2, 2), member(2, 3));
+    let changes = itg_group::Changes::new([member(2, 1)], [old]);
+    let change = itg_group::ViewChange { base: 1, changes, shape: None };
+    let view = first.next(&change, None).expect("a view");
+    let agreed = Agreed::new(old, first, AgreedSettings::default());
+    let mut joiner = agreed.restored((new, false), None);
+    let mut out = Vec::new();
+    let state = Default::default();
+    let tell = cast::CastDelivery::Install { position: 9, view, state };
+    for input in [
+        Input::Start,
+        Input::Message(Slot(2), AgreedInput::Log(tell)),
+        // Its own turn among those that are asked may be one of these.
+        Input::Timer(membership::AgreedTimer::Retry),
+        Input::Timer(membership::AgreedTimer::Retry),
+    ] {
+        if matches!(input, Input::Timer(_)) {
+            out.retain(|action| matches!(action, Action::Send(..)));
+        } else {
+            out.clear();
+        }
+        joiner.handle(Time(SECOND), input, &mut out);
+    }
+    let asks = out.iter().any(|action| {
+        let Action::Send(_, AgreedInput::Say(say)) = action else { return false };
+        matches!(say, MembershipMessage::Join { member, .. } if *member == new)
+    });
+    assert!(asks);
+}
+
+/// The next start of a process that was let in, and killed before it had the state, is the same one for the others:
+/// nothing was promised under its name.
+#[test]
+fn a_start_that_promised_nothing_is_welcome_again() {
+    let first = View::first(3, Rules::default());
+    let new = member(1, 2);
+    let changes = itg_group::Changes::new([member(1, 1)], [new]);
+    let change = itg_group::ViewChange { base: 1, changes, shape: None };
+    let view = first.next(&change, None).expect("a view").parts();
+    let joiner = |stored: Option<&bytes::Bytes>| {
+        let agreed = Agreed::new(member(1, 1), first.clone(), AgreedSettings::default());
+        agreed.restored((new, false), stored)
+    };
+    let start = |joiner: &mut Agreed, at| {
+        let mut out = Vec::new();
+        joiner.handle(Time(at), Input::Start, &mut out);
+        let nonce = out.iter().find_map(|action| match action {
+            Action::Send(_, AgreedInput::Say(MembershipMessage::Join { nonce, .. })) => {
+                Some(*nonce)
+            }
+            _ => None,
+        });
+        let record = out.iter().find_map(|action| match action {
+            Action::Persist(itg_process::JournalWrite::Replace(records)) => {
+                records.first().cloned()
+            }
+            _ => None,
+        });
+        (nonce.expect("it asks"), record.expect("its number is stored"))
+    };
+    let (nonce, record) = start(&mut joiner(None), SECOND);
+    let mut again = joiner(Some(&record));
+    assert_eq!(start(&mut again, 5 * SECOND).0, nonce);
+    let mut out = Vec::new();
+    let say = MembershipMessage::Welcome { view, nonce };
+    again.handle(Time(6 * SECOND), Input::Message(Slot(0), AgreedInput::Say(say)), &mut out);
+    assert!(out.iter().any(|action| matches!(
+        action,
+        Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Join(Slot(0))))
+    )));
+    // Under another name it is another start.
+    let agreed = Agreed::new(member(1, 1), first.clone(), AgreedSettings::default());
+    let mut later = agreed.restored((member(1, 3), false), Some(&record));
+    assert_ne!(start(&mut later, 5 * SECOND).0, nonce);
+}
+
 /// A message from a layer to the one above it means nothing when a network brings it.
 #[test]
 fn nobody_else_speaks_for_the_layers_below() {

@@ -16,7 +16,7 @@ use itg_group::{Changes, Member, Rules, View, ViewChange};
 use itg_process::{
     Action, Dest, Event, Injected, Input, JournalWrite, MS, Machine as _, SECOND, Slot, Time,
 };
-use itg_sim::{Checker, Exit, Fault, Observation, ObservedEvent, World};
+use itg_sim::{Checker, Disks, Exit, Fault, Observation, ObservedEvent, World};
 
 const UNIT: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
 
@@ -77,6 +77,45 @@ fn b_1_the_log_costs_four_messages_a_member_in_a_good_run() {
             }
             good(&mut world);
         }
+    }
+}
+
+/// A member of the core that is started again is heard among others that cast all the time: what it had written down,
+/// and perhaps told nobody, before it was killed is told then.
+#[test]
+fn a_core_member_that_is_back_is_heard_among_others() {
+    const CAST: u64 = 20 * MS;
+    const AFTER: u64 = 200 * MS;
+    for late in 0..40 {
+        let params = ", rotate = \"20ms\", status = \"20ms\"";
+        let mut world = world(3, UNIT, &log(params), Planted::default(), 1);
+        world.set_disks(Disks { sync_ns: MS, ..Disks::default() });
+        world.keep_events();
+        world.fault_at(CAST + late * 100_000, Fault::Crash(Slot(1)));
+        world.fault_at(CAST + 50 * MS, Fault::Recover(Slot(1)));
+        for at in (MS..SECOND).step_by(2_000_000) {
+            world.run(at);
+            cast(&mut world, 0, "x");
+            if [CAST + MS, AFTER + MS].contains(&at) {
+                cast(&mut world, 1, "own");
+            }
+        }
+        let events = world.take_events();
+        let after = events.iter().filter(|(at, slot, _)| *at >= AFTER && *slot == Slot(1));
+        let after = after.filter_map(|(.., event)| match event.decode()? {
+            CastEvent::Cast { origin, seq } => Some((origin, seq)),
+            _ => None,
+        });
+        let after: Vec<_> = after.collect();
+        assert_eq!(after.len(), 1, "late {late}");
+        let heard = events.iter().any(|(_, slot, event)| match event.decode() {
+            Some(CastEvent::Deliver { origin, seq, .. }) => {
+                *slot == Slot(0) && (origin, seq) == after[0]
+            }
+            _ => false,
+        });
+        assert!(heard, "late {late}: {after:?}");
+        good(&mut world);
     }
 }
 

@@ -76,7 +76,7 @@ impl fmt::Display for NoSlot {
 }
 
 /// The address under which connections are counted.
-fn counted(address: IpAddr) -> IpAddr {
+pub(crate) fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) if v6.segments()[0] & 0xe000 == 0x2000 => {
             let [a, b, c, d, ..] = v6.segments();

@@ -12,6 +12,7 @@ mod orders;
 mod packet_keys;
 mod receiver;
 mod sender;
+mod waiting;
 
 pub use classic::{
     ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
@@ -22,6 +23,8 @@ pub use connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
 pub use exit_code::exit_code;
 pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
 pub use orders::{Orders, Start};
+pub use receiver::asking::AskOutcome;
+pub use receiver::limits::ReverseLimits;
 pub use receiver::{
     BindError, ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome,
     ReceiverReading, SENDERS_PER_ADDRESS, ServedFlow, ServedSession, VisitError,

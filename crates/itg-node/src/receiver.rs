@@ -1,13 +1,19 @@
 //! A receiver: answers senders on the signalling port, opens data sockets for their flows, and logs
 //! what arrives, for as long as it runs and for many senders at once.
 
+mod asked_for;
+pub(crate) mod asking;
 mod classic;
+mod laws;
+pub(crate) mod limits;
 mod listeners;
 mod log_name;
 mod options;
 mod origins;
 mod ports;
+mod reverse;
 mod served;
+mod session_log;
 mod shards;
 mod shared;
 
@@ -19,12 +25,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::text::visible;
-use itg_engine::log::{Log, LogOutcome, LogServerTarget, LogTarget, LogUrl, Producer};
+use itg_engine::log::{Log, LogOutcome, Producer};
 use itg_engine::rx::{Command, Drain, PacketFormat, RxEnded};
 use itg_record::FlowInfo;
-use itg_session::logs::Role;
 use itg_session::{
-    FlowArrivals, FlowCounts, LogSummary, Message, OpenReply, OpenedFlow, PONG_FLOWS,
+    FlowArrivals, FlowCounts, FlowTotals, Message, OpenReply, OpenedFlow, PONG_FLOWS,
     ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession, Timeouts,
 };
 use itg_socket::clock;
@@ -35,12 +40,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::asked_for::{AskedFor, News};
 pub use self::classic::VisitError;
-use self::log_name::log_path;
 pub use self::options::{ClassicNews, ClassicReceiving, ReceiverOptions, SENDERS_PER_ADDRESS};
 use self::origins::{foreign, origin_of};
 use self::ports::{Asked, Opened, Sought, Taken};
+use self::reverse::{Seat, Turn};
 pub use self::served::{ServedFlow, ServedSession};
+use self::session_log::SessionLog;
 use self::shards::Shards;
 pub use self::shared::ReceiverReading;
 use self::shared::{COMMON_LOG, MAX_FLOWS, Shared, log_info};
@@ -127,6 +134,7 @@ impl Receiver {
             classic_logs: Mutex::default(),
             packets: AtomicU64::new(0),
             running: Mutex::default(),
+            askers: Mutex::default(),
             told: OnceLock::new(),
         });
         Ok(Self { listeners, shared })
@@ -268,6 +276,14 @@ enum Telling {
     Ended(RxEnded),
 }
 
+/// Waits until the connection has lost its place; one that this side made never does.
+async fn displaced(place: Option<&ConnectionSlot>) {
+    match place {
+        Some(place) => place.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The input that a telling stands for; an end may have a second one, which is told behind it.
 fn input_of(
     telling: Telling,
@@ -305,20 +321,18 @@ struct Session {
     /// Keys of its packets, when they prove where they come from.
     keys: Option<PacketKeys>,
     served: ServedSession,
+    /// Flows that the peer has asked for.
+    turn: Option<Turn>,
+    /// Run that was asked of the peer, where this side has made the connection.
+    asked: Option<AskedFor>,
+    /// Reason of the end.
+    ended: String,
     log: SessionLog,
     /// Notes of this sender's clock probes, and the log that they go to.
     probes: Option<(ProbeNotes, Producer)>,
     records: u64,
     /// Records that the common log had lost before this session.
     lost_before: u64,
-}
-
-/// Log of this sender's packets.
-enum SessionLog {
-    None,
-    Common,
-    Own(usize, Log),
-    Impossible(String),
 }
 
 impl Session {
@@ -330,6 +344,7 @@ impl Session {
             boot_id: shared.boot_id.clone(),
             max_flows: u32::try_from(MAX_FLOWS).expect("65 536 fits"),
             secret: shared.options.packet_secret.is_some(),
+            turns: shared.options.reverse.is_some(),
             timeouts: Timeouts::default(),
         };
         Self {
@@ -345,6 +360,9 @@ impl Session {
             seed: 0,
             boot_id: String::new(),
             keys: None,
+            turn: None,
+            asked: None,
+            ended: String::new(),
             log: SessionLog::None,
             probes: None,
             records: 0,
@@ -355,10 +373,30 @@ impl Session {
     async fn run(mut self, stream: TcpStream, place: ConnectionSlot) {
         let local = stream.local_addr().ok().map(plain);
         let mut channel = Channel::new(stream);
+        self.converse(&mut channel, local, Some(&place)).await;
+        match self.turn.take() {
+            Some(turn) => turn.send(channel, self.stop).await,
+            None => channel.close().await,
+        }
+        if let Some(told) = self.shared.told.get().filter(|_| !self.served.flows.is_empty())
+            && told.try_send(self.served).is_err()
+        {
+            tracing::info!("nobody reads what became of the flows of sender {}", self.peer);
+        }
+    }
+
+    /// Serves a peer to the end of its session.
+    async fn converse(
+        &mut self,
+        channel: &mut Channel,
+        local: Option<SocketAddr>,
+        place: Option<&ConnectionSlot>,
+    ) {
         let mut stopping = false;
         let told_by = self.told.clone();
         let mut out = Vec::new();
         while !self.machine.is_over() {
+            let mut reached = None;
             let input = tokio::select! {
                 // What has come in goes before a time-out.
                 biased;
@@ -368,16 +406,34 @@ impl Session {
                     Incoming::Lost(why) => ReceiverInput::Lost(why),
                 },
                 Some(told) = self.tellings.recv() => input_of(told, self.peer, &told_by),
+                news = asked_for::news(self.asked.as_mut()) => match news {
+                    News::Reached(flow) => {
+                        reached = Some(*flow);
+                        // Too early does no harm.
+                        ReceiverInput::Timer
+                    }
+                    News::Overdue(reason) => ReceiverInput::Halt(reason),
+                },
                 () = sleep_until(self.machine.deadline()) => ReceiverInput::Timer,
-                () = place.lost() => ReceiverInput::Displaced,
+                () = displaced(place) => ReceiverInput::Displaced,
                 stop = self.stop.wait_for(Option::is_some), if !stopping => {
                     stopping = true;
                     let reason = stop.ok().and_then(|reason| reason.clone());
-                    ReceiverInput::Shutdown(reason.unwrap_or_else(|| "the receiver ends".to_owned()))
+                    let reason = reason.unwrap_or_else(|| "the receiver ends".to_owned());
+                    match self.asked {
+                        Some(_) => ReceiverInput::Halt(reason),
+                        None => ReceiverInput::Shutdown(reason),
+                    }
                 }
             };
+            if let Some(flow) = reached {
+                self.arrive(flow);
+            }
             match &input {
-                ReceiverInput::FlowOpened(OpenReply { result: Ok(_), .. }) => place.settle(),
+                ReceiverInput::FlowOpened(OpenReply { result: Ok(_), .. })
+                | ReceiverInput::Turned(Ok(_)) => {
+                    place.into_iter().for_each(ConnectionSlot::settle);
+                }
                 ReceiverInput::FlowMeasured(measure) => self.served.measured(measure),
                 ReceiverInput::FlowCounted(counts) => self.release(counts),
                 ReceiverInput::Message(Message::Ping { previous: Some(stamps), .. }) => {
@@ -417,53 +473,32 @@ impl Session {
                 }
             }
         }
-        channel.close().await;
-        if let Some(told) = self.shared.told.get().filter(|_| !self.served.flows.is_empty())
-            && told.try_send(self.served).is_err()
-        {
-            tracing::info!("nobody reads what became of the flows of sender {}", self.peer);
-        }
     }
 
     async fn act(&mut self, output: ReceiverOutput, local: Option<SocketAddr>) {
         match output {
             ReceiverOutput::Send(_) | ReceiverOutput::Prove { .. } => {}
-            ReceiverOutput::Accept { run, seed, program, host, boot_id, flows, recv_log } => {
-                tracing::info!(
-                    "sender {} ({}, {}): run {run}, {flows} flows",
-                    self.peer,
-                    visible(&host),
-                    visible(&program)
-                );
-                let here = &self.shared.boot_id;
-                self.served.greet(&run, &host, !here.is_empty() && *here == boot_id);
-                (self.run, self.seed, self.boot_id) = (run, seed, boot_id);
-                self.log = self.choose_log(recv_log);
-                self.lost_before = lock(&self.shared.log).as_ref().map_or(0, Log::lost_records);
-                let notes = match &self.log {
-                    SessionLog::Common => lock(&self.shared.log).as_ref().map(Log::producer),
-                    SessionLog::Own(_, log) => Some(log.producer()),
-                    SessionLog::None | SessionLog::Impossible(_) => None,
-                };
-                let (here, there) = (self.shared.boot_id.clone(), self.boot_id.clone());
-                self.probes =
-                    notes.map(|log| (ProbeNotes::new(self.run.clone(), there, here), log));
-            }
+            accepted @ ReceiverOutput::Accept { .. } => self.on_accept(accepted),
             ReceiverOutput::Open(spec) => {
+                if self.asked.is_some() {
+                    return self.come_to(&spec);
+                }
                 let flow = spec.id;
                 let result = self.open(*spec, local);
-                let reply = ReceiverInput::FlowOpened(OpenReply { flow, result });
-                match self.flows.get(&flow) {
-                    // Packets come as soon as the sender hears that they are awaited.
-                    Some(opened) => {
-                        let told = self.told.clone();
-                        let caught_up = Box::new(move || drop(told.send(Telling::Input(reply))));
-                        self.shared.thread_of(opened).ask(Command::CaughtUp(caught_up));
-                    }
-                    None => self.tell(reply),
-                }
+                self.answer(flow, result);
+            }
+            ReceiverOutput::Turn { flows } => {
+                let seat = Seat::wait_for(&self.shared, self.peer.ip()).await;
+                let (run, ends) = ((self.run.as_str(), self.seed), (self.peer, local));
+                let prepare = || Turn::prepare(&self.shared, seat?, run, flows, ends);
+                let turned = tokio::task::block_in_place(prepare).map(|(turn, notices)| {
+                    self.turn = Some(turn);
+                    notices
+                });
+                self.tell(ReceiverInput::Turned(turned));
             }
             ReceiverOutput::Start { epoch_unix_ns } => {
+                self.asked.iter().for_each(AskedFor::begin);
                 let ahead_ns = self.served.ahead_ns();
                 for opened in self.flows.values() {
                     let slot = opened.slot;
@@ -472,30 +507,58 @@ impl Session {
                 }
             }
             ReceiverOutput::End { totals } => {
-                let told = self.told.clone();
                 if let Some(opened) = self.flows.get(&totals.flow) {
                     self.served.ended(&totals);
-                    // The receiving thread goes on with its sockets at once.
-                    let done = Box::new(move |ended| drop(told.send(Telling::Ended(ended))));
-                    let slot = opened.slot;
-                    let before = opened.buffer_errors;
-                    let buffer_errors = sys::buffer_errors()
-                        .zip(before)
-                        .map(|(now, before)| now.saturating_sub(before));
-                    let (totals, drain) = (Some(totals), Drain::USUAL);
-                    let thread = self.shared.thread_of(opened);
-                    thread.ask(Command::End { slot, totals, drain, buffer_errors, done });
+                    self.end(opened, Some(totals));
                 }
             }
-            ReceiverOutput::Abandon { reason } => self.abandon(&reason),
+            ReceiverOutput::Abandon { reason } => {
+                self.turn = None;
+                match self.asked {
+                    Some(_) => self.end_unended(),
+                    None => self.abandon(&reason),
+                }
+            }
             ReceiverOutput::CloseLog => {
-                let summary = self.close_log().await;
+                if let Some((mut probes, mut log)) = self.probes.take() {
+                    probes.finish(&mut log);
+                }
+                let log = std::mem::replace(&mut self.log, SessionLog::None);
+                let summary = log.close(&self.shared, (self.records, self.lost_before)).await;
                 self.tell(ReceiverInput::LogClosed(summary));
             }
             ReceiverOutput::Disconnect { reason } => {
                 tracing::info!("sender {}: {reason}", self.peer);
+                self.ended = reason;
             }
         }
+    }
+
+    /// Takes in a sender's greeting.
+    fn on_accept(&mut self, accepted: ReceiverOutput) {
+        let ReceiverOutput::Accept { run, seed, program, host, boot_id, flows, recv_log } =
+            accepted
+        else {
+            return;
+        };
+        tracing::info!(
+            "sender {} ({}, {}): run {run}, {flows} flows",
+            self.peer,
+            visible(&host),
+            visible(&program)
+        );
+        let here = &self.shared.boot_id;
+        self.served.greet(&run, &host, !here.is_empty() && *here == boot_id);
+        (self.run, self.seed, self.boot_id) = (run, seed, boot_id);
+        self.log = SessionLog::choose(&self.shared, &self.run, recv_log);
+        self.lost_before = lock(&self.shared.log).as_ref().map_or(0, Log::lost_records);
+        let notes = match &self.log {
+            SessionLog::Common => lock(&self.shared.log).as_ref().map(Log::producer),
+            SessionLog::Own(_, log) => Some(log.producer()),
+            SessionLog::None | SessionLog::Impossible(_) => None,
+        };
+        let (here, there) = (self.shared.boot_id.clone(), self.boot_id.clone());
+        self.probes = notes.map(|log| (ProbeNotes::new(self.run.clone(), there, here), log));
     }
 
     /// Returns the numbers of packets that have arrived, for the first [`PONG_FLOWS`] flows.
@@ -511,75 +574,6 @@ impl Session {
         drop(self.told.send(Telling::Input(input)));
     }
 
-    fn choose_log(&self, wish: Option<String>) -> SessionLog {
-        let options = &self.shared.options;
-        match (wish, &options.log_dir) {
-            (None, _) if options.log.is_some() => SessionLog::Common,
-            (None, _) => SessionLog::None,
-            (Some(wish), _) if wish.contains("://") => self
-                .own_log(self.server_of(&wish).map(|server| LogTarget::Server(Box::new(server)))),
-            (Some(_), None) => SessionLog::Impossible(
-                "the receiver keeps no logs for senders: start it with --log-dir DIR".to_owned(),
-            ),
-            (Some(name), Some(dir)) => {
-                let file = log_path(dir, &name).and_then(|path| {
-                    if lock(&self.shared.own_logs).insert(path.display().to_string()) {
-                        Ok(LogTarget::Named { path, quota: options.log_quota.clone() })
-                    } else {
-                        Err(format!(
-                            "log name `{name}`: another sender's log of that name is being \
-                             written; choose another name"
-                        ))
-                    }
-                });
-                self.own_log(file)
-            }
-        }
-    }
-
-    /// Returns the log server that a sender requests for its packets' log.
-    fn server_of(&self, wish: &str) -> Result<LogServerTarget, String> {
-        if !self.shared.options.allow_log_servers {
-            return Err("the receiver sends no logs to servers that senders name: start it with \
-                        --allow-log-servers"
-                .to_owned());
-        }
-        let url: LogUrl = tokio::task::block_in_place(|| wish.parse())
-            .map_err(|error: SocketError| error.to_string())?;
-        Ok(LogServerTarget {
-            keys: url.keys(self.shared.options.log_keys.as_ref())?,
-            transport: url.transport,
-            address: url.address,
-            run: self.run.clone(),
-            role: Role::Receiver,
-            secret: self.shared.options.secret.clone(),
-            spool: None,
-        })
-    }
-
-    /// Starts a log of this session's own.
-    fn own_log(&self, target: Result<LogTarget, String>) -> SessionLog {
-        let info = log_info(&self.shared.options);
-        let limits = self.shared.options.log_limits;
-        let created = target.and_then(|target| {
-            // Registering with a log server takes a round trip or, when it is away, some seconds.
-            tokio::task::block_in_place(|| Log::create(&target, info, limits)).map_err(|error| {
-                if let LogTarget::Named { path, .. } = &target {
-                    lock(&self.shared.own_logs).remove(&path.display().to_string());
-                }
-                error.to_string()
-            })
-        });
-        match created {
-            Err(why) => SessionLog::Impossible(why),
-            Ok(log) => {
-                let id = self.shared.next_log.fetch_add(1, Ordering::Relaxed);
-                self.shared.rx.log(id, &log);
-                SessionLog::Own(id, log)
-            }
-        }
-    }
-
     /// Derives the keys of this session's packets; the answer to the sender.
     fn prove(&mut self, sender: &Nonce) -> Option<Message> {
         let secret = self.shared.options.packet_secret.as_deref()?;
@@ -590,14 +584,23 @@ impl Session {
         Some(Message::Proved { nonce, proof })
     }
 
+    /// Answers for a flow that is open, or cannot be opened.
+    fn answer(&self, flow: u32, result: Result<OpenedFlow, String>) {
+        let reply = ReceiverInput::FlowOpened(OpenReply { flow, result });
+        match self.flows.get(&flow) {
+            // Packets come as soon as the sender hears that they are awaited.
+            Some(opened) => {
+                let told = self.told.clone();
+                let caught_up = Box::new(move || drop(told.send(Telling::Input(reply))));
+                self.shared.thread_of(opened).ask(Command::CaughtUp(caught_up));
+            }
+            None => self.tell(reply),
+        }
+    }
+
     /// Prepares sockets and the table entry of a flow.
     fn open(&mut self, spec: FlowSpec, local: Option<SocketAddr>) -> Result<OpenedFlow, String> {
-        let log = match &self.log {
-            SessionLog::None => None,
-            SessionLog::Common => Some(COMMON_LOG),
-            SessionLog::Own(id, _) => Some(*id),
-            SessionLog::Impossible(why) => return Err(why.clone()),
-        };
+        let log = self.log.number()?;
         if self.keys.is_some() && spec.proto != Proto::Udp {
             return Err("packets of UDP alone prove where they come from".to_owned());
         }
@@ -630,24 +633,7 @@ impl Session {
         };
         let flow = spec.id;
         let to = local.map_or(ip, |address| address.ip());
-        let introduction = log.map(|_| {
-            Box::new(FlowInfo {
-                changes: Vec::new(),
-                index: 0,
-                flow,
-                name: None,
-                run: self.run.clone(),
-                seed: self.seed,
-                src: SocketAddr::new(self.peer.ip(), 0).to_string(),
-                dst: SocketAddr::new(to, data.port).to_string(),
-                epoch_unix_ns: 0,
-                sender_boot_id: self.boot_id.clone(),
-                receiver_boot_id: self.shared.boot_id.clone(),
-                notices: Vec::new(),
-                spec: spec.clone(),
-                ditg: None,
-            })
-        });
+        let introduction = self.introduction(&spec, SocketAddr::new(to, data.port));
         let (handle, live) = self.shared.look_for(Sought {
             slot,
             spread: data.asked.spreads(),
@@ -672,6 +658,41 @@ impl Session {
         Ok(OpenedFlow { flow, handle, port: data.port })
     }
 
+    /// The description of a flow for a log, if there is one.
+    fn introduction(&self, spec: &FlowSpec, to: SocketAddr) -> Option<Box<FlowInfo>> {
+        if matches!(self.log, SessionLog::None) {
+            return None;
+        }
+        Some(Box::new(FlowInfo {
+            changes: Vec::new(),
+            index: 0,
+            flow: spec.id,
+            name: None,
+            run: self.run.clone(),
+            seed: self.seed,
+            src: SocketAddr::new(self.peer.ip(), 0).to_string(),
+            dst: to.to_string(),
+            epoch_unix_ns: 0,
+            sender_boot_id: self.boot_id.clone(),
+            receiver_boot_id: self.shared.boot_id.clone(),
+            notices: Vec::new(),
+            spec: spec.clone(),
+            ditg: None,
+        }))
+    }
+
+    /// Has a flow drained and counted.
+    fn end(&self, opened: &Opened, totals: Option<FlowTotals>) {
+        let told = self.told.clone();
+        // The receiving thread goes on with its sockets at once.
+        let done = Box::new(move |ended| drop(told.send(Telling::Ended(ended))));
+        let (slot, drain, before) = (opened.slot, Drain::USUAL, opened.buffer_errors);
+        let buffer_errors =
+            sys::buffer_errors().zip(before).map(|(now, before)| now.saturating_sub(before));
+        let thread = self.shared.thread_of(opened);
+        thread.ask(Command::End { slot, totals, drain, buffer_errors, done });
+    }
+
     /// Gives back what a counted flow used.
     fn release(&mut self, counts: &FlowCounts) {
         self.records += counts.packets;
@@ -694,48 +715,6 @@ impl Session {
                 }
             });
             thread.ask(Command::Abandon { slot, reason: reason.to_owned(), done });
-        }
-    }
-
-    async fn close_log(&mut self) -> Option<LogSummary> {
-        if let Some((mut probes, mut log)) = self.probes.take() {
-            probes.finish(&mut log);
-        }
-        match std::mem::replace(&mut self.log, SessionLog::None) {
-            SessionLog::None | SessionLog::Impossible(_) => None,
-            SessionLog::Common => {
-                let shared = Arc::clone(&self.shared);
-                let (records, lost_before) = (self.records, self.lost_before);
-                let settling = tokio::task::spawn_blocking(move || {
-                    let settled = lock(&shared.log).as_ref().map(Log::settle)?;
-                    // The writer has ended when it does not answer; then all is as it was.
-                    let lost = settled.recv().unwrap_or(lost_before);
-                    // Exact for one sender at a time; of several at once, each may be told of all.
-                    let lost_records = (lost - lost_before).min(records);
-                    lock(&shared.log).as_ref().map(|log| LogSummary {
-                        file: log.place().to_owned(),
-                        records: records - lost_records,
-                        lost_records,
-                        error: log.error(),
-                    })
-                });
-                settling.await.ok().flatten()
-            }
-            SessionLog::Own(id, log) => {
-                let shared = Arc::clone(&self.shared);
-                let closing = tokio::task::spawn_blocking(move || {
-                    shared.rx.close_log(id);
-                    let outcome = log.close();
-                    lock(&shared.own_logs).remove(&outcome.place);
-                    outcome
-                });
-                closing.await.ok().map(|outcome| LogSummary {
-                    file: outcome.place,
-                    records: outcome.records,
-                    lost_records: outcome.lost_records,
-                    error: outcome.error,
-                })
-            }
         }
     }
 }

@@ -4,10 +4,12 @@
 //! One signalling session for each receiver, one sending thread for all flows, one receiving thread
 //! for the replies of round-trip flows, one log.
 
+mod arrivals;
 mod converse;
 mod flow_ends;
 mod outcome;
 mod outlets;
+mod unsent;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,8 +34,7 @@ use itg_engine::tcp_watch::{self, TcpWatch};
 use itg_engine::traffic::Traffic;
 use itg_record::{FlowInfo, Note, Side};
 use itg_session::{
-    EndCause, FlowTotals, OpenedFlow, ProbeStamps, SenderConfig, SenderInput, SenderOutput,
-    Timeouts,
+    EndCause, OpenedFlow, ProbeStamps, SenderConfig, SenderInput, SenderOutput, Timeouts,
 };
 use itg_socket::clock;
 use itg_socket::host;
@@ -42,10 +43,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use self::converse::{Conversation, converse};
+pub(crate) use self::arrivals::opening;
+use self::arrivals::{Arrivals, Arrived};
+pub(crate) use self::converse::{Asker, connect};
+use self::converse::{Conversation, Way, converse};
 use self::flow_ends::FlowEnds;
 pub use self::outcome::{FlowOutcome, PeerClock, SendOutcome};
 use self::outlets::Outlets;
+use self::unsent::unsent;
 use crate::clock_probes::{ClockProbes, ProbeNotes};
 use crate::orders::{Orders, Start};
 use crate::packet_keys::{self, PacketKeys};
@@ -149,6 +154,15 @@ pub async fn send(
     job: SendJob,
     stop: watch::Receiver<Option<String>>,
 ) -> std::io::Result<SendOutcome> {
+    send_over(job, None, stop).await
+}
+
+/// Sends a run to the receiver that asks for it, or to those that the flows name.
+pub(crate) async fn send_over(
+    job: SendJob,
+    asker: Option<Asker>,
+    stop: watch::Receiver<Option<String>>,
+) -> std::io::Result<SendOutcome> {
     host::raise_open_files();
     let mut log = None;
     if let Some(target) = job.log.clone() {
@@ -165,7 +179,7 @@ pub async fn send(
         log = Some(created.await.map_err(std::io::Error::other)??);
     }
     let (reports, reported) = mpsc::unbounded_channel();
-    let mut run = Run::new(job, log, reports);
+    let mut run = Run::new(job, log, asker, reports);
     run.drive(reported, stop).await?;
     let Run { outcome, log, engine, replies, .. } = run;
     let closing = tokio::task::spawn_blocking(move || {
@@ -191,6 +205,8 @@ struct Run {
     notes: Option<Producer>,
     opened: BTreeMap<usize, (OpenedFlow, DataSocket)>,
     outlets: Outlets,
+    arrivals: Arrivals,
+    arrived: Option<mpsc::UnboundedReceiver<Arrived>>,
     sent: mpsc::UnboundedSender<TxEnded>,
     ended: Option<mpsc::UnboundedReceiver<TxEnded>>,
     engine: Option<JoinHandle<()>>,
@@ -214,6 +230,7 @@ impl Run {
     fn new(
         job: SendJob,
         log: Option<Log>,
+        asker: Option<Asker>,
         reports: mpsc::UnboundedSender<(usize, Report)>,
     ) -> Self {
         let mut addresses: Vec<SocketAddr> = Vec::new();
@@ -225,6 +242,11 @@ impl Run {
                 addresses.len() - 1
             }));
         }
+        let asked = asker.is_some();
+        let (mut channel, waiting) = match asker {
+            Some(asker) => (Some(Box::new(asker.channel)), asker.waiting),
+            None => (None, BTreeMap::new()),
+        };
         let mut tasks = JoinSet::new();
         let peers: Vec<_> = addresses
             .iter()
@@ -242,14 +264,16 @@ impl Run {
                     recv_log: job.recv_log.clone(),
                     prove: job.packet_secret.is_some().then(packet_keys::nonce),
                     burst: CLOCK_BURST,
+                    asked,
                     timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::default() },
                 };
                 let (inputs, told) = mpsc::unbounded_channel();
                 let lives = specs_of(&job, &peer_of, index)
                     .map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live)))
                     .collect();
-                let with =
-                    Conversation { index, address, lives, secret: job.packet_secret.clone() };
+                let way = channel.take().map_or(Way::Connect, Way::Connected);
+                let secret = job.packet_secret.clone();
+                let with = Conversation { index, address, way, lives, secret };
                 tasks.spawn(converse(with, config, told, reports.clone()));
                 let (stage, boot_id) = (Stage::Agreeing, String::new());
                 let (keys, probes, stopped) = (None, None, None);
@@ -278,6 +302,7 @@ impl Run {
         let place_of =
             job.flows.iter().enumerate().map(|(i, flow)| (flow.flow.spec().id, i)).collect();
         let outlets = Outlets::new(job.pacing.as_ref(), log.is_some());
+        let (arrivals, arrived) = Arrivals::new(waiting);
         let (sent, ended) = mpsc::unbounded_channel();
         let (replied, answers) = mpsc::unbounded_channel();
         Self {
@@ -294,6 +319,8 @@ impl Run {
             log,
             opened: BTreeMap::new(),
             outlets,
+            arrivals,
+            arrived: Some(arrived),
             sent,
             ended: Some(ended),
             engine: None,
@@ -317,6 +344,7 @@ impl Run {
     ) -> std::io::Result<()> {
         let mut ended = self.ended.take().expect("driven once");
         let mut answers = self.answers.take().expect("driven once");
+        let mut arrived = self.arrived.take().expect("driven once");
         let (_unused, mut stops) = mpsc::unbounded_channel();
         let (_idle, mut rates) = mpsc::unbounded_channel();
         if let Some(orders) = &mut self.job.orders {
@@ -330,6 +358,7 @@ impl Run {
             tokio::select! {
                 Some((peer, report)) = reported.recv() => self.on_report(peer, report)?,
                 Some(end) = ended.recv() => self.on_end(end).await,
+                Some(met) = arrived.recv() => self.on_arrived(met)?,
                 Some(flow) = stops.recv() => {
                     if let Some(place) = self.place_of.get(&flow) {
                         self.stop_signal.raise(*place);
@@ -350,10 +379,8 @@ impl Run {
                         }
                     }
                 }
-                reason = stop.wait_for(Option::is_some), if !stopping => {
+                reason = asked_to_stop(&mut stop), if !stopping => {
                     stopping = true;
-                    let reason = reason.ok().and_then(|reason| reason.clone());
-                    let reason = reason.unwrap_or_else(|| "the program ends".to_owned());
                     for peer in &self.peers {
                         tell(peer, SenderInput::Stop { reason: reason.clone() });
                     }
@@ -407,11 +434,14 @@ impl Run {
                     let place = self.place_of[&flow];
                     self.outcome.flows[place].refused = Some(visible(&reason).into_owned());
                 }
+                if !self.arrivals.is_empty() {
+                    self.await_receiver(index, flows);
+                    return Ok(());
+                }
                 for flow in flows {
                     self.open(index, flow)?;
                 }
-                self.peers[index].stage = Stage::Ready;
-                self.arm_when_agreed();
+                self.ready(index);
             }
             SenderOutput::Begin => {
                 self.peers[index].stage = Stage::Begun;
@@ -474,7 +504,14 @@ impl Run {
         }
     }
 
+    /// A peer's data sockets are open.
+    fn ready(&mut self, index: usize) {
+        self.peers[index].stage = Stage::Ready;
+        self.arm_when_agreed();
+    }
+
     fn over(&mut self, index: usize) -> std::io::Result<()> {
+        self.arrivals.give_up();
         self.peers[index].stage = Stage::Over;
         self.stop_flows_to(index);
         self.arm_when_agreed();
@@ -496,30 +533,8 @@ impl Run {
             _ => target,
         };
         let outlets = &mut self.outlets;
-        let open = || outlets.open(spec, target);
-        let data = match tokio::task::block_in_place(open) {
-            Ok(data) => data,
-            Err(error) => {
-                self.outcome.flows[place].refused = Some(error.to_string());
-                let totals = FlowTotals {
-                    flow: opened.flow,
-                    packets: 0,
-                    bytes: 0,
-                    skipped: 0,
-                    failed: 0,
-                    next_seq: 0,
-                    reason: EndCause::Refused(error.to_string()).into(),
-                };
-                tell(&self.peers[index], SenderInput::FlowEnded(totals));
-                return Ok(());
-            }
-        };
-        self.outcome.flows[place].path = Some((data.local, data.remote));
-        if spec.meter == Meter::Rtt {
-            self.await_replies(place, opened, &data)?;
-        }
-        self.opened.insert(place, (opened, data));
-        Ok(())
+        let data = tokio::task::block_in_place(|| outlets.open(spec, target));
+        self.take(index, opened, data)
     }
 
     /// Reads the replies of a round-trip flow on a second descriptor of its socket.
@@ -699,15 +714,11 @@ impl Run {
             let address = self.peers[self.peer_of[place]].address;
             let failed = self.outcome.failures.iter().find(|(at, _)| *at == address);
             let refused = self.outcome.flows[place].refused.clone();
-            let reason = refused
+            let cause = refused
                 .or_else(|| failed.map(|(_, error)| error.to_string()))
-                .map_or(EndCause::NotAgreed, EndCause::Refused)
-                .into();
-            let flow = flow.flow.spec().id;
-            let (packets, bytes, skipped, failed, next_seq) = (0, 0, 0, 0, 0);
-            let totals = FlowTotals { flow, packets, bytes, skipped, failed, next_seq, reason };
+                .map_or(EndCause::NotAgreed, EndCause::Refused);
             // The receiving end may be closed.
-            drop(orders.ends.send(totals));
+            drop(orders.ends.send(unsent(flow.flow.spec().id, cause)));
         }
     }
 
@@ -764,6 +775,12 @@ fn specs_of<'a>(
     peer: usize,
 ) -> impl Iterator<Item = &'a SendFlow> {
     job.flows.iter().zip(peer_of).filter(move |(_, of)| **of == peer).map(|(flow, _)| flow)
+}
+
+/// Waits until the run shall end; the reason.
+async fn asked_to_stop(stop: &mut watch::Receiver<Option<String>>) -> String {
+    let reason = stop.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+    reason.unwrap_or_else(|| "the program ends".to_owned())
 }
 
 /// The number of a flow in the sender's log: its place, from 1.

@@ -19,6 +19,7 @@ mod columns;
 mod compact;
 mod error;
 mod facts;
+mod find;
 mod frames;
 mod limits;
 mod note;
@@ -33,6 +34,7 @@ pub use build::{LogBuilder, note_block};
 pub use compact::{Rewrite, compact, expand};
 pub use error::{BlockError, ColumnsError};
 pub use facts::BlockFacts;
+pub use find::{FoundBlock, find_blocks};
 pub use limits::{
     COLUMNS_SCHEMA, MAX_BLOCK_LEN, MAX_BLOCK_RECORDS, MAX_RECORDS_PER_BYTE, NOTE_SCHEMA,
     RECORD_SCHEMA, RUN_COLUMNS_SCHEMA, RUN_SCHEMA,

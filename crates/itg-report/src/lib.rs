@@ -4,9 +4,11 @@
 //! `docs/decode.md`.
 
 mod html;
+mod junit;
 mod svg;
 
 pub use html::{Around, FLOWS_DRAWN, command, compare_page, page, sweep_page};
+pub use junit::{junit, junit_of_fidelity};
 pub use svg::{Chart, Curve, Plot, of_flow, of_sweep, of_total, printable};
 
 /// The example of the README, compiled and run with the tests of the documentation.

@@ -61,7 +61,9 @@ pub(crate) fn text(manifest: &Manifest, files: &[RunFile], report: Option<&Repor
         text += "\n## Logs\n\n| log | host | kernel | version | records |\n|---|---|---|---|---|\n";
         for log in logs {
             let word = |key: &str| code(log.get(key).and_then(Value::as_str).unwrap_or("unknown"));
-            let records = log.get("records").and_then(Value::as_u64).unwrap_or(0);
+            let records = log.get("records").and_then(Value::as_u64);
+            let records =
+                records.map_or_else(|| "unknown".to_owned(), |records| records.to_string());
             text += &format!(
                 "| {} | {} | {} | {} | {records} |\n",
                 word("name"),

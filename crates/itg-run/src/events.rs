@@ -107,6 +107,8 @@ pub enum What {
         by: String,
         /// The command for people.
         command: String,
+        /// The command, with its parts.
+        action: Action,
         /// Reason that it is void; none when it is not.
         void: Option<String>,
     },
@@ -125,7 +127,7 @@ pub enum What {
     Missing {
         /// The nodes; none when all are there and yet nothing can be agreed.
         nodes: Vec<MissingNode>,
-        /// What this program waits for.
+        /// Event that this program waits for, in words.
         waits_for: String,
         /// Instant at which it gives up (Unix time in nanoseconds); none without a limit.
         gives_up_unix_ns: Option<u64>,
@@ -160,6 +162,85 @@ impl What {
             flows: flows.collect(),
         }
     }
+}
+
+/// A command of an experiment, with its parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Action {
+    /// Members get the description of the experiment.
+    Load {
+        /// Number of its flows.
+        flows: u64,
+    },
+    /// The member that casts this has the description and can do its part.
+    Ready,
+    /// The member that casts this cannot, or does not want to.
+    Refuse {
+        /// Reason of the refusal.
+        why: String,
+    },
+    /// Owners make ready.
+    Arm,
+    /// Planned times count from an instant on.
+    Start {
+        /// The instant, Unix time in nanoseconds by the clock of the member that casts this.
+        start_unix_ns: u64,
+    },
+    /// A flow ends early.
+    Stop {
+        /// Its number; none: all flows.
+        flow: Option<u32>,
+    },
+    /// Another node shall send a flow.
+    Move {
+        /// Its number.
+        flow: u32,
+        /// The node.
+        node: String,
+    },
+    /// The old owner of a flow that moves has sent its last packet.
+    Released {
+        /// Its number.
+        flow: u32,
+        /// Number of the packet behind the last one.
+        next_seq: u64,
+    },
+    /// A flow has been sent to its end.
+    Finished {
+        /// Its number.
+        flow: u32,
+        /// Number of the packet behind the last one.
+        next_seq: u64,
+    },
+    /// A flow ends before its last packet: its owner cannot send it on.
+    GiveUp {
+        /// Its number.
+        flow: u32,
+        /// Reason.
+        why: String,
+    },
+    /// A flow goes on at another rate from an instant on.
+    SetRate {
+        /// Its number; none: all flows.
+        flow: Option<u32>,
+        /// The instant, in nanoseconds after the start of the experiment.
+        at_ns: u64,
+        /// Multiple of the rate that the experiment asks for.
+        times: f64,
+    },
+    /// A remark for the report.
+    Mark {
+        /// Its text.
+        label: String,
+    },
+    /// The member that casts this asks for a lease.
+    Renew,
+    /// No flow goes on; logs are closed and handed over.
+    Drain,
+    /// The experiment is over.
+    End,
 }
 
 /// The name of a flow.

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context as _, Result};
 use ring::digest::{Context, SHA256};
 
-/// Stands for the SHA-256 of what is no regular file.
+/// Says that a path is that of a link, a device or the like.
 const NO_FILE: &str = "no regular file";
 /// Says that a name leads out of the directory.
 const ELSEWHERE: &str = "not a path below the directory of the run";
@@ -21,15 +21,8 @@ pub(crate) struct RunFile {
     pub(crate) path: String,
     /// Its length in bytes.
     pub(crate) bytes: u64,
-    /// Its SHA-256, 64 hexadecimal digits; [`NO_FILE`] for a link, a device and the like, which are not read.
-    pub(crate) sha256: String,
-}
-
-impl RunFile {
-    /// Returns true unless it is a link, a device or the like.
-    pub(crate) fn is_regular(&self) -> bool {
-        self.sha256 != NO_FILE
-    }
+    /// Its SHA-256, 64 hexadecimal digits; `None` for a link, a device and the like, which are not read.
+    pub(crate) sha256: Option<String>,
 }
 
 /// All files below a directory, in the order of their paths, but for those that `left_out` names by their paths.
@@ -96,7 +89,7 @@ fn look_at(dir: &Path, path: String) -> Result<RunFile> {
     let context = || format!("cannot read {}", dir.join(&path).display());
     // A directory may come from a stranger: links out of it are not followed.
     if !fs::symlink_metadata(dir.join(&path)).with_context(context)?.is_file() {
-        return Ok(RunFile { path, bytes: 0, sha256: NO_FILE.to_owned() });
+        return Ok(RunFile { path, bytes: 0, sha256: None });
     }
     let mut file = File::open(dir.join(&path)).with_context(context)?;
     let mut digest = Context::new(&SHA256);
@@ -110,7 +103,7 @@ fn look_at(dir: &Path, path: String) -> Result<RunFile> {
         bytes += got as u64;
     }
     let sha256 = digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(RunFile { path, bytes, sha256 })
+    Ok(RunFile { path, bytes, sha256: Some(sha256) })
 }
 
 #[cfg(test)]
@@ -125,16 +118,20 @@ mod tests {
             fs::write(dir.path().join(path), text).expect("written");
         }
         std::os::unix::fs::symlink("/dev/zero", dir.path().join("link")).expect("a link");
-        let file = |path: &str, bytes, sha256: &str| RunFile {
+        let file = |path: &str, bytes, sha256: Option<&str>| RunFile {
             path: path.to_owned(),
             bytes,
-            sha256: sha256.to_owned(),
+            sha256: sha256.map(str::to_owned),
         };
         // FIPS 180-2, appendix B.1, and the hash of nothing.
         let want = [
-            file("a/x", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
-            file("b", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
-            file("link", 0, NO_FILE),
+            file(
+                "a/x",
+                0,
+                Some("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            ),
+            file("b", 3, Some("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")),
+            file("link", 0, None),
         ];
         assert_eq!(list(dir.path(), &["c"]).expect("readable"), want);
     }

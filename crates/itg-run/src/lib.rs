@@ -50,7 +50,7 @@ mod world;
 
 pub use directory::{MANIFEST, RECEIVER_LOG, SENDER_LOG};
 pub use local::Local;
-pub use options::{OutputOptions, RunOptions, RunRequest, SweepOptions};
+pub use options::{GateOptions, OutputOptions, ReportFormat, RunOptions, RunRequest, SweepOptions};
 pub use receiver::receiver_options;
 pub use run::run;
 pub use sim::Simulated;

@@ -4,8 +4,9 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::Args;
-use itg_cli::{LoadArgs, PacingArgs, WordArgs};
+use clap::{Args, ValueEnum};
+use itg_cli::{Gates, LoadArgs, Loaded, PacingArgs, WordArgs};
+use itg_stats::gate::Gate;
 
 use crate::events::Events;
 use crate::world::Output;
@@ -22,6 +23,79 @@ pub struct RunOptions {
     /// Options about sweeps.
     #[command(flatten)]
     pub sweep: SweepOptions,
+    /// Gates, and the form of the report.
+    #[command(flatten)]
+    pub gates: GateOptions,
+}
+
+/// Gates of a command line, and the form in which the report is printed.
+#[derive(Clone, Debug, Default, Args)]
+pub struct GateOptions {
+    /// Fail with exit code 99 (98: fidelity only) when this holds, besides the gates of the file: `delay.p99 > 20ms`,
+    /// `total.loss > 0.1%`, `fidelity != pass`; may be given several times
+    #[arg(long, value_name = "GATE")]
+    pub fail_if: Vec<Gate>,
+    /// A gate whose figure is not known does not fail
+    #[arg(long)]
+    pub allow_unknown: bool,
+    /// Also write what the gates said as JUnit XML; without gates one test a flow: its fidelity (not with sweeps)
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Form of the report on stdout
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub format: ReportFormat,
+}
+
+/// Form of the report on stdout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// A table of the flows, and what a reader has to know beside it; with -v all details
+    #[default]
+    Text,
+    /// One JSON object
+    Json,
+    /// A table in Markdown with what the gates found, for the summaries of CI systems
+    Markdown,
+}
+
+impl GateOptions {
+    /// The gates of an experiment and those of the command line.
+    ///
+    /// # Errors
+    /// A text in the experiment that is no gate.
+    pub(crate) fn with(&self, loaded: &Loaded) -> Result<Gates> {
+        let mut gates = Gates { list: Vec::new(), allow_unknown: self.allow_unknown };
+        gates.add(&loaded.experiment, &loaded.origin)?;
+        gates.list.extend(self.fail_if.iter().cloned());
+        Ok(gates)
+    }
+
+    /// Those of the command line as a setting of the manifest; none without any.
+    pub(crate) fn setting(&self) -> Option<String> {
+        let none = self.fail_if.is_empty() && !self.allow_unknown;
+        let texts: Vec<_> = self.fail_if.iter().map(ToString::to_string).collect();
+        let setting =
+            || serde_json::json!({ "fail_if": texts, "allow_unknown": self.allow_unknown });
+        (!none).then(|| setting().to_string())
+    }
+
+    /// Those of a manifest, as [`GateOptions::setting`] wrote them.
+    ///
+    /// # Errors
+    /// A setting that is none.
+    pub(crate) fn read(setting: &str) -> Result<Self> {
+        #[derive(serde::Deserialize)]
+        struct Kept {
+            fail_if: Vec<String>,
+            allow_unknown: bool,
+        }
+        if setting.is_empty() {
+            return Ok(Self::default());
+        }
+        let Kept { fail_if, allow_unknown } = serde_json::from_str(setting)?;
+        let fail_if = fail_if.iter().map(|text| Gate::parse(text)).collect::<Result<_, _>>()?;
+        Ok(Self { fail_if, allow_unknown, ..Self::default() })
+    }
 }
 
 /// Destinations of the results of a run.
@@ -74,7 +148,8 @@ impl OutputOptions {
         let live = !self.no_live && !words.quiet && std::io::stderr().is_terminal();
         let print = self.events.as_deref() != Some(Path::new("-"));
         let events = Events::to(self.events.as_deref(), resume)?;
-        Ok(Output { dir: PathBuf::new(), print, events, live })
+        let gates = GateOptions::default();
+        Ok(Output { dir: PathBuf::new(), print, events, live, gates })
     }
 
     /// Files that this program is told to write, which may be among the results.

@@ -33,6 +33,7 @@ pub fn receiver_options(log: PathBuf, listen: SocketAddr) -> ReceiverOptions {
         allow_sources: Vec::new(),
         secret: None,
         log_keys: None,
+        reverse: None,
         // A node's workers are sessions of one address.
         max_per_address: 1024,
         log_dir: None,

@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use itg_cli::{Failure, WordArgs, load_manifest, print, refuse, say};
 use itg_experiment::Manifest;
-use itg_stats::Report;
 use itg_stats::compare::agreement::{Agreement, judge};
 use itg_stats::compare::{Resampling, compare};
 use itg_stats::fidelity::Fidelity;
@@ -209,7 +208,7 @@ impl Replayed {
         let planned = Planned::of(&original.schedule()?, &ours.schedule()?);
         let packets = of_packets(&planned, a.total.flows);
         judged.push((packets, format!("packets: {}: {planned}", packets.name())));
-        judged.push(of_fidelity(&a, &b));
+        judged.push(of_fidelity(&a.total.metrics.fidelity, &b.total.metrics.fidelity));
         let comparison = compare(("original", &a), ("replay", &b), Resampling::default());
         for (flows, which) in [(&comparison.only_a, "original"), (&comparison.only_b, "replay")] {
             for flow in flows {
@@ -253,18 +252,39 @@ fn of_packets(planned: &Planned, flows: u64) -> Agreement {
 
 /// Compares the timing of the senders by their late packets: a verdict changes at a threshold, on both sides of which
 /// two runs may be alike.
-fn of_fidelity(a: &Report, b: &Report) -> (Agreement, String) {
-    let [a, b] = [a, b].map(|report| &report.total.metrics.fidelity);
-    let late = |of: &Fidelity| of.late_share.unwrap_or(0.0);
-    let alike = (late(a) - late(b)).abs() <= LATE_SHARE;
-    let agreement = if alike { Agreement::Equal } else { Agreement::Different };
-    let words = |of: &Fidelity| format!("{} ({:.1} % late)", of.verdict.name(), 100.0 * late(of));
+fn of_fidelity(a: &Fidelity, b: &Fidelity) -> (Agreement, String) {
+    let agreement = match a.late_share.zip(b.late_share) {
+        None => Agreement::Unknown,
+        Some((a, b)) if (a - b).abs() <= LATE_SHARE => Agreement::Equal,
+        Some(_) => Agreement::Different,
+    };
+    let words = |of: &Fidelity| {
+        let late = of
+            .late_share
+            .map_or_else(|| "unknown".to_owned(), |share| format!("{:.1} %", 100.0 * share));
+        format!("{} ({late} late)", of.verdict.name())
+    };
     (agreement, format!("fidelity: {}: {}, then {}", agreement.name(), words(a), words(b)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn late_packets_that_nobody_counted_are_not_equal() {
+        let of = |late_share| Fidelity { late_share, ..Fidelity::default() };
+        for (a, b, want, words) in [
+            (Some(0.0), Some(0.01), Agreement::Equal, "0.0 % late"),
+            (Some(0.0), Some(0.5), Agreement::Different, "50.0 % late"),
+            (None, Some(0.0), Agreement::Unknown, "unknown late"),
+            (None, None, Agreement::Unknown, "unknown late"),
+        ] {
+            let (agreement, line) = of_fidelity(&of(a), &of(b));
+            assert_eq!(agreement, want, "{a:?} {b:?}");
+            assert!(line.contains(words), "{line}");
+        }
+    }
 
     #[test]
     fn packets_at_the_end_of_a_run_are_no_difference() {

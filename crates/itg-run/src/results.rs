@@ -20,6 +20,8 @@ pub(crate) const LOGS: &str = "logs";
 pub(crate) const COMMAND: &str = "command";
 /// Setting: options of the world, as words of a command line.
 pub(crate) const OPTIONS: &str = "options";
+/// Setting: gates of the command line, as JSON.
+pub(crate) const GATES: &str = "gates";
 /// Setting: first line of the report's text.
 pub(crate) const HEADING: &str = "heading";
 /// Setting: end of the traffic, Unix time in nanoseconds.
@@ -111,6 +113,11 @@ impl Results {
             files.push(("report.html", itg_report::page(&report, &around)));
         }
         Ok(Self { report, judged, short, files })
+    }
+
+    /// The report as JSON.
+    pub(crate) fn json(&self) -> &str {
+        &self.files[1].1
     }
 
     /// The report as text with all figures.

@@ -181,7 +181,7 @@ pub(crate) fn files(metadata: &Value) -> Result<Vec<RunFile>, String> {
         let path = path(id).filter(|path| uri(path) == id);
         let found = path.zip(bytes).zip(word("sha256"));
         found
-            .map(|((path, bytes), sha256)| RunFile { path, bytes, sha256: sha256.to_owned() })
+            .map(|((path, bytes), sha256)| RunFile { path, bytes, sha256: Some(sha256.to_owned()) })
             .ok_or_else(|| format!("file `{id}` has no plain path, no size or no SHA-256"))
     };
     files.map(file).collect()

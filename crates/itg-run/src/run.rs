@@ -26,7 +26,8 @@ pub fn run(world: &dyn World, request: &RunRequest, words: WordArgs) -> Result<E
     let dir = request.options.output.directory(&loaded.plan.name, jiff::Timestamp::now());
     world.check(&loaded)?;
     holds_nothing_else(&dir, &request.options.output.own_files())?;
-    let output = Output { dir, ..request.options.output.open(false, words)? };
+    let gates = request.options.gates.clone();
+    let output = Output { dir, gates, ..request.options.output.open(false, words)? };
     let done = carry_out(world, &mut loaded, &output, words)?;
     Ok(ExitCode::from(done.code))
 }

@@ -12,8 +12,9 @@ use crate::artifact::{self, ARTIFACT};
 use crate::directory::{DONE, MANIFEST, prepare, write};
 use crate::inventory::list;
 use crate::live;
+use crate::options::ReportFormat;
 use crate::results::{
-    COMMAND, ENDED, EXIT_CODE, HEADING, INTERRUPTED, LOGS, OPTIONS, Results, STORY,
+    COMMAND, ENDED, EXIT_CODE, GATES, HEADING, INTERRUPTED, LOGS, OPTIONS, Results, STORY,
 };
 use crate::ro_crate::{self, RO_CRATE};
 use crate::world::{Outcome, Output, World, host_settings};
@@ -53,7 +54,7 @@ fn in_order(
     let started = jiff::Timestamp::now();
     let out = &output.dir;
     // 1. Errors of the request, before anything is written.
-    let gates = gates(loaded)?;
+    let gates = output.gates.with(loaded)?;
     let run = world.prepare(loaded)?;
     // 2. A directory that holds no other run.
     prepare(out)?;
@@ -62,6 +63,9 @@ fn in_order(
         announce(&run.loaded().plan);
     }
     let mut manifest = manifest(run.loaded(), started, world);
+    if let Some(gates) = output.gates.setting() {
+        manifest = manifest.setting(GATES, gates);
+    }
     for (key, value) in run.settings() {
         manifest = manifest.setting(key, value);
     }
@@ -135,13 +139,6 @@ fn outcome_of(mut manifest: Manifest, outcome: &Outcome, out: &Path) -> Manifest
         .setting(EXIT_CODE, code.to_string())
 }
 
-/// The gates of an experiment.
-pub(crate) fn gates(loaded: &Loaded) -> Result<Gates> {
-    let mut gates = Gates::default();
-    gates.add(&loaded.experiment, &loaded.origin)?;
-    Ok(gates)
-}
-
 /// Writes the appendix, and last of all files the hashes of all others.
 fn seal(out: &Path, manifest: &Manifest, report: Option<&Report>) -> Result<()> {
     let files = list(out, &[ARTIFACT, RO_CRATE, DONE])?;
@@ -154,14 +151,29 @@ fn seal(out: &Path, manifest: &Manifest, report: Option<&Report>) -> Result<()> 
 ///
 /// All files are written before the first word: a terminal may keep words waiting.
 fn conclude(output: &Output, results: &Results, gates: &Gates, words: WordArgs) -> Result<()> {
-    let printed = if words.verbose > 0 { results.long() } else { &results.short };
+    let found = &results.judged.outcomes;
+    let markdown = || itg_stats::markdown::report(&results.report, found);
+    let printed = match output.gates.format {
+        ReportFormat::Text if words.verbose > 0 => results.long().to_owned(),
+        ReportFormat::Text => results.short.clone(),
+        ReportFormat::Json => results.json().to_owned(),
+        ReportFormat::Markdown => markdown(),
+    };
+    if let Some(path) = &output.gates.junit {
+        let took_ns = results.report.total.metrics.duration_ns;
+        let text = match found.is_empty() {
+            true => itg_report::junit_of_fidelity(&results.report),
+            false => itg_report::junit(found, gates.allow_unknown, took_ns),
+        };
+        write(path, &text)?;
+    }
     let on_terminal = std::io::stdout().is_terminal();
     if output.print && !on_terminal {
-        print(printed)?;
+        print(&printed)?;
     }
     live::settle();
     if output.print && on_terminal {
-        print(printed)?;
+        print(&printed)?;
     }
     gates.tell(&results.judged, "itg-cluster", words.quiet);
     Ok(())

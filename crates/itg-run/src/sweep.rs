@@ -27,7 +27,7 @@ use itg_stats::sweep::{COMPARED, Figure, Runs, Table};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{DONE, SWEEP, file_name, holds_nothing_else, write};
-use crate::options::RunRequest;
+use crate::options::{ReportFormat, RunRequest};
 use crate::steps::carry_out;
 use crate::world::{Output, World};
 
@@ -149,6 +149,11 @@ pub(crate) fn run(
         ways: ways(world, request),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
+    if request.options.gates.junit.is_some() {
+        return Err(refuse(
+            "--junit is for one run: a sweep has many, each with its report in its directory",
+        ));
+    }
     // All cases are good, or nothing is begun.
     for case in &sweep.cases {
         let loaded = load_case(&request.load, case, run_seed(RunSeed(ours.seed), case, 1))?;
@@ -179,6 +184,7 @@ pub(crate) fn run(
         // The terminal shows which runs are done.
         output: Output {
             live: false,
+            gates: request.options.gates.clone(),
             ..request.options.output.open(request.options.sweep.resume, words)?
         },
     };
@@ -474,7 +480,11 @@ impl Work<'_> {
             write(&path, &chart.file(&self.sweep.name))?;
         }
         if self.output.print {
-            itg_cli::print(&text)?;
+            match self.request.options.gates.format {
+                ReportFormat::Text => itg_cli::print(&text)?,
+                ReportFormat::Json => itg_cli::print(&(table.to_json() + "\n"))?,
+                ReportFormat::Markdown => itg_cli::print(&format!("```text\n{text}```\n"))?,
+            }
         }
         let spent: u64 = self.done.values().map(|run| run.elapsed_ns).fold(0, u64::saturating_add);
         self.say(format_args!(

@@ -21,9 +21,9 @@ use serde_json::{Map, Value};
 use crate::artifact::{self, ARTIFACT};
 use crate::directory::{DONE, MANIFEST, SWEEP};
 use crate::inventory::{LONGEST, RunFile, list, read_text};
-use crate::results::{Results, STORY, logs};
+use crate::options::GateOptions;
+use crate::results::{GATES, Results, STORY, logs, setting};
 use crate::ro_crate::{self, ACTION, RO_CRATE, ROOT};
-use crate::steps::gates;
 use crate::sweep::check::Check;
 use crate::sweep::contradicts;
 
@@ -161,20 +161,24 @@ impl Findings {
         };
         let (listed, there) = (by_path(listed), by_path(there));
         for (path, want) in &listed {
+            let hash = |file: &RunFile| file.sha256.clone().unwrap_or_else(|| "none".to_owned());
             self.wrong.extend(match there.get(path) {
                 None => Some(format!("{path}: missing")),
+                // It is told below.
+                Some(file) if file.sha256.is_none() => None,
                 Some(file) if file.bytes != want.bytes => {
                     Some(format!("{path}: {} bytes, and the run left {}", file.bytes, want.bytes))
                 }
                 Some(file) if file.sha256 != want.sha256 => Some(format!(
                     "{path}: changed: SHA-256 {}, and the run left {}",
-                    file.sha256, want.sha256
+                    hash(file),
+                    hash(want)
                 )),
                 Some(_) => None,
             });
         }
         for (path, file) in &there {
-            if !file.is_regular() {
+            if file.sha256.is_none() {
                 self.wrong.push(format!("{path}: a link, a device or the like: it is not opened"));
             } else if !listed.contains_key(path) {
                 self.wrong.push(format!("{path}: added: the run left no such file"));
@@ -245,7 +249,10 @@ impl Findings {
         there: &[RunFile],
     ) -> Option<Report> {
         let here = env!("CARGO_PKG_VERSION");
-        let planned = load_manifest(manifest).and_then(|loaded| Ok((gates(&loaded)?, loaded)));
+        let planned = load_manifest(manifest).and_then(|loaded| {
+            let gates = GateOptions::read(setting(manifest, GATES))?.with(&loaded)?;
+            Ok((gates, loaded))
+        });
         let (gates, loaded) = match planned {
             Ok(planned) => planned,
             Err(error) => {

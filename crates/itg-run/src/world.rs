@@ -12,6 +12,7 @@ use itg_cli::{Loaded, WordArgs, refuse};
 use itg_experiment::Manifest;
 
 use crate::events::Events;
+use crate::options::GateOptions;
 
 /// World in which experiments run.
 pub trait World {
@@ -76,6 +77,8 @@ pub struct Output {
     pub events: Events,
     /// True if the run is shown on a terminal.
     pub live: bool,
+    /// Gates of the command line, and the form of the report.
+    pub gates: GateOptions,
 }
 
 /// Outcome of a run in its world.

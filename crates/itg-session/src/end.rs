@@ -5,6 +5,9 @@ use std::fmt::{self, Display, Formatter};
 use itg_core::flow::SCHEDULE_DONE;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// First words of the end of a flow that was too slow.
+const TIME_OVER: &str = "time over";
+
 /// Cause of the end of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndCause {
@@ -41,7 +44,7 @@ impl Display for EndCause {
             Self::LeaseOver => f.write_str("the lease is over"),
             Self::TooSlow { late_ms } => write!(
                 f,
-                "time over with packets due {late_ms} ms ago: this host or the path is too slow"
+                "{TIME_OVER} with packets due {late_ms} ms ago: this host or the path is too slow"
             ),
             Self::ConnectionBroke(error) => write!(f, "the connection broke: {error}"),
             Self::NotAgreed => f.write_str("its receiver did not agree"),
@@ -65,6 +68,13 @@ impl EndReason {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.cause == EndCause::ScheduleDone
+    }
+
+    /// True if its sender told, here or over the wire, that it ran to the end of its schedule or of its time.
+    #[must_use]
+    pub fn is_told_whole(&self) -> bool {
+        let text = self.to_string();
+        text.split("; ").next() == Some(SCHEDULE_DONE) || text.starts_with(TIME_OVER)
     }
 
     /// True if there is nothing to say but that the schedule is done.
@@ -114,6 +124,18 @@ mod tests {
             (with(EndCause::ScheduleDone, &["a", "b"]), "end of the schedule; a; b", true, false),
             (with(EndCause::Interrupted, &["c"]), "interrupted; c", false, false),
             (
+                with(EndCause::TooSlow { late_ms: 7 }, &[]),
+                "time over with packets due 7 ms ago: this host or the path is too slow",
+                false,
+                false,
+            ),
+            (
+                with(EndCause::Told("stopped at the end of the schedule".to_owned()), &[]),
+                "stopped at the end of the schedule",
+                false,
+                false,
+            ),
+            (
                 with(EndCause::Told("end of the schedule".to_owned()), &[]),
                 "end of the schedule",
                 false,
@@ -128,6 +150,8 @@ mod tests {
             let (back, _): (EndReason, _) =
                 bincode::serde::decode_from_slice(&bytes, config).expect("text");
             assert_eq!(back, EndCause::Told(text.to_owned()).into());
+            let told = text.starts_with("end of the schedule") || text.starts_with("time over");
+            assert_eq!((reason.is_told_whole(), back.is_told_whole()), (told, told), "{text}");
         }
     }
 }

@@ -22,6 +22,17 @@
 //!   <------------------------------- ByeAck
 //! ```
 //!
+//! Roles are exchanged where a program asks its peer for flows. What follows `Turned` is a session as above on the same
+//! connection, with the sides exchanged; the peer's first message in it is `Hello`:
+//!
+//! ```text
+//! receiver-to-be                        sender-to-be
+//!   Hello  ------------------------------>
+//!   <------------------------------ Welcome  offers to exchange the roles
+//!   Turn (the flows) -------------------->   checks them against its limits, opens data sockets that wait
+//!   <------------------------------- Turned  (or Refuse)
+//! ```
+//!
 //! From `Welcome` to the end the sender sends a `Ping` each second and the receiver answers with a
 //! `Pong`; a side that hears nothing for five seconds considers its peer lost. Every phase has a
 //! deadline ([`Timeouts`]).
@@ -37,6 +48,7 @@
 //! event costs a logarithmic look-up at most, but for opening, starting and breaking off, which
 //! walk over the flows once.
 
+mod arrivals;
 mod bytes;
 mod codec;
 mod difference;
@@ -49,7 +61,9 @@ mod offer;
 mod receiver;
 mod sender;
 mod timeouts;
+mod turn;
 
+pub use arrivals::Arrivals;
 pub use codec::{CodecError, decode, encode};
 pub use difference::{Difference, explain, explain_replies};
 pub use end::{EndCause, EndReason};
@@ -62,6 +76,7 @@ pub use message::{
 pub use receiver::{ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession};
 pub use sender::{SenderConfig, SenderInput, SenderOutput, SenderSession};
 pub use timeouts::Timeouts;
+pub use turn::{TurnInput, TurnOutput, TurnSession};
 
 /// The example of the README, compiled and run with the tests of the documentation.
 #[cfg(doctest)]

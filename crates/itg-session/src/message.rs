@@ -139,6 +139,23 @@ pub enum Message {
     /// Receiver: what it measured of a flow; right before [`Message::FlowCounted`], to senders whose greeting
     /// offers to take it, and to no others.
     FlowMeasured(Box<FlowMeasure>),
+    /// Sender, in place of the first [`Message::Open`]: exchange the roles and send these flows here, under the run id
+    /// and the seed of the greeting. Only to receivers whose [`Message::Welcome`] offers to take it.
+    Turn {
+        /// From 1 to [`OPEN_BATCH`] flows, as many as announced at most.
+        flows: Vec<FlowSpec>,
+    },
+    /// Receiver: the answer to [`Message::Turn`]. Its next message is the [`Message::Hello`] of a sender, on the same
+    /// connection.
+    Turned {
+        /// Changes that it has made to the flows, a sentence each.
+        notices: Vec<String>,
+    },
+    /// Receiver that has asked for the flows: end them now, as if your user wanted to stop.
+    Halt {
+        /// Reason, in a few words.
+        reason: String,
+    },
 }
 
 impl Message {
@@ -162,6 +179,9 @@ impl Message {
             Self::Prove { .. } => "Prove",
             Self::Proved { .. } => "Proved",
             Self::FlowMeasured(_) => "FlowMeasured",
+            Self::Turn { .. } => "Turn",
+            Self::Turned { .. } => "Turned",
+            Self::Halt { .. } => "Halt",
         }
     }
 

@@ -6,6 +6,8 @@
 
 /// The sender takes [`Message::FlowMeasured`](crate::Message::FlowMeasured).
 pub(crate) const MEASURES: &str = "measures";
+/// The receiver takes [`Message::Turn`](crate::Message::Turn).
+pub(crate) const TURNS: &str = "turns";
 
 /// The program of a greeting, with what it takes.
 pub(crate) fn with(program: &str, offer: &str) -> String {

@@ -44,6 +44,8 @@ pub struct ReceiverConfig {
     pub max_flows: u32,
     /// True if it has a secret that senders may share.
     pub secret: bool,
+    /// True if it sends flows to peers that ask for them.
+    pub turns: bool,
     /// Time limits of the session.
     pub timeouts: Timeouts,
 }
@@ -62,6 +64,8 @@ pub enum ReceiverInput {
     FlowOpened(OpenReply),
     /// Measure of a flow that is about to be counted.
     FlowMeasured(Box<FlowMeasure>),
+    /// The answer to [`ReceiverOutput::Turn`]: notices of what was changed, or the reason of the refusal.
+    Turned(Result<Vec<String>, String>),
     /// The answer to [`ReceiverOutput::End`].
     FlowCounted(FlowCounts),
     /// The answer to [`ReceiverOutput::CloseLog`]: the log that was kept, if any.
@@ -70,6 +74,9 @@ pub enum ReceiverInput {
     Lost(String),
     /// The receiver is being shut down, with the reason.
     Shutdown(String),
+    /// The user of a receiver that has asked for the flows wants to stop, for this reason: flows that run end early
+    /// and all else goes on as usual.
+    Halt(String),
     /// There are too many connections, and this one gives way to a newer one.
     Displaced,
 }
@@ -103,6 +110,13 @@ pub enum ReceiverOutput {
     },
     /// Get ready for this flow and answer with [`ReceiverInput::FlowOpened`].
     Open(Box<FlowSpec>),
+    /// Get ready to send these flows to the peer, and answer with [`ReceiverInput::Turned`]. If that says yes, the
+    /// session ends with [`ReceiverOutput::Disconnect`], but the connection stays open: a
+    /// [`SenderSession`](crate::SenderSession) goes on with it.
+    Turn {
+        /// The flows, as the peer describes them.
+        flows: Vec<FlowSpec>,
+    },
     /// Packets will come from now on.
     Start {
         /// Instant from which planned times count, Unix nanoseconds of the sender's clock.
@@ -142,6 +156,8 @@ enum State {
     SettingUp,
     /// Waits for the driver to open the flows of a batch.
     Opening,
+    /// Waits for the driver to get ready for the exchange of the roles.
+    Turning,
     /// Packets flow.
     Running,
     /// Waits for the driver to close the log.
@@ -172,6 +188,8 @@ pub struct ReceiverSession {
     state: State,
     /// Latest end of the current state.
     until: Option<u64>,
+    /// True once the sender has been asked to end the flows.
+    halted: bool,
     heard_ns: u64,
     announced: usize,
     /// True if the sender takes measures.
@@ -194,6 +212,7 @@ impl ReceiverSession {
             config,
             state: State::Greeting,
             until,
+            halted: false,
             heard_ns: now_ns,
             announced: 0,
             measures: false,
@@ -238,6 +257,15 @@ impl ReceiverSession {
                 self.on_prove(nonce, out);
             }
             (S::SettingUp, I::Message(M::Open { flows })) => self.on_open(now_ns, flows, out),
+            (S::SettingUp, I::Message(M::Turn { flows })) if self.slots.is_empty() => {
+                self.on_turn(now_ns, flows, out);
+            }
+            (S::Turning, I::Turned(Ok(notices))) => {
+                out.push(ReceiverOutput::Send(M::Turned { notices }));
+                out.push(ReceiverOutput::CloseLog);
+                self.disconnect("the roles are exchanged".to_owned(), out);
+            }
+            (S::Turning, I::Turned(Err(reason))) => self.refuse(reason, out),
             (S::Opening, I::FlowOpened(reply)) => self.on_opened(now_ns, reply, out),
             (S::SettingUp, I::Message(M::Start { epoch_unix_ns }))
                 if epoch_unix_ns > MAX_TIME_NS =>
@@ -292,7 +320,14 @@ impl ReceiverSession {
                 self.refuse(format!("{} came out of turn", other.name()), out);
             }
             (_, I::Garbage(error)) => self.refuse(error.to_string(), out),
-            (_, I::Shutdown(reason)) => {
+            (S::Running, I::Halt(reason)) => {
+                out.push(ReceiverOutput::Send(M::Halt { reason }));
+                self.halted = true;
+                let until = now_ns.saturating_add(self.config.timeouts.halt_ns);
+                self.until = Some(self.until.map_or(until, |earlier| earlier.min(until)));
+            }
+            (S::Closing, I::Halt(_)) => {}
+            (_, I::Shutdown(reason) | I::Halt(reason)) => {
                 self.refuse(format!("the receiver is being shut down: {reason}"), out);
             }
             (_, I::Displaced) => self.refuse(DISPLACED.to_owned(), out),
@@ -301,7 +336,14 @@ impl ReceiverSession {
             }
 
             // A driver's answer that has been overtaken by events.
-            (_, I::FlowOpened(_) | I::FlowMeasured(_) | I::FlowCounted(_) | I::LogClosed(_)) => {}
+            (
+                _,
+                I::FlowOpened(_)
+                | I::FlowMeasured(_)
+                | I::Turned(_)
+                | I::FlowCounted(_)
+                | I::LogClosed(_),
+            ) => {}
         }
     }
 
@@ -319,7 +361,10 @@ impl ReceiverSession {
         out.push(ReceiverOutput::Send(Message::Welcome {
             magic: MAGIC,
             version: VERSION,
-            program: self.config.program.clone(),
+            program: match self.config.turns {
+                true => offer::with(&self.config.program, offer::TURNS),
+                false => self.config.program.clone(),
+            },
             host: self.config.host.clone(),
             boot_id: self.config.boot_id.clone(),
             control_timeout_ns: self.config.timeouts.silence_ns,
@@ -334,6 +379,21 @@ impl ReceiverSession {
             let text = "it shares no secret with senders: start it with --secret-file FILE, or send without --auth";
             self.refuse(text.to_owned(), out);
         }
+    }
+
+    fn on_turn(&mut self, now_ns: u64, flows: Vec<FlowSpec>, out: &mut Vec<ReceiverOutput>) {
+        if !self.config.turns {
+            let text = "this receiver sends nothing to those who ask for flows: start itg-recv with --allow-reverse";
+            return self.refuse(text.to_owned(), out);
+        }
+        let (n, most) = (flows.len(), self.announced.min(OPEN_BATCH));
+        if n == 0 || n > most {
+            let text =
+                format!("Turn names {n} flows; it may name from 1 to {most}: --flows of itg-send");
+            return self.refuse(text, out);
+        }
+        out.push(ReceiverOutput::Turn { flows });
+        self.enter(State::Turning, now_ns, self.config.timeouts.open_ns);
     }
 
     fn on_open(&mut self, now_ns: u64, flows: Vec<FlowSpec>, out: &mut Vec<ReceiverOutput>) {
@@ -448,12 +508,18 @@ impl ReceiverSession {
         }
         let text = match self.state {
             State::Greeting => format!("no Hello came within {}", after(t.hello_ns)),
+            State::Running if self.halted && self.open > 0 => {
+                format!("the sender has not ended its flows within {}", after(t.halt_ns))
+            }
             State::SettingUp | State::Running => {
                 format!("the sender has not gone on for {}", after(t.idle_ns))
             }
             State::Opening => {
                 let missing = number(self.missing as u64, "flow");
                 format!("the receiver could not open {missing} within {}", after(t.open_ns))
+            }
+            State::Turning => {
+                format!("the receiver could not open its sockets within {}", after(t.open_ns))
             }
             State::Closing => {
                 format!("the receiver could not close its log within {}", after(t.close_ns))

@@ -27,6 +27,8 @@ pub use interface::{SenderConfig, SenderInput, SenderOutput};
 
 /// Pings are never closer than this, whatever a receiver asks for: 10 ms.
 const MIN_PING_NS: u64 = 10_000_000;
+/// Characters of a receiver's reason to end flows that are kept.
+const MOST_REASON: usize = 200;
 /// Packets of a flow that a receiver may have measured at most.
 const MOST_PACKETS: u64 = 1 << 56;
 
@@ -150,17 +152,17 @@ impl SenderSession {
             (S::Running, I::Message(M::FlowCounted(counts))) => {
                 self.on_counted(now_ns, counts, out);
             }
-            (S::Running, I::Stop { reason }) => {
-                if self.flows.running() > 0 && self.until.is_none() {
-                    self.until = Some(now_ns.saturating_add(self.config.timeouts.stop_ns));
-                    out.push(SenderOutput::StopFlows { reason });
-                }
+            (S::Running, I::Stop { reason }) => self.on_stop(now_ns, reason, out),
+            (S::Running, I::Message(M::Halt { reason })) if self.config.asked => {
+                let reason: String = reason.chars().take(MOST_REASON).collect();
+                self.on_stop(now_ns, visible(&reason).into_owned(), out);
             }
 
             // The end
             // A count that came after its deadline, when all others had come.
             (S::Comparing | S::Closing, I::Message(M::FlowCounted(FlowCounts { flow, .. })))
                 if self.flows.is_settled(flow) => {}
+            (S::Comparing | S::Closing, I::Message(M::Halt { .. })) if self.config.asked => {}
             (S::Comparing | S::Closing, I::Message(M::FlowMeasured(measure)))
                 if self.flows.is_settled(measure.flow) => {}
             (S::Closing, I::Message(M::ByeAck { log })) => {
@@ -316,6 +318,13 @@ impl SenderSession {
             if self.flows.running() == 0 {
                 self.until = None; // whoever asked to stop has been obeyed
             }
+        }
+    }
+
+    fn on_stop(&mut self, now_ns: u64, reason: String, out: &mut Vec<SenderOutput>) {
+        if self.flows.running() > 0 && self.until.is_none() {
+            self.until = Some(now_ns.saturating_add(self.config.timeouts.stop_ns));
+            out.push(SenderOutput::StopFlows { reason });
         }
     }
 

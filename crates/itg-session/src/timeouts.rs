@@ -35,6 +35,9 @@ pub struct Timeouts {
     /// Receiver: for the sender's next step while no flow is running: to open, to start, to take its
     /// leave. More than the sender's `armed_ns` and `counts_ns`. Default 30 s.
     pub idle_ns: u64,
+    /// Receiver that has asked for the flows: from `Halt` to the end of all flows; more than the sender's `stop_ns`.
+    /// Default 8 s.
+    pub halt_ns: u64,
     /// Receiver: from `CloseLog` until the driver has closed the log; less than the sender's
     /// `bye_ns`. Default 4 s.
     pub close_ns: u64,
@@ -56,6 +59,7 @@ impl Default for Timeouts {
             hello_ns: 5 * SECOND,
             open_ns: 8 * SECOND,
             idle_ns: 30 * SECOND,
+            halt_ns: 8 * SECOND,
             close_ns: 4 * SECOND,
         }
     }

@@ -25,6 +25,7 @@ fn hello_but(change: impl FnOnce(&mut [u8; 4], &mut u16, &mut String, &mut Strin
 fn config(secret: bool) -> ReceiverConfig {
     ReceiverConfig {
         secret,
+        turns: false,
         program: "itg-recv 0.1.0".to_owned(),
         host: "b".to_owned(),
         boot_id: "b1".to_owned(),

@@ -55,6 +55,7 @@ fn any_steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
 fn receiver() -> ReceiverSession {
     let config = ReceiverConfig {
         secret: true,
+        turns: false,
         program: "p".to_owned(),
         host: "h".to_owned(),
         boot_id: "b".to_owned(),
@@ -75,6 +76,7 @@ fn sender() -> SenderSession {
         recv_log: None,
         prove: None,
         burst: 2,
+        asked: false,
         timeouts: Timeouts::default(),
     })
 }
@@ -126,6 +128,7 @@ fn driver_of_receiver(what: u8, flow: u32) -> ReceiverInput {
     match what {
         0 | 1 => ReceiverInput::FlowOpened(reply(flow)),
         2 => ReceiverInput::FlowOpened(OpenReply { flow, result: Err("no".to_owned()) }),
+        3 if flow > 5 => ReceiverInput::Turned(Ok(Vec::new())),
         3 => ReceiverInput::FlowMeasured(measure(flow)),
         4 | 5 => ReceiverInput::FlowCounted(counts(flow)),
         6 if flow > 5 => ReceiverInput::Shutdown("over".to_owned()),

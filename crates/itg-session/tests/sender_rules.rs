@@ -21,6 +21,7 @@ fn sender(flows: Vec<FlowSpec>) -> SenderSession {
         recv_log: Some("r.itg".to_owned()),
         prove: None,
         burst: 0,
+        asked: false,
         timeouts: Timeouts::default(),
     })
 }
@@ -37,6 +38,7 @@ fn flows_are_opened_when_the_receiver_has_proved_itself() {
         flows: vec![FlowSpec::new(1)],
         recv_log: None,
         burst: 0,
+        asked: false,
         timeouts: Timeouts::default(),
     });
     let mut said = Vec::new();
@@ -278,6 +280,7 @@ fn clocks_are_compared_before_and_behind_the_run() {
     let mut session = SenderSession::new(SenderConfig {
         prove: None,
         burst: 3,
+        asked: false,
         run: RUN.to_owned(),
         seed: 42,
         program: String::new(),

@@ -35,7 +35,8 @@ pub fn os() -> String {
 /// Number and model of the processors that this process may use.
 #[must_use]
 pub fn processors() -> String {
-    let number = std::thread::available_parallelism().map_or(0, usize::from);
+    let number = std::thread::available_parallelism();
+    let number = number.map_or_else(|_| "unknown".to_owned(), |number| number.to_string());
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

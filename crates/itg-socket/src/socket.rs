@@ -168,42 +168,7 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
             .map_err(fail(format!("binding to interface {name}")))?;
     }
     let v6 = target.is_ipv6();
-    if let Some(ttl) = options.ttl {
-        if v6 {
-            socket.set_unicast_hops_v6(u32::from(ttl))
-        } else {
-            socket.set_ttl_v4(u32::from(ttl))
-        }
-        .map_err(fail(format!("setting the time to live to {ttl}")))?;
-    }
-    if let Some(tos) = options.tos {
-        set_class(&socket, v6, tos)
-            .map_err(fail(format!("setting the traffic class to {tos:#04x}")))?;
-    }
-    if proto == Proto::Tcp {
-        socket.set_tcp_nodelay(!options.nagle).map_err(fail("setting TCP_NODELAY".to_owned()))?;
-        if let Some(name) = &options.congestion {
-            socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
-                SocketError::new(
-                    what(&format!("congestion control `{name}`")),
-                    format!("{error}: this kernel lets this user choose {}", congestion_controls()),
-                )
-            })?;
-        }
-        if let Some(bits) = options.pacing_rate {
-            sys::set_u64(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bits / 8)
-                .map_err(fail(format!("setting a pacing rate of {}", BitRate(bits))))?;
-        }
-    } else {
-        if proto == Proto::Sctp && !options.nagle {
-            send_at_once(&socket).map_err(fail("setting SCTP_NODELAY".to_owned()))?;
-        }
-        enlarge(&socket, false);
-        // Replies come in bursts where packets that were held up have left in one.
-        if spec.meter == Meter::Rtt && matches!(proto, Proto::Udp | Proto::Icmp) {
-            enlarge(&socket, true);
-        }
-    }
+    set_up(&socket, spec, v6)?;
     if options.source.is_some() || options.source_port.is_some() {
         let port = options.source_port.unwrap_or(0);
         let any =
@@ -240,6 +205,53 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
         .and_then(|a| a.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
         .map_err(fail("asking for the local address".to_owned()))?;
     Ok(DataSocket { socket, local, remote, raw_v4, path: None, kept: None })
+}
+
+/// Gives the data socket of a sender what its flow asks for: marks, buffers, options of TCP.
+///
+/// # Errors
+/// The system's, in words where the caller shows them.
+pub fn set_up(socket: &Socket, spec: &FlowSpec, v6: bool) -> Result<(), SocketError> {
+    let (flow, proto, options) = (spec.id, spec.proto, &spec.socket);
+    let what = |step: &str| format!("flow {flow}: {step}");
+    let fail = |step: String| move |error: io::Error| SocketError::io(what(&step), &error);
+    if let Some(ttl) = options.ttl {
+        if v6 {
+            socket.set_unicast_hops_v6(u32::from(ttl))
+        } else {
+            socket.set_ttl_v4(u32::from(ttl))
+        }
+        .map_err(fail(format!("setting the time to live to {ttl}")))?;
+    }
+    if let Some(tos) = options.tos {
+        set_class(socket, v6, tos)
+            .map_err(fail(format!("setting the traffic class to {tos:#04x}")))?;
+    }
+    if proto == Proto::Tcp {
+        socket.set_tcp_nodelay(!options.nagle).map_err(fail("setting TCP_NODELAY".to_owned()))?;
+        if let Some(name) = &options.congestion {
+            socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
+                SocketError::new(
+                    what(&format!("congestion control `{name}`")),
+                    format!("{error}: this kernel lets this user choose {}", congestion_controls()),
+                )
+            })?;
+        }
+        if let Some(bits) = options.pacing_rate {
+            sys::set_u64(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bits / 8)
+                .map_err(fail(format!("setting a pacing rate of {}", BitRate(bits))))?;
+        }
+        return Ok(());
+    }
+    if proto == Proto::Sctp && !options.nagle {
+        send_at_once(socket).map_err(fail("setting SCTP_NODELAY".to_owned()))?;
+    }
+    enlarge(socket, false);
+    // Replies come in bursts where packets that were held up have left in one.
+    if spec.meter == Meter::Rtt && matches!(proto, Proto::Udp | Proto::Icmp) {
+        enlarge(socket, true);
+    }
+    Ok(())
 }
 
 /// A flow as its receiver is asked for it. Packets that leave by an interface of their own, or are routed by

@@ -19,8 +19,16 @@ use itg_core::units::{
     parse_duration_ns,
 };
 
+use serde_json::Value;
+
 use crate::fidelity::Verdict;
 use crate::report::{FlowReport, Metrics, Report};
+
+mod metrics;
+
+pub use metrics::metrics;
+use metrics::rank;
+pub(crate) use metrics::{Get, metric};
 
 /// Kind of a metric: the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,77 +51,6 @@ pub enum Kind {
     Verdict,
 }
 
-pub(crate) type Get = fn(&Metrics) -> Option<f64>;
-
-/// The metrics that gates know: name, kind, where it is in a report.
-#[rustfmt::skip]
-const METRICS: [(&str, Kind, Get); 42] = [
-    ("loss", Kind::Share, Metrics::loss_share),
-    ("lost", Kind::Count, |m| whole(m.lost)),
-    ("loss_bursts", Kind::Count, |m| whole(m.loss_bursts)),
-    ("loss_burst_mean", Kind::Number, |m| m.loss_burst_mean),
-    ("duplicated", Kind::Count, |m| whole(m.duplicated)),
-    ("reordered", Kind::Count, |m| whole(m.reordered)),
-    ("packets", Kind::Count, |m| whole(Some(m.packets))),
-    ("sent_packets", Kind::Count, |m| whole(m.sent_packets)),
-    ("skipped_packets", Kind::Count, |m| whole(m.skipped_packets)),
-    ("excess_packets", Kind::Count, |m| whole(Some(m.excess_packets))),
-    ("bytes", Kind::Size, |m| whole(Some(m.bytes))),
-    ("duration", Kind::Time, |m| whole(Some(m.duration_ns))),
-    ("bitrate", Kind::BitRate, |m| Some(m.bitrate_bps)),
-    ("goodput", Kind::BitRate, |m| m.goodput_bps),
-    ("packet_rate", Kind::PacketRate, |m| Some(m.packet_rate_pps)),
-    ("delay.min", Kind::Time, |m| m.delay_ns.map(|d| d.min as f64)),
-    ("delay.mean", Kind::Time, |m| m.delay_ns.map(|d| d.mean)),
-    ("delay.max", Kind::Time, |m| m.delay_ns.map(|d| d.max as f64)),
-    ("delay.stddev", Kind::Time, |m| m.delay_ns.map(|d| d.stddev)),
-    ("delay.p50", Kind::Time, |m| m.delay_ns.map(|d| d.p50 as f64)),
-    ("delay.p90", Kind::Time, |m| m.delay_ns.map(|d| d.p90 as f64)),
-    ("delay.p99", Kind::Time, |m| m.delay_ns.map(|d| d.p99 as f64)),
-    ("delay.p999", Kind::Time, |m| m.delay_ns.map(|d| d.p999 as f64)),
-    ("delay.uncertainty", Kind::Time, |m| whole(m.delay_basis.and_then(|b| b.uncertainty_ns))),
-    ("negative_delays", Kind::Count, |m| whole(Some(m.negative_delays))),
-    ("jitter.mean", Kind::Time, |m| m.jitter_ns.map(|j| j.mean)),
-    ("jitter.rfc3550", Kind::Time, |m| m.jitter_ns.and_then(|j| j.rfc3550)),
-    ("jitter.p99", Kind::Time, |m| m.jitter_ns.map(|j| j.p99 as f64)),
-    ("lateness.p50", Kind::Time, |m| m.lateness_ns.map(|l| l.p50 as f64)),
-    ("lateness.p99", Kind::Time, |m| m.lateness_ns.map(|l| l.p99 as f64)),
-    ("lateness.max", Kind::Time, |m| m.lateness_ns.map(|l| l.max as f64)),
-    ("idt_ks", Kind::Number, |m| m.fidelity.idt_ks),
-    ("size_ks", Kind::Number, |m| m.fidelity.size_ks),
-    ("rate_error", Kind::Share, |m| m.fidelity.rate_error.map(f64::abs)),
-    ("fidelity", Kind::Verdict, |m| Some(rank(m.fidelity.verdict))),
-    ("fidelity.idt_ks", Kind::Number, |m| m.fidelity.idt_ks),
-    ("fidelity.size_ks", Kind::Number, |m| m.fidelity.size_ks),
-    ("fidelity.gap_error", Kind::Number, |m| m.fidelity.gap_error),
-    ("fidelity.late_share", Kind::Share, |m| m.fidelity.late_share),
-    ("fidelity.stall_gaps", Kind::Number, |m| m.fidelity.stall_gaps),
-    ("fidelity.size_error", Kind::Share, |m| m.fidelity.size_error),
-    ("fidelity.rate_error", Kind::Share, |m| m.fidelity.rate_error.map(f64::abs)),
-];
-
-fn whole(count: Option<u64>) -> Option<f64> {
-    count.map(|count| count as f64)
-}
-
-fn rank(verdict: Verdict) -> f64 {
-    f64::from(verdict as u8)
-}
-
-/// The names of all metrics that gates know, with what they are measured in.
-pub fn metrics() -> impl Iterator<Item = (&'static str, Kind)> {
-    METRICS.iter().map(|&(name, kind, _)| (name, kind))
-}
-
-/// A metric by its name.
-pub(crate) fn metric(name: &str) -> Result<(&'static str, Kind, Get), GateError> {
-    let known = METRICS.iter().find(|(known, ..)| *known == name);
-    known.copied().ok_or_else(|| GateError::Metric {
-        name: name.to_owned(),
-        known: METRICS.map(|(name, ..)| name).join(", "),
-    })
-}
-
 /// Text that is no gate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
@@ -123,12 +60,12 @@ pub enum GateError {
     )]
     Shape(String),
     /// A name that is no metric.
-    #[error("unknown metric `{name}`: gates know {known}")]
+    #[error("unknown metric `{name}`: {hint}")]
     Metric {
         /// As written.
         name: String,
-        /// Those there are.
-        known: String,
+        /// What was meant, perhaps, or those there are.
+        hint: String,
     },
     /// A flow that is not named by a number.
     #[error(
@@ -139,7 +76,7 @@ pub enum GateError {
     #[error("`{value}` does not fit {metric}: {reason}")]
     Value {
         /// The metric.
-        metric: &'static str,
+        metric: String,
         /// As written.
         value: String,
         /// Fault of the value.
@@ -149,7 +86,7 @@ pub enum GateError {
     #[error("{metric} has no order: compare with == or !=")]
     Order {
         /// The metric.
-        metric: &'static str,
+        metric: String,
     },
 }
 
@@ -208,7 +145,7 @@ impl Op {
 pub struct Gate {
     text: String,
     scope: Scope,
-    metric: &'static str,
+    metric: String,
     kind: Kind,
     get: Get,
     op: Op,
@@ -248,6 +185,11 @@ pub enum Judgement {
         /// "flow 3: delay.p99 is not known".
         reason: String,
     },
+    /// The interval of a change does not tell whether the condition holds.
+    Unsettled {
+        /// "flow 3: delay.p99: 10ms, then 12ms; B - A 0.9ms to 3ms, the gate is at 1ms".
+        reason: String,
+    },
 }
 
 impl Outcome {
@@ -257,10 +199,11 @@ impl Outcome {
         matches!(self.judgement, Judgement::Passed { .. })
     }
 
-    /// Returns true if the gate passed, or could not be judged and that is allowed.
+    /// Returns true if the gate passed or is not settled, or could not be judged and that is allowed.
     #[must_use]
     pub const fn is_fine(&self, allow_unknown: bool) -> bool {
-        self.passed() || (allow_unknown && self.is_unknown())
+        let settled = !matches!(self.judgement, Judgement::Unsettled { .. });
+        self.passed() || !settled || (allow_unknown && self.is_unknown())
     }
 
     /// Returns true if the figure was not known.
@@ -278,7 +221,7 @@ impl Outcome {
             Judgement::Failed { worst, times, of } => {
                 format!("{worst}; holds for {times} of {of} flows")
             }
-            Judgement::Unknown { reason } => reason.clone(),
+            Judgement::Unknown { reason } | Judgement::Unsettled { reason } => reason.clone(),
         }
     }
 }
@@ -303,6 +246,7 @@ impl fmt::Display for Outcome {
             Judgement::Passed { .. } => "passed",
             Judgement::Failed { .. } => "FAILED",
             Judgement::Unknown { .. } => "cannot be judged",
+            Judgement::Unsettled { .. } => "is not settled",
         };
         write!(f, "gate `{}` {word}: {}", self.gate, self.sentence())
     }
@@ -347,7 +291,7 @@ impl Gate {
             return Err(GateError::Order { metric });
         }
         let limit = kind.parse(value).map_err(|reason| GateError::Value {
-            metric,
+            metric: metric.clone(),
             value: value.to_owned(),
             reason,
         })?;
@@ -357,11 +301,16 @@ impl Gate {
     /// Judges a report.
     #[must_use]
     pub fn judge(&self, report: &Report) -> Outcome {
-        let subjects: Vec<(String, &Metrics)> = match &self.scope {
-            Scope::Total => vec![("total".to_owned(), &report.total.metrics)],
-            Scope::AnyFlow => counted(report).map(named).collect(),
+        let value = |metrics: &Metrics, entry: &dyn Fn() -> Value| self.get.of(metrics, entry);
+        let of_flow = |flow: &FlowReport| (flow.title(), value(&flow.metrics, &|| json(flow)));
+        let subjects: Vec<(String, Option<f64>)> = match &self.scope {
+            Scope::Total => {
+                let total = value(&report.total.metrics, &|| json(&report.total));
+                vec![("total".to_owned(), total)]
+            }
+            Scope::AnyFlow => counted(report).map(of_flow).collect(),
             Scope::Flow(asked) => {
-                counted(report).filter(|flow| Scope::names(flow, asked)).map(named).collect()
+                counted(report).filter(|flow| Scope::names(flow, asked)).map(of_flow).collect()
             }
         };
         Outcome {
@@ -373,7 +322,7 @@ impl Gate {
         }
     }
 
-    fn over(&self, subjects: &[(String, &Metrics)]) -> Judgement {
+    fn over(&self, subjects: &[(String, Option<f64>)]) -> Judgement {
         let clause = |name: &str, value: f64| {
             format!("{name}: {} is {}", self.metric, self.kind.text(value))
         };
@@ -381,8 +330,8 @@ impl Gate {
         let mut extreme: Option<(f64, &str)> = None;
         let (mut times, mut unknown) = (0, None);
         let mut any = false;
-        for (name, metrics) in subjects {
-            let Some(value) = (self.get)(metrics).filter(|value| value.is_finite()) else {
+        for (name, value) in subjects {
+            let Some(value) = *value else {
                 unknown = unknown.or(Some(name));
                 continue;
             };
@@ -432,8 +381,10 @@ pub(crate) fn scope(name: &str) -> Result<(Scope, &str), GateError> {
     }
 }
 
-fn named(flow: &FlowReport) -> (String, &Metrics) {
-    (flow.title(), &flow.metrics)
+/// An entry of a report as JSON.
+pub(crate) fn json(entry: &impl serde::Serialize) -> Value {
+    // Every key is a text, and every figure has a JSON form.
+    serde_json::to_value(entry).unwrap_or(Value::Null)
 }
 
 /// The entries that the total counts: the first of those of one flow and run.
@@ -446,7 +397,7 @@ pub(crate) fn counted(report: &Report) -> impl Iterator<Item = &FlowReport> {
 }
 
 impl Kind {
-    fn parse(self, text: &str) -> Result<f64, String> {
+    pub(crate) fn parse(self, text: &str) -> Result<f64, String> {
         let number = |text: &str| -> Result<f64, String> {
             let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
             number.ok_or_else(|| format!("no number in `{text}`"))
@@ -479,7 +430,10 @@ impl Kind {
             Self::Count => {
                 parse_count(text).map(|count| count as f64).map_err(|error| error.to_string())
             }
-            Self::Number => number(text),
+            // Numbers of the report that are counts are written as such, too.
+            Self::Number => {
+                number(text).or_else(|why| parse_count(text).map(|n| n as f64).map_err(|_| why))
+            }
             Self::Verdict => {
                 let verdict = Verdict::ALL.into_iter().find(|verdict| verdict.name() == text);
                 let found = verdict.map(rank);
@@ -582,6 +536,8 @@ mod tests {
                 lost: Some(lost),
                 sent_packets: Some(1_000),
                 delay_ns: p99.map(delay),
+                delay_percents_ns: p99
+                    .map(|_| Box::new(std::array::from_fn(|place| 1_000 * (place as i64 + 1)))),
                 fidelity: Fidelity { verdict: Verdict::Pass, ..Fidelity::default() },
                 ..Metrics::default()
             },
@@ -645,6 +601,20 @@ mod tests {
             ("fidelity != pass", "passed: flow 1: fidelity is pass"),
             ("fidelity == pass", "FAILED: flow 1: fidelity is pass; holds for 5 of 5 flows"),
             ("jitter.mean > 0", "cannot be judged: flow 1: jitter.mean is not known"),
+            ("flow.2.delay_ns.p99 > 20ms", "FAILED: flow 2: delay_ns.p99 is 23.5ms"),
+            ("sent_packets < 1k", "passed: flow 1: sent_packets is 1000"),
+            ("flow.2.delay.p95 > 95us", "passed: flow 2: delay.p95 is 95us"),
+            ("flow.2.delay.p96 > 95us", "FAILED: flow 2: delay.p96 is 96us"),
+            ("flow.3.delay.p95 > 1s", "cannot be judged: flow 3: delay.p95 is not known"),
+            ("clock.offset_ns > 1ms", "cannot be judged: flow 1: clock.offset_ns is not known"),
+            (
+                "fidelity.stall_gaps > 3",
+                "cannot be judged: flow 1: fidelity.stall_gaps is not known",
+            ),
+            (
+                "ledger.loss.network > 10k",
+                "cannot be judged: flow 1: ledger.loss.network is not known",
+            ),
             ("duration == 0s", "FAILED: flow 1: duration is 0s; holds for 5 of 5 flows"),
         ] {
             let outcome = Gate::parse(gate).expect(gate).judge(&all);
@@ -655,6 +625,37 @@ mod tests {
         }
         let none = Gate::parse("loss > 1%").expect("a gate").judge(&report(Vec::new()));
         assert!(none.is_unknown());
+    }
+
+    /// The keys that gates know are those of the published schema.
+    #[test]
+    fn every_number_of_the_report_can_be_judged() {
+        fn walk(node: &Value, defs: &Value, path: &str, out: &mut Vec<String>) {
+            if let Some(name) = node["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
+                return walk(&defs[name], defs, path, out);
+            }
+            for key in ["anyOf", "oneOf", "allOf"] {
+                for part in node[key].as_array().into_iter().flatten() {
+                    walk(part, defs, path, out);
+                }
+            }
+            for (key, part) in node["properties"].as_object().into_iter().flatten() {
+                let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                walk(part, defs, &below, out);
+            }
+            let number = |kind: &Value| kind == "integer" || kind == "number";
+            let kinds = node["type"].as_array().map_or(&[][..], Vec::as_slice);
+            if number(&node["type"]) || kinds.iter().any(number) {
+                out.push(path.to_owned());
+            }
+        }
+        let schema = include_str!("../../../docs/report.schema.json");
+        let schema: Value = serde_json::from_str(schema).expect("JSON");
+        let mut found = Vec::new();
+        walk(&schema["$defs"]["FlowReport"], &schema["$defs"], "", &mut found);
+        found.retain(|path| path != "flow" && path != "seed");
+        found.sort();
+        assert_eq!(found, metrics::JSON, "the list in metrics.rs, against docs/report.schema.json");
     }
 
     #[test]
@@ -713,7 +714,10 @@ mod tests {
             );
         }
         for (text, part) in [
-            ("delay.p98 > 1ms", "unknown metric `delay.p98`: gates know loss, lost"),
+            ("delay.p101 > 1ms", "unknown metric `delay.p101`: did you mean `delay.p"),
+            ("delay_ns.p98 > 1ms", "unknown metric `delay_ns.p98`: did you mean `delay_ns.p9"),
+            ("los > 1", "unknown metric `los`: did you mean `los"),
+            ("performance > 1", "unknown metric `performance`: gates know loss, lost"),
             ("delay.p99 > 20", "`20` does not fit delay.p99"),
         ] {
             let error = Gate::parse(text).expect_err(text).to_string();

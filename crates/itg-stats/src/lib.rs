@@ -23,6 +23,7 @@ pub mod filter;
 pub mod gate;
 mod in_order;
 mod logs;
+pub mod markdown;
 mod marks;
 mod packets;
 pub mod plan;

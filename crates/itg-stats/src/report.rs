@@ -177,6 +177,9 @@ pub struct Metrics {
     pub goodput_bps: Option<f64>,
     /// Percentiles of the delay, with the count behind them.
     pub delay_percentiles_ns: Option<Percentiles>,
+    /// Percentiles 1 to 99 of the delay (nearest rank), for gates.
+    #[serde(skip)]
+    pub delay_percents_ns: Option<Box<[i64; 99]>>,
     /// Delay variation from packet to packet.
     pub ipdv_ns: Option<Ipdv>,
     /// Delay variation against the smallest delay.
@@ -458,6 +461,11 @@ impl Metrics {
         self.delay_ns = delay.delay();
         self.jitter_ns = delay.jitter();
         self.delay_percentiles_ns = Percentiles::of(delay.distribution().quantiles());
+        let percents = || {
+            let shares = std::array::from_fn(|place| (place + 1) as f64 / 100.0);
+            Box::new(delay.distribution().quantiles().at(shares))
+        };
+        self.delay_percents_ns = self.delay_ns.map(|_| percents());
         self.ipdv_ns = delay.ipdv();
         self.pdv_ns = delay.pdv();
         self.negative_delays = delay.negative();

@@ -22,10 +22,20 @@ const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns
 pub fn render(report: &Report) -> String {
     let flows: Vec<_> = counted(report).collect();
     let mut out = align(&table(report, &flows), |column| column < 3);
-    let mut line = |text: &str| {
-        out.push_str(&visible(text));
+    for line in said(report, &flows) {
+        out.push_str(&visible(&line));
         out.push('\n');
-    };
+    }
+    if let Some(intervals) = &report.intervals {
+        out.push_str(&text::windows(intervals));
+    }
+    out
+}
+
+/// What a reader has to know besides, a line each.
+pub(crate) fn said(report: &Report, flows: &[&FlowReport]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = |text: &str| lines.push(text.to_owned());
     for group in report.groups.iter().flatten() {
         let named = |(key, value): (&String, &String)| match value.as_str() {
             "" => format!("{key} unknown"),
@@ -42,13 +52,13 @@ pub fn render(report: &Report) -> String {
             known(m.loss_share().map(|share| 100.0 * share)),
         ));
     }
-    for text in delays(&flows) {
+    for text in delays(flows) {
         line(&text);
     }
-    for reason in verdicts(report, &flows) {
+    for reason in verdicts(report, flows) {
         line(&format!("Fidelity: {reason}"));
     }
-    let said = remarks(&flows);
+    let said = remarks(flows);
     for text in said.iter().take(REMARKS) {
         line(text);
     }
@@ -65,14 +75,11 @@ pub fn render(report: &Report) -> String {
     report.notices.iter().for_each(|notice| line(&format!("Note: {notice}")));
     report.errors.iter().for_each(|error| line(&format!("Error: {error}")));
     report.damage.iter().for_each(|damage| line(&format!("Damage: {damage}")));
-    if let Some(intervals) = &report.intervals {
-        out.push_str(&text::windows(intervals));
-    }
-    out
+    lines
 }
 
 /// The head, a row a flow, and the total of several.
-fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> {
+pub(crate) fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> {
     let (unit, word) = unit(flows);
     let mut head: Vec<_> = ["flow", "name", "proto", "packets", "Mbit/s", "packets/s", "loss %"]
         .map(str::to_owned)

@@ -60,13 +60,15 @@ impl Figure {
     /// Its value in a report, where it is known.
     #[must_use]
     pub fn of(&self, report: &Report) -> Option<f64> {
-        let metrics = match &self.scope {
-            Scope::Total | Scope::AnyFlow => &report.total.metrics,
-            Scope::Flow(asked) => {
-                &gate::counted(report).find(|flow| Scope::names(flow, asked))?.metrics
+        match &self.scope {
+            Scope::Total | Scope::AnyFlow => {
+                self.get.of(&report.total.metrics, &|| gate::json(&report.total))
             }
-        };
-        (self.get)(metrics).filter(|value| value.is_finite())
+            Scope::Flow(asked) => {
+                let flow = gate::counted(report).find(|flow| Scope::names(flow, asked))?;
+                self.get.of(&flow.metrics, &|| gate::json(flow))
+            }
+        }
     }
 }
 

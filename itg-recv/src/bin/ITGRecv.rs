@@ -82,6 +82,7 @@ fn run(asked: &RecvArgs, letter: bool) -> anyhow::Result<ExitCode> {
         allow_sources: asked.allow_sources.clone(),
         secret: None,
         log_keys: None,
+        reverse: None,
         max_per_address: asked.per_address.unwrap_or(itg_node::SENDERS_PER_ADDRESS),
         once: false,
         classic: ClassicReceiving {

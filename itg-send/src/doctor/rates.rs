@@ -58,6 +58,7 @@ pub(super) async fn trial(
         allow_sources: Vec::new(),
         secret: None,
         log_keys: None,
+        reverse: None,
         max_per_address: itg_node::SENDERS_PER_ADDRESS,
         log_dir: None,
         log_quota: LogQuota::default(),

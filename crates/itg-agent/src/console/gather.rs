@@ -20,7 +20,7 @@ use crate::missing::Step;
 const ENDING: Duration = Duration::from_secs(20);
 /// Time in which a node that is no member comes back at the end, so that its logs are fetched.
 const BACK: Duration = Duration::from_secs(3);
-/// Time in which the logs of a node that was there shortly before are asked for again, and the time between two attempts.
+/// Time in which logs of a node that was there shortly before are asked for again, and the time between two attempts.
 const FETCHING: Duration = Duration::from_secs(10);
 const FETCH_AGAIN: Duration = Duration::from_millis(250);
 
@@ -41,12 +41,9 @@ impl Console {
             match done {
                 Err(error) => {
                     self.lost_logs.push((name, format!("its logs are not complete: {error:#}")));
-                    continue;
                 }
-                Ok(refused) if !refused.is_empty() => self.refused.push((name, refused)),
-                Ok(_) => {}
+                Ok(()) => drop(whole.insert(slot)),
             }
-            whole.insert(slot);
         }
         let mut logs = Vec::new();
         for (slot, node) in (0_u32..).zip(self.nodes.clone()) {
@@ -79,7 +76,7 @@ impl Console {
     }
 
     /// Waits for all nodes at once to send nothing any more, or to close their logs; says meanwhile whom it waits for.
-    async fn wait_for_logs(&mut self, closed: bool) -> Result<Vec<(u32, Result<BTreeSet<u32>>)>> {
+    async fn wait_for_logs(&mut self, closed: bool) -> Result<Vec<(u32, Result<()>)>> {
         let until_ns = clock::monotonic_ns().saturating_add(nanoseconds(ENDING));
         let mut waiting = JoinSet::new();
         for (slot, node) in (0_u32..).zip(self.nodes.clone()) {

@@ -28,6 +28,10 @@ layer_events! {
     pub enum NodeEvent {
         /// Start of the experiment.
         Started { at_ns: u64 } = "started",
+        /// State that was told, by its phase and the number of flows given up.
+        State { phase: u64, given_up: u64 } = "state",
+        /// Description that was told.
+        Graph = "graph",
         /// Packet that leaves.
         Packet { flow: u64, number: u64, fence: u64 } = "packet",
     }
@@ -48,6 +52,8 @@ pub struct Setup {
     pub by_hand: bool,
     /// The clocks of nodes that are started again are set back by so much.
     pub set_back_ns: u64,
+    /// Nodes that are started again can do their part from this instant on.
+    pub able_at_ns: u64,
 }
 
 impl Setup {
@@ -67,6 +73,7 @@ impl Setup {
             retain: 4096,
             by_hand: false,
             set_back_ns: 0,
+            able_at_ns: 0,
         }
     }
 
@@ -96,6 +103,7 @@ struct Node {
     sending: BTreeMap<u32, Sending>,
     loaded: bool,
     started: bool,
+    able: Option<TimerId>,
     view: BTreeSet<u32>,
     holders: BTreeSet<u32>,
     /// What is due before this time of the run may have been sent before a restart.
@@ -123,7 +131,14 @@ impl Node {
 
     fn told(&mut self, tell: ControlDelivery, cx: &mut Ctx<'_>) {
         match tell {
-            ControlDelivery::Graph(_) => Self::ask(&ControlRequest::Able, cx),
+            ControlDelivery::Graph(_) => {
+                cx.log(Level::Info, NodeEvent::Graph);
+                if cx.incarnation() > 1 && cx.now().0 < self.setup.able_at_ns {
+                    self.able = Some(cx.set_timer(itg_process::Time(self.setup.able_at_ns)));
+                } else {
+                    Self::ask(&ControlRequest::Able, cx);
+                }
+            }
             ControlDelivery::SentBefore(run_ns) => {
                 self.sent_before_ns = self.sent_before_ns.max(run_ns);
                 for sending in self.sending.values_mut() {
@@ -184,7 +199,12 @@ impl Node {
                 }
                 _ => {}
             },
-            ControlDelivery::Applied { .. } | ControlDelivery::State(_) => {}
+            ControlDelivery::State(replica) => {
+                let phase = replica.phase() as u64;
+                let given_up = replica.given_up().len() as u64;
+                cx.log(Level::Info, NodeEvent::State { phase, given_up });
+            }
+            ControlDelivery::Applied { .. } => {}
             ControlDelivery::View { slots, .. } => {
                 self.view = slots.into_iter().collect();
                 self.holders.retain(|slot| self.view.contains(slot));
@@ -212,6 +232,9 @@ impl Layer for Node {
     }
 
     fn timer(&mut self, id: TimerId, cx: &mut Ctx<'_>) {
+        if self.able == Some(id) {
+            return Self::ask(&ControlRequest::Able, cx);
+        }
         let found = self.sending.iter_mut().find(|(_, sending)| sending.timer == id);
         let Some((&flow, sending)) = found else { return };
         let now = cx.now().0;
@@ -248,6 +271,12 @@ pub struct Facts {
     /// Instant at which each process started the experiment.
     pub started: BTreeMap<u32, u64>,
     pub graphs: u64,
+    /// Phase of the last state that each process was told.
+    pub phases: BTreeMap<u32, u64>,
+    /// Number of flows given up in the last state that each process was told.
+    pub given_up: BTreeMap<u32, u64>,
+    /// Instants at which processes were told the description.
+    pub described: Vec<(u64, u32)>,
     /// Last fence, owner and number of each flow.
     last: BTreeMap<u64, (u64, u32, u64)>,
     /// The highest position that each process has carried out.
@@ -294,6 +323,11 @@ impl Facts {
             NodeEvent::Started { .. } => {
                 self.started.insert(slot, at);
             }
+            NodeEvent::State { phase, given_up } => {
+                self.phases.insert(slot, phase);
+                self.given_up.insert(slot, given_up);
+            }
+            NodeEvent::Graph => self.described.push((at, slot)),
             NodeEvent::Packet { flow, number, fence } => {
                 self.packets.push((at, slot, flow, number, fence));
                 let now = (fence, slot, number);
@@ -366,6 +400,7 @@ pub fn cluster(setup: Setup, network: &str, exclude: &str, seed: u64) -> Cluster
             sending: BTreeMap::new(),
             loaded: false,
             started: false,
+            able: None,
             view: BTreeSet::new(),
             holders: BTreeSet::new(),
             sent_before_ns: 0,
@@ -387,6 +422,12 @@ impl Cluster {
     pub fn run(&mut self, until: u64) {
         self.world.run(until);
         assert_eq!(self.world.violation().map(ToString::to_string), None);
+    }
+
+    /// Numbers of the views of all processes.
+    pub fn views(&self) -> BTreeSet<u64> {
+        let all = (0..=self.setup.nodes).map(Slot);
+        all.filter_map(|slot| Some(self.world.process(slot)?.view_number())).collect()
     }
 
     /// Has a command come from a user at a terminal of this process.

@@ -1,18 +1,19 @@
 //! A log on this host: one file, to which good blocks are only ever added.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::fs::OpenOptions;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use itg_record::{BLOCK_HEADER_LEN, BlockBuf, LogBuilder, LogInfo, Note, RECORD_LEN};
+use itg_session::logs::keep::{AppendError, BlockFile, Fsync};
 use itg_socket::clock;
 
+use super::disk::DiskFile;
 use super::named::create_named;
 use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, fail, give, left_out};
 use super::quota::{LogQuota, LogRoom};
-use super::sync::{Fsync, Syncer};
 use super::throttle::Throttle;
 use crate::clock_pair;
 
@@ -29,9 +30,8 @@ pub fn write_hint(error: &io::Error) -> &'static str {
 }
 
 pub(super) struct Writer {
-    pub(super) file: File,
+    pub(super) file: BlockFile<DiskFile>,
     pub(super) path: PathBuf,
-    pub(super) good_bytes: u64,
     pub(super) builder: LogBuilder,
     pub(super) records: u64,
     pub(super) shared: Arc<Shared>,
@@ -41,7 +41,6 @@ pub(super) struct Writer {
     /// Room of a log that a peer has named.
     pub(super) room: Option<LogRoom>,
     pub(super) throttle: Option<Throttle>,
-    pub(super) syncer: Syncer,
 }
 
 impl Writer {
@@ -66,11 +65,11 @@ impl Writer {
             io::Error::new(error.kind(), format!("log {}: {error}", path.display()))
         };
         let (file, room) = created.map_err(named)?;
-        fsync.opened(&file, path).map_err(named)?;
+        let file = DiskFile::new(file, path);
+        fsync.opened(&file).map_err(named)?;
         let mut writer = Self {
-            file,
+            file: BlockFile::new(file, 0, fsync),
             path: path.to_owned(),
-            good_bytes: 0,
             builder: LogBuilder::new(0),
             records: 0,
             shared: Arc::clone(shared),
@@ -78,7 +77,6 @@ impl Writer {
             full: false,
             room,
             throttle,
-            syncer: Syncer::new(fsync),
         };
         writer.note(&Note::Log(info));
         writer.note(&Note::Clock(clock_pair::clock_pair()));
@@ -135,12 +133,10 @@ impl Writer {
             if let Some(throttle) = &mut self.throttle {
                 throttle.wait(sealed.len());
             }
-            let syncer = &mut self.syncer;
-            Self::append((&mut self.file, syncer), &self.path, &mut self.good_bytes, sealed)
-                .unwrap_or_else(|why| {
-                    self.failed = true;
-                    fail(&self.shared, why);
-                });
+            if let Err(why) = Self::append(&mut self.file, sealed) {
+                self.failed = true;
+                fail(&self.shared, why);
+            }
         }
         if self.failed || self.full {
             self.shared.lose(count);
@@ -176,8 +172,7 @@ impl Writer {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        let file = (&mut self.file, &mut self.syncer);
-        if let Err(why) = Self::append(file, &self.path, &mut self.good_bytes, bytes) {
+        if let Err(why) = Self::append(&mut self.file, bytes) {
             self.failed = true;
             fail(&self.shared, why);
         }
@@ -185,8 +180,7 @@ impl Writer {
 
     /// Syncs what has waited long enough.
     fn settle(&mut self, now_ns: u64) {
-        let file = &self.file;
-        if let Err(error) = self.syncer.settle(now_ns, || file.sync_data()) {
+        if let Err(error) = self.file.settle(now_ns) {
             // What the disk has not taken is not known: all of it stays in the file, the user is told.
             let path = self.path.display();
             fail(&self.shared, format!("log {path}: {error}; a loss of power may take some of it"));
@@ -194,25 +188,15 @@ impl Writer {
     }
 
     /// Writes one block, or cuts off what was written of it.
-    fn append(
-        (file, syncer): (&mut File, &mut Syncer),
-        path: &Path,
-        good: &mut u64,
-        bytes: &[u8],
-    ) -> Result<(), String> {
-        let written = file
-            .write_all(bytes)
-            .and_then(|()| syncer.written(clock::monotonic_ns(), || file.sync_data()));
-        let Err(error) = written else {
-            *good += bytes.len() as u64;
-            return Ok(());
-        };
-        let hint = write_hint(&error);
-        let cut = file.set_len(*good).and_then(|()| file.seek(io::SeekFrom::Start(*good)));
-        let kept = match cut {
-            Ok(_) => "what was written before stays good",
-            Err(_) => "its last block is incomplete",
-        };
-        Err(format!("log {}: {error}{hint}; {kept}, {LATER_LOST}", path.display()))
+    fn append(file: &mut BlockFile<DiskFile>, bytes: &[u8]) -> Result<(), String> {
+        let written = file.append(clock::monotonic_ns(), &mut [IoSlice::new(bytes)]);
+        written.map_err(|AppendError { error, uncut }| {
+            let (hint, place) = (write_hint(&error), file.file().path().display());
+            let kept = match uncut {
+                None => "what was written before stays good",
+                Some(_) => "its last block is incomplete",
+            };
+            format!("log {place}: {error}{hint}; {kept}, {LATER_LOST}")
+        })
     }
 }

@@ -8,13 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use itg_session::logs::keep::SpoolRest;
 use itg_session::logs::{LogFate, LogProducer, ProducerInput, Transport};
 use itg_socket::clock;
 use itg_trust::KeyDir;
 
 use super::queue::{Job, Shared};
 use super::remote::Remote;
-use super::spool::{Left, Spool};
+use super::spool;
 use super::target::{LogServerTarget, LogUrl, producer_config};
 
 /// Outcome of forwarding a spool.
@@ -39,12 +40,12 @@ pub struct Forwarded {
 /// # Errors
 /// A spool that cannot be read or that a process still uses; the log server's refusal.
 pub fn forward(
-    spool: &Path,
+    path: &Path,
     to: &LogUrl,
     secret: Option<Vec<u8>>,
     keys: Option<KeyDir>,
 ) -> io::Result<Forwarded> {
-    let (spool, Left { who, log, per_flow }) = Spool::open(spool)?;
+    let (spool, SpoolRest { who, log, per_flow }) = spool::open(path)?;
     let target = LogServerTarget {
         transport: Transport::Tcp,
         address: to.address,
@@ -57,7 +58,7 @@ pub fn forward(
     let (place, blocks) = (target.to_string(), log.spool.len() as u64);
     let records = log.spool.iter().map(|block| u64::from(block.records)).sum();
     if blocks == 0 {
-        spool.close();
+        spool::remove(path);
         let fate = LogFate::default();
         return Ok(Forwarded { place, blocks, records, done: true, fate, error: None });
     }
@@ -66,7 +67,7 @@ pub fn forward(
     let machine = LogProducer::resume(config, log, clock::machine_ns());
     let shared = Arc::new(Shared::default());
     let (events, queue) = mpsc::sync_channel::<Job>(64);
-    let mut remote = Remote::with(target, &shared, machine, Some(spool), events);
+    let mut remote = Remote::resume(target, &shared, machine, (path.to_owned(), spool), events);
     remote.feed(ProducerInput::Timer);
     remote.feed(ProducerInput::Close { per_flow });
     let mut closing = true;

@@ -1,8 +1,7 @@
 //! Limits of a log, and what a producer does where they are reached.
 
 use itg_record::RECORD_LEN;
-
-use super::sync::Fsync;
+use itg_session::logs::keep::Fsync;
 
 /// Records of a block that fits an Ethernet frame as one datagram: (1500 − 28 − 64) / 40.
 pub(super) const UDP_RECORDS: usize = 35;

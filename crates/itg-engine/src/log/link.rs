@@ -5,14 +5,12 @@ use std::net::TcpStream;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use itg_session::logs::{self, LogCodecError, LogMessage, MAX_LOG_MESSAGE};
+use itg_session::logs::{self, FrameHead, LogCodecError, LogMessage};
 
 use super::line::{Line, LineReader};
 use super::queue::{Job, NetEvent};
 use super::target::LogServerTarget;
 
-/// The bit of a frame's length that says: a block, not a message.
-pub const BLOCK_BIT: u32 = 1 << 31;
 /// Time limit of connecting, and of a write.
 pub(super) const NET_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -70,11 +68,12 @@ pub(super) fn read(stream: LineReader, connection: u64, events: &SyncSender<Job>
 fn read_frame(stream: &mut impl Read) -> io::Result<Result<LogMessage, LogCodecError>> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
-    let len = u32::from_le_bytes(head) as usize;
-    if len > MAX_LOG_MESSAGE {
-        return Ok(Err(LogCodecError::TooLong));
-    }
-    let mut bytes = vec![0; len];
+    // A server sends no blocks.
+    let head = match FrameHead::parse(head, 0) {
+        Ok(head) => head,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut bytes = vec![0; head.len as usize];
     stream.read_exact(&mut bytes)?;
     Ok(logs::decode(&bytes))
 }

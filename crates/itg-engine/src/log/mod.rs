@@ -8,10 +8,10 @@
 //! fails, what is written stays good (a half-written block is cut off) and every record that comes
 //! later is counted as lost.
 
+mod disk;
 mod file;
 mod forward;
 mod handed;
-mod held;
 mod info;
 mod limits;
 mod line;
@@ -20,9 +20,7 @@ mod named;
 pub(crate) mod queue;
 mod quota;
 mod remote;
-mod scan;
 mod spool;
-mod sync;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -39,8 +37,10 @@ use std::time::Duration;
 
 use itg_record::{BlockBuf, LogInfo, Note, Record};
 use itg_session::logs::Transport;
+pub use itg_session::logs::keep::Fsync;
 use itg_socket::clock;
 
+pub use self::disk::DiskFile;
 pub(crate) use self::file::LATER_LOST;
 pub use self::file::write_hint;
 pub use self::forward::{Forwarded, forward};
@@ -48,16 +48,12 @@ pub use self::handed::{HandedBlock, HandedTarget};
 pub use self::info::log_info;
 use self::limits::QUEUE;
 pub use self::limits::{LogLimits, OnFull};
-pub use self::link::BLOCK_BIT;
 pub use self::named::{create_named, replace_named};
 pub(crate) use self::queue::Job;
 pub use self::queue::{LogOutcome, Shared, fail, give, left_out};
 pub(crate) use self::quota::LogRoom;
 pub use self::quota::{LEAST_LOG_BYTES, LogQuota};
 use self::remote::Remote;
-pub use self::scan::{Found, scan};
-pub use self::spool::unhex;
-pub use self::sync::{Fsync, Syncer};
 pub use self::target::prove;
 pub use self::target::{LOG_PORT, LogServerTarget, LogUrl, MAY_SEND};
 pub use self::throttle::Throttle;

@@ -39,7 +39,7 @@ pub struct LogServerTarget {
 }
 
 /// The place of a log server: `tls://HOST:PORT`, `tcp://HOST:PORT` or `udp://HOST:PORT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogUrl {
     /// Transport of blocks.
     pub transport: Transport,
@@ -47,9 +47,30 @@ pub struct LogUrl {
     pub tls: bool,
     /// Signalling address.
     pub address: SocketAddr,
+    /// Name of the experiment there, if one was chosen.
+    pub name: Option<String>,
 }
 
+/// Longest name of an experiment that may be chosen, in bytes.
+const MAX_NAME: usize = 96;
+
 impl LogUrl {
+    /// Checks a name that people choose for an experiment at a log server: it is the name of a file there.
+    ///
+    /// # Errors
+    /// A name that is none of a file.
+    pub fn check_name(name: &str) -> Result<(), String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let good = !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(plain);
+        match good && !name.starts_with('.') {
+            true => Ok(()),
+            false => Err(format!(
+                "log name `{}`: expected 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`, not beginning with `.`",
+                name.escape_debug()
+            )),
+        }
+    }
+
     /// The keys for a connection to it, out of those that there are.
     ///
     /// # Errors
@@ -88,7 +109,17 @@ impl FromStr for LogUrl {
                 ));
             }
         };
-        Ok(Self { transport, tls, address: socket::resolve(rest, LOG_PORT)? })
+        let (host, name) = match rest.split_once('/') {
+            Some((host, "")) => (host, None),
+            Some((host, name)) => (host, Some(name)),
+            None => (rest, None),
+        };
+        if let Some(name) = name {
+            Self::check_name(name)
+                .map_err(|why| SocketError::new(format!("log server `{text}`"), why))?;
+        }
+        let name = name.map(str::to_owned);
+        Ok(Self { transport, tls, address: socket::resolve(host, LOG_PORT)?, name })
     }
 }
 

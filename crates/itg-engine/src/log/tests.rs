@@ -5,6 +5,7 @@ use itg_record::{ClockPair, Item, LogReader, RECORD_LEN, SentPacket, Side};
 use std::fs::File;
 
 use itg_record::LogBuilder;
+use itg_session::logs::keep::BlockFile;
 
 use super::file::Writer;
 use super::*;
@@ -253,9 +254,12 @@ fn records_after_a_failure_are_counted_as_lost() {
     std::fs::write(&path, []).expect("writable");
     let shared = Arc::new(Shared::default());
     let writer = Writer {
-        file: File::open(&path).expect("readable"),
+        file: BlockFile::new(
+            DiskFile::new(File::open(&path).expect("readable"), &path),
+            0,
+            Fsync::Never,
+        ),
         path,
-        good_bytes: 0,
         builder: LogBuilder::new(0),
         records: 0,
         shared: Arc::clone(&shared),
@@ -263,7 +267,6 @@ fn records_after_a_failure_are_counted_as_lost() {
         full: false,
         room: None,
         throttle: None,
-        syncer: Syncer::new(Fsync::Never),
     };
     let thread = thread::spawn(move || writer.run(&queue));
     let log = Log { jobs, thread, shared, limits: LogLimits::default(), place: String::new() };

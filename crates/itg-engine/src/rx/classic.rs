@@ -59,7 +59,7 @@ fn kind(flow: &Flow) -> HeaderKind {
 fn told(flow: &Flow, header: Option<ClassicHeader>, read_ns: u64) -> PacketHeader {
     let handle = flow.rx.handle;
     let Some(header) = header else {
-        return PacketHeader { handle, seq: flow.packets, sent_ns: None };
+        return PacketHeader { handle, seq: flow.arrivals.packets(), sent_ns: None };
     };
     let sent_ns = match kind(flow) {
         HeaderKind::Standard => unix_time(header.seconds, header.micros, read_ns),

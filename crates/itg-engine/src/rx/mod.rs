@@ -24,7 +24,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use itg_core::flow::{Meter, Proto};
-use itg_session::FlowCounts;
+use itg_session::{Arrivals, FlowCounts};
 use itg_socket::clock;
 use itg_socket::mmsg::{BATCH, RecvBatch};
 use itg_socket::socket;
@@ -40,7 +40,6 @@ use self::origin::{Awaited, Origins};
 use self::stream::{Flowing, Framing, Stream};
 use self::table::{Ending, Flow, HostLoss, LogSlot, Served, Table};
 use crate::clock_pair::UnixClock;
-use crate::window::Window;
 
 /// Nap between batches while much arrives: 200 µs.
 const NAP_NS: u64 = 200_000;
@@ -284,7 +283,10 @@ impl Rx {
             // SCTP loses nothing, and the end of the connection follows the last message: large ones, sent again, take
             // their time.
             let sure = flow.rx.proto == Proto::Sctp && flow.rx.replies.is_none();
-            let over = ending.totals.as_ref().is_some_and(|totals| flow.unique >= totals.packets)
+            let over = ending
+                .totals
+                .as_ref()
+                .is_some_and(|totals| flow.arrivals.unique() >= totals.packets)
                 || flow.stream_over
                 || !sure && now_ns.saturating_sub(quiet_since) >= ending.drain.quiet_ns
                 || now_ns.saturating_sub(ending.since_ns) >= ending.drain.limit_ns;
@@ -306,9 +308,9 @@ impl Rx {
         });
         let mut counts = FlowCounts {
             flow: flow.rx.flow,
-            packets: flow.packets,
-            bytes: flow.bytes,
-            unique: flow.unique,
+            packets: flow.arrivals.packets(),
+            bytes: flow.arrivals.bytes(),
+            unique: flow.arrivals.unique(),
             socket_drops,
             foreign: self.table.foreign_since(&flow),
             log_lost_records: 0,
@@ -321,7 +323,7 @@ impl Rx {
         let (buffer_errors, foreign) = (ending.buffer_errors, counts.foreign);
         let lost = HostLoss { socket_drops, buffer_errors, foreign };
         let stranger = flow.origins.stranger();
-        let (measuring, reordered) = (flow.rx.measuring.take(), flow.reordered);
+        let (measuring, reordered) = (flow.rx.measuring.take(), flow.arrivals.reordered());
         counts.log_lost_records = self.table.retire(flow, totals, lost, reason);
         (ending.done)(RxEnded { counts, stranger, measuring, reordered });
     }
@@ -439,11 +441,7 @@ impl Rx {
             foreign_before: self.table.foreign_at(rx.socket),
             origins: Origins::new(rx.origin),
             rx,
-            window: Window::new(),
-            packets: 0,
-            bytes: 0,
-            unique: 0,
-            reordered: 0,
+            arrivals: Arrivals::default(),
             last_ns: 0,
             introduced: false,
             drops_before,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketHeader;
 use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, flag};
-use itg_session::FlowTotals;
+use itg_session::{Arrivals, FlowTotals};
 use itg_socket::clock;
 use itg_socket::icmp;
 use itg_socket::mmsg::RecvBatch;
@@ -23,16 +23,10 @@ use super::origin::{Awaited, Origins, Sender};
 use super::{Drain, PacketFormat, Port, RxEnded, RxFlow};
 use crate::clock_pair::UnixClock;
 use crate::log::Producer;
-use crate::window::Window;
 
 pub(super) struct Flow {
     pub(super) rx: RxFlow,
-    pub(super) window: Window,
-    pub(super) packets: u64,
-    pub(super) bytes: u64,
-    pub(super) unique: u64,
-    /// Packets behind one with a larger number.
-    pub(super) reordered: u64,
+    pub(super) arrivals: Arrivals,
     pub(super) last_ns: u64,
     pub(super) introduced: bool,
     pub(super) drops_before: u32,
@@ -338,15 +332,7 @@ impl Table {
     ) -> bool {
         let Some(flow) = self.flows.get_mut(slot).and_then(Option::as_mut) else { return false };
         let bytes = packets as u64 * u64::from(arrival.size);
-        flow.packets += packets as u64;
-        flow.bytes += bytes;
-        for k in 0..packets as u64 {
-            let seq = header.seq.wrapping_add(k);
-            if flow.window.note(seq) {
-                flow.unique += 1;
-                flow.reordered += u64::from(flow.window.is_behind(seq));
-            }
-        }
+        flow.arrivals.count(header.seq, packets, arrival.size);
         flow.last_ns = now_ns;
         flow.rx.live.received(packets as u64, bytes);
         let stamp = arrival.arrived_ns.unwrap_or(arrival.read_ns);
@@ -434,9 +420,9 @@ impl Table {
                 sent_packets: totals.map(|t| t.packets),
                 sent_bytes: totals.map(|t| t.bytes),
                 skipped_packets: totals.map(|t| t.skipped),
-                received_packets: Some(flow.packets),
-                received_unique: Some(flow.unique),
-                received_bytes: Some(flow.bytes),
+                received_packets: Some(flow.arrivals.packets()),
+                received_unique: Some(flow.arrivals.unique()),
+                received_bytes: Some(flow.arrivals.bytes()),
                 log_lost_records,
                 socket_drops: lost.socket_drops,
                 buffer_errors: lost.buffer_errors,

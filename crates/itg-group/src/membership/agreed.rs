@@ -14,14 +14,16 @@
 //!
 //! A name (slot and incarnation) is let in once: the log says with each joiner the nonce of its start. Another
 //! start under that name has forgotten what it had voted for; the name is excluded first, and the start comes in
-//! under a later one.
+//! under a later one. With a journal a start has the nonce of the one before it that came no further than to ask
+//! under the same name, and so promised nothing.
 //!
 //! Acknowledgements go up the tree of each view (`FAILURE_ACK`); that all have installed it is
 //! information, not needed for safety.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
+use bytes::Bytes;
+use itg_process::{Action, Dest, Input, JournalWrite, MS, Machine, Slot, Time};
 
 use super::change::wants_rerank;
 use super::event::MembershipEvent;
@@ -31,6 +33,9 @@ use crate::cast;
 use crate::codec;
 use crate::member::{Member, Shape, View, ViewChange};
 use crate::roster::Changes;
+
+/// Of so many requests to join one goes to the next slot in turn, whoever has answered.
+const IN_TURN: u32 = 4;
 
 /// Times, in nanoseconds, and the number of observers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +137,12 @@ pub struct Agreed {
     me: Member,
     /// Time at which this process began: tells it apart from another start under the same name.
     nonce: u64,
+    /// The nonce of a start before this one that promised nothing under its name.
+    stored_nonce: Option<u64>,
+    /// Number of requests to join.
+    asked: u32,
+    /// Slots of the first view.
+    slots: u32,
     settings: Settings,
     standing: Standing,
     view: View,
@@ -166,16 +177,14 @@ impl Machine for Agreed {
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
         match input {
             Input::Start => {
-                self.nonce = now.0;
+                self.nonce = self.stored_nonce.take().unwrap_or(now.0);
                 if self.standing == Standing::Member {
                     // The view of a member that is back may be a later one: its log tells it.
                     if self.view.contains(self.me) {
                         self.installed(now, out);
                     }
                 } else {
-                    out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(
-                        self.me,
-                    ))));
+                    self.rejoin(out);
                     self.ask_to_join(out);
                 }
                 out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
@@ -208,6 +217,9 @@ impl Agreed {
         Self {
             me,
             nonce: 0,
+            stored_nonce: None,
+            asked: 0,
+            slots: first.roster().capacity(),
             settings,
             standing: if member { Standing::Member } else { outside },
             view: first,
@@ -227,10 +239,13 @@ impl Agreed {
         }
     }
 
-    /// The process as the member that the journal of its log makes it: in a view, or on its way into one.
+    /// The process as the member that the journal of its log makes it: in a view, or on its way into one. Its own
+    /// journal says under which nonce it asked.
     #[must_use]
-    pub fn restored(mut self, (me, is_member): (Member, bool)) -> Self {
+    pub fn restored(mut self, (me, is_member): (Member, bool), own: Option<&Bytes>) -> Self {
         self.me = me;
+        let asked: Option<(Member, u64)> = own.and_then(|record| codec::read(record));
+        self.stored_nonce = asked.filter(|(name, _)| *name == me && !is_member).map(|(_, n)| n);
         self.standing = match is_member {
             true => Standing::Member,
             false => Standing::Outside(self.view.root().slot, false),
@@ -246,13 +261,24 @@ impl Agreed {
         MembershipMessage::Join { member: self.me, nonce: self.nonce }
     }
 
+    /// Begins under a name, from which nothing was promised yet.
+    fn rejoin(&self, out: &mut Out) {
+        let record = codec::write(&(self.me, self.nonce));
+        out.push(Action::Persist(JournalWrite::Replace(vec![record.into()])));
+        out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(self.me))));
+    }
+
     fn ask_to_join(&mut self, out: &mut Out) {
-        let Standing::Outside(ask, _) = self.standing else { return };
+        let Standing::Outside(advised, _) = self.standing else { return };
+        let n = self.view.roster().capacity().max(self.slots).max(1);
+        self.asked = self.asked.wrapping_add(1);
+        // Those that answer may be cut off from the others: all have their turns.
+        let in_turn = self.asked.is_multiple_of(IN_TURN);
+        let ask = if in_turn { Slot(self.asked / IN_TURN % n) } else { advised };
         if ask != self.me.slot {
             Self::send(ask, self.wish(), out);
         }
         // The next one, should this one not answer.
-        let n = self.view.roster().capacity().max(1);
         self.standing = Standing::Outside(Slot((ask.0 + 1) % n), false);
     }
 
@@ -266,8 +292,11 @@ impl Agreed {
                 self.take(now, view.clone(), out);
             }
             cast::CastDelivery::Install { view, .. } => {
-                if self.standing != Standing::Member {
+                // A log that is delivered again after a restart may have a state of a name before this one.
+                if self.standing != Standing::Member && view.contains(self.me) {
                     self.standing = Standing::Member;
+                    // From now on another start under this name would have promised something.
+                    out.push(Action::Persist(JournalWrite::Replace(Vec::new())));
                     let (view, incarnation) = (view.no(), self.me.incarnation);
                     out.push(Action::log(MembershipEvent::Welcomed { view, incarnation }));
                 }
@@ -302,7 +331,7 @@ impl Agreed {
             self.waiting.clear();
             let incarnation = self.me.incarnation;
             out.push(Action::log(MembershipEvent::BornAgain { incarnation, view: no }));
-            out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(self.me))));
+            self.rejoin(out);
             self.ask_to_join(out);
         }
     }
@@ -317,7 +346,9 @@ impl Agreed {
             out.extend(made.map(Action::log));
         }
         self.view = view;
-        self.installed(now, out);
+        if self.standing == Standing::Member {
+            self.installed(now, out);
+        }
     }
 
     fn installed(&mut self, now: Time, out: &mut Out) {
@@ -697,7 +728,8 @@ impl Agreed {
             return Self::send(from, say, out);
         }
         let leader = self.leader();
-        if known.is_none() && leader != self.me {
+        // One that would be sent to itself is told here.
+        if known.is_none() && leader != self.me && leader.slot != member.slot {
             return Self::send(from, MembershipMessage::RootIs { root: leader, view }, out);
         }
         let Member { slot, incarnation } = member;
@@ -727,7 +759,7 @@ impl Agreed {
             {
                 // Another start of this name or of a later one has been seen: this one must be later still.
                 self.me.incarnation = incarnation.saturating_add(1);
-                out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Rejoin(self.me))));
+                self.rejoin(out);
             }
             _ => {}
         }

@@ -26,6 +26,9 @@ pub const EXCLUDED: u32 = 921;
 /// Type of the message that goes up when a majority of the core cannot be reached (1) or can be (0).
 pub const SUSPENDED: u32 = 922;
 
+/// Name of the layer of the membership that a majority agrees on, and so of its journal.
+const MEMBERSHIP: &str = "membership";
+
 /// Messages of a membership on a wire.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
@@ -196,7 +199,7 @@ pub(crate) fn place(build: &mut Build<'_>) -> Result<(Member, View), ConfigError
 /// `lowest`), `publish` (true), and the times of their settings ([`AgreedSettings`], [`Settings`]).
 #[must_use]
 pub fn layers(registry: Registry) -> Registry {
-    let registry = registry.with("membership", |build| {
+    let registry = registry.with(MEMBERSHIP, |build| {
         let (me, view) = place(build)?;
         let (usual, params) = (AgreedSettings::default(), &mut *build.params);
         let k_obs = params.number("k_obs", usual.k_obs.into())?;
@@ -216,7 +219,10 @@ pub fn layers(registry: Registry) -> Registry {
         let restored = cast::restored(build, &view);
         let machine = Agreed::new(me, view, settings);
         let machine = match restored {
-            Some(member) => machine.restored(member),
+            Some(member) => {
+                let own = build.journals.and_then(|journals| journals.of(MEMBERSHIP).last());
+                machine.restored(member, own)
+            }
             None => machine,
         };
         Ok(Box::new(Adapter::new(machine, wire)) as Box<dyn Layer>)

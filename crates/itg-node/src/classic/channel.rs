@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use itg_classic::wire::{
     FlowResult, Refusal, SenderChannel, SenderConfig, SenderEnding, SenderInput, SenderOutput,
@@ -19,17 +19,23 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::passive::{self, Waiting};
 use super::sender::{
     ClassicChannel, ClassicEnding, ClassicFlow, ClassicOutcome, ClassicProgress, ClassicSender,
     ClassicSource, ClassicWay, GiveUp, Launched,
 };
 use crate::control::sleep_until;
+use crate::waiting::{self, Awaited, Waiting};
 
 /// Longest time in which a receiver must answer, in nanoseconds, as with D-ITG: 100 s.
 const ANSWER_NS: u64 = 100_000_000_000;
 /// Longest time in which it must accept a connection or a message: 5 s.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest time in which the receiver of passive mode must come, as with its answers: 100 s.
+const COMING: Duration = Duration::from_secs(100);
+/// Advice where somebody else came.
+const ELSEWHERE: &str =
+    "data goes only where the signalling went, or start ITGSend with --allow-third-party";
 
 /// Time for the last packets of a flow to be read before the receiver is told of its end: D-ITG's logs
 /// nothing that it reads later.
@@ -273,8 +279,15 @@ impl Channel<'_> {
                     let (mail, give_up) = (self.mail.clone(), self.give_up.clone());
                     let only = (!self.third_party).then(|| self.peer.ip());
                     tokio::task::spawn_blocking(move || {
+                        let met = waiting.meet(&Awaited {
+                            only,
+                            opening: None,
+                            until: Instant::now() + COMING,
+                            give_up: &|| give_up.is_asked(),
+                            advice: ELSEWHERE,
+                        });
                         // A channel that has ended needs no socket.
-                        drop(mail.send(Mail::Met(flow, waiting.meet(only, &give_up))));
+                        drop(mail.send(Mail::Met(flow, met)));
                     });
                     None
                 }
@@ -332,7 +345,9 @@ impl Channel<'_> {
         if !matches!(flow.spec.proto, Proto::Udp | Proto::Tcp) {
             return Err("passive mode carries UDP and TCP only".to_owned());
         }
-        let waiting = passive::open(&flow.spec, flow.source, flow.offer.port);
+        let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let at = SocketAddr::new(flow.source.unwrap_or(any), flow.offer.port);
+        let waiting = waiting::open(&flow.spec, at);
         self.waiting.insert(id, waiting.map_err(|error| error.to_string())?);
         Ok(())
     }

@@ -5,7 +5,6 @@
 //! the last step of the log.
 
 mod channel;
-mod passive;
 mod sender;
 
 pub use self::sender::{

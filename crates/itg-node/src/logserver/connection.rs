@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use itg_engine::log::{BLOCK_BIT, prove};
-use itg_record::{BlockError, BlockFacts};
+use itg_engine::log::prove;
 use itg_session::logs::{
-    self, LogCodecError, LogMessage, LogServerConfig, LogServerSession, LogServerTimeouts,
-    MAX_LOG_MESSAGE, ServerInput, ServerOutput, SessionId,
+    self, FrameHead, LogCodecError, LogMessage, LogServerConfig, LogServerSession,
+    LogServerTimeouts, ServerInput, ServerOutput, SessionId, block_input,
 };
 use itg_socket::{clock, host};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -164,42 +163,10 @@ impl Connection {
 
     /// A block came, by TCP or in a datagram.
     async fn arrived(&mut self, bytes: Vec<u8>, writing: &mut Writing) {
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let input = match BlockFacts::check_plain(&bytes) {
-            Ok(facts) => ServerInput::Block {
-                log_id: facts.log_id,
-                block_no: facts.block_no,
-                records: facts.records,
-                bytes: len,
-                checksum: facts.checksum,
-                intact: facts.len == bytes.len(),
-            },
-            Err(BlockError::Packed) if self.bound.is_none() => {
-                ServerInput::Garbage(LogCodecError::Columns)
-            }
-            Err(BlockError::Time { .. }) if self.bound.is_none() => {
-                ServerInput::Garbage(LogCodecError::Times)
-            }
-            Err(error) => {
-                tracing::debug!(%error, peer = %self.peer, "a damaged block");
-                // The label of the header, as far as it can be believed.
-                let word = |at: usize| {
-                    bytes
-                        .get(at..at + 4)
-                        .and_then(|b| b.first_chunk())
-                        .map_or(0, |b| u32::from_le_bytes(*b))
-                };
-                let (block_no, log_id) = (word(56), word(60));
-                ServerInput::Block {
-                    log_id,
-                    block_no,
-                    records: 0,
-                    bytes: len,
-                    checksum: 0,
-                    intact: false,
-                }
-            }
-        };
+        let input = block_input(&bytes, self.bound.is_some());
+        if !matches!(input, ServerInput::Block { intact: true, .. }) {
+            tracing::debug!(peer = %self.peer, "a damaged block");
+        }
         let records = match input {
             ServerInput::Block { records, .. } => records,
             _ => 0,
@@ -360,18 +327,13 @@ async fn read(mut from: Reading, block_bytes: Arc<AtomicU32>, frames: mpsc::Send
 }
 
 async fn read_frame(from: &mut Reading, block_bytes: &AtomicU32) -> std::io::Result<Frame> {
-    let head = from.read_u32_le().await?;
-    let len = head & !BLOCK_BIT;
-    let is_block = head & BLOCK_BIT != 0;
-    let most = if is_block {
-        block_bytes.load(Ordering::Relaxed)
-    } else {
-        u32::try_from(MAX_LOG_MESSAGE).unwrap_or(u32::MAX)
+    let mut head = [0; 4];
+    from.read_exact(&mut head).await?;
+    let head = match FrameHead::parse(head, block_bytes.load(Ordering::Relaxed)) {
+        Ok(head) => head,
+        Err(error) => return Ok(Frame::Message(Err(error))),
     };
-    if len > most {
-        return Ok(Frame::Message(Err(LogCodecError::TooLong)));
-    }
-    let mut bytes = vec![0; len as usize];
+    let mut bytes = vec![0; head.len as usize];
     from.read_exact(&mut bytes).await?;
-    Ok(if is_block { Frame::Block(bytes) } else { Frame::Message(logs::decode(&bytes)) })
+    Ok(if head.is_block { Frame::Block(bytes) } else { Frame::Message(logs::decode(&bytes)) })
 }

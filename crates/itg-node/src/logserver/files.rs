@@ -1,22 +1,18 @@
-//! The files of an experiment at a log server: one append-only file of blocks, `NAME.itg`, and an
-//! index of the logs in it, `NAME.index.jsonl`, a JSON object a line.
-//!
-//! A block is acknowledged when it has been handed to the kernel, so a killed server loses none of
-//! them; with [`Fsync::Block`] when it is on the disk. After a crash the file is scanned; an incomplete block at its end is cut off.
+//! The files of an experiment at a log server, `NAME.itg` and `NAME.index.jsonl`, and the thread that writes them:
+//! [`RunFiles`] on a disk.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use itg_engine::log::{Found, Syncer, Throttle, scan, unhex};
-use itg_session::logs::{Registration, RestoredLog, Role, ServerInput};
+use itg_engine::log::{DiskFile, Throttle};
+use itg_session::logs::keep::{OpenError, RunFiles};
+use itg_session::logs::{Registration, RestoredLog, ServerInput};
 use itg_socket::clock;
-use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::shared::{SessionInput, Shared};
@@ -36,7 +32,7 @@ pub(super) struct Block {
 }
 
 enum Job {
-    Enrol(String),
+    Enrol(u32, Box<Registration>),
     Block(Block),
     Close,
 }
@@ -60,34 +56,23 @@ impl Experiment {
         let named = |path: &Path, error: &io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
-        let mut file = open(&path).map_err(|error| named(&path, &error))?;
-        let index = open(&index_path).map_err(|error| named(&index_path, &error))?;
-        let (good_bytes, blocks) = scan(&file).map_err(|error| named(&path, &error))?;
-        // What is cut off below must be ours: an index tells of each log before its first block.
-        let len = |file: &File| file.metadata().map(|there| there.len());
-        if good_bytes == 0 && len(&file)? > 0 && len(&index)? == 0 {
-            let other = io::Error::new(io::ErrorKind::AlreadyExists, "is there already and no log");
-            return Err(named(&path, &other));
-        }
-        file.set_len(good_bytes)
-            .and_then(|()| file.seek(SeekFrom::Start(good_bytes)))
-            .map_err(|error| named(&path, &error))?;
-        let fsync = shared.options.fsync;
-        // What an earlier server has acknowledged may wait in the system's memory.
-        fsync.opened(&file, &path).map_err(|error| named(&path, &error))?;
-        fsync.opened(&index, &index_path).map_err(|error| named(&index_path, &error))?;
-        let text = io::read_to_string(&index).map_err(|e| named(&index_path, &e))?;
-        let logs = restored(&text, blocks);
+        let at_end = |path: &Path| {
+            let file = open(path).and_then(|file| DiskFile::at_end(file, path));
+            file.map_err(|error| named(path, &error))
+        };
+        let (file, index) = (at_end(&path)?, at_end(&index_path)?);
+        let opened = RunFiles::open(file, index, shared.options.fsync);
+        let (files, logs) = opened.map_err(|error| match error {
+            OpenError::Blocks(error) => named(&path, &error),
+            OpenError::Index(error) => named(&index_path, &error),
+        })?;
         let (jobs, queue) = channel();
         let mut writer = Writer {
-            file,
+            files,
             path,
-            good_bytes,
-            index,
             index_path,
             throttle: shared.options.throttle_bytes_per_s.map(Throttle::new),
             shared: Arc::downgrade(shared),
-            syncers: [Syncer::new(fsync), Syncer::new(fsync)],
         };
         let thread = thread::Builder::new()
             .name("itg-log-store".to_owned())
@@ -96,16 +81,7 @@ impl Experiment {
     }
 
     pub(super) fn enrol(&self, log_id: u32, who: &Registration) {
-        let role = match who.role {
-            Role::Sender => "sender",
-            Role::Receiver => "receiver",
-        };
-        let key: String = who.key.iter().map(|byte| format!("{byte:02x}")).collect();
-        let line = json!({
-            "log_id": log_id, "key": key, "run": who.run, "host": who.host,
-            "program": who.program, "role": role,
-        });
-        self.ask(Job::Enrol(format!("{line}\n")));
+        self.ask(Job::Enrol(log_id, Box::new(who.clone())));
     }
 
     pub(super) fn store(&self, block: Block) {
@@ -158,48 +134,19 @@ fn not_ours() -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, "is a link, or no file: it is left alone")
 }
 
-/// The logs of an index, with the blocks that were found.
-fn restored(index: &str, blocks: Vec<Found>) -> Vec<RestoredLog> {
-    let mut by_log = BTreeMap::<u32, (Vec<_>, u64)>::new();
-    for Found { facts, .. } in blocks {
-        let (list, bytes) = by_log.entry(facts.log_id).or_default();
-        list.push((facts.block_no, facts.records, facts.checksum));
-        *bytes += facts.len as u64;
-    }
-    let mut logs = Vec::new();
-    for line in index.lines() {
-        // A line that was cut off by a crash belongs to a log without blocks.
-        let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
-        let log_id = entry["log_id"].as_u64().and_then(|id| u32::try_from(id).ok());
-        let key = entry["key"].as_str().and_then(unhex);
-        if let (Some(log_id), Some(key)) = (log_id, key) {
-            let (blocks, bytes) = by_log.remove(&log_id).unwrap_or_default();
-            logs.push(RestoredLog { key, log_id, blocks, bytes });
-        }
-    }
-    logs
-}
-
 struct Writer {
-    file: File,
+    files: RunFiles<DiskFile>,
     path: PathBuf,
-    good_bytes: u64,
-    index: File,
     index_path: PathBuf,
     shared: std::sync::Weak<Shared>,
     throttle: Option<Throttle>,
-    /// Of the file and of the index.
-    syncers: [Syncer; 2],
 }
 
 impl Writer {
     fn run(&mut self, queue: &Receiver<Job>) {
-        if let Err(error) = self.index.seek(SeekFrom::End(0)) {
-            tracing::error!("{}: {error}", self.index_path.display());
-        }
         let mut batch = Vec::with_capacity(MOST_AT_ONCE);
         loop {
-            let mut next = match self.due_ns() {
+            let mut next = match self.files.due_ns() {
                 None => queue.recv().ok(),
                 Some(due) => {
                     let wait = clock::ns(due.saturating_sub(clock::monotonic_ns()));
@@ -218,9 +165,12 @@ impl Writer {
             while let Some(job) = next.take() {
                 match job {
                     Job::Block(block) => batch.push(block),
-                    Job::Enrol(line) => {
+                    Job::Enrol(log_id, who) => {
                         self.store(&mut batch);
-                        if let Err(error) = self.retry(|writer| writer.enrol(&line)) {
+                        let enrol = |writer: &mut Self| {
+                            writer.files.enrol(clock::monotonic_ns(), log_id, &who)
+                        };
+                        if let Err(error) = self.retry(enrol) {
                             tracing::error!("{}: {error}", self.index_path.display());
                         }
                     }
@@ -234,25 +184,17 @@ impl Writer {
                 }
             }
             self.store(&mut batch);
-            if self.due_ns().is_some_and(|due| due <= clock::monotonic_ns()) {
+            if self.files.due_ns().is_some_and(|due| due <= clock::monotonic_ns()) {
                 self.settle(clock::monotonic_ns());
             }
         }
     }
 
-    /// Instant at which the files have to be synced, if they have.
-    fn due_ns(&self) -> Option<u64> {
-        self.syncers.iter().filter_map(Syncer::due_ns).min()
-    }
-
     /// Syncs what has waited long enough.
     fn settle(&mut self, now_ns: u64) {
-        let files = [(&self.file, &self.path), (&self.index, &self.index_path)];
-        for (syncer, (file, path)) in self.syncers.iter_mut().zip(files) {
-            if let Err(error) = syncer.settle(now_ns, || file.sync_data()) {
-                let path = path.display();
-                tracing::error!("{path}: {error}; a loss of power may take some of it");
-            }
+        if let Err(error) = self.files.settle(now_ns) {
+            let path = self.path.display();
+            tracing::error!("{path}: {error}; a loss of power may take some of it");
         }
     }
 
@@ -305,43 +247,9 @@ impl Writer {
         }
     }
 
-    fn enrol(&mut self, line: &str) -> io::Result<()> {
-        let at = self.index.stream_position()?;
-        let index = &mut self.index;
-        let written = index
-            .write_all(line.as_bytes())
-            .and_then(|()| self.syncers[1].written(clock::monotonic_ns(), || index.sync_data()));
-        written.inspect_err(|_| {
-            // Leaves no half a line; a crash may, which reading tolerates.
-            drop(index.set_len(at).and_then(|()| index.seek(SeekFrom::Start(at))));
-        })
-    }
-
     fn append(&mut self, batch: &[Block]) -> io::Result<()> {
-        let done = self.write(batch).and_then(|()| {
-            let file = &self.file;
-            self.syncers[0].written(clock::monotonic_ns(), || file.sync_data())
-        });
-        if done.is_err() {
-            self.file.set_len(self.good_bytes)?;
-            self.file.seek(SeekFrom::Start(self.good_bytes))?;
-            return done;
-        }
-        self.good_bytes += batch.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
-        Ok(())
-    }
-
-    fn write(&mut self, batch: &[Block]) -> io::Result<()> {
         let mut slices: Vec<_> = batch.iter().map(|block| IoSlice::new(&block.bytes)).collect();
-        let mut rest = &mut slices[..];
-        while !rest.is_empty() {
-            match self.file.write_vectored(rest) {
-                Ok(count) => IoSlice::advance_slices(&mut rest, count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        self.files.store(clock::monotonic_ns(), &mut slices)
     }
 }
 

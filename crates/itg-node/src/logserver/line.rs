@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use itg_engine::log::MAY_SEND;
-use itg_session::logs::{self, LogMessage};
+use itg_session::logs::{self, FrameHead, LogMessage};
 use itg_trust::{Holder, KeyDir, Keys, explain};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::net::TcpStream;
@@ -103,7 +103,7 @@ pub(super) async fn open(stream: TcpStream, keys: Option<&KeyDir>) -> Result<Lin
 pub(super) fn frame_of(message: &LogMessage) -> Result<Vec<u8>, String> {
     let bytes = logs::encode(message).map_err(|error| error.to_string())?;
     let mut frame = Vec::with_capacity(4 + bytes.len());
-    frame.extend(u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes());
+    frame.extend(FrameHead::message(&bytes).to_bytes());
     frame.extend(bytes);
     Ok(frame)
 }

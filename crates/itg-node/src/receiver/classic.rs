@@ -32,7 +32,7 @@ use super::options::{ClassicNews, ReceiverOptions};
 use super::origins::foreign;
 use super::ports::{Asked, Opened, Sought, Taken};
 use super::shared::{MAX_FLOWS, Shared};
-use super::{BindError, Receiver, ReceiverOutcome};
+use super::{BindError, Receiver, ReceiverOutcome, displaced};
 use crate::connection_slots::ConnectionSlot;
 use crate::control::sleep_until;
 use crate::lock::lock;
@@ -96,14 +96,6 @@ pub(super) async fn speaks(stream: &TcpStream) -> bool {
 async fn stopped(stop: &mut watch::Receiver<Option<String>>) {
     // An error is the end of the program too.
     drop(stop.wait_for(Option::is_some).await);
-}
-
-/// Waits until the connection has lost its place; one that this side made never does.
-async fn displaced(place: Option<&ConnectionSlot>) {
-    match place {
-        Some(place) => place.lost().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Event that other threads report to a session.

@@ -9,6 +9,8 @@ use itg_engine::log::{LogLimits, LogQuota, LogTarget};
 use itg_trust::KeyDir;
 use tokio::sync::mpsc;
 
+use super::limits::ReverseLimits;
+
 /// Senders of one address at the same time, unless the user says otherwise.
 pub const SENDERS_PER_ADDRESS: usize = 256;
 
@@ -46,6 +48,8 @@ pub struct ReceiverOptions {
     pub log_keys: Option<KeyDir>,
     /// Secret shared with senders whose packets prove where they come from.
     pub packet_secret: Option<Vec<u8>>,
+    /// Limits of what it sends to peers that ask for flows; `None`: it sends nothing.
+    pub reverse: Option<ReverseLimits>,
     /// Connections of one address at the same time.
     pub max_per_address: usize,
     /// End after the first sender has left.

@@ -102,3 +102,40 @@ impl ServedSession {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sender that sends ever more values is kept without them, and its later flows with theirs as long as they fit.
+    #[test]
+    fn values_of_one_sender_are_bounded() {
+        let at: SocketAddr = "127.0.0.1:9".parse().expect("an address");
+        let mut served = ServedSession::new(at);
+        let measure = |flow, values| {
+            let delays = DelayMeasure {
+                count: values as u64,
+                base_ns: 0,
+                min_ns: 0,
+                max_ns: 0,
+                mean_ns: 0,
+                stddev_ns: 0,
+                jitter_ns: 0,
+                rfc3550_ns: 0,
+                above: vec![(0, 1); values],
+                below: Vec::new(),
+                steps: Vec::new(),
+            };
+            let delays = Some(delays);
+            FlowMeasure { flow, first_unix_ns: 0, last_unix_ns: 0, reordered: 0, delays }
+        };
+        for (flow, values, kept) in
+            [(1, MOST_VALUES - 10, true), (2, 11, false), (3, 10, true), (4, 1, false)]
+        {
+            served.opened(&FlowSpec::new(flow), at);
+            served.measured(&measure(flow, values));
+            let told = served.flows[&flow].measure.as_ref().expect("a measure");
+            assert_eq!(told.delays.is_some(), kept, "flow {flow}");
+        }
+    }
+}

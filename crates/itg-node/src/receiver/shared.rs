@@ -1,6 +1,7 @@
 //! State that the sessions of a receiver share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) packets: AtomicU64,
     /// Counters of what is being received.
     pub(super) running: Mutex<Running>,
+    /// Addresses that are being sent the flows that they have asked for.
+    pub(super) askers: Mutex<BTreeSet<IpAddr>>,
     /// Listener to be told of senders that have left.
     pub(super) told: OnceLock<mpsc::Sender<ServedSession>>,
 }
@@ -128,4 +131,23 @@ pub(super) fn log_info(options: &ReceiverOptions) -> LogInfo {
         None,
         options.settings.clone(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only flows in the first places are measured: places that were given back are taken again first.
+    #[test]
+    fn the_lowest_free_place_is_taken() {
+        let mut slots = Slots::default();
+        let taken: Vec<_> = (0..5).map(|_| slots.take()).collect();
+        assert_eq!(taken, [0, 1, 2, 3, 4].map(Some));
+        for slot in [3, 1, 4] {
+            slots.give_back(slot);
+        }
+        assert_eq!([(); 4].map(|()| slots.take()), [1, 3, 4, 5].map(Some));
+        slots.next = MAX_FLOWS;
+        assert_eq!(slots.take(), None);
+    }
 }

@@ -58,6 +58,7 @@ impl HeldReceiver {
             allow_sources: Vec::new(),
             secret: None,
             log_keys: None,
+            reverse: None,
             max_per_address: crate::receiver::SENDERS_PER_ADDRESS,
             once: false,
             classic: ClassicReceiving::default(),

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::Report;
 use crate::control::{Channel, Incoming, sleep_until};
 use crate::packet_keys::PacketKeys;
+use crate::waiting::Waiting;
 
 /// Longest time in which a receiver's signalling port must answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,12 +52,27 @@ fn blamed(input: SenderInput, ns: u64) -> SenderInput {
     ))
 }
 
+/// Receiver that has asked for the flows: the connection that it has made, and the sockets to which it comes.
+pub(crate) struct Asker {
+    pub(crate) channel: Channel,
+    pub(crate) waiting: BTreeMap<u32, Waiting>,
+}
+
+/// Way to the receiver of a session.
+pub(super) enum Way {
+    /// A connection to its signalling address is to be made.
+    Connect,
+    /// It has made the connection.
+    Connected(Box<Channel>),
+}
+
 /// Receiver of a session, and what is known of it.
 pub(super) struct Conversation {
     /// Its place among the receivers.
     pub(super) index: usize,
     /// Its signalling address.
     pub(super) address: SocketAddr,
+    pub(super) way: Way,
     /// Counters of its flows.
     pub(super) lives: BTreeMap<u32, Arc<FlowLive>>,
     /// Secret shared with it, when packets prove where they come from.
@@ -85,21 +101,19 @@ fn keyed(
 
 /// Drives one session over its signalling connection.
 pub(super) async fn converse(
-    Conversation { index, address, lives, secret }: Conversation,
+    Conversation { index, address, way, lives, secret }: Conversation,
     config: SenderConfig,
     mut told: mpsc::UnboundedReceiver<SenderInput>,
     reports: mpsc::UnboundedSender<(usize, Report)>,
 ) {
     let report = |report| drop(reports.send((index, report)));
     let mut machine = SenderSession::new(config.clone());
-    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
-    let (mut channel, first) = match connecting.await {
-        Ok(Ok(stream)) => (Some(Channel::new(stream)), SenderInput::Connected),
-        Ok(Err(error)) => (None, SenderInput::Lost(unreachable(address, &error.to_string()))),
-        Err(_) => {
-            let why = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
-            (None, SenderInput::Lost(unreachable(address, &why)))
-        }
+    let (mut channel, first) = match way {
+        Way::Connected(channel) => (Some(*channel), SenderInput::Connected),
+        Way::Connect => match connect(address).await {
+            Ok(channel) => (Some(channel), SenderInput::Connected),
+            Err(why) => (None, SenderInput::Lost(why)),
+        },
     };
     let mut input = first;
     let mut out = Vec::new();
@@ -187,6 +201,18 @@ pub(super) async fn converse(
     }
     if let Some(channel) = channel {
         channel.close().await;
+    }
+}
+
+/// Connects to the signalling port of a receiver.
+pub(crate) async fn connect(address: SocketAddr) -> Result<Channel, String> {
+    match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => Ok(Channel::new(stream)),
+        Ok(Err(error)) => Err(unreachable(address, &error.to_string())),
+        Err(_) => {
+            let why = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+            Err(unreachable(address, &why))
+        }
     }
 }
 

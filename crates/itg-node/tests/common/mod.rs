@@ -42,6 +42,7 @@ pub(crate) fn receiver(log: Option<LogTarget>) -> Receiver {
         allow_sources: Vec::new(),
         secret: None,
         log_keys: None,
+        reverse: None,
         max_per_address: itg_node::SENDERS_PER_ADDRESS,
         once: true,
         classic: ClassicReceiving::default(),

@@ -123,6 +123,7 @@ pub(super) fn verdicts(report: &Report, gates: &[Outcome]) -> Markup {
                                     Judgement::Passed { .. } => "does not hold",
                                     Judgement::Failed { .. } => strong { "holds" },
                                     Judgement::Unknown { .. } => strong { "cannot be judged" },
+                                    Judgement::Unsettled { .. } => "is not settled",
                                 }
                                 " – " (gate.sentence())
                             }

@@ -40,6 +40,8 @@ mod book;
 mod checksums;
 mod codec;
 mod credit;
+mod frame;
+pub mod keep;
 mod message;
 mod name;
 mod producer;
@@ -49,6 +51,7 @@ mod timeouts;
 pub use blocks::BlockSet;
 pub use book::{LogBook, LogLimits, LogState, RestoredLog, SessionId};
 pub use codec::{LogCodecError, decode, encode};
+pub use frame::FrameHead;
 pub use message::{
     LEAVE_FLOWS, LEFT_RANGES, LOG_MAGIC, LOG_VERSION, LogMessage, MAX_LOG_MESSAGE, MAX_NAME,
     MAX_REASON, Registration, Role, Transport,
@@ -58,5 +61,7 @@ pub use producer::{
     LogFate, LogProducer, LogProducerConfig, ProducerInput, ProducerOutput, SpooledBlock,
     SpooledLog,
 };
-pub use server::{LogAccount, LogServerConfig, LogServerSession, ServerInput, ServerOutput};
+pub use server::{
+    LogAccount, LogServerConfig, LogServerSession, ServerInput, ServerOutput, block_input,
+};
 pub use timeouts::{LogServerTimeouts, ProducerTimeouts};

@@ -72,6 +72,20 @@ pub fn proof_text(nonce: &[u8; 32], who: &Registration) -> Vec<u8> {
     text
 }
 
+/// Bytes as hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The 16 bytes of 32 hexadecimal digits.
+pub(super) fn unhex(text: &str) -> Option<[u8; 16]> {
+    let mut key = [0; 16];
+    for (i, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * i..2 * i + 2)?, 16).ok()?;
+    }
+    (text.len() == 32).then_some(key)
+}
+
 /// FNV-1a, 64 bits (Fowler, Noll, Vo).
 pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {

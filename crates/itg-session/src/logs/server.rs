@@ -23,7 +23,7 @@ use super::book::{BlockContent, LogBook, Offer};
 use super::message::{LEAVE_FLOWS, LOG_MAGIC, LOG_VERSION, LogMessage, Registration, Transport};
 use super::name::proof_text;
 
-pub use interface::{LogAccount, LogServerConfig, ServerInput, ServerOutput};
+pub use interface::{LogAccount, LogServerConfig, ServerInput, ServerOutput, block_input};
 
 /// Reason sent to a producer that gives way to another.
 const DISPLACED: &str =

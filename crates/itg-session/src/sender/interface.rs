@@ -30,6 +30,9 @@ pub struct SenderConfig {
     /// Pings one right after the other, to compare the clocks: so many before the run and as many
     /// behind it; none when 0.
     pub burst: u32,
+    /// True if the receiver has asked for the flows (the roles were exchanged): its user may end them with
+    /// [`Message::Halt`].
+    pub asked: bool,
     /// Time limits of the session.
     pub timeouts: Timeouts,
 }

@@ -178,6 +178,9 @@ pub fn check_receiver(outputs: &[&ReceiverOutput]) -> Result<(), String> {
                 closed = true;
             }
             O::Disconnect { .. } => require(closed == accepted, "a log is left open")?,
+            O::Turn { .. } => {
+                require(accepted && asked.is_empty() && !closed, "Turn out of turn")?;
+            }
             O::Prove { .. } => require(accepted && asked.is_empty(), "Prove out of turn")?,
             O::Send(_) => {}
         }

@@ -288,10 +288,12 @@ pub fn run(plan: &Plan, bug: Option<Bug>) -> Trace {
         recv_log: None,
         prove: None,
         burst: 16,
+        asked: false,
         timeouts: Timeouts::default(),
     };
     let receiver = ReceiverConfig {
         secret: true,
+        turns: false,
         program: "itg-recv".to_owned(),
         host: "b".to_owned(),
         boot_id: "boot b".to_owned(),
@@ -562,6 +564,10 @@ impl World<'_> {
             ReceiverOutput::Disconnect { .. } => self.close(true),
             ReceiverOutput::Prove { nonce } => {
                 self.transmit(&Message::Proved { nonce, proof: [0; 32] }, true);
+            }
+            ReceiverOutput::Turn { .. } => {
+                let no = ReceiverInput::Turned(Err("it only receives".to_owned()));
+                self.after(Some(1), Event::ToReceiver(no));
             }
             ReceiverOutput::Accept { .. } | ReceiverOutput::Start { .. } => {}
         }

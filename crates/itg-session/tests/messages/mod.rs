@@ -142,6 +142,12 @@ pub fn examples() -> Vec<(Message, &'static str)> {
             "0e000000 0101010101010101010101010101010101010101010101010101010101010101 \
              0202020202020202020202020202020202020202020202020202020202020202",
         ),
+        (Message::Turn { flows: Vec::new() }, "10000000 0000000000000000"),
+        (
+            Message::Turned { notices: vec![text("held to 8bps")] },
+            "11000000 0100000000000000 0c00000000000000 'held to 8bps'",
+        ),
+        (Message::Halt { reason: text("over") }, "12000000 0400000000000000 'over'"),
         (
             Message::FlowMeasured(Box::new(FlowMeasure {
                 flow: 7,
@@ -479,6 +485,9 @@ pub fn any_message() -> impl Strategy<Value = Message> {
         1 => Just(Message::Bye),
         1 => prop::option::of(log).prop_map(|log| Message::ByeAck { log }),
         1 => any::<[u8; 32]>().prop_map(|nonce| Message::Prove { nonce }),
+        1 => prop::collection::vec(any_flow(ids), 0..4).prop_map(|flows| Message::Turn { flows }),
+        1 => prop::collection::vec(any_text(), 0..4).prop_map(|notices| Message::Turned { notices }),
+        1 => any_text().prop_map(|reason| Message::Halt { reason }),
         1 => any::<[[u8; 32]; 2]>().prop_map(|[nonce, proof]| Message::Proved { nonce, proof }),
     ]
 }

@@ -10,6 +10,7 @@
 
 pub mod agreement;
 mod bootstrap;
+pub mod change;
 mod text;
 
 use serde::Serialize;
@@ -161,7 +162,13 @@ impl Comparison {
             .unwrap_or_else(|error| unreachable!("comparison: {error}"))
     }
 
-    /// For people.
+    /// For people: a line for each difference that its interval tells, and one for the figures that do not differ.
+    #[must_use]
+    pub fn to_lines(&self) -> String {
+        text::lines(self)
+    }
+
+    /// For people, with all figures.
     #[must_use]
     pub fn to_text(&self) -> String {
         text::render(self)

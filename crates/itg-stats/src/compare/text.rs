@@ -14,6 +14,49 @@ pub(super) fn render(comparison: &Comparison) -> String {
     out
 }
 
+/// A line for each difference that its interval tells, and one for all that do not differ.
+pub(super) fn lines(comparison: &Comparison) -> String {
+    let mut out = format!("A: {}\nB: {}\n", comparison.a, comparison.b);
+    let (mut same, mut untold) = (0_u64, 0_u64);
+    for pairing in comparison.flows.iter().chain([&comparison.total]) {
+        let subject =
+            pairing.flow.map_or_else(|| "total".to_owned(), |flow| format!("flow {flow}"));
+        for figure in &pairing.figures {
+            match figure.clear {
+                Some(true) => out.push_str(&format!("{subject}: {}\n", changed(figure))),
+                Some(false) => same += 1,
+                None => untold += u64::from(figure.a.is_some() || figure.b.is_some()),
+            }
+        }
+    }
+    out.push_str(&format!(
+        "{same} figures do not differ within their intervals; {untold} have no interval; all of them: -v\n"
+    ));
+    for (name, list) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
+        if !list.is_empty() {
+            let list: Vec<_> = list.iter().map(u32::to_string).collect();
+            out.push_str(&format!("only in {name}: flows {}\n", list.join(", ")));
+        }
+    }
+    comparison.notices.iter().for_each(|notice| out.push_str(&format!("note: {notice}\n")));
+    out
+}
+
+/// A difference that its interval tells.
+fn changed(figure: &Difference) -> String {
+    let text = |value: Option<f64>| cell(figure, value);
+    let relative = figure.relative.map(|relative| format!(" ({:+.1} %)", 100.0 * relative));
+    let interval = figure.interval.map(|ends| ends.map(|end| figure.text(end)).join(" to "));
+    format!(
+        "{}: {}, then {}{}; B - A {}",
+        figure.metric,
+        text(figure.a),
+        text(figure.b),
+        relative.unwrap_or_default(),
+        interval.unwrap_or_default()
+    )
+}
+
 fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
     let Comparison { a, b, resampling, .. } = comparison;
     writeln!(out, "A: {a}\nB: {b}")?;

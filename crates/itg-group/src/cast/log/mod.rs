@@ -162,6 +162,18 @@ pub struct Log {
     /// Messages to oneself.
     local: VecDeque<LogBody>,
     journal: Journal,
+    repeats: Repeats,
+}
+
+/// Repeats of own messages that wait for long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Repeats {
+    /// Instant since which the oldest of them has waited.
+    oldest: Time,
+    /// Instant of the last repeat.
+    at: Time,
+    /// Number of repeats since then.
+    times: u32,
 }
 
 impl Hash for Log {
@@ -169,7 +181,7 @@ impl Hash for Log {
         (self.me, self.life, self.view.digest(), self.k, self.position, self.base).hash(state);
         (self.clock, self.next_seq, &self.backlog, &self.outbox, self.own).hash(state);
         (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
-        (&self.keep, &self.past, &self.local, &self.core).hash(state);
+        (&self.keep, &self.past, &self.local, &self.core, self.repeats).hash(state);
     }
 }
 
@@ -206,6 +218,7 @@ impl Log {
             past: Past::new(),
             local: VecDeque::new(),
             journal: Journal::default(),
+            repeats: Repeats::default(),
         };
         log.take_places();
         log
@@ -311,11 +324,16 @@ impl Log {
         }
         self.clock += 1;
         self.next_seq += 1;
-        self.own += 1;
         self.outbox_bytes += entry.len();
         self.outbox.push((id.seq, entry.len()));
         self.note(&Record::Cast(entry.clone()), out);
-        self.backlog.put(entry, now);
+        self.wait(entry, now);
+    }
+
+    /// Lets an entry wait to be ordered.
+    fn wait(&mut self, entry: Entry, now: Time) {
+        let own = entry.id.origin == self.me;
+        self.own += usize::from(self.backlog.put(entry, now) && own);
     }
 
     /// Tells others what was cast here: at once when nothing of it is under way, else in bulk.
@@ -353,7 +371,8 @@ impl Log {
                 member = Some(entry.id.origin);
             }
             if !held {
-                self.backlog.put(entry, now);
+                // Own ones, too: others may answer with what was asked for.
+                self.wait(entry, now);
             }
         }
     }

@@ -149,8 +149,7 @@ impl Log {
     /// Lets an entry wait that waited before.
     fn wait_again(&mut self, entry: Entry, now: Time) {
         self.clock = self.clock.max(entry.lamport);
-        let own = entry.id.origin == self.me;
-        self.own += usize::from(self.backlog.put(entry, now) && own);
+        self.wait(entry, now);
     }
 
     /// One record, in its turn.

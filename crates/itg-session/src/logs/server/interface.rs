@@ -1,5 +1,7 @@
 //! Inputs and outputs of a log server's session.
 
+use itg_record::{BlockError, BlockFacts};
+
 use crate::logs::book::SessionId;
 use crate::logs::codec::LogCodecError;
 use crate::logs::message::{LogMessage, Registration};
@@ -195,4 +197,44 @@ pub struct LogAccount {
     pub refused_blocks: u64,
     /// The server: blocks that came with other contents than those stored under their numbers.
     pub conflicting_blocks: u64,
+}
+
+/// Places of a block's number and of its log's number in its header, in bytes.
+const BLOCK_NO_AT: usize = 56;
+const LOG_ID_AT: usize = 60;
+
+/// What a driver tells a session about bytes that came as a block, on the connection or, with `datagram`, in a
+/// datagram.
+#[must_use]
+pub fn block_input(bytes: &[u8], datagram: bool) -> ServerInput {
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    match BlockFacts::check_plain(bytes) {
+        Ok(facts) => ServerInput::Block {
+            log_id: facts.log_id,
+            block_no: facts.block_no,
+            records: facts.records,
+            bytes: len,
+            checksum: facts.checksum,
+            intact: facts.len == bytes.len(),
+        },
+        Err(BlockError::Packed) if !datagram => ServerInput::Garbage(LogCodecError::Columns),
+        Err(BlockError::Time { .. }) if !datagram => ServerInput::Garbage(LogCodecError::Times),
+        Err(_) => {
+            // The label of the header, as far as it can be believed.
+            let word = |at: usize| {
+                bytes
+                    .get(at..at + 4)
+                    .and_then(|bytes| bytes.first_chunk())
+                    .map_or(0, |bytes| u32::from_le_bytes(*bytes))
+            };
+            ServerInput::Block {
+                log_id: word(LOG_ID_AT),
+                block_no: word(BLOCK_NO_AT),
+                records: 0,
+                bytes: len,
+                checksum: 0,
+                intact: false,
+            }
+        }
+    }
 }

@@ -2,50 +2,66 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use itg_record::{BLOCK_HEADER_LEN, BlockBuf, RECORD_LEN};
-
-use super::queue::give;
 
 /// Offset of the log's number in the header of a block, in bytes.
 const LOG_ID_AT: usize = 60;
 
-/// A producer's buffer, which it gets back when the last datagram is done with it.
-pub(super) struct Lent {
-    pub(super) block: Option<BlockBuf>,
-    pub(super) give_back: SyncSender<BlockBuf>,
+/// The way of a buffer back to the producer that fills it.
+pub trait GiveBack {
+    /// Gives a buffer back.
+    fn give(&self, block: BlockBuf);
 }
 
-impl Lent {
-    pub(super) fn records(&self) -> &[u8] {
+/// A producer's buffer, which it gets back when the last datagram is done with it.
+#[derive(Debug)]
+pub struct Lent<G: GiveBack> {
+    block: Option<BlockBuf>,
+    give_back: G,
+}
+
+impl<G: GiveBack> Lent<G> {
+    /// A buffer in use.
+    pub const fn new(block: BlockBuf, give_back: G) -> Self {
+        Self { block: Some(block), give_back }
+    }
+
+    /// The bytes of its records.
+    pub fn records(&self) -> &[u8] {
         self.block.as_ref().map_or(&[], BlockBuf::records)
     }
 }
 
-impl Drop for Lent {
+impl<G: GiveBack> Drop for Lent<G> {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            give(block, &self.give_back);
+            self.give_back.give(block);
         }
     }
 }
 
 /// A block that the server may not have yet.
-pub(super) enum UnconfirmedBlock {
-    Records(BlockBuf, SyncSender<BlockBuf>),
+#[derive(Debug)]
+pub enum UnconfirmedBlock<G: GiveBack> {
+    /// A producer's buffer.
+    Records(BlockBuf, G),
     /// Some records of a producer's buffer, where they lie, and the header that goes before them.
     Datagram {
+        /// The header.
         head: [u8; BLOCK_HEADER_LEN],
-        lent: Arc<Lent>,
+        /// The buffer.
+        lent: Arc<Lent<G>>,
+        /// Place of the records in it, in bytes.
         at: Range<usize>,
     },
+    /// A note.
     Note(Vec<u8>),
 }
 
-impl UnconfirmedBlock {
+impl<G: GiveBack> UnconfirmedBlock<G> {
     /// The whole block in two pieces, labelled with the log's number.
-    pub(super) fn pieces(&mut self, log_id: u32, block_no: u32) -> [&[u8]; 2] {
+    pub fn pieces(&mut self, log_id: u32, block_no: u32) -> [&[u8]; 2] {
         match self {
             Self::Records(block, _) => [block.seal(log_id, block_no), &[]],
             Self::Datagram { head, lent, at } => {
@@ -59,7 +75,8 @@ impl UnconfirmedBlock {
         }
     }
 
-    pub(super) fn records(&self) -> u64 {
+    /// Returns the number of its records.
+    pub fn records(&self) -> u64 {
         match self {
             Self::Records(block, _) => block.len() as u64,
             Self::Datagram { at, .. } => (at.len() / RECORD_LEN) as u64,
@@ -67,9 +84,10 @@ impl UnconfirmedBlock {
         }
     }
 
-    pub(super) fn release(self) {
+    /// Gives its buffer back.
+    pub fn release(self) {
         if let Self::Records(block, give_back) = self {
-            give(block, &give_back);
+            give_back.give(block);
         }
     }
 }

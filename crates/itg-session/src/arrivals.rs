@@ -1,4 +1,63 @@
-//! Set of the last packets seen of a flow: detects duplicates at the cost of a bit a packet.
+//! Packets of a flow as their receiver counts them: all of them, different ones, and those out of order.
+//!
+//! The last packets are remembered at the cost of a bit each.
+
+/// Account of the packets that have arrived of a flow.
+#[derive(Clone, Debug)]
+pub struct Arrivals {
+    window: Window,
+    packets: u64,
+    bytes: u64,
+    unique: u64,
+    reordered: u64,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self { window: Window::new(), packets: 0, bytes: 0, unique: 0, reordered: 0 }
+    }
+}
+
+impl Arrivals {
+    /// Counts so many packets of one size in bytes: the one with this sequence number and those behind it.
+    #[inline]
+    pub fn count(&mut self, seq: u64, packets: usize, size: u32) {
+        let packets = packets as u64;
+        self.packets += packets;
+        self.bytes += packets * u64::from(size);
+        for k in 0..packets {
+            let seq = seq.wrapping_add(k);
+            if self.window.note(seq) {
+                self.unique += 1;
+                self.reordered += u64::from(self.window.is_behind(seq));
+            }
+        }
+    }
+
+    /// Packets, duplicates included.
+    #[must_use]
+    pub const fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Bytes of these packets.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Different sequence numbers among them.
+    #[must_use]
+    pub const fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// Packets behind one with a larger number, duplicates aside.
+    #[must_use]
+    pub const fn reordered(&self) -> u64 {
+        self.reordered
+    }
+}
 
 /// Sequence numbers looked back: a copy that comes later than this counts as a packet of its own
 /// (the decoder, which sees the whole log, is exact).
@@ -7,7 +66,7 @@ const WORDS: usize = (LOOK_BACK / 64) as usize;
 
 /// A sliding window over sequence numbers, as IPsec's anti-replay window (RFC 4303, 3.4.3).
 #[derive(Clone, Debug)]
-pub(crate) struct Window {
+struct Window {
     seen: Box<[u64; WORDS]>,
     /// Sequence number after the highest seen.
     end: u64,
@@ -15,12 +74,13 @@ pub(crate) struct Window {
 
 impl Window {
     /// A window that has seen nothing.
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self { seen: Box::new([0; WORDS]), end: 0 }
     }
 
     /// Notes a sequence number; returns true if it was new.
-    pub(crate) fn note(&mut self, seq: u64) -> bool {
+    #[inline]
+    fn note(&mut self, seq: u64) -> bool {
         if seq >= self.end {
             if seq - self.end >= LOOK_BACK {
                 self.seen.fill(0);
@@ -42,7 +102,7 @@ impl Window {
     }
 
     /// Returns true if a larger sequence number has been seen.
-    pub(crate) const fn is_behind(&self, seq: u64) -> bool {
+    const fn is_behind(&self, seq: u64) -> bool {
         seq.saturating_add(1) < self.end
     }
 

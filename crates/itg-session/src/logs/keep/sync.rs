@@ -1,13 +1,13 @@
 //! Syncing of log files: what a loss of power may take from them.
 //!
 //! Only writer threads sync; a thread that sends or receives packets never waits for it, but for a free
-//! block when memory ends ([`OnFull`](super::OnFull)).
+//! block when memory ends.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::str::FromStr;
+
+use super::storage::Storage;
 
 /// Longest time that written bytes wait with [`Fsync::Interval`]: 1 s.
 const EVERY_NS: u64 = 1_000_000_000;
@@ -39,13 +39,8 @@ impl Fsync {
     ///
     /// # Errors
     /// The system's.
-    pub fn opened(self, file: &File, path: &Path) -> io::Result<()> {
-        if self == Self::Never {
-            return Ok(());
-        }
-        file.sync_all()?;
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-        File::open(above.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    pub fn opened(self, file: &impl Storage) -> io::Result<()> {
+        if self == Self::Never { Ok(()) } else { file.sync_name() }
     }
 }
 

@@ -1,17 +1,13 @@
-//! Search for the good blocks of a file of this program.
+//! Search for the good blocks of a file, by those who go on writing it: a log server, a spool.
 
-use std::fs::File;
-use std::io;
-
-use itg_record::BlockFacts;
-use itg_socket::MappedFile;
+use crate::facts::BlockFacts;
 
 /// First bytes of every block.
 const MAGIC: &[u8] = b"XPC1";
 
-/// A good block.
-#[derive(Clone, Copy, Debug)]
-pub struct Found {
+/// A good block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundBlock {
     /// Offset of its first byte in the file.
     pub at: u64,
     /// Description that the block gives of itself.
@@ -20,20 +16,14 @@ pub struct Found {
 
 /// Finds all good blocks of a file; returns the end of the last one (an offset), and the blocks.
 ///
-/// Damage between them stays where it is; the decoder accounts for it.
-///
-/// # Errors
-/// The system's, in words where the caller shows them.
-pub fn scan(file: &File) -> io::Result<(u64, Vec<Found>)> {
-    if file.metadata()?.len() == 0 {
-        return Ok((0, Vec::new()));
-    }
-    let bytes = MappedFile::open(file)?;
+/// Damage between them stays where it is; the reader accounts for it.
+#[must_use]
+pub fn find_blocks(bytes: &[u8]) -> (u64, Vec<FoundBlock>) {
     let mut blocks = Vec::new();
     let (mut at, mut good) = (0, 0);
     while at < bytes.len() {
         if let Ok(facts) = BlockFacts::check(&bytes[at..]) {
-            blocks.push(Found { at: at as u64, facts });
+            blocks.push(FoundBlock { at: at as u64, facts });
             at += facts.len;
             good = at;
         } else {
@@ -44,5 +34,5 @@ pub fn scan(file: &File) -> io::Result<(u64, Vec<Found>)> {
             }
         }
     }
-    Ok((good as u64, blocks))
+    (good as u64, blocks)
 }
