@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,6 +56,23 @@ fn gather(mut pipe: impl Read + Send + 'static) -> (Arc<Words>, JoinHandle<()>) 
         }
     });
     (words, thread)
+}
+
+/// Starts a command. A program that a test has just copied is busy while another thread starts its own child:
+/// that child has the copy open for writing until it runs its program.
+fn start(command: &mut Command) -> io::Result<Child> {
+    let deadline = Instant::now() + SHORTLY;
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(LOOK);
+            }
+            started => return started,
+        }
+    }
 }
 
 /// Runs a command to its end: exit code, stdout and stderr.
@@ -194,7 +211,7 @@ impl Running {
         let text = words.join(OsStr::new(" ")).to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
-        let child = on(cpus, || command.spawn().with_context(|| format!("starting `{text}`")))?;
+        let child = on(cpus, || start(command).with_context(|| format!("starting `{text}`")))?;
         let mut child = Kept(child);
         let (out, out_thread) = gather(child.0.stdout.take().context("stdout is piped")?);
         let (err, err_thread) = gather(child.0.stderr.take().context("stderr is piped")?);
