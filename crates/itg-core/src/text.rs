@@ -170,18 +170,23 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// The known word that was probably meant.
+pub fn nearest<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = got.to_lowercase();
+    known
+        .into_iter()
+        .map(|word| (strsim::damerau_levenshtein(&lower, &word.to_lowercase()), word))
+        .min()
+        .filter(|(distance, word)| *distance <= 1 + word.chars().count() / 3)
+        .map(|(_, word)| word)
+}
+
 /// "did you mean …?", or the words to choose from when none is near.
 #[must_use]
 pub fn suggestion<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<_> = known.into_iter().collect();
-    let lower = got.to_lowercase();
-    let nearest = known
-        .iter()
-        .map(|word| (strsim::damerau_levenshtein(&lower, &word.to_lowercase()), *word))
-        .min()
-        .filter(|(distance, word)| *distance <= 1 + word.chars().count() / 3);
-    match nearest {
-        Some((_, word)) => format!("did you mean `{word}`?"),
+    match nearest(got, known.iter().copied()) {
+        Some(word) => format!("did you mean `{word}`?"),
         None if known.is_empty() => "nothing is expected here".to_owned(),
         None => {
             let known: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();

@@ -1,7 +1,7 @@
 //! Figures that gates and sweeps know by name: short names, whole percentiles of the delay, and every number of a
 //! flow's entry in the JSON report under its keys.
 
-use itg_core::text::suggestion;
+use itg_core::text::nearest;
 use serde_json::Value;
 
 use super::{GateError, Kind};
@@ -271,10 +271,9 @@ pub(crate) fn metric(name: &str) -> Result<(String, Kind, Get), GateError> {
         return Ok((name.to_owned(), kind_of(path), Get::Json(path)));
     }
     let names = METRICS.iter().map(|(name, ..)| *name);
-    let near = suggestion(name, names.clone().chain(JSON));
-    let hint = match near.starts_with("did you mean") {
-        true => near,
-        false => format!(
+    let hint = match nearest(name, names.clone().chain(JSON)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!(
             "gates know {}, delay.p1 to delay.p99, and the numbers of the JSON report by their keys, as clock.offset_ns",
             names.collect::<Vec<_>>().join(", ")
         ),
