@@ -127,7 +127,7 @@ struct PacketRow<'r> {
     flow: &'r PacketFlow,
 }
 
-/// What the metadata of a file says of a run.
+/// Facts on a run in the metadata of a file.
 #[derive(Default)]
 struct RunFacts {
     seed: Option<u64>,

@@ -13,7 +13,7 @@ use crate::args::As;
 use crate::map::Bytes;
 
 /// Makes logs of ITG of those of D-ITG, as far as they were written; `say` hears of each where that is not all of it.
-/// What a log of D-ITG does not say is as asked for, or as another log here has it.
+/// Facts that a log of D-ITG does not tell: as asked for, or as another log here has them.
 pub(crate) fn understand(
     files: &mut [(String, Bytes)],
     asked: &[As],

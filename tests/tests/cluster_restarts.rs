@@ -56,7 +56,7 @@ fn logs(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// How often each packet (flow, number) stands in the logs as sent, and as received.
+/// Count of each packet (flow, number) in the logs as sent, and as received.
 type Counts = BTreeMap<(u32, u64), [u32; 2]>;
 
 fn packets(dir: &Path) -> Counts {

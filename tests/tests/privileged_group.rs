@@ -54,7 +54,7 @@ fn m_23_the_smaller_side_of_a_cut_waits_and_comes_in_again() {
 
 /// Processes P, Q and R on three hosts. P is cut from R alone, dies and comes back through Q, which grants it
 /// incarnation 2; R hears of that from Q. Then R is cut off: Q and P order messages. Both die, P comes back to R.
-/// What it has promised is gone, so R and P together must not order anything. With its first ticket `restored`, P
+/// Its promises are gone, so R and P together must not order anything. With its first ticket `restored`, P
 /// comes once more as incarnation 2, which is in R's view.
 fn bridged_partition(restored: bool) {
     if not_run() {

@@ -281,7 +281,7 @@ fn who_asks_and_leaves_is_sent_nothing() {
     drop(receiver.stop());
 }
 
-/// What costs its sender hours is refused at once, and the receiver ends when it is told to.
+/// A flow that costs its sender hours is refused at once, and the receiver ends when it is told to.
 #[test]
 fn distributions_of_strangers_cost_nothing() {
     let receiver = open(&[]);

@@ -14,7 +14,7 @@ const INSTANTS: u32 = 400;
 const LOOKS: u32 = 9;
 /// Slack for rounding, ns.
 const ROUNDING_NS: f64 = 3.0;
-/// What a report adds for the time between reading the clock and handing the packet over, ns.
+/// Allowance of a report for the time between reading the clock and handing the packet over, ns.
 const HANDING_OVER_NS: f64 = 1_000.0;
 
 /// Meaning that a report gives to the delays.

@@ -1,4 +1,4 @@
-//! What a cluster does, as `itg-cluster status` prints it: a table, or a JSON object of this layout.
+//! State of a cluster, as `itg-cluster status` prints it: a table, or a JSON object of this layout.
 
 use itg_control::{Phase, Replica, Stage};
 use serde::Serialize;
@@ -101,7 +101,7 @@ impl From<Stage> for FlowStage {
 }
 
 impl StatusReport {
-    /// What an agent answered.
+    /// Answer of an agent.
     pub(crate) fn new(agent: &str, status: &Status) -> Self {
         let name = |slot: u32| {
             status.nodes.get(slot as usize).cloned().unwrap_or_else(|| "console".to_owned())

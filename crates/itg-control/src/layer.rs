@@ -64,7 +64,7 @@ struct Control {
     lease_ns: u64,
     /// The log delivers again what was delivered before this start: nothing is told or asked for.
     restoring: bool,
-    /// What the log delivers again ends with an exclusion.
+    /// Redelivery by the log ends with an exclusion.
     outside: bool,
     /// Until then a sender that ran before this start may send.
     quiet_ns: u64,

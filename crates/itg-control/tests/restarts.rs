@@ -249,7 +249,7 @@ fn a_node_makes_ready_before_it_is_let_in() {
     assert!(told.is_some_and(|(at, _)| *at < let_in), "{told:?}, let in at {let_in}");
 }
 
-/// Who was away when a flow was given up learns it all the same.
+/// A member that was away when a flow was given up learns it all the same.
 #[test]
 fn flows_that_were_given_up_are_known_to_all() {
     let mut cluster = stored(3, 4, 12, "1s", 1);

@@ -56,7 +56,7 @@ impl FrameReader {
     /// The next whole frame.
     ///
     /// # Errors
-    /// What is no frame.
+    /// Bytes that are no frame.
     pub(crate) fn next(&mut self, me: Slot) -> Result<Option<Frame>, FrameError> {
         let Some(extent) = frame::extent(&self.buffer, self.max_body)? else { return Ok(None) };
         if self.buffer.len() < extent {
@@ -69,7 +69,7 @@ impl FrameReader {
     /// All whole frames.
     ///
     /// # Errors
-    /// What is no frame; those before it are there.
+    /// Bytes that are no frame; the frames before them are there.
     pub(crate) fn all(&mut self, me: Slot, into: &mut Vec<Frame>) -> Result<(), FrameError> {
         let mut whole = 0;
         let end = loop {

@@ -212,7 +212,7 @@ fn a_receiver_that_sends_nothing_offers_nothing() {
     assert!(!said.iter().any(|output| matches!(output, O::Turn { .. })), "{said:?}");
 }
 
-/// What a sender with two running flows says to this.
+/// Answer of a sender with two running flows to this.
 fn running(asked: bool, input: SenderInput) -> Vec<SenderOutput> {
     use SenderInput as I;
     let (mut session, mut said) = (SenderSession::new(config(asked)), Vec::new());

@@ -64,7 +64,7 @@ pub enum GateError {
     Metric {
         /// As written.
         name: String,
-        /// What was meant, perhaps, or those there are.
+        /// Metric that was probably meant, or those there are.
         hint: String,
     },
     /// A flow that is not named by a number.

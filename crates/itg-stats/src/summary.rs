@@ -32,7 +32,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// What a reader has to know besides, a line each.
+/// Facts that a reader has to know besides, a line each.
 pub(crate) fn said(report: &Report, flows: &[&FlowReport]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = |text: &str| lines.push(text.to_owned());

@@ -1,4 +1,4 @@
-//! What once fooled the estimate of clock offsets, each a case made by hand.
+//! Cases that once fooled the estimate of clock offsets, each made by hand.
 #![allow(missing_docs, clippy::cast_possible_truncation, reason = "tests: numbers made up here")]
 
 use itg_stats::clock::{ClockModel, Probe, estimate};

@@ -49,7 +49,7 @@ impl Input<'_> {
 /// Decodes `log` as `options` say; `sender_log` is the log named by `-r`.
 ///
 /// # Errors
-/// What cannot be written, and what cannot be done as asked.
+/// Faults of writing, and requests that cannot be met.
 pub fn decode(
     options: &Options,
     log: &[u8],

@@ -44,7 +44,7 @@ pub fn carried_sizes(proto: Proto) -> RangeInclusive<u32> {
 /// The offer of a flow of ITG to the receiver at `dest`.
 ///
 /// # Errors
-/// What cannot be carried.
+/// Requests that cannot be carried.
 pub fn carry(flow: &Flow, dest: IpAddr) -> Result<Carried, CarryError> {
     let spec = flow.spec();
     let most = u64::from(u32::MAX);

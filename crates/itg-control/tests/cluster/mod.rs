@@ -106,7 +106,7 @@ struct Node {
     able: Option<TimerId>,
     view: BTreeSet<u32>,
     holders: BTreeSet<u32>,
-    /// What is due before this time of the run may have been sent before a restart.
+    /// Packets due before this time of the run may have been sent before a restart.
     sent_before_ns: u64,
 }
 

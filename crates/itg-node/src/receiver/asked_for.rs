@@ -1,4 +1,4 @@
-//! What was asked of a peer: the run and its flows, the latest end, and the sockets that go to where their sender waits.
+//! A request to a peer: the run and its flows, the latest end, and the sockets that go to where their sender waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

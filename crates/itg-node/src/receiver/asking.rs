@@ -40,7 +40,7 @@ const GATHERING: Duration = Duration::from_secs(5);
 /// Outcome of flows that were asked for.
 #[derive(Debug)]
 pub struct AskOutcome {
-    /// What came of each flow.
+    /// Outcome of each flow.
     pub session: ServedSession,
     /// Changes that the sender has made to the flows, a sentence each.
     pub notices: Vec<String>,

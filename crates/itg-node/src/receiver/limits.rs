@@ -26,7 +26,7 @@ impl ReverseLimits {
     /// The flows as they will be sent, and what was changed of them.
     ///
     /// # Errors
-    /// What is beyond a limit, with the option that sets it; or what no flow of this direction may have.
+    /// A request beyond a limit, with the option that sets it; or one that no flow of this direction may make.
     pub(super) fn admit(&self, specs: Vec<FlowSpec>, seed: RunSeed) -> Result<Admitted, String> {
         let share = self.rate.0 / u64::try_from(specs.len().max(1)).unwrap_or(u64::MAX);
         let (mut flows, mut notices) = (Vec::new(), Vec::new());
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// What the kernel holds TCP to is not there for UDP.
+    /// Limits to which the kernel holds TCP are not there for UDP.
     #[test]
     fn streams_and_datagrams_share_the_limit() {
         let of = |udp_bits: f64| {

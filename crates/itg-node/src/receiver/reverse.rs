@@ -92,7 +92,7 @@ impl Turn {
     /// Gets ready to send these flows of a run to the peer that asks for them; what was changed of them besides.
     ///
     /// # Errors
-    /// What the limits do not admit, or sockets that cannot be had.
+    /// Requests that the limits do not admit, or sockets that cannot be had.
     pub(super) fn prepare(
         shared: &Shared,
         seat: Seat,

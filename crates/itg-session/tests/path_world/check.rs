@@ -1,4 +1,4 @@
-//! What must hold at each step and at the end: conservation, no packet twice, nothing acknowledged that is gone.
+//! Invariants of each step and of the end: conservation, no packet twice, nothing acknowledged that is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ struct FlowTruth {
     sent: BTreeSet<u64>,
     /// Copies on their way.
     copies: u64,
-    /// How often each number came while the flow was open.
+    /// Count of each number that came while the flow was open.
     delivered: BTreeMap<u64, u32>,
     /// Numbers that came to a receiver that did not wait for them.
     strayed: BTreeSet<u64>,
@@ -27,7 +27,7 @@ struct FlowTruth {
     lost: BTreeSet<u64>,
 }
 
-/// What has happened, whatever the programs say of it.
+/// Events as they were, whatever the programs say of them.
 #[derive(Debug, Default)]
 pub struct Truth {
     flows: BTreeMap<u32, FlowTruth>,
@@ -103,7 +103,7 @@ struct Reading {
     notes: u64,
     /// Bytes that are in no block.
     lost_bytes: u64,
-    /// What is told of blocks or records that are not there, or of a missing end.
+    /// Notices of blocks or records that are not there, or of a missing end.
     told: Vec<String>,
     /// Anything but the order of blocks.
     damaged: bool,
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// What was acknowledged is in the files.
+    /// Asserts that all acknowledged records are in the files.
     pub fn check_acked(&mut self) {
         let disk = self.disks[Host::Server as usize].clone();
         let acked = &self.truth.acked;

@@ -23,7 +23,7 @@ use super::planted::Planted;
 /// Records of a datagram.
 const DATAGRAM_RECORDS: usize = 5;
 
-/// What a log wants of the network.
+/// Wish of a log to the network.
 #[derive(Debug)]
 pub enum Wish {
     Connect,
@@ -151,7 +151,7 @@ pub struct SimLog {
     pub uses_spool: bool,
     /// It began when no fault was left.
     pub began_healed: bool,
-    /// How often each packet was logged, by flow and number.
+    /// Count of records of each packet, by flow and number.
     pub pushed: BTreeMap<(u32, u64), u32>,
     pub planted: Option<Planted>,
 }

@@ -24,7 +24,7 @@ pub struct Connection {
     pub over: [bool; 2],
 }
 
-/// Who connects.
+/// The side that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// The sender, to the receiver.

@@ -96,7 +96,7 @@ impl Disk {
         }
     }
 
-    /// What a process finds that starts: a torn tail is cut off.
+    /// Content that a starting process finds: a torn tail is cut off.
     fn read(&mut self) -> Journals {
         let mut journals = Journals::default();
         for (layer, file) in &mut self.files {
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// What the layers of a process have stored.
+    /// Content that the layers of a process have stored.
     pub(super) fn journals(&mut self, slot: Slot) -> Option<Journals> {
         Some(self.hosts[slot.index()].disk.as_mut()?.read())
     }

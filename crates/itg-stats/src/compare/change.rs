@@ -9,7 +9,7 @@
 //! ```
 //! The interval decides: a gate is *failed* when the 95 % interval of B − A lies beyond the change as a whole, *passed*
 //! when it does not reach beyond it, and *not settled* when the change lies within it, or when there is no interval.
-//! What is not settled is told and does not fail. A figure that one of the runs does not know is *unknown*.
+//! A change that is not settled is told and does not fail. A figure that one of the runs does not know is *unknown*.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,7 +58,7 @@ pub enum ChangeGateError {
     Figure {
         /// As written.
         name: String,
-        /// What was meant, perhaps.
+        /// Figure that was probably meant.
         hint: String,
     },
     /// A change that does not fit.

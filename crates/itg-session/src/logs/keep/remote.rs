@@ -64,7 +64,7 @@ pub trait LogLink {
 /// Outcome of a log on a log server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteEnd {
-    /// What has become of its blocks.
+    /// State of its blocks.
     pub fate: LogFate,
     /// Reason why the log failed, if it did.
     pub reason: Option<String>,

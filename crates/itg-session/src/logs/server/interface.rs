@@ -203,7 +203,7 @@ pub struct LogAccount {
 const BLOCK_NO_AT: usize = 56;
 const LOG_ID_AT: usize = 60;
 
-/// What a driver tells a session about bytes that came as a block, on the connection or, with `datagram`, in a
+/// Report of a driver to a session about bytes that came as a block, on the connection or, with `datagram`, in a
 /// datagram.
 #[must_use]
 pub fn block_input(bytes: &[u8], datagram: bool) -> ServerInput {
