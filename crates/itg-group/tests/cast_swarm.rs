@@ -333,7 +333,15 @@ fn home(mutant: Mutant) -> Option<&'static str> {
         | Mutant::NoBaseCheck
         | Mutant::RetryTwice
         | Mutant::SnapshotWithoutClients
-        | Mutant::GcIgnoresOne => None,
+        | Mutant::GcIgnoresOne
+        | Mutant::OrderNotStored
+        | Mutant::StampNotStored
+        | Mutant::FenceNotStored
+        | Mutant::OwnCastNotStored
+        | Mutant::HeldNotStored
+        | Mutant::HistoryNotKept
+        | Mutant::FenceDropped
+        | Mutant::OrdersDropped => None,
         _ => Some("log"),
     }
 }

@@ -34,6 +34,8 @@ layer_events! {
         LostPayload { origin: u64, seq: u64 } = "lost payload",
         /// Snapshot that cannot be read.
         UnreadableSnapshot = "a snapshot that cannot be read",
+        /// View change whose cut is not known here.
+        UnreadableCut { view: u64 } = "a cut that cannot be read",
         /// Message dropped, as too many cannot be ordered yet.
         TooManyWait { waiting: u64 } = "too many messages wait",
         /// Cast of a message by a reliable broadcast, which has no order.
@@ -58,6 +60,8 @@ layer_events! {
         BackWithVote = "back with a vote",
         /// Learner that has not heard its parent for too long.
         LearnerAsksCore = "a learner without a parent asks the core",
+        /// Cut that goes ahead of its view change in parts.
+        CutInParts = "a cut in parts",
         /// Many numbers given out that are not stable.
         ManyOrdersOpen = "many orders are open",
     }

@@ -148,12 +148,19 @@ fn place(build: &mut Build<'_>, planted: Planted) -> Result<(Member, View), Conf
 
 /// Name of the layer of the ordered log, and so of its journal.
 const LOG: &str = "log";
+/// Names of the layers of uniform broadcasts, and so of their journals.
+const UNIFORM: [(&str, Fast); 2] =
+    [("uniform-sequencer", Fast::Sequencer), ("uniform-skeen", Fast::Skeen)];
 
 /// Member that the journal of the log makes of a process that is being built, and true if that is in a view; `None`
 /// without one: it is what its incarnation says.
 #[must_use]
 pub fn restored(build: &Build<'_>, first: &View) -> Option<(Member, bool)> {
-    log::member_of(build.journals?.of(LOG), first)
+    let journals = build.journals?;
+    let of_uniform = UNIFORM
+        .iter()
+        .find_map(|(name, _)| log::member_of(&uniform::records_of_log(journals.of(name)), first));
+    of_uniform.or_else(|| log::member_of(journals.of(LOG), first))
 }
 
 /// The registry with the broadcasts.
@@ -182,10 +189,16 @@ pub fn layers(registry: Registry, planted: Planted) -> Registry {
         };
         Ok(Box::new(Adapter::new(log, CastWiring::default())) as Box<dyn Layer>)
     });
-    for (name, fast) in [("uniform-sequencer", Fast::Sequencer), ("uniform-skeen", Fast::Skeen)] {
+    for (name, fast) in UNIFORM {
         registry = registry.with(name, move |build| {
             let (me, view) = place(build, planted)?;
-            let machine = Uniform::new(fast, me, view, settings(build, planted)?);
+            let settings = settings(build, planted)?;
+            let machine = match build.journals {
+                None => Uniform::new(fast, me, view, settings),
+                Some(journals) => {
+                    Uniform::with_journal(fast, me, view, settings, journals.of(name))
+                }
+            };
             Ok(Box::new(Adapter::new(machine, CastWiring::default())))
         });
     }

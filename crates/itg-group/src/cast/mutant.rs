@@ -49,11 +49,27 @@ pub enum Mutant {
     EarlySend,
     /// 32: a torn record is taken for a whole one; in the driver.
     TornRecord,
+    /// 33: uniform forms: the number of a message is told before it is stored.
+    OrderNotStored,
+    /// 34: Skeen: a timestamp is told before it is stored.
+    StampNotStored,
+    /// 35: a member that has sent FLUSH forgets it in a crash.
+    FenceNotStored,
+    /// 36: uniform forms: an own message is told before it is stored; its name is used again.
+    OwnCastNotStored,
+    /// 37: uniform forms: a message that is held is not stored.
+    HeldNotStored,
+    /// 38: uniform forms: a journal that is shortened loses what some member may lack.
+    HistoryNotKept,
+    /// 39: uniform forms: a journal that is shortened loses the fence.
+    FenceDropped,
+    /// 40: uniform forms: a journal that is shortened loses numbers and timestamps.
+    OrdersDropped,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 30] = [
         Self::HalfIsMajority,
         Self::AckWithoutAdopting,
         Self::AnyEstimate,
@@ -76,6 +92,14 @@ impl Mutant {
         Self::RoundForgotten,
         Self::EarlySend,
         Self::TornRecord,
+        Self::OrderNotStored,
+        Self::StampNotStored,
+        Self::FenceNotStored,
+        Self::OwnCastNotStored,
+        Self::HeldNotStored,
+        Self::HistoryNotKept,
+        Self::FenceDropped,
+        Self::OrdersDropped,
     ];
 }
 

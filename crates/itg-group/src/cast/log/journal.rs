@@ -198,7 +198,7 @@ impl Journal {
 }
 
 /// Number after the last message of a member that was delivered.
-pub(super) fn numbered(seen: &[DeliveredRange], member: Member) -> u64 {
+pub(crate) fn numbered(seen: &[DeliveredRange], member: Member) -> u64 {
     let seen = seen.iter().filter(|seen| seen.origin == member);
     let next =
         |seen: &DeliveredRange| seen.beyond.iter().map(|seq| seq + 1).fold(seen.next, u64::max);

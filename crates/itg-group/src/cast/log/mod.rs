@@ -43,7 +43,7 @@ use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
 use crate::member::{Member, View, ViewChange};
 
-pub(crate) use journal::member_of;
+pub(crate) use journal::{member_of, numbered};
 pub(crate) use message::{FIRST, LAST};
 pub use message::{LogBody, LogMessage, Snapshot};
 
@@ -258,6 +258,16 @@ impl Log {
     #[must_use]
     pub const fn is_member(&self) -> bool {
         matches!(self.life, Phase::Member)
+    }
+
+    /// Returns true if this process was excluded, and has not begun again.
+    pub(crate) const fn is_gone(&self) -> bool {
+        matches!(self.life, Phase::Gone)
+    }
+
+    /// The number of the next message that is cast here.
+    pub(crate) const fn next_seq(&self) -> u64 {
+        self.next_seq
     }
 
     /// The coordinator of the first round of the instance in progress.

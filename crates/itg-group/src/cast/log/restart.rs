@@ -56,8 +56,10 @@ impl Log {
         }
         let own = self.instance.ts > 0
             && self.instance.estimate.as_ref().is_some_and(|own| Arc::ptr_eq(own, value));
+        // What a user of the log stores of the next view stands behind it.
+        let views = value.entries.iter().any(|entry| matches!(entry.body, Body::Change(..)));
         let value = (!own).then(|| Arc::clone(value));
-        if self.journal.later(&Record::Decided { k: self.k, value }) {
+        if self.journal.later(&Record::Decided { k: self.k, value }) || views {
             out.extend(self.journal.write(None).into_iter().map(Action::Persist));
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Action, Input, Time};
 
+use super::journal::{Note, get_state, put_state};
 use super::message::{put_named, take_named};
 use super::{EpochMessage, Flush, Named, Out, Uniform};
 use crate::cast::backlog::DeliveredRange;
@@ -22,16 +23,94 @@ pub(super) struct Collecting {
     with: Bytes,
     flushes: BTreeMap<Member, Flush>,
     submitted: bool,
+    /// The cut goes ahead of the change in so many entries of the log: number of the attempt, and of entries.
+    parts: Option<(u64, u32)>,
 }
 
 /// A checkpoint that waits for the state of the user.
 #[derive(Debug)]
 pub(super) struct Begun {
-    /// Position of the log, and of this broadcast.
-    log: u64,
-    position: u64,
-    done: u64,
-    seen: Vec<DeliveredRange>,
+    /// Position of the log, if that has asked, and of this broadcast.
+    pub(super) log: Option<u64>,
+    pub(super) position: u64,
+    pub(super) done: u64,
+    pub(super) seen: Vec<DeliveredRange>,
+    /// For the journal: the view, what a base does not have of the epoch, and number of own records until then.
+    pub(super) view: View,
+    pub(super) present: Vec<Bytes>,
+    pub(super) mark: usize,
+    /// Parts of cuts that the log has delivered in this epoch.
+    pub(super) parts: Parts,
+}
+
+/// Bytes of a cut in one entry of the log.
+const PART_BYTES: usize = 1 << 20;
+/// Most parts of a cut.
+const MOST_PARTS: u32 = 4096;
+/// First byte of what goes with a view change: the cut follows, or it came before in parts.
+const WHOLE: u8 = 0;
+const IN_PARTS: u8 = 1;
+
+/// Parts of cuts that the log has delivered in this epoch: of the last attempt of each member that makes one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    of: BTreeMap<Member, (u64, BTreeMap<u32, Bytes>)>,
+}
+
+impl Parts {
+    fn add(&mut self, from: Member, attempt: u64, index: u32, bytes: Bytes) {
+        let (known, parts) = self.of.entry(from).or_default();
+        if attempt < *known || index >= MOST_PARTS {
+            return;
+        }
+        if attempt > *known {
+            parts.clear();
+            *known = attempt;
+        }
+        parts.insert(index, bytes);
+    }
+
+    fn count(&self, from: Member, attempt: u64) -> usize {
+        self.of.get(&from).filter(|(of, _)| *of == attempt).map_or(0, |(_, parts)| parts.len())
+    }
+
+    /// All of an attempt, if this many are there.
+    fn whole(&self, from: Member, attempt: u64, count: u32) -> Option<Bytes> {
+        let (of, parts) = self.of.get(&from)?;
+        let all = *of == attempt && parts.len() == count as usize;
+        all.then(|| parts.values().flat_map(|part| part.iter().copied()).collect())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.of.clear();
+    }
+
+    pub(super) fn put(&self, out: &mut BytesMut) {
+        out.put_u32_le(u32::try_from(self.of.len()).unwrap_or(u32::MAX));
+        for (from, (attempt, parts)) in &self.of {
+            out.member(*from);
+            out.put_u64_le(*attempt);
+            out.put_u32_le(u32::try_from(parts.len()).unwrap_or(u32::MAX));
+            for (index, part) in parts {
+                out.put_u32_le(*index);
+                out.blob(part);
+            }
+        }
+    }
+
+    pub(super) fn take(take: &mut Take) -> Option<Self> {
+        let part = |take: &mut Take| Some((take.u32()?, take.blob(PART_BYTES)?));
+        let of = take.list(24, |take| {
+            let (from, attempt) = (take.member()?, take.u64()?);
+            Some((from, (attempt, take.list(8, part)?.into_iter().collect())))
+        })?;
+        Some(Self { of: of.into_iter().collect() })
+    }
+}
+
+/// Parts in the state of a joiner.
+pub(super) fn parts_of_state(state: &Bytes) -> Option<Parts> {
+    get_state(state.clone()).map(|(.., parts, _)| parts)
 }
 
 impl Uniform {
@@ -68,8 +147,8 @@ impl Uniform {
         with: Bytes,
         out: &mut Out,
     ) {
-        let (flushes, submitted) = (BTreeMap::new(), false);
-        self.collecting = Some(Collecting { since: now, change, with, flushes, submitted });
+        let (flushes, submitted, parts) = (BTreeMap::new(), false, None);
+        self.collecting = Some(Collecting { since: now, change, with, flushes, submitted, parts });
         self.tell_all(EpochMessage::Collect, out);
     }
 
@@ -78,7 +157,10 @@ impl Uniform {
         if !self.is_core() {
             return;
         }
-        self.fenced.get_or_insert(now);
+        if self.fenced.is_none() {
+            self.fenced = Some(now);
+            self.note(&Note::Fence(self.view.no()), out);
+        }
         let waiting = self.backlog.batch(usize::MAX, usize::MAX, None);
         let waiting = waiting.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
         let waiting = waiting.into_iter().filter_map(|id| Some((id, self.payload(id)?))).collect();
@@ -103,23 +185,86 @@ impl Uniform {
         }
         collecting.submitted = true;
         let (first, list) = cut(self.fast, collecting.flushes.values());
+        // They are in the cut.
+        collecting.flushes.clear();
         let mut bytes = BytesMut::new();
         bytes.put_u64_le(first);
         put_named(&mut bytes, &list);
         bytes.blob(&collecting.with);
-        let change = CastRequest::Change(collecting.change.clone(), bytes.freeze());
-        self.with_log(now, Input::Request(change), out);
+        if bytes.len() <= PART_BYTES {
+            let mut with = BytesMut::with_capacity(1 + bytes.len());
+            with.put_u8(WHOLE);
+            with.put_slice(&bytes);
+            let change = CastRequest::Change(collecting.change.clone(), with.freeze());
+            return self.with_log(now, Input::Request(change), out);
+        }
+        let bytes = bytes.freeze();
+        let (attempt, count) = (self.log.next_seq() + 1, bytes.len().div_ceil(PART_BYTES));
+        collecting.parts = Some((attempt, u32::try_from(count).unwrap_or(u32::MAX)));
+        out.push(Action::sometimes(CastEvent::CutInParts));
+        let epoch = self.view.no();
+        for index in 0..count {
+            let from = index * PART_BYTES;
+            let part = bytes.slice(from..bytes.len().min(from + PART_BYTES));
+            let mut entry = BytesMut::with_capacity(20 + part.len());
+            entry.put_u64_le(epoch);
+            entry.put_u64_le(attempt);
+            entry.put_u32_le(u32::try_from(index).unwrap_or(u32::MAX));
+            entry.put_slice(&part);
+            self.with_log(now, Input::Request(CastRequest::Cast(entry.freeze())), out);
+        }
+    }
+
+    /// The log has delivered a part of a cut. Behind the last one of its own the member that makes it submits the
+    /// change, so that the parts come before it at every member.
+    fn part(&mut self, now: Time, from: Member, payload: Bytes, out: &mut Out) {
+        let mut take = Take::new(payload);
+        let (Some(epoch), Some(attempt), Some(index)) = (take.u64(), take.u64(), take.u32()) else {
+            return;
+        };
+        if epoch != self.view.no() {
+            return;
+        }
+        self.parts.add(from, attempt, index, take.rest());
+        // Who makes the cut is at work: the others are patient.
+        self.fenced = self.fenced.map(|_| now);
+        let me = self.me;
+        let Some(collecting) = self.collecting.as_mut().filter(|_| from == me) else { return };
+        let Some((own, count)) = collecting.parts.filter(|(own, _)| *own == attempt) else {
+            return;
+        };
+        collecting.since = now;
+        if self.parts.count(me, own) == count as usize {
+            collecting.parts = None;
+            let mut with = BytesMut::new();
+            with.put_u8(IN_PARTS);
+            with.member(me);
+            with.put_u64_le(own);
+            with.put_u32_le(count);
+            let change = CastRequest::Change(collecting.change.clone(), with.freeze());
+            self.with_log(now, Input::Request(change), out);
+        }
+    }
+
+    /// The bytes of the cut that goes with a view change.
+    fn cut_of(&self, with: Bytes) -> Option<Bytes> {
+        let mut take = Take::new(with);
+        match take.u8()? {
+            WHOLE => Some(take.rest()),
+            IN_PARTS => {
+                let (from, attempt, count) = (take.member()?, take.u64()?, take.u32()?);
+                self.parts.whole(from, attempt, count)
+            }
+            _ => None,
+        }
     }
 
     /// Handles a delivery of the log.
     pub(super) fn told_by_log(&mut self, now: Time, tell: CastDelivery, out: &mut Out) {
         match tell {
             CastDelivery::View { view, with, .. } => self.next_epoch(now, view, with, out),
-            CastDelivery::Checkpoint { position } => {
-                let (log, done, seen) = (position, self.done(), self.backlog.seen());
-                self.begun = Some(Begun { log, position: self.position, done, seen });
-                out.push(Action::Deliver(CastDelivery::Checkpoint { position: self.position }));
-            }
+            CastDelivery::Checkpoint { position } => self.begin_checkpoint(Some(position), out),
+            CastDelivery::Message { id, payload, .. } => self.part(now, id.origin, payload, out),
             CastDelivery::Install { view, state, .. } => {
                 if self.install(view, state, out).is_none() {
                     out.push(Action::log(CastEvent::UnreadableSnapshot));
@@ -132,20 +277,33 @@ impl Uniform {
                 out.push(Action::CancelTimer(super::Timer::Tick));
             }
             // A change that found no room is wanted again with the next tick.
-            CastDelivery::Busy(_)
-            | CastDelivery::Message { .. }
-            | CastDelivery::Restored { .. } => {}
+            CastDelivery::Busy(_) | CastDelivery::Restored { .. } => {}
         }
     }
 
     /// The cut is delivered in the old epoch, then the new one begins.
     fn next_epoch(&mut self, now: Time, view: View, with: Bytes, out: &mut Out) {
-        let mut take = Take::new(with);
+        let Some(cut) = self.cut_of(with) else {
+            out.push(Action::log(CastEvent::UnreadableCut { view: view.no() }));
+            return;
+        };
+        let mut take = Take::new(cut);
         let parts = take.u64().zip(take_named(&mut take));
         let with = take.blob(MOST_PART).unwrap_or_default();
         if let Some((first, list)) = parts {
             self.fill(first, list, out);
         }
+        self.note(&Note::Epoch(view.clone(), with.clone()), out);
+        self.enter_epoch(view, with, out);
+        self.own_bytes = self.backlog.of(self.me).map(Entry::len).sum();
+        for (id, payload) in self.own_waiting() {
+            self.tell_all(EpochMessage::Data(id, payload), out);
+        }
+        self.change_if_wanted(now, out);
+    }
+
+    /// The epoch of a view begins, and the user is told.
+    pub(super) fn enter_epoch(&mut self, view: View, with: Bytes, out: &mut Out) {
         self.backlog.retain(|origin| view.contains(origin));
         self.view = view.clone();
         self.begin_epoch();
@@ -154,46 +312,44 @@ impl Uniform {
         let (no, digest) = (view.no(), view.digest());
         out.push(Action::log(CastEvent::View { no, digest, position }));
         out.push(Action::Deliver(CastDelivery::View { position, view, with }));
-        self.own_bytes = self.backlog.of(self.me).map(Entry::len).sum();
-        for (id, payload) in self.own_waiting() {
-            self.tell_all(EpochMessage::Data(id, payload), out);
-        }
-        self.change_if_wanted(now, out);
     }
 
     /// The state of the user at a checkpoint.
     pub(super) fn state(&mut self, now: Time, position: u64, state: &Bytes, out: &mut Out) {
         let Some(begun) = self.begun.take_if(|begun| begun.position == position) else { return };
-        let mut bytes = BytesMut::new();
-        bytes.put_u64_le(begun.position);
-        bytes.put_u64_le(begun.done);
-        bytes.put_u32_le(u32::try_from(begun.seen.len()).unwrap_or(u32::MAX));
-        for seen in &begun.seen {
-            seen.put(&mut bytes);
+        let (log, bytes) = (begun.log, put_state(&begun, state));
+        self.rebase(begun, bytes.clone(), out);
+        if let Some(log) = log {
+            self.with_log(now, Input::Request(CastRequest::State(log, bytes)), out);
         }
-        bytes.put_slice(state);
-        let ask = CastRequest::State(begun.log, bytes.freeze());
-        self.with_log(now, Input::Request(ask), out);
     }
 
     fn install(&mut self, view: View, state: Bytes, out: &mut Out) -> Option<()> {
-        let mut take = Take::new(state);
-        let (position, done) = (take.u64()?, take.u64()?);
-        let seen = take.list(24, DeliveredRange::take)?;
-        let state = take.rest();
         if view.no() == self.view.no() && self.view.contains(self.me) {
             // Only the log was behind. Within an epoch this member must not forget what it has stamped and
             // acknowledged; what it lacks the others keep until it has it.
+            self.parts = parts_of_state(&state)?;
             return Some(());
         }
-        self.view = view.clone();
+        get_state(state.clone())?;
+        self.view = view;
+        self.take_state(&state, out);
+        self.note_installed(state, out);
+        Some(())
+    }
+
+    /// Takes over the state of a joiner, or of the journal, in the view in force.
+    pub(super) fn take_state(&mut self, state: &Bytes, out: &mut Out) {
+        let Some((position, done, seen, parts, state)) = get_state(state.clone()) else { return };
+        let view = self.view.clone();
         self.backlog.install(&seen);
         self.backlog.retain(|origin| view.contains(origin));
         self.begin_epoch();
+        self.begun = None;
+        self.parts = parts;
         (self.first, self.position) = (done, position);
         out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: 0 }));
         out.push(Action::Deliver(CastDelivery::Install { position, view, state }));
-        Some(())
     }
 }
 

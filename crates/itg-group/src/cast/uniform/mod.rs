@@ -19,6 +19,7 @@
 //! Stephenson, 1991).
 
 mod cut;
+mod journal;
 mod message;
 mod order;
 
@@ -28,7 +29,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Dest, Input, Level, Machine, Slot, Time};
 
-use self::cut::{Begun, Collecting};
+use self::cut::{Begun, Collecting, Parts};
+use self::journal::{Memory, Note};
 use self::order::Orders;
 use super::backlog::{Backlog, Novelty};
 use super::entry::{Body, Entry, Id};
@@ -37,6 +39,7 @@ use super::interface::{CastDelivery, CastRequest, code};
 use super::log::{self, Log, Settings};
 use crate::member::{Member, View};
 
+pub(crate) use journal::records_of_log;
 pub use message::{EpochMessage, Flush, Named, UniformMessage};
 pub(crate) use message::{FIRST, LAST};
 
@@ -97,6 +100,8 @@ pub struct Uniform {
     begun: Option<Begun>,
     gone: bool,
     local: VecDeque<EpochMessage>,
+    parts: Parts,
+    memory: Memory,
 }
 
 impl Uniform {
@@ -126,6 +131,8 @@ impl Uniform {
             begun: None,
             gone: false,
             local: VecDeque::new(),
+            parts: Parts::default(),
+            memory: Memory::default(),
         };
         uniform.begin_epoch();
         uniform
@@ -155,6 +162,7 @@ impl Uniform {
         self.before.clear();
         self.fenced = None;
         self.collecting = None;
+        self.parts.clear();
         self.suspected.retain(|member| self.view.contains(*member));
     }
 
@@ -193,14 +201,16 @@ impl Uniform {
         if self.settings.trace {
             out.push(Action::log(CastEvent::Cast { origin: code(self.me), seq: id.seq }));
         }
-        self.take_in(id, payload.clone(), now);
+        if self.take_in(id, payload.clone(), now) {
+            self.note(&Note::Message(id, payload.clone()), out);
+        }
         self.tell_all(EpochMessage::Data(id, payload), out);
     }
 
-    /// Lets a message wait to be ordered.
-    fn take_in(&mut self, id: Id, payload: Bytes, now: Time) {
+    /// Lets a message wait to be ordered; returns true if it is new.
+    fn take_in(&mut self, id: Id, payload: Bytes, now: Time) -> bool {
         let entry = Entry { id, lamport: 0, body: Body::Message(payload) };
-        self.backlog.put(entry, now);
+        self.backlog.put(entry, now)
     }
 
     fn payload(&self, id: Id) -> Option<Bytes> {
@@ -212,6 +222,10 @@ impl Uniform {
 
     /// The next message of the epoch.
     fn deliver(&mut self, id: Id, payload: Bytes, out: &mut Out) {
+        if self.memory.keeps() {
+            let new = self.backlog.get(id).is_none().then(|| payload.clone());
+            self.note(&Note::Delivered(self.view.no(), self.done(), id, new), out);
+        }
         self.orders.forget(id);
         self.history_bytes += payload.len() + 64;
         self.history.push_back((id, payload.clone()));
@@ -245,7 +259,9 @@ impl Uniform {
                 if !self.view.contains(id.origin) || self.backlog.is_delivered(id) {
                     return;
                 }
-                self.take_in(id, payload, now);
+                if self.take_in(id, payload.clone(), now) {
+                    self.note(&Note::Message(id, payload), out);
+                }
                 self.data(id, out);
             }
             // Sequencer, step 2; Skeen, step 3: its number.
@@ -297,6 +313,7 @@ impl Uniform {
         self.say_again(out);
         self.fill_gaps(out);
         self.change_if_wanted(now, out);
+        self.shorten_if_long(out);
     }
 
     /// The first own messages that wait and that a majority is not known to hold in its order.
@@ -340,16 +357,21 @@ impl Uniform {
         let mut inner = Vec::new();
         self.log.handle(now, input, &mut inner);
         for action in inner {
-            match action {
-                Action::Send(dst, say) => out.push(Action::Send(dst, UniformMessage::Log(say))),
-                Action::Deliver(tell) => self.told_by_log(now, tell, out),
-                Action::SetTimer(timer, at) => out.push(Action::SetTimer(Timer::Log(timer), at)),
-                Action::CancelTimer(timer) => out.push(Action::CancelTimer(Timer::Log(timer))),
-                // What the log says of itself is not what this broadcast does.
-                Action::Log(event) if event.level != Level::Sometimes => {}
-                Action::Log(situation) => out.push(Action::Log(situation)),
-                Action::Persist(write) => out.push(Action::Persist(write)),
-            }
+            self.of_log(now, action, out);
+        }
+    }
+
+    /// Takes what the log says.
+    fn of_log(&mut self, now: Time, action: Action<Log>, out: &mut Out) {
+        match action {
+            Action::Send(dst, say) => out.push(Action::Send(dst, UniformMessage::Log(say))),
+            Action::Deliver(tell) => self.told_by_log(now, tell, out),
+            Action::SetTimer(timer, at) => out.push(Action::SetTimer(Timer::Log(timer), at)),
+            Action::CancelTimer(timer) => out.push(Action::CancelTimer(Timer::Log(timer))),
+            // What the log says of itself is not what this broadcast does.
+            Action::Log(event) if event.level != Level::Sometimes => {}
+            Action::Log(situation) => out.push(Action::Log(situation)),
+            Action::Persist(write) => self.note_of_log(write, out),
         }
     }
 
@@ -389,12 +411,11 @@ impl Machine for Uniform {
 
     fn handle(&mut self, now: Time, input: Input<Self>, out: &mut Out) {
         if let Input::Request(CastRequest::Rejoin(member)) = input {
-            self.with_log(now, Input::Request(CastRequest::Rejoin(member)), out);
-            let mut new = Self::new(self.fast, member, self.view.clone(), self.settings);
-            // The log knows what its incarnation before has decided.
-            std::mem::swap(&mut new.log, &mut self.log);
-            *self = new;
-            return;
+            return self.begin_again(now, member, out);
+        }
+        if matches!(input, Input::Start) {
+            self.come_back(now, out);
+            return out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
         }
         if self.gone {
             // Perhaps no other process can tell the rest what was decided before that.
@@ -404,10 +425,7 @@ impl Machine for Uniform {
             return;
         }
         match input {
-            Input::Start => {
-                self.with_log(now, Input::Start, out);
-                out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
-            }
+            Input::Start => {}
             Input::Request(ask) => self.request(now, ask, out),
             Input::Message(src, UniformMessage::Log(say)) => {
                 self.with_log(now, Input::Message(src, say), out)

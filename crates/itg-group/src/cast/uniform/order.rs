@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use itg_process::{Action, Slot};
 
+use super::journal::Note;
 use super::{AGAIN, EpochMessage, Fast, Out, Uniform};
 use crate::cast::entry::Id;
 use crate::cast::event::CastEvent;
@@ -56,6 +57,43 @@ impl Orders {
         self.stable_ones.contains(&id)
     }
 
+    /// A number of a message.
+    pub(super) fn know(&mut self, id: Id, number: u64) {
+        self.pending.remove(&id);
+        self.numbers.insert(id, number);
+        self.order.insert((number, id));
+        self.clock = self.clock.max(number);
+    }
+
+    /// Skeen: the own timestamp of a message.
+    pub(super) fn stamped(&mut self, id: Id, ts: u64) {
+        self.clock_is(ts);
+        if !self.numbers.contains_key(&id) {
+            self.pending.insert(id, ts);
+        }
+    }
+
+    /// Skeen: the clock has been so far.
+    pub(super) fn clock_is(&mut self, clock: u64) {
+        self.clock = self.clock.max(clock);
+    }
+
+    /// Skeen: the clock.
+    pub(super) const fn clock_now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Skeen: own timestamps of messages without a number.
+    pub(super) fn pending_stamps(&self) -> impl Iterator<Item = (Id, u64)> {
+        self.pending.iter().map(|(id, ts)| (*id, *ts))
+    }
+
+    /// Sequencer: numbers go on behind those that were given, of which so many are delivered.
+    pub(super) fn count_on(&mut self, done: u64) {
+        let known = self.order.last().map_or(0, |(number, _)| *number);
+        self.last = self.last.max(known).max(done);
+    }
+
     /// The numbers that are known.
     pub(super) fn numbers(&self) -> Vec<(Id, u64)> {
         self.numbers.iter().map(|(id, number)| (*id, *number)).collect()
@@ -70,6 +108,7 @@ impl Uniform {
                 if self.leader() == self.me.slot && !self.orders.numbers.contains_key(&id) {
                     self.orders.last += 1;
                     let number = self.orders.last;
+                    self.note(&Note::Order(self.view.no(), id, number), out);
                     self.tell_all(EpochMessage::Order(id, number), out);
                     self.orders.numbers.insert(id, number);
                     self.orders.order.insert((number, id));
@@ -80,10 +119,13 @@ impl Uniform {
                 if self.orders.numbers.contains_key(&id) {
                     return self.hold_one(id, out);
                 }
-                let orders = &mut self.orders;
-                let fresh = orders.clock + 1;
+                let (orders, epoch) = (&mut self.orders, self.view.no());
+                let (fresh, known) = (orders.clock + 1, orders.pending.contains_key(&id));
                 let ts = *orders.pending.entry(id).or_insert(fresh);
                 orders.clock = orders.clock.max(ts);
+                if !known {
+                    self.note(&Note::Stamp(epoch, id, ts), out);
+                }
                 self.tell(id.origin.slot, EpochMessage::Stamp(id, ts), out);
             }
         }
@@ -93,6 +135,9 @@ impl Uniform {
     pub(super) fn order(&mut self, id: Id, number: u64, out: &mut Out) {
         if self.backlog.is_delivered(id) || !self.view.contains(id.origin) {
             return;
+        }
+        if self.orders.numbers.get(&id) != Some(&number) {
+            self.note(&Note::Order(self.view.no(), id, number), out);
         }
         self.orders.pending.remove(&id);
         self.orders.numbers.insert(id, number);
