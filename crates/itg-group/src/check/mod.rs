@@ -139,6 +139,12 @@ impl Views {
     /// The property that does not hold.
     pub fn see(&mut self, slot: Slot, event: &Event) -> Result<(), String> {
         match event.decode() {
+            // The member that its journal makes of it; its incarnation counts on from the first one.
+            Some(CastEvent::Back { member, .. }) => {
+                let incarnation = member & 0xffff_ffff;
+                let seen = ProcessState { incarnation, up: true, ..ProcessState::default() };
+                self.processes.insert(slot, seen);
+            }
             Some(CastEvent::Adopted { instance, round, digest }) => {
                 self.votes.entry((instance, round, digest)).or_default().insert(slot);
                 while self.votes.len() > MOST_VOTES {
@@ -168,9 +174,12 @@ impl Views {
                 }
                 return self.installed(slot, no, digest, incarnation);
             }
-            // Of the membership, or of the log below it.
-            Some(MembershipEvent::Excluded { .. }) => {
-                if let Some(seen) = self.processes.get_mut(&slot) {
+            // Of the membership, or of the log below it, which names a member. A log that is back tells once more that
+            // names before this one were excluded.
+            Some(MembershipEvent::Excluded { incarnation, .. }) => {
+                let same =
+                    |seen: &&mut ProcessState| (seen.incarnation ^ incarnation) & 0xffff_ffff == 0;
+                if let Some(seen) = self.processes.get_mut(&slot).filter(same) {
                     seen.excluded = true;
                 }
             }

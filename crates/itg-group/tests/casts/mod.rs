@@ -4,6 +4,7 @@
 
 pub mod chat;
 pub mod order;
+pub mod promises;
 
 use itg_core::seed::RunSeed;
 use itg_group::cast::{self, Planted};
