@@ -14,8 +14,10 @@ use crate::member::{Member, ViewChange};
 
 /// Longest payload of one message: 4 MiB.
 pub const MOST_PAYLOAD: usize = 4 << 20;
-/// Bytes of a view change, of what goes with it, and of the parts of a snapshot.
+/// Bytes of a view change, and of what goes with it.
 pub(crate) const MOST_PART: usize = 12 << 20;
+/// Bytes of a snapshot: 100 MiB.
+pub(crate) const MOST_SNAPSHOT: usize = 100 << 20;
 /// Entries of one value or message.
 const MOST_ENTRIES: usize = 1 << 16;
 /// Shortest entry on a wire: identifier, Lamport time, kind, length.

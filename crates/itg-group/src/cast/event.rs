@@ -1,6 +1,6 @@
 //! Events of broadcasts and of layers above them.
 
-use itg_process::layer_events;
+use itg_process::{Slot, layer_events};
 
 layer_events! {
     /// Events of broadcasts. `origin`, `author` and `member` are members as [`code`](super::code) has them;
@@ -34,6 +34,12 @@ layer_events! {
         LostPayload { origin: u64, seq: u64 } = "lost payload",
         /// Snapshot that cannot be read.
         UnreadableSnapshot = "a snapshot that cannot be read",
+        /// Piece of a snapshot that has not come, and is asked for again.
+        PieceAskedAgain { from: Slot, have: u64, total: u64 } = "a piece is asked for again",
+        /// Sender of a snapshot that does not answer: another one is asked.
+        SnapshotGivenUp { from: Slot, have: u64, total: u64 } = "a sender of a snapshot is given up",
+        /// State of the user that is too long for a snapshot.
+        SnapshotTooLong { bytes: u64 } = "a snapshot is too long",
         /// View change whose cut is not known here.
         UnreadableCut { view: u64 } = "a cut that cannot be read",
         /// Message dropped, as too many cannot be ordered yet.
@@ -60,6 +66,8 @@ layer_events! {
         BackWithVote = "back with a vote",
         /// Learner that has not heard its parent for too long.
         LearnerAsksCore = "a learner without a parent asks the core",
+        /// Snapshot that has come in pieces.
+        SnapshotInPieces = "a snapshot in pieces",
         /// Cut that goes ahead of its view change in parts.
         CutInParts = "a cut in parts",
         /// Many numbers given out that are not stable.

@@ -132,6 +132,7 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
         retain: size(params, "retain", usual.retain)?,
         retain_bytes: size(params, "retain_bytes", usual.retain_bytes)?,
         journal_bytes: size(params, "journal_bytes", usual.journal_bytes)?,
+        piece_bytes: size(params, "piece_bytes", usual.piece_bytes)?.clamp(1, MOST_PIECE),
         trace: params.flag("trace", usual.trace)?,
         planted,
     })
@@ -145,6 +146,9 @@ fn place(build: &mut Build<'_>, planted: Planted) -> Result<(Member, View), Conf
     let life = if ignored { 1 } else { build.incarnation };
     Ok((Member::new(build.me, life), view))
 }
+
+/// Most bytes of a piece of a snapshot: it has to fit into a message.
+const MOST_PIECE: usize = 8 << 20;
 
 /// Name of the layer of the ordered log, and so of its journal.
 const LOG: &str = "log";

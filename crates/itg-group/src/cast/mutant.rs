@@ -65,11 +65,23 @@ pub enum Mutant {
     FenceDropped,
     /// 40: uniform forms: a journal that is shortened loses numbers and timestamps.
     OrdersDropped,
+    /// 41: a piece of a snapshot counts wherever it belongs.
+    AnyPiece,
+    /// 42: a vote in the journal is not taken back.
+    VoteNotReplayed,
+    /// 43: the state that a joiner takes over is not stored.
+    StateNotStored,
+    /// 44: an own message is told before it is stored; its name is used again.
+    CastNotStored,
+    /// 45: a journal that is shortened forgets which messages its snapshot covers.
+    SeenForgotten,
+    /// 46: a decision on the own estimate is not replayed, nor what comes behind it.
+    DecisionNotReplayed,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 36] = [
         Self::HalfIsMajority,
         Self::AckWithoutAdopting,
         Self::AnyEstimate,
@@ -100,6 +112,12 @@ impl Mutant {
         Self::HistoryNotKept,
         Self::FenceDropped,
         Self::OrdersDropped,
+        Self::AnyPiece,
+        Self::VoteNotReplayed,
+        Self::StateNotStored,
+        Self::CastNotStored,
+        Self::SeenForgotten,
+        Self::DecisionNotReplayed,
     ];
 }
 

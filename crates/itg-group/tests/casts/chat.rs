@@ -89,6 +89,8 @@ struct Chat {
     until: u64,
     pause: u64,
     longest: u64,
+    /// Bytes of its state that say nothing.
+    padding: usize,
     state: u64,
     position: u64,
 }
@@ -102,6 +104,12 @@ impl Chat {
     fn tell_state(&self, cx: &mut Ctx<'_>) {
         let (position, digest) = (self.position, self.state);
         cx.log(Level::Info, ReplicaEvent::State { position, digest });
+    }
+
+    /// The state, as long as it is to be.
+    fn padded(&self) -> Vec<u8> {
+        let padding = (0..self.padding).map(|at| (at >> 10).to_le_bytes()[0] ^ at.to_le_bytes()[0]);
+        self.state.to_le_bytes().into_iter().chain(padding).collect()
     }
 
     fn take(&mut self, payload: &[u8]) {
@@ -135,12 +143,16 @@ impl Layer for Chat {
             Some(CastDelivery::Checkpoint { position }) => {
                 assert_eq!(position, self.position, "a checkpoint is of the present");
                 self.tell_state(cx);
-                ask(CastRequest::State(position, self.state.to_le_bytes().to_vec().into()), cx);
+                ask(CastRequest::State(position, self.padded().into()), cx);
             }
             Some(CastDelivery::Install { position, state, .. }) => {
                 cx.sometimes(ChatEvent::SnapshotUsed);
                 self.position = position;
                 self.state = u64::from_le_bytes(*state.first_chunk().expect("a number"));
+                if self.padded() != state {
+                    // The oracle of states sees it.
+                    self.state ^= 1;
+                }
                 self.tell_state(cx);
             }
             Some(CastDelivery::Busy(_)) => cx.sometimes(ChatEvent::WindowFull),
@@ -167,6 +179,7 @@ fn chat(build: &mut Build<'_>) -> Result<Box<dyn Layer>, ConfigError> {
         until: build.params.time_ns("until", SECOND)?,
         pause: build.params.time_ns("pause", 20 * MS)?,
         longest: build.params.number("longest", 100)?,
+        padding: usize::try_from(build.params.number("padding", 0)?).expect("small"),
         state: 0,
         position: 0,
     }))

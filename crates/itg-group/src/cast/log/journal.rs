@@ -8,6 +8,7 @@
 //! | 2 | `Decided`: instance u64, value (u8, value) | delivered; without a value it is the estimate of the member |
 //! | 3 | `Adopted`: instance, round u32, time u32, value, entries that it names | before ACK leaves |
 //! | 4 | `Entered`: instance, round | before the estimate for a round above 0 leaves |
+//! | 6, 7 | a piece of a record that is longer than 1 MiB, and the last one of it | with a snapshot |
 //! | 5 | `Cast`: entry | before others hear of it: a name never stands for two contents |
 //!
 //! That is all: what was proposed by a coordinator was adopted by it or belongs to a round that it has entered,
@@ -20,10 +21,14 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::JournalWrite;
 
 use super::message::Snapshot;
+use super::pieces::{join, split};
 use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::{Entry, Put as _, Take, Value};
 use crate::member::{Member, View};
 
+/// Kinds of pieces of records.
+const PIECE: u8 = 6;
+const LAST_PIECE: u8 = 7;
 /// Bytes of decisions that wait for the next promise.
 const MOST_LATE: usize = 64 << 10;
 
@@ -102,11 +107,16 @@ impl Record {
     }
 }
 
+/// Records of a journal, those in pieces put together.
+pub(super) fn whole_records(records: &[Bytes]) -> Vec<Bytes> {
+    join(records, PIECE, LAST_PIECE)
+}
+
 /// Member that a journal makes of a process, and true if it is in a view: `None` if the journal is empty or not
 /// of this program.
 pub(crate) fn member_of(records: &[Bytes], first: &View) -> Option<(Member, bool)> {
     let mut found = None;
-    for bytes in records {
+    for bytes in &whole_records(records) {
         found = match (Record::decode(bytes)?, found) {
             (Record::Born(member), None) => Some((member, first.contains(member))),
             (Record::Born(member), Some(_)) => Some((member, false)),
@@ -128,16 +138,17 @@ pub(super) struct Journal {
     /// Records that are written with the next one.
     late: Vec<Bytes>,
     late_bytes: usize,
-    /// Bytes since it was made shorter.
+    /// Bytes since it was made shorter, and of what it was then.
     bytes: usize,
+    base: usize,
     /// It is to be made shorter.
     long: bool,
 }
 
 impl Journal {
-    /// Looks at how long it is.
+    /// Looks at how long it is. One with a large state becomes as long again: it is not written anew all the time.
     pub(super) const fn grown(&mut self, most: usize) {
-        self.long = self.keeps && self.bytes > most;
+        self.long = self.keeps && self.bytes > most && self.bytes > self.base;
     }
 
     pub(super) const fn wants_snapshot(&self) -> bool {
@@ -193,7 +204,10 @@ impl Journal {
     pub(super) fn replace(&mut self, records: &[Record]) -> JournalWrite {
         self.late.clear();
         (self.late_bytes, self.bytes, self.long) = (0, 0, false);
-        JournalWrite::Replace(records.iter().map(Record::encode).collect())
+        let records: Vec<Bytes> = records.iter().map(Record::encode).collect();
+        self.base = records.iter().map(Bytes::len).sum();
+        let pieces = records.into_iter().flat_map(|record| split(record, PIECE, LAST_PIECE));
+        JournalWrite::Replace(pieces.collect())
     }
 }
 

@@ -15,6 +15,8 @@
 //! | 1420 | `Status` | next instance, smallest of the subtree, smallest of all |
 //! | 1421 | `Snapshot` | instance, position, author (u8, member), view, delivered numbers, state |
 //! | 1422 | `Gone` | number of a view without the receiver |
+//! | 1423 | `Piece` | instance, length of the snapshot u64, offset u64, bytes |
+//! | 1424 | `More` | instance, offset of the piece that is asked for u64 |
 //!
 //! An entry is: origin (slot u32, incarnation u64), number u64, Lamport time u64, kind u8 (0 message, 1
 //! held, 2 view change), length u32 and bytes. Little-endian.
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::cast::backlog::DeliveredRange;
-use crate::cast::entry::{Entry, Id, MOST_PART, Put as _, Take, Value};
+use crate::cast::entry::{Entry, Id, MOST_PART, MOST_SNAPSHOT, Put as _, Take, Value};
 use crate::codec::{read, write};
 use crate::member::{Member, View, ViewParts};
 
@@ -129,6 +131,24 @@ pub enum LogBody {
         /// Number of the view.
         view: u64,
     },
+    /// A piece of a snapshot that is too long for one message.
+    Piece {
+        /// The instance of the snapshot.
+        k: u64,
+        /// Bytes of the snapshot.
+        total: u64,
+        /// Bytes before this piece.
+        offset: u64,
+        /// The piece.
+        bytes: Bytes,
+    },
+    /// Tell me the piece of this snapshot that begins here.
+    More {
+        /// The instance of the snapshot.
+        k: u64,
+        /// Bytes that the sender has.
+        offset: u64,
+    },
 }
 
 /// The state of a log before an instance, and that of its user.
@@ -152,7 +172,7 @@ impl std::hash::Hash for Snapshot {
 /// Type of the first kind of message.
 pub(crate) const FIRST: u32 = 1410;
 /// Type of the last one.
-pub(crate) const LAST: u32 = 1422;
+pub(crate) const LAST: u32 = 1424;
 /// Decisions in one message.
 const MOST_VALUES: usize = 1024;
 
@@ -229,6 +249,15 @@ impl LogMessage {
                 out.put_u64_le(*view);
                 12
             }
+            LogBody::Piece { k, total, offset, bytes } => {
+                [k, total, offset].into_iter().for_each(|number| out.put_u64_le(*number));
+                out.blob(bytes);
+                13
+            }
+            LogBody::More { k, offset } => {
+                [k, offset].into_iter().for_each(|number| out.put_u64_le(*number));
+                14
+            }
         };
         (FIRST + kind, out.freeze())
     }
@@ -261,6 +290,13 @@ impl LogMessage {
             10 => LogBody::Status { k: take.u64()?, low: take.u64()?, stable: take.u64()? },
             11 => LogBody::Snapshot(Box::new(Snapshot::take(&mut take)?)),
             12 => LogBody::Gone { view: take.u64()? },
+            13 => LogBody::Piece {
+                k: take.u64()?,
+                total: take.u64()?,
+                offset: take.u64()?,
+                bytes: take.blob(MOST_PART)?,
+            },
+            14 => LogBody::More { k: take.u64()?, offset: take.u64()? },
             _ => return None,
         };
         let few = !matches!(&what, LogBody::Dec { values, .. } if values.len() > MOST_VALUES);
@@ -277,6 +313,7 @@ impl LogBody {
             Self::Est { value, .. } | Self::Prop { value, .. } => of(&value.entries),
             Self::Dec { values, .. } => values.iter().map(|value| of(&value.entries)).sum(),
             Self::Snapshot(snapshot) => snapshot.state.len(),
+            Self::Piece { bytes, .. } => bytes.len(),
             _ => 0,
         }
     }
@@ -300,7 +337,7 @@ impl Snapshot {
         let parts: ViewParts = read(&take.blob(MOST_PART)?)?;
         let view = View::try_from(parts).ok()?;
         let seen = take.list(24, DeliveredRange::take)?;
-        let state = take.blob(MOST_PART)?;
+        let state = take.blob(MOST_SNAPSHOT)?;
         Some(Self { k, position, author: is_some.then_some(author), view, seen, state })
     }
 }

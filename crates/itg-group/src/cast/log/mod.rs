@@ -18,10 +18,12 @@
 //! | `round` | the rounds of the instance in progress |
 //! | `keep` | decisions that are kept: for members that are behind, snapshots, collection |
 //! | `journal`, `restart` | what a member stores, and its return with that |
+//! | `pieces` | long snapshots, piece by piece |
 //! | `message` | messages and their bytes |
 
 mod journal;
 mod message;
+mod pieces;
 mod restart;
 mod retained;
 mod round;
@@ -34,6 +36,7 @@ use bytes::Bytes;
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
 use self::journal::{Journal, Record};
+use self::pieces::{Incoming, Outgoing};
 use self::retained::{Keep, Past};
 use self::round::Instance;
 use super::backlog::{Backlog, Novelty};
@@ -46,6 +49,7 @@ use crate::member::{Member, View, ViewChange};
 pub(crate) use journal::{member_of, numbered};
 pub(crate) use message::{FIRST, LAST};
 pub use message::{LogBody, LogMessage, Snapshot};
+pub(crate) use pieces::{join, split};
 
 /// The instance that a process pulls that has no view yet: it wants a snapshot.
 pub const JOINING: u64 = u64::MAX;
@@ -76,6 +80,8 @@ pub struct Settings {
     pub retain_bytes: usize,
     /// Bytes of a journal after which a snapshot makes it shorter.
     pub journal_bytes: usize,
+    /// Bytes of a piece of a snapshot.
+    pub piece_bytes: usize,
     /// True if every cast and delivery is told to traces and checkers.
     pub trace: bool,
     /// A planted fault, in tests.
@@ -94,6 +100,7 @@ impl Default for Settings {
             retain: 4096,
             retain_bytes: 64 << 20,
             journal_bytes: 4 << 20,
+            piece_bytes: 1 << 20,
             trace: false,
             planted: Planted::default(),
         }
@@ -163,6 +170,9 @@ pub struct Log {
     local: VecDeque<LogBody>,
     journal: Journal,
     repeats: Repeats,
+    /// A snapshot that comes, and one that goes, in pieces.
+    incoming: Option<Incoming>,
+    outgoing: Option<Outgoing>,
 }
 
 /// Repeats of own messages that wait for long.
@@ -182,6 +192,7 @@ impl Hash for Log {
         (self.clock, self.next_seq, &self.backlog, &self.outbox, self.own).hash(state);
         (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
         (&self.keep, &self.past, &self.local, &self.core, self.repeats).hash(state);
+        (&self.incoming, &self.outgoing).hash(state);
     }
 }
 
@@ -219,6 +230,8 @@ impl Log {
             local: VecDeque::new(),
             journal: Journal::default(),
             repeats: Repeats::default(),
+            incoming: None,
+            outgoing: None,
         };
         log.take_places();
         log
@@ -336,7 +349,9 @@ impl Log {
         self.next_seq += 1;
         self.outbox_bytes += entry.len();
         self.outbox.push((id.seq, entry.len()));
-        self.note(&Record::Cast(entry.clone()), out);
+        if !self.settings.planted.is(Mutant::CastNotStored) {
+            self.note(&Record::Cast(entry.clone()), out);
+        }
         self.wait(entry, now);
     }
 
@@ -404,6 +419,12 @@ impl Log {
             LogBody::Want { k, ids } => self.wanted(from, k, &ids, out),
             LogBody::Status { k, low, stable } => self.status(now, from, k, low, stable, out),
             LogBody::Snapshot(snapshot) => self.install(now, *snapshot, out),
+            LogBody::Piece { .. } => {
+                if let Some(snapshot) = self.piece(now, from.slot, what, out) {
+                    self.install(now, snapshot, out);
+                }
+            }
+            LogBody::More { k, offset } => self.more(from, k, offset, out),
             LogBody::Gone { view } => {
                 // A view that is not installed here yet: a member of it would be in this one.
                 if view > self.view.no() {
@@ -565,7 +586,8 @@ impl Log {
             let view = self.view.no();
             self.tell(from.slot, LogBody::Gone { view }, out);
         }
-        matches!(what, LogBody::Gone { .. } | LogBody::Dec { .. } | LogBody::Snapshot(_))
+        let brings = matches!(what, LogBody::Snapshot(_) | LogBody::Piece { .. });
+        brings || matches!(what, LogBody::Gone { .. } | LogBody::Dec { .. })
     }
 
     fn input(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
@@ -593,6 +615,7 @@ impl Log {
             Input::Timer(Timer::Round) => self.slow(now, out),
             Input::Timer(Timer::Status) => {
                 self.tell_status(now, out);
+                self.fetch_on(now, out);
                 self.tell_own_again(now, out);
             }
         }
@@ -603,11 +626,14 @@ impl Log {
         match input {
             Input::Request(CastRequest::Join(slot)) => {
                 self.life = Phase::Joining(Some(slot));
-                self.tell(slot, LogBody::Pull { k: JOINING }, out);
+                if !self.fetches() {
+                    self.tell(slot, LogBody::Pull { k: JOINING }, out);
+                }
                 out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
             }
             Input::Timer(Timer::Status) => {
-                if let Some(slot) = contact {
+                self.fetch_on(now, out);
+                if let Some(slot) = contact.filter(|_| !self.fetches()) {
                     self.tell(slot, LogBody::Pull { k: JOINING }, out);
                 }
                 out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
@@ -616,17 +642,31 @@ impl Log {
             Input::Message(_, LogMessage { what: LogBody::Snapshot(snapshot), .. })
                 if contact.is_some() =>
             {
-                if snapshot.view.contains(self.me) {
-                    self.life = Phase::Member;
-                    // Behind what excluded the incarnation before: a majority has it.
-                    self.past.clear();
-                    self.install(now, *snapshot, out);
+                self.begin_with(now, *snapshot, out);
+            }
+            Input::Message(_, LogMessage { from, what: what @ LogBody::Piece { .. } })
+                if contact.is_some() =>
+            {
+                if let Some(snapshot) = self.piece(now, from.slot, what, out) {
+                    self.begin_with(now, snapshot, out);
                 }
             }
             Input::Request(CastRequest::Cast(payload) | CastRequest::Change(_, payload)) => {
                 out.push(Action::Deliver(CastDelivery::Busy(payload)));
             }
             Input::Start | Input::Request(_) | Input::Timer(_) | Input::Message(..) => {}
+        }
+    }
+}
+
+impl Log {
+    /// The first state of a process without a view.
+    fn begin_with(&mut self, now: Time, snapshot: Snapshot, out: &mut Out<Self>) {
+        if snapshot.view.contains(self.me) {
+            self.life = Phase::Member;
+            // Behind what excluded the incarnation before: a majority has it.
+            self.past.clear();
+            self.install(now, snapshot, out);
         }
     }
 }
@@ -645,7 +685,11 @@ impl LogBody {
             | Self::Pull { k }
             | Self::Want { k, .. }
             | Self::Status { k, .. } => Some(*k),
-            Self::Data(_) | Self::Snapshot(_) | Self::Gone { .. } => None,
+            Self::Data(_)
+            | Self::Snapshot(_)
+            | Self::Gone { .. }
+            | Self::Piece { .. }
+            | Self::More { .. } => None,
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Time};
 
-use super::journal::{Record, member_of, numbered};
+use super::journal::{Record, member_of, numbered, whole_records};
 use super::{Log, Out, Phase, Settings, Snapshot};
-use crate::cast::entry::{Body, Entry, MOST_PART, Value};
+use crate::cast::entry::{Body, Entry, MOST_SNAPSHOT, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, code};
 use crate::cast::mutant::Mutant;
@@ -71,7 +71,7 @@ impl Log {
 
     /// A snapshot of another member has taken the place of everything.
     pub(super) fn note_installed(&mut self, snapshot: Snapshot, out: &mut Out<Self>) {
-        if self.journal.keeps() {
+        if self.journal.keeps() && !self.settings.planted.is(Mutant::StateNotStored) {
             let mut records = vec![Record::Born(self.me), Record::Snapshot(Box::new(snapshot))];
             records.extend(self.own_casts());
             out.push(Action::Persist(self.journal.replace(&records)));
@@ -80,13 +80,17 @@ impl Log {
 
     /// A snapshot of this member may take the place of what was before it.
     pub(super) fn shorten(&mut self, snapshot: &Snapshot, out: &mut Out<Self>) {
-        let fits = snapshot.state.len() <= MOST_PART && snapshot.view.contains(self.me);
+        let fits = snapshot.state.len() <= MOST_SNAPSHOT && snapshot.view.contains(self.me);
         if !self.journal.take_long() || self.life != Phase::Member || !fits {
             return;
         }
         let later = (snapshot.k..self.k).map(|k| Some((k, self.keep.decision(k)?)));
         let Some(later) = later.collect::<Option<Vec<_>>>() else { return };
-        let mut records = vec![Record::Born(self.me), Record::Snapshot(Box::new(snapshot.clone()))];
+        let mut snapshot = snapshot.clone();
+        if self.settings.planted.is(Mutant::SeenForgotten) {
+            snapshot.seen.clear();
+        }
+        let mut records = vec![Record::Born(self.me), Record::Snapshot(Box::new(snapshot))];
         let decided = |(k, value)| Record::Decided { k, value: Some(value) };
         records.extend(later.into_iter().map(decided));
         if !self.settings.planted.is(Mutant::PromiseNotKept) {
@@ -117,7 +121,7 @@ impl Log {
         if !self.journal.keeps() {
             return;
         }
-        let found = self.journal.take_found();
+        let found = whole_records(&self.journal.take_found());
         if found.is_empty() {
             self.journal.go_on(0);
             return out.push(Action::Persist(self.journal.replace(&[Record::Born(self.me)])));
@@ -156,7 +160,10 @@ impl Log {
 
     /// One record, in its turn.
     fn again(&mut self, record: Record, now: Time, out: &mut Out<Self>) {
+        let planted = self.settings.planted;
         match record {
+            Record::Adopted { .. } if planted.is(Mutant::VoteNotReplayed) => {}
+            Record::Decided { value: None, .. } if planted.is(Mutant::DecisionNotReplayed) => {}
             Record::Born(member) => self.begin_again(member, out),
             Record::Snapshot(snapshot) => {
                 self.life = Phase::Member;

@@ -85,6 +85,10 @@ impl Keep {
         decisions
     }
 
+    pub(super) const fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+
     fn drop_first(&mut self) {
         if let Some((_, value)) = self.decisions.pop_first() {
             self.bytes -= size(&value);
@@ -127,7 +131,7 @@ impl Log {
         if self.keep.furthest.is_none_or(|(furthest, _)| k > furthest) {
             self.keep.furthest = Some((k, from.slot));
         }
-        if self.keep.asked_for != Some(self.k) && from != self.me {
+        if self.keep.asked_for != Some(self.k) && from != self.me && !self.fetches() {
             self.keep.asked_for = Some(self.k);
             self.tell(from.slot, LogBody::Pull { k: self.k }, out);
         }
@@ -176,8 +180,8 @@ impl Log {
         match &self.keep.snapshot {
             // The decisions behind it are here.
             Some(snapshot) if snapshot.k >= first && snapshot.view.at(to) == self.view.at(to) => {
-                let what = LogBody::Snapshot(Box::new(snapshot.clone()));
-                self.tell(to, what, out);
+                let snapshot = snapshot.clone();
+                self.hand_over(to, &snapshot, out);
             }
             _ => {
                 self.keep.waiting.insert(to);
@@ -213,7 +217,7 @@ impl Log {
         for slot in std::mem::take(&mut self.keep.waiting) {
             // A process that came after the checkpoint waits for the next one.
             if snapshot.view.at(slot) == self.view.at(slot) {
-                self.tell(slot, LogBody::Snapshot(Box::new(snapshot.clone())), out);
+                self.hand_over(slot, &snapshot, out);
             } else {
                 self.keep.waiting.insert(slot);
             }
@@ -238,6 +242,7 @@ impl Log {
         self.view = view.clone();
         self.backlog.install(&seen);
         self.instance = super::round::Instance::default();
+        self.incoming = None;
         self.ahead = None;
         self.announce = None;
         self.keep.begun = None;

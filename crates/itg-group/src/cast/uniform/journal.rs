@@ -12,6 +12,7 @@
 //! | 7 | `Epoch`: view, what went with the change | the epoch begins |
 //! | 8 | `Kept`: epoch, number, name, message | with a base: delivered before it, and some member may lack it |
 //! | 9 | `Clock`: epoch, time u64 | with a base (Skeen) |
+//! | 10, 11 | a piece of a base that is longer than 1 MiB, and the last one of it | |
 //!
 //! A member that comes back delivers what was delivered from the base on, and is where it was. Its log is brought
 //! back by its own records, and tells only what these lack: a crash may have torn the write between the two.
@@ -26,13 +27,15 @@ use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::{Entry, Id, MOST_PART, MOST_PAYLOAD, Put as _, Take};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, code};
-use crate::cast::log::{member_of, numbered};
+use crate::cast::log::{join, member_of, numbered, split};
 use crate::cast::mutant::Mutant;
 use crate::codec::{read, write};
 use crate::member::{Member, View, ViewParts};
 
-/// Kind of the records of the log.
+/// Kind of the records of the log, and kinds of pieces of records.
 const OF_LOG: u8 = 0;
+const PIECE: u8 = 10;
+const LAST_PIECE: u8 = 11;
 
 /// Record of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +128,11 @@ impl Note {
     }
 }
 
+/// Records of a base, in pieces if it is long.
+fn base(view: View, state: Bytes) -> Vec<Bytes> {
+    split(Note::Base(view, state).encode(), PIECE, LAST_PIECE)
+}
+
 /// A record of the log as it stands in the journal.
 fn of_log(record: &Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(1 + record.len());
@@ -147,13 +155,19 @@ pub(super) struct Memory {
     /// Records of the log, and own ones.
     of_log: Vec<Bytes>,
     own: Vec<Bytes>,
-    /// Bytes of own records since the last base.
+    /// Bytes of own records since the last base, and of what there was then.
     bytes: usize,
+    base: usize,
 }
 
 impl Memory {
     fn all(&self) -> JournalWrite {
         JournalWrite::Replace(self.of_log.iter().chain(&self.own).cloned().collect())
+    }
+
+    /// A base has taken the place of what was before it.
+    fn based(&mut self) {
+        (self.bytes, self.base) = (0, self.own.iter().map(Bytes::len).sum());
     }
 
     pub(super) const fn keeps(&self) -> bool {
@@ -183,7 +197,7 @@ impl Uniform {
         let own = records.iter().filter(|r| is_member && r.first() != Some(&OF_LOG));
         let of_log = records.iter().filter(|r| known.is_some() && r.first() == Some(&OF_LOG));
         let (of_log, own) = (of_log.cloned().collect(), own.cloned().collect());
-        uniform.memory = Memory { keeps: true, of_log, own, bytes: 0 };
+        uniform.memory = Memory { keeps: true, of_log, own, ..Memory::default() };
         uniform
     }
 
@@ -273,11 +287,11 @@ impl Uniform {
             return;
         }
         let later = self.memory.own.split_off(begun.mark.min(self.memory.own.len()));
-        let mut own = vec![Note::Base(begun.view, state).encode()];
+        let mut own = base(begun.view, state);
         own.extend(begun.present);
         own.extend(later);
         self.memory.own = own;
-        self.memory.bytes = 0;
+        self.memory.based();
         out.push(Action::sometimes(CastEvent::JournalShortened));
         out.push(Action::Persist(self.memory.all()));
     }
@@ -285,10 +299,10 @@ impl Uniform {
     /// The state of another member has taken the place of everything.
     pub(super) fn note_installed(&mut self, state: Bytes, out: &mut Out) {
         if self.memory.keeps {
-            self.memory.own = vec![Note::Base(self.view.clone(), state).encode()];
+            self.memory.own = base(self.view.clone(), state);
             let present = self.present();
             self.memory.own.extend(present);
-            self.memory.bytes = 0;
+            self.memory.based();
             out.push(Action::Persist(self.memory.all()));
         }
     }
@@ -332,7 +346,7 @@ impl Uniform {
             let (member, counts) = (code(self.me), self.view.contains(self.me) || !own.is_empty());
             out.push(Action::log(CastEvent::Back { member, counts }));
         }
-        for note in own.iter().filter_map(Note::decode) {
+        for note in join(&own, PIECE, LAST_PIECE).iter().filter_map(Note::decode) {
             self.again(note, now, out);
         }
         self.orders.count_on(self.first + self.history.len() as u64);
