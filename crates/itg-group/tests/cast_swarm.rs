@@ -341,7 +341,13 @@ fn home(mutant: Mutant) -> Option<&'static str> {
         | Mutant::HeldNotStored
         | Mutant::HistoryNotKept
         | Mutant::FenceDropped
-        | Mutant::OrdersDropped => None,
+        | Mutant::OrdersDropped
+        | Mutant::AnyPiece
+        | Mutant::VoteNotReplayed
+        | Mutant::StateNotStored
+        | Mutant::CastNotStored
+        | Mutant::SeenForgotten
+        | Mutant::DecisionNotReplayed => None,
         _ => Some("log"),
     }
 }

@@ -60,6 +60,7 @@ fn sometimes(algorithm: &str) -> Vec<&'static str> {
     let mut names = vec![
         CastEvent::JournalShortened.name(),
         MembershipEvent::SeveralChanges.name(),
+        CastEvent::SnapshotInPieces.name(),
         "snapshot used",
     ];
     if algorithm == "log" {
@@ -95,11 +96,13 @@ impl Shape {
         let pause = self.one(&[4, 20, 100]);
         let journal = [500, 20_000, 4_000_000][usize::try_from(seed % 3).expect("small")];
         let exclude = self.one(&[400, 1000, 3000]);
+        let piece = self.one(&[64, 1 << 20]);
         format!(
             "{{ layer = \"detector\", exclude = \"{exclude}ms\", probe = \"{}ms\" }}, {{ layer = \"{algorithm}\", \
              trace = true, rotate = \"{rotate}ms\", retain = {retain}, inline_max = {inline}, batch_msgs = 50, \
-             journal_bytes = {journal} }}, {{ layer = \"membership\", publish = false }}, {{ layer = \"chat\", \
-             until = \"4s\", pause = \"{pause}ms\", longest = {longest} }}",
+             journal_bytes = {journal}, piece_bytes = {piece} }}, {{ layer = \"membership\", publish = false }}, {{ layer = \"chat\", \
+             until = \"4s\", pause = \"{pause}ms\", longest = {longest}, \
+             padding = 200 }}",
             exclude / 4,
         )
     }
@@ -276,7 +279,11 @@ fn sweep(from: u64, seeds: u64, algorithm: &'static str) -> bool {
 /// Broadcast in which a fault is looked for; `None` if it is of another test.
 const fn home(mutant: Mutant) -> Option<&'static str> {
     match mutant {
-        Mutant::RoundForgotten => Some("log"),
+        Mutant::VoteNotReplayed
+        | Mutant::StateNotStored
+        | Mutant::CastNotStored
+        | Mutant::SeenForgotten
+        | Mutant::DecisionNotReplayed => Some("log"),
         Mutant::StampNotStored => Some("uniform-skeen"),
         Mutant::OrderNotStored
         | Mutant::FenceNotStored
