@@ -10,9 +10,31 @@ use itg_stats::report::{FlowReport, Report};
 /// a flow has there.
 type Column = (&'static str, fn(&FlowReport) -> String);
 
+/// What a cell of a table may hold.
+pub(crate) trait Cell {
+    /// The value as text. A fraction always has its point, so that readers that look at some rows alone do not take the
+    /// column for whole numbers.
+    fn text(&self) -> String;
+}
+
+impl Cell for f64 {
+    fn text(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+macro_rules! as_they_are {
+    ($($kind:ty),*) => { $(impl Cell for $kind {
+        fn text(&self) -> String {
+            self.to_string()
+        }
+    })* };
+}
+as_they_are!(u32, u64, i64, &str, &String);
+
 /// A figure, or nothing where it is not known.
-pub(crate) fn cell<T: ToString>(value: Option<T>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
+pub(crate) fn cell<T: Cell>(value: Option<T>) -> String {
+    value.map_or_else(String::new, |value| value.text())
 }
 
 /// A percentile of the delay.
@@ -25,7 +47,7 @@ fn pdv(flow: &FlowReport, which: fn(&Percentiles) -> Option<i64>) -> String {
     cell(flow.metrics.pdv_ns.as_ref().and_then(|pdv| which(&pdv.percentiles)))
 }
 
-fn way<T: ToString>(way: Option<Way>, which: fn(Way) -> T) -> String {
+fn way<T: Cell>(way: Option<Way>, which: fn(Way) -> T) -> String {
     cell(way.map(which))
 }
 
@@ -42,8 +64,8 @@ const COLUMNS: &[Column] = &[
     ("packets", |f| f.metrics.packets.to_string()),
     ("bytes", |f| f.metrics.bytes.to_string()),
     ("duration_ns", |f| f.metrics.duration_ns.to_string()),
-    ("bitrate_bps", |f| f.metrics.bitrate_bps.to_string()),
-    ("packet_rate_pps", |f| f.metrics.packet_rate_pps.to_string()),
+    ("bitrate_bps", |f| f.metrics.bitrate_bps.text()),
+    ("packet_rate_pps", |f| f.metrics.packet_rate_pps.text()),
     ("sent_packets", |f| cell(f.metrics.sent_packets)),
     ("skipped_packets", |f| cell(f.metrics.skipped_packets)),
     ("lost", |f| cell(f.metrics.lost)),

@@ -9,7 +9,7 @@ use itg_stats::series::IntervalRow;
 use itg_stats::{summary, text};
 use serde::Serialize;
 
-use crate::flow_table::{self, cell};
+use crate::flow_table::{self, Cell as _, cell};
 use crate::format::Format;
 
 /// Prints the report.
@@ -132,7 +132,7 @@ fn interval_csv(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
             row.partial.to_string(),
             row.packets.to_string(),
             row.bytes.to_string(),
-            row.bitrate_bps.to_string(),
+            row.bitrate_bps.text(),
             cell(row.delay_mean_ns),
             cell(row.jitter_mean_ns),
             cell(row.lost),
