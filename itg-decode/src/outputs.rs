@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use itg_cli::{Gates, refuse};
 use itg_experiment::{Experiment, Manifest};
-use itg_report::Around;
+use itg_report::{Around, Chart};
 use itg_stats::Report;
 use itg_stats::gate::Gate;
 
@@ -21,7 +21,8 @@ pub(crate) struct OutputArgs {
     /// Also write the report as one HTML page that opens from disk, without network.
     #[arg(long, value_name = "FILE", conflicts_with = "packets")]
     pub(crate) html: Option<PathBuf>,
-    /// Also write the plots as SVG files into this directory, which is made when it is not there.
+    /// Also write the plots into this directory, which is made when it is not there: each as SVG, its values as CSV,
+    /// and as a drawing of pgfplots for LaTeX.
     #[arg(long, value_name = "DIR", conflicts_with = "packets")]
     pub(crate) svg: Option<PathBuf>,
     /// Fail with exit code 99 (98: fidelity only) when this holds for a flow, or with `total.` before it
@@ -124,16 +125,25 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 fn drawings(report: &Report, plots: &itg_stats::plot::Plots, folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
     for chart in itg_report::of_total(report, plots) {
-        write(&folder.join(format!("total-{}.svg", chart.name)), &chart.file("all flows"))?;
+        drawing(folder, &format!("total-{}", chart.name), &chart, "all flows")?;
     }
     for drawn in &plots.flows {
         let Some(flow) = report.flows.get(drawn.place) else { continue };
-        let of = format!("flow {}", flow.flow);
-        for chart in itg_report::of_flow(drawn) {
+        let of = flow.title();
+        for chart in itg_report::of_flow(drawn, &of) {
             // The place keeps flows of the same number apart.
-            let name = format!("flow{}-{}-{}.svg", flow.flow, drawn.place, chart.name);
-            write(&folder.join(name), &chart.file(&of))?;
+            let name = format!("flow{}-{}-{}", flow.flow, drawn.place, chart.name);
+            drawing(folder, &name, &chart, &of)?;
         }
+    }
+    Ok(())
+}
+
+/// A plot with its values as a table, and as code for LaTeX.
+fn drawing(folder: &Path, name: &str, chart: &Chart, of: &str) -> anyhow::Result<()> {
+    for (suffix, text) in [("svg", chart.file(of)), ("csv", chart.csv()), ("tex", chart.latex(of))]
+    {
+        write(&folder.join(format!("{name}.{suffix}")), &text)?;
     }
     Ok(())
 }

@@ -75,7 +75,11 @@ fn the_page_is_whole_and_asks_for_nothing() {
     for name in ["total-rate.svg", "total-heat.svg", "flow1-0-raster.svg", "flow2-2-gaps.svg"] {
         assert!(names.iter().any(|file| file == name), "{name} is missing: {names:?}");
     }
-    for name in &names {
+    for suffix in ["svg", "csv", "tex"] {
+        let of = names.iter().filter(|name| name.ends_with(suffix));
+        assert_eq!(3 * of.count(), names.len(), "each plot has its values: {names:?}");
+    }
+    for name in names.iter().filter(|name| name.ends_with(".svg")) {
         let svg = dir.read(&format!("plots/{name}"));
         assert!(
             svg.starts_with("<?xml") && svg.contains("<title") && svg.contains("<desc"),

@@ -2,10 +2,13 @@
 //! its script runs, and nothing is complained of.
 #![allow(missing_docs, reason = "tests")]
 
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use itg_tests::{Output, Receiver, Running, decode, send, temp_dir};
 
@@ -26,7 +29,7 @@ fn open(browser: &str, page: &Path, dark: bool) -> Output {
     let mut command = Command::new(browser);
     command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"])
-        .args(["--enable-logging=stderr", "--v=0", "--dump-dom"])
+        .args(["--enable-logging=stderr", "--v=0", "--virtual-time-budget=5000", "--dump-dom"])
         // No network: every name resolves to nothing, and there is no proxy.
         .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--no-proxy-server"])
         .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)))
@@ -46,8 +49,9 @@ fn the_report_opens_without_network_and_without_a_word_on_the_console() {
         return drop(writeln!(io::stderr(), "NOT RUN: needs Chromium: the report in a browser"));
     };
     let dir = temp_dir();
-    let [sent, received, page, plain] = ["send.itg", "recv.itg", "report.html", "comparison.html"]
-        .map(|name| dir.path().join(name));
+    let [sent, received, page, plain, used] =
+        ["send.itg", "recv.itg", "report.html", "comparison.html", "used.html"]
+            .map(|name| dir.path().join(name));
     let receiver = Receiver::listening("127.0.0.1:0", &["--log".as_ref(), received.as_os_str()]);
     let at = receiver.at();
     let log = sent.display().to_string();
@@ -106,4 +110,62 @@ fn the_report_opens_without_network_and_without_a_word_on_the_console() {
             marks.len() > 1
         );
     }
+    // A reader who points at each plot, copies all values, and has a narrow window.
+    let text = fs::read_to_string(&page).expect("the page");
+    let reader = format!("<script>{READER}</script></body>");
+    fs::write(&used, text.replacen("</body>", &reader, 1)).expect("a page with a reader");
+    let seen = open(browser, &used, false);
+    let found = seen.out.split_once("FOUND ").and_then(|(_, rest)| rest.split_once(" END"));
+    let found: Value =
+        serde_json::from_str(&found.expect("what the reader found").0.replace("&gt;", ">"))
+            .expect("JSON");
+    let list = |key: &str| found[key].as_array().expect(key).clone();
+    assert!(list("tips").len() > 20, "{found}");
+    for tip in list("tips") {
+        // "this plot: what the tip says", with a number and a unit.
+        let tip = tip.as_str().expect("a text");
+        assert!(tip.contains(|c: char| c.is_ascii_digit()) && !tip.contains("NaN"), "{tip}");
+    }
+    let tables = list("tables");
+    for (name, columns) in [
+        ("series,time_ns,throughput_bps\n", 3),
+        ("series,delay_ns,share_of_packets_at_most\n", 3),
+        ("flow,name,fidelity,proto,packets,bitrate_bps,loss_share,delay_p50_ns,", 14),
+    ] {
+        let of = |table: &&Value| table.as_str().is_some_and(|text| text.starts_with(name));
+        let table = tables.iter().find(of).unwrap_or_else(|| panic!("{name}: {tables:?}"));
+        let rows: Vec<&str> = table.as_str().unwrap_or_default().lines().collect();
+        assert!(rows.len() > 10, "{name}: {rows:?}");
+        assert!(rows.iter().all(|row| row.split(',').count() == columns), "{name}: {rows:?}");
+    }
+    assert_eq!(found["cut"], true, "a table that is wider than the window says so: {found}");
 }
+
+/// Points at every plot and presses every button, as a reader would, and writes down what is shown and copied.
+const READER: &str = r#"
+const copied = [];
+Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text) => { copied.push(text); } } });
+document.querySelector("main").style.width = "400px";
+for (const fold of document.querySelectorAll("details")) fold.open = true;
+const tips = [];
+for (const figure of document.querySelectorAll("figure")) {
+  const svg = figure.querySelector("svg");
+  const box = svg.getBoundingClientRect();
+  const tip = figure.querySelector(".tip");
+  let shown = "";
+  for (let x = 70; x < 506 && !shown; x += 2) for (let y = 28; y < 236 && !shown; y += 4) {
+    const at = { clientX: box.left + x * box.width / 520, clientY: box.top + y * box.width / 520 };
+    svg.dispatchEvent(new PointerEvent("pointermove", at));
+    if (!tip.hidden) shown = tip.textContent;
+  }
+  tips.push(figure.querySelector("figcaption").firstChild.textContent + ": " + shown);
+}
+for (const button of document.querySelectorAll("button.copy")) button.click();
+setTimeout(() => {
+  const cut = [...document.querySelectorAll(".scroll.cut")].length > 0
+    && [...document.querySelectorAll(".tools .more")].some((more) => !more.hidden);
+  const pre = document.createElement("pre");
+  pre.textContent = "FOUN" + "D " + JSON.stringify({ tips, tables: copied, cut }) + " EN" + "D";
+  document.body.append(pre);
+}, 300);
+"#;

@@ -24,21 +24,21 @@ pub(super) fn whole(title: &str, body: &Markup) -> String {
                     (body)
                     footer { "Made by itg-decode " (env!("CARGO_PKG_VERSION")) ". Definitions of all figures: docs/decode.md." }
                 }
-                script { (PreEscaped(include_str!("sort.js"))) }
+                script { (PreEscaped(include_str!("page.js"))) }
             }
         }
     };
     printable(&page.into_string())
 }
 
-/// Plots side by side.
-pub(super) fn drawings(charts: &[svg::Chart], id: &str) -> Markup {
+/// Plots side by side; `id` begins their names in the page.
+pub(super) fn drawings<'a>(charts: impl IntoIterator<Item = &'a svg::Chart>, id: &str) -> Markup {
     html! {
         div.plots {
-            @for chart in charts {
+            @for (place, chart) in charts.into_iter().enumerate() {
                 figure {
                     figcaption { (chart.title) }
-                    (chart.inline(&format!("{id}-{}", chart.name)))
+                    (chart.inline(&format!("{id}-{place}-{}", chart.name)))
                 }
             }
         }

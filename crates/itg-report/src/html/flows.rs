@@ -49,21 +49,21 @@ pub(super) fn overview(report: &Report) -> Markup {
                 table.sortable {
                     thead {
                         tr {
-                            th scope="col" { "Flow" }
-                            th.t scope="col" { "Name" }
-                            @if runs { th.t scope="col" { "Run" } }
-                            th.t scope="col" { "Verdict" }
-                            th.t scope="col" { "Proto" }
-                            th.t scope="col" { "From" }
-                            th.t scope="col" { "To" }
-                            th.t scope="col" { "Profile" }
-                            th scope="col" { "Packets" }
-                            th scope="col" { "Throughput" }
-                            th scope="col" { "Loss" }
-                            th scope="col" { "Delay p50" }
-                            th scope="col" { "Delay p99" }
-                            th scope="col" { "Jitter" }
-                            th scope="col" { "Lateness p99" }
+                            th scope="col" data-c="flow" { "Flow" }
+                            th.t scope="col" data-c="name" { "Name" }
+                            @if runs { th.t scope="col" data-c="run" { "Run" } }
+                            th.t scope="col" data-c="fidelity" { "Verdict" }
+                            th.t scope="col" data-c="proto" { "Proto" }
+                            th scope="col" data-c="packets" { "Packets" }
+                            th scope="col" data-c="bitrate_bps" { "Throughput" }
+                            th scope="col" data-c="loss_share" { "Loss" }
+                            th scope="col" data-c="delay_p50_ns" { "Delay p50" }
+                            th scope="col" data-c="delay_p99_ns" { "Delay p99" }
+                            th scope="col" data-c="jitter_mean_ns" { "Jitter" }
+                            th scope="col" data-c="lateness_p99_ns" { "Lateness p99" }
+                            th.t scope="col" data-c="src" { "From" }
+                            th.t scope="col" data-c="dst" { "To" }
+                            th.t scope="col" data-c="profile" { "Profile" }
                         }
                     }
                     tbody {
@@ -73,11 +73,8 @@ pub(super) fn overview(report: &Report) -> Markup {
                                 td { (flow.flow) }
                                 td.t { (flow.name) }
                                 @if runs { td.t { (flow.run) } }
-                                td.t data-v=(m.fidelity.verdict as u8) { (badge(m.fidelity.verdict)) }
+                                td.t data-v=(m.fidelity.verdict as u8) data-c=(m.fidelity.verdict.name()) { (badge(m.fidelity.verdict)) }
                                 td.t { (flow.proto.unwrap_or("?")) @if flow.meter == Some("rtt") { " rtt" } }
-                                td.t { (flow.src) }
-                                td.t { (flow.dst) }
-                                td.t { (flow.profile.as_deref().unwrap_or("")) }
                                 (cell(Some(m.packets as f64), &count(m.packets)))
                                 (cell(Some(m.bitrate_bps), &rate(m.bitrate_bps)))
                                 (cell(m.loss_share(), &share(m.loss_share())))
@@ -85,6 +82,9 @@ pub(super) fn overview(report: &Report) -> Markup {
                                 (cell(m.delay_ns.map(|d| d.p99 as f64), &time(m.delay_ns.map(|d| d.p99 as f64))))
                                 (cell(m.jitter_ns.map(|j| j.mean), &time(m.jitter_ns.map(|j| j.mean))))
                                 (cell(m.lateness_ns.map(|l| l.p99 as f64), &time(m.lateness_ns.map(|l| l.p99 as f64))))
+                                td.t { (flow.src) }
+                                td.t { (flow.dst) }
+                                td.t { (flow.profile.as_deref().unwrap_or("")) }
                             }
                         }
                     }
@@ -114,7 +114,7 @@ pub(super) fn details(report: &Report, plots: &Plots) -> Markup {
                 @if let Some(flow) = report.flows.get(drawn.place) {
                     @if flows.len() == 1 { (figures(flow, true)) } @else { details open[open] {
                         summary { (badge(flow.metrics.fidelity.verdict)) " " (name(flow)) }
-                        (drawings(&svg::of_flow(drawn), &format!("flow{}", drawn.place)))
+                        (drawings(&svg::of_flow(drawn, &flow.title()), &format!("flow{}", drawn.place)))
                         (figures(flow, true))
                     } }
                 }

@@ -53,9 +53,13 @@ pub(super) fn ledger(m: &Metrics) -> Markup {
                             @match way {
                                 None => td.t colspan="7" { "not known" },
                                 Some(way) => {
-                                    td { (count(way.count)) }
-                                    td { (moment(way.min)) } td { (time(Some(way.mean))) } td { (moment(way.p50)) }
-                                    td { (moment(way.p99)) } td { (moment(way.p999)) } td { (moment(way.max)) }
+                                    td data-v=(way.count) { (count(way.count)) }
+                                    td data-v=(way.min) { (moment(way.min)) }
+                                    td data-v=(way.mean) { (time(Some(way.mean))) }
+                                    td data-v=(way.p50) { (moment(way.p50)) }
+                                    td data-v=(way.p99) { (moment(way.p99)) }
+                                    td data-v=(way.p999) { (moment(way.p999)) }
+                                    td data-v=(way.max) { (moment(way.max)) }
                                 }
                             }
                             td.t { (what) }
@@ -71,7 +75,7 @@ pub(super) fn ledger(m: &Metrics) -> Markup {
                     tbody {
                         @for (name, what, packets) in losses { tr {
                             th.t scope="row" { (name) }
-                            td { @if packets.is_some() { (whole(packets)) } @else { "not known" } }
+                            td data-v=(packets.map_or_else(String::new, |n| n.to_string())) { @if packets.is_some() { (whole(packets)) } @else { "not known" } }
                             td.t { (what) }
                         } }
                     }
@@ -104,9 +108,9 @@ fn percentiles(m: &Metrics) -> Markup {
                     tbody {
                         @for (name, p) in rows { tr {
                             th.t scope="row" { (name) }
-                            td { (count(p.count)) }
+                            td data-v=(p.count) { (count(p.count)) }
                             @for value in [p.p50, p.p75, p.p90, p.p95, p.p99, p.p999, p.p9999, p.p99999] {
-                                td { (time(value.map(|ns| ns as f64))) }
+                                td data-v=(value.map_or_else(String::new, |ns| ns.to_string())) { (time(value.map(|ns| ns as f64))) }
                             }
                         } }
                     }
@@ -185,10 +189,11 @@ pub(super) fn clocks(report: &Report) -> Markup {
                             @for (src, dst, _, clock) in &pairs { tr {
                                 td.t { (src) } td.t { (dst) }
                                 td.t { @if clock.shared { "one" } @else { "two" } }
-                                td { (moment(clock.offset_ns)) } td { (time(Some(clock.bound_ns as f64))) }
+                                td data-v=(clock.offset_ns) { (moment(clock.offset_ns)) }
+                                td data-v=(clock.bound_ns) { (time(Some(clock.bound_ns as f64))) }
                                 td { (digits(clock.skew_ppm)) } td { (digits(clock.skew_bound_ppm)) }
-                                td { (clock.steps.len()) } td { (count(clock.probes)) } td { (count(clock.refused_probes)) }
-                                td { (time(Some(clock.round_trip_ns as f64))) }
+                                td { (clock.steps.len()) } td data-v=(clock.probes) { (count(clock.probes)) } td data-v=(clock.refused_probes) { (count(clock.refused_probes)) }
+                                td data-v=(clock.round_trip_ns) { (time(Some(clock.round_trip_ns as f64))) }
                             } }
                         }
                     }
@@ -210,9 +215,9 @@ pub(super) fn groups(report: &Report) -> Markup {
                     table.sortable {
                         thead { tr {
                             @for key in groups[0].by.keys() { th.t scope="col" { (key) } }
-                            th scope="col" { "Flows" } th.t scope="col" { "Verdict" } th scope="col" { "Packets" }
-                            th scope="col" { "Throughput" } th scope="col" { "Loss" } th scope="col" { "Delay p50" }
-                            th scope="col" { "Delay p99" } th scope="col" { "Jitter" } th scope="col" { "Lateness p99" }
+                            th scope="col" data-c="flows" { "Flows" } th.t scope="col" data-c="fidelity" { "Verdict" } th scope="col" data-c="packets" { "Packets" }
+                            th scope="col" data-c="bitrate_bps" { "Throughput" } th scope="col" data-c="loss_share" { "Loss" } th scope="col" data-c="delay_p50_ns" { "Delay p50" }
+                            th scope="col" data-c="delay_p99_ns" { "Delay p99" } th scope="col" data-c="jitter_mean_ns" { "Jitter" } th scope="col" data-c="lateness_p99_ns" { "Lateness p99" }
                         } }
                         tbody {
                             @for group in groups.iter().take(ROWS) {
@@ -224,11 +229,11 @@ pub(super) fn groups(report: &Report) -> Markup {
                                 tr {
                                     @for value in group.by.values() { td.t { @if value.is_empty() { "–" } @else { (value) } } }
                                     td data-v=(group.flows) { (count(group.flows)) }
-                                    td.t data-v=(m.fidelity.verdict as u8) { (badge(m.fidelity.verdict)) }
+                                    td.t data-v=(m.fidelity.verdict as u8) data-c=(m.fidelity.verdict.name()) { (badge(m.fidelity.verdict)) }
                                     td data-v=(m.packets) { (count(m.packets)) }
                                     td data-v=(m.bitrate_bps) { (rate(m.bitrate_bps)) }
-                                    td data-v=(m.loss_share().unwrap_or(-1.0)) { (share(m.loss_share())) }
-                                    @for value in times { td data-v=(value.unwrap_or(-1.0)) { (time(value)) } }
+                                    td data-v=(m.loss_share().map_or_else(String::new, |v| v.to_string())) { (share(m.loss_share())) }
+                                    @for value in times { td data-v=(value.map_or_else(String::new, |v| v.to_string())) { (time(value)) } }
                                 }
                             }
                         }

@@ -10,9 +10,11 @@ mod ledger;
 mod parts;
 mod repeat;
 mod sweep;
+mod verdicts;
 
 use itg_stats::Report;
 use itg_stats::plot::Plots;
+use itg_stats::report::FlowReport;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -36,7 +38,7 @@ pub fn page(report: &Report, around: &Around<'_>) -> String {
             h1 { (title) }
             p.sub { (subtitle(report)) }
         }
-        (parts::verdicts(report, around.gates))
+        (verdicts::verdicts(report, around.gates))
         (parts::damage(report))
         (parts::errors(report))
         (parts::figures(report))
@@ -57,7 +59,10 @@ pub fn page(report: &Report, around: &Around<'_>) -> String {
 fn all_together(report: &Report, plots: &Plots) -> Markup {
     let single = plots.flows.first().filter(|_| report.total.flows == 1);
     let (title, charts) = match single {
-        Some(flow) => ("Plots", svg::of_flow(flow)),
+        Some(flow) => {
+            let of = report.flows.get(flow.place).map_or_else(String::new, FlowReport::title);
+            ("Plots", svg::of_flow(flow, &of))
+        }
         None => ("All flows together", svg::of_total(report, plots)),
     };
     html! { section aria-label=(title) { h2 { (title) } (drawings(&charts, "total")) } }

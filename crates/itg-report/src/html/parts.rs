@@ -2,7 +2,7 @@
 
 use itg_stats::Report;
 use itg_stats::fidelity::{PASS_LIMIT, RATE_LIMIT, STALL_GAPS, Verdict, WARN_LIMIT};
-use itg_stats::gate::{Judgement, Outcome};
+use itg_stats::gate::Outcome;
 use itg_stats::plot::Plots;
 use itg_stats::report::{BasisKind, DelayBasis, FlowReport, Metrics};
 use maud::{Markup, html};
@@ -23,15 +23,12 @@ pub struct Around<'a> {
     pub command: &'a str,
 }
 
-/// Reasons that are listed one by one.
-const REASONS: usize = 8;
-
 /// The word, with a sign for readers that cannot tell the colours.
 pub(super) fn badge(verdict: Verdict) -> Markup {
     html! { span class={ "badge " (verdict.name()) } { (sign(verdict)) " " (verdict.name()) } }
 }
 
-fn sign(verdict: Verdict) -> &'static str {
+pub(super) fn sign(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Pass => "✓",
         Verdict::Warn => "▲",
@@ -78,63 +75,6 @@ pub(super) fn date(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Verdicts on the run: fidelity first, then the gates.
-pub(super) fn verdicts(report: &Report, gates: &[Outcome]) -> Markup {
-    let fidelity = &report.total.metrics.fidelity;
-    let sentence = match fidelity.verdict {
-        Verdict::Pass => "The traffic sent was the traffic asked for.",
-        Verdict::Warn => "The traffic sent differs visibly from the traffic asked for.",
-        Verdict::Fail => "The traffic sent was not the traffic asked for.",
-        Verdict::NetworkLimited => {
-            "The network took less than the traffic asked for; the generator had the packets ready."
-        }
-        Verdict::Unresolved => {
-            "No difference was found, but the times in the logs are too coarse to tell."
-        }
-        Verdict::Unknown => "Whether the traffic sent was the traffic asked for is not known.",
-    };
-    let failed = gates.iter().filter(|gate| !gate.passed()).count();
-    html! {
-        section aria-label="Verdicts" {
-            div class={ "verdict " (fidelity.verdict.name()) } {
-                strong { (sign(fidelity.verdict)) " " (fidelity.verdict.name().to_uppercase()) }
-                span { (sentence) }
-                @if !fidelity.reasons.is_empty() {
-                    ul {
-                        @for reason in fidelity.reasons.iter().take(REASONS) { li { (reason) } }
-                        @if fidelity.reasons.len() > REASONS {
-                            li { "and " (fidelity.reasons.len() - REASONS) " more: see the flows" }
-                        }
-                    }
-                }
-            }
-            @if !gates.is_empty() {
-                div class={ "verdict " (if failed == 0 { "pass" } else { "fail" }) } {
-                    strong { (if failed == 0 { "✓ GATES" } else { "✗ GATES" }) }
-                    span {
-                        @if failed == 0 { @if gates.len() == 1 { "The condition for failure does not hold." } @else { "None of the " (gates.len()) " conditions for failure holds." } }
-                        @else { (failed) " of " (gates.len()) " conditions for failure hold." }
-                    }
-                    ul {
-                        @for gate in gates {
-                            li {
-                                code { (gate.gate) } ": "
-                                @match &gate.judgement {
-                                    Judgement::Passed { .. } => "does not hold",
-                                    Judgement::Failed { .. } => strong { "holds" },
-                                    Judgement::Unknown { .. } => strong { "cannot be judged" },
-                                    Judgement::Unsettled { .. } => "is not settled",
-                                }
-                                " – " (gate.sentence())
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// Damage of the logs, in a place that is not overlooked.
 pub(super) fn damage(report: &Report) -> Markup {
     html! {
@@ -154,7 +94,7 @@ pub(super) fn errors(report: &Report) -> Markup {
             div.notes.fail role="note" {
                 b { "The accounts of senders and receivers contradict each other." }
                 ul {
-                    @for error in report.errors.iter().take(40) { li { (error) } }
+                    @for error in report.errors.iter().take(40) { li { (named(report, error)) } }
                     @if report.errors.len() > 40 { li { "and " (report.errors.len() - 40) " more" } }
                 }
             }
@@ -163,10 +103,10 @@ pub(super) fn errors(report: &Report) -> Markup {
 }
 
 pub(super) fn notices(report: &Report) -> Markup {
-    let of_flows: Vec<(u32, &str, &String)> = report
+    let of_flows: Vec<(String, &str, &String)> = report
         .flows
         .iter()
-        .flat_map(|flow| flow.notices.iter().map(|notice| (flow.flow, flow.side, notice)))
+        .flat_map(|flow| flow.notices.iter().map(|notice| (flow.title(), flow.side, notice)))
         .collect();
     html! {
         @if !report.notices.is_empty() || !of_flows.is_empty() {
@@ -176,7 +116,7 @@ pub(super) fn notices(report: &Report) -> Markup {
                     ul {
                         @for notice in &report.notices { li { (notice) } }
                         @for (flow, side, notice) in of_flows.iter().take(40) {
-                            li { "Flow " (flow) ", " (side) ": " (notice) }
+                            li { (flow.replacen("flow", "Flow", 1)) ", " (side) ": " (notice) }
                         }
                         @if of_flows.len() > 40 { li { "and " (of_flows.len() - 40) " more at the flows" } }
                     }
@@ -196,7 +136,10 @@ pub(super) fn figures(report: &Report) -> Markup {
     } else {
         "Delay"
     };
-    let median = format!("{kind}, median");
+    // Of different flows together they say little, which the words tell.
+    let all = if report.total.flows > 1 { " of all flows" } else { "" };
+    let median = format!("{kind}, median{all}");
+    let p99 = format!("{kind}, p99{all}");
     let figures: [(&str, String, String); 8] = [
         ("Throughput", rate(m.bitrate_bps), format!("over {}", time(Some(m.duration_ns as f64)))),
         ("Packets", count(m.packets), format!("of {} sent", whole(m.sent_packets))),
@@ -210,7 +153,7 @@ pub(super) fn figures(report: &Report) -> Markup {
         ),
         (&median, time(delay.map(|d| d.p50 as f64)), basis(m.delay_basis)),
         (
-            "99th percentile",
+            &p99,
             time(delay.map(|d| d.p99 as f64)),
             format!("largest {}", time(delay.map(|d| d.max as f64))),
         ),
@@ -332,13 +275,15 @@ pub(super) fn how_to_read() -> Markup {
             details open {
                 summary { "What the words and plots mean" }
                 dl.how {
-                    dt { "Verdict" }
+                    dt { "Traffic as asked" }
                     dd {
-                        "Fidelity: was the traffic sent the traffic asked for? Judged by the distance between asked and actual gaps and sizes, \
+                        "Was the traffic sent the traffic asked for? Judged by the distance between asked and actual gaps and sizes, \
                          in units of the mean gap: up to " (PASS_LIMIT) " pass, up to " (WARN_LIMIT) " warn, above fail; a mean rate off by more than "
                         (100.0 * RATE_LIMIT) " % fails, and so does a stall of " (STALL_GAPS) " mean gaps. " i { "Network-limited" } ": packets were ready and had to wait for \
                          the path. " i { "Unresolved" } ": the times in the log are too coarse for gaps so short."
                     }
+                    dt { "Network" }
+                    dd { "What the path did to the traffic: the gates on loss, delay and rates. Without gates it is not judged." }
                     dt { "Throughput" }
                     dd { "Bits of the counted packets, ITG's header included and those of the protocols below excluded, by the time from the first to the last." }
                     dt { "Loss" }
@@ -366,11 +311,23 @@ pub(super) fn how_to_read() -> Markup {
                     dt { "Loss raster" }
                     dd { "Packets in the order of their numbers, line by line from the bottom up. Single losses show as dots, bursts as bars, a periodic cause as a pattern." }
                     dt { "Asked and actual" }
-                    dd { "Each dot is a quantile of the plan against the same quantile of what was sent. On the dashed line both are equal; dots beside it show where the generator was off." }
+                    dd { "Each dot is a quantile of the plan against the same quantile of what was sent. On the dashed line both are equal; dots beside it show where the generator was off. Where one value was asked for, bars show how far the actual ones are from it." }
+                    dt { "Values and tables" }
+                    dd { "A pointer or finger on a plot shows its values. " i { "Copy as CSV" } " puts the numbers of a plot or a table on the clipboard: times in nanoseconds, rates in bit/s, shares from 0 to 1." }
                 }
             }
         }
     }
+}
+
+/// A sentence about a flow, with the name of the flow behind its number.
+pub(super) fn named(report: &Report, sentence: &str) -> String {
+    let parts = sentence.strip_prefix("flow ").and_then(|rest| rest.split_once(':'));
+    let flow = parts.and_then(|(number, rest)| {
+        let number = number.parse::<u32>().ok()?;
+        Some((report.flows.iter().find(|flow| flow.flow == number)?, rest))
+    });
+    flow.map_or_else(|| sentence.to_owned(), |(flow, rest)| format!("{}:{rest}", flow.title()))
 }
 
 /// The sides that the total counts: of two entries of a flow the first.

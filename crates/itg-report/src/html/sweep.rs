@@ -3,7 +3,7 @@
 use itg_stats::sweep::Table;
 use maud::{Markup, html};
 
-use crate::html::document::whole;
+use crate::html::document::{drawings, whole};
 use crate::svg;
 
 /// The page.
@@ -20,14 +20,7 @@ pub fn page(table: &Table, command: &str) -> String {
         @if !charts.is_empty() {
             section aria-label="Plots" {
                 h2 { "Plots" }
-                div.plots {
-                    @for (place, (_, chart)) in charts.iter().enumerate() {
-                        figure {
-                            figcaption { (chart.title) }
-                            (chart.inline(&format!("sweep-{place}")))
-                        }
-                    }
-                }
+                (drawings(charts.iter().map(|(_, chart)| chart), "sweep"))
             }
         }
         section aria-label="Comparison" {

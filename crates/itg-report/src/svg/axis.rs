@@ -39,6 +39,11 @@ impl Scale {
         self.log
     }
 
+    /// Lower and upper end.
+    pub(crate) fn ends(self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+
     /// Position of a value: 0 at the lower end, 1 at the upper; never outside.
     pub(crate) fn at(self, value: f64) -> f64 {
         let share = if self.log {
@@ -47,6 +52,15 @@ impl Scale {
             (value - self.low) / (self.high - self.low)
         };
         share.clamp(0.0, 1.0)
+    }
+
+    /// The value at a position from 0 to 1.
+    pub(crate) fn value(self, at: f64) -> f64 {
+        if self.log {
+            self.low * (self.high / self.low).powf(at)
+        } else {
+            self.low + (self.high - self.low) * at
+        }
     }
 
     /// About `wanted` round values within the scale.
@@ -66,6 +80,10 @@ impl Scale {
                     .collect();
                 ticks.sort_by(f64::total_cmp);
                 ticks.dedup();
+            }
+            // Within a fraction of a decade equal steps are as good.
+            if ticks.len() < 3 {
+                return Self { log: false, ..self }.ticks(wanted);
             }
             return ticks;
         }
@@ -109,6 +127,18 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
+    /// Name for the script of the page.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Rate => "rate",
+            Self::Size => "size",
+            Self::Share => "share",
+            Self::Probability => "probability",
+            Self::Count => "count",
+        }
+    }
+
     /// One unit for a whole axis that reaches to `high`: divisor and name.
     pub(crate) fn unit(self, high: f64) -> (f64, &'static str) {
         match self {
@@ -207,6 +237,7 @@ mod tests {
             (Scale::log(1.0, 1e4), vec![1.0, 10.0, 100.0, 1e3, 1e4]),
             (Scale::log(1.0, 1e12), vec![1.0, 1e3, 1e6, 1e9, 1e12]),
             (Scale::log(3.0, 40.0), vec![5.0, 10.0, 20.0]),
+            (Scale::log(44.0, 76.0), vec![50.0, 60.0, 70.0]),
         ] {
             let got = scale.ticks(5.0);
             assert_eq!(got.len(), want.len(), "{scale:?}: {got:?}");

@@ -1,6 +1,7 @@
 //! The rectangle that a plot is drawn into: axes, ticks, labels.
 
 use maud::{Markup, html};
+use serde_json::{Value, json};
 
 use crate::svg::axis::{Quantity, Scale, digits};
 use crate::svg::ink;
@@ -13,6 +14,10 @@ const LEFT: f64 = 66.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 44.0;
+/// Width of a letter at most in the mean, on a narrow page, where letters are larger.
+pub(super) const LETTER: f64 = 7.3;
+/// Height that a line of text takes.
+const LINE: f64 = 15.0;
 
 /// One axis.
 #[derive(Clone, Debug)]
@@ -25,8 +30,8 @@ pub(super) struct Axis {
     named: Vec<(f64, String)>,
 }
 
-/// Ticks with words of their own are at least this far from each other, as a share of the axis for each letter.
-const LETTER: f64 = 0.0175;
+/// Most letters of a tick with words of its own, below the plot and beside it.
+const TICK: [usize; 2] = [16, 7];
 
 impl Axis {
     /// An axis that reaches to `high`, which decides the unit.
@@ -34,22 +39,37 @@ impl Axis {
         Self { scale, quantity, label: label.to_owned(), high, named: Vec::new() }
     }
 
-    /// An axis whose ticks are these values, in this order, as they are written; one that has no room beside
-    /// the one before it has no text.
+    /// An axis whose ticks are these values, as they are written.
     pub(super) fn with_ticks(scale: Scale, label: &str, values: &[(String, f64)]) -> Self {
-        let mut free = f64::NEG_INFINITY;
-        let named = values.iter().map(|(text, value)| {
-            let text: String = text.chars().take(16).collect();
-            let half = LETTER * (text.chars().count() as f64 + 1.0) / 2.0;
-            let at = scale.at(*value);
-            let fits = at - half >= free;
-            if fits {
-                free = at + half;
-            }
-            (*value, if fits { text } else { String::new() })
-        });
-        let named = named.collect();
+        let named = values.iter().map(|(text, value)| (*value, text.clone())).collect();
         Self { scale, quantity: Quantity::Probability, label: label.to_owned(), high: 1.0, named }
+    }
+
+    /// Ticks that have words of their own, which are not numbers.
+    pub(super) fn named(&self) -> &[(f64, String)] {
+        &self.named
+    }
+
+    /// Divisor and name of the unit; names have none.
+    pub(super) fn unit(&self) -> (f64, &'static str) {
+        self.quantity.unit(self.high)
+    }
+
+    /// The label with the unit of the axis behind it.
+    pub(super) fn title_with_unit(&self) -> String {
+        match self.unit().1 {
+            "" => self.label.clone(),
+            unit => format!("{} [{unit}]", self.label),
+        }
+    }
+
+    /// Facts of the axis for the script of the page.
+    pub(super) fn facts(&self) -> Value {
+        let (low, high) = self.scale.ends();
+        json!({
+            "label": self.label, "quantity": self.quantity.name(), "log": self.scale.is_log(),
+            "low": low, "high": high, "names": self.named,
+        })
     }
 
     /// Ticks with their texts; on a logarithmic axis each with its own unit.
@@ -64,13 +84,9 @@ impl Axis {
         self.scale.ticks(wanted).into_iter().map(|tick| (tick, text(tick))).collect()
     }
 
+    /// The label; ticks of a logarithmic axis have their units themselves.
     fn title(&self) -> String {
-        let (_, unit) = self.quantity.unit(self.high);
-        if self.scale.is_log() || unit.is_empty() {
-            self.label.clone()
-        } else {
-            format!("{} [{unit}]", self.label)
-        }
+        if self.scale.is_log() { self.label.clone() } else { self.title_with_unit() }
     }
 }
 
@@ -97,33 +113,38 @@ impl Frame {
         HEIGHT - BOTTOM
     }
 
-    /// Axes and grid around `inner`, and what each line is.
-    pub(super) fn draw(&self, legend: &[(&str, &str)], inner: &Markup) -> Markup {
-        let xs = self.x.ticks(6.0);
-        let ys = self.y.ticks(5.0);
+    /// Axes and grid around `inner`.
+    pub(super) fn draw(&self, inner: &Markup) -> Markup {
+        let mut xs = self.x.ticks(6.0);
+        let mut ys = self.y.ticks(5.0);
+        apart(&mut xs, TICK[0], |tick, text| {
+            (self.px(tick), LETTER * text.chars().count() as f64 + 6.0)
+        });
+        apart(&mut ys, TICK[1], |tick, _| (self.py(tick), LINE));
         let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         html! {
             (ink::path("grid", &self.grid(&xs, &ys), None))
-            @for (tick, text) in &xs {
-                (ink::text("mid", (&one(self.px(*tick)), &one(floor + 16.0)), text))
+            @for (tick, text) in xs.iter().filter(|(_, text)| !text.is_empty()) {
+                (ink::text("mid", (&one(self.px(*tick)), &one(floor + 17.0)), text))
             }
-            @for (tick, text) in &ys {
+            @for (tick, text) in ys.iter().filter(|(_, text)| !text.is_empty()) {
                 (ink::text("end", (&one(LEFT - 6.0), &one(self.py(*tick) + 4.0)), text))
             }
             (inner)
             (ink::path("frame", &format!("M{LEFT} {TOP}V{floor}H{right}"), None))
             (ink::text("mid", (&one((LEFT + right) / 2.0), &one(HEIGHT - 8.0)), &self.x.title()))
             (ink::text("", ("4", "14"), &self.y.title()))
-            (key(legend))
         }
     }
 
+    /// Lines at the ticks; at named ones only where the name has room.
     fn grid(&self, xs: &[(f64, String)], ys: &[(f64, String)]) -> String {
         let mut d = String::new();
-        for (tick, _) in xs {
+        let shown = |axis: &Axis, text: &str| axis.named.is_empty() || !text.is_empty();
+        for (tick, _) in xs.iter().filter(|(_, text)| shown(&self.x, text)) {
             d.push_str(&format!("M{} {TOP}V{}", one(self.px(*tick)), HEIGHT - BOTTOM));
         }
-        for (tick, _) in ys {
+        for (tick, _) in ys.iter().filter(|(_, text)| shown(&self.y, text)) {
             d.push_str(&format!("M{LEFT} {}H{}", one(self.py(*tick)), WIDTH - RIGHT));
         }
         d
@@ -153,20 +174,27 @@ impl Frame {
     }
 }
 
-/// Names of lines, at the right above the plot.
-fn key(legend: &[(&str, &str)]) -> Markup {
-    let mut right = WIDTH - RIGHT;
-    let mut places = Vec::new();
-    for &(class, name) in legend.iter().rev() {
-        let wide = 8.4 * name.chars().count() as f64 + 30.0;
-        right -= wide;
-        places.push((right, class, name));
-    }
-    html! {
-        @for (x, class, name) in places.into_iter().rev() {
-            (ink::path(class, &format!("M{} 10h18", one(x)), None))
-            (ink::text("label", (&one(x + 22.0), "14"), name))
+/// Removes the texts of ticks that have no room beside others, of which the first one has it. `room` is the middle of a
+/// text and the length that it takes.
+fn apart(ticks: &mut [(f64, String)], most: usize, room: impl Fn(f64, &str) -> (f64, f64)) {
+    let mut taken: Vec<(f64, f64)> = Vec::new();
+    for (tick, text) in ticks {
+        *text = short(text, most);
+        let (at, long) = room(*tick, text);
+        let (low, high) = (at - long / 2.0, at + long / 2.0);
+        if taken.iter().any(|&(from, to)| low < to && from < high) {
+            text.clear();
+        } else if !text.is_empty() {
+            taken.push((low, high));
         }
+    }
+}
+
+/// A text of at most so many letters.
+pub(super) fn short(text: &str, most: usize) -> String {
+    match text.chars().count() > most {
+        true => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
     }
 }
 

@@ -8,8 +8,9 @@ const PAPER: &str = "#ffffff";
 const INK: &str = "#1b2430";
 const MUTE: &str = "#5b6675";
 const LINE: &str = "#d9dfe6";
-/// Okabe and Ito's palette, told apart without red and green.
-const SERIES: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#a0527a"];
+/// Okabe and Ito's palette, told apart without red and green; the last four are for lines alone.
+const SERIES: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#a0527a", "#b87a00", "#1b2430", "#3f9fd8", "#7a7f87"];
 
 /// Presentation attributes; what is `None` is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,7 +35,7 @@ const fn open(stroke: &'static str) -> Ink {
 }
 
 /// The classes of shapes.
-const INKS: [(&str, Ink); 18] = [
+const INKS: [(&str, Ink); 22] = [
     ("paper", filled(PAPER)),
     ("grid", drawn(LINE, "1", None)),
     ("frame", drawn(MUTE, "1", None)),
@@ -43,6 +44,10 @@ const INKS: [(&str, Ink); 18] = [
     ("l2", drawn(SERIES[1], "1.8", Some("7 3"))),
     ("l3", drawn(SERIES[2], "1.8", Some("2 3"))),
     ("l4", drawn(SERIES[3], "1.8", None)),
+    ("l5", drawn(SERIES[4], "1.8", Some("9 3 2 3"))),
+    ("l6", drawn(SERIES[5], "1.8", Some("4 2"))),
+    ("l7", drawn(SERIES[6], "1.8", None)),
+    ("l8", drawn(SERIES[7], "1.8", Some("10 3"))),
     ("a1", Ink { fill_opacity: Some(".16"), ..filled(SERIES[0]) }),
     ("b1", filled(SERIES[0])),
     ("b2", filled(SERIES[1])),

@@ -8,15 +8,18 @@ use itg_stats::plot::{Curves, Plots, Raster};
 use maud::{Markup, html};
 
 use crate::svg::axis::{Quantity, Scale, count};
-use crate::svg::chart::Chart;
-use crate::svg::frame::{Axis, Frame, HEIGHT, WIDTH, one};
+use crate::svg::chart::{Chart, Parts};
+use crate::svg::frame::{Axis, Frame, LETTER, WIDTH, one};
 use crate::svg::ink;
 use crate::svg::over_time::BinnedSeries;
+use crate::svg::values::{Series, Shape, Values};
 
 /// Shades of a map.
 const SHADES: usize = 8;
 /// Rows of a delay's octave that are drawn as one.
 const FOLD: i16 = 2;
+/// Letters that the name of a row has room for.
+const ROOM: usize = 7;
 /// Cells in a line of the loss raster.
 const LINE: usize = 128;
 
@@ -43,7 +46,7 @@ fn opacity(shade: usize) -> String {
 /// Key of the shades, at the right above a plot.
 fn scale_key(class: &str, low: &str, high: &str) -> Markup {
     let right = WIDTH - 14.0;
-    let high_wide = 6.4 * high.chars().count() as f64;
+    let high_wide = LETTER * high.chars().count() as f64;
     let start = right - high_wide - 6.0 - 14.0 * SHADES as f64;
     html! {
         (ink::text("label end", (&one(start - 6.0), "14"), low))
@@ -80,30 +83,39 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
     let bottom = if low == 0 { 512.0 } else { bottom };
     let label = match curves.origin_ns {
         0 => "delay".to_owned(),
-        origin => format!("delay above {} (two clocks)", Quantity::Time.text(origin as f64)),
+        origin => format!("delay above {}", Quantity::Time.text(origin as f64)),
     };
     let y = if mirrored {
-        Axis::new(
-            Scale::linear(f64::from(low), f64::from(high) + 1.0),
-            Quantity::Count,
-            1.0,
-            "row of delay (logarithmic, around the first)",
-        )
+        let middle = (0, (f64::from(0), "0 s".to_owned()));
+        let row = |band: i16| (f64::from(band), Quantity::Time.text(rounded(edges(band).0 as f64)));
+        let rows = (low..=high).filter(|band| *band != 0).map(|band| (band, row(band)));
+        let ticks: Vec<(String, f64)> =
+            [middle].into_iter().chain(rows).map(|(_, (at, text))| (text, at + 0.5)).collect();
+        Axis::with_ticks(Scale::linear(f64::from(low), f64::from(high) + 1.0), &label, &ticks)
     } else {
         Axis::new(Scale::log(bottom, top), Quantity::Time, top, &label)
     };
     let frame = Frame { x: course.axis(), y };
     let mut paths: [String; SHADES] = Default::default();
+    let mut numbers = Vec::new();
     for (&(place, band), &count) in &cells {
         let share = (1.0 + count as f64).ln() / (1.0 + most).ln();
         let (from, to) = edges(band);
         let from = if band == 0 && !mirrored { bottom } else { from as f64 };
         let span =
             if mirrored { (f64::from(band), f64::from(band) + 1.0) } else { (from, to as f64) };
-        paths[shade(share)].push_str(&frame.cell(course.span(place), span));
+        let time = course.span(place);
+        paths[shade(share)].push_str(&frame.cell(time, span));
+        numbers.extend([time.0, time.1, span.0, span.1, count as f64]);
     }
-    let body = html! { (shaded("b1", &paths)) (scale_key("b1", "1", &format!("{} packets", Quantity::Count.text(most)))) };
-    Some(Chart {
+    let key = scale_key("b1", "1", &format!("{} packets", Quantity::Count.text(most)));
+    let inner = html! { (shaded("b1", &paths)) (key) };
+    let columns = match mirrored {
+        true => ["time_from_ns", "time_to_ns", "row_from", "row_to", "packets"],
+        false => ["time_from_ns", "time_to_ns", "delay_from_ns", "delay_to_ns", "packets"],
+    };
+    let series = vec![Series { name: "packets".to_owned(), class: "b1", numbers }];
+    let chart = Parts {
         name: "heat",
         title: "Delay over time, as a map".to_owned(),
         desc: format!(
@@ -112,9 +124,17 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
             course.bin(),
             Quantity::Count.text(most)
         ),
-        below: 0.0,
-        body: frame.draw(&[], &body),
-    })
+        values: Values::new(Shape::Cells, &columns, series),
+        legend: Vec::new(),
+        frame,
+        inner,
+    };
+    Some(chart.into())
+}
+
+/// Two digits of a value.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.1e}").parse().unwrap_or(value)
 }
 
 pub(super) fn raster(raster: &Raster) -> Option<Chart> {
@@ -136,9 +156,10 @@ pub(super) fn raster(raster: &Raster) -> Option<Chart> {
     let cells = raster.lost.len();
     let mut paths: [String; SHADES] = Default::default();
     let mut calm = String::new();
+    let mut numbers = Vec::new();
     for (place, &lost) in raster.lost.iter().enumerate() {
         let (line, column) = ((place / LINE) as f64, (place % LINE) as f64);
-        let numbers = if place + 1 == cells { raster.in_last } else { raster.numbers };
+        let of = if place + 1 == cells { raster.in_last } else { raster.numbers };
         if column < 0.5 {
             let here = (cells - place).min(LINE) as f64 * raster.numbers as f64;
             calm.push_str(&frame.cell((0.0, here), (line * per_line, (line + 1.0) * per_line)));
@@ -146,8 +167,9 @@ pub(super) fn raster(raster: &Raster) -> Option<Chart> {
         if lost > 0 {
             let x = (column * raster.numbers as f64, (column + 1.0) * raster.numbers as f64);
             let y = (line * per_line, (line + 1.0) * per_line);
-            let share = lost as f64 / numbers.max(1) as f64;
+            let share = lost as f64 / of.max(1) as f64;
             paths[shade(share)].push_str(&frame.cell(x, y));
+            numbers.extend([x.0, x.1, y.0, y.1, share]);
         }
     }
     let each = if raster.numbers == 1 {
@@ -155,12 +177,14 @@ pub(super) fn raster(raster: &Raster) -> Option<Chart> {
     } else {
         format!("each cell is {} packets", count(raster.numbers))
     };
-    let body = html! {
+    let inner = html! {
         (ink::path("calm", &calm, None))
         (shaded("b2", &paths))
         (scale_key("b2", "0 %", "100 % lost"))
     };
-    Some(Chart {
+    let columns = ["column_from", "column_to", "packet_from", "packet_to", "lost_share"];
+    let series = vec![Series { name: "packets lost".to_owned(), class: "b2", numbers }];
+    let chart = Parts {
         name: "raster",
         title: "Loss raster".to_owned(),
         desc: format!(
@@ -168,9 +192,12 @@ pub(super) fn raster(raster: &Raster) -> Option<Chart> {
             count(raster.numbers * LINE as u64),
             count(lost)
         ),
-        below: 0.0,
-        body: frame.draw(&[], &body),
-    })
+        values: Values::new(Shape::Cells, &columns, series),
+        legend: Vec::new(),
+        frame,
+        inner,
+    };
+    Some(chart.into())
 }
 
 /// Losses of flows: a row for each, from the top down in the order of the report.
@@ -180,9 +207,20 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
     let fold = many.div_ceil(170).max(1);
     let length = many as f64 * course_bins.bin_ns() as f64;
     let rows = plots.losses.len();
+    let flows = || plots.losses.iter().filter_map(|row| report.flows.get(row.place));
+    // Names are the better labels, if they have room.
+    let named = flows().all(|flow| flow.name.chars().count() <= ROOM);
+    let ticks: Vec<(String, f64)> = flows()
+        .enumerate()
+        .map(|(line, flow)| {
+            let name = if named { flow.name.clone() } else { flow.flow.to_string() };
+            (name, (rows - line) as f64 - 0.5)
+        })
+        .collect();
+    let label = if named { "flow" } else { "number of the flow" };
     let frame = Frame {
         x: Axis::new(Scale::linear(0.0, length), Quantity::Time, length, "time"),
-        y: Axis::new(Scale::linear(0.0, rows as f64), Quantity::Probability, 1.0, ""),
+        y: Axis::with_ticks(Scale::linear(0.0, rows as f64), label, &ticks),
     };
     let mut paths: [String; SHADES] = Default::default();
     let mut worst = 0.0f64;
@@ -191,7 +229,9 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
             worst = worst.max(share_of(cells));
         }
     }
+    let mut series = Vec::new();
     for (line, row) in plots.losses.iter().enumerate() {
+        let mut numbers = Vec::new();
         let low = (rows - line - 1) as f64;
         for (place, cells) in row.cells.chunks(fold).enumerate() {
             let share = share_of(cells);
@@ -199,25 +239,18 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
                 let bin = fold as f64 * course_bins.bin_ns() as f64;
                 let x = (place as f64 * bin, ((place + 1) as f64 * bin).min(length));
                 paths[shade(share / worst)].push_str(&frame.cell(x, (low + 0.06, low + 0.94)));
+                numbers.extend([x.0, x.1, low, low + 1.0, share]);
             }
         }
+        let name = report.flows.get(row.place).map_or("", |flow| flow.name.as_str()).to_owned();
+        series.push(Series { name, class: "b2", numbers });
     }
-    let every = rows.div_ceil(16);
-    let height = (HEIGHT - 70.0) / rows as f64;
-    let body = html! {
-        // Over the labels of the shares, the lowest of which stands on the floor.
-        rect class="paper" fill=(ink::of("paper").fill) x="0" y="20" width="65" height=(HEIGHT - 58.0) {}
-        (ink::text("", ("4", "14"), "flow"))
-        @for (line, row) in plots.losses.iter().enumerate().filter(|(line, _)| line % every == 0) {
-            @let y = frame.py((rows - line) as f64 - 0.5) + 4.0;
-            @if let Some(flow) = report.flows.get(row.place) {
-                (ink::text("end", ("60", &one(y)), &flow.flow.to_string()))
-            }
-        }
-        @if height > 0.0 { (shaded("b2", &paths)) }
+    let inner = html! {
+        (shaded("b2", &paths))
         (scale_key("b2", "0 %", &format!("{} lost", Quantity::Share.text(worst))))
     };
-    Some(Chart {
+    let columns = ["time_from_ns", "time_to_ns", "row_from", "row_to", "lost_share"];
+    let chart = Parts {
         name: "flow-loss",
         title: "Loss of flows over time".to_owned(),
         desc: format!(
@@ -225,9 +258,12 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
              at most {}.",
             Quantity::Share.text(worst)
         ),
-        below: 0.0,
-        body: frame.draw(&[], &body),
-    })
+        values: Values::new(Shape::Cells, &columns, series),
+        legend: Vec::new(),
+        frame,
+        inner,
+    };
+    Some(chart.into())
 }
 
 fn share_of(cells: &[(u64, u64)]) -> f64 {

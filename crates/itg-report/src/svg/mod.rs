@@ -4,45 +4,67 @@
 //! attributes beside them ([`ink`]) are for programs that draw SVG without its style. Every plot has a title and a
 //! description for those who do not see it.
 
+mod asked;
 pub(crate) mod axis;
+mod bars;
+mod by_flow;
 mod chart;
 mod frame;
 mod ink;
+mod latex;
+mod legend;
 mod lines;
+mod look;
 mod maps;
 mod over_time;
 mod shape;
 mod sweep;
+mod values;
 
 use itg_stats::Report;
 use itg_stats::plot::{Curves, FlowPlots, Plots};
+use itg_stats::report::FlowReport;
 use itg_stats::sweep::Table;
 
 pub(crate) use crate::svg::chart::STYLE;
 pub use crate::svg::chart::{Chart, printable};
 pub use crate::svg::lines::{Curve, Plot};
 
-/// Plots of all flows together.
+/// Plots of all flows together. Delays of different flows are never pooled: each flow has a line of its own.
 #[must_use]
 pub fn of_total(report: &Report, plots: &Plots) -> Vec<Chart> {
-    let mut charts = of_curves(&plots.total, "all flows");
-    if plots.losses.len() > 1 {
-        charts.extend(maps::loss_by_flow(report, plots));
+    let all = usize::try_from(report.total.flows).unwrap_or(usize::MAX);
+    if all < 2 {
+        let only = plots.flows.first().and_then(|drawn| report.flows.get(drawn.place));
+        return of_curves(
+            &plots.total,
+            &only.map_or_else(|| "all packets".to_owned(), FlowReport::title),
+        );
     }
-    charts
+    let flows = by_flow::named(report, plots);
+    let of = by_flow::words(&flows, all);
+    let sum = format!("sum of {all} flows");
+    let each = by_flow::title(flows.len(), all);
+    let charts = [
+        over_time::rate(&plots.total, &sum),
+        over_time::delay_by_flow(&flows, &each, &of),
+        over_time::loss(&plots.total, &sum),
+        shape::cumulative_by_flow(&flows, &each, &of),
+        shape::tails_by_flow(&flows, &each, &of),
+        maps::delay(&plots.total, &sum),
+        (plots.losses.len() > 1).then(|| maps::loss_by_flow(report, plots)).flatten(),
+    ];
+    charts.into_iter().flatten().collect()
 }
 
-/// Plots of one flow.
+/// Plots of one flow; `of` is its name.
 #[must_use]
-pub fn of_flow(flow: &FlowPlots) -> Vec<Chart> {
-    let mut charts = of_curves(&flow.curves, "this flow");
+pub fn of_flow(flow: &FlowPlots, of: &str) -> Vec<Chart> {
+    let mut charts = of_curves(&flow.curves, of);
     charts.extend(flow.raster.as_ref().and_then(maps::raster));
-    charts.extend(flow.gaps.as_ref().and_then(|pair| {
-        shape::asked_and_actual("gaps", "Gaps between packets", axis::Quantity::Time, pair)
-    }));
-    charts.extend(flow.sizes.as_ref().and_then(|pair| {
-        shape::asked_and_actual("sizes", "Sizes of packets", axis::Quantity::Size, pair)
-    }));
+    for (subject, pair) in [(asked::GAPS, &flow.gaps), (asked::SIZES, &flow.sizes)] {
+        charts.extend(pair.as_ref().and_then(|pair| asked::and_actual(subject, pair, of)));
+    }
     charts
 }
 

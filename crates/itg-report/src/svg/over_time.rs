@@ -6,9 +6,12 @@ use itg_stats::plot::trace::{Cell, row_range};
 use maud::html;
 
 use crate::svg::axis::{Quantity, Scale};
-use crate::svg::chart::Chart;
+use crate::svg::by_flow::NamedFlow;
+use crate::svg::chart::{Chart, Parts};
 use crate::svg::frame::{Axis, Frame};
 use crate::svg::ink;
+use crate::svg::legend::Entry;
+use crate::svg::values::{Series, Shape, Values};
 
 /// Most points of a line.
 const MOST_POINTS: usize = 170;
@@ -88,18 +91,37 @@ pub(super) fn two(a: &Curves, b: &Curves) -> Option<Chart> {
         x: Axis::new(Scale::linear(0.0, length), Quantity::Time, length, "time"),
         y: Axis::new(Scale::from_zero(high), Quantity::Rate, high, "throughput"),
     };
-    let lines = points.map(|points| frame.line(points.iter().map(|&(x, y)| (x, Some(y)))));
-    let body = html! { (ink::path("l1", &lines[0], None)) (ink::path("l2", &lines[1], None)) };
-    Some(Chart {
+    let lines =
+        points.each_ref().map(|points| frame.line(points.iter().map(|&(x, y)| (x, Some(y)))));
+    let inner = html! { (ink::path("l1", &lines[0], None)) (ink::path("l2", &lines[1], None)) };
+    let named = [("l1", "A"), ("l2", "B")];
+    let series =
+        named.iter().zip(&points).map(|(&(class, name), points)| pairs(class, name, points));
+    let chart = Parts {
         name: "rates",
         title: "Throughput of both runs".to_owned(),
         desc: format!(
             "Throughput of A and of B from the start of each, up to {}.",
             Quantity::Rate.text(high)
         ),
-        below: 0.0,
-        body: frame.draw(&[("l1", "A"), ("l2", "B")], &body),
-    })
+        values: Values::new(Shape::Line, &["time_ns", "throughput_bps"], series.collect()),
+        legend: named.map(|(class, name)| Entry::line(class, name)).to_vec(),
+        frame,
+        inner,
+    };
+    Some(chart.into())
+}
+
+/// A series of points.
+fn pairs(class: &'static str, name: &str, points: &[(f64, f64)]) -> Series {
+    let numbers = points.iter().flat_map(|&(x, y)| [x, y]).collect();
+    Series { name: name.to_owned(), class, numbers }
+}
+
+/// A series of points, some of which are not known.
+fn gappy(class: &'static str, name: &str, points: &[(f64, Option<f64>)]) -> Series {
+    let numbers = points.iter().flat_map(|&(x, y)| [x, y.unwrap_or(f64::NAN)]).collect();
+    Series { name: name.to_owned(), class, numbers }
 }
 
 pub(super) fn rate(curves: &Curves, of: &str) -> Option<Chart> {
@@ -114,12 +136,14 @@ pub(super) fn rate(curves: &Curves, of: &str) -> Option<Chart> {
     let (first, last) = (points.first()?, points.last()?);
     let floor = frame.floor();
     let area = format!("{line}L{} {floor}L{} {floor}z", frame.px(last.0), frame.px(first.0));
-    let body = html! {
+    let inner = html! {
         (ink::path("a1", &area, None))
         (ink::path("l1", &line, None))
     };
     let bin = course.bin();
-    Some(Chart {
+    let name = format!("{of}, {bin}");
+    let series = vec![pairs("l1", of, &points)];
+    let chart = Parts {
         name: "rate",
         title: "Throughput over time".to_owned(),
         desc: format!(
@@ -127,9 +151,12 @@ pub(super) fn rate(curves: &Curves, of: &str) -> Option<Chart> {
             Quantity::Time.text(course.length),
             Quantity::Rate.text(high)
         ),
-        below: 0.0,
-        body: frame.draw(&[], &body),
-    })
+        values: Values::new(Shape::Line, &["time_ns", "throughput_bps"], series),
+        legend: vec![Entry::line("l1", &name)],
+        frame,
+        inner,
+    };
+    Some(chart.into())
 }
 
 /// The delay at a share of a bin's packets: middle of its row, ±3 %.
@@ -166,16 +193,20 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
         x: course.axis(),
         y: Axis::new(Scale::fitting(low, high), Quantity::Time, low.abs().max(high.abs()), "delay"),
     };
-    let least = cells
+    let least: Vec<(f64, Option<f64>)> = cells
         .iter()
         .enumerate()
-        .map(|(place, cell)| (course.middle(place), cell.delay_ns.map(|range| range.0 as f64)));
-    let body = html! {
-        (ink::path("l3", &frame.line(least), None))
-        (ink::path("l2", &frame.line(shares[1].iter().copied()), None))
-        (ink::path("l1", &frame.line(shares[0].iter().copied()), None))
+        .map(|(place, cell)| (course.middle(place), cell.delay_ns.map(|range| range.0 as f64)))
+        .collect();
+    let [half, most] = &shares;
+    let lines = [("l3", "smallest", &least), ("l1", "median", half), ("l2", "p99", most)];
+    let inner = html! {
+        @for (class, name, points) in lines {
+            (ink::path(class, &frame.line(points.iter().copied()), Some(name)))
+        }
     };
-    Some(Chart {
+    let series = lines.map(|(class, name, points)| gappy(class, name, points)).to_vec();
+    let chart = Parts {
         name: "delay",
         title: "Delay over time".to_owned(),
         desc: format!(
@@ -184,9 +215,63 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
             Quantity::Time.text(low),
             Quantity::Time.text(high)
         ),
-        below: 0.0,
-        body: frame.draw(&[("l3", "min"), ("l1", "median"), ("l2", "p99")], &body),
-    })
+        values: Values::new(Shape::Line, &["time_ns", "delay_ns"], series),
+        legend: lines.map(|(class, name, _)| Entry::line(class, name)).to_vec(),
+        frame,
+        inner,
+    };
+    Some(chart.into())
+}
+
+/// The median delay of each flow over time, from the start of the first.
+pub(super) fn delay_by_flow(flows: &[NamedFlow<'_>], each: &str, of: &str) -> Option<Chart> {
+    let start = flows.iter().filter_map(|flow| flow.curves.bins.start_unix_ns()).min()?;
+    let lines: Vec<(&NamedFlow<'_>, Vec<_>)> = flows
+        .iter()
+        .filter_map(|flow| {
+            let course = BinnedSeries::of(flow.curves)?;
+            let from = course.bins.start_unix_ns()?.saturating_sub(start) as f64;
+            let cells = course.bins.cells().enumerate();
+            let points = cells.map(|(place, cell)| {
+                let delay = at_share(cell, 0.5, flow.curves.origin_ns);
+                (from + course.middle(place), delay)
+            });
+            Some((flow, points.collect::<Vec<(f64, Option<f64>)>>()))
+        })
+        .collect();
+    let all = || lines.iter().flat_map(|(_, points)| points);
+    let length = all().map(|point| point.0).fold(0.0, f64::max);
+    let low = all().filter_map(|point| point.1).reduce(f64::min)?;
+    let high = all().filter_map(|point| point.1).reduce(f64::max)?;
+    let frame = Frame {
+        x: Axis::new(Scale::linear(0.0, length), Quantity::Time, length, "time"),
+        y: Axis::new(
+            Scale::fitting(low, high),
+            Quantity::Time,
+            low.abs().max(high.abs()),
+            "median delay",
+        ),
+    };
+    let inner = html! {
+        @for (flow, points) in &lines {
+            (ink::path(flow.class, &frame.line(points.iter().copied()), Some(&flow.name)))
+        }
+    };
+    let series = lines.iter().map(|(flow, points)| gappy(flow.class, &flow.name, points));
+    let chart = Parts {
+        name: "delay",
+        title: format!("Median delay of {each}"),
+        desc: format!(
+            "Median delay over time of {of}, one line a flow; from {} to {}.",
+            Quantity::Time.text(low),
+            Quantity::Time.text(high)
+        ),
+        values: Values::new(Shape::Line, &["time_ns", "delay_p50_ns"], series.collect()),
+        legend: lines.iter().map(|(flow, _)| Entry::line(flow.class, &flow.name)).collect(),
+        frame,
+        inner,
+    };
+    Some(chart.into())
 }
 
 pub(super) fn loss(curves: &Curves, of: &str) -> Option<Chart> {
@@ -207,11 +292,16 @@ pub(super) fn loss(curves: &Curves, of: &str) -> Option<Chart> {
         x: course.axis(),
         y: Axis::new(Scale::from_zero(high), Quantity::Share, high, "packets lost"),
     };
-    let bars: String = (shares.iter().enumerate())
-        .filter(|(_, share)| **share > 0.0)
-        .map(|(place, share)| frame.cell(course.span(place), (0.0, *share)))
-        .collect();
-    Some(Chart {
+    let lost = || shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
+    let bars: String =
+        lost().map(|(place, share)| frame.cell(course.span(place), (0.0, *share))).collect();
+    let numbers = lost().flat_map(|(place, share)| {
+        let (from, to) = course.span(place);
+        [from, to, *share]
+    });
+    let name = format!("{of}, {}", course.bin());
+    let series = vec![Series { name: of.to_owned(), class: "b2", numbers: numbers.collect() }];
+    let chart = Parts {
         name: "loss",
         title: "Loss over time".to_owned(),
         desc: format!(
@@ -219,7 +309,10 @@ pub(super) fn loss(curves: &Curves, of: &str) -> Option<Chart> {
             course.bin(),
             Quantity::Share.text(high)
         ),
-        below: 0.0,
-        body: frame.draw(&[], &ink::path("b2", &bars, None)),
-    })
+        values: Values::new(Shape::Bars, &["time_from_ns", "time_to_ns", "lost_share"], series),
+        legend: vec![Entry::square("b2", &name)],
+        frame,
+        inner: ink::path("b2", &bars, None),
+    };
+    Some(chart.into())
 }

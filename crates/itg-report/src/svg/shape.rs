@@ -1,19 +1,22 @@
-//! Distributions: cumulative, tails, histogram, asked against actual.
+//! Distributions of delay, jitter and lateness: cumulative, tails, histogram.
 
+use itg_stats::plot::Curves;
 use itg_stats::plot::curve::{distribution, quantiles};
-use itg_stats::plot::{Curves, Pair};
 use itg_stats::quantiles::Point;
 use maud::html;
 
 use crate::svg::axis::{Quantity, Scale};
-use crate::svg::chart::Chart;
+use crate::svg::bars::{Bars, spread};
+use crate::svg::by_flow::NamedFlow;
+use crate::svg::chart::{Chart, Parts};
 use crate::svg::frame::{Axis, Frame, one};
 use crate::svg::ink;
+use crate::svg::legend::Entry;
+use crate::svg::values::{Series, Shape, Values};
 
-/// Bars of a histogram.
-const BARS: usize = 56;
+const COLUMNS: [&str; 2] = ["delay_ns", "share_of_packets_at_most"];
 
-fn ends(points: &[Point]) -> Option<(f64, f64)> {
+pub(super) fn ends(points: &[Point]) -> Option<(f64, f64)> {
     let (first, last) = (points.first()?, points.last()?);
     Some((first.low as f64, last.high as f64))
 }
@@ -22,59 +25,150 @@ fn text(value: f64) -> String {
     Quantity::Time.text(value)
 }
 
-/// A staircase in drawing units; steps too small to be seen are left out.
-fn stairs(points: Vec<(f64, f64)>) -> String {
-    let mut d = String::new();
-    let mut before: Option<(f64, f64)> = None;
+/// The points of a staircase that can be told apart on the page.
+fn seen(frame: &Frame, points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let mut kept: Vec<(f64, f64)> = Vec::new();
     let many = points.len();
     for (place, (x, y)) in points.into_iter().enumerate() {
-        match before {
-            None => d.push_str(&format!("M{} {}", one(x), one(y))),
-            Some((left, up)) => {
-                let near = (x - left).abs() < 0.8 && (y - up).abs() < 0.8;
-                if near && place + 1 < many {
-                    continue;
-                }
-                d.push_str(&format!("H{}V{}", one(x), one(y)));
-            }
+        let near = kept.last().is_some_and(|&(left, up)| {
+            (frame.px(x) - frame.px(left)).abs() < 0.8 && (frame.py(y) - frame.py(up)).abs() < 0.8
+        });
+        if !near || place + 1 == many {
+            kept.push((x, y));
         }
-        before = Some((x, y));
+    }
+    kept
+}
+
+/// A staircase in drawing units.
+fn stairs(frame: &Frame, points: &[(f64, f64)]) -> String {
+    let mut d = String::new();
+    for &(x, y) in points {
+        let (x, y) = (one(frame.px(x)), one(frame.py(y)));
+        d.push_str(&if d.is_empty() { format!("M{x} {y}") } else { format!("H{x}V{y}") });
     }
     d
 }
 
+/// A staircase with its name.
+struct Stairs {
+    class: &'static str,
+    name: String,
+    points: Vec<(f64, f64)>,
+}
+
+impl Stairs {
+    /// The share of values up to each.
+    fn cumulative(frame: &Frame, class: &'static str, name: &str, points: &[Point]) -> Self {
+        let start = ends(points).map(|(low, _)| (low, 0.0));
+        let steps = distribution(points).into_iter().map(|(x, share)| (x as f64, share));
+        let points = seen(frame, start.into_iter().chain(steps).collect());
+        Self { class, name: name.to_owned(), points }
+    }
+
+    /// The share of values above each, from `low` on.
+    fn tail(frame: &Frame, class: &'static str, name: &str, points: &[Point], low: f64) -> Self {
+        let total = count(points) as f64;
+        let mut up = 1.0;
+        let mut steps = Vec::new();
+        for (x, share) in distribution(points) {
+            let left = 1.0 - share;
+            if x as f64 >= low {
+                if steps.is_empty() {
+                    steps.push((low, up));
+                }
+                steps.push((x as f64, left.max(0.5 / total)));
+            }
+            up = left;
+        }
+        Self { class, name: name.to_owned(), points: seen(frame, steps) }
+    }
+}
+
+fn count(points: &[Point]) -> u64 {
+    points.iter().map(|point| point.count).sum()
+}
+
+/// A plot of staircases.
+fn of_stairs(
+    (name, title, desc): (&'static str, &str, String),
+    columns: &[&str; 2],
+    frame: Frame,
+    lines: &[Stairs],
+    over: &maud::Markup,
+) -> Parts {
+    let inner = html! {
+        (over)
+        @for line in lines { (ink::path(line.class, &stairs(&frame, &line.points), Some(&line.name))) }
+    };
+    let series = lines.iter().map(|line| Series {
+        name: line.name.clone(),
+        class: line.class,
+        numbers: line.points.iter().flat_map(|&(x, y)| [x, y]).collect(),
+    });
+    Parts {
+        name,
+        title: title.to_owned(),
+        desc,
+        values: Values::new(Shape::Steps, columns, series.collect()),
+        legend: lines.iter().map(|line| Entry::line(line.class, &line.name)).collect(),
+        frame,
+        inner,
+    }
+}
+
+/// Axes of a cumulative distribution.
+fn cumulative_frame(low: f64, high: f64) -> Frame {
+    Frame {
+        x: Axis::new(Scale::fitting(low, high), Quantity::Time, low.abs().max(high.abs()), "delay"),
+        y: Axis::new(
+            Scale::linear(0.0, 1.0),
+            Quantity::Probability,
+            1.0,
+            "share of packets with at most this delay",
+        ),
+    }
+}
+
 pub(super) fn cumulative(curves: &Curves, of: &str) -> Option<Chart> {
     let (low, high) = ends(&curves.delay)?;
-    let steps = distribution(&curves.delay);
-    let frame = Frame {
-        x: Axis::new(Scale::fitting(low, high), Quantity::Time, low.abs().max(high.abs()), "delay"),
-        y: Axis::new(Scale::linear(0.0, 1.0), Quantity::Probability, 1.0, "share of packets ≤ x"),
-    };
-    let start = [(frame.px(low), frame.py(0.0))];
-    let all = steps.iter().map(|&(x, share)| (frame.px(x as f64), frame.py(share)));
-    let line = stairs(start.into_iter().chain(all).collect());
+    let frame = cumulative_frame(low, high);
     let [p50, p99] = curves.delay_marks.map(|mark| mark as f64);
-    let body = html! {
-        @for (value, name) in [(p50, "p50"), (p99, "p99")] {
-            @let x = frame.px(value);
-            @let (class, beside) = if x > 440.0 { ("end", x - 4.0) } else { ("label", x + 4.0) };
-            @let y = frame.floor() - if name == "p50" { 22.0 } else { 8.0 };
+    let marks = html! {
+        @for x in [p50, p99].map(|mark| frame.px(mark)) {
             (ink::path("ref", &format!("M{} {}V{}", one(x), one(frame.py(1.0)), frame.floor()), None))
-            (ink::text(class, (&one(beside), &one(y)), &format!("{name} {}", text(value))))
         }
-        (ink::path("l1", &line, None))
     };
-    Some(Chart {
-        name: "cdf",
-        title: "Delay, cumulative".to_owned(),
-        desc: format!(
-            "Share of the packets of {of} with at most this delay; median {}, 99th percentile {}.",
-            text(p50),
-            text(p99)
-        ),
-        below: 0.0,
-        body: frame.draw(&[], &body),
-    })
+    let line = Stairs::cumulative(&frame, "l1", of, &curves.delay);
+    let desc = format!(
+        "Share of the packets of {of} with at most this delay; median {}, 99th percentile {}.",
+        text(p50),
+        text(p99)
+    );
+    let mut parts = of_stairs(("cdf", "Delay, cumulative", desc), &COLUMNS, frame, &[line], &marks);
+    let names = format!("p50 {} and p99 {}", text(p50), text(p99));
+    parts.legend.push(Entry::line("ref", &names));
+    Some(parts.into())
+}
+
+/// The delays of each flow, one line a flow.
+pub(super) fn cumulative_by_flow(flows: &[NamedFlow<'_>], each: &str, of: &str) -> Option<Chart> {
+    let reach = || flows.iter().filter_map(|flow| ends(&flow.curves.delay));
+    let low = reach().map(|ends| ends.0).reduce(f64::min)?;
+    let high = reach().map(|ends| ends.1).reduce(f64::max)?;
+    let frame = cumulative_frame(low, high);
+    let known = flows.iter().filter(|flow| !flow.curves.delay.is_empty());
+    let lines: Vec<Stairs> = known
+        .map(|flow| Stairs::cumulative(&frame, flow.class, &flow.name, &flow.curves.delay))
+        .collect();
+    let desc = format!(
+        "Share of the packets of each flow with at most this delay, {of}; from {} to {}.",
+        text(low),
+        text(high)
+    );
+    let title = format!("Delay of {each}, cumulative");
+    let words = ("cdf", title.as_str(), desc);
+    Some(of_stairs(words, &COLUMNS, frame, &lines, &html! {}).into())
 }
 
 /// The delays of two runs in one plot.
@@ -82,45 +176,47 @@ pub(super) fn two(a: &Curves, b: &Curves) -> Option<Chart> {
     let (low_a, high_a) = ends(&a.delay)?;
     let (low_b, high_b) = ends(&b.delay)?;
     let (low, high) = (low_a.min(low_b), high_a.max(high_b));
-    let frame = Frame {
-        x: Axis::new(Scale::fitting(low, high), Quantity::Time, low.abs().max(high.abs()), "delay"),
-        y: Axis::new(Scale::linear(0.0, 1.0), Quantity::Probability, 1.0, "share of packets ≤ x"),
-    };
-    let line = |points: &[Point], low: f64| {
-        let start = [(frame.px(low), frame.py(0.0))];
-        let steps = distribution(points);
-        let all = steps.iter().map(|&(x, share)| (frame.px(x as f64), frame.py(share)));
-        stairs(start.into_iter().chain(all).collect())
-    };
-    let body = html! {
-        (ink::path("l1", &line(&a.delay, low_a), None))
-        (ink::path("l2", &line(&b.delay, low_b), None))
-    };
-    Some(Chart {
-        name: "delays",
-        title: "Delay of both runs, cumulative".to_owned(),
-        desc: format!(
-            "Share of the packets of A and of B with at most this delay, from {} to {}.",
-            text(low),
-            text(high)
-        ),
-        below: 0.0,
-        body: frame.draw(&[("l1", "A"), ("l2", "B")], &body),
-    })
+    let frame = cumulative_frame(low, high);
+    let lines = [("l1", "A", &a.delay), ("l2", "B", &b.delay)];
+    let lines = lines.map(|(class, name, points)| Stairs::cumulative(&frame, class, name, points));
+    let desc = format!(
+        "Share of the packets of A and of B with at most this delay, from {} to {}.",
+        text(low),
+        text(high)
+    );
+    let words = ("delays", "Delay of both runs, cumulative", desc);
+    Some(of_stairs(words, &COLUMNS, frame, &lines, &html! {}).into())
 }
 
 pub(super) fn tails(curves: &Curves, of: &str) -> Option<Chart> {
-    let series = [
-        ("l1", "delay", &curves.delay),
-        ("l2", "jitter", &curves.jitter),
-        ("l3", "lateness", &curves.lateness),
+    let lines = [
+        ("l1", "delay", &curves.delay[..]),
+        ("l2", "jitter", &curves.jitter[..]),
+        ("l3", "lateness", &curves.lateness[..]),
     ];
+    let lines = lines.map(|(class, name, points)| (class, name.to_owned(), points));
+    let words = ("Tails: share of packets above a value", "delay, jitter or lateness");
+    of_tails(&lines, words, &format!("of {of} with a larger delay, jitter or lateness"))
+}
+
+/// The tails of the delays of each flow.
+pub(super) fn tails_by_flow(flows: &[NamedFlow<'_>], each: &str, of: &str) -> Option<Chart> {
+    let lines: Vec<(&'static str, String, &[Point])> =
+        flows.iter().map(|flow| (flow.class, flow.name.clone(), &flow.curves.delay[..])).collect();
+    let title = format!("Tails of the delay of {each}");
+    of_tails(&lines, (&title, "delay"), &format!("of each flow with a larger delay, {of}"))
+}
+
+fn of_tails(
+    series: &[(&'static str, String, &[Point])],
+    (title, x): (&str, &str),
+    of: &str,
+) -> Option<Chart> {
     let series: Vec<_> = series
-        .into_iter()
+        .iter()
         .filter(|(.., points)| points.last().is_some_and(|point| point.high > 0))
         .collect();
     let high = series.iter().filter_map(|(.., p)| ends(p)).map(|e| e.1).reduce(f64::max)?;
-    let count = |points: &[Point]| points.iter().map(|p| p.count).sum::<u64>();
     let most = series.iter().map(|(.., points)| count(points)).max()?;
     if most < 2 {
         return None;
@@ -130,90 +226,43 @@ pub(super) fn tails(curves: &Curves, of: &str) -> Option<Chart> {
     let low = series.iter().map(|(.., points)| quartile(points)).min()?;
     let low = (low as f64 / 2.0).max(high / 1e7).max(100.0).min(high / 10.0);
     let frame = Frame {
-        x: Axis::new(Scale::log(low, high * 1.1), Quantity::Time, high, "x"),
+        x: Axis::new(Scale::log(low, high * 1.1), Quantity::Time, high, x),
         y: Axis::new(
             Scale::log(1.0 / most as f64, 1.0),
             Quantity::Probability,
             1.0,
-            "share of packets > x",
+            "share of packets above",
         ),
     };
-    let lines: Vec<(&str, String)> = series
+    let lines: Vec<Stairs> = series
         .iter()
-        .map(|(class, _, points)| {
-            let total = count(points) as f64;
-            let mut up = 1.0;
-            let mut steps = Vec::new();
-            for (x, share) in distribution(points) {
-                let left = 1.0 - share;
-                if x as f64 >= low {
-                    if steps.is_empty() {
-                        steps.push((frame.px(low), frame.py(up)));
-                    }
-                    steps.push((frame.px(x as f64), frame.py(left.max(0.5 / total))));
-                }
-                up = left;
-            }
-            (*class, stairs(steps))
-        })
+        .map(|(class, name, points)| Stairs::tail(&frame, class, name, points, low))
         .collect();
-    let body = html! { @for (class, d) in &lines { (ink::path(class, d, None)) } };
-    let legend: Vec<_> = series.iter().map(|(class, name, _)| (*class, *name)).collect();
-    Some(Chart {
-        name: "ccdf",
-        title: "Tails: how often larger than x".to_owned(),
-        desc: format!(
-            "Share of the packets of {of} with a larger delay, jitter or lateness, on logarithmic \
-             scales; the largest value is {}.",
-            text(high)
-        ),
-        below: 0.0,
-        body: frame.draw(&legend, &body),
-    })
+    let desc = format!(
+        "Share of the packets {of}, on logarithmic scales; the largest value is {}.",
+        text(high)
+    );
+    let columns = ["value_ns", "share_of_packets_above"];
+    Some(of_stairs(("ccdf", title, desc), &columns, frame, &lines, &html! {}).into())
 }
 
 pub(super) fn histogram(curves: &Curves, of: &str) -> Option<Chart> {
     let (low, high) = ends(&curves.delay)?;
-    let total: u64 = curves.delay.iter().map(|point| point.count).sum();
+    let total = count(&curves.delay);
     // The body: from the smallest to the 99.5th percentile, on equal bars.
     let body_end = *quantiles(&curves.delay, 200).get(199)? as f64;
     let log = low > 0.0 && body_end > 100.0 * low;
     let scale = if log { Scale::log(low, high) } else { Scale::linear(low, body_end) };
-    let mut bars = [0.0; BARS];
+    let mut bars = Bars::new(scale);
     let mut beyond = 0;
     for point in &curves.delay {
         if !log && point.low as f64 > body_end {
             beyond += point.count;
-            continue;
+        } else {
+            spread(&mut bars, point, point.count as f64 / total as f64);
         }
-        // A point that stands for a range is spread over it.
-        let (from, to) = (scale.at(point.low as f64), scale.at(point.high as f64 + 1.0));
-        spread(&mut bars, from, to.max(from + 1e-9), point.count as f64 / total as f64);
     }
-    let tall = bars.iter().copied().fold(0.0, f64::max);
-    let frame = Frame {
-        x: Axis::new(scale, Quantity::Time, low.abs().max(body_end), "delay"),
-        y: Axis::new(Scale::from_zero(tall), Quantity::Share, tall, "share of packets"),
-    };
-    let edge = |place: usize| place as f64 / BARS as f64;
-    let (left, right) = (frame.px(low), frame.px(if log { high } else { body_end }));
-    let floor = frame.floor();
-    let d: String = (bars.iter().enumerate())
-        .filter(|(_, share)| **share > 0.0)
-        .map(|(place, share)| {
-            let (a, b) = (edge(place), edge(place + 1));
-            let (a, b) = (left + a * (right - left), left + b * (right - left));
-            let top = frame.py(*share).min(floor - 0.7);
-            format!(
-                "M{} {}h{}V{}h-{}z",
-                one(a + 0.4),
-                one(top),
-                one(b - a - 0.8),
-                one(floor),
-                one(b - a - 0.8)
-            )
-        })
-        .collect();
+    let end = if log { high } else { body_end };
     let rest = if beyond > 0 {
         format!("; {} are larger and not drawn", Quantity::Share.text(beyond as f64 / total as f64))
     } else {
@@ -221,87 +270,16 @@ pub(super) fn histogram(curves: &Curves, of: &str) -> Option<Chart> {
     };
     let note = (beyond > 0)
         .then(|| format!("{} beyond →", Quantity::Share.text(beyond as f64 / total as f64)));
-    let body = html! {
-        (ink::path("b1", &d, None))
-        @if let Some(note) = &note { (ink::text("end", (&one(right - 2.0), "40"), note)) }
-    };
-    Some(Chart {
+    let x = Axis::new(scale, Quantity::Time, low.abs().max(body_end), "delay");
+    let parts = Parts {
         name: "histogram",
         title: "Delay, histogram".to_owned(),
         desc: format!(
-            "Share of the packets of {of} by delay, {BARS} bars from {} to {}{rest}.",
+            "Share of the packets of {of} by delay, from {} to {}{rest}.",
             text(low),
-            text(if log { high } else { body_end })
+            text(end)
         ),
-        below: 0.0,
-        body: frame.draw(&[], &body),
-    })
-}
-
-/// Adds `weight`, spread evenly from `from` to `to` (shares of the whole width).
-fn spread(bars: &mut [f64; BARS], from: f64, to: f64, weight: f64) {
-    let (from, to) = (from * BARS as f64, to * BARS as f64);
-    for (place, bar) in bars.iter_mut().enumerate() {
-        let (left, right) = (place as f64, place as f64 + 1.0);
-        let right = if place + 1 == BARS { f64::INFINITY } else { right };
-        let shared = to.min(right) - from.max(left);
-        if shared > 0.0 {
-            *bar += weight * shared / (to - from);
-        }
-    }
-}
-
-pub(super) fn asked_and_actual(
-    name: &'static str,
-    title: &str,
-    quantity: Quantity,
-    pair: &Pair,
-) -> Option<Chart> {
-    let ends = |values: &[i64]| Some((*values.first()? as f64, *values.last()? as f64));
-    let (a, b) = (ends(&pair.asked)?, ends(&pair.actual)?);
-    let (low, high) = (a.0.min(b.0), a.1.max(b.1));
-    // A single value stands in the middle.
-    let (low, high) = if high > low { (low, high) } else { (0.9 * low - 1.0, 1.1 * high + 1.0) };
-    let floor = if low > 0.0 { low } else { (high / 1e5).max(1.0) };
-    let wide = high > 200.0 * floor && quantity == Quantity::Time;
-    let scale =
-        if wide { Scale::log(floor.max(high / 1e6), high) } else { Scale::fitting(low, high) };
-    let scale = if !wide && scale.is_log() { Scale::linear(low, high) } else { scale };
-    let frame = Frame {
-        x: Axis::new(scale, quantity, high, "asked"),
-        y: Axis::new(scale, quantity, high, "actual"),
+        ..bars.parts(x, ["delay_from_ns", "delay_to_ns"], of, note.as_deref())
     };
-    let last = pair.asked.len().max(2) - 1;
-    let at = |values: &[i64], share: f64| {
-        let place = share * (values.len() - 1) as f64;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place")]
-        let place = place.round() as usize;
-        values[place.min(values.len() - 1)] as f64
-    };
-    let dots: String = (0..=last)
-        .map(|k| k as f64 / last as f64)
-        .map(|share| {
-            let (x, y) = (frame.px(at(&pair.asked, share)), frame.py(at(&pair.actual, share)));
-            format!("M{} {}h4v4h-4z", one(x - 2.0), one(y - 2.0))
-        })
-        .collect();
-    let diagonal = [(low.max(floor.min(high)), Some(low.max(floor.min(high)))), (high, Some(high))];
-    let diagonal = if wide { diagonal } else { [(low, Some(low)), (high, Some(high))] };
-    let body = html! {
-        (ink::path("ref", &frame.line(diagonal), None))
-        (ink::path("b1", &dots, None))
-    };
-    Some(Chart {
-        name,
-        title: format!("{title}, asked and actual"),
-        desc: format!(
-            "{title}: {} quantiles of what was asked against those of what was sent, from {} to {}; \
-             on the dashed line both are equal.",
-            last + 1,
-            quantity.text(low),
-            quantity.text(high)
-        ),
-        below: 0.0,
-        body: frame.draw(&[], &body),
-    })
+    Some(parts.into())
 }

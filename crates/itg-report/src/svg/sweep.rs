@@ -6,10 +6,12 @@ use itg_stats::sweep::{Cell, Row, Table};
 use maud::html;
 
 use crate::svg::axis::{Quantity, Scale};
-use crate::svg::chart::Chart;
+use crate::svg::chart::{Chart, Parts};
 use crate::svg::frame::{Axis, Frame, one};
 use crate::svg::ink;
-use crate::svg::lines::{legend, looks};
+use crate::svg::legend::{Entry, Sign};
+use crate::svg::look::looks;
+use crate::svg::values::{Series, Shape, Values};
 
 /// Lines that one plot can show; others are left out, and that is said.
 const MOST_LINES: usize = 8;
@@ -154,8 +156,23 @@ fn draw(
             }
         }
     };
-    let names: Vec<&str> = shown.iter().map(|line| line.name.as_str()).collect();
-    let (legend, below) = legend(&names);
+    let name = |line: &Curve<'_>| match line.name.as_str() {
+        "" => "mean of the runs, and its 95 % interval".to_owned(),
+        name => name.to_owned(),
+    };
+    let named = shown.iter().zip(looks());
+    let legend =
+        named.clone().map(|(line, look)| Entry { sign: Sign::Points(look), name: name(line) });
+    let series = named.map(|(line, look)| Series {
+        name: name(line),
+        class: look.line,
+        numbers: line
+            .points
+            .iter()
+            .flat_map(|(x, cell)| [*x, cell.mean.unwrap_or(f64::NAN)])
+            .collect(),
+    });
+    let values = Values::new(Shape::Line, &[&abscissa.name, metric], series.collect());
     let left_out = lines.len() - shown.len();
     let title = format!("{metric} against {}", abscissa.name);
     let mut desc = format!(
@@ -167,8 +184,8 @@ fn draw(
     if left_out > 0 {
         desc += &format!(" {left_out} more lines are in the table only.");
     }
-    let body = html! { (frame.draw(&[], &body)) (legend) };
-    Some(Chart { name: "sweep", title, desc, below, body })
+    let legend = legend.collect();
+    Some(Parts { name: "sweep", title, desc, frame, values, legend, inner: body }.into())
 }
 
 fn whiskers(frame: &Frame, line: &Curve<'_>) -> String {

@@ -34,6 +34,8 @@ pub const RASTER_CELLS: u64 = 4_096;
 pub const LOSS_ROWS: usize = 64;
 /// Steps of asked-against-actual quantiles.
 pub const STEPS: u64 = 200;
+/// Values that differ by less than this part of them, or by 1, are one value: histograms and whole numbers round.
+const ONE_VALUE: i64 = 200;
 
 /// Bins for each of `flows` flows.
 #[must_use]
@@ -94,6 +96,34 @@ pub struct Pair {
     pub asked: Vec<i64>,
     /// As sent.
     pub actual: Vec<i64>,
+    /// Where one value was asked for, how far off the actual ones are.
+    pub errors: Option<Errors>,
+}
+
+/// Actual values less the one that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errors {
+    /// The value.
+    pub asked: i64,
+    /// The differences, ascending.
+    pub points: Vec<Point>,
+}
+
+impl Errors {
+    /// The differences, where what was asked for is one value but for rounding.
+    fn of(asked: &[Point], actual: &[Point]) -> Option<Self> {
+        let (low, high) = (asked.first()?.low, asked.last()?.high);
+        if low <= 0 || high.saturating_sub(low) > 1 + low / ONE_VALUE {
+            return None;
+        }
+        let error = |point: &Point| Point {
+            low: point.low.saturating_sub(high),
+            high: point.high.saturating_sub(low),
+            count: point.count,
+        };
+        let points = thin(&actual.iter().map(error).collect::<Vec<_>>());
+        Some(Self { asked: low + (high - low) / 2, points })
+    }
 }
 
 /// Lost packets by sequence number.
@@ -168,7 +198,9 @@ impl Plots {
             jitter: thin(&magnitudes(&jitter.points())),
             lateness: thin(&lateness.points()),
         };
-        let mut worst: Vec<&Subject<'_>> = subjects.iter().collect();
+        // Where nothing has arrived there is nothing to draw.
+        let mut worst: Vec<&Subject<'_>> =
+            subjects.iter().filter(|subject| subject.stats.trace().is_some()).collect();
         worst.sort_by(|a, b| badness(b.metrics).total_cmp(&badness(a.metrics)));
         worst.truncate(most);
         worst.sort_by_key(|subject| subject.place);
@@ -215,7 +247,11 @@ impl FlowPlots {
 fn pair(asked: &[Point], actual: &[Point]) -> Option<Pair> {
     let count = asked.iter().map(|point| point.count).sum::<u64>();
     let steps = STEPS.min(count.saturating_sub(1)).max(1);
-    let pair = Pair { asked: quantiles(asked, steps), actual: quantiles(actual, steps) };
+    let pair = Pair {
+        asked: quantiles(asked, steps),
+        actual: quantiles(actual, steps),
+        errors: Errors::of(asked, actual),
+    };
     (!pair.asked.is_empty() && !pair.actual.is_empty()).then_some(pair)
 }
 

@@ -1,0 +1,216 @@
+//! A plot as code for pgfplots, so that it has the fonts of the paper that takes it.
+
+use std::collections::BTreeMap;
+
+use crate::svg::axis::digits;
+use crate::svg::chart::Chart;
+use crate::svg::frame::Axis;
+use crate::svg::ink;
+use crate::svg::values::{Series, Shape};
+
+/// Ticks with words of their own, at most.
+const TICKS: usize = 12;
+
+/// The drawing: one `tikzpicture` that holds its values, for `\input`.
+pub(super) fn picture(chart: &Chart, title: &str) -> String {
+    let (x, y) = (&chart.frame.x, &chart.frame.y);
+    let one_line: String = title.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut text = format!(
+        "% {one_line}\n% The preamble needs: \\usepackage{{pgfplots}} \\pgfplotsset{{compat=1.16}}\n\
+         \\begin{{tikzpicture}}\n"
+    );
+    for (name, hex) in colours(chart) {
+        text += &format!("\\definecolor{{{name}}}{{HTML}}{{{hex}}}\n");
+    }
+    text += "\\begin{axis}[width=\\linewidth, height=0.6\\linewidth, grid=major, grid style={black!12},\n";
+    for (name, axis) in [("x", x), ("y", y)] {
+        text += &side(name, axis);
+    }
+    text += "  legend style={font=\\small, draw=none, fill=none, at={(0.5,1.03)}, anchor=south, legend columns=4},\n";
+    text += "  legend cell align=left]\n";
+    for series in &chart.values.series {
+        text += &plot(chart, series);
+    }
+    // All cells of a map are one thing, in shades of one colour.
+    let map = chart.values.series.first().filter(|_| chart.values.shape == Shape::Cells);
+    if let Some(first) = map {
+        let name = escaped(&chart.values.columns[4].replace('_', " "));
+        text += &format!(
+            "\\addlegendimage{{area legend, draw=none, fill={}}}\n\\addlegendentry{{{name}}}\n",
+            colour(first.class)
+        );
+    }
+    text + "\\end{axis}\n\\end{tikzpicture}\n"
+}
+
+/// The colours that the series need, by name.
+fn colours(chart: &Chart) -> Vec<(String, String)> {
+    let mut list: Vec<(String, String)> = Vec::new();
+    for series in &chart.values.series {
+        let entry = (colour(series.class), hex(series.class).to_uppercase());
+        if !list.contains(&entry) {
+            list.push(entry);
+        }
+    }
+    list
+}
+
+fn hex(class: &str) -> &'static str {
+    let ink = ink::of(class);
+    ink.stroke.unwrap_or(ink.fill).trim_start_matches('#')
+}
+
+fn colour(class: &str) -> String {
+    format!("itg{}", hex(class).to_uppercase())
+}
+
+/// The options of one axis.
+fn side(name: &str, axis: &Axis) -> String {
+    let (low, high) = axis.scale.ends();
+    let (divisor, _) = axis.unit();
+    let mut text = format!("  {name}label={{{}}},", escaped(&axis.title_with_unit()));
+    if axis.scale.is_log() {
+        text += &format!(" {name}mode=log,");
+    }
+    text += &format!(" {name}min={}, {name}max={},", low / divisor, high / divisor);
+    // No more than have room.
+    let every = axis.named().len().div_ceil(TICKS).max(1);
+    let named: Vec<&(f64, String)> = axis.named().iter().step_by(every).collect();
+    if !named.is_empty() {
+        let places: Vec<String> = named.iter().map(|(at, _)| (at / divisor).to_string()).collect();
+        let words: Vec<String> =
+            named.iter().map(|(_, text)| format!("{{{}}}", escaped(text))).collect();
+        text += &format!(
+            " {name}tick={{{}}}, {name}ticklabels={{{}}},",
+            places.join(","),
+            words.join(",")
+        );
+    }
+    text + "\n"
+}
+
+fn plot(chart: &Chart, series: &Series) -> String {
+    let values = &chart.values;
+    let (dx, dy) = (chart.frame.x.unit().0, chart.frame.y.unit().0);
+    let colour = colour(series.class);
+    let dash = ink::of(series.class).dash.map_or_else(String::new, |dash| {
+        let lengths: Vec<&str> = dash.split(' ').collect();
+        let words = lengths.chunks(2).map(|pair| match pair {
+            [on, off] => format!("on {on}pt off {off}pt"),
+            _ => String::new(),
+        });
+        format!(", dash pattern={}", words.collect::<Vec<_>>().join(" "))
+    });
+    let point = |x: f64, y: f64| format!("({},{})", x / dx, y / dy);
+    let mut text = String::new();
+    let rows = values.rows(series);
+    match values.shape {
+        Shape::Line | Shape::Steps => {
+            let how = if values.shape == Shape::Steps { ", const plot" } else { "" };
+            text += &format!(
+                "\\addplot[color={colour}, thick, unbounded coords=jump{how}{dash}] coordinates {{\n"
+            );
+            for row in rows {
+                text += &match row[1].is_finite() {
+                    true => point(row[0], row[1]),
+                    false => format!("({},nan)", row[0] / dx),
+                };
+                text.push('\n');
+            }
+            text += "};\n";
+        }
+        Shape::Dots => {
+            text +=
+                &format!("\\addplot[color={colour}, only marks, mark size=1pt] coordinates {{\n");
+            text.extend(rows.map(|row| point(row[0], row[1]) + "\n"));
+            text += "};\n";
+        }
+        Shape::Bars => {
+            text += &format!("\\addplot[area legend, draw=none, fill={colour}] coordinates {{\n");
+            let floor = chart.frame.y.scale.ends().0;
+            for row in rows {
+                for (x, y) in [(row[0], floor), (row[0], row[2]), (row[1], row[2]), (row[1], floor)]
+                {
+                    text += &point(x, y);
+                }
+                text.push('\n');
+            }
+            text += "} \\closedcycle;\n";
+        }
+        Shape::Cells => return cells(chart, series, &colour),
+    }
+    text + &format!("\\addlegendentry{{{}}}\n", escaped(&series.name))
+}
+
+/// The cells of a map, those of one shade at once.
+fn cells(chart: &Chart, series: &Series, colour: &str) -> String {
+    let values = &chart.values;
+    let (dx, dy) = (chart.frame.x.unit().0, chart.frame.y.unit().0);
+    let all = values.series.iter().flat_map(|series| values.rows(series));
+    let most = all.map(|row| row[4]).fold(f64::MIN_POSITIVE, f64::max);
+    let is_share = values.columns[4].ends_with("share");
+    let mut shades: BTreeMap<u8, String> = BTreeMap::new();
+    for row in values.rows(series) {
+        let part = match is_share {
+            true => row[4] / most,
+            false => (1.0 + row[4]).ln() / (1.0 + most).ln(),
+        };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 7")]
+        let shade = (part.clamp(0.0, 1.0) * 7.99) as u8;
+        let (left, right, low, high) = (row[0] / dx, row[1] / dx, row[2] / dy, row[3] / dy);
+        let text = shades.entry(shade).or_default();
+        *text +=
+            &format!("({left},{low})({right},{low})({right},{high})({left},{high})(nan,nan)\n");
+    }
+    let mut text = String::new();
+    for (shade, corners) in shades {
+        let opacity = digits(0.13 + 0.87 * f64::from(shade) / 7.0);
+        text += &format!(
+            "\\addplot[draw=none, fill={colour}, fill opacity={opacity}, unbounded coords=jump, forget plot] \
+             coordinates {{\n{corners}}};\n"
+        );
+    }
+    text
+}
+
+/// A text for LaTeX, with every engine.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '#' | '$' | '%' | '&' | '_' | '{' | '}' => out.extend(['\\', c]),
+            '\\' => out += "\\textbackslash{}",
+            '~' => out += "\\textasciitilde{}",
+            '^' => out += "\\textasciicircum{}",
+            '<' => out += "$<$",
+            '>' => out += "$>$",
+            '|' => out += "$|$",
+            '≤' => out += "$\\leq$",
+            '−' | '\u{2013}' => out += "$-$",
+            'µ' | 'μ' => out += "$\\mu$",
+            '…' => out += "\\dots{}",
+            '→' => out += "$\\to$",
+            '·' => out += "$\\cdot$",
+            '\u{202f}' => out += "\\,",
+            '⁶' => out += "\\textsuperscript{6}",
+            '⁹' => out += "\\textsuperscript{9}",
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_taken_for_a_command() {
+        assert_eq!(
+            escaped("50 % of a_b\\{$}#~^&\n<|> ≤ µs"),
+            "50 \\% of a\\_b\\textbackslash{}\\{\\$\\}\\#\\textasciitilde{}\\textasciicircum{}\\& \
+             $<$$|$$>$ $\\leq$ $\\mu$s"
+        );
+    }
+}
