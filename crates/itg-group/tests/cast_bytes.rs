@@ -26,7 +26,7 @@ proptest! {
     #[test]
     fn messages_of_the_log_come_back(
         entries in prop::collection::vec((0u32..9, 0u64..99, 0u8..3, prop::collection::vec(any::<u8>(), 0..40)), 0..9),
-        k: u64, r: u32, ts: u32, flag: bool, kind in 0u8..12,
+        k: u64, r: u32, ts: u32, flag: bool, kind in 0u8..14,
     ) {
         let from = Member::new(Slot(r), k);
         let entries: Vec<_> = entries.into_iter().map(|(s, q, kind, p)| entry(s, q, kind, p)).collect();
@@ -44,7 +44,9 @@ proptest! {
             8 => LogBody::Pull { k },
             9 => LogBody::Want { k, ids },
             10 => LogBody::Status { k, low: k / 2, stable: k / 3 },
-            _ => LogBody::Gone { view: k },
+            11 => LogBody::Gone { view: k },
+            12 => LogBody::Piece { k, total: k / 2, offset: k / 3, bytes: vec![7; 40].into() },
+            _ => LogBody::More { k, offset: k / 2 },
         };
         let say = LogMessage { from, what };
         let (ty, bytes) = say.encode();

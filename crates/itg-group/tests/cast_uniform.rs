@@ -5,8 +5,11 @@ mod casts;
 use bytes::Bytes;
 use casts::order::Order;
 use casts::world;
+use itg_group::cast::log::Settings;
+use itg_group::cast::uniform::{Fast, Timer, Uniform};
 use itg_group::cast::{CastEvent, CastRequest, Planted};
-use itg_process::{Injected, MS, SECOND, Slot};
+use itg_group::{Member, Rules, View};
+use itg_process::{Action, Injected, Input, MS, Machine as _, SECOND, Slot, Time};
 use itg_sim::{Disks, Exit, Fault, World};
 
 const UNIT: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
@@ -98,5 +101,20 @@ fn all_members_are_killed_at_once_and_lose_nothing() {
                 .filter(|(.., event)| matches!(event.decode(), Some(CastEvent::View { .. })));
             assert_eq!(views.count(), 0, "{form}: nobody is excluded");
         }
+    }
+}
+
+/// A member that was excluded has no timer any more. Under another name it must have one: what is lost is said again
+/// by it alone.
+#[test]
+fn a_member_that_begins_again_has_its_timer() {
+    for fast in [Fast::Sequencer, Fast::Skeen] {
+        let view = View::first(3, Rules::default());
+        let mut member = Uniform::new(fast, Member::new(Slot(1), 1), view, Settings::default());
+        let mut out = Vec::new();
+        let rejoin = CastRequest::Rejoin(Member::new(Slot(1), 2));
+        member.handle(Time(SECOND), Input::Request(rejoin), &mut out);
+        let set = |action: &Action<Uniform>| matches!(action, Action::SetTimer(Timer::Tick, _));
+        assert!(out.iter().any(set), "{fast:?}");
     }
 }

@@ -209,17 +209,13 @@ impl LogMessage {
                 out.put_u8((*again).into());
                 3
             }
-            LogBody::Nack { k, r } => {
+            LogBody::Nack { k, r } | LogBody::Abort { k, r } | LogBody::Done { k, r } => {
                 instance(&mut out, *k, *r);
-                4
-            }
-            LogBody::Abort { k, r } => {
-                instance(&mut out, *k, *r);
-                5
-            }
-            LogBody::Done { k, r } => {
-                instance(&mut out, *k, *r);
-                6
+                match &self.what {
+                    LogBody::Nack { .. } => 4,
+                    LogBody::Abort { .. } => 5,
+                    _ => 6,
+                }
             }
             LogBody::Dec { k, values } => {
                 out.put_u64_le(*k);
