@@ -60,9 +60,13 @@ impl Plot {
             }
         };
         let named = self.lines.iter().zip(looks());
-        let legend = named
-            .clone()
-            .map(|(line, look)| Entry { sign: Sign::Points(look), name: line.name.clone() });
+        // A line without a name is what the axis says.
+        let name = |line: &Curve| match line.name.is_empty() {
+            true => self.y.clone(),
+            false => line.name.clone(),
+        };
+        let legend =
+            named.clone().map(|(line, look)| Entry { sign: Sign::Points(look), name: name(line) });
         let series = named.map(|(line, look)| Series {
             name: line.name.clone(),
             class: look.line,
@@ -118,6 +122,8 @@ mod tests {
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{x_log}: {svg}");
             // Two points and one in the legend for each line.
             assert_eq!(svg.matches("<circle").count(), 4, "{svg}");
+            plot.lines[0].name.clear();
+            assert!(plot.svg().matches(">µs</text>").count() == 2, "a legend for it, too");
             plot.lines.clear();
             assert!(plot.svg().contains("asked"));
         }
