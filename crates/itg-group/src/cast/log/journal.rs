@@ -20,8 +20,8 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::JournalWrite;
 
+use super::chunks::{join, split};
 use super::message::Snapshot;
-use super::pieces::{join, split};
 use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::{Entry, Put as _, Take, Value};
 use crate::member::{Member, View};

@@ -18,9 +18,10 @@
 //! | `round` | the rounds of the instance in progress |
 //! | `keep` | decisions that are kept: for members that are behind, snapshots, collection |
 //! | `journal`, `restart` | what a member stores, and its return with that |
-//! | `pieces` | long snapshots, piece by piece |
+//! | `pieces`, `chunks` | long snapshots and records, piece by piece |
 //! | `message` | messages and their bytes |
 
+mod chunks;
 mod journal;
 mod message;
 mod pieces;
@@ -35,8 +36,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
+use self::chunks::{Incoming, Outgoing};
 use self::journal::{Journal, Record};
-use self::pieces::{Incoming, Outgoing};
 use self::retained::{Keep, Past};
 use self::round::Instance;
 use super::backlog::{Backlog, Novelty};
@@ -46,10 +47,10 @@ use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
 use crate::member::{Member, View, ViewChange};
 
+pub(crate) use chunks::{join, split};
 pub(crate) use journal::{member_of, numbered};
 pub(crate) use message::{FIRST, LAST};
 pub use message::{LogBody, LogMessage, Snapshot};
-pub(crate) use pieces::{join, split};
 
 /// The instance that a process pulls that has no view yet: it wants a snapshot.
 pub const JOINING: u64 = u64::MAX;

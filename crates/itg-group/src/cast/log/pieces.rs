@@ -7,34 +7,18 @@
 
 use std::mem;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use itg_process::{Action, Slot, Time};
 
+use super::chunks::Incoming;
 use super::{Log, LogBody, Out, Snapshot};
 use crate::cast::entry::{MOST_SNAPSHOT, Take};
 use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
 use crate::member::Member;
 
-/// Bytes of a record of a journal that is a piece of another one.
-const PIECE: usize = 1 << 20;
 /// Times that a piece is asked for again.
 const MOST_ASKED: u32 = 8;
-
-/// A snapshot that is being fetched.
-#[derive(Clone, Debug, Default, Hash)]
-pub(super) struct Incoming {
-    from: Slot,
-    k: u64,
-    total: u64,
-    bytes: Vec<u8>,
-    /// Instant of the last piece or question, and the number of questions since the last piece.
-    at: Time,
-    asked: u32,
-}
-
-/// A snapshot that is being handed over: its instance and bytes.
-pub(super) type Outgoing = (u64, Bytes);
 
 impl Log {
     /// Hands a snapshot to a process, or the first piece of it.
@@ -150,36 +134,4 @@ fn encoded(snapshot: &Snapshot) -> Bytes {
     let mut bytes = BytesMut::with_capacity(snapshot.state.len() + 1024);
     snapshot.put(&mut bytes);
     bytes.freeze()
-}
-
-/// A record of a journal in records of one piece each: those of kind `more` and behind them the one of kind `last`.
-pub(crate) fn split(record: Bytes, more: u8, last: u8) -> Vec<Bytes> {
-    if record.len() <= PIECE {
-        return vec![record];
-    }
-    let end = record.len().div_ceil(PIECE) - 1;
-    let piece = |(at, chunk): (usize, &[u8])| {
-        let mut out = BytesMut::with_capacity(1 + chunk.len());
-        out.put_u8(if at == end { last } else { more });
-        out.put_slice(chunk);
-        out.freeze()
-    };
-    record.chunks(PIECE).enumerate().map(piece).collect()
-}
-
-/// The records of a journal with those in pieces put together again.
-pub(crate) fn join(records: &[Bytes], more: u8, last: u8) -> Vec<Bytes> {
-    let (mut found, mut open) = (Vec::with_capacity(records.len()), BytesMut::new());
-    for record in records {
-        let kind = record.first().copied();
-        if kind != Some(more) && kind != Some(last) {
-            found.push(record.clone());
-            continue;
-        }
-        open.put_slice(&record[1..]);
-        if kind == Some(last) {
-            found.push(mem::take(&mut open).freeze());
-        }
-    }
-    found
 }

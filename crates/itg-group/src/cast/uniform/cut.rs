@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Action, Input, Time};
 
-use super::journal::{Note, get_state, put_state};
 use super::message::{put_named, take_named};
+use super::note::Note;
 use super::{EpochMessage, Flush, Named, Out, Uniform};
 use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::{Entry, Id, MOST_PART, Put as _, Take};
@@ -351,6 +351,29 @@ impl Uniform {
         out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: 0 }));
         out.push(Action::Deliver(CastDelivery::Install { position, view, state }));
     }
+}
+
+/// State for joiners and journals: position, messages delivered in the epoch and before, parts of cuts, the user's.
+fn put_state(begun: &Begun, state: &Bytes) -> Bytes {
+    let mut bytes = BytesMut::new();
+    bytes.put_u64_le(begun.position);
+    bytes.put_u64_le(begun.done);
+    bytes.put_u32_le(u32::try_from(begun.seen.len()).unwrap_or(u32::MAX));
+    for seen in &begun.seen {
+        seen.put(&mut bytes);
+    }
+    begun.parts.put(&mut bytes);
+    bytes.put_slice(state);
+    bytes.freeze()
+}
+
+/// The same, read.
+fn get_state(bytes: Bytes) -> Option<(u64, u64, Vec<DeliveredRange>, Parts, Bytes)> {
+    let mut take = Take::new(bytes);
+    let (position, done) = (take.u64()?, take.u64()?);
+    let seen = take.list(24, DeliveredRange::take)?;
+    let parts = Parts::take(&mut take)?;
+    Some((position, done, seen, parts, take.rest()))
 }
 
 /// The end of an epoch: from the first message that the member with most deliveries still keeps,

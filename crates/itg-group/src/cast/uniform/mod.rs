@@ -21,6 +21,7 @@
 mod cut;
 mod journal;
 mod message;
+mod note;
 mod order;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,7 +31,7 @@ use bytes::Bytes;
 use itg_process::{Action, Dest, Input, Level, Machine, Slot, Time};
 
 use self::cut::{Begun, Collecting, Parts};
-use self::journal::{Memory, Note};
+use self::note::{Memory, Note};
 use self::order::Orders;
 use super::backlog::{Backlog, Novelty};
 use super::entry::{Body, Entry, Id};
@@ -39,9 +40,9 @@ use super::interface::{CastDelivery, CastRequest, code};
 use super::log::{self, Log, Settings};
 use crate::member::{Member, View};
 
-pub(crate) use journal::records_of_log;
 pub use message::{EpochMessage, Flush, Named, UniformMessage};
 pub(crate) use message::{FIRST, LAST};
+pub(crate) use note::records_of_log;
 
 /// Own messages that wait: this many bytes, and no message is longer.
 const WINDOW_BYTES: usize = 128 << 10;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use itg_process::{Action, Slot};
 
-use super::journal::Note;
+use super::note::Note;
 use super::{AGAIN, EpochMessage, Fast, Out, Uniform};
 use crate::cast::entry::Id;
 use crate::cast::event::CastEvent;

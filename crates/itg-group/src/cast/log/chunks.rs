@@ -1,0 +1,56 @@
+//! Things in pieces: snapshots on their way, long records of journals.
+
+use std::mem;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_process::{Slot, Time};
+
+/// Bytes of a record of a journal that is a piece of another one.
+const PIECE: usize = 1 << 20;
+
+/// A snapshot that is being fetched.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Incoming {
+    pub(super) from: Slot,
+    pub(super) k: u64,
+    pub(super) total: u64,
+    pub(super) bytes: Vec<u8>,
+    /// Instant of the last piece or question, and the number of questions since the last piece.
+    pub(super) at: Time,
+    pub(super) asked: u32,
+}
+
+/// A snapshot that is being handed over: its instance and bytes.
+pub(super) type Outgoing = (u64, Bytes);
+
+/// A record of a journal in records of one piece each: those of kind `more` and behind them the one of kind `last`.
+pub(crate) fn split(record: Bytes, more: u8, last: u8) -> Vec<Bytes> {
+    if record.len() <= PIECE {
+        return vec![record];
+    }
+    let end = record.len().div_ceil(PIECE) - 1;
+    let piece = |(at, chunk): (usize, &[u8])| {
+        let mut out = BytesMut::with_capacity(1 + chunk.len());
+        out.put_u8(if at == end { last } else { more });
+        out.put_slice(chunk);
+        out.freeze()
+    };
+    record.chunks(PIECE).enumerate().map(piece).collect()
+}
+
+/// The records of a journal with those in pieces put together again.
+pub(crate) fn join(records: &[Bytes], more: u8, last: u8) -> Vec<Bytes> {
+    let (mut found, mut open) = (Vec::with_capacity(records.len()), BytesMut::new());
+    for record in records {
+        let kind = record.first().copied();
+        if kind != Some(more) && kind != Some(last) {
+            found.push(record.clone());
+            continue;
+        }
+        open.put_slice(&record[1..]);
+        if kind == Some(last) {
+            found.push(mem::take(&mut open).freeze());
+        }
+    }
+    found
+}
