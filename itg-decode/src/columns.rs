@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema};
 use itg_stats::report::Report;
 use itg_stats::{Analysis, PacketFlow, PacketLine};
 use parquet::arrow::ArrowWriter;

@@ -46,21 +46,3 @@ fn the_directory_is_made() {
     std::fs::remove_dir(&dir).expect("it is there, and empty");
     std::fs::remove_dir(&parent).expect("the temporary directory");
 }
-
-#[test]
-fn itglog_takes_d_itgs_command_line() {
-    for (args, words) in [
-        (&["-h"][..], "--log-dir DIR"),
-        (&["-Z"], "Unknow option : -Z"),
-        (&["--log-dir"], "--log-dir names no directory"),
-        (&["--log-dir", "/nonexistent"], "--log-dir /nonexistent: there is no such directory"),
-    ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ITGLog"));
-        let done = command.args(args).output().expect("it starts");
-        let (out, err) = (&done.stdout, String::from_utf8_lossy(&done.stderr));
-        let out = String::from_utf8_lossy(out);
-        assert_eq!(done.status.code(), Some(1), "{args:?}: {err}");
-        assert!(out.starts_with("ITGLog version 2.8.1 "), "{out}");
-        assert!(out.contains(words) || err.contains(words), "no {words:?} in {out}{err}");
-    }
-}

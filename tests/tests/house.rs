@@ -100,8 +100,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     (KIT, &["itg-core", "itg-record"]),
 ];
 /// Packages that nothing imports: programs, measurements, reproductions. They may import any crate.
-const PROGRAMS: &[&str] =
-    &["itg-send", "itg-recv", "itg-log", "itg-decode", "itg-cluster", MEASUREMENTS, REPRODUCTIONS];
+const PROGRAMS: &[&str] = &[
+    "itg-send",
+    "itg-recv",
+    "itg-log",
+    "itg-decode",
+    "itg-cluster",
+    "itg-ditg",
+    MEASUREMENTS,
+    REPRODUCTIONS,
+];
 /// Package of the measurements; those of a paper's figures import its reproductions.
 const MEASUREMENTS: &str = "itg-benches";
 /// Package of the reproductions.

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stderr, reason = "words go to stderr")]
 
 #[allow(dead_code, reason = "the other program lets go of memory; this one reads once")]
-#[path = "../map.rs"]
+#[path = "../../itg-decode/src/map.rs"]
 mod map;
 
 use std::fs::File;

@@ -2,7 +2,7 @@
 //! it differs: `docs/d-itg.md`.
 #![allow(non_snake_case, reason = "the name under which scripts call it")]
 
-#[path = "../classic/mod.rs"]
+#[path = "../../../itg-log/src/classic/mod.rs"]
 mod classic;
 
 use std::io::Write as _;
