@@ -8,8 +8,8 @@ use itg_core::text::{align, grouped, visible};
 use itg_core::units::format_duration_ns;
 
 use crate::gate::counted;
-use crate::report::{BasisKind, FlowReport, Metrics, Report};
-use crate::text;
+use crate::report::{BasisKind, FlowIntervals, FlowReport, Intervals, Metrics, Report};
+use crate::series::IntervalRow;
 
 /// Most lines of remarks on flows; the text with all details has them all.
 const REMARKS: usize = 12;
@@ -27,7 +27,12 @@ pub fn render(report: &Report) -> String {
         out.push('\n');
     }
     if let Some(intervals) = &report.intervals {
-        out.push_str(&text::windows(intervals));
+        for (heading, rows) in series(intervals, &flows) {
+            out.push('\n');
+            out.push_str(&visible(&heading));
+            out.push('\n');
+            out.push_str(&align(&windows(rows), |column| column == WINDOW_NOTE));
+        }
     }
     out
 }
@@ -106,6 +111,60 @@ pub(crate) fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> 
     rows
 }
 
+/// Headings and windows of the flows in the table, and of all of several.
+fn series<'r>(intervals: &'r Intervals, flows: &[&FlowReport]) -> Vec<(String, &'r [IntervalRow])> {
+    let length = format_duration_ns(intervals.interval_ns);
+    let shown = |series: &&FlowIntervals| {
+        let is = |flow: &&&FlowReport| {
+            (flow.flow, &flow.run, flow.side) == (series.flow, &series.run, series.side)
+        };
+        flows.iter().find(is).map(|flow| flow.name.as_str())
+    };
+    let mut found: Vec<(String, &[IntervalRow])> = Vec::new();
+    for series in &intervals.flows {
+        let Some(name) = shown(&series) else { continue };
+        let number = series.flow.to_string();
+        let name = if name == number { String::new() } else { format!(" ({name})") };
+        let side = series.side;
+        found.push((format!("flow {number}{name}, {side}, windows of {length}"), &series.windows));
+    }
+    if found.len() != 1 {
+        found.push((format!("all flows, windows of {length}"), &intervals.total));
+    }
+    found
+}
+
+/// Place of the remark on a window.
+const WINDOW_NOTE: usize = 7;
+
+/// The head and a row a window.
+fn windows(rows: &[IntervalRow]) -> Vec<Vec<String>> {
+    let (unit, word) = unit_of(rows.iter().filter_map(|row| row.delay_mean_ns).collect());
+    let mut head: Vec<_> =
+        ["start s", "packets", "bytes", "Mbit/s", "lost"].map(str::to_owned).into();
+    head.extend([format!("delay {word}: mean"), "jitter".to_owned(), String::new()]);
+    let row = |row: &IntervalRow| {
+        let time = |ns: Option<f64>| known(ns.map(|ns| ns / unit));
+        vec![
+            format_seconds(row.start_ns),
+            row.packets.to_string(),
+            row.bytes.to_string(),
+            digits(row.bitrate_bps / 1e6),
+            row.lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string()),
+            time(row.delay_mean_ns),
+            time(row.jitter_mean_ns),
+            if row.partial { "not full".to_owned() } else { String::new() },
+        ]
+    };
+    std::iter::once(head).chain(rows.iter().map(row)).collect()
+}
+
+/// Nanoseconds in seconds, without zeros at the end.
+fn format_seconds(ns: u64) -> String {
+    let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// The figures of a row, delays in a unit.
 fn figures(m: &Metrics, unit: f64) -> [String; 9] {
     let time = |ns: Option<f64>| known(ns.map(|ns| ns / unit));
@@ -127,13 +186,15 @@ fn figures(m: &Metrics, unit: f64) -> [String; 9] {
 
 /// The largest unit in which half of the flows have a median delay of 1 and more.
 fn unit(flows: &[&FlowReport]) -> (f64, &'static str) {
-    let mut medians: Vec<_> = flows
-        .iter()
-        .filter_map(|flow| flow.metrics.delay_ns)
-        .map(|delay| delay.p50.unsigned_abs() as f64)
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let median = medians.get(medians.len() / 2).copied().unwrap_or(1e6);
+    let medians = flows.iter().filter_map(|flow| flow.metrics.delay_ns);
+    unit_of(medians.map(|delay| delay.p50 as f64).collect())
+}
+
+/// The largest unit in which half of these delays are 1 and more; milliseconds where there are none.
+fn unit_of(mut delays_ns: Vec<f64>) -> (f64, &'static str) {
+    delays_ns.iter_mut().for_each(|ns| *ns = ns.abs());
+    delays_ns.sort_by(f64::total_cmp);
+    let median = delays_ns.get(delays_ns.len() / 2).copied().unwrap_or(1e6);
     UNITS.into_iter().find(|(unit, _)| median >= *unit).unwrap_or((1.0, "ns"))
 }
 

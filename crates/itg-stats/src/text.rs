@@ -19,14 +19,6 @@ use crate::stats::LossBasis;
 const RULE: &str = "----------------------------------------------------------";
 const LINE: &str = "__________________________________________________________";
 
-/// Figures over time, a table a flow and one of all, with a newline at the end.
-#[must_use]
-pub fn windows(intervals: &Intervals) -> String {
-    let mut page = Page(String::new());
-    page.intervals(intervals);
-    page.0
-}
-
 /// The whole report as text, with a newline at its end.
 #[must_use]
 pub fn render(report: &Report) -> String {
