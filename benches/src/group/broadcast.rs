@@ -8,7 +8,7 @@ use itg_report::{Curve, Plot};
 
 use super::common::{BenchArgs, draw, us, verdict, wanted};
 use super::processes::{ALGORITHMS, Group, configuration, in_process};
-use super::{clients, crash, open, raw};
+use super::{clients, crash, open, raw, storage};
 use crate::table::Lines;
 use itg_run::load::LoadEvent;
 use itg_run::trace::TraceEvent;
@@ -66,6 +66,8 @@ pub(crate) enum Part {
     Bars,
     /// Cost of a crash of the coordinator
     Crash,
+    /// Delay of the ordered log with synced journals beside none
+    Storage,
 }
 
 pub(crate) fn run(args: &BroadcastArgs) -> Result<()> {
@@ -99,6 +101,9 @@ pub(crate) fn run(args: &BroadcastArgs) -> Result<()> {
     }
     if only(Part::Crash) {
         crash::run((rounds / 200).max(1))?;
+    }
+    if only(Part::Storage) {
+        storage::run(rounds, SIZE)?;
     }
     Ok(())
 }

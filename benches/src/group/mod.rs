@@ -15,6 +15,7 @@ mod open;
 mod phases;
 mod processes;
 mod raw;
+mod storage;
 
 use std::process::ExitCode;
 
