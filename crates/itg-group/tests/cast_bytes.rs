@@ -45,8 +45,11 @@ proptest! {
             9 => LogBody::Want { k, ids },
             10 => LogBody::Status { k, low: k / 2, stable: k / 3 },
             11 => LogBody::Gone { view: k },
-            12 => LogBody::Piece { k, total: k / 2, offset: k / 3, bytes: vec![7; 40].into() },
-            _ => LogBody::More { k, offset: k / 2 },
+            12 => {
+                let bytes = vec![7; 40].into();
+                LogBody::Piece { k, total: k / 2, sum: k / 5, offset: k / 3, bytes }
+            }
+            _ => LogBody::More { k, sum: k / 5, offset: k / 2 },
         };
         let say = LogMessage { from, what };
         let (ty, bytes) = say.encode();

@@ -36,7 +36,7 @@ layer_events! {
         UnreadableSnapshot = "a snapshot that cannot be read",
         /// Piece of a snapshot that has not come, and is asked for again.
         PieceAskedAgain { from: Slot, have: u64, total: u64 } = "a piece is asked for again",
-        /// Sender of a snapshot that does not answer: another one is asked.
+        /// Sender of a snapshot that does not answer, or is too slow: the fetch begins again.
         SnapshotGivenUp { from: Slot, have: u64, total: u64 } = "a sender of a snapshot is given up",
         /// State of the user that is too long for a snapshot.
         SnapshotTooLong { bytes: u64 } = "a snapshot is too long",

@@ -133,6 +133,7 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
         retain_bytes: size(params, "retain_bytes", usual.retain_bytes)?,
         journal_bytes: size(params, "journal_bytes", usual.journal_bytes)?,
         piece_bytes: size(params, "piece_bytes", usual.piece_bytes)?.clamp(1, MOST_PIECE),
+        most_state: usual.most_state,
         trace: params.flag("trace", usual.trace)?,
         planted,
     })

@@ -106,10 +106,11 @@ impl Chat {
         cx.log(Level::Info, ReplicaEvent::State { position, digest });
     }
 
-    /// The state, as long as it is to be.
+    /// The state, as long as it is to be: all of it differs from that of any other position.
     fn padded(&self) -> Vec<u8> {
-        let padding = (0..self.padding).map(|at| (at >> 10).to_le_bytes()[0] ^ at.to_le_bytes()[0]);
-        self.state.to_le_bytes().into_iter().chain(padding).collect()
+        let state = self.state.to_le_bytes();
+        let of = |at: usize| (at >> 10).to_le_bytes()[0] ^ at.to_le_bytes()[0] ^ state[at % 8];
+        state.into_iter().chain((0..self.padding).map(of)).collect()
     }
 
     fn take(&mut self, payload: &[u8]) {

@@ -14,14 +14,24 @@ pub(super) struct Incoming {
     pub(super) from: Slot,
     pub(super) k: u64,
     pub(super) total: u64,
+    pub(super) sum: u64,
     pub(super) bytes: Vec<u8>,
     /// Instant of the last piece or question, and the number of questions since the last piece.
     pub(super) at: Time,
     pub(super) asked: u32,
+    /// Instant of the first piece.
+    pub(super) since: Time,
 }
 
-/// A snapshot that is being handed over: its instance and bytes.
-pub(super) type Outgoing = (u64, Bytes);
+/// A snapshot that is being handed over.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Outgoing {
+    /// Its instance, and the checksum of its bytes.
+    pub(super) id: (u64, u64),
+    pub(super) bytes: Bytes,
+    /// Turns of the timer since the last piece went.
+    pub(super) idle: u32,
+}
 
 /// A record of a journal in records of one piece each: those of kind `more` and behind them the one of kind `last`.
 pub(crate) fn split(record: Bytes, more: u8, last: u8) -> Vec<Bytes> {

@@ -8,8 +8,8 @@
 //! | 2 | `Decided`: instance u64, value (u8, value) | delivered; without a value it is the estimate of the member |
 //! | 3 | `Adopted`: instance, round u32, time u32, value, entries that it names | before ACK leaves |
 //! | 4 | `Entered`: instance, round | before the estimate for a round above 0 leaves |
-//! | 6, 7 | a piece of a record that is longer than 1 MiB, and the last one of it | with a snapshot |
 //! | 5 | `Cast`: entry | before others hear of it: a name never stands for two contents |
+//! | 6, 7 | a piece of a record that is longer than 1 MiB, and the last one of it | with a snapshot |
 //!
 //! That is all: what was proposed by a coordinator was adopted by it or belongs to a round that it has entered,
 //! and a member that is back takes part in later rounds only. Decisions may be lost (a majority of stored votes
@@ -176,6 +176,11 @@ impl Journal {
     /// Goes on behind so many bytes.
     pub(super) const fn go_on(&mut self, bytes: usize) {
         (self.keeps, self.bytes) = (true, bytes);
+    }
+
+    /// Lets it grow as much again before it is made shorter: now it cannot be.
+    pub(super) const fn put_off(&mut self) {
+        (self.bytes, self.long) = (0, false);
     }
 
     /// Returns true, once, if it has become too long.

@@ -15,8 +15,8 @@
 //! | 1420 | `Status` | next instance, smallest of the subtree, smallest of all |
 //! | 1421 | `Snapshot` | instance, position, author (u8, member), view, delivered numbers, state |
 //! | 1422 | `Gone` | number of a view without the receiver |
-//! | 1423 | `Piece` | instance, length of the snapshot u64, offset u64, bytes |
-//! | 1424 | `More` | instance, offset of the piece that is asked for u64 |
+//! | 1423 | `Piece` | instance, length of the snapshot u64, its checksum u64 (FNV-1a), offset u64, bytes |
+//! | 1424 | `More` | instance, checksum of the snapshot u64, offset of the piece that is asked for u64 |
 //!
 //! An entry is: origin (slot u32, incarnation u64), number u64, Lamport time u64, kind u8 (0 message, 1
 //! held, 2 view change), length u32 and bytes. Little-endian.
@@ -137,6 +137,8 @@ pub enum LogBody {
         k: u64,
         /// Bytes of the snapshot.
         total: u64,
+        /// Checksum of all of them: another state of the same instance has another one.
+        sum: u64,
         /// Bytes before this piece.
         offset: u64,
         /// The piece.
@@ -146,6 +148,8 @@ pub enum LogBody {
     More {
         /// The instance of the snapshot.
         k: u64,
+        /// Its checksum.
+        sum: u64,
         /// Bytes that the sender has.
         offset: u64,
     },
@@ -245,13 +249,13 @@ impl LogMessage {
                 out.put_u64_le(*view);
                 12
             }
-            LogBody::Piece { k, total, offset, bytes } => {
-                [k, total, offset].into_iter().for_each(|number| out.put_u64_le(*number));
+            LogBody::Piece { k, total, sum, offset, bytes } => {
+                [k, total, sum, offset].into_iter().for_each(|number| out.put_u64_le(*number));
                 out.blob(bytes);
                 13
             }
-            LogBody::More { k, offset } => {
-                [k, offset].into_iter().for_each(|number| out.put_u64_le(*number));
+            LogBody::More { k, sum, offset } => {
+                [k, sum, offset].into_iter().for_each(|number| out.put_u64_le(*number));
                 14
             }
         };
@@ -289,10 +293,11 @@ impl LogMessage {
             13 => LogBody::Piece {
                 k: take.u64()?,
                 total: take.u64()?,
+                sum: take.u64()?,
                 offset: take.u64()?,
                 bytes: take.blob(MOST_PART)?,
             },
-            14 => LogBody::More { k: take.u64()?, offset: take.u64()? },
+            14 => LogBody::More { k: take.u64()?, sum: take.u64()?, offset: take.u64()? },
             _ => return None,
         };
         let few = !matches!(&what, LogBody::Dec { values, .. } if values.len() > MOST_VALUES);

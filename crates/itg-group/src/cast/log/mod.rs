@@ -41,7 +41,7 @@ use self::journal::{Journal, Record};
 use self::retained::{Keep, Past};
 use self::round::Instance;
 use super::backlog::{Backlog, Novelty};
-use super::entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
+use super::entry::{Body, Entry, Id, MOST_PAYLOAD, MOST_SNAPSHOT, Value};
 use super::event::CastEvent;
 use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
@@ -83,6 +83,8 @@ pub struct Settings {
     pub journal_bytes: usize,
     /// Bytes of a piece of a snapshot.
     pub piece_bytes: usize,
+    /// Longest state of the user.
+    pub most_state: usize,
     /// True if every cast and delivery is told to traces and checkers.
     pub trace: bool,
     /// A planted fault, in tests.
@@ -102,6 +104,7 @@ impl Default for Settings {
             retain_bytes: 64 << 20,
             journal_bytes: 4 << 20,
             piece_bytes: 1 << 20,
+            most_state: MOST_SNAPSHOT,
             trace: false,
             planted: Planted::default(),
         }
@@ -174,6 +177,10 @@ pub struct Log {
     /// A snapshot that comes, and one that goes, in pieces.
     incoming: Option<Incoming>,
     outgoing: Option<Outgoing>,
+    /// Processes that were asked for what is missing here: pieces of others are refused.
+    asked: BTreeSet<Slot>,
+    /// It was told that the state is too long.
+    too_long: bool,
 }
 
 /// Repeats of own messages that wait for long.
@@ -193,7 +200,7 @@ impl Hash for Log {
         (self.clock, self.next_seq, &self.backlog, &self.outbox, self.own).hash(state);
         (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
         (&self.keep, &self.past, &self.local, &self.core, self.repeats).hash(state);
-        (&self.incoming, &self.outgoing).hash(state);
+        (&self.incoming, &self.outgoing, &self.asked, self.too_long).hash(state);
     }
 }
 
@@ -233,6 +240,8 @@ impl Log {
             repeats: Repeats::default(),
             incoming: None,
             outgoing: None,
+            asked: BTreeSet::new(),
+            too_long: false,
         };
         log.take_places();
         log
@@ -425,7 +434,7 @@ impl Log {
                     self.install(now, snapshot, out);
                 }
             }
-            LogBody::More { k, offset } => self.more(from, k, offset, out),
+            LogBody::More { k, sum, offset } => self.more(from, (k, sum), offset, out),
             LogBody::Gone { view } => {
                 // A view that is not installed here yet: a member of it would be in this one.
                 if view > self.view.no() {
@@ -438,6 +447,7 @@ impl Log {
     fn leave(&mut self, view: u64, out: &mut Out<Self>) {
         self.life = Phase::Gone;
         self.past = self.keep.take_decisions(self.k);
+        (self.incoming, self.outgoing) = (None, None);
         out.push(Action::log(CastEvent::Excluded { view, member: code(self.me) }));
         out.push(Action::Deliver(CastDelivery::Excluded { view }));
         out.push(Action::CancelTimer(Timer::Round));
@@ -616,6 +626,7 @@ impl Log {
             Input::Timer(Timer::Round) => self.slow(now, out),
             Input::Timer(Timer::Status) => {
                 self.tell_status(now, out);
+                self.release_unwanted();
                 self.fetch_on(now, out);
                 self.tell_own_again(now, out);
             }
@@ -628,14 +639,14 @@ impl Log {
             Input::Request(CastRequest::Join(slot)) => {
                 self.life = Phase::Joining(Some(slot));
                 if !self.fetches() {
-                    self.tell(slot, LogBody::Pull { k: JOINING }, out);
+                    self.pull(slot, JOINING, out);
                 }
                 out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
             }
             Input::Timer(Timer::Status) => {
                 self.fetch_on(now, out);
                 if let Some(slot) = contact.filter(|_| !self.fetches()) {
-                    self.tell(slot, LogBody::Pull { k: JOINING }, out);
+                    self.pull(slot, JOINING, out);
                 }
                 out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
             }

@@ -7,7 +7,7 @@ use itg_process::{Action, Time};
 
 use super::journal::{Record, member_of, numbered, whole_records};
 use super::{Log, Out, Phase, Settings, Snapshot};
-use crate::cast::entry::{Body, Entry, MOST_SNAPSHOT, Value};
+use crate::cast::entry::{Body, Entry, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, code};
 use crate::cast::mutant::Mutant;
@@ -80,7 +80,11 @@ impl Log {
 
     /// A snapshot of this member may take the place of what was before it.
     pub(super) fn shorten(&mut self, snapshot: &Snapshot, out: &mut Out<Self>) {
-        let fits = snapshot.state.len() <= MOST_SNAPSHOT && snapshot.view.contains(self.me);
+        let short = snapshot.state.len() <= self.settings.most_state;
+        if !short {
+            self.journal.put_off();
+        }
+        let fits = short && snapshot.view.contains(self.me);
         if !self.journal.take_long() || self.life != Phase::Member || !fits {
             return;
         }

@@ -131,9 +131,9 @@ impl Log {
         if self.keep.furthest.is_none_or(|(furthest, _)| k > furthest) {
             self.keep.furthest = Some((k, from.slot));
         }
-        if self.keep.asked_for != Some(self.k) && from != self.me && !self.fetches() {
+        if self.keep.asked_for != Some(self.k) && from != self.me && !self.waits_for(from.slot) {
             self.keep.asked_for = Some(self.k);
-            self.tell(from.slot, LogBody::Pull { k: self.k }, out);
+            self.pull(from.slot, self.k, out);
         }
     }
 
@@ -243,6 +243,7 @@ impl Log {
         self.backlog.install(&seen);
         self.instance = super::round::Instance::default();
         self.incoming = None;
+        self.asked.clear();
         self.ahead = None;
         self.announce = None;
         self.keep.begun = None;
