@@ -47,7 +47,7 @@ pub fn of_total(report: &Report, plots: &Plots) -> Vec<Chart> {
     let each = by_flow::title(flows.len(), all);
     let charts = [
         over_time::rate(&plots.total, &sum),
-        over_time::delay_by_flow(&flows, &each, &of),
+        over_time::delay_by_flow(&flows, &plots.total, &each, &of),
         over_time::loss(&plots.total, &sum),
         shape::cumulative_by_flow(&flows, &each, &of),
         shape::tails_by_flow(&flows, &each, &of),

@@ -18,6 +18,8 @@ const MOST_POINTS: usize = 170;
 /// Packets a bin should hold on average, as far as that leaves [`LEAST_POINTS`].
 const PACKETS: u64 = 12;
 const LEAST_POINTS: usize = 24;
+/// Fewest full bins that tell how a rate changes.
+const LEAST_RATES: usize = 3;
 
 /// The bins of a plot, wide enough to be read.
 pub(super) struct BinnedSeries {
@@ -65,16 +67,16 @@ impl BinnedSeries {
     }
 }
 
-/// Rates in bit/s at the middle of each bin that is full.
-fn rates(course: &BinnedSeries) -> Vec<(f64, f64)> {
+/// Rates in bit/s at the middle of each bin that is full; `None` with fewer than [`LEAST_RATES`].
+fn rates(course: &BinnedSeries) -> Option<Vec<(f64, f64)>> {
     let width = course.bins.bin_ns() as f64;
     let many = course.bins.cells().len();
-    // The first and the last bin are not full: their rate would look like a dip.
-    let inside = |place: usize| many <= 4 || (place > 0 && place + 1 < many);
-    (course.bins.cells().enumerate())
-        .filter(|(place, _)| inside(*place))
+    // The first and the last bin are not full: bytes over their whole width are no rate.
+    let points: Vec<(f64, f64)> = (course.bins.cells().enumerate())
+        .filter(|(place, _)| *place > 0 && place + 1 < many)
         .map(|(place, cell)| (course.middle(place), 8e9 * cell.window.bytes as f64 / width))
-        .collect()
+        .collect();
+    (points.len() >= LEAST_RATES).then_some(points)
 }
 
 fn highest(points: &[(f64, f64)]) -> f64 {
@@ -84,7 +86,7 @@ fn highest(points: &[(f64, f64)]) -> f64 {
 /// The throughput of two runs, each from its own start.
 pub(super) fn two(a: &Curves, b: &Curves) -> Option<Chart> {
     let runs = [BinnedSeries::of(a)?, BinnedSeries::of(b)?];
-    let points = runs.each_ref().map(rates);
+    let points = [rates(&runs[0])?, rates(&runs[1])?];
     let high = highest(&points[0]).max(highest(&points[1]));
     let length = runs[0].length.max(runs[1].length);
     let frame = Frame {
@@ -126,7 +128,7 @@ fn gappy(class: &'static str, name: &str, points: &[(f64, Option<f64>)]) -> Seri
 
 pub(super) fn rate(curves: &Curves, of: &str) -> Option<Chart> {
     let course = BinnedSeries::of(curves)?;
-    let points = rates(&course);
+    let points = rates(&course)?;
     let high = highest(&points);
     let frame = Frame {
         x: course.axis(),
@@ -223,24 +225,32 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
     Some(chart.into())
 }
 
-/// The median delay of each flow over time, from the start of the first.
-pub(super) fn delay_by_flow(flows: &[NamedFlow<'_>], each: &str, of: &str) -> Option<Chart> {
-    let start = flows.iter().filter_map(|flow| flow.curves.bins.start_unix_ns()).min()?;
+/// The median delay of each flow over time, which begins where that of the plots of `total` does.
+pub(super) fn delay_by_flow(
+    flows: &[NamedFlow<'_>],
+    total: &Curves,
+    each: &str,
+    of: &str,
+) -> Option<Chart> {
+    let whole = BinnedSeries::of(total)?;
+    let start = whole.bins.start_unix_ns()?;
     let lines: Vec<(&NamedFlow<'_>, Vec<_>)> = flows
         .iter()
         .filter_map(|flow| {
             let course = BinnedSeries::of(flow.curves)?;
-            let from = course.bins.start_unix_ns()?.saturating_sub(start) as f64;
+            // Bins of a flow may be wider than those of the total, and begin before them.
+            let from = course.bins.start_unix_ns()?;
+            let from = from.saturating_sub(start) as f64 - start.saturating_sub(from) as f64;
             let cells = course.bins.cells().enumerate();
             let points = cells.map(|(place, cell)| {
                 let delay = at_share(cell, 0.5, flow.curves.origin_ns);
-                (from + course.middle(place), delay)
+                ((from + course.middle(place)).max(0.0), delay)
             });
             Some((flow, points.collect::<Vec<(f64, Option<f64>)>>()))
         })
         .collect();
     let all = || lines.iter().flat_map(|(_, points)| points);
-    let length = all().map(|point| point.0).fold(0.0, f64::max);
+    let length = all().map(|point| point.0).fold(whole.length, f64::max);
     let low = all().filter_map(|point| point.1).reduce(f64::min)?;
     let high = all().filter_map(|point| point.1).reduce(f64::max)?;
     let frame = Frame {
@@ -315,4 +325,47 @@ pub(super) fn loss(curves: &Curves, of: &str) -> Option<Chart> {
         inner: ink::path("b2", &bars, None),
     };
     Some(chart.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A flow with a packet of 512 bytes at each of these milliseconds.
+    fn curves(at_ms: impl IntoIterator<Item = u64>) -> Curves {
+        let mut bins = TimeBins::<Cell>::new(512);
+        for ms in at_ms {
+            let cell = bins.at(1_800_000_000 * SECOND + ms * 1_000_000);
+            cell.window.packets += 1;
+            cell.window.bytes += 512;
+            cell.delay_ns = Some((900, 1_100));
+            cell.rows = vec![(3, 1)];
+        }
+        let [delay, jitter, lateness] = [(); 3].map(|()| Vec::new());
+        Curves { bins, origin_ns: 0, delay, delay_marks: [0; 2], jitter, lateness }
+    }
+
+    #[test]
+    fn bins_that_are_not_full_have_no_rate() {
+        assert!(rate(&curves([0]), "flow 1").is_none());
+        let even = curves((0..1_000).map(|k| 10 * k));
+        assert!(two(&even, &curves([5])).is_none());
+        let chart = rate(&even, "flow 1").expect("ten seconds");
+        for point in chart.values.series[0].numbers.chunks(2) {
+            assert!((370e3..450e3).contains(&point[1]), "{point:?}");
+        }
+    }
+
+    #[test]
+    fn time_begins_where_that_of_all_flows_does() {
+        let late = curves((0..1_000).map(|k| 20_000 + 10 * k));
+        let total = curves((0..3_000).map(|k| 10 * k));
+        let flows = [NamedFlow { name: "late".to_owned(), class: "l1", curves: &late }];
+        let chart = delay_by_flow(&flows, &total, "each flow", "all flows").expect("a plot");
+        let first = chart.values.series[0].numbers[0];
+        assert!((19e9..21e9).contains(&first), "{first}");
+        assert!(chart.frame.x.scale.ends().1 >= 30e9);
+    }
 }
