@@ -49,8 +49,8 @@ const copier = (text) => {
 // No text is a formula to a spreadsheet.
 const quoted = (value) => {
   let text = String(value ?? "");
-  if (/^[=+@-]/.test(text) && Number.isNaN(Number(text))) text = "'" + text;
-  return /[",;\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+  if (/^\s*[=+@-]/.test(text) && Number.isNaN(Number(text))) text = "'" + text;
+  return /[",;\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
 };
 const lines = (rows) => rows.map((row) => row.map(quoted).join(",") + "\n").join("");
 const words = (cell) => cell.textContent.replace(/\s+/g, " ").trim();
@@ -62,6 +62,7 @@ for (const box of document.querySelectorAll(".scroll")) {
   const more = document.createElement("span");
   more.className = "more";
   more.textContent = "More columns: scroll sideways →";
+  more.hidden = true;
   tools.append(more, copier(() => lines([...table.rows].map((row) => [...row.cells].map((cell) =>
     cell.dataset.c ?? (cell.dataset.v !== undefined && !cell.classList.contains("t") ? cell.dataset.v : words(cell)))))));
   box.before(tools);
@@ -71,8 +72,8 @@ for (const box of document.querySelectorAll(".scroll")) {
     more.hidden = left <= 2;
   };
   box.addEventListener("scroll", look);
+  // It looks at once too, at all boxes after one layout.
   new ResizeObserver(look).observe(box);
-  look();
 }
 // Values under the pointer. The drawing is 520 wide; axes go from 66 to 506 and from 236 up to 26.
 const EDGES = { left: 66, right: 506, top: 26, floor: 236, wide: 520 };
@@ -104,6 +105,8 @@ const rowsOf = (numbers, width) => {
   for (let k = 0; k + width <= numbers.length; k += width) rows.push(numbers.slice(k, k + width));
   return rows;
 };
+// A row with the range that is meant where another one is drawn.
+const asMeant = (row) => row.length < 6 ? row : [row[0], row[1], ...(row[5] ?? row.slice(2, 4)), row[4]];
 // Rows near a place of the drawing: [x to mark, text], one a series.
 const near = (plot, series, px, py) => {
   const X = (v) => EDGES.left + at(plot.x, v) * (EDGES.right - EDGES.left);
@@ -125,11 +128,12 @@ const near = (plot, series, px, py) => {
       if (row[1] !== null && far < Infinity && far <= least) [best, least] = [row, far];
     }
     if (!best) continue;
-    const [a, b, c, d, e] = best;
+    const [a, b, c, d, e, meant] = best;
     const x = (v) => shown(plot.x, v);
     const y = (v) => shown(plot.y, v);
     const text = plot.shape === "bars" ? `${x(a)} … ${x(b)}: ${y(c)}`
-      : plot.shape === "cells" ? `${x(a)} … ${x(b)}\n${plot.y.names.length ? "" : `${y(c)} … ${y(d)}\n`}${name}: `
+      : plot.shape === "cells" ? `${x(a)} … ${x(b)}\n${meant ? `${UNITS.time(meant[0])} … ${UNITS.time(meant[1])}\n`
+        : plot.y.names.length ? "" : `${y(c)} … ${y(d)}\n`}${name}: `
         + (plot.columns[4].endsWith("share") ? UNITS.share(e) : digits(e))
       : plot.shape === "dots" ? `${plot.x.label} ${x(a)}\n${plot.y.label} ${y(b)}`
       : `${name}: ${plot.x.label} ${x(a)}, ${y(b)}`;
@@ -144,10 +148,10 @@ for (const figure of document.querySelectorAll("figure")) {
   const plot = JSON.parse(data.textContent);
   const width = WIDTHS[plot.shape];
   const series = plot.series.map(([name, numbers]) => [name, plot.shape === "cells"
-    ? rowsOf(numbers, 3).map(([x, y, value]) => [...plot.xs[x], ...plot.ys[y], value])
+    ? rowsOf(numbers, 3).map(([x, y, value]) => [...plot.xs[x], ...plot.ys[y], value, plot.meant?.[y]])
     : rowsOf(numbers, width)]);
   figure.querySelector("figcaption").append(copier(() => lines([["series", ...plot.columns],
-    ...series.flatMap(([name, rows]) => rows.map((row) => [name, ...row]))])));
+    ...series.flatMap(([name, rows]) => rows.map((row) => [name, ...asMeant(row)]))])));
   const tip = document.createElement("div");
   tip.className = "tip";
   tip.hidden = true;

@@ -12,7 +12,7 @@ use crate::svg::ink;
 use crate::svg::legend::Entry;
 use crate::svg::values::{Series, Shape, Values};
 
-/// What is compared.
+/// Property of packets that is compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject {
     /// Short name, for files.
@@ -84,6 +84,8 @@ fn errors(subject: Subject, errors: &Errors, of: &str) -> Option<Chart> {
     let line = format!("M{} 26V{}", one(zero), parts.frame.floor());
     parts.inner = html! { (parts.inner) (ink::path("ref", &line, Some("as asked"))) };
     parts.legend.push(Entry::line("ref", "as asked"));
+    let top = parts.frame.y.scale.ends().1;
+    parts.values = parts.values.guided("as asked", vec![0.0, 0.0, 0.0, top]);
     let parts = Parts {
         name: subject.name,
         title: format!("{}, actual less asked", subject.title),
@@ -150,7 +152,8 @@ fn quantile_plot(subject: Subject, pair: &Pair, of: &str) -> Option<Chart> {
             quantity.text(low),
             quantity.text(high)
         ),
-        values: Values::new(Shape::Dots, &[&columns[0], &columns[1]], series),
+        values: Values::new(Shape::Dots, &[&columns[0], &columns[1]], series)
+            .guided("equal", diagonal.iter().flat_map(|&(x, y)| [x, y.unwrap_or(x)]).collect()),
         legend: vec![Entry::square("b1", &name), Entry::line("ref", "equal")],
         frame,
         inner,

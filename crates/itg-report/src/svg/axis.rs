@@ -54,6 +54,11 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
+    /// The value that is drawn for this one: on a logarithmic scale nothing is below the lower end.
+    pub(crate) fn drawn(self, value: f64) -> f64 {
+        if self.log { value.max(self.low) } else { value }
+    }
+
     /// The value at a position from 0 to 1.
     pub(crate) fn value(self, at: f64) -> f64 {
         if self.log {

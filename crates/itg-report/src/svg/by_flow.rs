@@ -1,9 +1,10 @@
 //! The flows that are drawn side by side, each with its name and its line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use itg_stats::Report;
 use itg_stats::plot::{Curves, Plots};
+use itg_stats::report::FlowReport;
 
 /// Lines that look different.
 const LINES: [&str; 8] = ["l1", "l2", "l3", "l4", "l5", "l6", "l7", "l8"];
@@ -11,7 +12,7 @@ const LINES: [&str; 8] = ["l1", "l2", "l3", "l4", "l5", "l6", "l7", "l8"];
 /// A flow in a plot of several.
 #[derive(Debug)]
 pub(super) struct NamedFlow<'a> {
-    /// Its name, with its run where flows of several runs have the same.
+    /// Its name, by [`names`].
     pub(super) name: String,
     /// Class of its line.
     pub(super) class: &'static str,
@@ -25,18 +26,28 @@ pub(super) fn named<'a>(report: &Report, plots: &'a Plots) -> Vec<NamedFlow<'a>>
             plots.flows.iter().filter_map(|drawn| Some((drawn, report.flows.get(drawn.place)?)));
         flows.take(LINES.len())
     };
-    let runs: BTreeSet<&str> = drawn().map(|(_, flow)| flow.run.as_str()).collect();
-    drawn()
-        .zip(LINES)
-        .map(|((drawn, flow), class)| {
-            let number = flow.flow.to_string();
-            let name =
-                if flow.name == number { format!("flow {number}") } else { flow.name.clone() };
-            let name = if flow.meter == Some("rtt") { format!("{name} (rtt)") } else { name };
-            let name = if runs.len() > 1 { format!("{name}, run {}", flow.run) } else { name };
-            NamedFlow { name, class, curves: &drawn.curves }
-        })
+    let names = names(&drawn().map(|(_, flow)| flow).collect::<Vec<_>>());
+    let named = drawn().zip(names).zip(LINES);
+    named
+        .map(|(((drawn, _), name), class)| NamedFlow { name, class, curves: &drawn.curves })
         .collect()
+}
+
+/// Names of flows for a legend: with the number where a name stands for several, and with the run if there are several.
+pub(super) fn names(flows: &[&FlowReport]) -> Vec<String> {
+    let runs: BTreeSet<&str> = flows.iter().map(|flow| flow.run.as_str()).collect();
+    let mut with_name: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for flow in flows {
+        *with_name.entry((&flow.run, &flow.name)).or_default() += 1;
+    }
+    let name = |flow: &&FlowReport| {
+        let repeats = with_name.get(&(flow.run.as_str(), flow.name.as_str())) > Some(&1);
+        let numbered = repeats || flow.name == flow.flow.to_string();
+        let name = if numbered { flow.title() } else { flow.name.clone() };
+        let name = if flow.meter == Some("rtt") { format!("{name} (rtt)") } else { name };
+        if runs.len() > 1 { format!("{name}, run {}", flow.run) } else { name }
+    };
+    flows.iter().map(name).collect()
 }
 
 /// Words for them together: "all flows", or so many of all.

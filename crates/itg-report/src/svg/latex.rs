@@ -10,6 +10,8 @@ use crate::svg::values::{Series, Shape};
 
 /// Ticks with words of their own, at most.
 const TICKS: usize = 12;
+/// Number of the darkest shade, from 0.
+const LAST_SHADE: u8 = 7;
 
 /// The drawing: one `tikzpicture` that holds its values, for `\input`.
 pub(super) fn picture(chart: &Chart, title: &str) -> String {
@@ -31,14 +33,20 @@ pub(super) fn picture(chart: &Chart, title: &str) -> String {
     for series in &chart.values.series {
         text += &plot(chart, series);
     }
+    for guide in &chart.values.guides {
+        text += &line(chart, guide, "");
+        text += &format!("\\addlegendentry{{{}}}\n", escaped(&guide.name));
+    }
     // All cells of a map are one thing, in shades of one colour.
-    let map = chart.values.series.first().filter(|_| chart.values.shape == Shape::Cells);
-    if let Some(first) = map {
-        let name = escaped(&chart.values.columns[4].replace('_', " "));
-        text += &format!(
-            "\\addlegendimage{{area legend, draw=none, fill={}}}\n\\addlegendentry{{{name}}}\n",
-            colour(first.class)
-        );
+    if let Some((first, shades)) = chart.values.series.first().zip(chart.values.shades.as_ref()) {
+        for (shade, name) in [0, LAST_SHADE].into_iter().zip(&shades.ends) {
+            text += &format!(
+                "\\addlegendimage{{area legend, draw=none, fill={}, fill opacity={}}}\n\\addlegendentry{{{}}}\n",
+                colour(first.class),
+                opacity(shade),
+                escaped(name)
+            );
+        }
     }
     text + "\\end{axis}\n\\end{tikzpicture}\n"
 }
@@ -46,7 +54,7 @@ pub(super) fn picture(chart: &Chart, title: &str) -> String {
 /// The colours that the series need, by name.
 fn colours(chart: &Chart) -> Vec<(String, String)> {
     let mut list: Vec<(String, String)> = Vec::new();
-    for series in &chart.values.series {
+    for series in chart.values.series.iter().chain(&chart.values.guides) {
         let entry = (colour(series.class), hex(series.class).to_uppercase());
         if !list.contains(&entry) {
             list.push(entry);
@@ -89,10 +97,9 @@ fn side(name: &str, axis: &Axis) -> String {
     text + "\n"
 }
 
-fn plot(chart: &Chart, series: &Series) -> String {
-    let values = &chart.values;
-    let (dx, dy) = (chart.frame.x.unit().0, chart.frame.y.unit().0);
-    let colour = colour(series.class);
+/// A line with its dashes; `how` are more options.
+fn line(chart: &Chart, series: &Series, how: &str) -> String {
+    let point = at(chart);
     let dash = ink::of(series.class).dash.map_or_else(String::new, |dash| {
         let lengths: Vec<&str> = dash.split(' ').collect();
         let words = lengths.chunks(2).map(|pair| match pair {
@@ -101,24 +108,36 @@ fn plot(chart: &Chart, series: &Series) -> String {
         });
         format!(", dash pattern={}", words.collect::<Vec<_>>().join(" "))
     });
-    let point = |x: f64, y: f64| format!("({},{})", x / dx, y / dy);
+    let mut text = format!(
+        "\\addplot[color={}, thick, unbounded coords=jump{how}{dash}] coordinates {{\n",
+        colour(series.class)
+    );
+    for row in series.numbers.chunks_exact(2) {
+        text += &(point(row[0], row[1]) + "\n");
+    }
+    text + "};\n"
+}
+
+/// Coordinates in the units of the axes; what is not known is `nan`.
+fn at(chart: &Chart) -> impl Fn(f64, f64) -> String {
+    let (x, y) = (&chart.frame.x, &chart.frame.y);
+    let (dx, dy) = (x.unit().0, y.unit().0);
+    let (along, up) = (x.scale, y.scale);
+    move |x, y| match y.is_finite() {
+        true => format!("({},{})", along.drawn(x) / dx, up.drawn(y) / dy),
+        false => format!("({},nan)", along.drawn(x) / dx),
+    }
+}
+
+fn plot(chart: &Chart, series: &Series) -> String {
+    let values = &chart.values;
+    let colour = colour(series.class);
+    let point = at(chart);
     let mut text = String::new();
     let rows = values.rows(series);
     match values.shape {
-        Shape::Line | Shape::Steps => {
-            let how = if values.shape == Shape::Steps { ", const plot" } else { "" };
-            text += &format!(
-                "\\addplot[color={colour}, thick, unbounded coords=jump{how}{dash}] coordinates {{\n"
-            );
-            for row in rows {
-                text += &match row[1].is_finite() {
-                    true => point(row[0], row[1]),
-                    false => format!("({},nan)", row[0] / dx),
-                };
-                text.push('\n');
-            }
-            text += "};\n";
-        }
+        Shape::Line => text += &line(chart, series, ""),
+        Shape::Steps => text += &line(chart, series, ", const plot"),
         Shape::Dots => {
             text +=
                 &format!("\\addplot[color={colour}, only marks, mark size=1pt] coordinates {{\n");
@@ -142,29 +161,28 @@ fn plot(chart: &Chart, series: &Series) -> String {
     text + &format!("\\addlegendentry{{{}}}\n", escaped(&series.name))
 }
 
+fn opacity(shade: u8) -> String {
+    digits(0.13 + 0.87 * f64::from(shade) / f64::from(LAST_SHADE))
+}
+
 /// The cells of a map, those of one shade at once.
 fn cells(chart: &Chart, series: &Series, colour: &str) -> String {
     let values = &chart.values;
-    let (dx, dy) = (chart.frame.x.unit().0, chart.frame.y.unit().0);
-    let all = values.series.iter().flat_map(|series| values.rows(series));
-    let most = all.map(|row| row[4]).fold(f64::MIN_POSITIVE, f64::max);
-    let is_share = values.columns[4].ends_with("share");
+    let point = at(chart);
     let mut shades: BTreeMap<u8, String> = BTreeMap::new();
     for row in values.rows(series) {
-        let part = match is_share {
-            true => row[4] / most,
-            false => (1.0 + row[4]).ln() / (1.0 + most).ln(),
-        };
+        let part = values.shades.as_ref().map_or(1.0, |shades| shades.at(row[4]));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 7")]
-        let shade = (part.clamp(0.0, 1.0) * 7.99) as u8;
-        let (left, right, low, high) = (row[0] / dx, row[1] / dx, row[2] / dy, row[3] / dy);
+        let shade = (part * (f64::from(LAST_SHADE) + 0.99)) as u8;
         let text = shades.entry(shade).or_default();
-        *text +=
-            &format!("({left},{low})({right},{low})({right},{high})({left},{high})(nan,nan)\n");
+        for (x, y) in [(row[0], row[2]), (row[1], row[2]), (row[1], row[3]), (row[0], row[3])] {
+            *text += &point(x, y);
+        }
+        *text += "(nan,nan)\n";
     }
     let mut text = String::new();
     for (shade, corners) in shades {
-        let opacity = digits(0.13 + 0.87 * f64::from(shade) / 7.0);
+        let opacity = opacity(shade);
         text += &format!(
             "\\addplot[draw=none, fill={colour}, fill opacity={opacity}, unbounded coords=jump, forget plot] \
              coordinates {{\n{corners}}};\n"

@@ -1,18 +1,20 @@
 //! Maps: delay over time, lost packets by number, losses of flows over time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use itg_stats::Report;
 use itg_stats::plot::trace::row_range;
 use itg_stats::plot::{Curves, Plots, Raster};
+use itg_stats::report::FlowReport;
 use maud::{Markup, html};
 
 use crate::svg::axis::{Quantity, Scale, count};
+use crate::svg::by_flow;
 use crate::svg::chart::{Chart, Parts};
 use crate::svg::frame::{Axis, Frame, LETTER, WIDTH, one};
 use crate::svg::ink;
 use crate::svg::over_time::BinnedSeries;
-use crate::svg::values::{Series, Shape, Values};
+use crate::svg::values::{Series, Shades, Shape, Values};
 
 /// Shades of a map.
 const SHADES: usize = 8;
@@ -44,7 +46,8 @@ fn opacity(shade: usize) -> String {
 }
 
 /// Key of the shades, at the right above a plot.
-fn scale_key(class: &str, low: &str, high: &str) -> Markup {
+fn scale_key(class: &str, shades: &Shades) -> Markup {
+    let [low, high] = &shades.ends;
     let right = WIDTH - 14.0;
     let high_wide = LETTER * high.chars().count() as f64;
     let start = right - high_wide - 6.0 - 14.0 * SHADES as f64;
@@ -96,24 +99,37 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
         Axis::new(Scale::log(bottom, top), Quantity::Time, top, &label)
     };
     let frame = Frame { x: course.axis(), y };
+    let shades = Shades {
+        darkest: most,
+        log: true,
+        ends: ["1".to_owned(), format!("{} packets", Quantity::Count.text(most))],
+    };
+    let delays = |band: i16| {
+        let (from, to) = edges(band);
+        (if band == 0 && !mirrored { bottom } else { from as f64 }, to as f64)
+    };
+    let drawn = |band: i16| match mirrored {
+        true => (f64::from(band), f64::from(band) + 1.0),
+        false => delays(band),
+    };
     let mut paths: [String; SHADES] = Default::default();
     let mut numbers = Vec::new();
     for (&(place, band), &count) in &cells {
-        let share = (1.0 + count as f64).ln() / (1.0 + most).ln();
-        let (from, to) = edges(band);
-        let from = if band == 0 && !mirrored { bottom } else { from as f64 };
-        let span =
-            if mirrored { (f64::from(band), f64::from(band) + 1.0) } else { (from, to as f64) };
-        let time = course.span(place);
-        paths[shade(share)].push_str(&frame.cell(time, span));
+        let (time, span) = (course.span(place), drawn(band));
+        paths[shade(shades.at(count as f64))].push_str(&frame.cell(time, span));
         numbers.extend([time.0, time.1, span.0, span.1, count as f64]);
     }
-    let key = scale_key("b1", "1", &format!("{} packets", Quantity::Count.text(most)));
-    let inner = html! { (shaded("b1", &paths)) (key) };
-    let columns = match mirrored {
-        true => ["time_from_ns", "time_to_ns", "row_from", "row_to", "packets"],
-        false => ["time_from_ns", "time_to_ns", "delay_from_ns", "delay_to_ns", "packets"],
-    };
+    // Rows, or delays above the origin: the values are delays.
+    let origin = curves.origin_ns as f64;
+    let as_drawn = !mirrored && curves.origin_ns == 0;
+    let bands: BTreeSet<i16> = cells.keys().map(|key| key.1).filter(|_| !as_drawn).collect();
+    let stand_for = bands.into_iter().map(|band| {
+        let (from, to) = delays(band);
+        [drawn(band).into(), [from + origin, to + origin]]
+    });
+    let stand_for = stand_for.collect();
+    let inner = html! { (shaded("b1", &paths)) (scale_key("b1", &shades)) };
+    let columns = ["time_from_ns", "time_to_ns", "delay_from_ns", "delay_to_ns", "packets"];
     let series = vec![Series { name: "packets".to_owned(), class: "b1", numbers }];
     let chart = Parts {
         name: "heat",
@@ -124,7 +140,11 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
             course.bin(),
             Quantity::Count.text(most)
         ),
-        values: Values::new(Shape::Cells, &columns, series),
+        values: Values {
+            shades: Some(shades),
+            stand_for,
+            ..Values::new(Shape::Cells, &columns, series)
+        },
         legend: Vec::new(),
         frame,
         inner,
@@ -177,10 +197,11 @@ pub(super) fn raster(raster: &Raster) -> Option<Chart> {
     } else {
         format!("each cell is {} packets", count(raster.numbers))
     };
+    let shades = Shades::of_shares(1.0, "100 % lost".to_owned());
     let inner = html! {
         (ink::path("calm", &calm, None))
         (shaded("b2", &paths))
-        (scale_key("b2", "0 %", "100 % lost"))
+        (scale_key("b2", &shades))
     };
     let columns = ["column_from", "column_to", "packet_from", "packet_to", "lost_share"];
     let series = vec![Series { name: "packets lost".to_owned(), class: "b2", numbers }];
@@ -192,7 +213,7 @@ pub(super) fn raster(raster: &Raster) -> Option<Chart> {
             count(raster.numbers * LINE as u64),
             count(lost)
         ),
-        values: Values::new(Shape::Cells, &columns, series),
+        values: Values { shades: Some(shades), ..Values::new(Shape::Cells, &columns, series) },
         legend: Vec::new(),
         frame,
         inner,
@@ -207,13 +228,17 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
     let fold = many.div_ceil(170).max(1);
     let length = many as f64 * course_bins.bin_ns() as f64;
     let rows = plots.losses.len();
-    let flows = || plots.losses.iter().filter_map(|row| report.flows.get(row.place));
+    let flows: Vec<&FlowReport> =
+        plots.losses.iter().filter_map(|row| report.flows.get(row.place)).collect();
+    let names = by_flow::names(&flows);
     // Names are the better labels, if they have room.
-    let named = flows().all(|flow| flow.name.chars().count() <= ROOM);
-    let ticks: Vec<(String, f64)> = flows()
+    let named = names.iter().all(|name| name.chars().count() <= ROOM);
+    let ticks: Vec<(String, f64)> = flows
+        .iter()
+        .zip(&names)
         .enumerate()
-        .map(|(line, flow)| {
-            let name = if named { flow.name.clone() } else { flow.flow.to_string() };
+        .map(|(line, (flow, name))| {
+            let name = if named { name.clone() } else { flow.flow.to_string() };
             (name, (rows - line) as f64 - 0.5)
         })
         .collect();
@@ -229,6 +254,7 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
             worst = worst.max(share_of(cells));
         }
     }
+    let shades = Shades::of_shares(worst, format!("{} lost", Quantity::Share.text(worst)));
     let mut series = Vec::new();
     for (line, row) in plots.losses.iter().enumerate() {
         let mut numbers = Vec::new();
@@ -238,16 +264,16 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
             if share > 0.0 {
                 let bin = fold as f64 * course_bins.bin_ns() as f64;
                 let x = (place as f64 * bin, ((place + 1) as f64 * bin).min(length));
-                paths[shade(share / worst)].push_str(&frame.cell(x, (low + 0.06, low + 0.94)));
+                paths[shade(shades.at(share))].push_str(&frame.cell(x, (low + 0.06, low + 0.94)));
                 numbers.extend([x.0, x.1, low, low + 1.0, share]);
             }
         }
-        let name = report.flows.get(row.place).map_or("", |flow| flow.name.as_str()).to_owned();
+        let name = names.get(line).cloned().unwrap_or_default();
         series.push(Series { name, class: "b2", numbers });
     }
     let inner = html! {
         (shaded("b2", &paths))
-        (scale_key("b2", "0 %", &format!("{} lost", Quantity::Share.text(worst))))
+        (scale_key("b2", &shades))
     };
     let columns = ["time_from_ns", "time_to_ns", "row_from", "row_to", "lost_share"];
     let chart = Parts {
@@ -258,7 +284,7 @@ pub(super) fn loss_by_flow(report: &Report, plots: &Plots) -> Option<Chart> {
              at most {}.",
             Quantity::Share.text(worst)
         ),
-        values: Values::new(Shape::Cells, &columns, series),
+        values: Values { shades: Some(shades), ..Values::new(Shape::Cells, &columns, series) },
         legend: Vec::new(),
         frame,
         inner,
@@ -270,4 +296,69 @@ fn share_of(cells: &[(u64, u64)]) -> f64 {
     let lost: u64 = cells.iter().map(|cell| cell.0).sum();
     let arrived: u64 = cells.iter().map(|cell| cell.1).sum();
     lost as f64 / lost.saturating_add(arrived).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use itg_stats::plot::bins::TimeBins;
+    use itg_stats::plot::trace::Cell;
+
+    use super::*;
+
+    /// Packets with delays in these rows.
+    fn curves(rows: &[i16], origin_ns: i64) -> Curves {
+        let mut bins = TimeBins::<Cell>::new(512);
+        let cell = bins.at(1_800_000_000_000_000_000);
+        cell.window.packets = rows.len() as u64;
+        cell.rows = rows.iter().map(|row| (*row, 1)).collect();
+        let [delay, jitter, lateness] = [(); 3].map(|()| Vec::new());
+        Curves { bins, origin_ns, delay, delay_marks: [0; 2], jitter, lateness }
+    }
+
+    #[test]
+    fn values_of_a_map_are_delays_whatever_the_rows_are() {
+        let (low, high) = (row_range(-17), row_range(33));
+        for origin_ns in [0, -5_000_000] {
+            let chart = delay(&curves(&[-17, 0, 33], origin_ns), "flow 1").expect("a map");
+            let csv = chart.csv();
+            let mut lines = csv.lines();
+            assert_eq!(
+                lines.next(),
+                Some("series,time_from_ns,time_to_ns,delay_from_ns,delay_to_ns,packets")
+            );
+            let rows: Vec<[i64; 2]> = lines
+                .map(|line| {
+                    let cells: Vec<i64> =
+                        line.split(',').skip(1).map(|cell| cell.parse().expect(&csv)).collect();
+                    [cells[2], cells[3]]
+                })
+                .collect();
+            // Rows are drawn in pairs; none reaches into another, and each holds its delay.
+            assert_eq!(rows.len(), 3, "{csv}");
+            assert!(rows.windows(2).all(|pair| pair[0][1] <= pair[1][0]), "{csv}");
+            assert!(rows[0][0] <= low.0 + origin_ns && rows[0][1] >= low.1 + origin_ns, "{csv}");
+            assert!(rows[2][0] <= high.0 + origin_ns && rows[2][1] >= high.1 + origin_ns, "{csv}");
+            // The page draws rows and says delays.
+            let json = chart.values.json(&chart.frame);
+            assert_eq!(json["meant"][0], serde_json::json!(rows[0].map(|ns| ns as f64)));
+            assert_ne!(json["meant"], json["ys"]);
+        }
+        let plain = delay(&curves(&[17, 33], 0), "flow 1").expect("a map");
+        assert!(plain.values.json(&plain.frame)["meant"].is_null());
+    }
+
+    #[test]
+    fn latex_has_the_shades_of_the_drawing_and_their_key() {
+        let lost = Raster { numbers: 100, lost: vec![0, 10, 0, 50], in_last: 100 };
+        let tex = raster(&lost).expect("a raster").latex("flow 1");
+        // 10 % and 50 % of a cell are shades 0 and 3 of 7, and not 1 and 7.
+        for opacity in [opacity(0), opacity(3)] {
+            let opacity: f64 = opacity.parse().expect("a number");
+            assert!(tex.contains(&format!("fill opacity={opacity:.2}")), "{opacity}: {tex}");
+        }
+        assert_eq!(tex.matches("forget plot").count(), 2, "{tex}");
+        for end in ["{0 \\%}", "{100 \\% lost}"] {
+            assert!(tex.contains(&format!("\\addlegendentry{end}")), "{end}: {tex}");
+        }
+    }
 }

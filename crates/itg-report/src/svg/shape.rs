@@ -68,16 +68,19 @@ impl Stairs {
 
     /// The share of values above each, from `low` on.
     fn tail(frame: &Frame, class: &'static str, name: &str, points: &[Point], low: f64) -> Self {
-        let total = count(points) as f64;
-        let mut up = 1.0;
+        let total = count(points);
+        let (mut above, mut up) = (total, 1.0);
         let mut steps = Vec::new();
-        for (x, share) in distribution(points) {
-            let left = 1.0 - share;
-            if x as f64 >= low {
+        for point in points {
+            above -= point.count;
+            let left = above as f64 / total as f64;
+            let x = point.high as f64;
+            if x >= low {
                 if steps.is_empty() {
                     steps.push((low, up));
                 }
-                steps.push((x as f64, left.max(0.5 / total)));
+                // Above the largest value is nothing; the scale draws that as its lower end.
+                steps.push((x, left));
             }
             up = left;
         }
@@ -148,6 +151,8 @@ pub(super) fn cumulative(curves: &Curves, of: &str) -> Option<Chart> {
     let mut parts = of_stairs(("cdf", "Delay, cumulative", desc), &COLUMNS, frame, &[line], &marks);
     let names = format!("p50 {} and p99 {}", text(p50), text(p99));
     parts.legend.push(Entry::line("ref", &names));
+    let lines = vec![p50, 0.0, p50, 1.0, p99, f64::NAN, p99, 0.0, p99, 1.0];
+    parts.values = parts.values.guided(&names, lines);
     Some(parts.into())
 }
 
@@ -282,4 +287,24 @@ pub(super) fn histogram(curves: &Curves, of: &str) -> Option<Chart> {
         ..bars.parts(x, ["delay_from_ns", "delay_to_ns"], of, note.as_deref())
     };
     Some(parts.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_has_the_exact_shares_and_ends_at_nothing() {
+        let points: Vec<Point> =
+            [1_000, 2_000, 50_000, 900_000].map(|ns| Point { low: ns, high: ns, count: 1 }).into();
+        let lines = [("l1", "delay".to_owned(), &points[..])];
+        let chart = of_tails(&lines, ("Tails", "delay"), "of a flow").expect("a plot");
+        assert_eq!(
+            chart.csv().lines().skip(2).collect::<Vec<_>>(),
+            ["delay,1000,0.75", "delay,2000,0.5", "delay,50000,0.25", "delay,900000,0.0"]
+        );
+        // LaTeX cannot draw 0 on a logarithmic scale: there it is the lower end.
+        let tex = chart.latex("a flow");
+        assert!(tex.contains("(900,0.25)") && !tex.contains(",0)"), "{tex}");
+    }
 }

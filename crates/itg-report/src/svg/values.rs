@@ -1,5 +1,6 @@
 //! The values that a plot draws: a table for people, for the pointer on the page, and for LaTeX.
 
+use itg_core::text::table_cell;
 use serde_json::{Value, json};
 
 use crate::svg::frame::Frame;
@@ -50,6 +51,33 @@ pub(super) struct Series {
     pub(super) numbers: Vec<f64>,
 }
 
+/// Shades of the cells of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shades {
+    /// Value of the darkest.
+    pub(super) darkest: f64,
+    /// True if shades go by the logarithm.
+    pub(super) log: bool,
+    /// Meaning of the lightest and of the darkest.
+    pub(super) ends: [String; 2],
+}
+
+impl Shades {
+    /// Shades of shares up to this one.
+    pub(super) fn of_shares(darkest: f64, end: String) -> Self {
+        Self { darkest, log: false, ends: ["0 %".to_owned(), end] }
+    }
+
+    /// Place of a value from 0 to 1.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let share = match self.log {
+            true => (1.0 + value).ln() / (1.0 + self.darkest).ln(),
+            false => value / self.darkest,
+        };
+        share.clamp(0.0, 1.0)
+    }
+}
+
 /// Everything that a plot draws.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Values {
@@ -57,12 +85,48 @@ pub(super) struct Values {
     /// Names of the columns with their units, as many as [`Shape::width`].
     pub(super) columns: Vec<String>,
     pub(super) series: Vec<Series>,
+    /// Lines to compare with, such as that on which two values are equal: x and y, no data.
+    pub(super) guides: Vec<Series>,
+    /// Shades of cells.
+    pub(super) shades: Option<Shades>,
+    /// Ranges of y in drawings that stand for another one, each with that; none where they are what they are.
+    pub(super) stand_for: Vec<[[f64; 2]; 2]>,
 }
 
 impl Values {
     pub(super) fn new(shape: Shape, columns: &[&str], series: Vec<Series>) -> Self {
         debug_assert_eq!(columns.len(), shape.width());
-        Self { shape, columns: columns.iter().map(|name| (*name).to_owned()).collect(), series }
+        Self {
+            shape,
+            columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+            series,
+            guides: Vec::new(),
+            shades: None,
+            stand_for: Vec::new(),
+        }
+    }
+
+    /// Adds a line to compare with.
+    pub(super) fn guided(mut self, name: &str, numbers: Vec<f64>) -> Self {
+        self.guides.push(Series { name: name.to_owned(), class: "ref", numbers });
+        self
+    }
+
+    /// The range that one in the drawing stands for.
+    fn meant(&self, drawn: [f64; 2]) -> [f64; 2] {
+        let known = self.stand_for.iter().find(|[of, _]| same(of, &drawn));
+        known.map_or(drawn, |[_, range]| *range)
+    }
+
+    /// The rows of one series with the ranges that are meant.
+    fn meant_rows(&self, series: &Series) -> impl Iterator<Item = Vec<f64>> {
+        self.rows(series).map(|row| match *row {
+            [a, b, from, to, value] => {
+                let [from, to] = self.meant([from, to]);
+                vec![a, b, from, to, value]
+            }
+            _ => row.to_vec(),
+        })
     }
 
     /// The rows of one series.
@@ -74,7 +138,7 @@ impl Values {
     /// have a point, so that readers that look at some rows alone know its type.
     pub(super) fn csv(&self) -> String {
         let numbers = |column: usize| {
-            let rows = self.series.iter().flat_map(|series| self.rows(series));
+            let rows = self.series.iter().flat_map(|series| self.meant_rows(series));
             rows.map(move |row| row[column]).filter(|value| value.is_finite())
         };
         let whole: Vec<bool> =
@@ -83,7 +147,7 @@ impl Values {
         let mut text = format!("series,{}\n", names.join(","));
         for series in &self.series {
             let name = cell(&series.name);
-            for row in self.rows(series) {
+            for row in self.meant_rows(series) {
                 text += &name;
                 for (value, whole) in row.iter().zip(&whole) {
                     text.push(',');
@@ -122,15 +186,22 @@ impl Values {
         json!({
             "shape": self.shape.name(), "x": frame.x.facts(), "y": frame.y.facts(),
             "columns": self.columns, "series": series, "xs": xs, "ys": ys,
+            "meant": match self.stand_for.is_empty() {
+                true => Value::Null,
+                false => ys.iter().map(|range| json!(self.meant(*range))).collect(),
+            },
         })
     }
 }
 
+fn same(a: &[f64; 2], b: &[f64; 2]) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
 /// The number of a range in the list, which takes it up.
 fn number_of(list: &mut Vec<[f64; 2]>, range: [f64; 2]) -> usize {
-    let same = |known: &[f64; 2]| known.iter().zip(&range).all(|(a, b)| a.to_bits() == b.to_bits());
     // The last ones are the most likely.
-    list.iter().rposition(same).unwrap_or_else(|| {
+    list.iter().rposition(|known| same(known, &range)).unwrap_or_else(|| {
         list.push(range);
         list.len() - 1
     })
@@ -155,12 +226,11 @@ fn short(value: f64) -> Value {
 
 /// A text as a cell of CSV; a spreadsheet takes none for a formula.
 fn cell(text: &str) -> String {
-    let plain: String = text.chars().filter(|c| !c.is_control()).collect();
-    let plain = if plain.starts_with(['=', '+', '-', '@']) { format!("'{plain}") } else { plain };
-    if plain.contains(['"', ',', ';']) {
-        format!("\"{}\"", plain.replace('"', "\"\""))
+    let shown = table_cell(text);
+    if shown.contains(['"', ',', ';']) {
+        format!("\"{}\"", shown.replace('"', "\"\""))
     } else {
-        plain
+        shown.into_owned()
     }
 }
 
@@ -182,8 +252,21 @@ mod tests {
         );
         assert_eq!(
             values.csv(),
-            "series,time_ns,delay_ns\np99,0,1.5\np99,1000000000,\n\"'=a,\"\"b\"\"\",5,-2.0\n"
+            "series,time_ns,delay_ns\np99,0,1.5\np99,1000000000,\n\"'=a,\"\"b\"\"\\n\",5,-2.0\n"
         );
+    }
+
+    #[test]
+    fn no_name_is_a_formula_and_what_is_not_seen_is_shown() {
+        for (name, want) in [
+            ("flow 1", "flow 1"),
+            (" =HYPERLINK(1)", "' =HYPERLINK(1)"),
+            ("\u{a0}@x", "'\u{a0}@x"),
+            ("a\tb\u{202e}", "a\\tb\\u202e"),
+            ("a;\"b\"", "\"a;\"\"b\"\"\""),
+        ] {
+            assert_eq!(cell(name), want);
+        }
     }
 
     #[test]
