@@ -6,10 +6,10 @@ use bytes::Bytes;
 use casts::order::Order;
 use casts::world;
 use itg_group::cast::log::Settings;
-use itg_group::cast::uniform::{Fast, Timer, Uniform};
-use itg_group::cast::{CastEvent, CastRequest, Planted};
+use itg_group::cast::uniform::{EpochMessage, Fast, Flush, Timer, Uniform, UniformMessage};
+use itg_group::cast::{CastDelivery, CastEvent, CastRequest, Id, Planted};
 use itg_group::{Member, Rules, View};
-use itg_process::{Action, Injected, Input, MS, Machine as _, SECOND, Slot, Time};
+use itg_process::{Action, Injected, Input, JournalWrite, MS, Machine as _, SECOND, Slot, Time};
 use itg_sim::{Disks, Exit, Fault, World};
 
 const UNIT: &str = "kind = \"fixed\"\ndelay = \"1ms\"";
@@ -116,5 +116,113 @@ fn a_member_that_begins_again_has_its_timer() {
         member.handle(Time(SECOND), Input::Request(rejoin), &mut out);
         let set = |action: &Action<Uniform>| matches!(action, Action::SetTimer(Timer::Tick, _));
         assert!(out.iter().any(set), "{fast:?}");
+    }
+}
+
+/// Windows of 65 members and more: their number is no reason to refuse what a member tells.
+#[test]
+fn what_many_members_hold_is_read() {
+    let named = |at: u32| {
+        let id = Id { origin: Member::new(Slot(at % 80), 1), seq: u64::from(at / 80) };
+        (id, Bytes::from_static(b"7"))
+    };
+    let waiting: Vec<_> = (0..80 * 1024).map(named).collect();
+    let orders = waiting.iter().map(|(id, _)| (*id, id.seq)).collect();
+    let flush = Flush { first: 0, delivered: waiting.clone(), orders, waiting };
+    let (from, what) = (Member::new(Slot(1), 1), EpochMessage::Flush(flush));
+    let say = UniformMessage::Fast { from, epoch: 1, what };
+    let (ty, bytes) = say.encode();
+    assert!(UniformMessage::decode(ty, &bytes) == Some(say), "{} bytes", bytes.len());
+}
+
+/// A member of three with these records of a journal, which it goes on writing.
+fn kept(settings: Settings, records: &[Bytes]) -> Uniform {
+    let view = View::first(3, Rules::default());
+    Uniform::with_journal(Fast::Sequencer, Member::new(Slot(0), 1), view, settings, records)
+}
+
+/// What the machine does with this, its journal, and its events.
+fn handle(
+    member: &mut Uniform,
+    journal: &mut Vec<Bytes>,
+    now: Time,
+    input: Input<Uniform>,
+) -> (Vec<CastDelivery>, Vec<CastEvent>) {
+    let (mut out, mut told, mut events) = (Vec::new(), Vec::new(), Vec::new());
+    member.handle(now, input, &mut out);
+    for action in out {
+        match action {
+            Action::Persist(JournalWrite::Append(record)) => journal.push(record),
+            Action::Persist(JournalWrite::Replace(records)) => *journal = records,
+            Action::Deliver(tell) => told.push(tell),
+            Action::Log(event) => events.extend(event.decode::<CastEvent>()),
+            _ => {}
+        }
+    }
+    (told, events)
+}
+
+/// A base that cannot be read is told, and nobody goes on as if there had been none.
+#[test]
+fn a_member_whose_base_cannot_be_read_leaves() {
+    let mut journal = Vec::new();
+    let mut member = kept(Settings::default(), &[]);
+    handle(&mut member, &mut journal, Time(1), Input::Start);
+    let cast = Input::Request(CastRequest::Cast(vec![7; 100].into()));
+    handle(&mut member, &mut journal, Time(2), cast);
+    for broken in [vec![1, 9, 9], {
+        let view = [0; 4];
+        [&[1][..], &view, &[7; 3]].concat()
+    }] {
+        let mut records = journal.clone();
+        records.push(broken.into());
+        let mut back = kept(Settings::default(), &records);
+        let (told, events) = handle(&mut back, &mut records, Time(3), Input::Start);
+        assert!(events.contains(&CastEvent::UnreadableSnapshot), "{events:?}");
+        assert!(told.iter().any(|tell| matches!(tell, CastDelivery::Excluded { .. })), "{told:?}");
+        assert!(!told.iter().any(|tell| matches!(tell, CastDelivery::Restored { .. })));
+    }
+}
+
+/// A state that is too long for a snapshot is told once; the journal stays as it is.
+#[test]
+fn a_state_that_is_too_long_is_told_once() {
+    let settings = Settings { most_state: 1000, journal_bytes: 200, ..Settings::default() };
+    let mut journal = Vec::new();
+    let mut member = kept(settings, &[]);
+    handle(&mut member, &mut journal, Time(1), Input::Start);
+    let (mut asked, mut said) = (0, 0);
+    for turn in 1..20 {
+        let now = Time(turn * 50 * MS);
+        let cast = Input::Request(CastRequest::Cast(vec![7; 100].into()));
+        handle(&mut member, &mut journal, now, cast);
+        let (told, _) = handle(&mut member, &mut journal, now, Input::Timer(Timer::Tick));
+        for tell in told {
+            let CastDelivery::Checkpoint { position } = tell else { continue };
+            asked += 1;
+            let state = Input::Request(CastRequest::State(position, vec![7; 2000].into()));
+            let (_, events) = handle(&mut member, &mut journal, now, state);
+            let long = |event: &&CastEvent| matches!(event, CastEvent::SnapshotTooLong { .. });
+            said += events.iter().filter(long).count();
+        }
+    }
+    assert!((2..10).contains(&asked), "{asked}: it grows as much again before it is asked for");
+    assert_eq!(said, 1);
+    assert!(journal.len() > 19, "all casts are there");
+}
+
+/// A journal with a large state becomes as long again before the state is written anew.
+#[test]
+fn a_large_state_is_not_written_for_each_few_messages() {
+    for form in FORMS {
+        let layers = format!(
+            "{{ layer = \"{form}\", journal_bytes = 20000 }}, \"rejoin\", {{ layer = \"chat\", until = \"2s\", pause = \
+             \"4ms\", padding = 1000000 }}"
+        );
+        let mut world = world(5, UNIT, &layers, Planted::default(), 1);
+        world.set_disks(Disks { sync_ns: MS / 10, ..Disks::default() });
+        world.run(3 * SECOND);
+        let shortened = world.counts().occurrences(CastEvent::JournalShortened);
+        assert!((5..=10).contains(&shortened), "{form}: {shortened}");
     }
 }

@@ -11,6 +11,7 @@ use super::interface::code;
 
 use crate::codec::{read, write};
 use crate::member::{Member, ViewChange};
+use crate::roster::MAX_SLOTS;
 
 /// Longest payload of one message: 4 MiB.
 pub const MOST_PAYLOAD: usize = 4 << 20;
@@ -20,6 +21,9 @@ pub(crate) const MOST_PART: usize = 12 << 20;
 pub(crate) const MOST_SNAPSHOT: usize = 100 << 20;
 /// Entries of one value or message.
 const MOST_ENTRIES: usize = 1 << 16;
+/// Messages of a cut, or of what a member tells before one: of all members of the greatest group, with full windows.
+/// The bytes of a message are the narrower limit.
+pub(crate) const MOST_NAMED: usize = (MAX_SLOTS as usize) << 10;
 /// Shortest entry on a wire: identifier, Lamport time, kind, length.
 const LEAST_ENTRY: usize = 20 + 8 + 1 + 4;
 
@@ -283,8 +287,18 @@ impl Take {
         least: usize,
         one: impl Fn(&mut Self) -> Option<T>,
     ) -> Option<Vec<T>> {
+        self.list_of(MOST_ENTRIES, least, one)
+    }
+
+    /// The same, with a limit of its own.
+    pub(crate) fn list_of<T>(
+        &mut self,
+        most: usize,
+        least: usize,
+        one: impl Fn(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let len = self.u32()? as usize;
-        if len > MOST_ENTRIES || len > self.left.len() / least {
+        if len > most || len > self.left.len() / least {
             return None;
         }
         let mut list = Vec::with_capacity(len);

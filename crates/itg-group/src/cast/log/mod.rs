@@ -288,6 +288,11 @@ impl Log {
         matches!(self.life, Phase::Gone)
     }
 
+    /// Own entries that wait to be ordered.
+    pub(crate) const fn own_waiting(&self) -> usize {
+        self.own
+    }
+
     /// The number of the next message that is cast here.
     pub(crate) const fn next_seq(&self) -> u64 {
         self.next_seq
@@ -444,7 +449,8 @@ impl Log {
         }
     }
 
-    fn leave(&mut self, view: u64, out: &mut Out<Self>) {
+    /// Ends the part of this process: it is not in the view of this number, or cannot go on with it.
+    pub(crate) fn leave(&mut self, view: u64, out: &mut Out<Self>) {
         self.life = Phase::Gone;
         self.past = self.keep.take_decisions(self.k);
         (self.incoming, self.outgoing) = (None, None);

@@ -229,7 +229,7 @@ mod tests {
             Self { log: Log::new(Member::new(Slot(0), 1), view(), settings()), state }
         }
 
-        /// What it answers the joiner.
+        /// Its answers to the joiner.
         fn hears(&mut self, now: Time, what: LogBody) -> Vec<LogBody> {
             let say = LogMessage { from: JOINER, what };
             let mut inputs = vec![Input::Message(JOINER.slot, say)];
@@ -256,7 +256,7 @@ mod tests {
         Log::new(JOINER, View::first(3, Rules::default()), settings())
     }
 
-    /// What the joiner says, and the state that it takes over.
+    /// Words of the joiner, and the state that it takes over.
     fn step(joiner: &mut Log, now: Time, input: Input<Log>) -> (Vec<LogBody>, Option<Bytes>) {
         let (mut out, mut said, mut state) = (Vec::new(), Vec::new(), None);
         joiner.handle(now, input, &mut out);

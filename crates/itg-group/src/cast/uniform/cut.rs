@@ -1,6 +1,7 @@
 //! From one epoch to the next: suspicion, flush, cut, view; and the state that joiners get.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Action, Input, Time};
@@ -60,7 +61,7 @@ pub(super) struct Parts {
 impl Parts {
     fn add(&mut self, from: Member, attempt: u64, index: u32, bytes: Bytes) {
         let (known, parts) = self.of.entry(from).or_default();
-        if attempt < *known || index >= MOST_PARTS {
+        if attempt < *known || index >= MOST_PARTS || bytes.len() > PART_BYTES {
             return;
         }
         if attempt > *known {
@@ -119,6 +120,10 @@ impl Uniform {
     pub(super) fn change_if_wanted(&mut self, now: Time, out: &mut Out) {
         let patience = 4 * self.settings.rotate;
         if self.collecting.as_ref().is_some_and(|c| now.since(c.since) < patience) {
+            return;
+        }
+        // What was submitted is on its way: another attempt would stand behind it.
+        if self.log.own_waiting() > 0 {
             return;
         }
         let suspects: Vec<Member> = self.suspected.iter().copied().collect();
@@ -230,10 +235,11 @@ impl Uniform {
         self.fenced = self.fenced.map(|_| now);
         let me = self.me;
         let Some(collecting) = self.collecting.as_mut().filter(|_| from == me) else { return };
+        // Of an earlier attempt, too: the log is slow, not stuck.
+        collecting.since = now;
         let Some((own, count)) = collecting.parts.filter(|(own, _)| *own == attempt) else {
             return;
         };
-        collecting.since = now;
         if self.parts.count(me, own) == count as usize {
             collecting.parts = None;
             let mut with = BytesMut::new();
@@ -243,6 +249,23 @@ impl Uniform {
             with.put_u32_le(count);
             let change = CastRequest::Change(collecting.change.clone(), with.freeze());
             self.with_log(now, Input::Request(change), out);
+        }
+    }
+
+    /// The cut that goes with a view change: number of its first message, messages, what the user gave.
+    fn read_cut(&self, with: Bytes) -> Option<(u64, Vec<Named>, Bytes)> {
+        let mut take = Take::new(self.cut_of(with)?);
+        let cut = (take.u64()?, take_named(&mut take)?, take.blob(MOST_PART)?);
+        take.end(cut)
+    }
+
+    /// This member cannot go on as who it is: it leaves the group, and may begin again under another name.
+    pub(super) fn give_up(&mut self, now: Time, out: &mut Out) {
+        let mut inner = Vec::new();
+        let view = self.log.view().no();
+        self.log.leave(view, &mut inner);
+        for action in inner {
+            self.of_log(now, action, out);
         }
     }
 
@@ -261,6 +284,9 @@ impl Uniform {
 
     /// Handles a delivery of the log.
     pub(super) fn told_by_log(&mut self, now: Time, tell: CastDelivery, out: &mut Out) {
+        if self.gone {
+            return;
+        }
         match tell {
             CastDelivery::View { view, with, .. } => self.next_epoch(now, view, with, out),
             CastDelivery::Checkpoint { position } => self.begin_checkpoint(Some(position), out),
@@ -283,16 +309,12 @@ impl Uniform {
 
     /// The cut is delivered in the old epoch, then the new one begins.
     fn next_epoch(&mut self, now: Time, view: View, with: Bytes, out: &mut Out) {
-        let Some(cut) = self.cut_of(with) else {
+        let Some((first, list, with)) = self.read_cut(with) else {
+            // The log is in the next view: without the cut there is no way there.
             out.push(Action::log(CastEvent::UnreadableCut { view: view.no() }));
-            return;
+            return self.give_up(now, out);
         };
-        let mut take = Take::new(cut);
-        let parts = take.u64().zip(take_named(&mut take));
-        let with = take.blob(MOST_PART).unwrap_or_default();
-        if let Some((first, list)) = parts {
-            self.fill(first, list, out);
-        }
+        self.fill(first, list, out);
         self.note(&Note::Epoch(view.clone(), with.clone()), out);
         self.enter_epoch(view, with, out);
         self.own_bytes = self.backlog.of(self.me).map(Entry::len).sum();
@@ -318,7 +340,16 @@ impl Uniform {
     pub(super) fn state(&mut self, now: Time, position: u64, state: &Bytes, out: &mut Out) {
         let Some(begun) = self.begun.take_if(|begun| begun.position == position) else { return };
         let (log, bytes) = (begun.log, put_state(&begun, state));
-        self.rebase(begun, bytes.clone(), out);
+        if bytes.len() <= self.settings.most_state {
+            self.rebase(begun, bytes.clone(), out);
+        } else {
+            // The journal grows as much again before the next attempt.
+            self.memory.bytes = 0;
+            if !mem::replace(&mut self.too_long, true) {
+                let bytes = bytes.len() as u64;
+                out.push(Action::log(CastEvent::SnapshotTooLong { bytes }));
+            }
+        }
         if let Some(log) = log {
             self.with_log(now, Input::Request(CastRequest::State(log, bytes)), out);
         }
@@ -333,14 +364,14 @@ impl Uniform {
         }
         get_state(state.clone())?;
         self.view = view;
-        self.take_state(&state, out);
+        self.take_state(&state, out)?;
         self.note_installed(state, out);
         Some(())
     }
 
-    /// Takes over the state of a joiner, or of the journal, in the view in force.
-    pub(super) fn take_state(&mut self, state: &Bytes, out: &mut Out) {
-        let Some((position, done, seen, parts, state)) = get_state(state.clone()) else { return };
+    /// Takes over the state of a joiner, or of the journal, in the view in force; `None` if it cannot be read.
+    pub(super) fn take_state(&mut self, state: &Bytes, out: &mut Out) -> Option<()> {
+        let (position, done, seen, parts, state) = get_state(state.clone())?;
         let view = self.view.clone();
         self.backlog.install(&seen);
         self.backlog.retain(|origin| view.contains(origin));
@@ -350,6 +381,7 @@ impl Uniform {
         (self.first, self.position) = (done, position);
         out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: 0 }));
         out.push(Action::Deliver(CastDelivery::Install { position, view, state }));
+        Some(())
     }
 }
 
@@ -427,10 +459,11 @@ fn cut<'a>(
 
 #[cfg(test)]
 mod tests {
-    use itg_process::Slot;
+    use itg_process::{MS, Machine as _, Slot};
 
-    use super::super::Fast;
+    use super::super::{Fast, Settings, UniformMessage};
     use super::*;
+    use crate::member::Rules;
 
     /// The message with this number in the order of the epoch.
     fn named(number: u64) -> Named {
@@ -475,5 +508,102 @@ mod tests {
                 assert_eq!(fresh, want, "{fast:?} {first}");
             }
         }
+    }
+
+    /// Member 0 of three, in the first view.
+    fn member(settings: Settings) -> Uniform {
+        let view = View::first(3, Rules::default());
+        Uniform::new(Fast::Sequencer, Member::new(Slot(0), 1), view, settings)
+    }
+
+    /// The log's word that the view without member 2 is in force, with this cut.
+    fn next_view(uniform: &mut Uniform, with: BytesMut) -> Vec<Action<Uniform>> {
+        let changes = Changes::removal([Member::new(Slot(2), 1)]);
+        let change = ViewChange { base: 1, changes, shape: None };
+        let view = uniform.view.next(&change, None).expect("a view");
+        let tell = CastDelivery::View { position: 0, view, with: with.freeze() };
+        let mut out = Vec::new();
+        uniform.told_by_log(Time(1), tell, &mut out);
+        out
+    }
+
+    /// More messages than an entry of the log may have names: they are delivered, and then the epoch begins.
+    #[test]
+    fn a_cut_of_many_messages_is_delivered() {
+        let mut uniform = member(Settings { window: 1 << 20, ..Settings::default() });
+        let mut with = BytesMut::new();
+        with.put_u8(WHOLE);
+        with.put_u64_le(0);
+        put_named(&mut with, &(0..70_000).map(named).collect::<Vec<_>>());
+        with.blob(b"mine");
+        let out = next_view(&mut uniform, with);
+        let delivered = out
+            .iter()
+            .filter(|action| matches!(action, Action::Deliver(CastDelivery::Message { .. })));
+        assert_eq!(delivered.count(), 70_000);
+        assert_eq!((uniform.view.no(), uniform.gone), (2, false));
+    }
+
+    /// The log goes on to a view that this member cannot follow it to: it leaves, and does not stay where it was.
+    #[test]
+    fn a_member_without_the_cut_leaves() {
+        let mut short = BytesMut::new();
+        short.put_u8(WHOLE);
+        short.put_u64_le(0);
+        put_named(&mut short, &[named(1)]);
+        let mut parts = BytesMut::new();
+        parts.put_u8(IN_PARTS);
+        parts.member(Member::new(Slot(1), 1));
+        parts.put_u64_le(7);
+        parts.put_u32_le(2);
+        for with in [short, parts] {
+            let mut uniform = member(Settings::default());
+            let out = next_view(&mut uniform, with);
+            let told = |tell: fn(&CastDelivery) -> bool| {
+                out.iter().any(|action| matches!(action, Action::Deliver(found) if tell(found)))
+            };
+            assert!(told(|tell| matches!(tell, CastDelivery::Excluded { .. })));
+            assert!(!told(|tell| matches!(tell, CastDelivery::Message { .. })));
+            assert!(uniform.gone && uniform.log.is_gone());
+        }
+    }
+
+    /// Parts that the log orders slowly: until then they are not submitted once more.
+    #[test]
+    fn attempts_do_not_pile_up() {
+        let mut uniform = member(Settings::default());
+        let mut out = Vec::new();
+        let gone = Input::Request(CastRequest::Suspect(Slot(2)));
+        uniform.handle(Time(1), gone, &mut out);
+        let long = |number| (named(number).0, Bytes::from(vec![7; 128 << 10]));
+        let waiting = (0..20).map(long).collect();
+        let flush = Flush { waiting, ..Flush::default() };
+        let what = EpochMessage::Flush(flush);
+        let say = UniformMessage::Fast { from: Member::new(Slot(1), 1), epoch: 1, what };
+        uniform.handle(Time(2), Input::Message(Slot(1), say), &mut out);
+        assert_eq!(uniform.log.own_waiting(), 3, "parts");
+        let mut out = Vec::new();
+        for turn in 1..100 {
+            let tick = Input::Timer(super::super::Timer::Tick);
+            uniform.handle(Time(turn * 50 * MS), tick, &mut out);
+        }
+        let again = |action: &Action<Uniform>| {
+            let Action::Send(_, UniformMessage::Fast { what, .. }) = action else { return false };
+            matches!(what, EpochMessage::Collect)
+        };
+        assert!(!out.iter().any(again));
+        assert_eq!(uniform.log.own_waiting(), 3);
+    }
+
+    /// What is taken in can be read again.
+    #[test]
+    fn parts_that_are_too_long_are_refused() {
+        let (mut parts, from) = (Parts::default(), Member::new(Slot(1), 1));
+        parts.add(from, 1, 0, Bytes::from(vec![7; PART_BYTES + 1]));
+        parts.add(from, 1, 1, Bytes::from(vec![7; PART_BYTES]));
+        assert_eq!(parts.count(from, 1), 1);
+        let mut bytes = BytesMut::new();
+        parts.put(&mut bytes);
+        assert_eq!(Parts::take(&mut Take::new(bytes.freeze())), Some(parts));
     }
 }

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use itg_process::{Action, Input, JournalWrite, Machine as _, Time};
 
 use super::cut::{Begun, parts_of_state};
-use super::note::{LAST_PIECE, Memory, Note, OF_LOG, PIECE, base, of_log, records_of_log};
+use super::note::{BASE, LAST_PIECE, Memory, Note, OF_LOG, PIECE, base, of_log, records_of_log};
 use super::order::Orders;
-use super::{Named, Out, Timer, Uniform};
+use super::{MOST_GROWTH, Named, Out, Timer, Uniform};
 use crate::cast::entry::Entry;
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, code};
@@ -29,7 +29,7 @@ impl Uniform {
     ) -> Self {
         let found = records_of_log(records);
         let known = member_of(&found, &view);
-        let log_settings = super::Settings { trace: false, ..settings };
+        let log_settings = super::Settings { trace: false, ..super::limited(settings) };
         let log = super::Log::with_journal(me, view.clone(), log_settings, &found);
         let member = known.map_or(me, |(member, _)| member);
         let mut uniform = Self::new(fast, member, view, settings);
@@ -102,10 +102,12 @@ impl Uniform {
         notes.map(|note| note.encode()).collect()
     }
 
-    /// Asks the user for its state when the journal has become long.
+    /// Asks the user for its state when the journal has become long. One with a large state becomes as long again: it
+    /// is not written anew all the time.
     pub(super) fn shorten_if_long(&mut self, out: &mut Out) {
         if self.memory.keeps
             && self.memory.bytes > self.settings.journal_bytes
+            && self.memory.bytes > self.memory.base.min(MOST_GROWTH)
             && self.begun.is_none()
         {
             self.begin_checkpoint(None, out);
@@ -188,19 +190,26 @@ impl Uniform {
             let (member, counts) = (code(self.me), self.view.contains(self.me) || !own.is_empty());
             out.push(Action::log(CastEvent::Back { member, counts }));
         }
-        for note in join(&own, PIECE, LAST_PIECE).iter().filter_map(Note::decode) {
-            self.again(note, now, out);
+        for record in join(&own, PIECE, LAST_PIECE) {
+            match Note::decode(&record) {
+                Some(note) => self.again(note, now, out),
+                None if record.first() == Some(&BASE) => self.lost_base(now, out),
+                None => {}
+            }
         }
         self.orders.count_on(self.first + self.history.len() as u64);
         self.next_seq = self.next_seq.max(numbered(&self.backlog.seen(), self.me));
         self.own_bytes = self.backlog.of(self.me).map(Entry::len).sum();
         self.memory.bytes = own.iter().map(Bytes::len).sum();
         self.memory.keeps = true;
+        if self.gone {
+            return;
+        }
         out.push(Action::Deliver(CastDelivery::Restored { position: self.position }));
         self.catch_up(now, told, out);
     }
 
-    /// What the log's records tell beyond this member's own: a crash came between the two.
+    /// Takes what the log's records tell beyond this member's own: a crash came between the two.
     fn catch_up(&mut self, now: Time, told: Vec<CastDelivery>, out: &mut Out) {
         for tell in told {
             let newer = |view: &View| view.no() > self.view.no() || !self.view.contains(self.me);
@@ -223,13 +232,18 @@ impl Uniform {
         }
     }
 
-    /// One record, in its turn.
+    /// Takes one record, in its turn.
     fn again(&mut self, note: Note, now: Time, out: &mut Out) {
+        if self.gone {
+            return;
+        }
         let epoch = self.view.no();
         match note {
             Note::Base(view, state) => {
                 self.view = view;
-                self.take_state(&state, out);
+                if self.take_state(&state, out).is_none() {
+                    self.lost_base(now, out);
+                }
             }
             Note::Message(id, payload) => {
                 if id.origin == self.me {
@@ -268,6 +282,12 @@ impl Uniform {
         }
     }
 
+    /// The journal has a base that cannot be read: what was promised behind it cannot be kept.
+    fn lost_base(&mut self, now: Time, out: &mut Out) {
+        out.push(Action::log(CastEvent::UnreadableSnapshot));
+        self.give_up(now, out);
+    }
+
     /// A message that was delivered before the base, and that some member may lack.
     fn kept(&mut self, number: u64, named: Named) {
         if self.history.is_empty() {
@@ -281,7 +301,7 @@ impl Uniform {
 }
 
 impl Orders {
-    /// What is known of numbers, as records.
+    /// Numbers and timestamps that are known, as records.
     fn notes(&self, epoch: u64) -> Vec<Note> {
         let numbers = self.numbers().into_iter();
         let numbers = numbers.map(|(id, number)| Note::Order(epoch, id, number));

@@ -16,7 +16,7 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use crate::cast::entry::{Id, MOST_PAYLOAD, Put as _, Take};
+use crate::cast::entry::{Id, MOST_NAMED, MOST_PAYLOAD, Put as _, Take};
 use crate::cast::log;
 use crate::member::Member;
 
@@ -95,7 +95,7 @@ pub(crate) fn put_named(out: &mut BytesMut, list: &[Named]) {
 
 /// Reads them.
 pub(crate) fn take_named(take: &mut Take) -> Option<Vec<Named>> {
-    take.list(LEAST_NAMED, |take| Some((take.id()?, take.blob(MOST_PAYLOAD)?)))
+    take.list_of(MOST_NAMED, LEAST_NAMED, |take| Some((take.id()?, take.blob(MOST_PAYLOAD)?)))
 }
 
 impl UniformMessage {
@@ -185,7 +185,7 @@ impl UniformMessage {
             8 => EpochMessage::Flush(Flush {
                 first: take.u64()?,
                 delivered: take_named(&mut take)?,
-                orders: take.list(28, |take| Some((take.id()?, take.u64()?)))?,
+                orders: take.list_of(MOST_NAMED, 28, |take| Some((take.id()?, take.u64()?)))?,
                 waiting: take_named(&mut take)?,
             }),
             9 => EpochMessage::Progress(take.u64()?),

@@ -48,6 +48,11 @@ pub(crate) use note::records_of_log;
 const WINDOW_BYTES: usize = 128 << 10;
 /// Messages delivered that some member may lack: beyond these bytes nothing is cast.
 const HISTORY_BYTES: usize = 1 << 20;
+/// Longest state of the user, with parts of cuts: 48 MiB. A journal, of 256 MiB at most, has it twice, once for the log;
+/// both parts of it grow before they are made shorter.
+const MOST_STATE: usize = 48 << 20;
+/// A journal with a large state is made shorter when it has grown by as much, or by so many bytes.
+const MOST_GROWTH: usize = 32 << 20;
 /// Messages that are said again at a time, and bytes that fill a gap at a time.
 const AGAIN: usize = 64;
 const FILL_BYTES: usize = 64 << 10;
@@ -71,6 +76,11 @@ pub enum Timer {
 }
 
 type Out = Vec<Action<Uniform>>;
+
+/// The settings with the narrower limits of a uniform broadcast.
+fn limited(settings: Settings) -> Settings {
+    Settings { most_state: settings.most_state.min(MOST_STATE), ..settings }
+}
 
 /// A member of a uniform broadcast.
 #[derive(Debug)]
@@ -103,12 +113,15 @@ pub struct Uniform {
     local: VecDeque<EpochMessage>,
     parts: Parts,
     memory: Memory,
+    /// It was told that the state is too long.
+    too_long: bool,
 }
 
 impl Uniform {
     /// A member of this view from the beginning, or a process that will join.
     #[must_use]
     pub fn new(fast: Fast, me: Member, view: View, settings: Settings) -> Self {
+        let settings = limited(settings);
         let mut uniform = Self {
             fast,
             me,
@@ -134,6 +147,7 @@ impl Uniform {
             local: VecDeque::new(),
             parts: Parts::default(),
             memory: Memory::default(),
+            too_long: false,
         };
         uniform.begin_epoch();
         uniform

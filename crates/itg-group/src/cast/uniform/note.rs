@@ -22,8 +22,9 @@ use crate::cast::log::split;
 use crate::codec::{read, write};
 use crate::member::{View, ViewParts};
 
-/// Kind of the records of the log, and kinds of pieces of records.
+/// Kinds of the records of the log, of bases, and of pieces of records.
 pub(super) const OF_LOG: u8 = 0;
+pub(super) const BASE: u8 = 1;
 pub(super) const PIECE: u8 = 10;
 pub(super) const LAST_PIECE: u8 = 11;
 
@@ -56,7 +57,7 @@ impl Note {
             out.put_slice(bytes);
         };
         match self {
-            Self::Base(view, state) => viewed(&mut out, 1, view, state),
+            Self::Base(view, state) => viewed(&mut out, BASE, view, state),
             Self::Message(id, payload) => {
                 out.put_u8(2);
                 out.id(*id);
@@ -95,7 +96,7 @@ impl Note {
         };
         let numbered = |take: &mut Take| Some((take.u64()?, take.id()?, take.u64()?));
         let note = match take.u8()? {
-            1 => return Some(Self::Base(view(&mut take)?, take.rest())),
+            BASE => return Some(Self::Base(view(&mut take)?, take.rest())),
             2 => Self::Message(take.id()?, take.blob(MOST_PAYLOAD)?),
             3 => numbered(&mut take).map(|(epoch, id, number)| Self::Order(epoch, id, number))?,
             4 => numbered(&mut take).map(|(epoch, id, ts)| Self::Stamp(epoch, id, ts))?,
