@@ -45,6 +45,11 @@ pub struct Promises {
     /// By epoch and member: the highest number acknowledged, and the most that it held when it was asked first.
     held: BTreeMap<(u64, u64), u64>,
     fences: BTreeMap<(u64, u64), u64>,
+    /// The same by name (Skeen): messages acknowledged, and those that it held when it was asked.
+    held_ones: BTreeMap<(u64, u64), BTreeSet<Id>>,
+    fenced_ones: BTreeMap<(u64, u64), BTreeSet<Id>>,
+    /// Messages delivered, by process: what all have delivered FLUSH does not name.
+    delivered: BTreeSet<(Slot, u64, u64)>,
     /// True if numbers are those of a sequencer: one message each.
     sequencer: bool,
 }
@@ -79,6 +84,9 @@ impl Promises {
             }
             Some(CastEvent::Adopted { instance, round, digest }) => {
                 return self.voted(slot, instance, round, digest);
+            }
+            Some(CastEvent::Deliver { origin, seq, .. }) => {
+                self.delivered.insert((slot, origin, seq));
             }
             _ => {}
         }
@@ -167,7 +175,16 @@ impl Promises {
                 let bound = held_by(&flush);
                 let least = self.fences.entry((epoch, code(from))).or_insert(bound);
                 *least = (*least).min(bound);
-                self.fenced(from, epoch)
+                self.fenced(from, epoch)?;
+                let (key, ones) = ((epoch, code(from)), ones_held_by(&flush));
+                let known = self.fenced_ones.entry(key).or_insert_with(|| ones.clone());
+                known.retain(|id| ones.contains(id));
+                let acked = self.held_ones.get(&key).into_iter().flatten();
+                acked.copied().try_for_each(|id| self.fenced_one(from, epoch, id))
+            }
+            EpochMessage::HeldOne(id) => {
+                self.held_ones.entry((epoch, code(from))).or_default().insert(id);
+                self.fenced_one(from, epoch, id)
             }
             _ => Ok(()),
         }
@@ -180,6 +197,19 @@ impl Promises {
                 "P8: {from} acknowledges {held} in epoch {epoch}, and held {fence} when it was asked"
             )),
             _ => Ok(()),
+        }
+    }
+
+    /// P8 for one message, which the member acknowledges by its name.
+    fn fenced_one(&self, from: Member, epoch: u64, id: Id) -> Result<(), String> {
+        let fence = self.fenced_ones.get(&(epoch, code(from)));
+        let held = fence.is_none_or(|held| held.contains(&id))
+            || self.delivered.contains(&(from.slot, code(id.origin), id.seq));
+        match held {
+            true => Ok(()),
+            false => Err(format!(
+                "P8: {from} acknowledges {id:?} in epoch {epoch}, and did not hold it when it was asked"
+            )),
         }
     }
 
@@ -199,6 +229,13 @@ fn held_by(flush: &Flush) -> u64 {
     let orders: BTreeSet<u64> = orders.map(|(_, number)| *number).collect();
     let done = flush.first + flush.delivered.len() as u64;
     (done + 1..).take_while(|number| orders.contains(number)).last().unwrap_or(done)
+}
+
+/// The messages that a member holds with their numbers, or has delivered, as it tells it.
+fn ones_held_by(flush: &Flush) -> BTreeSet<Id> {
+    let waiting: BTreeSet<Id> = flush.waiting.iter().map(|(id, _)| *id).collect();
+    let orders = flush.orders.iter().map(|(id, _)| *id).filter(|id| waiting.contains(id));
+    orders.chain(flush.delivered.iter().map(|(id, _)| *id)).collect()
 }
 
 impl Checker for Promises {
