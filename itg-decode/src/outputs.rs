@@ -91,7 +91,12 @@ impl OutputArgs {
         if let Some(plots) = &report.plots {
             if let Some(path) = &self.html {
                 let command = itg_report::command(std::env::args());
-                let around = Around { plots, gates: &judged.outcomes, command: &command };
+                let around = Around {
+                    plots,
+                    gates: &judged.outcomes,
+                    allow_unknown: gates.allow_unknown,
+                    command: &command,
+                };
                 let page = itg_report::page(report, &around);
                 write(path, &page)?;
             }

@@ -109,7 +109,12 @@ impl Results {
         let mut files = vec![("report.txt", long), ("report.json", report.to_json() + "\n")];
         if let Some(plots) = &report.plots {
             let command = setting(manifest, COMMAND);
-            let around = Around { plots, gates: &judged.outcomes, command };
+            let around = Around {
+                plots,
+                gates: &judged.outcomes,
+                allow_unknown: gates.allow_unknown,
+                command,
+            };
             files.push(("report.html", itg_report::page(&report, &around)));
         }
         Ok(Self { report, judged, short, files })

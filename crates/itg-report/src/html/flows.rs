@@ -16,6 +16,8 @@ use crate::svg::axis::count;
 const FOLDED: usize = 1_000;
 /// With more of them, their ledgers are left to the other formats.
 const FULL: usize = 100;
+/// Most rows of the table.
+const ROWS: usize = 1_000;
 
 /// "flow 3, udp, 10.0.0.1:4000 → 10.0.0.2:8999".
 pub(super) fn name(flow: &FlowReport) -> String {
@@ -67,7 +69,7 @@ pub(super) fn overview(report: &Report) -> Markup {
                         }
                     }
                     tbody {
-                        @for (_, flow) in &flows {
+                        @for (_, flow) in flows.iter().take(ROWS) {
                             @let m = &flow.metrics;
                             tr {
                                 td { (flow.flow) }
@@ -90,6 +92,7 @@ pub(super) fn overview(report: &Report) -> Markup {
                     }
                 }
             }
+            @if flows.len() > ROWS { p.sub { (flows.len() - ROWS) " more: --format csv has all" } }
         }
     }
 }
@@ -128,7 +131,7 @@ pub(super) fn details(report: &Report, plots: &Plots) -> Markup {
                             (figures(flow, others.len() <= FULL))
                         }
                     }
-                    @if others.len() > FOLDED { p { "More are in the table only." } }
+                    @if others.len() > FOLDED { p { (others.len() - FOLDED) " more: --format csv has all" } }
                 }
             }
         }

@@ -38,7 +38,7 @@ pub fn page(report: &Report, around: &Around<'_>) -> String {
             h1 { (title) }
             p.sub { (subtitle(report)) }
         }
-        (verdicts::verdicts(report, around.gates))
+        (verdicts::verdicts(report, around.gates, around.allow_unknown))
         (parts::damage(report))
         (parts::errors(report))
         (parts::figures(report))

@@ -11,6 +11,8 @@ use crate::svg::axis::{Quantity, count};
 
 /// With at most this many flows each one is open.
 pub(super) const FLOWS_OPEN: usize = 2;
+/// Most sentences of a list.
+const SENTENCES: usize = 40;
 
 /// Parts of the page beside the report.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,8 @@ pub struct Around<'a> {
     pub plots: &'a Plots,
     /// Outcomes of the gates.
     pub gates: &'a [Outcome],
+    /// True if a gate whose figure is not known passes.
+    pub allow_unknown: bool,
     /// The command line that made the page.
     pub command: &'a str,
 }
@@ -75,13 +79,23 @@ pub(super) fn date(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// The first of these sentences as items of a list, and how many more there are.
+fn first<T>(sentences: &[T], words: impl Fn(&T) -> String) -> Markup {
+    html! {
+        @for sentence in sentences.iter().take(SENTENCES) { li { (words(sentence)) } }
+        @if sentences.len() > SENTENCES {
+            li { "and " (sentences.len() - SENTENCES) " more: see --format json" }
+        }
+    }
+}
+
 /// Damage of the logs, in a place that is not overlooked.
 pub(super) fn damage(report: &Report) -> Markup {
     html! {
         @if !report.damage.is_empty() {
             div.notes.fail role="note" {
                 b { "Parts of the logs are damaged. What is good is in the figures; of the packets in the damaged parts only those are known that were counted." }
-                ul { @for damage in &report.damage { li { (damage) } } }
+                ul { (first(&report.damage, ToString::to_string)) }
             }
         }
     }
@@ -93,10 +107,7 @@ pub(super) fn errors(report: &Report) -> Markup {
         @if !report.errors.is_empty() {
             div.notes.fail role="note" {
                 b { "The accounts of senders and receivers contradict each other." }
-                ul {
-                    @for error in report.errors.iter().take(40) { li { (named(report, error)) } }
-                    @if report.errors.len() > 40 { li { "and " (report.errors.len() - 40) " more" } }
-                }
+                ul { (first(&report.errors, |error| named(report, error))) }
             }
         }
     }
@@ -114,11 +125,11 @@ pub(super) fn notices(report: &Report) -> Markup {
                 h2 { "Notices" }
                 div.notes.plain {
                     ul {
-                        @for notice in &report.notices { li { (notice) } }
-                        @for (flow, side, notice) in of_flows.iter().take(40) {
+                        (first(&report.notices, Clone::clone))
+                        @for (flow, side, notice) in of_flows.iter().take(SENTENCES) {
                             li { (flow.replacen("flow", "Flow", 1)) ", " (side) ": " (notice) }
                         }
-                        @if of_flows.len() > 40 { li { "and " (of_flows.len() - 40) " more at the flows" } }
+                        @if of_flows.len() > SENTENCES { li { "and " (of_flows.len() - SENTENCES) " more at the flows" } }
                     }
                 }
             }
@@ -320,12 +331,15 @@ pub(super) fn how_to_read() -> Markup {
     }
 }
 
-/// A sentence about a flow, with the name of the flow behind its number.
+/// A sentence about a flow, with the name of the flow behind its number, where flows of one name alone have it: the
+/// sentence does not tell the run.
 pub(super) fn named(report: &Report, sentence: &str) -> String {
     let parts = sentence.strip_prefix("flow ").and_then(|rest| rest.split_once(':'));
     let flow = parts.and_then(|(number, rest)| {
         let number = number.parse::<u32>().ok()?;
-        Some((report.flows.iter().find(|flow| flow.flow == number)?, rest))
+        let mut of_number = report.flows.iter().filter(|flow| flow.flow == number);
+        let first = of_number.next()?;
+        of_number.all(|flow| flow.run == first.run).then_some((first, rest))
     });
     flow.map_or_else(|| sentence.to_owned(), |(flow, rest)| format!("{}:{rest}", flow.title()))
 }
@@ -346,7 +360,69 @@ pub(super) fn counted(report: &Report) -> Vec<(usize, &FlowReport)> {
 
 #[cfg(test)]
 mod tests {
-    use super::date;
+    use itg_stats::report::LogDamage;
+    use itg_stats::{Analysis, Options};
+    use itg_testkit::logs::{TestLog, end, spec};
+
+    use super::*;
+
+    /// A receiver's log of flows in runs, of which nothing arrived.
+    fn report_of(flows: &[(u32, &str)]) -> Report {
+        let mut log = TestLog::new(itg_record::Side::Receiver, "boot-a");
+        for (index, (number, run)) in (0..).zip(flows) {
+            let spec = spec(*number, "constant(10ms)", "constant(100)", 7);
+            log.flow_of(index, &spec, ["boot-a", "boot-a"], run, "10.0.0.1:4000");
+            log.end_flow(end(index));
+        }
+        let bytes = log.finish();
+        let mut analysis = Analysis::new(Options::default());
+        analysis.add_log(&bytes, "recv.itg").expect("a log");
+        analysis.finish()
+    }
+
+    #[test]
+    fn a_number_that_two_runs_have_is_not_given_the_name_of_one() {
+        let mut report = report_of(&[(1, "aa"), (2, "aa"), (1, "bb")]);
+        for (flow, name) in report.flows.iter_mut().zip(["call", "video", "copy"]) {
+            flow.name = name.to_owned();
+        }
+        let two = report.flows.iter().find(|flow| flow.flow == 2).expect("flow 2").name.clone();
+        assert_eq!(named(&report, "flow 1: late"), "flow 1: late");
+        assert_eq!(named(&report, "flow 2: late"), format!("flow 2 ({two}): late"));
+        assert_eq!(named(&report, "flow 9: late"), "flow 9: late");
+    }
+
+    #[test]
+    fn a_page_is_bounded_however_many_flows_and_faults_there_are() {
+        let mut report = report_of(&[(1, "aa")]);
+        let size = |report: &Report| {
+            let parts = [
+                damage(report),
+                errors(report),
+                notices(report),
+                super::super::flows::overview(report),
+            ];
+            parts.map(|part| part.into_string().len()).iter().sum::<usize>()
+        };
+        let mut sizes = Vec::new();
+        for many in [1_500, 30_000] {
+            let flow = report.flows[0].clone();
+            report.flows = (0..many).map(|n| FlowReport { flow: n, ..flow.clone() }).collect();
+            report.notices = (0..many).map(|n| format!("notice {n}")).collect();
+            report.errors = report.notices.clone();
+            let damage = LogDamage {
+                log: "recv.itg".to_owned(),
+                offset: 0,
+                len: 7,
+                reason: "a bit has changed".to_owned(),
+            };
+            report.damage = vec![damage; report.notices.len()];
+            sizes.push(size(&report));
+        }
+        assert!(sizes[1] < sizes[0] + 200, "{sizes:?}");
+        let page = super::super::flows::overview(&report).into_string();
+        assert!(page.contains("29000 more: --format csv has all"), "what is left out is said");
+    }
 
     #[test]
     fn dates_are_civil() {

@@ -5,16 +5,21 @@ use itg_stats::fidelity::Verdict;
 use itg_stats::gate::{Judgement, Outcome};
 use maud::{Markup, html};
 
-use crate::html::parts::{self, share, sign, time};
+use crate::html::parts::{self, badge, share, sign, time};
 use crate::svg::axis::count;
 
 /// Reasons that are listed one by one.
 const REASONS: usize = 8;
+/// Heading of a card that is red for its gates.
+const FAILED_GATES: &str = "✗ GATES";
 
 /// Verdicts on the run: the generator's first, then the network's. A gate on the fidelity stands with the first.
-pub(super) fn verdicts(report: &Report, gates: &[Outcome]) -> Markup {
+/// With `allow_unknown` one whose figure is not known is no failure, as for the exit code.
+pub(super) fn verdicts(report: &Report, gates: &[Outcome], allow_unknown: bool) -> Markup {
     let (of_traffic, of_network): (Vec<&Outcome>, Vec<&Outcome>) =
         gates.iter().partition(|gate| gate.fidelity);
+    let [of_traffic, of_network] =
+        [of_traffic, of_network].map(|list| Gates::of(list, allow_unknown));
     html! {
         section aria-label="Verdicts" {
             div.verdicts { (traffic(report, &of_traffic)) (network(report, &of_network)) }
@@ -22,7 +27,46 @@ pub(super) fn verdicts(report: &Report, gates: &[Outcome]) -> Markup {
     }
 }
 
-fn traffic(report: &Report, gates: &[&Outcome]) -> Markup {
+/// Gates on the traffic, or on the network.
+struct Gates<'a> {
+    list: Vec<&'a Outcome>,
+    /// Those whose condition holds.
+    hold: usize,
+    /// Those whose figure is not known.
+    unknown: usize,
+    /// True if the exit code tells of one.
+    fail: bool,
+}
+
+impl<'a> Gates<'a> {
+    fn of(list: Vec<&'a Outcome>, allow_unknown: bool) -> Self {
+        let holds = |gate: &&&Outcome| matches!(gate.judgement, Judgement::Failed { .. });
+        Self {
+            hold: list.iter().filter(holds).count(),
+            unknown: list.iter().filter(|gate| gate.is_unknown()).count(),
+            fail: !list.iter().all(|gate| gate.is_fine(allow_unknown)),
+            list,
+        }
+    }
+
+    /// Number of gates that hold and of those that cannot be judged.
+    fn sentence(&self) -> String {
+        let all = self.list.len();
+        let unknown = match self.unknown {
+            0 => String::new(),
+            1 if all == 1 => return "The condition for failure cannot be judged.".to_owned(),
+            unknown => format!("; {unknown} cannot be judged"),
+        };
+        match (self.hold, all) {
+            (0, 1) => "The condition for failure does not hold.".to_owned(),
+            (0, _) => format!("None of the {all} conditions for failure holds{unknown}."),
+            (1, 1) => "The condition for failure holds.".to_owned(),
+            (hold, _) => format!("{hold} of {all} conditions for failure hold{unknown}."),
+        }
+    }
+}
+
+fn traffic(report: &Report, gates: &Gates<'_>) -> Markup {
     let fidelity = &report.total.metrics.fidelity;
     let verdict = fidelity.verdict;
     let sentence = match verdict {
@@ -37,12 +81,19 @@ fn traffic(report: &Report, gates: &[&Outcome]) -> Markup {
         }
         Verdict::Unknown => "Whether the traffic sent was the traffic asked for is not known.",
     };
-    let class = if gates.iter().all(|gate| gate.passed()) { verdict.name() } else { "fail" };
+    // A gate may be stricter than the verdict: then the card is the gate's, and the verdict stands below.
+    let stricter = gates.fail && verdict != Verdict::Fail;
+    let class = if stricter { "fail" } else { verdict.name() };
     html! {
         div class={ "verdict " (class) } {
             p.about { "Traffic as asked" }
-            strong { (sign(verdict)) " " (verdict.name().to_uppercase()) }
-            span { (sentence) }
+            @if stricter {
+                strong { (FAILED_GATES) }
+                span { (gates.sentence()) " By itself: " (badge(verdict)) " " (sentence) }
+            } @else {
+                strong { (sign(verdict)) " " (verdict.name().to_uppercase()) }
+                span { (sentence) }
+            }
             @if !fidelity.reasons.is_empty() {
                 ul {
                     @for reason in fidelity.reasons.iter().take(REASONS) { li { (parts::named(report, reason)) } }
@@ -51,25 +102,25 @@ fn traffic(report: &Report, gates: &[&Outcome]) -> Markup {
                     }
                 }
             }
-            (list(gates))
+            (list(&gates.list))
         }
     }
 }
 
 /// The gates on what the network did; without any, what it did, which is not judged.
-fn network(report: &Report, gates: &[&Outcome]) -> Markup {
+fn network(report: &Report, gates: &Gates<'_>) -> Markup {
     let m = &report.total.metrics;
-    let failed = gates.iter().filter(|gate| !gate.passed()).count();
-    let (class, word) = match (gates.is_empty(), failed) {
-        (true, _) => ("unknown", "NOT JUDGED"),
-        (false, 0) => ("pass", "✓ GATES"),
-        (false, _) => ("fail", "✗ GATES"),
+    let (class, word) = match (gates.list.len(), gates.fail) {
+        (0, _) => ("unknown", "NOT JUDGED"),
+        (_, true) => ("fail", FAILED_GATES),
+        (all, false) if gates.unknown == all => ("unknown", "? GATES"),
+        (_, false) => ("pass", "✓ GATES"),
     };
     html! {
         div class={ "verdict " (class) } {
             p.about { "Network" }
             strong { (word) }
-            @if gates.is_empty() {
+            @if gates.list.is_empty() {
                 span { "There are no gates on it." }
                 ul {
                     li {
@@ -82,12 +133,8 @@ fn network(report: &Report, gates: &[&Outcome]) -> Markup {
                     @if let Some(reordered) = m.reordered { li { "Reordered: " (count(reordered)) " packets" } }
                 }
             } @else {
-                span {
-                    @if failed > 0 { (failed) " of " (gates.len()) " conditions for failure hold." }
-                    @else if gates.len() == 1 { "The condition for failure does not hold." }
-                    @else { "None of the " (gates.len()) " conditions for failure holds." }
-                }
-                (list(gates))
+                span { (gates.sentence()) }
+                (list(&gates.list))
             }
         }
     }
@@ -141,7 +188,7 @@ mod tests {
                 .into_iter()
                 .filter_map(|(fidelity, failed)| Some(outcome(fidelity, failed?)))
                 .collect();
-            let page = verdicts(&report, &gates).into_string();
+            let page = verdicts(&report, &gates, false).into_string();
             let found: Vec<&str> = page
                 .split("class=\"verdict ")
                 .skip(1)
@@ -150,6 +197,46 @@ mod tests {
             assert_eq!(found, want, "{traffic:?} {network:?}: {page}");
             for name in ["Traffic as asked", "Network"] {
                 assert_eq!(page.matches(&format!(">{name}</p>")).count(), 1, "{page}");
+            }
+        }
+    }
+
+    /// Class and heading of a card.
+    fn heading(card: &str) -> (String, String) {
+        let between = |from: &str, to: &str| {
+            let rest = card.split_once(from).map_or("", |(_, rest)| rest);
+            rest.split_once(to).map_or("", |(text, _)| text).to_owned()
+        };
+        (between("class=\"verdict ", "\""), between("<strong>", "</strong>"))
+    }
+
+    #[test]
+    fn the_colour_the_heading_and_the_exit_code_say_the_same() {
+        let mut report = Analysis::new(Options::default()).finish();
+        report.total.metrics.fidelity.verdict = Verdict::Pass;
+        let unknown = |fidelity| Outcome {
+            judgement: Judgement::Unknown { reason: "flow 1: loss is not known".to_owned() },
+            ..outcome(fidelity, false)
+        };
+        for fidelity in [false, true] {
+            let card = |gate: Outcome, allow_unknown| {
+                let gates = Gates::of(vec![&gate], allow_unknown);
+                let card = match fidelity {
+                    true => traffic(&report, &gates).into_string(),
+                    false => network(&report, &gates).into_string(),
+                };
+                let (class, heading) = heading(&card);
+                let fails = itg_stats::gate::exit_code(&[gate], allow_unknown).is_some();
+                assert_eq!(class == "fail", fails, "{card}");
+                assert_eq!(heading.starts_with('✗'), fails, "{card}");
+                card
+            };
+            assert!(card(outcome(fidelity, true), false).contains("condition for failure holds."));
+            card(outcome(fidelity, false), false);
+            for allow_unknown in [false, true] {
+                let card = card(unknown(fidelity), allow_unknown);
+                assert!(!card.contains("hold."), "{card}");
+                assert!(card.contains("cannot be judged"), "{card}");
             }
         }
     }
