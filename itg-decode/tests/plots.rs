@@ -61,7 +61,7 @@ fn drawn(svg: &str) -> Vec<(&str, &str)> {
 /// A text and where it is: left, right, top, bottom.
 type Label = (String, [f64; 4]);
 
-/// Where texts are, with letters as wide as those of a wide font on a narrow page.
+/// Places of texts, with letters as wide as those of a wide font on a narrow page.
 fn labels(svg: &str) -> Vec<Label> {
     let texts = drawn(svg).into_iter().filter(|(tag, _)| tag.starts_with("text "));
     texts
@@ -94,11 +94,16 @@ fn overprinted(labels: &[Label]) -> Vec<[&str; 2]> {
 
 /// A run of unlike flows with long names, most of which lose everything.
 fn run_of_unlike_flows() -> [Vec<u8>; 2] {
+    run_of_unlike_flows_named(|number| format!("a-flow-with-a-long-name-{number}"))
+}
+
+/// The same with names by number.
+fn run_of_unlike_flows_named(name: impl Fn(u32) -> String) -> [Vec<u8>; 2] {
     let mut sender = TestLog::new(Side::Sender, "boot-a");
     let mut receiver = TestLog::new(Side::Receiver, "boot-a");
     for index in 0..20u32 {
         let spec = spec(index + 1, "exp(10ms)", "constant(100)", 200);
-        let name = format!("a-flow-with-a-long-name-{}", index + 1);
+        let name = name(index + 1);
         for log in [&mut sender, &mut receiver] {
             log.named_flow(index, &spec, ["boot-a", "boot-a"], Some(&name));
         }
@@ -157,6 +162,18 @@ fn flows_of_which_something_arrived_are_drawn_with_their_names() {
     let page = fs::read_to_string(dir.path().join("page.html")).unwrap();
     assert!(page.contains("Median delay of 4 flows of 20"), "what is left out is said");
     assert!(page.contains("Flow 6 (a-flow-with-a-long-name-6)"), "names stand beside numbers");
+}
+
+#[test]
+fn flows_of_one_name_are_told_apart_by_their_numbers() {
+    let dir = decoded_from(run_of_unlike_flows_named(|_| "udp".to_owned()), &["--svg", "plots"]);
+    for name in ["total-cdf", "total-flow-loss"] {
+        let table = fs::read_to_string(dir.path().join(format!("plots/{name}.csv"))).unwrap();
+        let mut series: Vec<&str> =
+            table.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
+        series.dedup();
+        assert_eq!(series, [1, 6, 11, 16].map(|n| format!("flow {n} (udp)")), "{name}");
+    }
 }
 
 #[test]
@@ -240,7 +257,7 @@ fn delays_of_flows_are_not_pooled_and_gaps_of_one_value_have_a_histogram() {
     assert!(!dir.path().join("plots/flow1-0-sizes.svg").exists());
 }
 
-/// True if these commands are there. Says what is left out if not, which is a fault under CI if it installs them.
+/// Returns true if these commands are there. Says what is left out if not, which is a fault under CI if it installs them.
 fn have(commands: &[&[&str]], installed_by_ci: bool, what: &str) -> bool {
     let runs = |command: &&&[&str]| {
         let done = Command::new(command[0]).args(&command[1..]).output();
@@ -336,15 +353,31 @@ fn latex_takes_every_plot() {
     if !have(tools, false, "plots are not given to LaTeX") {
         return;
     }
+    paper(dir.path(), "pdflatex", all.iter().map(|(name, _)| name.as_str()));
+    // Letters that pdfTeX lacks, and what is a command.
+    let named = run_of_unlike_flows_named(|number| format!("звонок_{number} łąž 電 → №"));
+    let dir = decoded_from(named, &["--svg", "plots"]);
+    for engine in ["pdflatex", "lualatex"] {
+        let tool: &[&[&str]] = &[&[engine, "--version"]];
+        if have(tool, false, "plots with foreign letters are not given to LaTeX") {
+            paper(
+                dir.path(),
+                engine,
+                ["total-cdf.tex", "total-flow-loss.tex", "flow1-0-gaps.tex"].into_iter(),
+            );
+        }
+    }
+}
+
+/// Sets a paper with these plots.
+fn paper<'a>(dir: &Path, engine: &str, plots: impl Iterator<Item = &'a str>) {
     let mut paper = "\\documentclass{article}\\usepackage{pgfplots}\\pgfplotsset{compat=1.16}\\begin{document}\n".to_owned();
-    for (name, _) in &all {
+    for name in plots {
         paper += &format!("\\noindent\\input{{plots/{name}}}\\par\n");
     }
-    fs::write(dir.path().join("paper.tex"), paper + "\\end{document}\n").unwrap();
-    let mut command = Command::new("pdflatex");
-    command
-        .args(["-interaction=nonstopmode", "-halt-on-error", "paper.tex"])
-        .current_dir(dir.path());
+    fs::write(dir.join("paper.tex"), paper + "\\end{document}\n").unwrap();
+    let mut command = Command::new(engine);
+    command.args(["-interaction=nonstopmode", "-halt-on-error", "paper.tex"]).current_dir(dir);
     let done = command.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
 }

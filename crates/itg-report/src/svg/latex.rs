@@ -48,7 +48,11 @@ pub(super) fn picture(chart: &Chart, title: &str) -> String {
             );
         }
     }
-    text + "\\end{axis}\n\\end{tikzpicture}\n"
+    text += "\\end{axis}\n\\end{tikzpicture}\n";
+    match text.contains(LETTER) {
+        true => text.replacen("\\begin{axis}", &format!("{LETTER_DEFINED}\\begin{{axis}}"), 1),
+        false => text,
+    }
 }
 
 /// The colours that the series need, by name.
@@ -191,6 +195,20 @@ fn cells(chart: &Chart, series: &Series, colour: &str) -> String {
     text
 }
 
+/// Digits above the line, by their values.
+const SUPERSCRIPTS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+/// Command for a letter that pdfTeX lacks; there it is a question mark, unless the paper defines the command itself.
+const LETTER: &str = "\\itgletter";
+const LETTER_DEFINED: &str =
+    "\\providecommand\\itgletter[1]{\\ifdefined\\Umathchar#1\\else?\\fi}\n";
+/// Letters of these blocks that LaTeX's first encoding of fonts, OT1, lacks.
+const NOT_IN_OT1: &str = "«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ";
+
+/// Returns true for letters that every engine has, with every font.
+fn has_everywhere(c: char) -> bool {
+    matches!(c, '\u{a1}'..='\u{17f}') && c != '\u{ad}' && !NOT_IN_OT1.contains(c)
+}
+
 /// A text for LaTeX, with every engine.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
@@ -207,13 +225,17 @@ fn escaped(text: &str) -> String {
             '−' | '\u{2013}' => out += "$-$",
             'µ' | 'μ' => out += "$\\mu$",
             '…' => out += "\\dots{}",
-            '→' => out += "$\\to$",
+            '→' => out += "$\\rightarrow$",
             '·' => out += "$\\cdot$",
             '\u{202f}' => out += "\\,",
-            '⁶' => out += "\\textsuperscript{6}",
-            '⁹' => out += "\\textsuperscript{9}",
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
+            '⁻' => out += "\\textsuperscript{$-$}",
+            c if SUPERSCRIPTS.contains(&c) => {
+                let digit = SUPERSCRIPTS.iter().position(|of| *of == c).unwrap_or(0);
+                out += &format!("\\textsuperscript{{{digit}}}");
+            }
+            c if c.is_control() || c.is_whitespace() => out.push(' '),
+            c if c.is_ascii() || has_everywhere(c) => out.push(c),
+            c => out += &format!("{LETTER}{{{c}}}"),
         }
     }
     out
@@ -229,6 +251,10 @@ mod tests {
             escaped("50 % of a_b\\{$}#~^&\n<|> ≤ µs"),
             "50 \\% of a\\_b\\textbackslash{}\\{\\$\\}\\#\\textasciitilde{}\\textasciicircum{}\\& \
              $<$$|$$>$ $\\leq$ $\\mu$s"
+        );
+        assert_eq!(
+            escaped("čš з 10⁻⁴"),
+            "čš \\itgletter{з} 10\\textsuperscript{$-$}\\textsuperscript{4}"
         );
     }
 }
