@@ -10,7 +10,7 @@ use itg_stats::report::{FlowReport, Report};
 /// a flow has there.
 type Column = (&'static str, fn(&FlowReport) -> String);
 
-/// What a cell of a table may hold.
+/// Value that a cell of a table may hold.
 pub(crate) trait Cell {
     /// The value as text. A fraction always has its point, so that readers that look at some rows alone do not take the
     /// column for whole numbers.

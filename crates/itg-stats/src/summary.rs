@@ -3,12 +3,14 @@
 //! Three digits, one unit a column; a figure that is not known is a dash. What is said of several flows in
 //! the same words is said once. Everything else is in [`text`] and in the JSON.
 
+use std::collections::BTreeMap;
+
 use itg_core::flow::SCHEDULE_DONE;
 use itg_core::text::{align, grouped, visible};
 use itg_core::units::format_duration_ns;
 
 use crate::gate::counted;
-use crate::report::{BasisKind, FlowIntervals, FlowReport, Intervals, Metrics, Report};
+use crate::report::{BasisKind, FlowReport, Intervals, Metrics, Report};
 use crate::series::IntervalRow;
 
 /// Most lines of remarks on flows; the text with all details has them all.
@@ -114,15 +116,14 @@ pub(crate) fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> 
 /// Headings and windows of the flows in the table, and of all of several.
 fn series<'r>(intervals: &'r Intervals, flows: &[&FlowReport]) -> Vec<(String, &'r [IntervalRow])> {
     let length = format_duration_ns(intervals.interval_ns);
-    let shown = |series: &&FlowIntervals| {
-        let is = |flow: &&&FlowReport| {
-            (flow.flow, &flow.run, flow.side) == (series.flow, &series.run, series.side)
-        };
-        flows.iter().find(is).map(|flow| flow.name.as_str())
-    };
+    let names: BTreeMap<(u32, &str, &str), &str> = flows
+        .iter()
+        .map(|flow| ((flow.flow, flow.run.as_str(), flow.side), flow.name.as_str()))
+        .collect();
     let mut found: Vec<(String, &[IntervalRow])> = Vec::new();
     for series in &intervals.flows {
-        let Some(name) = shown(&series) else { continue };
+        let of = (series.flow, series.run.as_str(), series.side);
+        let Some(&name) = names.get(&of) else { continue };
         let number = series.flow.to_string();
         let name = if name == number { String::new() } else { format!(" ({name})") };
         let side = series.side;

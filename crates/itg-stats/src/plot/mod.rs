@@ -92,11 +92,11 @@ pub struct FlowPlots {
 /// Quantiles at equal shares from 0 to 1, at most [`STEPS`] + 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// As planned.
+    /// Values as planned.
     pub asked: Vec<i64>,
-    /// As sent.
+    /// Values as sent.
     pub actual: Vec<i64>,
-    /// Where one value was asked for, how far off the actual ones are.
+    /// Distances of the actual values from the one that was asked for, where it is one.
     pub errors: Option<Errors>,
 }
 
