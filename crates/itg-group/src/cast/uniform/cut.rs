@@ -593,6 +593,14 @@ mod tests {
         };
         assert!(!out.iter().any(again));
         assert_eq!(uniform.log.own_waiting(), 3);
+        // A part that is ordered shows that the log goes on, whichever attempt it is of.
+        let (me, now) = (uniform.me, Time(60 * 1000 * MS));
+        let mut part = BytesMut::new();
+        part.put_u64_le(1);
+        part.put_u64_le(0);
+        part.put_u32_le(0);
+        uniform.part(now, me, part.freeze(), &mut out);
+        assert_eq!(uniform.collecting.map(|collecting| collecting.since), Some(now));
     }
 
     /// What is taken in can be read again.
