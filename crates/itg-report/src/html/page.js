@@ -72,8 +72,9 @@ for (const box of document.querySelectorAll(".scroll")) {
     more.hidden = left <= 2;
   };
   box.addEventListener("scroll", look);
-  // It looks at once too, at all boxes after one layout.
-  new ResizeObserver(look).observe(box);
+  // The observer tells of the first size too, of all boxes after one layout. The mark of a cut table changes its size:
+  // it is set in the next frame, for else the browser complains of a loop.
+  new ResizeObserver(() => requestAnimationFrame(look)).observe(box);
 }
 // Values under the pointer. The drawing is 520 wide; axes go from 66 to 506 and from 236 up to 26.
 const EDGES = { left: 66, right: 506, top: 26, floor: 236, wide: 520 };
