@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -49,9 +49,39 @@ fn the_report_opens_without_network_and_without_a_word_on_the_console() {
         return drop(writeln!(io::stderr(), "NOT RUN: needs Chromium: the report in a browser"));
     };
     let dir = temp_dir();
-    let [sent, received, page, plain, used] =
-        ["send.itg", "recv.itg", "report.html", "comparison.html", "used.html"]
-            .map(|name| dir.path().join(name));
+    let [page, comparison] = pages(dir.path());
+    opens(
+        browser,
+        &page,
+        &[
+            "The traffic sent",
+            "The 8 flows that look worst",
+            "class=\"verdict",
+            "aria-label=\"Table of flows\"",
+            // The script has made the heads of the table into buttons.
+            "<button type=\"button\">Throughput</button>",
+        ],
+    );
+    opens(browser, &comparison, &["NO CLEAR DIFFERENCE"]);
+    let found = read(browser, &page, &dir.path().join("used.html"));
+    let list = |key: &str| found[key].as_array().expect(key).clone();
+    assert!(list("tips").len() > 20, "{found}");
+    for tip in list("tips") {
+        let [title, shown] = [0, 1].map(|place| tip[place].as_str().expect("a text"));
+        assert!(is_tip(shown), "{title}: {shown:?}");
+    }
+    // The check sees what it is for: nothing shown, no number, no unit.
+    for fault in ["", "flow 1: median", "time NaN ms", "time 3, 5", "ms: time 3"] {
+        assert!(!is_tip(fault), "{fault}");
+    }
+    tables(&list("tables"));
+    assert_eq!(found["cut"], true, "a table that is wider than the window says so: {found}");
+}
+
+/// Writes the page of a run of 12 flows, and the comparison of one side of it with itself.
+fn pages(dir: &Path) -> [PathBuf; 2] {
+    let [sent, received, page, comparison] =
+        ["send.itg", "recv.itg", "report.html", "comparison.html"].map(|name| dir.join(name));
     let receiver = Receiver::listening("127.0.0.1:0", &["--log".as_ref(), received.as_os_str()]);
     let at = receiver.at();
     let log = sent.display().to_string();
@@ -80,53 +110,52 @@ fn the_report_opens_without_network_and_without_a_word_on_the_console() {
         "loss > 90%".into(),
     ])
     .exits(0);
-    decode(&["compare".into(), path(&received), path(&received), "--html".into(), path(&plain)])
-        .exits(0);
-    for (page, marks) in [
-        (
-            &page,
-            vec![
-                "The traffic sent",
-                "The 8 flows that look worst",
-                "class=\"verdict",
-                "aria-label=\"Table of flows\"",
-            ],
-        ),
-        (&plain, vec!["NO CLEAR DIFFERENCE"]),
-    ] {
-        for dark in [false, true] {
-            let seen = open(browser, page, dark);
-            for mark in &marks {
-                assert!(seen.out.contains(mark), "{mark} is not in {}", page.display());
-            }
-            let complaints: Vec<_> =
-                seen.err.lines().filter(|line| line.contains("CONSOLE")).collect();
-            assert!(complaints.is_empty(), "{complaints:?}");
+    decode(&[
+        "compare".into(),
+        path(&received),
+        path(&received),
+        "--html".into(),
+        path(&comparison),
+    ])
+    .exits(0);
+    [page, comparison]
+}
+
+/// Opens a page in both colours: it shows these marks, and nothing is complained of.
+fn opens(browser: &str, page: &Path, marks: &[&str]) {
+    for dark in [false, true] {
+        let seen = open(browser, page, dark);
+        for mark in marks {
+            assert!(seen.out.contains(mark), "{mark} is not in {}", page.display());
         }
-        // The script has made the heads of the table into buttons.
-        let seen = open(browser, page, false);
-        assert_eq!(
-            seen.out.contains("<button type=\"button\">Throughput</button>"),
-            marks.len() > 1
-        );
+        let complaints: Vec<_> = seen.err.lines().filter(|line| line.contains("CONSOLE")).collect();
+        assert!(complaints.is_empty(), "{complaints:?}");
     }
-    // A reader who points at each plot, copies all values, and has a narrow window.
-    let text = fs::read_to_string(&page).expect("the page");
+}
+
+/// Findings of a reader who points at each plot, copies all values, and has a narrow window.
+fn read(browser: &str, page: &Path, used: &Path) -> Value {
+    let text = fs::read_to_string(page).expect("the page");
     let reader = format!("<script>{READER}</script></body>");
-    fs::write(&used, text.replacen("</body>", &reader, 1)).expect("a page with a reader");
-    let seen = open(browser, &used, false);
+    fs::write(used, text.replacen("</body>", &reader, 1)).expect("a page with a reader");
+    let seen = open(browser, used, false);
     let found = seen.out.split_once("FOUND ").and_then(|(_, rest)| rest.split_once(" END"));
-    let found: Value =
-        serde_json::from_str(&found.expect("what the reader found").0.replace("&gt;", ">"))
-            .expect("JSON");
-    let list = |key: &str| found[key].as_array().expect(key).clone();
-    assert!(list("tips").len() > 20, "{found}");
-    for tip in list("tips") {
-        // "this plot: what the tip says", with a number and a unit.
-        let tip = tip.as_str().expect("a text");
-        assert!(tip.contains(|c: char| c.is_ascii_digit()) && !tip.contains("NaN"), "{tip}");
-    }
-    let tables = list("tables");
+    serde_json::from_str(&found.expect("findings").0.replace("&gt;", ">")).expect("JSON")
+}
+
+/// Returns true if a tip has a number with its unit.
+fn is_tip(shown: &str) -> bool {
+    const UNITS: [&str; 10] =
+        ["s", "ms", "µs", "ns", "%", "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "bytes"];
+    let words: Vec<&str> =
+        shown.split_whitespace().map(|word| word.trim_end_matches([',', ':'])).collect();
+    let with_unit =
+        |pair: &[&str]| pair[0].ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&pair[1]);
+    words.windows(2).any(with_unit) && !shown.contains("NaN") && !shown.contains("undefined")
+}
+
+/// Checks that the copied tables have their columns and rows.
+fn tables(tables: &[Value]) {
     for (name, columns) in [
         ("series,time_ns,throughput_bps\n", 3),
         ("series,delay_ns,share_of_packets_at_most\n", 3),
@@ -138,7 +167,6 @@ fn the_report_opens_without_network_and_without_a_word_on_the_console() {
         assert!(rows.len() > 10, "{name}: {rows:?}");
         assert!(rows.iter().all(|row| row.split(',').count() == columns), "{name}: {rows:?}");
     }
-    assert_eq!(found["cut"], true, "a table that is wider than the window says so: {found}");
 }
 
 /// Points at every plot and presses every button, as a reader would, and writes down what is shown and copied.
@@ -158,7 +186,7 @@ for (const figure of document.querySelectorAll("figure")) {
     svg.dispatchEvent(new PointerEvent("pointermove", at));
     if (!tip.hidden) shown = tip.textContent;
   }
-  tips.push(figure.querySelector("figcaption").firstChild.textContent + ": " + shown);
+  tips.push([figure.querySelector("figcaption").firstChild.textContent, shown]);
 }
 for (const button of document.querySelectorAll("button.copy")) button.click();
 setTimeout(() => {
