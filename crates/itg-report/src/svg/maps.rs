@@ -60,8 +60,8 @@ fn scale_key(class: &str, shades: &Shades) -> Markup {
     }
 }
 
-pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
-    let course = BinnedSeries::of(curves)?;
+/// Packets by bin and band of rows.
+fn counts(course: &BinnedSeries) -> BTreeMap<(usize, i16), u64> {
     let mut cells: BTreeMap<(usize, i16), u64> = BTreeMap::new();
     for (place, cell) in course.bins.cells().enumerate() {
         for &(row, count) in &cell.rows {
@@ -69,17 +69,25 @@ pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
             *cells.entry((place, band)).or_default() += count;
         }
     }
+    cells
+}
+
+/// Delays above the origin at which a band begins and ends.
+fn edges(band: i16) -> (i64, i64) {
+    let row = |band: i16| band.signum() * ((band.abs() - 1) * FOLD + 1);
+    match band {
+        0 => row_range(0),
+        1.. => (row_range(row(band)).0, row_range(row(band + 1)).0),
+        _ => (row_range(row(band - 1)).1, row_range(row(band)).1),
+    }
+}
+
+pub(super) fn delay(curves: &Curves, of: &str) -> Option<Chart> {
+    let course = BinnedSeries::of(curves)?;
+    let cells = counts(&course);
     let low = cells.keys().map(|key| key.1).min()?;
     let high = cells.keys().map(|key| key.1).max()?;
     let most = *cells.values().max()? as f64;
-    let edges = |band: i16| {
-        let row = |band: i16| band.signum() * ((band.abs() - 1) * FOLD + 1);
-        match band {
-            0 => row_range(0),
-            1.. => (row_range(row(band)).0, row_range(row(band + 1)).0),
-            _ => (row_range(row(band - 1)).1, row_range(row(band)).1),
-        }
-    };
     // Delays of clocks that disagree lie on both sides of 0: their axis shows the rows as they are.
     let mirrored = low < 0;
     let (bottom, top) = (edges(low).0 as f64, edges(high).1 as f64);
