@@ -1,7 +1,7 @@
 //! The report on one screen: a row a flow, their total, and below it only what a reader has to know.
 //!
 //! Three digits, one unit a column; a figure that is not known is a dash. What is said of several flows in
-//! the same words is said once. Everything else is in [`text`] and in the JSON.
+//! the same words is said once. Everything else is in [`crate::text`] and in the JSON.
 
 use std::collections::BTreeMap;
 
