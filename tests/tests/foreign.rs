@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use itg_tests::{
     json, now_ns, own_address, packet, packets, program, send, temp_dir,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -253,6 +255,27 @@ fn classic_packet(seq: u32) -> Vec<u8> {
     bytes
 }
 
+/// Who comes first with a flow of D-ITG on the usual port keeps no ordinary flow out.
+#[test]
+fn a_flow_of_d_itg_on_the_usual_port_refuses_no_other() {
+    let data = itg_tests::free_port();
+    let usual = data.to_string();
+    let mut command = Command::new(program("itg-recv"));
+    command.args(["--listen", "127.0.0.1:0", "--data-port", &usual]);
+    let receiver = Running::start(&mut command);
+    let dir = temp_dir();
+    let line = receiver.line_with("waiting for senders on ", LIMIT);
+    let at = line.split_once(" on ").and_then(|(_, rest)| rest.split_once(';')).expect("where").0;
+    let (host, port) = at.rsplit_once(':').expect("a port");
+    let args = ["-a", host, "-Sdp", port, "-rp", &usual, "-t", "60000", "-C", "100"];
+    let first = itg_tests::classic_sender(dir.path(), &args);
+    itg_tests::takes_datagrams(&receiver, data);
+    let done = send(&[at, "--packets", "10"]).exits(0);
+    assert!(done.out.contains("10"), "{done}");
+    first.signal(Signal::SIGKILL);
+    drop(first.finish(LIMIT));
+}
+
 #[test]
 fn a_flow_of_d_itg_has_one_sender() {
     let receiver = ClassicReceiver::start(&["-l", "r"]);
@@ -456,7 +479,7 @@ fn addresses_in_logs_of_d_itg_do_nothing_to_terminals() {
     }
     let log = dir.path().join("forged");
     fs::write(&log, bytes).expect("writable");
-    let mut command = std::process::Command::new(program("ITGDec"));
+    let mut command = Command::new(program("ITGDec"));
     let done = Running::start(command.arg(&log)).finish(LIMIT).exits(0);
     assert!(done.out.contains("From 1"), "{done}");
     assert_harmless("ITGDec", &done.out);
@@ -536,7 +559,7 @@ fn logs_that_peers_name_are_new_files() {
     symlink(at("outside"), at("logs/link.itg")).expect("a link");
     fs::write(at("logs/there.itg"), "precious").expect("writable");
     let pipe = at("logs/pipe.itg");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.is_ok_and(|made| made.success()), "a pipe");
     let own = at("logs/own.itg");
     let (logs, own) = (at("logs"), own.to_str().expect("UTF-8").to_owned());

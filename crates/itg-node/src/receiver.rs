@@ -623,7 +623,11 @@ impl Session {
             .ok_or("this receiver has as many flows as it can serve: try later")?;
         let at = SocketAddr::new(ip, port);
         let joined = spec.burst.is_some();
-        let asked = Asked { proto: spec.proto, at, format: PacketFormat::Itg, joined };
+        let mut asked = Asked { proto: spec.proto, at, format: PacketFormat::Itg, joined };
+        if spec.socket.dest_port.is_none() && self.shared.has_other_flows(asked) {
+            // Whoever came first with another protocol keeps nobody out: any free port will do.
+            asked.at.set_port(0);
+        }
         let data = match self.shared.data_port(asked, 0) {
             Ok(data) => data,
             Err(error) => {

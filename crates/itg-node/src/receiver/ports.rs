@@ -230,6 +230,12 @@ impl Shared {
         (handle, live)
     }
 
+    /// Returns true if flows of another kind use that port.
+    pub(super) fn has_other_flows(&self, asked: Asked) -> bool {
+        let mut sockets = lock(&self.sockets);
+        sockets.find(asked).is_none() && sockets.others(asked).is_some()
+    }
+
     /// The data socket for a protocol and address, opened if need be. Waits for one at that port that is
     /// being closed.
     pub(super) fn data_port(&self, asked: Asked, tos: u8) -> Result<DataPort, SocketError> {
