@@ -255,7 +255,7 @@ fn classic_packet(seq: u32) -> Vec<u8> {
     bytes
 }
 
-/// Who comes first with a flow of D-ITG on the usual port keeps no ordinary flow out.
+/// A stranger that comes first with a flow of D-ITG on the usual port keeps no ordinary flow out.
 #[test]
 fn a_flow_of_d_itg_on_the_usual_port_refuses_no_other() {
     let data = itg_tests::free_port();

@@ -141,7 +141,7 @@ fn kept(settings: Settings, records: &[Bytes]) -> Uniform {
     Uniform::with_journal(Fast::Sequencer, Member::new(Slot(0), 1), view, settings, records)
 }
 
-/// What the machine does with this, its journal, and its events.
+/// Gives this to the machine: its requests, its journal, and its events.
 fn handle(
     member: &mut Uniform,
     journal: &mut Vec<Bytes>,

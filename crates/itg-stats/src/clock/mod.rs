@@ -11,7 +11,7 @@
 //! change at any time, also where a queue hides it. The lines that keep all inequalities of the probes on one side are a
 //! polygon, and its extremes at an instant are the best that these can say. The estimate covers what either side allows
 //! (never less than half the smallest round trip of each), as far as clocks can get from all other probes at 1000 ppm.
-//! Where no line keeps all inequalities, or a monotonic clock says so, a clock was set: the sides are then fitted by
+//! A clock was set where no line keeps all inequalities, or a monotonic clock says so: the sides are then fitted by
 //! themselves, and between them the bound covers both and what may have been between them.
 //!
 //! Sources: envelope of the delays by linear programming: Moon, Skelly, Towsley, *Estimation and Removal of Clock

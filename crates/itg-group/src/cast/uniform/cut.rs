@@ -603,7 +603,7 @@ mod tests {
         assert_eq!(uniform.collecting.map(|collecting| collecting.since), Some(now));
     }
 
-    /// What is taken in can be read again.
+    /// Parts that are taken in can be read again.
     #[test]
     fn parts_that_are_too_long_are_refused() {
         let (mut parts, from) = (Parts::default(), Member::new(Slot(1), 1));
