@@ -33,7 +33,12 @@ def layer(directory, seconds):
     }
     for name in ("LICENSE-MIT", "LICENSE-APACHE"):
         files[f"usr/share/doc/itg/{name}"] = pathlib.Path(name).read_bytes()
-    programs = {f"bin/{file.name}": file.read_bytes() for file in (directory / "static").iterdir()}
+    programs, links = {}, {}
+    for file in (directory / "static").iterdir():
+        if file.is_symlink():
+            links[f"bin/{file.name}"] = str(file.readlink())
+        else:
+            programs[f"bin/{file.name}"] = file.read_bytes()
     ours = {"var/lib/itg": 0o755, "etc/itg": 0o755, "etc/itg/keys": 0o700}
     others = {"bin", "etc", "usr", "usr/share", "usr/share/doc", "usr/share/doc/itg", "var", "var/lib"}
     out = io.BytesIO()
@@ -46,6 +51,10 @@ def layer(directory, seconds):
         for table, mode in ((files, 0o644), (programs, 0o755)):
             for name, content in sorted(table.items()):
                 tar.addfile(entry(name, mode, seconds, size=len(content)), io.BytesIO(content))
+        for name, target in sorted(links.items()):
+            link = entry(name, 0o777, seconds, kind=tarfile.SYMTYPE)
+            link.linkname = target
+            tar.addfile(link)
     return out.getvalue()
 
 

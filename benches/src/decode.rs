@@ -1,7 +1,7 @@
 //! Speed of `itg-decode` beside ITGDec: whole processes, started anew, their files in the page
 //! cache.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ use crate::trials::{Estimate, order, ratio};
 
 /// The bars of the decoder.
 const SUMMARY_RATIO: f64 = 100.0;
-const SUMMARY_RATE: f64 = 25.0;
+const SUMMARY_RATE: f64 = 40.0;
+const LINES_RATE: f64 = 12.0;
 const PEAK_MIB: f64 = 64.0;
 const CSV_RATIO: f64 = 20.0;
 const HTML_SECONDS: f64 = 3.0;
@@ -75,6 +76,19 @@ pub(crate) fn measured(args: &MeasuredArgs) -> Result<()> {
     Ok(())
 }
 
+/// Time that a command takes, and the most memory that it has, in MiB.
+pub(crate) fn measure<W: AsRef<OsStr>>(words: &[W]) -> Result<(Duration, f64)> {
+    let own = std::env::current_exe().context("the path of this program")?;
+    let mut command = Command::new(own);
+    command.arg("measured").arg("--").args(words);
+    let done = Running::spawn(&mut command, &[])?.wait(LIMIT)?.ended_with(&[0])?;
+    let mut figures = done.out.split_whitespace().map(str::parse::<u64>);
+    let (Some(Ok(ns)), Some(Ok(kib))) = (figures.next(), figures.next()) else {
+        anyhow::bail!("`{}` said {:?}", done.command, done.out);
+    };
+    Ok((Duration::from_nanos(ns), kib as f64 / 1024.0))
+}
+
 /// One task of one program.
 struct Task {
     what: &'static str,
@@ -95,7 +109,7 @@ impl Task {
         records: u64,
         against: Option<usize>,
         path: &Path,
-        words: &[&dyn AsRef<std::ffi::OsStr>],
+        words: &[&dyn AsRef<OsStr>],
     ) -> Self {
         let words = words.iter().map(|word| word.as_ref().to_owned());
         let command = std::iter::once(path.as_os_str().to_owned()).chain(words).collect();
@@ -103,17 +117,10 @@ impl Task {
     }
 
     fn run(&mut self, counted: bool) -> Result<()> {
-        let own = std::env::current_exe().context("the path of this program")?;
-        let mut command = Command::new(own);
-        command.arg("measured").arg("--").args(&self.command);
-        let done = Running::spawn(&mut command, &[])?.wait(LIMIT)?.ended_with(&[0])?;
-        let mut words = done.out.split_whitespace().map(str::parse::<f64>);
-        let (Some(Ok(ns)), Some(Ok(kib))) = (words.next(), words.next()) else {
-            anyhow::bail!("`{}` said {:?}", done.command, done.out);
-        };
+        let (took, peak_mib) = measure(&self.command)?;
         if counted {
-            self.seconds.push(ns / 1e9);
-            self.peak_mib = self.peak_mib.max(kib / 1024.0);
+            self.seconds.push(took.as_secs_f64());
+            self.peak_mib = self.peak_mib.max(peak_mib);
         }
         Ok(())
     }
@@ -177,7 +184,7 @@ fn tasks(
         tasks.push(Task::new(PACKETS, "ITGDec -l", *arrived, None, theirs, &[&log, &"-l", &list]));
     }
     let against = |place| peer.map(|_| place);
-    let mut add = |what, records, place, words: &[&dyn AsRef<std::ffi::OsStr>]| {
+    let mut add = |what, records, place, words: &[&dyn AsRef<OsStr>]| {
         tasks.push(Task::new(what, "itg-decode", records, place, &ours, words));
     };
     add(SUMMARY, *arrived, against(0), &[&"-q", receiver]);
@@ -223,7 +230,13 @@ fn bars(tasks: &[Task]) {
         if task.what == HTML {
             let got = Estimate::of(&task.seconds).mid;
             print(verdict(got < HTML_SECONDS, &format!("{HTML}: {got:.2} < {HTML_SECONDS} s")));
-        } else if task.what != PACKETS {
+        } else if task.what == PACKETS {
+            let got = Estimate::of(&task.rates()).mid;
+            print(verdict(
+                got >= LINES_RATE,
+                &format!("{PACKETS}: {got:.1} >= {LINES_RATE} M lines/s"),
+            ));
+        } else {
             let (got, peak) = (Estimate::of(&task.rates()).mid, task.peak_mib);
             let what = format!("{}: {got:.1} >= {SUMMARY_RATE} M records/s", task.what);
             print(verdict(got >= SUMMARY_RATE, &what));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_core::distribution::{Distribution, Unit};
-use itg_core::flow::{FlowSpec, Stop};
+use itg_core::flow::FlowSpec;
 use itg_core::profile::{Profile, builtin_names};
 use itg_fidelity::{Asked, Departed, Departures, Distributions, Verdict};
 use itg_testkit::distortions::{Distortion, made};
@@ -110,11 +110,9 @@ fn distributions(rate: u64) -> Result<Vec<Subject>> {
     ];
     list.into_iter()
         .map(|idt| {
-            let spec = FlowSpec {
-                idt: Distribution::parse(&idt, Unit::Time)?,
-                size: Distribution::parse("uniform(100,1400)", Unit::Size)?,
-                ..FlowSpec::new(1)
-            };
+            let spec = FlowSpec::new(1)
+                .idt(Distribution::parse(&idt, Unit::Time)?)
+                .size(Distribution::parse("uniform(100,1400)", Unit::Size)?);
             Ok(Subject { name: idt, spec })
         })
         .collect()
@@ -124,7 +122,7 @@ fn profiles() -> Result<Vec<Subject>> {
     builtin_names()
         .map(|name| {
             let Profile { idt, size, on_off, .. } = Profile::from_spec(name)?;
-            let spec = FlowSpec { idt, size, on_off, ..FlowSpec::new(1) };
+            let spec = FlowSpec::new(1).idt(idt).size(size).on_off(on_off);
             Ok(Subject { name: name.to_owned(), spec })
         })
         .collect()
@@ -172,10 +170,7 @@ fn judged(
     length: u64,
     args: &FidelityArgs,
 ) -> Result<Cell> {
-    let spec = FlowSpec {
-        stop: Stop { packets: Some(length), ..Stop::default() },
-        ..subject.spec.clone()
-    };
+    let spec = subject.spec.clone().packets(length);
     let distributions = Distributions::new(&spec, 1)?;
     let mut cell = Cell::default();
     for seed in 0..(args.packets / length).clamp(1, SEEDS) {

@@ -12,7 +12,7 @@ use clap::Args;
 use itg_engine::{Fsync, Log, LogLimits, LogServerTarget, LogTarget, log_info};
 use itg_node::{LogServer, LogServerOptions};
 use itg_record::{BlockBuf, LogBuilder, Record, SentPacket, Side};
-use itg_session::logs::{self, Role, Transport};
+use itg_session::logs::{Role, Transport};
 use itg_testkit::child::Running;
 use tokio::sync::{mpsc, watch};
 
@@ -88,7 +88,7 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
     // The sender has a processor to itself, so that what others do is not its cost.
     let (ours, others) =
         if cpus() > 1 { (vec![0], (1..cpus()).collect()) } else { (vec![], vec![]) };
-    let server = programs.log_server(&store, &others)?;
+    let server = programs.log_server(&store, &[], &others)?;
     let receiver = programs.receiver(&Location::Here, "127.0.0.1", &[], &others)?;
     let file = work.path().join("local.itg").display().to_string();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
@@ -250,16 +250,7 @@ fn records_a_second(args: &LogCostArgs) -> Result<()> {
     let (_stop, stopped) = watch::channel(None);
     let (accounts, _told) = mpsc::unbounded_channel();
     let start = |fsync| -> Result<SocketAddr> {
-        let options = LogServerOptions {
-            listen: "127.0.0.1:0".parse()?,
-            dir: work.path().to_owned(),
-            secret: None,
-            keys: None,
-            limits: logs::LogLimits::default(),
-            max_per_address: 128,
-            throttle_bytes_per_s: None,
-            fsync,
-        };
+        let options = LogServerOptions::new("127.0.0.1:0".parse()?, work.path()).fsync(fsync);
         let server = runtime.block_on(async { LogServer::bind(options, accounts.clone()) })?;
         let address = server.address()?;
         runtime.spawn(server.serve(stopped.clone()));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use itg_core::distribution::{Distribution, Unit};
-use itg_core::flow::{Flow, FlowSpec, Stop};
+use itg_core::flow::{Flow, FlowSpec};
 use itg_core::schedule::Schedule;
 use itg_core::seed::RunSeed;
 use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
@@ -71,12 +71,10 @@ pub(crate) fn write(dir: &Path, wish: &LogContents) -> Result<Made> {
     let mut receiver = Log::create(&receiver_path, Side::Receiver)?;
     let mut schedules: Vec<Schedule> = Vec::new();
     for index in 0..wish.flows {
-        let spec = FlowSpec {
-            idt: Distribution::parse(&wish.idt, Unit::Time)?,
-            size: Distribution::parse(&wish.size, Unit::Size)?,
-            stop: Stop { packets: Some(each), ..Stop::default() },
-            ..FlowSpec::new(index + 1)
-        };
+        let spec = FlowSpec::new(index + 1)
+            .idt(Distribution::parse(&wish.idt, Unit::Time)?)
+            .size(Distribution::parse(&wish.size, Unit::Size)?)
+            .packets(each);
         schedules.push(Flow::resolve(spec.clone(), RunSeed(SEED))?.schedule());
         let src = format!("10.0.0.1:{}", 20_000 + index % 40_000);
         for log in [&mut sender.log, &mut receiver.log] {

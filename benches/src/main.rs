@@ -14,6 +14,7 @@ mod doctor;
 mod fidelity;
 mod gaps;
 mod group;
+mod growth;
 mod link;
 mod log_cost;
 mod logging;
@@ -118,6 +119,9 @@ enum Command {
     /// Eight agents, 64 flows, an agent killed every 5 s and started again after 3 s: outcome of
     /// each packet. Ends with 1 where one was sent twice or is missing without a cause
     Chaos(chaos::ChaosArgs),
+    /// Growth of cost with packets a second, flows, length of a log, producers of a log server and agents, and the
+    /// point where this machine ends
+    Growth(growth::GrowthArgs),
     /// Many short runs in a row from one process to one receiver: refusals, missing packets, and descriptors,
     /// threads and memory of both as they go
     Soak(soak::SoakArgs),
@@ -182,6 +186,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Broadcast(args) => group::broadcast(&args)?,
         Command::Membership(args) => group::membership(&args)?,
         Command::Chaos(args) => chaos::run(&args)?,
+        Command::Growth(args) => growth::run(&args)?,
         Command::Soak(args) => soak::run(&args)?,
         Command::RuntimePeer(_)
         | Command::RawLoop(_)

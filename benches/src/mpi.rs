@@ -247,7 +247,7 @@ impl<'a> Bench<'a> {
         let store = self.path("store");
         fs::create_dir(&store)?;
         let server = match way {
-            Way::Server(_) => Some(self.programs.log_server(&store, &[])?),
+            Way::Server(_) => Some(self.programs.log_server(&store, &[], &[])?),
             _ => None,
         };
         let log = self.path("receiver.itg");

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_cli::say;
 use itg_core::distribution::{Distribution, Unit};
-use itg_core::flow::{Flow, FlowSpec, Stop};
+use itg_core::flow::{Flow, FlowSpec};
 use itg_core::header::PacketHeader;
 use itg_core::seed::RunSeed;
 use itg_fidelity::{Asked, Departed, Departures, Distributions, Verdict};
@@ -71,12 +71,10 @@ impl Setting {
     }
 
     fn spec(&self) -> Result<FlowSpec> {
-        Ok(FlowSpec {
-            idt: Distribution::parse(&self.idt, Unit::Time)?,
-            size: Distribution::parse(&format!("constant({SIZE})"), Unit::Size)?,
-            stop: Stop { packets: Some(self.rate * self.seconds), ..Stop::default() },
-            ..FlowSpec::new(1)
-        })
+        Ok(FlowSpec::new(1)
+            .idt(Distribution::parse(&self.idt, Unit::Time)?)
+            .size(Distribution::parse(&format!("constant({SIZE})"), Unit::Size)?)
+            .packets(self.rate * self.seconds))
     }
 }
 

@@ -93,9 +93,9 @@ impl Programs {
     }
 
     /// A log server that stores into a directory.
-    pub(crate) fn log_server(&self, dir: &Path, cpus: &[usize]) -> Result<Server> {
+    pub(crate) fn log_server(&self, dir: &Path, args: &[&str], cpus: &[usize]) -> Result<Server> {
         let mut command = Location::Here.command(&self.path("itg-log"));
-        command.args(["--listen", "127.0.0.1:0", "--dir"]).arg(dir);
+        command.args(["--listen", "127.0.0.1:0", "--dir"]).arg(dir).args(args);
         Server::start(&mut command, "waiting for producers on ", cpus)
     }
 
@@ -111,7 +111,7 @@ impl Programs {
     }
 }
 
-/// The figures of a log of one flow.
+/// The figures of all flows of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Decoded {
     /// Records.
@@ -123,13 +123,13 @@ pub(crate) struct Decoded {
 }
 
 impl Decoded {
-    /// From the report; a log without records has no flow.
+    /// From the report; a log without records has none.
     fn of(report: &Value) -> Self {
-        let flow = &report["flows"][0];
+        let total = &report["total"];
         Self {
-            packets: flow["packets"].as_f64().unwrap_or(0.0),
-            seconds: flow["duration_ns"].as_f64().unwrap_or(0.0) / 1e9,
-            late_us: flow["lateness_ns"]["p99"].as_f64().map(|ns| ns / 1e3),
+            packets: total["packets"].as_f64().unwrap_or(0.0),
+            seconds: total["duration_ns"].as_f64().unwrap_or(0.0) / 1e9,
+            late_us: total["lateness_ns"]["p99"].as_f64().map(|ns| ns / 1e3),
         }
     }
 }
@@ -194,11 +194,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_of_one_flow() {
-        let flow = json!({"packets": 10, "duration_ns": 500_000_000, "lateness_ns": {"p99": 1500}});
+    fn the_figures_are_those_of_all_flows() {
+        let all = json!({"packets": 10, "duration_ns": 500_000_000, "lateness_ns": {"p99": 1500}});
         let want = Decoded { packets: 10.0, seconds: 0.5, late_us: Some(1.5) };
-        assert_eq!(Decoded::of(&json!({ "flows": [flow] })), want);
-        assert_eq!(Decoded::of(&json!({ "flows": [] })), Decoded::default());
+        assert_eq!(Decoded::of(&json!({ "flows": [], "total": all })), want);
+        let none = json!({"packets": 0, "duration_ns": null, "lateness_ns": null});
+        assert_eq!(Decoded::of(&json!({ "total": none })), Decoded::default());
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Many short runs in a row, each of one flow: one process sends them all, one receiver takes them, and neither may
 //! refuse, lose or keep anything.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
@@ -15,8 +14,7 @@ use itg_core::distribution::Distribution;
 use itg_core::flow::{Flow, FlowSpec, Proto};
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
-use itg_engine::{FlowLive, LogLimits};
-use itg_node::{SendFlow, SendJob, SendOutcome, Start};
+use itg_node::{SendFlow, SendJob, SendOutcome};
 use itg_testkit::host::open_files;
 use tokio::sync::watch;
 
@@ -172,27 +170,8 @@ async fn short_run(to: SocketAddr, proto: Proto) -> Result<SendOutcome> {
     spec.idt = Distribution::Constant(1e6);
     spec.size = Distribution::Constant(100.0);
     spec.stop.packets = Some(PACKETS);
-    let job = SendJob {
-        packet_secret: None,
-        start: Start::Soon,
-        log_limits: LogLimits::default(),
-        run: itg_cli::draw_run(),
-        seed: seed.0,
-        flows: vec![SendFlow {
-            flow: Flow::resolve(spec, seed)?,
-            name: "soak".to_owned(),
-            receiver: to,
-            content: Arc::new(Content::random(seed)),
-            live: Arc::new(FlowLive::default()),
-        }],
-        pacing: None,
-        log: None,
-        recv_log: None,
-        program: "itg-bench soak".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings: BTreeMap::new(),
-        orders: None,
-    };
+    let flow = SendFlow::new(Flow::resolve(spec, seed)?, to, Content::random(seed)).name("soak");
+    let job = SendJob::new(seed, vec![flow]).program("itg-bench soak", env!("CARGO_PKG_VERSION"));
     let (_never, stop) = watch::channel(None);
     Ok(itg_node::send(job, stop).await?)
 }

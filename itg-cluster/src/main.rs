@@ -12,7 +12,7 @@ use itg_agent::ctl::{self, CtlArgs, StatusArgs};
 use itg_agent::keys::{self, KeysArgs};
 use itg_agent::worker;
 use itg_cli::WordArgs;
-use itg_run::{diff, live, plan, process, simulate, verify};
+use itg_run::{Parts, diff, judge, layers, live, plan, process, simulate, verify};
 
 use crate::args::{ReplayArgs, RunArgs};
 
@@ -41,10 +41,12 @@ enum Command {
     /// Run processes made of layers on simulated networks, in virtual time
     Simulate(simulate::SimulateArgs),
     /// Compare two runs of an experiment, such as a real one and its simulation: what was planned for each
-    /// packet, and what was measured
+    /// packet, and what was measured; or two traces of processes
     Diff(diff::DiffArgs),
     /// Run processes made of layers on real networks, one on each host
     Process(process::ProcessArgs),
+    /// Let the checkers of a configuration of layers judge traces of its processes
+    Check(judge::CheckArgs),
     /// Serve this node: take part in experiments that consoles start
     Agent(AgentArgs),
     /// Make, renew and revoke the keys of a cluster
@@ -63,13 +65,15 @@ enum Command {
 fn main() -> ExitCode {
     let cli = itg_cli::parse::<Cli>(None);
     cli.words.start();
+    let parts = || Parts::new("itg-cluster", layers::registry());
     let done = match cli.command {
         Command::Run(args) => args.run(cli.words),
         Command::Replay(args) => args.run(cli.words),
         Command::Verify(args) => verify::run(&args),
-        Command::Simulate(args) => simulate::run(&args),
+        Command::Simulate(args) => simulate::run(&args, &parts()),
         Command::Diff(args) => diff::run(&args),
-        Command::Process(args) => process::run(&args, cli.words),
+        Command::Process(args) => process::run(&args, &parts(), cli.words),
+        Command::Check(args) => judge::run(&args, &parts()),
         Command::Agent(args) => agent::run(&args, cli.words),
         Command::Keys(args) => keys::keys(&args),
         Command::Status(args) => ctl::status(&args),

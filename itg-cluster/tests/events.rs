@@ -110,7 +110,7 @@ fn agents_tell_what_happens_and_their_figures_come_up_the_tree() {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let text = page(agents[0].2);
-        if value(&text, "itg_flow_sent_packets_total{flow=\"1\"}").is_some_and(|sent| sent > 0.0) {
+        if value(&text, "itg_flow_sent_packets_total{flow=\"1\",").is_some_and(|sent| sent > 0.0) {
             assert!(text.contains("name=\"three\""), "{text}");
             assert_eq!(value(&text, "itg_view_members"), Some(4.0), "three nodes and the console");
             assert_eq!(value(&text, "itg_workers"), Some(1.0));

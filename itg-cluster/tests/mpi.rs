@@ -125,6 +125,7 @@ fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
     let (code, text, err) = ranks(9, &["run", &file, "--mpi", "--out", &path("mpi")]);
     assert_eq!(code, Some(0), "{err}");
     assert!(text.starts_with("MPI: 9 ranks on 1 host(s), "), "the report says which world: {text}");
+    assert!(err.contains("`from` and `to` are not used"), "nothing is ignored in silence: {err}");
     for (world, more) in
         [("local", &["--local"][..]), ("sim", &["--sim"]), ("agents", &["--keys", &keys])]
     {
@@ -281,6 +282,20 @@ fn n_1_the_farm_over_mpi_is_the_farm_in_simulation() {
     };
     let simulated = complete(alone(&["simulate", &file, "--events"]));
     assert_eq!(complete(ranks(5, &["process", &file, "--mpi", "--events"])), simulated);
+    // All ranks write to one trace, in the form that simulations have.
+    let trace = dir.path().join("trace.ndjson");
+    let words = ["process", &file, "--mpi", "--messages", "--trace", &trace.display().to_string()];
+    let (code, _, err) = ranks(5, &words);
+    assert_eq!(code, Some(0), "{err}");
+    let trace = fs::read_to_string(&trace).expect("a trace");
+    for event in ["started", "stopped"] {
+        let of_event = format!("\"event\":\"{event}\"");
+        let lines: Vec<_> = trace.lines().filter(|line| line.contains(&of_event)).collect();
+        let slots = (0..5).map(|slot| format!("\"process\":{slot},"));
+        assert!(slots.clone().all(|slot| lines.iter().any(|line| line.contains(&slot))), "{trace}");
+        assert_eq!(lines.len(), 5, "{event}");
+    }
+    assert!(trace.contains("\"layer\":\"network 0\""), "messages are there");
     let (code, _, err) = ranks(4, &["process", &file, "--mpi"]);
     assert!(code == Some(2) && err.contains("5 processes, the job 4 ranks"), "{err}");
 }

@@ -238,3 +238,59 @@ fn wrong_suspicions_reach_the_detector_that_is_there_or_none_is_said_to() {
     }
     assert!(taken > 0, "of eight seeds none has a wrong suspicion");
 }
+
+/// A group whose broadcasts and views are judged.
+fn judged(log: &str, checkers: &str) -> String {
+    format!(
+        "processes = 5\ncheck = [{checkers}]\n[[network]]\nname = \"main\"\nkind = \"fixed\"\ndelay = \
+         \"1ms\"\n[[process]]\nlayers = [\"link\", \"detector\", {{ layer = \"log\"{log} }}, \"membership\", \
+         {{ layer = \"chatter\", until = \"8s\" }}]\n"
+    )
+}
+
+#[test]
+fn checkers_of_the_file_judge_group_communication() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("group.toml");
+    let path = file.display().to_string();
+    let simulate = |text: String, words: &[&str]| {
+        fs::write(&file, text).expect("written");
+        let until = if words.contains(&"--until") { &[][..] } else { &["--until", "12s"] };
+        run(&[&["simulate", &path], until, words].concat())
+    };
+    let both = "\"order\", \"views\"";
+    let traced = ", trace = true";
+    // One may lose what it knows. When too many do the rest cannot agree any more, and the checkers say so.
+    let one = ["--seeds", "8", "--faults", "--crashes", "1", "--until", "60s"];
+    let (code, text, err) = simulate(judged(traced, both), &one);
+    assert_eq!((code, text.as_str()), (Some(0), "8 seeds, no objection\n"), "{err}");
+    let (code, text, err) = simulate(judged(traced, both), &["--seeds", "8", "--faults"]);
+    let command = format!("  itg-cluster simulate {path} --seed 1 --until 12s --faults");
+    assert!(code == Some(1) && text.contains(&command), "{text}{err}");
+    for (log, checkers, want) in [
+        // Another first view than the processes have.
+        (traced, "{ checker = \"views\", members = 3 }", "views: V"),
+        (
+            "",
+            "\"order\"",
+            "order: no layer says what it delivers: broadcasts do with `trace = true`",
+        ),
+    ] {
+        let (code, _, err) = simulate(judged(log, checkers), &["--seed", "1"]);
+        let command = format!("replay: itg-cluster simulate {path} --seed 1 --until 12s");
+        assert!(code == Some(1) && err.contains(want) && err.contains(&command), "{err}");
+    }
+    // A fault of the file.
+    let fault = "[[fault]]\nat = \"2s\"\nkind = \"crash\"\nprocess = 4\n";
+    let (code, text, err) = simulate(judged(traced, both) + fault, &["--seed", "1", "--events"]);
+    assert_eq!(code, Some(0), "{err}");
+    let removed = text.lines().filter(|line| line.contains(" view gone [2, 4, 1]"));
+    assert!(removed.count() > 0, "the crash of the file is seen: {text}");
+    // Late, and one that never ends.
+    let late = fault.replace("2s", "17900ms");
+    let (code, _, err) = simulate(judged(traced, both) + &late, &["--seed", "1", "--until", "18s"]);
+    assert_eq!(code, Some(0), "there is half of the time more: {err}");
+    let parted = "[[fault]]\nat = \"2s\"\nkind = \"partition\"\ngroups = [[0, 1]]\n";
+    let (code, _, err) = simulate(judged(traced, both) + parted, &["--seed", "1"]);
+    assert!(code == Some(1) && err.contains("itg-cluster: "), "two of five are cut off: {err}");
+}

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use itg_cli::WordArgs;
 use itg_core::flow::{Meter, Proto};
 use itg_core::units::{format_duration_ns, parse_duration_ns};
+use itg_files::ditg::Asked;
 use itg_stats::filter::Filter;
 use itg_stats::report::GroupBy;
 
@@ -157,6 +158,14 @@ fn interval(text: &str) -> Result<Interval, String> {
 }
 
 impl Args {
+    /// Facts that logs of D-ITG do not tell.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked {
+            proto: self.log_is.iter().find_map(|one| one.proto()),
+            meter: self.log_is.iter().find_map(|one| one.meter()),
+        }
+    }
+
     pub(crate) fn options(&self) -> itg_stats::Options {
         itg_stats::Options {
             interval_ns: self.interval.map(|interval| interval.0),

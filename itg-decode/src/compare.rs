@@ -7,13 +7,13 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use itg_cli::{WordArgs, say};
 use itg_core::text::visible_lines;
+use itg_files::Bytes;
 use itg_stats::compare::change::ChangeGate;
 use itg_stats::compare::{Resampling, compare};
 use itg_stats::gate::exit_code;
 use itg_stats::{Analysis, Options, Report};
 
 use crate::complaints::{PROGRAM, complain, complain_of_lost};
-use crate::map::Bytes;
 use crate::outputs::write;
 use crate::work::Work;
 

@@ -3,8 +3,7 @@
 use std::fmt::Display;
 
 use itg_cli::say;
-
-use crate::map::Bytes;
+use itg_files::Bytes;
 
 /// Name of the program, before its words.
 pub(crate) const PROGRAM: &str = "itg-decode";

@@ -1,99 +1,11 @@
-//! Logs of D-ITG, in and out.
+//! Logs of D-ITG, out.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use itg_classic::log::{KnownFlow, Packet, Told, is_log, is_of_departures, later_of, to_itg_as};
-use itg_record::{FlowInfo, Item, LogReader, Note, Record, Side};
+use itg_classic::log::Packet;
 use itg_stats::PacketLine;
 use itg_stats::report::Report;
-
-use crate::args::As;
-use crate::map::Bytes;
-
-/// Makes logs of ITG of those of D-ITG, as far as they were written; `say` hears of each where that is not all of it.
-/// Facts that a log of D-ITG does not tell: as asked for, or as another log here has them.
-pub(crate) fn understand(
-    files: &mut [(String, Bytes)],
-    asked: &[As],
-    mut say: impl FnMut(&str, String),
-) {
-    let ours: Vec<bool> = files.iter().map(|(_, bytes)| !is_log(bytes)).collect();
-    if ours.iter().all(|&ours| ours) {
-        return;
-    }
-    let flows: Arc<[KnownFlow]> = files
-        .iter()
-        .zip(&ours)
-        .filter(|(_, ours)| **ours)
-        .flat_map(|((_, bytes), _)| known(bytes))
-        .collect();
-    let told: Vec<Told> = (0..files.len())
-        .map(|at| Told {
-            proto: asked.iter().find_map(|asked| asked.proto()),
-            meter: asked.iter().find_map(|asked| asked.meter()),
-            side: side_of(files, &ours, at, asked),
-            flows: Arc::clone(&flows),
-        })
-        .collect();
-    for (((name, bytes), told), _) in files.iter_mut().zip(told).zip(ours).filter(|(_, ours)| !ours)
-    {
-        let log = to_itg_as(bytes.written(), &told);
-        // What has been cut off meanwhile was read as zeros.
-        let written = bytes.written().len();
-        if written < bytes.len() {
-            let left = bytes.len() - written;
-            say(
-                name,
-                format!("{left} bytes from byte {written} on were never written, or are gone"),
-            );
-        }
-        *bytes = Bytes::Read(log);
-    }
-}
-
-/// Side of a log of round trips, by the log of its other side; `None` where that is not here.
-fn side_of(files: &[(String, Bytes)], ours: &[bool], at: usize, asked: &[As]) -> Option<Side> {
-    if ours[at] || asked.contains(&As::Owd) || is_of_departures(files[at].1.written()) {
-        return None;
-    }
-    let mut others = (0..files.len()).filter(|&other| other != at && !ours[other]);
-    let is_later = others.find_map(|other| {
-        let (own, other) = (files[at].1.written(), files[other].1.written());
-        if is_of_departures(other) { None } else { later_of(other, own) }
-    })?;
-    Some(if is_later { Side::Sender } else { Side::Receiver })
-}
-
-/// The flows of a log of ITG, with the times of their first packets.
-fn known(log: &[u8]) -> Vec<KnownFlow> {
-    let mut infos: BTreeMap<(u32, u32), FlowInfo> = BTreeMap::new();
-    let mut sides: BTreeMap<u32, Side> = BTreeMap::new();
-    let mut first: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-    for item in LogReader::new(log) {
-        match item {
-            Item::Note { log, note: Note::Log(info), .. } => {
-                sides.insert(log, info.side);
-            }
-            Item::Note { log, note: Note::Flow(info), .. } => {
-                infos.insert((log, info.index), info);
-            }
-            Item::Records { log, records, .. } => {
-                // Times that no clock shows tell no day.
-                for record in records.into_iter().filter(Record::has_good_times) {
-                    first.entry((log, record.flow)).or_insert(record.b);
-                }
-            }
-            _ => {}
-        }
-    }
-    let known = infos.into_iter().filter_map(|(key, info)| {
-        let near_unix_ns = *first.get(&key)?;
-        Some(KnownFlow { info, side: *sides.get(&key.0)?, near_unix_ns })
-    });
-    known.collect()
-}
 
 /// Writes the packets that arrived (or, with a sender's logs alone, were sent) as a log of D-ITG, in
 /// the order of their times.

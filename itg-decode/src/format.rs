@@ -22,6 +22,8 @@ pub(crate) enum Format {
     /// A script of GNU Octave and MATLAB that defines matrices: flows; with --interval windows; with
     /// --packets packets.
     Octave,
+    /// Rate and delay of each flow over time as a data file of flent; needs --interval (flent's own is 200ms).
+    Flent,
     /// A binary log of D-ITG, one record a packet, for ITGDec; of one run.
     Ditg,
 }

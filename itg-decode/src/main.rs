@@ -9,7 +9,6 @@ mod ditg;
 mod export;
 mod flow_table;
 mod format;
-mod map;
 mod outputs;
 mod packets;
 mod print;
@@ -21,13 +20,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use itg_cli::{Gates, finish, refuse, say};
+use itg_files::Bytes;
+use itg_files::ditg::understand;
 use itg_stats::Analysis;
 
 use crate::args::{Args, Command};
 use crate::complaints::{PROGRAM, complain, complain_of_lost};
 use crate::export::Export;
 use crate::format::Format;
-use crate::map::Bytes;
 use crate::work::Work;
 
 fn main() -> ExitCode {
@@ -59,6 +59,9 @@ fn check(args: &Args) -> anyhow::Result<Gates> {
             ));
         }
     }
+    if args.format == Format::Flent && args.interval.is_none() {
+        return Err(refuse("--format flent holds windows: add --interval, as flent's own 200ms"));
+    }
     args.outputs.all_gates()
 }
 
@@ -87,7 +90,7 @@ fn run(args: &Args) -> anyhow::Result<u8> {
             }
         }
     }
-    ditg::understand(&mut files, &args.log_is, |name, words| {
+    understand(&mut files, args.asked(), |name, words| {
         complain(format_args!("{name}: {words}"));
         sound = false;
     });

@@ -34,6 +34,11 @@ pub(crate) fn report(
         Format::Csv if report.intervals.is_some() => interval_csv(report, out)?,
         Format::Csv => flow_table::csv(report, out)?,
         Format::Octave => octave(report, out)?,
+        Format::Flent => {
+            let data = itg_report::flent(report);
+            let data = data.ok_or_else(|| anyhow::anyhow!("--format flent without windows"))?;
+            writeln!(out, "{data}")?;
+        }
         // Packets, see `ditg`; columns are written to their file by `columns`.
         Format::Ditg | Format::Parquet => {}
     }

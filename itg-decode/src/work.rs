@@ -1,25 +1,21 @@
-//! Threads for the decoder, the memory behind them, and a progress bar.
+//! Threads for the decoder, and a progress bar.
 
 use std::io::IsTerminal;
-use std::num::NonZero;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use itg_files::{Bytes, Threads};
 use itg_stats::exec::Executor;
-
-use crate::map::Bytes;
 
 /// Work that takes longer than this shows how far it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs the tasks of an analysis on all processors.
 pub(crate) struct Work<'m> {
-    threads: usize,
-    files: &'m [(String, Bytes)],
+    threads: Threads<'m>,
     /// True to show progress.
     shows: bool,
     started: Instant,
@@ -31,10 +27,8 @@ pub(crate) struct Work<'m> {
 impl<'m> Work<'m> {
     /// On so many threads, as many as there are processors when 0.
     pub(crate) fn new(files: &'m [(String, Bytes)], threads: usize, quiet: bool) -> Self {
-        let processors = || thread::available_parallelism().map_or(1, NonZero::get);
         Self {
-            threads: if threads == 0 { processors() } else { threads },
-            files,
+            threads: Threads::new(files, threads),
             shows: !quiet && std::io::stderr().is_terminal(),
             started: Instant::now(),
             bar: OnceLock::new(),
@@ -66,26 +60,11 @@ impl<'m> Work<'m> {
 
 impl Executor for Work<'_> {
     fn threads(&self) -> usize {
-        self.threads
+        self.threads.threads()
     }
 
     fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= tasks {
-                    break;
-                }
-                task(number);
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 1..self.threads.min(tasks) {
-                scope.spawn(work);
-            }
-            work();
-        });
+        self.threads.run(tasks, task);
     }
 
     fn expect(&self, bytes: u64) {
@@ -93,12 +72,11 @@ impl Executor for Work<'_> {
     }
 
     fn coming(&self, bytes: &[u8]) {
-        let _found = self.files.iter().any(|(_, file)| file.come(bytes));
+        self.threads.coming(bytes);
     }
 
     fn holes(&self, file: &[u8]) -> Vec<Range<usize>> {
-        let its = |(_, bytes): &&(String, Bytes)| bytes.as_ptr() == file.as_ptr();
-        self.files.iter().find(its).map_or_else(Vec::new, |(_, bytes)| bytes.holes())
+        self.threads.holes(file)
     }
 
     fn passed(&self, bytes: &[u8]) {
@@ -108,6 +86,6 @@ impl Executor for Work<'_> {
     }
 
     fn leaving(&self, bytes: &[u8]) {
-        let _found = self.files.iter().any(|(_, file)| file.let_go(bytes));
+        self.threads.leaving(bytes);
     }
 }

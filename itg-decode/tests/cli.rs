@@ -326,7 +326,7 @@ fn what_is_no_log_gets_one_sentence() {
         (
             vec!["recv.itg", "--format", "xml"],
             2,
-            "[possible values: text, itgdec, markdown, json, ndjson, csv, parquet, octave, ditg]",
+            "[possible values: text, itgdec, markdown, json, ndjson, csv, parquet, octave, flent, ditg]",
         ),
         (vec!["recv.itg", "--output", "no/such/dir"], 1, "no/such/dir: cannot be written"),
         (vec![], 2, "LOG"),

@@ -288,3 +288,43 @@ fn a_run_compared_with_itself_does_not_differ() {
     let (code, _, err) = dir.run(&["compare", "run", "nothing"]);
     assert!(code == 1 && err.contains("nothing: cannot be read"), "{code}: {err}");
 }
+
+/// Rates and delays over time, against the same windows as CSV.
+#[test]
+fn flent_gets_rates_and_delays_of_windows() {
+    let dir = Dir::new();
+    let (code, out, err) = dir.decode(&["--format", "flent"]);
+    assert_eq!((code, out.as_str()), (2, ""), "{err}");
+    assert!(err.contains("add --interval"), "{err}");
+    let (code, out, err) = dir.decode(&["--format", "flent", "--interval", "100ms"]);
+    assert_eq!(code, 0, "{err}");
+    let data: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(data["version"], 4);
+    let (_, csv, _) = dir.decode(&["--format", "csv", "--interval", "100ms"]);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let mut compared = 0;
+    for line in reader.deserialize() {
+        let line: std::collections::BTreeMap<String, String> = line.unwrap();
+        if line["side"] != "receiver" {
+            continue;
+        }
+        let window = line["start_ns"].parse::<usize>().unwrap() / 100_000_000;
+        assert!((data["x_values"][window].as_f64().unwrap() - window as f64 * 0.1).abs() < 1e-9);
+        let of = |series: &str| &data["results"][format!("{series} {}", line["flow"])][window];
+        let rate = of("UDP upload");
+        if line["partial"] == "true" {
+            assert!(rate.is_null(), "a window that packets do not fill has no known rate: {rate}");
+        } else {
+            let want = line["bitrate_bps"].parse::<f64>().unwrap() / 1e6;
+            assert!((rate.as_f64().unwrap() - want).abs() < 1e-9, "{rate} {want}");
+        }
+        let (delay, want) = (of("Ping (ms)"), line["delay_mean_ns"].parse::<f64>().unwrap() / 1e6);
+        assert!((delay.as_f64().unwrap() - want).abs() < 1e-9, "{delay} {want}");
+        let raw = &data["raw_values"][format!("Ping (ms) {}", line["flow"])][window];
+        assert_eq!(&raw["val"], delay);
+        compared += 1;
+    }
+    assert!(compared > 10, "{csv}");
+    assert_eq!(data["metadata"]["SERIES_META"]["UDP upload 1"]["UNITS"], "Mbits/s");
+    assert_eq!(data["metadata"]["TIME"], "2027-01-15T08:00:00.000001Z");
+}

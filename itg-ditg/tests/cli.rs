@@ -131,3 +131,18 @@ fn itgmanager_says_why_it_cannot_ask() {
         assert!((out + &err).contains(words), "no {words:?} in its words: {err}");
     }
 }
+
+#[test]
+fn one_file_is_each_program_by_the_name_it_is_called_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["ITGDec", "ITGLog", "ITGManager", "ITGRecv", "ITGSend"] {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ITGManager"), &link).expect("a link");
+        let (_, out, err) = said(Command::new(&link).arg("-h").current_dir(folder.path()));
+        assert!(out.starts_with(&format!("{name} version 2.8.1 ")), "{name}: {out}{err}");
+    }
+    let renamed = folder.path().join("sender-2.8");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ITGSend"), &renamed).expect("a link");
+    let (_, out, err) = said(Command::new(&renamed).arg("-h").current_dir(folder.path()));
+    assert!(out.starts_with("ITGSend version 2.8.1 "), "{out}{err}");
+}

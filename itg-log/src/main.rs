@@ -2,6 +2,7 @@
 
 mod classic;
 mod forward;
+mod metrics;
 mod seal;
 
 use std::path::PathBuf;
@@ -10,7 +11,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use itg_classic::wire::PORT_LOG;
-use itg_cli::{Signals, WordArgs, finish, parse_throttle, read_secret, refuse, say};
+use itg_cli::{
+    MetricsArgs, Program, Signals, WordArgs, finish, parse_throttle, read_secret, refuse, say,
+};
 use itg_core::units::{format_bytes, parse_bytes};
 use itg_engine::{Fsync, LOG_PORT};
 use itg_node::{LogServer, LogServerOptions, SlotLimits};
@@ -108,6 +111,8 @@ struct ServeArgs {
     /// For measurements: write to the file of an experiment no faster than this, as 20MB/s
     #[arg(long, value_name = "RATE")]
     log_throttle: Option<String>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl ServeArgs {
@@ -187,22 +192,26 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         replace: cli.replace_logs,
     });
     let throttle_bytes_per_s = cli.log_throttle.as_deref().map(parse_throttle).transpose()?;
-    let options = LogServerOptions {
-        listen,
-        dir: dir.clone(),
-        secret,
-        keys,
-        limits,
-        max_per_address: cli.max_per_address.into(),
-        throttle_bytes_per_s,
-        fsync: cli.fsync,
-    };
+    let options = LogServerOptions::new(listen, dir)
+        .secret(secret)
+        .keys(keys)
+        .limits(limits)
+        .max_per_address(cli.max_per_address.into())
+        .throttle_bytes_per_s(throttle_bytes_per_s)
+        .fsync(cli.fsync);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let signals = Signals::watch()?;
         let (accounts, mut told) = mpsc::unbounded_channel();
+        let page_server = cli.metrics.bind(words.quiet).await?;
         let server = LogServer::bind(options, accounts).map_err(refuse)?;
+        if let Some(page_server) = page_server {
+            let program = Program::started("itg-log", env!("CARGO_PKG_VERSION"));
+            let read = server.watch();
+            let page = move || std::future::ready(metrics::page(program, read()));
+            drop(tokio::spawn(page_server.serve(page)));
+        }
         let quiet = words.quiet;
         let classic = classic.map(|options| start_classic(options, &signals, quiet)).transpose()?;
         if !quiet {

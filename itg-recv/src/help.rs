@@ -15,6 +15,7 @@ pub(crate) const HELP: Help = Help {
         "verbose",
     ],
     subjects: &[
+        ("Watching", &["metrics"]),
         ("Receiving", &["receive-buffer", "shards", "busy-poll"]),
         (
             "Senders",

@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use itg_cli::{
-    Counted, Failure, IntervalArgs, IntervalLines, Intervals, LogArgs, Signals, WordArgs, finish,
-    log_failure, print, read_secret, received, refuse, say,
+    Counted, Failure, IntervalArgs, IntervalLines, Intervals, LogArgs, MetricsArgs, Program,
+    ReceiverView, Signals, WordArgs, finish, log_failure, print, read_secret, received, refuse,
+    say, serve_receiver,
 };
 use itg_core::text::visible;
 use itg_core::units::{
@@ -20,10 +21,11 @@ use itg_core::units::{
 };
 use itg_engine::{LEAST_LOG_BYTES, LogQuota};
 use itg_node::{
-    BindError, ClassicReceiving, Receiver, ReceiverOptions, ReceiverReading, ReverseLimits,
-    SENDERS_PER_ADDRESS, ServedSession,
+    BindError, Receiver, ReceiverOptions, ReceiverReading, ReverseLimits, SENDERS_PER_ADDRESS,
+    ServedSession,
 };
 use itg_session::logs::Role;
+use tokio::task::JoinHandle;
 
 /// Port of the signalling channel.
 const CONTROL_PORT: u16 = 9000;
@@ -34,7 +36,8 @@ const MOST_BUFFER: u32 = 1 << 30;
 
 /// Receive the flows of any number of senders and log every packet.
 ///
-/// Runs until SIGINT or SIGTERM, then writes what it holds and prints a summary.
+/// Runs until SIGINT or SIGTERM, then writes what it holds and prints a summary. On a terminal it shows the flows that
+/// run, a line each.
 ///
 /// Exit codes: 0 done, 1 the run failed (a log could not be written), 2 the request makes no sense
 /// (a port that is taken among them), 130 and 143 ended by SIGINT and SIGTERM.
@@ -112,6 +115,8 @@ struct Cli {
     json: bool,
     #[command(flatten)]
     interval: IntervalArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     #[command(flatten)]
     words: WordArgs,
 }
@@ -213,40 +218,37 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         let text: Vec<_> = settings.iter().map(|(key, value)| format!("{key} {value}")).collect();
         say(format_args!("itg-recv {}: {}", env!("CARGO_PKG_VERSION"), text.join(", ")));
     }
-    let options = ReceiverOptions {
-        listen,
-        data_port: cli.data_port,
-        shards: usize::from(cli.shards),
-        busy_poll_us: cli.busy_poll,
-        receive_buffer: usize::try_from(cli.receive_buffer).ok(),
-        log: cli.log.target(&run, Role::Receiver)?,
-        log_limits: cli.log.limits()?,
-        log_quota: cli.log_dir.as_deref().map_or_else(LogQuota::default, |dir| {
-            LogQuota::new(dir, cli.max_log_size, cli.max_log_bytes)
-        }),
-        log_dir: cli.log_dir.clone(),
-        replace_logs: cli.replace_logs,
-        allow_log_servers: cli.allow_log_servers,
-        allow_sources: cli.allow_source.clone(),
-        secret: cli.log.secret()?,
-        log_keys: cli.log.keys()?,
-        packet_secret: cli.secret_file.as_deref().map(read_secret).transpose()?,
-        reverse: cli.allow_reverse.then_some(ReverseLimits {
-            rate: cli.reverse_rate,
-            time_ns: cli.reverse_time,
-            askers: cli.reverse_max,
-        }),
-        max_per_address: cli.max_per_address,
-        once: cli.once,
-        classic: ClassicReceiving::default(),
-        program: "itg-recv".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings,
+    let quota = cli.log_dir.as_deref().map_or_else(LogQuota::default, |dir| {
+        LogQuota::new(dir, cli.max_log_size, cli.max_log_bytes)
+    });
+    let reverse = ReverseLimits {
+        rate: cli.reverse_rate,
+        time_ns: cli.reverse_time,
+        askers: cli.reverse_max,
     };
+    let options = ReceiverOptions::new(listen)
+        .data_port(cli.data_port)
+        .shards(usize::from(cli.shards))
+        .busy_poll_us(cli.busy_poll)
+        .receive_buffer_bytes(usize::try_from(cli.receive_buffer).ok())
+        .log(cli.log.target(&run, Role::Receiver)?)
+        .log_limits(cli.log.limits()?)
+        .log_dir(cli.log_dir.clone(), quota)
+        .replace_logs(cli.replace_logs)
+        .allow_log_servers(cli.allow_log_servers)
+        .log_server_access(cli.log.secret()?, cli.log.keys()?)
+        .allow_sources(cli.allow_source.clone())
+        .packet_secret(cli.secret_file.as_deref().map(read_secret).transpose()?)
+        .reverse(cli.allow_reverse.then_some(reverse))
+        .max_per_address(cli.max_per_address)
+        .once(cli.once)
+        .program("itg-recv", env!("CARGO_PKG_VERSION"))
+        .settings(settings);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let ended = runtime.block_on(async {
         let signals = Signals::watch()?;
+        let metrics = cli.metrics.bind(cli.words.quiet).await?;
         let receiver = Receiver::bind(options).map_err(|error| match error {
             BindError::Log(error) => log_failure(error),
             BindError::Socket(_) => refuse(error),
@@ -258,25 +260,17 @@ fn run(cli: &Cli) -> Result<ExitCode> {
                 addresses.join(" and ")
             ));
         }
-        let mut left = receiver.tell_of_senders();
-        let (json, quiet) = (cli.json, cli.words.quiet);
-        let telling = tokio::spawn(async move {
-            while let Some(session) = left.recv().await {
-                // A reader of stdout that stands still must not hold up senders.
-                tokio::task::block_in_place(|| tell(&session, json, quiet))?;
-            }
-            Ok(())
-        });
-        let lines = cli.interval.interval.map(|every| intervals(&receiver, every, json));
+        if let Some(metrics) = metrics {
+            let program = Program::started("itg-recv", env!("CARGO_PKG_VERSION"));
+            drop(serve_receiver(metrics, program, &receiver));
+        }
+        let telling = Telling::start(&receiver, cli);
+        let lines = cli.interval.interval.map(|every| intervals(&receiver, every, cli.json));
         let outcome = receiver.serve(signals.stop.clone()).await;
         if let Some(lines) = lines {
             lines.end().await;
         }
-        // Those who have left are told of by then, but where stdout takes nothing.
-        if let Ok(told) = tokio::time::timeout(LAST_WORDS, telling).await {
-            let told: Result<()> = told.context("the words about senders stopped on a bug")?;
-            told?;
-        }
+        telling.end().await?;
         let foreign = match outcome.foreign {
             0 => String::new(),
             1 => ", 1 foreign one left out".to_owned(),
@@ -298,6 +292,41 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     // A thread may wait for the reader of stdout, for ever.
     runtime.shutdown_background();
     ended
+}
+
+/// Words about senders that have left, and a view of the flows that run.
+struct Telling {
+    view: Option<ReceiverView>,
+    task: JoinHandle<Result<()>>,
+}
+
+impl Telling {
+    fn start(receiver: &Receiver, cli: &Cli) -> Self {
+        let (json, quiet) = (cli.json, cli.words.quiet);
+        let plain = json || quiet || cli.interval.interval.is_some();
+        let view = if plain { None } else { ReceiverView::start(receiver.observe()) };
+        let drawn = view.as_ref().map(ReceiverView::drawn).unwrap_or_default();
+        let mut left = receiver.tell_of_senders();
+        let task = tokio::spawn(async move {
+            while let Some(session) = left.recv().await {
+                // A reader of stdout that stands still must not hold up senders.
+                tokio::task::block_in_place(|| drawn.above(|| tell(&session, json, quiet)))?;
+            }
+            Ok(())
+        });
+        Self { view, task }
+    }
+
+    async fn end(self) -> Result<()> {
+        if let Some(view) = self.view {
+            view.end().await;
+        }
+        // Those who have left are told of by then, but where stdout takes nothing.
+        match tokio::time::timeout(LAST_WORDS, self.task).await {
+            Ok(told) => told.context("the words about senders stopped on a bug")?,
+            Err(_) => Ok(()),
+        }
+    }
 }
 
 /// Prints a line for each interval of what is received.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Args;
 use itg_experiment::{
     ByteCount, Count, Dscp, Ecn, FlowEntry, FlowRate, LateRule, MeterKind, PayloadKind, ProtoName,
-    SizeDistribution, TimeDistribution, TimeSpan, ValueError,
+    SendRate, SizeDistribution, TimeDistribution, TimeSpan, ValueError,
 };
 
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub(crate) struct FlowArgs {
     /// Constant inter-departure times such that this rate holds on average, as 10Mbps or 50kpps; max: as fast as
     /// possible
     #[arg(short = 'b', long)]
-    rate: Option<RateOrMax>,
+    rate: Option<SendRate>,
     /// Distribution of packet sizes in bytes, ITG's header included [default: the profile's, or
     /// constant(512)]
     #[arg(short = 'l', long, value_name = "DIST")]
@@ -51,6 +51,9 @@ pub(crate) struct FlowArgs {
     /// Number of equal flows, each with its own random streams
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1)]
     flows: u32,
+    /// Spread the starts of these flows evenly over this time, so that their packets do not leave at one instant
+    #[arg(long, value_name = "T", requires = "flows")]
+    stagger: Option<TimeSpan>,
     /// Data port at the receiver [default: the receiver's, usually 8999]
     #[arg(long, value_name = "PORT")]
     dest_port: Option<u16>,
@@ -100,20 +103,16 @@ pub(crate) struct FlowArgs {
 impl FlowArgs {
     /// The same flow as an entry of an experiment file.
     pub(crate) fn entry(self) -> FlowEntry {
-        let (idt, rate) = match self.rate {
-            Some(RateOrMax::Rate(rate)) => (self.idt, Some(rate)),
-            Some(RateOrMax::Max(idt)) => (Some(idt), None),
-            None => (self.idt, None),
-        };
         FlowEntry {
             count: Some(self.flows),
             proto: self.proto,
             profile: self.profile,
-            idt,
-            rate,
+            idt: self.idt,
+            rate: self.rate,
             size: self.size,
             on_off: self.on_off.map(|periods| [periods.on, periods.off]),
             start: self.start_after,
+            stagger: self.stagger,
             duration: self.duration.or(self.time),
             packets: self.packets,
             bytes: self.bytes,
@@ -134,28 +133,6 @@ impl FlowArgs {
             pacing_rate: self.pacing_rate,
             ..FlowEntry::default()
         }
-    }
-}
-
-/// A rate, or no limit of it.
-#[derive(Clone, Debug)]
-enum RateOrMax {
-    Rate(FlowRate),
-    /// The inter-departure times of packets that leave as fast as possible.
-    Max(TimeDistribution),
-}
-
-impl FromStr for RateOrMax {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "max" {
-            return "constant(0s)"
-                .parse()
-                .map(Self::Max)
-                .map_err(|error: ValueError| error.to_string());
-        }
-        text.parse().map(Self::Rate).map_err(|error: ValueError| error.to_string())
     }
 }
 
@@ -201,10 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_have_a_maximum_and_times_a_unit_of_their_own() {
-        assert!(matches!("max".parse(), Ok(RateOrMax::Max(_))));
-        assert!(matches!("10M".parse(), Ok(RateOrMax::Rate(_))));
-        assert!("fast".parse::<RateOrMax>().is_err());
+    fn times_without_a_unit_are_seconds() {
         for (text, want) in
             [("10", Some(10_000)), ("0.5", Some(500)), ("20ms", Some(20)), ("x", None)]
         {
@@ -214,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn two_laws_are_split_at_the_outer_comma() {
+    fn two_distributions_are_split_at_the_outer_comma() {
         for (text, good) in [
             ("exp(1s),constant(500ms)", true),
             ("uniform(1s,2s), trunc(exp(1s),0,5s)", true),

@@ -27,9 +27,20 @@ pub(crate) const HELP: Help = Help {
         "quick",
     ],
     subjects: &[
+        ("Watching", &["metrics", "metrics-wait"]),
         (
             "Traffic",
-            &["on-off", "time", "packets", "bytes", "start-after", "burst", "payload", "profiles"],
+            &[
+                "on-off",
+                "time",
+                "packets",
+                "bytes",
+                "start-after",
+                "stagger",
+                "burst",
+                "payload",
+                "profiles",
+            ],
         ),
         (
             "Timing",

@@ -20,8 +20,9 @@ use clap::{Args, Parser, Subcommand};
 use flow_args::FlowArgs;
 use itg_classic::send::carried_sizes;
 use itg_cli::{
-    Gates, LoadArgs, PacingArgs, Sending, Signals, WordArgs, account, announce, draw_run,
-    draw_seed, finish, load_within, promised, refuse, say, send_plan, sent,
+    Gates, LoadArgs, PacingArgs, Program, SenderMetrics, Sending, Signals, WordArgs, account,
+    announce, draw_run, draw_seed, finish, load_within, promised, refuse, say, send_plan_observed,
+    sent,
 };
 use itg_core::flow::Proto;
 use itg_core::text::visible;
@@ -142,20 +143,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             say(format_args!("itg-send: {notice}"));
         }
     }
-    if !request.classic && request.logs.recv_log.is_some() && request.logs.recv_log_server.is_some()
-    {
-        return Err(refuse("--recv-log and --recv-log-server exclude each other: leave one out"));
-    }
-    if request.classic && (request.output.json || request.output.interval.interval.is_some()) {
-        return Err(refuse("--classic has neither --json nor --interval: leave them out"));
-    }
-    if request.classic
-        && (request.pacing.level == Some(Level::Txtime) || request.pacing.tx_stamps.is_some())
-    {
-        return Err(refuse(
-            "--classic has neither --pacing txtime nor --tx-stamps: leave them out",
-        ));
-    }
+    check_words(&request)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
@@ -186,6 +174,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
             let code = ways::exchange(request, settings, id, words, &signals).await?;
             return Ok(ExitCode::from(code));
         }
+        let program = Program::started("itg-send", env!("CARGO_PKG_VERSION"));
+        let metrics = SenderMetrics::start(request.output.metrics, program, words.quiet).await?;
         let sending = Sending {
             start: Start::Soon,
             plan: &request.plan,
@@ -203,7 +193,13 @@ fn run(cli: Cli) -> Result<ExitCode> {
         let receiver = |flow: &PlannedFlow| {
             request.ours.contains(&flow.flow.spec().id).then(|| request.receivers[&flow.to])
         };
-        let result = send_plan(sending, receiver, &signals).await?;
+        let result = send_plan_observed(sending, receiver, &signals, |lives| {
+            if let Some(metrics) = &metrics {
+                let at = |to: &str| request.receivers.get(to).copied();
+                metrics.begin((&request.plan, &id), lives, at);
+            }
+        });
+        let result = result.await?;
         let own = file.as_deref().map_or(Ok(None), |file| own_report(file, &request.gates));
         // A log that cannot be read has been complained of; without gates nothing depends on it.
         let own = if request.gates.list.is_empty() { own.unwrap_or_default() } else { own? };
@@ -218,6 +214,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
             print(&account(&request.plan, outcome))?;
         }
         tell_of_logs(outcome);
+        if let Some(metrics) = metrics {
+            let ended_ns = metrics.end(outcome, &report);
+            metrics.stay(ended_ns, &signals).await;
+        }
         // A run that failed by itself says so first.
         if result.code != 0 {
             return Ok(ExitCode::from(result.code));
@@ -227,6 +227,31 @@ fn run(cli: Cli) -> Result<ExitCode> {
         });
         Ok(ExitCode::from(gate.unwrap_or(0)))
     })
+}
+
+/// Refuses options that exclude each other.
+fn check_words(request: &Request) -> Result<()> {
+    if !request.classic && request.logs.recv_log.is_some() && request.logs.recv_log_server.is_some()
+    {
+        return Err(refuse("--recv-log and --recv-log-server exclude each other: leave one out"));
+    }
+    if request.classic && (request.output.json || request.output.interval.interval.is_some()) {
+        return Err(refuse("--classic has neither --json nor --interval: leave them out"));
+    }
+    if (request.classic || request.exchange) && request.output.metrics.is_given() {
+        return Err(refuse(
+            "--metrics tells of ITG's flows that are sent from here: leave it out with --classic, --reverse, --bidir \
+             and --under-load",
+        ));
+    }
+    if request.classic
+        && (request.pacing.level == Some(Level::Txtime) || request.pacing.tx_stamps.is_some())
+    {
+        return Err(refuse(
+            "--classic has neither --pacing txtime nor --tx-stamps: leave them out",
+        ));
+    }
+    Ok(())
 }
 
 /// Says which sessions failed, and which logs there are.

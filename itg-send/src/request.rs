@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use itg_cli::{Gates, IntervalArgs, IntervalLines, LogArgs, read_secret};
+use itg_cli::{Gates, IntervalArgs, IntervalLines, LogArgs, SenderMetricsArgs, read_secret};
 use itg_engine::pacing::PacingOptions;
 use itg_experiment::Plan;
 
@@ -42,6 +42,8 @@ pub(crate) struct OutputArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) interval: IntervalArgs,
+    #[command(flatten)]
+    pub(crate) metrics: SenderMetricsArgs,
 }
 
 impl OutputArgs {

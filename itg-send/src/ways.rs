@@ -12,11 +12,10 @@ use itg_cli::{
 };
 use itg_core::flow::{Meter, Proto};
 use itg_core::units::format_duration_ns;
-use itg_engine::{LogQuota, LogTarget};
+use itg_engine::LogTarget;
 use itg_experiment::{FlowEntry, MeterKind, PlannedFlow, ProtoName, TimeSpan};
 use itg_node::{
-    AskOutcome, BindError, ClassicReceiving, Receiver, ReceiverOptions, ReceiverReading,
-    SENDERS_PER_ADDRESS, SendOutcome, Start,
+    AskOutcome, BindError, Receiver, ReceiverOptions, ReceiverReading, SendOutcome, Start,
 };
 use itg_session::logs::Role;
 use itg_stats::Report;
@@ -55,7 +54,7 @@ pub(crate) struct WayArgs {
     ///
     /// Both ways, with --flows connections each way, for --duration.
     #[arg(long, conflicts_with_all = ["proto", "idt", "rate", "profile", "on_off", "packets", "bytes", "start_after",
-        "meter", "burst", "late", "max_burst", "pacing_rate", "dest_port", "source_port", "payload"])]
+        "stagger", "meter", "burst", "late", "max_burst", "pacing_rate", "dest_port", "source_port", "payload"])]
     pub(crate) under_load: bool,
 }
 
@@ -249,30 +248,12 @@ fn receiver(
         }
         other => other,
     };
-    Ok(ReceiverOptions {
-        listen: SocketAddr::from(([0, 0, 0, 0], 0)),
-        data_port: 0,
-        receive_buffer: None,
-        shards: 1,
-        busy_poll_us: None,
-        log,
-        log_limits: own.limits()?,
-        log_dir: None,
-        log_quota: LogQuota::default(),
-        replace_logs: false,
-        allow_log_servers: false,
-        allow_sources: Vec::new(),
-        secret: None,
-        log_keys: None,
-        packet_secret: None,
-        reverse: None,
-        max_per_address: SENDERS_PER_ADDRESS,
-        once: true,
-        classic: ClassicReceiving::default(),
-        program: "itg-send".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings,
-    })
+    Ok(ReceiverOptions::new(SocketAddr::from(([0, 0, 0, 0], 0)))
+        .log(log)
+        .log_limits(own.limits()?)
+        .once(true)
+        .program("itg-send", env!("CARGO_PKG_VERSION"))
+        .settings(settings))
 }
 
 /// The log of what arrives here, beside that of what is sent.

@@ -370,9 +370,9 @@ fn lines(trace: &Path) -> Vec<Value> {
 
 /// Slot and incarnation of a trace, when it says so.
 fn header(trace: &Path) -> Option<(u32, u64)> {
-    lines(trace).iter().find_map(|line| {
+    lines(trace).iter().filter(|line| line["event"] == "started").find_map(|line| {
         let slot = u32::try_from(line["process"].as_u64()?).ok()?;
-        Some((slot, line["life"].as_u64()?))
+        Some((slot, line["values"][0].as_u64()?))
     })
 }
 

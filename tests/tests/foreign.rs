@@ -412,7 +412,7 @@ fn texts_of_peers_do_nothing_to_terminals_and_spreadsheets() {
     let log = dir.path().join("r.itg");
     let receiver = Receiver::start(&["--log".as_ref(), log.as_os_str(), "-vv".as_ref()]);
     let mut peer = Peer::greet_as(&receiver, ACTIVE, None);
-    let spec = FlowSpec { profile: Some(ACTIVE.to_owned()), ..FlowSpec::new(1) };
+    let spec = FlowSpec::new(1).profile(ACTIVE.to_owned());
     peer.say(&Message::Open { flows: vec![spec] });
     assert!(matches!(peer.hear(), Message::Opened { .. }));
     peer.say(&Message::Start { epoch_unix_ns: now_ns() });
@@ -506,7 +506,7 @@ fn times_that_no_clock_shows_are_refused_and_spoil_no_total() {
     let log = dir.path().join("r.itg");
     let mut receiver = Receiver::start(&["--log".as_ref(), log.as_os_str()]);
     let spec = FlowSpec::new(1);
-    let late = FlowSpec { start_ns: u64::MAX - 3, ..spec.clone() };
+    let late = spec.clone().start_ns(u64::MAX - 3);
     assert!(refusal(&receiver, late, &[]).contains("146 years"));
     let start = Message::Start { epoch_unix_ns: u64::MAX - 5 };
     assert!(refusal(&receiver, spec.clone(), &[start]).contains("beyond the year 2116"));

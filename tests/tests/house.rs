@@ -15,6 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-record", &["itg-core", "itg-arena"]),
     ("itg-fidelity", &["itg-core"]),
     ("itg-stats", &["itg-core", "itg-fidelity", "itg-record"]),
+    // Programs and the Python package open logs in the same way.
+    ("itg-files", &["itg-classic", "itg-core", "itg-record", "itg-stats"]),
     ("itg-session", &["itg-core", "itg-record"]),
     ("itg-experiment", &["itg-core"]),
     ("itg-control", &["itg-core", "itg-group", "itg-process"]),
@@ -107,15 +109,21 @@ const PROGRAMS: &[&str] = &[
     "itg-decode",
     "itg-cluster",
     "itg-ditg",
+    "itg-python",
     MEASUREMENTS,
     REPRODUCTIONS,
+    EXAMPLES,
 ];
 /// Package of the measurements; those of a paper's figures import its reproductions.
 const MEASUREMENTS: &str = "itg-benches";
+/// Package of the examples for users of the libraries.
+const EXAMPLES: &str = "itg-examples";
 /// Package of the reproductions.
 const REPRODUCTIONS: &str = "itg-papers";
 /// Package of the tests: nothing is built with it but tests, and the program that measures.
 const KIT: &str = "itg-testkit";
+/// Packages that are not published: tests, measurements, reproductions.
+const PRIVATE: &[&str] = &[MEASUREMENTS, REPRODUCTIONS, EXAMPLES, KIT, "itg-python", "itg-tests"];
 /// Packages that do no I/O: no runtime, no sockets, no system calls.
 const PURE: &[&str] = &[
     "itg-core",
@@ -190,6 +198,59 @@ fn pure_crates_import_nothing_that_does_io() {
             }
         }
     }
+}
+
+/// What `cargo package` asks of a package, and what readers of a registry look for. `tests/packages` makes and builds
+/// them.
+#[test]
+fn packages_can_be_published() {
+    let metadata = metadata();
+    let stays = |name: &str| PRIVATE.contains(&name);
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        assert_eq!(package.publish.is_some(), stays(name), "`publish` of {name}");
+        for dependency in package.dependencies.iter().filter(|one| one.path.is_some()) {
+            let to = dependency.name.as_str();
+            let version = dependency.req.to_string();
+            if dependency.kind == DependencyKind::Development {
+                // With a version, the other one would have to be published before it.
+                let free = version == "*" || stays(name);
+                assert!(free, "{name}: {to} is for tests, so it is named by its path alone");
+            } else if !stays(name) {
+                assert!(!stays(to), "{name} imports {to}, which is not published");
+                assert_eq!(version, format!("^{}", package.version), "{name} imports {to}");
+            }
+        }
+        if stays(name) {
+            continue;
+        }
+        assert!(package.description.is_some() && package.repository.is_some(), "{name}");
+        assert!(package.readme().is_some_and(|page| page.exists()), "{name} has no README");
+        assert!((1..=5).contains(&package.keywords.len()), "keywords of {name}");
+        assert!(package.keywords.iter().all(|word| word.len() <= 20), "keywords of {name}");
+        assert!((1..=5).contains(&package.categories.len()), "categories of {name}");
+        let folder = package.manifest_path.parent().expect("a folder");
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(folder.join(licence).exists(), "{name} has no {licence}");
+        }
+    }
+}
+
+/// What a package embeds lies in its folder, else it is not in the package.
+#[test]
+fn sources_embed_nothing_from_outside_their_package() {
+    let root = root();
+    for_each_file_of_code(|path, text| {
+        let path = path.strip_prefix(&root).expect("below it").display().to_string();
+        let Some((folder, inside)) = path.split_once("/src/") else { return };
+        let depth = inside.matches('/').count() + 1;
+        let openings = ["include_str!(\"", "include_bytes!(\"", "#[path = \""];
+        for part in openings.iter().flat_map(|opening| text.split(opening).skip(1)) {
+            let embedded = part.split('"').next().unwrap_or_default();
+            let up = embedded.matches("../").count();
+            assert!(up <= depth, "{folder}/src/{inside} embeds {embedded}");
+        }
+    });
 }
 
 /// Strings of a list in `deny.toml`.

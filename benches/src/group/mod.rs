@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use itg_cli::WordArgs;
+use itg_run::{Parts, layers};
 
 pub(crate) use self::broadcast::{BroadcastArgs, run as broadcast};
 pub(crate) use self::membership::{MembershipArgs, run as membership};
@@ -38,5 +39,6 @@ pub(crate) struct GroupProcessArgs {
 /// Runs a process of a measurement.
 pub(crate) fn process(process: &GroupProcessArgs) -> Result<ExitCode> {
     process.words.start();
-    itg_run::process::run(&process.args, process.words)
+    let parts = Parts::new("itg-bench", layers::registry());
+    itg_run::process::run(&process.args, &parts, process.words)
 }

@@ -90,7 +90,7 @@ pub(crate) fn phases(network: &str, n: u32, a: u32) -> Result<Vec<u64>> {
     setup.listener = Some(listener);
     setup.build = itg_run::process::build();
     setup.watch = Some(Box::new(move |note| {
-        if let Report::Event(_, event) = note {
+        if let Report::Event { event, .. } = note {
             tell.send((monotonic_ns(), event)).unwrap_or_default();
         }
     }));

@@ -148,7 +148,7 @@ impl Group {
     /// incarnations.
     fn latest(&self, slot: u32) -> Option<usize> {
         let of = |process: &TracedProcess| {
-            trace::read(&process.trace).ok()?.process.map(|(slot, _)| slot)
+            trace::read(&process.trace).ok()?.first().map(|event| event.process)
         };
         self.processes.iter().rposition(|process| !process.killed && of(process) == Some(slot))
     }
@@ -187,8 +187,7 @@ impl Group {
         let mut all = Vec::new();
         for process in &self.processes {
             let read = trace::read(&process.trace)?;
-            let Some((slot, _)) = read.process else { continue };
-            all.extend(read.events.into_iter().map(|seen| (slot, seen)));
+            all.extend(read.into_iter().map(|seen| (seen.process, seen)));
         }
         all.sort_by_key(|(_, seen)| seen.at_ns);
         Ok(all)

@@ -143,7 +143,7 @@ async fn exchange(members: Vec<(Process, Option<JournalFiles>)>) -> Result<Vec<E
         let (inbox, taken) = channel(QUEUE);
         let noted = Arc::clone(&events);
         let queues = Queues::new(Box::new(move |note| {
-            if let Report::Event(_, event) = note {
+            if let Report::Event { event, .. } = note {
                 noted.lock().unwrap_or_else(PoisonError::into_inner).push(event);
             }
         }));

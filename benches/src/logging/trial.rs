@@ -113,7 +113,7 @@ impl Bench {
     pub(crate) fn here(seconds: f64, slow_disk: Option<String>) -> Result<Self> {
         let mut bench =
             Self::between(Location::Here, Location::Here, "127.0.0.1", seconds, slow_disk)?;
-        bench.server = Some(bench.programs.log_server(&bench.store, &[])?);
+        bench.server = Some(bench.programs.log_server(&bench.store, &[], &[])?);
         Ok(bench)
     }
 

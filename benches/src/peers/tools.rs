@@ -354,6 +354,10 @@ impl Ready {
                 command.args(["--size", &format!("constant({size})"), "--seed", SEED]);
                 command.args(["--duration", &format!("{seconds}s"), "--log", "s.itg", "-q"]);
                 command.args(["--flows", &load.flows.to_string()]);
+                if load.flows > 1 && gap_ns > 0.0 {
+                    // Their first packets are not due at one instant.
+                    command.args(["--stagger", &format!("{gap_ns:.0}ns")]);
+                }
                 if load.tcp {
                     command.args(["--proto", "tcp"]);
                 }

@@ -224,7 +224,7 @@ fn layers(args: &CastArgs, text: String) -> Result<Vec<Event>> {
     let registry = registry();
     let (tell, told) = std::sync::mpsc::channel();
     let watch: Watch = Box::new(move |note| {
-        if let Report::Event(_, event) = note {
+        if let Report::Event { event, .. } = note {
             // The receiving end is gone only when this process ends.
             tell.send(event).unwrap_or_default();
         }

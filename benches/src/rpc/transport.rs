@@ -77,7 +77,7 @@ pub(crate) async fn run<C: Carry>(
     let events = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&events);
     let mut queues = Queues::new(Box::new(move |note| {
-        if let Report::Event(_, event) = note {
+        if let Report::Event { event, .. } = note {
             noted.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         }
     }));

@@ -150,7 +150,7 @@ fn master(args: &PeerArgs) -> Result<()> {
     let mut setup = MasterSetup::new(&application, &registry);
     setup.listener = Some(listener);
     setup.watch = Some(Box::new(move |note| {
-        if let Report::Event(_, event) = note
+        if let Report::Event { event, .. } = note
             && let Some(layers::BenchEvent::Result { count, ns }) = event.decode()
         {
             result.send([count, ns]).unwrap_or_default();

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use itg_cli::{Failure, Signals, WordArgs, promised, refuse, say};
+use itg_cli::{Failure, Program, Signals, WordArgs, promised, refuse, say};
 use itg_control::{Command, ControlRequest, Phase, TOO_LATE, fence_wait};
 use itg_core::units::parse_duration_ns;
+use itg_node::metrics::MetricsServer;
 use itg_node::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use itg_socket::{clock, host};
 use itg_trust::Role;
@@ -24,7 +25,7 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::handle::Handle;
 use crate::idle::{Idle, Sight, Verdict};
 use crate::member::Member;
-use crate::metrics::{self, Facts};
+use crate::metrics::{Facts, page};
 use crate::policy::Policy;
 use crate::roles::may;
 use crate::state::{State, is_systems};
@@ -175,13 +176,14 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
             ));
         }
         if let Some(at) = args.metrics {
-            let listener = metrics::listen(at)
+            let server = MetricsServer::bind(at)
                 .await
                 .map_err(|error| Failure::new(1, format!("metrics on {at}: {error}")))?;
             let agent = Arc::clone(&agent);
-            tokio::spawn(metrics::serve(listener, move || {
+            let program = Program::started("itg-cluster agent", env!("CARGO_PKG_VERSION"));
+            tokio::spawn(server.serve(move || {
                 let agent = Arc::clone(&agent);
-                async move { agent.facts().await }
+                async move { page(program, &agent.facts().await) }
             }));
         }
         let resumed = agent.resume().await;
@@ -492,6 +494,7 @@ impl Agent {
             run: Some((id, seen.name.clone())),
             view: (seen.view, members),
             workers: seen.workers,
+            labels: seen.labels.clone(),
             lease_left_ns: (left > 0 && seen.lease_ns < u64::MAX).then_some(left),
             figures,
         }

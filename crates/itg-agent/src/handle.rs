@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use itg_cli::FlowLabels;
 use itg_control::{Command, ControlRequest, Replica};
 use itg_run::figures::Figures;
 use tokio::sync::{broadcast, watch};
@@ -18,6 +19,8 @@ pub(crate) struct WorkSnapshot {
     pub(crate) nodes: Vec<String>,
     /// Names of the flows by number, from 1.
     pub(crate) names: Vec<String>,
+    /// Labels of the flows by number, for their lines on the page.
+    pub(crate) labels: BTreeMap<u32, FlowLabels>,
     /// Means of the flows as asked for: packets per second, and bytes of a packet.
     pub(crate) means: BTreeMap<u32, (f64, f64)>,
     pub(crate) view: u64,

@@ -223,7 +223,7 @@ impl Member {
         };
         let (reports, too_few) = (member.reports.clone(), Arc::clone(&member.too_few));
         let queues = Queues::new(Box::new(move |noted| {
-            if let Report::Event(now, event) = noted {
+            if let Report::Event { at: now, event, .. } = noted {
                 if let Some(MembershipEvent::Suspended { suspended, .. }) = event.decode() {
                     too_few.store(suspended, Ordering::Relaxed);
                 }

@@ -23,6 +23,7 @@ use crate::description::Description;
 use crate::ends::{GIVE_UP_NS, latest_end_ns, received_ns};
 use crate::handle::Handle;
 use crate::member::Member;
+use crate::metrics::labels;
 use crate::policy::Policy;
 use crate::worker::{Job, News, Order};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker};
@@ -436,6 +437,7 @@ impl Work {
             let mut seen = self.handle.seen();
             (seen.name, seen.nodes) = (plan.name.clone(), description.nodes.clone());
             seen.names = plan.flows.iter().map(|flow| flow.name.clone()).collect();
+            seen.labels = labels(&plan);
             let mean = |flow: &itg_core::flow::Flow| (flow.mean_packet_rate(), flow.size().mean());
             seen.means =
                 plan.flows.iter().map(|flow| (flow.flow.spec().id, mean(&flow.flow))).collect();

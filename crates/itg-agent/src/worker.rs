@@ -17,7 +17,7 @@ use itg_cli::{Contents, PacingArgs, choose_pacing};
 use itg_core::flow::FlowSpec;
 use itg_core::rate::RateChange;
 use itg_engine::pacing::PacingOptions;
-use itg_engine::{FlowLive, Lease, LogLimits, LogTarget};
+use itg_engine::{FlowLive, Lease, LogTarget};
 use itg_node::{Orders, SendFlow, SendJob, Start};
 use itg_run::figures::{self, Figures};
 use itg_session::EndCause;
@@ -163,29 +163,22 @@ async fn work(job: Job) -> Result<()> {
             flow = flow.with_changes(from_start(changes, flow.spec().start_ns))?;
         }
         let name = planned.name.clone();
-        flows.push(SendFlow { flow, name, receiver: *receiver, content, live });
+        flows.push(SendFlow::new(flow, *receiver, content).name(name).live(live));
     }
-    let lives = flows.iter().map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live))).collect();
+    let lives = flows.iter().map(|flow| (flow.flow().spec().id, flow.counters())).collect();
     let mut settings = job.settings;
     settings.insert("plan".to_owned(), plan.hash_text());
     let pacing = PacingArgs::default().options(&experiment.pacing);
     let pacing = PacingOptions { tx_stamps: job.tx_stamps, ..pacing };
     let pacing = choose_pacing(pacing, &mut settings)?;
-    let send = SendJob {
-        packet_secret: None,
-        run: job.description.run.clone(),
-        seed: plan.seed.0,
-        flows,
-        pacing: Some(pacing),
-        log: Some(LogTarget::File(job.log)),
-        log_limits: LogLimits::default(),
-        recv_log: None,
-        program: "itg-cluster".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings,
-        start: Start::At(job.epoch_unix_ns),
-        orders: Some(Orders { resume_ns: job.resume_ns, lease, stops, rates, ends }),
-    };
+    let send = SendJob::new(plan.seed, flows)
+        .run(job.description.run.clone())
+        .start(Start::At(job.epoch_unix_ns))
+        .pacing(pacing)
+        .log(LogTarget::File(job.log))
+        .program("itg-cluster", env!("CARGO_PKG_VERSION"))
+        .settings(settings)
+        .orders(Orders { resume_ns: job.resume_ns, lease, stops, rates, ends });
     let telling = tokio::spawn(async move {
         let mut told = BTreeSet::new();
         while let Some(totals) = endings.recv().await {

@@ -282,6 +282,17 @@ fn calls_have_the_sizes_of_their_codec() {
     let (flow, _) = single("VoIP");
     assert_eq!(flow.size, Source::Law(Distribution::Constant(92.0)));
     assert_eq!(flow.lines[0], "Voice Codec: G.711.1\t");
+    // As the programs of D-ITG 2.8.1 print them.
+    for (named, printed) in [
+        ("G.711.1", "G.711"),
+        ("G.711.2", "G.711"),
+        ("G.729.2", "G.729"),
+        ("G.729.3", "G.729"),
+        ("G.723.1", "G.723.1"),
+    ] {
+        let (flow, _) = single(&format!("-a ::1 VoIP -x {named}"));
+        assert_eq!(flow.lines[0], format!("Voice Codec: {printed}\t"), "{named}");
+    }
 }
 
 #[test]

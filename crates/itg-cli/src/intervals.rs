@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use itg_core::units::parse_duration_ns;
+use itg_core::units::{format_bit_rate, parse_duration_ns};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, timeout};
 
-use crate::sending::bit_rate;
 use crate::verbosity::{print, say};
 
 /// Shortest interval: 10 ms.
@@ -121,7 +120,7 @@ fn line((since, now): (Duration, Duration), before: Counted, counted: Counted) -
         since.as_secs_f64(),
         now.as_secs_f64(),
         counted.flows,
-        bit_rate(bits / seconds),
+        format_bit_rate(bits / seconds),
     );
     if let Some(missing) = counted.missing {
         line += &format!(", {missing} missing");

@@ -1,8 +1,8 @@
 //! Common parts of the programs of ITG: loading experiments, sending plans, progress on terminals,
 //! signals, messages on stderr, exit codes.
 //!
-//! Code that uses the network is behind the feature `net`, so that a program that only reads files
-//! does not build it.
+//! Code that uses the network is behind the feature `net`, and what sends plans behind `send`, so that
+//! programs that only read files, or only receive, do not build it.
 //!
 //! The programs stay thin: they parse their command line, call this crate and the ones below, and
 //! choose an exit code.
@@ -16,19 +16,23 @@ mod version;
 
 #[cfg(feature = "net")]
 mod intervals;
-#[cfg(feature = "net")]
+#[cfg(feature = "send")]
 mod load;
 #[cfg(feature = "net")]
 mod log_args;
 #[cfg(feature = "net")]
+mod metrics;
+#[cfg(feature = "send")]
 mod pacing_args;
-#[cfg(feature = "net")]
+#[cfg(feature = "send")]
 mod progress;
-#[cfg(feature = "net")]
+#[cfg(feature = "send")]
 mod promise;
 #[cfg(feature = "net")]
-mod result;
+mod receiving;
 #[cfg(feature = "net")]
+mod result;
+#[cfg(feature = "send")]
 mod sending;
 #[cfg(feature = "net")]
 mod signals;
@@ -43,20 +47,30 @@ pub use version::version_text;
 #[cfg(feature = "net")]
 pub use {
     intervals::{Counted, IntervalArgs, IntervalLines, Intervals},
+    log_args::{LogArgs, log_failure, parse_throttle, read_secret},
+    metrics::{
+        Classes, FlowFacts, FlowLabels, LATENESS_BOUNDS_NS, MOST_FLOWS, MetricsArgs, Program,
+        ReceiverPage, serve_receiver, write_flows, write_lateness,
+    },
+    receiving::{Drawn, ReceiverView},
+    result::{exchanged, received, sent},
+    signals::{Signals, stop_on_letter},
+};
+
+#[cfg(feature = "send")]
+pub use {
     load::{
         Asked, LoadArgs, Loaded, draw_seed, load, load_any, load_case, load_manifest, load_text,
         load_within,
     },
-    log_args::{LogArgs, parse_throttle, read_secret},
+    metrics::{SenderMetrics, SenderMetricsArgs},
     pacing_args::PacingArgs,
     progress::{Progress, Shown},
     promise::{DOCTOR_SCHEMA, promised},
-    result::{exchanged, received, sent},
     sending::{
-        Contents, Sending, SendingResult, account, announce, choose_pacing, draw_run, log_failure,
-        send_plan, send_plan_observed,
+        Contents, Sending, SendingResult, account, announce, choose_pacing, draw_run, send_plan,
+        send_plan_observed,
     },
-    signals::{Signals, stop_on_letter},
 };
 
 /// The example of the README, compiled and run with the tests of the documentation.

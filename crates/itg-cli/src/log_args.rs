@@ -1,7 +1,7 @@
 //! Destination of a program's own log: a file, or a log server.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -11,7 +11,7 @@ use itg_experiment::TimeSpan;
 use itg_session::logs::Role;
 use itg_trust::KeyDir;
 
-use crate::failure::refuse;
+use crate::failure::{Failure, refuse};
 
 /// Largest block of a file, in records (16 MiB).
 const MOST_RECORDS: usize = 419_428;
@@ -255,6 +255,13 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>> {
         return Err(refuse(format!("secret file {file} is empty")));
     }
     Ok(secret)
+}
+
+/// A log that cannot be had, with its exit code: 3 for a log server, 1 for a file.
+#[must_use]
+pub fn log_failure(error: io::Error) -> anyhow::Error {
+    let code = if error.kind() == io::ErrorKind::NotConnected { 3 } else { 1 };
+    Failure::new(code, error).into()
 }
 
 #[cfg(test)]

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use itg_core::units::format_duration_ns;
+use itg_core::units::{format_bit_rate, format_duration_ns};
 use itg_engine::{FlowLive, FlowReading};
 use itg_experiment::PlannedFlow;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-
-use crate::sending::bit_rate;
 
 /// Flows that get a line of their own; one line tells of the others.
 const LINES: usize = 12;
@@ -90,7 +88,7 @@ impl Progress {
                     bits += now_bits;
                 }
                 if let Some(rest) = &rest {
-                    rest.set_message(format!("{packets} packets sent, {}", bit_rate(bits)));
+                    rest.set_message(format!("{packets} packets sent, {}", format_bit_rate(bits)));
                 }
             }
             drop(all.clear());
@@ -117,8 +115,8 @@ impl FlowBar {
         self.last = (now, reading);
         let mut text = format!(
             "{} of {}, {} packets, late {} (at most {})",
-            bit_rate(bps),
-            bit_rate(self.asked_bps),
+            format_bit_rate(bps),
+            format_bit_rate(self.asked_bps),
             reading.sent_packets,
             format_duration_ns(reading.lateness_ns / 1_000 * 1_000),
             format_duration_ns(reading.lateness_max_ns / 1_000 * 1_000),

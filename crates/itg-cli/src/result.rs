@@ -53,13 +53,13 @@ struct Ended<'a> {
 }
 
 /// The receiver's clock against the sender's.
-struct Clock {
+pub(crate) struct Clock {
     shared: bool,
     model: Option<ClockModel>,
 }
 
 impl Clock {
-    fn of(compared: &PeerClock) -> Self {
+    pub(crate) fn of(compared: &PeerClock) -> Self {
         let probe = |stamps: &itg_session::ProbeStamps| Probe {
             sender_monotonic: stamps.sent.monotonic_ns,
             sent: stamps.sent.unix_ns,
@@ -75,7 +75,7 @@ impl Clock {
 
     /// Offset to be taken off delays of a flow, and the report on the clocks with what the offset changed meanwhile
     /// in its bound.
-    fn over(&self, measure: &FlowMeasure) -> (i64, Option<ClockReport>) {
+    pub(crate) fn over(&self, measure: &FlowMeasure) -> (i64, Option<ClockReport>) {
         let Some(model) = &self.model else { return (0, None) };
         let at_sender =
             |unix_ns: u64| unix_ns.saturating_add_signed(model.offset_at(unix_ns).saturating_neg());

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Result;
 use itg_core::flow::Payload;
 use itg_core::payload::Content;
-use itg_core::units::{format_bit_rate, format_bytes};
+use itg_core::units::format_bytes;
 use itg_engine::pacing::{self, Level, PacingOptions, Prepared};
 use itg_engine::{FlowLive, LogLimits, LogTarget};
 use itg_experiment::{Plan, PlannedFlow};
@@ -19,6 +18,7 @@ use itg_socket::{SendEngine, txtime};
 
 use crate::failure::{Failure, refuse};
 use crate::intervals::{Counted, IntervalLines, Intervals};
+use crate::log_args::log_failure;
 use crate::progress::{Progress, Shown};
 use crate::signals::Signals;
 use crate::verbosity::say;
@@ -95,23 +95,22 @@ pub async fn send_plan_observed(
     for planned in &plan.flows {
         let Some(receiver) = receiver(planned) else { continue };
         let live = Arc::new(FlowLive::default());
-        flows.push(SendFlow {
-            flow: planned.flow.clone(),
-            name: planned.name.clone(),
-            receiver,
-            content: contents.of(&planned.flow.spec().payload)?,
-            live: Arc::clone(&live),
-        });
+        let content = contents.of(&planned.flow.spec().payload)?;
+        flows.push(
+            SendFlow::new(planned.flow.clone(), receiver, content)
+                .name(&planned.name)
+                .live(Arc::clone(&live)),
+        );
         shown.push(Shown { planned, live });
     }
     let mut settings = sending.settings;
     let engine = sending.pacing.engine;
     for flow in &flows {
-        engine.serves(flow.flow.spec()).map_err(refuse)?;
+        engine.serves(flow.flow().spec()).map_err(refuse)?;
     }
     if sending.packet_secret.is_some() {
         for flow in &flows {
-            flow.flow.can_prove().map_err(refuse)?;
+            flow.flow().can_prove().map_err(refuse)?;
         }
         settings.insert("auth".to_owned(), "yes".to_owned());
     }
@@ -123,7 +122,7 @@ pub async fn send_plan_observed(
         )));
     }
     for flow in flows.iter().filter(|_| held) {
-        txtime::serves(flow.flow.spec()).map_err(refuse)?;
+        txtime::serves(flow.flow().spec()).map_err(refuse)?;
     }
     if sending.pacing.tx_stamps.is_some() && sending.log.is_none() {
         return Err(refuse("--tx-stamps puts stamps into the log of the sender: add --log"));
@@ -144,21 +143,17 @@ pub async fn send_plan_observed(
     });
     let show = sending.progress && lines.is_none();
     let progress = show.then(|| Progress::start(&shown));
-    let job = SendJob {
-        run: sending.run,
-        seed: plan.seed.0,
-        flows,
-        start: sending.start,
-        pacing: Some(pacing),
-        log: sending.log,
-        log_limits: sending.log_limits,
-        recv_log: sending.recv_log,
-        packet_secret: sending.packet_secret.map(Into::into),
-        program: sending.program.0.to_owned(),
-        version: sending.program.1.to_owned(),
-        settings,
-        orders: None,
-    };
+    let (program, version) = sending.program;
+    let job = SendJob::new(plan.seed, flows)
+        .run(sending.run)
+        .start(sending.start)
+        .pacing(pacing)
+        .log(sending.log)
+        .log_limits(sending.log_limits)
+        .recv_log(sending.recv_log)
+        .packet_secret(sending.packet_secret.map(Arc::from))
+        .program(program, version)
+        .settings(settings);
     let outcome = itg_node::send(job, signals.stop.clone()).await;
     if let Some(progress) = progress {
         progress.end().await;
@@ -218,13 +213,6 @@ pub fn choose_pacing(
     }
     tracing::debug!("pacing: {}", pacing.describe());
     Ok(pacing)
-}
-
-/// A log that cannot be had, with its exit code: 3 for a log server, 1 for a file.
-#[must_use]
-pub fn log_failure(error: io::Error) -> anyhow::Error {
-    let code = if error.kind() == io::ErrorKind::NotConnected { 3 } else { 1 };
-    Failure::new(code, error).into()
 }
 
 /// Contents of the packets of a plan, by kind, each made once.
@@ -334,9 +322,4 @@ fn flow_account(flow: &FlowOutcome) -> String {
         text.push_str(&format!("; ended: {}", totals.reason));
     }
     text
-}
-
-/// A bit rate in words, for progress lines.
-pub(crate) fn bit_rate(bits_per_second: f64) -> String {
-    format_bit_rate(bits_per_second)
 }

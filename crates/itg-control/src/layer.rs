@@ -534,7 +534,7 @@ impl Layer for Control {
             }
             Some(cast::CastDelivery::Excluded { .. }) => self.fenced(cx),
             Some(cast::CastDelivery::Restored { .. }) => self.restored(cx),
-            None => cx.up(message),
+            Some(cast::CastDelivery::Expired(_)) | None => cx.up(message),
         }
     }
 

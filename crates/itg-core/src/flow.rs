@@ -223,8 +223,17 @@ pub const MAX_BURST: u32 = 64;
 /// Most ON periods within a mean inter-departure time.
 const MAX_PERIODS_A_GAP: f64 = 1e5;
 
-/// A flow as it was asked for.
+/// A flow as it was asked for: [`FlowSpec::new`], then what differs from its defaults.
+///
+/// ```
+/// use itg_core::distribution::Distribution;
+/// use itg_core::flow::{FlowSpec, Proto};
+///
+/// let spec = FlowSpec::new(1).proto(Proto::Tcp).size(Distribution::Constant(1400.0)).packets(1000);
+/// assert_eq!(spec.stop.packets, Some(1000));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct FlowSpec {
     /// Number of the flow in its experiment, from 1.
     pub id: u32,
@@ -285,6 +294,118 @@ impl FlowSpec {
             changes: Vec::new(),
             socket: SocketOptions::default(),
         }
+    }
+
+    /// Sets the transport protocol.
+    #[must_use]
+    pub fn proto(mut self, proto: Proto) -> Self {
+        self.proto = proto;
+        self
+    }
+
+    /// Sets the name of the application profile it came from.
+    #[must_use]
+    pub fn profile(mut self, name: impl Into<Option<String>>) -> Self {
+        self.profile = name.into();
+        self
+    }
+
+    /// Sets the inter-departure time, in nanoseconds.
+    #[must_use]
+    pub fn idt(mut self, idt: Distribution) -> Self {
+        self.idt = idt;
+        self
+    }
+
+    /// Sets the packet size in bytes, the header of ITG included.
+    #[must_use]
+    pub fn size(mut self, size: Distribution) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// Sets ON and OFF periods.
+    #[must_use]
+    pub fn on_off(mut self, periods: impl Into<Option<OnOff>>) -> Self {
+        self.on_off = periods.into();
+        self
+    }
+
+    /// Sets the start after the start of the run, in nanoseconds.
+    #[must_use]
+    pub fn start_ns(mut self, ns: u64) -> Self {
+        self.start_ns = ns;
+        self
+    }
+
+    /// Sets all limits at which it ends.
+    #[must_use]
+    pub fn stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// Ends it after this many nanoseconds.
+    #[must_use]
+    pub fn duration_ns(mut self, ns: u64) -> Self {
+        self.stop.duration_ns = Some(ns);
+        self
+    }
+
+    /// Ends it after this many packets.
+    #[must_use]
+    pub fn packets(mut self, packets: u64) -> Self {
+        self.stop.packets = Some(packets);
+        self
+    }
+
+    /// Ends it before the packet that would pass this many bytes.
+    #[must_use]
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.stop.bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the kind of delay that it measures.
+    #[must_use]
+    pub fn meter(mut self, meter: Meter) -> Self {
+        self.meter = meter;
+        self
+    }
+
+    /// Sets the contents of packets behind their headers.
+    #[must_use]
+    pub fn payload(mut self, payload: Payload) -> Self {
+        self.payload = payload;
+        self
+    }
+
+    /// Sets the treatment of late packets.
+    #[must_use]
+    pub fn late(mut self, late: Late) -> Self {
+        self.late = late;
+        self
+    }
+
+    /// Sets the number of packets that may leave back to back to catch up.
+    #[must_use]
+    pub fn max_burst(mut self, packets: impl Into<Option<u32>>) -> Self {
+        self.max_burst = packets.into();
+        self
+    }
+
+    /// Sets burst mode: so many packets at a time, 2 to [`MAX_BURST`] (UDP only).
+    #[must_use]
+    pub fn burst(mut self, packets: impl Into<Option<u32>>) -> Self {
+        self.burst = packets.into();
+        self
+    }
+
+    /// Sets the options of its socket.
+    #[must_use]
+    pub fn socket(mut self, options: SocketOptions) -> Self {
+        self.socket = options;
+        self
     }
 }
 

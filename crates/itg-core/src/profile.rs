@@ -18,17 +18,20 @@ use serde::Deserialize;
 use crate::distribution::{Distribution, DistributionError, Unit};
 use crate::flow::{OnOff, Proto};
 
-const BUILTIN: [(&str, &str); 10] = [
-    ("telnet", include_str!("../../../profiles/app/telnet.toml")),
-    ("dns", include_str!("../../../profiles/app/dns.toml")),
-    ("quake3", include_str!("../../../profiles/app/quake3.toml")),
-    ("counter-strike-active", include_str!("../../../profiles/app/counter-strike-active.toml")),
-    ("counter-strike-idle", include_str!("../../../profiles/app/counter-strike-idle.toml")),
-    ("voip-g711.1", include_str!("../../../profiles/app/voip-g711.1.toml")),
-    ("voip-g711.2", include_str!("../../../profiles/app/voip-g711.2.toml")),
-    ("voip-g723.1", include_str!("../../../profiles/app/voip-g723.1.toml")),
-    ("voip-g729.2", include_str!("../../../profiles/app/voip-g729.2.toml")),
-    ("voip-g729.3", include_str!("../../../profiles/app/voip-g729.3.toml")),
+const BUILTIN: [(&str, &str); 13] = [
+    ("telnet", include_str!("../profiles/telnet.toml")),
+    ("telnet-typing", include_str!("../profiles/telnet-typing.toml")),
+    ("dns", include_str!("../profiles/dns.toml")),
+    ("quake3", include_str!("../profiles/quake3.toml")),
+    ("counter-strike-active", include_str!("../profiles/counter-strike-active.toml")),
+    ("counter-strike-idle", include_str!("../profiles/counter-strike-idle.toml")),
+    ("voip-g711.1", include_str!("../profiles/voip-g711.1.toml")),
+    ("voip-g711.2", include_str!("../profiles/voip-g711.2.toml")),
+    ("voip-g723.1", include_str!("../profiles/voip-g723.1.toml")),
+    ("voip-g723.1-6.3k", include_str!("../profiles/voip-g723.1-6.3k.toml")),
+    ("voip-g723.1-5.3k", include_str!("../profiles/voip-g723.1-5.3k.toml")),
+    ("voip-g729.2", include_str!("../profiles/voip-g729.2.toml")),
+    ("voip-g729.3", include_str!("../profiles/voip-g729.3.toml")),
 ];
 
 /// Other names of built-in profiles; D-ITG's own among them.
@@ -156,7 +159,7 @@ struct Periods {
 struct Voip {
     frame_bytes: u32,
     frames: u32,
-    packet_rate: u32,
+    packet_rate: f64,
 }
 
 impl Profile {
@@ -248,7 +251,7 @@ impl Voip {
         }
         let in_range = (1..=10_000).contains(&self.frame_bytes)
             && (1..=1000).contains(&self.frames)
-            && (1..=1_000_000).contains(&self.packet_rate);
+            && (1.0..=1e6).contains(&self.packet_rate);
         if !in_range {
             let reason = "[voip] needs frame_bytes 1 to 10000, frames 1 to 1000, packet_rate (packets \
                           per second) 1 to 1000000";
@@ -260,7 +263,7 @@ impl Voip {
             .insert("header".to_owned(), if header == 12 { "rtp" } else { "crtp" }.to_owned());
         parameters.insert("vad".to_owned(), if percent == 65 { "yes" } else { "no" }.to_owned());
         let size = Distribution::Constant(size as f64);
-        Ok((Distribution::Constant(1e9 / f64::from(self.packet_rate)), size))
+        Ok((Distribution::Constant(1e9 / self.packet_rate), size))
     }
 }
 

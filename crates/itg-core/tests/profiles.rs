@@ -33,6 +33,8 @@ fn voip_is_the_published_table() {
         ("voip-g729.2", 1e9 / 50.0, [32.0, 22.0, 25.0, 15.0]),
         ("voip-g729.3", 1e9 / 33.0, [42.0, 32.0, 31.0, 21.0]),
         ("voip-g723.1", 1e9 / 26.0, [42.0, 32.0, 31.0, 21.0]),
+        ("voip-g723.1-6.3k", 1e9 / 33.333_333_333_333_336, [36.0, 26.0, 27.0, 17.0]),
+        ("voip-g723.1-5.3k", 1e9 / 33.333_333_333_333_336, [32.0, 22.0, 25.0, 15.0]),
     ];
     for (name, gap, sizes) in rows {
         let params = ["", ":header=crtp", ":vad=yes", ":header=crtp,vad=yes"];
@@ -120,6 +122,7 @@ fn moments_are_the_published_ones() {
     let active = student_moments(41.6994 * MS, 0.104_821 * MS, 0.704_073, MINUTE);
     let rows = [
         ("telnet", pareto_moments(0.95, 1.1 * MS, MINUTE), discrete(&telnet)),
+        ("telnet-typing", pareto_moments(0.9, 121.5 * MS, MINUTE), discrete(&telnet)),
         ("dns", (1e9 / 0.56, 0.0), (210.0, 220.0 * 220.0 / 12.0)),
         (
             "quake3",
@@ -203,7 +206,7 @@ fn quartiles_of_counter_strike_idle() {
 
 #[test]
 fn every_profile_is_complete_and_says_what_was_changed() {
-    assert_eq!(builtin_names().len(), 10);
+    assert_eq!(builtin_names().len(), 13);
     for name in builtin_names() {
         let found = profile(name);
         assert_eq!(found.name, name);
@@ -212,7 +215,8 @@ fn every_profile_is_complete_and_says_what_was_changed() {
         let (idt, size) = distributions(&found);
         // One size in 27 million of counter-strike-active would be below the header: too few to be told of.
         assert_eq!(size.notice(), None, "{name}");
-        let truncated = ["telnet", "counter-strike-active", "counter-strike-idle"].contains(&name);
+        let truncated = ["telnet", "telnet-typing", "counter-strike-active", "counter-strike-idle"]
+            .contains(&name);
         assert_eq!(idt.notice().is_some(), truncated, "{name}: {:?}", idt.notice());
     }
     assert_eq!(profile("telnet").transport, Some(Proto::Tcp));
@@ -243,8 +247,8 @@ fn names_and_aliases() {
 
 #[test]
 fn what_is_wrong_with_a_profile() {
-    let names = "telnet, dns, quake3, counter-strike-active, counter-strike-idle, voip-g711.1, \
-                 voip-g711.2, voip-g723.1, voip-g729.2, voip-g729.3";
+    let names = "telnet, telnet-typing, dns, quake3, counter-strike-active, counter-strike-idle, voip-g711.1, \
+                 voip-g711.2, voip-g723.1, voip-g723.1-6.3k, voip-g723.1-5.3k, voip-g729.2, voip-g729.3";
     let rows = [
         (
             "quake",
@@ -318,4 +322,39 @@ fn a_profile_of_ones_own() {
         (periods.on, periods.off),
         (Distribution::Exp { mean: 1e9 }, Distribution::Constant(2e9))
     );
+}
+
+/// The moments on the page are those of the profiles.
+#[test]
+fn the_page_has_the_moments_that_follow() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/traffic-model.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let ms = |ns: f64| match ns {
+        ns if ns.is_finite() => format!("{} ms", significant(ns / MS)),
+        _ => "∞".to_owned(),
+    };
+    for name in builtin_names() {
+        let (gaps, sizes) = distributions(&profile(name));
+        let (gap, gap_sd) = (gaps.mean(), gaps.distribution().variance().sqrt());
+        let (size, size_sd) = (sizes.mean(), sizes.distribution().variance().sqrt());
+        let rate = significant(1e9 / gap);
+        let [size, size_sd] = [size, size_sd].map(significant);
+        let row =
+            format!("| `{name}` | {} | {} | {rate} | {size} | {size_sd} |\n", ms(gap), ms(gap_sd));
+        assert!(page.contains(&row), "docs/traffic-model.md lacks\n{row}");
+    }
+}
+
+/// Four digits, without zeros at the end.
+fn significant(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let digits = (0..4).find(|digits| value.abs() >= 10_f64.powi(3 - digits)).unwrap_or(4);
+    let text = format!("{value:.0$}", digits.unsigned_abs() as usize);
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }

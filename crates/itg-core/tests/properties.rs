@@ -143,11 +143,7 @@ proptest! {
     #[test]
     fn adding_flows_changes_no_other(seed: u64, ids in prop::collection::btree_set(1_u32..1000, 2..6)) {
         let departures = |id| {
-            let spec = FlowSpec {
-                idt: Distribution::parse("exp(1ms)", Unit::Time).unwrap(),
-                size: Distribution::parse("uniform(100, 1400)", Unit::Size).unwrap(),
-                ..FlowSpec::new(id)
-            };
+            let spec = FlowSpec::new(id).idt(Distribution::parse("exp(1ms)", Unit::Time).unwrap()).size(Distribution::parse("uniform(100, 1400)", Unit::Size).unwrap());
             Flow::resolve(spec, RunSeed(seed)).unwrap().schedule().take(30).collect::<Vec<_>>()
         };
         let alone: Vec<_> = ids.iter().map(|id| departures(*id)).collect();

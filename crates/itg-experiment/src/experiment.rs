@@ -11,7 +11,7 @@ use crate::problem::{ExperimentError, Positions};
 use crate::read;
 use crate::values::{
     ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
-    ProtoName, Seed, SizeDistribution, TimeDistribution, TimeSpan,
+    ProtoName, Seed, SendRate, SizeDistribution, TimeDistribution, TimeSpan,
 };
 
 /// Version of the experiment file that this crate reads.
@@ -202,8 +202,8 @@ pub struct FlowEntry {
     pub idt: Option<TimeDistribution>,
     /// Constant inter-departure times such that this rate holds on average: for bits, the mean
     /// packet size divided by the rate. Counts what ITG hands to the socket, not the headers below.
-    /// Holds during ON periods. Excludes `idt`.
-    pub rate: Option<FlowRate>,
+    /// Holds during ON periods. `max`: as fast as possible. Excludes `idt`.
+    pub rate: Option<SendRate>,
     /// The distribution of packet sizes in bytes, the header of ITG included, headers of the
     /// protocols below excluded.
     pub size: Option<SizeDistribution>,
@@ -211,6 +211,9 @@ pub struct FlowEntry {
     pub on_off: Option<[TimeDistribution; 2]>,
     /// Start of the flow, counted from the start of the run. Default: 0.
     pub start: Option<TimeSpan>,
+    /// Time over which the starts of these flows are spread evenly, so that their packets do not leave at one instant.
+    /// Default: 0, all start together. Needs `count`.
+    pub stagger: Option<TimeSpan>,
     /// Length of the flow, from its start. It ends with the run at the latest.
     pub duration: Option<TimeSpan>,
     /// Number of packets after which the flow ends.

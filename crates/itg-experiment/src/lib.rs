@@ -49,7 +49,7 @@ pub use plan::{LOCAL, MAX_FLOWS, Plan, PlanInputs, PlannedFlow};
 pub use problem::{ExperimentError, PlanError, Positions};
 pub use values::{
     ByteCount, Count, Dscp, Ecn, FlowRate, LateRule, MeterKind, PacingLevel, PayloadKind,
-    ProtoName, Seed, SizeDistribution, TimeDistribution, TimeSpan, ValueError,
+    ProtoName, Seed, SendRate, SizeDistribution, TimeDistribution, TimeSpan, ValueError,
 };
 
 /// The example of the README, compiled and run with the tests of the documentation.

@@ -17,6 +17,7 @@ use crate::canonical;
 use crate::experiment::{Experiment, FlowEntry, LOG_RANK};
 use crate::plan::{LOCAL, MAX_FLOWS, Plan, PlanInputs, PlannedFlow};
 use crate::problem::PlanError;
+use crate::values::SendRate;
 
 /// Result of all entries.
 pub(crate) struct Resolution {
@@ -168,9 +169,17 @@ impl<'e, 'i> Resolver<'e, 'i> {
         let to = self.node(entry, first, "to", entry.to.as_deref());
         let spec = self.spec(entry, first);
         self.bind(entry, &spec, &from, count);
+        if entry.stagger.is_some() && count == 1 {
+            let text = format!(
+                "flow {first}: stagger spreads the starts of several flows: give a count, or use start"
+            );
+            self.problem(entry.places.key("stagger"), text);
+        }
         let name = entry.name.clone().unwrap_or_else(|| default_name(&spec));
         for id in first..next_id {
-            let spec = FlowSpec { id, ..spec.clone() };
+            let mut spec = spec.clone();
+            spec.id = id;
+            self.stagger(entry, &mut spec, (id - first, count));
             let flow = match Flow::resolve(spec, self.inputs.seed) {
                 Ok(flow) => flow,
                 // The flows of an entry are equal: what is wrong with one is wrong with all.
@@ -189,6 +198,21 @@ impl<'e, 'i> Resolver<'e, 'i> {
             let name = if count == 1 { name.clone() } else { format!("{name}-{}", id - first + 1) };
             self.flows.push(PlannedFlow { flow, from: from.clone(), to: to.clone(), name });
         }
+    }
+
+    /// Moves the start of one of the flows of an entry to its share of the time over which they are spread.
+    fn stagger(&mut self, entry: &FlowEntry, spec: &mut FlowSpec, (place, count): (u32, u32)) {
+        let Some(over) = entry.stagger else { return };
+        let after = u128::from(over.0) * u128::from(place) / u128::from(count.max(1));
+        spec.start_ns = spec.start_ns.saturating_add(u64::try_from(after).unwrap_or(u64::MAX));
+        let Some(run_ns) = self.run_ns else { return };
+        let left = run_ns.saturating_sub(spec.start_ns);
+        if left == 0 {
+            let (start, run) = (format_duration_ns(spec.start_ns), format_duration_ns(run_ns));
+            let text = format!("flow {}: starts at {start}, but the run ends at {run}", spec.id);
+            return self.problem(entry.places.key("stagger"), text);
+        }
+        spec.stop.duration_ns = spec.stop.duration_ns.map(|own| own.min(left));
     }
 
     fn flow_error(&mut self, entry: &FlowEntry, error: &FlowError) {
@@ -386,9 +410,10 @@ impl<'e, 'i> Resolver<'e, 'i> {
             let text = format!("flow {id}: `rate` and `idt` exclude each other: leave one out");
             return self.problem(place, text);
         }
-        let gap_ns = match rate.0 {
-            Rate::Packets(per_second) => 1e9 / per_second,
-            Rate::Bits(bits) => {
+        let gap_ns = match rate {
+            SendRate::Max => 0.0,
+            SendRate::Mean(Rate::Packets(per_second)) => 1e9 / per_second,
+            SendRate::Mean(Rate::Bits(bits)) => {
                 let (lo, hi) = (spec.proto.min_size(), spec.proto.max_size());
                 match spec.size.resolve(Unit::Size, lo.into(), hi.into()) {
                     #[expect(clippy::cast_precision_loss, reason = "a rate has few digits")]

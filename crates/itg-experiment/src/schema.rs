@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 /// The schema as it is published.
 pub(crate) fn published() -> Value {
-    let text = include_str!("../../../docs/experiment.schema.json");
+    let text = include_str!("experiment.schema.json");
     serde_json::from_str(text).expect("a test holds the published schema to the types")
 }
 

@@ -120,6 +120,7 @@ values!(
     TimeDistribution,
     SizeDistribution,
     FlowRate,
+    SendRate,
     Count,
     ByteCount,
     ProtoName,
@@ -223,6 +224,31 @@ impl FromStr for FlowRate {
 impl Value for FlowRate {
     const EXPECTED: &'static str = "a rate with its unit, such as \"10Mbps\" or \"100kpps\"";
     const EXAMPLES: &'static [&'static str] = &["10Mbps", "1.5Gbps", "50pps", "100kpps"];
+}
+
+/// A rate at which a flow sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SendRate {
+    /// Constant inter-departure times with this mean rate.
+    Mean(Rate),
+    /// Each packet as soon as the one before is gone.
+    Max,
+}
+
+impl FromStr for SendRate {
+    type Err = ValueError;
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        match text {
+            "max" => Ok(Self::Max),
+            _ => text.parse().map(Self::Mean).map_err(ValueError::from),
+        }
+    }
+}
+
+impl Value for SendRate {
+    const EXPECTED: &'static str =
+        "a rate with its unit, such as \"10Mbps\" or \"100kpps\", or max";
+    const EXAMPLES: &'static [&'static str] = &["10Mbps", "1.5Gbps", "50pps", "100kpps", "max"];
 }
 
 /// A number of packets.

@@ -2,7 +2,7 @@
 
 use itg_core::flow::{Late, Meter, Payload, Proto};
 use itg_core::units::{BitRate, Rate};
-use itg_experiment::{Experiment, ExperimentError, Position, Problem};
+use itg_experiment::{Experiment, ExperimentError, Position, Problem, SendRate};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<Experiment, String> {
@@ -70,7 +70,7 @@ fn every_key_is_read() {
     let [first, second] = &experiment.flows[..] else { panic!("two flows") };
     assert_eq!(first.count, Some(3));
     assert_eq!(first.proto.map(|proto| proto.0), Some(Proto::Tcp));
-    assert_eq!(first.rate.map(|rate| rate.0), Some(Rate::Bits(BitRate(10_000_000))));
+    assert_eq!(first.rate, Some(SendRate::Mean(Rate::Bits(BitRate(10_000_000)))));
     assert_eq!(first.duration.map(|time| time.0), Some(60_000_000_000));
     assert_eq!(first.packets.map(|count| count.0), Some(10_000));
     assert_eq!(first.bytes.map(|bytes| bytes.0), Some(65_536));

@@ -49,6 +49,7 @@ fn keys_go_before_the_profile_and_the_profile_before_the_defaults() {
             "uniform(50, 200)",
         ),
         ("rate = '100kpps'", Proto::Udp, "constant(10us)", "constant(512)"),
+        ("rate = 'max'", Proto::Udp, "constant(0s)", "constant(512)"),
     ];
     for (lines, proto, idt, size) in rows {
         let plan = one(lines);
@@ -162,6 +163,15 @@ fn what_cannot_be_done_is_refused_with_its_place() {
              each flow its own entry",
         ),
         (
+            "[[flow]]\nstagger = '1s'",
+            "x.toml:4:11: flow 1: stagger spreads the starts of several flows: give a count, or use \
+             start",
+        ),
+        (
+            "duration = '1s'\n[[flow]]\ncount = 2\nstagger = '2s'",
+            "x.toml:6:11: flow 2: starts at 1s, but the run ends at 1s",
+        ),
+        (
             "[[flow]]\nttl = 0",
             "x.toml:3:1: flow 1: a time to live of 0 never leaves the host: use 1 to 255",
         ),
@@ -224,6 +234,25 @@ fn entries_stand_for_several_flows_with_streams_of_their_own() {
     let dues = |k: usize| plan.flows[k].flow.schedule().map(|d| d.due_ns).collect::<Vec<_>>();
     assert_ne!(dues(0), dues(1));
     assert_eq!((plan.flows[0].from.as_str(), plan.flows[0].to.as_str()), ("local", "local"));
+}
+
+#[test]
+fn starts_are_spread_evenly_and_every_flow_ends_with_the_run() {
+    let lines = "duration = '1s'\n[[flow]]\ncount = 4\nstart = '100ms'\nstagger = '800ms'";
+    let times = |lines: &str| -> Vec<_> {
+        let flows = plan(&file(lines)).expect(lines).flows;
+        flows
+            .iter()
+            .map(|flow| flow.flow.spec())
+            .map(|s| (s.start_ns, s.stop.duration_ns))
+            .collect()
+    };
+    let ms = |ms: u64| ms * 1_000_000;
+    let want = [(100, 900), (300, 700), (500, 500), (700, 300)];
+    assert_eq!(times(lines), want.map(|(start, long)| (ms(start), Some(ms(long)))));
+    let own = format!("{lines}\nduration = '400ms'");
+    let want = [(100, 400), (300, 400), (500, 400), (700, 300)];
+    assert_eq!(times(&own), want.map(|(start, long)| (ms(start), Some(ms(long)))));
 }
 
 #[test]

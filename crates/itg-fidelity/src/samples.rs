@@ -45,14 +45,30 @@ impl SampleDistribution {
 
 /// Signed difference of two instants in nanoseconds, kept within 64 bits (292 years).
 #[must_use]
-pub fn signed_difference(later: u64, earlier: u64) -> i64 {
-    let difference = i128::from(later) - i128::from(earlier);
-    i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
+#[inline]
+pub const fn signed_difference(later: u64, earlier: u64) -> i64 {
+    let difference = later.wrapping_sub(earlier).cast_signed();
+    match later >= earlier {
+        true if difference < 0 => i64::MAX,
+        false if difference >= 0 => i64::MIN,
+        _ => difference,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn differences_are_those_of_whole_numbers(later: u64, earlier: u64) {
+            let whole = i128::from(later) - i128::from(earlier);
+            let kept = whole.clamp(i64::MIN.into(), i64::MAX.into());
+            prop_assert_eq!(i128::from(signed_difference(later, earlier)), kept);
+        }
+    }
 
     #[test]
     fn differences_are_signed_and_bounded() {

@@ -31,18 +31,28 @@ impl Surplus {
         }
     }
 
-    fn count(&mut self, (page, bucket): (usize, usize), more: i64) {
-        if self.pages.len() <= page {
-            self.pages.resize_with(page + 1, || None);
+    #[inline(never)]
+    fn count(&mut self, place: usize, more: i64) {
+        match self.pages.get_mut(place / FINE) {
+            Some(Some(page)) => page[place % FINE] += more,
+            _ => self.page(place / FINE)[place % FINE] = more,
         }
-        self.pages[page].get_or_insert_with(|| Box::new([0; FINE]))[bucket] += more;
+    }
+
+    /// A page, made when it does not exist.
+    #[cold]
+    fn page(&mut self, number: usize) -> &mut [i64; FINE] {
+        if self.pages.len() <= number {
+            self.pages.resize_with(number + 1, || None);
+        }
+        self.pages[number].get_or_insert_with(|| Box::new([0; FINE]))
     }
 
     fn merge(&mut self, other: &Self) {
         for (page, buckets) in other.pages.iter().enumerate() {
             for (bucket, &more) in buckets.iter().flat_map(|buckets| buckets.iter().enumerate()) {
                 if more != 0 {
-                    self.count((page, bucket), more);
+                    self.count(page * FINE + bucket, more);
                 }
             }
         }
@@ -64,15 +74,15 @@ impl Surplus {
     }
 }
 
-/// Page and bucket of a value; those below 0, which only clocks that are set make, count as 0.
+/// Number of a value's bucket over all pages; values below 0, which only clocks that are set make, count as 0.
 #[inline]
-fn place_of(value: i64) -> (usize, usize) {
+fn place_of(value: i64) -> usize {
+    const LEAST: u64 = 2 * FINE as u64 - 1;
     let value = value.max(0).unsigned_abs();
-    let shift = 56u32.saturating_sub((value | 1).leading_zeros());
-    let page = shift as usize + usize::from(value >= FINE as u64);
-    #[allow(clippy::cast_possible_truncation, reason = "less than 128 after the remainder")]
-    let bucket = (value >> shift) as usize % FINE;
-    (page, bucket)
+    let shift = LEAST.leading_zeros() - (value | LEAST).leading_zeros();
+    #[allow(clippy::cast_possible_truncation, reason = "less than 256 behind the shift")]
+    let fine = (value >> shift) as usize;
+    shift as usize * FINE + fine
 }
 
 /// Middle of a bucket.
@@ -307,15 +317,15 @@ mod tests {
 
     #[test]
     fn buckets_are_narrow_and_in_order() {
-        let mut before = (0, 0);
+        let mut before = 0;
         for value in (0..2_000).chain((11..62).flat_map(|bit| [(1i64 << bit) - 1, 1 << bit])) {
             let place = place_of(value);
             assert!(place >= before, "{value}");
             before = place;
-            let apart = (middle_of(place.0, place.1) - value as f64).abs();
+            let apart = (middle_of(place / FINE, place % FINE) - value as f64).abs();
             assert!(apart <= 0.004 * value as f64, "{value} in {place:?}: {apart} from the middle");
         }
-        assert_eq!(place_of(i64::MIN), (0, 0));
-        assert!(place_of(i64::MAX).0 < 64);
+        assert_eq!(place_of(i64::MIN), 0);
+        assert!(place_of(i64::MAX) < 64 * FINE);
     }
 }

@@ -245,7 +245,7 @@ fn sizes_of_the_wrong_packets_are_seen_though_their_distribution_is_right() {
 
 #[test]
 fn bursts_are_set_against_their_plan_and_marked() {
-    let spec = FlowSpec { burst: Some(4), ..FlowSpec::new(1) };
+    let spec = FlowSpec::new(1).burst(4);
     let distributions = Distributions::new(&spec, 7).expect("a flow that can be run");
     let burst = |k: u64| k / 4 * 4_000_000;
     let all = departures(&(0..1000).map(|k| (k, burst(k), burst(k) + 9_000)).collect::<Vec<_>>());

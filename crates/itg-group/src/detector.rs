@@ -455,6 +455,10 @@ impl Layer for Detector {
         }
     }
 
+    fn takes_suspicions(&self) -> bool {
+        true
+    }
+
     fn on_stop(&mut self, _why: itg_process::StopReason, cx: &mut Ctx<'_>) {
         let Quality { mistakes, mistaken_ns, between_ns, between } = self.quality;
         let mean = |sum: u64, count: u64| sum.checked_div(count).unwrap_or(0);

@@ -91,7 +91,7 @@ impl Default for Rules {
 const ALL_CORE: u32 = 7;
 
 /// An entry of the ordered log: what follows view `base`. Void when the view is another one by then.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ViewChange {
     /// Number of the view that it changes.
     pub base: u64,

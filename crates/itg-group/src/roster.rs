@@ -15,7 +15,7 @@ use crate::member::Member;
 pub const MAX_SLOTS: u32 = 1 << 20;
 
 /// Neighbouring slots whose members have one incarnation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Span {
     /// The first slot.
     pub first: u32,
@@ -141,7 +141,7 @@ fn in_order(spans: impl Iterator<Item = Span>) -> bool {
 }
 
 /// Members that leave and that come in one view change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Changes {
     removed: Vec<Span>,
     added: Vec<Span>,

@@ -87,6 +87,7 @@ proptest! {
             CastDelivery::Busy(payload.clone()),
             CastDelivery::Excluded { view: position },
             CastDelivery::Restored { position },
+            CastDelivery::Expired(payload.clone()),
         ] {
             prop_assert_eq!(CastDelivery::from_message(&tell.clone().message(Slot(0))), Some(tell));
         }

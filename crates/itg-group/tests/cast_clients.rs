@@ -1,4 +1,5 @@
-//! Clients outside the group: counts and instants of both cases, and exactly once across fail-over.
+//! Clients outside the group: counts and instants of both cases, exactly once across fail-over, and what becomes of
+//! a client whose answer is forgotten.
 
 #![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 
@@ -6,68 +7,13 @@ mod casts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
-use casts::registry;
+use casts::clients::{Operation, Shape, ask};
 use itg_core::seed::RunSeed;
-use itg_core::streams::{below, fnv1a};
-use itg_group::Member;
-use itg_group::cast::service::{Case, Client, Replicated, Server};
-use itg_group::cast::{Algorithm, CastRequest, Mutant, Planted, ServiceEvent};
-use itg_process::{Config, Layer, MS, SECOND, Slot};
+use itg_core::streams::below;
+use itg_group::cast::service::Case;
+use itg_group::cast::{Algorithm, Mutant, Planted, ServiceEvent};
+use itg_process::{MS, SECOND, Slot};
 use itg_sim::{Checker, Exit, Fault, Observation, ObservedEvent, World};
-
-/// A number that each command changes.
-#[derive(Default)]
-struct Register(u64);
-
-impl Replicated for Register {
-    fn apply(&mut self, client: Member, command: &Bytes) -> Bytes {
-        let text = [&self.0.to_le_bytes()[..], &client.slot.0.to_le_bytes(), command].concat();
-        self.0 = fnv1a(&text);
-        self.0.to_le_bytes().to_vec().into()
-    }
-
-    fn save(&self) -> Bytes {
-        self.0.to_le_bytes().to_vec().into()
-    }
-
-    fn load(&mut self, state: &Bytes) {
-        self.0 = u64::from_le_bytes(*state.first_chunk().expect("a number"));
-    }
-}
-
-/// Servers first, then clients; the stack below both.
-fn world(
-    servers: u32,
-    clients: u32,
-    below: &str,
-    network: &str,
-    case: Case,
-    planted: Planted,
-    seed: u64,
-) -> World {
-    let n = servers + clients;
-    let direct = !below.contains("log");
-    let text = format!(
-        "processes = {n}\n[[network]]\nname = \"main\"\n{network}\n[[process]]\nslots = [0, {}]\nlayers = \
-         [{below}, {{ layer = \"rejoin\", members = {servers} }}, \"server\"]\n[[process]]\nlayers = [{}\"client\"]",
-        servers - 1,
-        if direct { format!("{below}, ") } else { String::new() }
-    );
-    let registry = registry(planted)
-        .with("server", move |_| {
-            Ok(Box::new(Server::new(Box::<Register>::default(), servers, planted))
-                as Box<dyn Layer>)
-        })
-        .with("client", move |_| Ok(Box::new(Client::new(case, servers, 60 * MS, direct))));
-    let config = Config::parse(&text, "test.toml").expect("well written");
-    World::new(&config, &registry, RunSeed(seed)).expect("known layers and networks")
-}
-
-fn command(world: &mut World, client: u32, text: &str) {
-    let message = CastRequest::Cast(text.to_owned().into()).message().expect("a message");
-    world.with(Slot(client), |process, now| process.send(now, message));
-}
 
 /// Times at which commands were applied, and at which they were answered.
 fn served(world: &mut World) -> (Vec<u64>, Vec<u64>) {
@@ -93,9 +39,9 @@ fn b_1_counts_and_instants_of_clients() {
             let below = format!("{{ layer = \"{}\", members = {n} }}", algorithm.name());
             let network = "kind = \"steps\"";
             let (messages_a, first_last, messages_b, special_other) = row;
-            let mut all = world(n, 1, &below, network, Case::All, Planted::default(), 1);
+            let mut all = Shape::of(n, 1, Case::All).world(&below, network);
             all.keep_events();
-            command(&mut all, n, "do");
+            ask(&mut all, n, Operation::Add(1));
             assert_eq!(all.run(u64::MAX), Exit::Idle);
             let unicasts: u64 = all.networks().map(|(_, _, usage)| usage.frames).sum();
             assert_eq!(unicasts, u64::from(messages_a), "case A, {algorithm:?}, n {n}");
@@ -107,14 +53,14 @@ fn b_1_counts_and_instants_of_clients() {
             // The client picks its server by its own address and number.
             for contacted in 0..n {
                 let clients = contacted + 1;
-                let mut one = world(n, clients, &below, network, Case::One, Planted::default(), 1);
+                let mut one = Shape::of(n, clients, Case::One).world(&below, network);
                 one.keep_events();
                 // Address n + c and the first request, 1: server (n + c + 1) mod n.
                 let client = n + (contacted + n - 1) % n;
                 if client >= n + clients {
                     continue;
                 }
-                command(&mut one, client, "do");
+                ask(&mut one, client, Operation::Add(1));
                 assert_eq!(one.run(u64::MAX), Exit::Idle);
                 let unicasts: u64 = one.networks().map(|(_, _, usage)| usage.frames).sum();
                 let what = format!("case B, {algorithm:?}, n {n}, server {contacted}");
@@ -166,6 +112,12 @@ impl Checker for Once {
                     }
                     self.answered.insert((client, seq));
                 }
+                Some(ServiceEvent::Expired { client, seq }) => {
+                    if !self.applied.contains_key(&(client, seq)) {
+                        return Err(format!("request {seq} is expired and was not applied"));
+                    }
+                    self.answered.insert((client, seq));
+                }
                 _ => {}
             },
             _ => {}
@@ -189,7 +141,7 @@ fn retries(seed: u64, planted: Planted) -> Option<String> {
     let case = if seed.is_multiple_of(2) { Case::All } else { Case::One };
     let below_ = "{ layer = \"log\", members = 3, trace = true, rotate = \"30ms\", status = \"20ms\", retain = 2 }";
     let network = "kind = \"random\"\nmean = \"8ms\"\nloss = 0.1\nduplication = 0.1";
-    let mut world = world(3, 2, below_, network, case, planted, seed);
+    let mut world = Shape { planted, seed, ..Shape::of(3, 2, case) }.world(below_, network);
     world.check(Once::default());
     world.check(casts::order::Order::of(3, false));
     let crashed = Slot(u32::try_from(below(&mut rng, 3)).expect("small"));
@@ -198,7 +150,7 @@ fn retries(seed: u64, planted: Planted) -> Option<String> {
     world.fault_at(at + below(&mut rng, 400 * MS), Fault::Recover(crashed));
     for k in 0..30 {
         for client in [3, 4] {
-            command(&mut world, client, &format!("{k}"));
+            ask(&mut world, client, Operation::Add(k));
         }
         world.run(world.now() + below(&mut rng, 80 * MS));
     }
@@ -225,5 +177,58 @@ fn b_13_mutants_16_and_20_are_seen() {
         let (seed, text) = found.expect("a violation");
         println!("| {mutant:?} | {} | {text} |", seed + 1);
         assert!(text.contains("twice") || text.contains("applied"), "{mutant:?}: {text}");
+    }
+}
+
+/// A client gets no answer until others have asked so much that the servers have forgotten it; what the user of the
+/// client learns of its two commands, and the violation if there is one.
+fn forgotten(case: Case, planted: Planted) -> (Vec<ServiceEvent>, Option<String>) {
+    let below_ = "{ layer = \"log\", members = 3, trace = true }";
+    let shape = Shape { answers: 2, planted, ..Shape::of(3, 4, case) };
+    let mut world = shape.world(below_, "kind = \"random\"\nmean = \"1ms\"");
+    world.keep_events();
+    world.check(Once::default());
+    let (client, servers) = (Slot(3), [Slot(0), Slot(1), Slot(2)]);
+    for server in servers {
+        world.fault_at(0, Fault::Cut(server, client));
+        world.fault_at(SECOND, Fault::Mend(server, client));
+    }
+    ask(&mut world, client.0, Operation::Add(1));
+    world.run(50 * MS);
+    for other in 4..7 {
+        ask(&mut world, other, Operation::Add(1));
+        world.run(world.now() + 100 * MS);
+    }
+    world.run(2 * SECOND);
+    ask(&mut world, client.0, Operation::Add(1));
+    world.run(3 * SECOND);
+    let violation = world.finish().map(ToString::to_string);
+    let told = world.take_events().into_iter().filter(|(_, slot, _)| *slot == client);
+    let told = told.filter_map(|(_, _, event)| event.decode());
+    let told = told.filter(|event| {
+        matches!(event, ServiceEvent::Answered { .. } | ServiceEvent::Expired { .. })
+    });
+    (told.collect(), violation)
+}
+
+#[test]
+fn b_18_a_client_that_was_forgotten_hears_of_it_and_goes_on() {
+    for case in [Case::All, Case::One] {
+        let (told, violation) = forgotten(case, Planted::default());
+        assert_eq!(violation, None, "{case:?}");
+        let [ServiceEvent::Expired { seq: 1, .. }, ServiceEvent::Answered { seq: 2, .. }] =
+            told[..]
+        else {
+            panic!("{case:?}: {told:?}");
+        };
+    }
+}
+
+#[test]
+fn b_18_mutant_47_is_seen() {
+    for case in [Case::All, Case::One] {
+        let (told, violation) = forgotten(case, Planted::new(Mutant::ExpiredApplied));
+        let text = violation.expect("a violation");
+        assert!(text.contains("twice"), "{case:?}: {text}, {told:?}");
     }
 }

@@ -347,7 +347,9 @@ fn home(mutant: Mutant) -> Option<&'static str> {
         | Mutant::StateNotStored
         | Mutant::CastNotStored
         | Mutant::SeenForgotten
-        | Mutant::DecisionNotReplayed => None,
+        | Mutant::DecisionNotReplayed
+        | Mutant::ExpiredApplied
+        | Mutant::StaleRead => None,
         _ => Some("log"),
     }
 }

@@ -21,9 +21,15 @@ const CONNECT: u64 = 3 * SECOND;
 /// Nanoseconds for the process that has connected to say which one it is.
 const GREETING: u64 = 5 * SECOND;
 /// Pauses before the next attempt when a connection is made and ends at once: a process that is killed closes
-/// its listener a little later than the connections behind it, and only then its host refuses.
-const AGAIN: [Duration; 3] =
-    [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(16)];
+/// its listener a little later than the connections behind it, on a busy host some time later, and only then its host
+/// refuses.
+const AGAIN: [Duration; 5] = [
+    Duration::from_millis(1),
+    Duration::from_millis(4),
+    Duration::from_millis(16),
+    Duration::from_millis(64),
+    Duration::from_millis(256),
+];
 /// Nanoseconds within which a connection ends at once.
 const AT_ONCE: u64 = SECOND;
 /// Longest greeting, in bytes.

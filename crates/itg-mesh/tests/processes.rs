@@ -228,7 +228,7 @@ fn arrival(text: &str, slaves: usize, die: impl Fn(usize) -> String) -> Started 
     setup.listener = Some(listener);
     setup.step_timeout = STEP_LIMIT;
     setup.watch = Some(Box::new(move |note| {
-        if let Report::Event(_, event) = note {
+        if let Report::Event { event, .. } = note {
             noted.lock().expect("no panic").push(event);
         }
     }));
@@ -292,7 +292,7 @@ fn on_tasks(config: &Config, seed: itg_core::seed::RunSeed) -> Vec<Event> {
         let reports = || {
             let noted = Arc::clone(&events);
             Queues::new(Box::new(move |note| {
-                if let Report::Event(_, event) = note {
+                if let Report::Event { event, .. } = note {
                     noted.lock().expect("no panic").push(event);
                 }
             }))
@@ -377,7 +377,7 @@ fn n_1_hosts_of_a_list_are_called() {
     let noted = Arc::clone(&events);
     let mut setup = MasterSetup::new(&application, &registry);
     setup.watch = Some(Box::new(move |note| {
-        if let Report::Event(_, event) = note {
+        if let Report::Event { event, .. } = note {
             noted.lock().expect("no panic").push(event);
         }
     }));
@@ -485,7 +485,7 @@ fn n_12_a_policy_may_do_without_some() {
     setup.step_timeout = 4 * SECOND;
     setup.require = Require::AtLeast(2);
     setup.watch = Some(Box::new(move |note| {
-        if let Report::Event(_, event) = note {
+        if let Report::Event { event, .. } = note {
             noted.lock().expect("no panic").push(event);
         }
     }));

@@ -127,7 +127,7 @@ impl Run {
         let mut setup = MasterSetup::new(&application, &registry);
         setup.listener = Some(listener);
         setup.watch = Some(Box::new(move |note| {
-            if let Report::Event(_, event) = note
+            if let Report::Event { event, .. } = note
                 && let Some(event) = event.decode()
             {
                 tell.send(event).unwrap_or_default();

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use itg_core::seed::RunSeed;
 use itg_process::{
-    Config, ConfigError, Contract, Counters, Event, Network, Outgoing, ProcessContext, Registry,
-    Report, Slot, StopReason, Time, Transport, everybody, frame, suggestion,
+    Config, ConfigError, Contract, Counters, Network, Outgoing, ProcessContext, Registry, Report,
+    Slot, StopReason, Time, Transport, everybody, frame, suggestion,
 };
 
 use crate::job::{InFlight, Job, tag};
@@ -61,7 +61,7 @@ struct Waiting {
 
 /// Runs the process of this rank until it stops; then waits for all others.
 ///
-/// `asked` is looked at often and stops all processes; `event` gets the events of the layers.
+/// `asked` is looked at often and stops all processes; `report` gets what the process reports on itself.
 ///
 /// # Errors
 /// A configuration that is wrong or for another number of ranks: the same error on every rank.
@@ -69,7 +69,7 @@ pub fn run(
     job: &Job,
     (config, registry, seed): (&Config, &Registry, RunSeed),
     mut asked: impl FnMut() -> Option<StopReason>,
-    event: impl FnMut(Time, Event),
+    report: impl FnMut(Report),
 ) -> Result<(StopReason, Counters, Traffic), NetworkError> {
     let networks = networks(config)?;
     if config.processes != job.size() {
@@ -99,7 +99,7 @@ pub fn run(
     job.barrier();
     let started = Instant::now();
     let now = || Time(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    let mut end = Ranked { job, event, waiting: VecDeque::new(), traffic: Traffic::default() };
+    let mut end = Ranked { job, report, waiting: VecDeque::new(), traffic: Traffic::default() };
     process.start(now());
     let mut pause = SHORTEST;
     let mut told = false;
@@ -159,14 +159,14 @@ fn networks(config: &Config) -> Result<Arc<[Network]>, ConfigError> {
     Ok(networks.into())
 }
 
-struct Ranked<'a, E> {
+struct Ranked<'a, R> {
     job: &'a Job,
-    event: E,
+    report: R,
     waiting: VecDeque<Waiting>,
     traffic: Traffic,
 }
 
-impl<E: FnMut(Time, Event)> Transport for Ranked<'_, E> {
+impl<R: FnMut(Report)> Transport for Ranked<'_, R> {
     fn send(&mut self, _now: Time, message: &Outgoing, to: Slot) -> bool {
         let waiting = self.waiting.iter().filter(|waiting| waiting.to == to.0);
         let queued: usize = waiting.map(|waiting| waiting.len).sum();
@@ -185,14 +185,11 @@ impl<E: FnMut(Time, Event)> Transport for Ranked<'_, E> {
     }
 
     fn report(&mut self, report: Report) {
-        // The trace of messages is not used here.
-        if let Report::Event(now, event) = report {
-            (self.event)(now, event);
-        }
+        (self.report)(report);
     }
 }
 
-impl<E> Ranked<'_, E> {
+impl<R> Ranked<'_, R> {
     /// Forgets the sends that are done.
     fn look(&mut self) {
         for _ in 0..self.waiting.len() {

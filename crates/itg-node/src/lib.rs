@@ -1,5 +1,7 @@
 //! Senders, receivers and log servers as programs have them: what drives the state machines of
 //! `itg_session` and `itg_classic` over TCP, on tokio, beside the threads of `itg_engine`.
+//!
+//! Begin with [`Receiver::bind`] and [`send()`]; log servers are [`LogServer::bind`].
 
 mod classic;
 mod clock_probes;
@@ -8,6 +10,7 @@ mod control;
 mod exit_code;
 mod lock;
 mod logserver;
+pub mod metrics;
 mod orders;
 mod packet_keys;
 mod receiver;
@@ -21,13 +24,14 @@ pub use classic::{
 pub use clock_probes::ClockProbes;
 pub use connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
 pub use exit_code::exit_code;
-pub use logserver::{LogServer, LogServerOptions, LogServerOutcome};
+pub use logserver::{LogServer, LogServerOptions, LogServerOutcome, LogServerReading};
 pub use orders::{Orders, Start};
 pub use receiver::asking::AskOutcome;
 pub use receiver::limits::ReverseLimits;
 pub use receiver::{
     BindError, ClassicNews, ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome,
-    ReceiverReading, SENDERS_PER_ADDRESS, ServedFlow, ServedSession, VisitError,
+    ReceiverReading, ReceiverWatch, SENDERS_PER_ADDRESS, ServedFlow, ServedSession, VisitError,
+    WATCHED_MEASURES, WatchReading, WatchedFlow,
 };
 
 pub use sender::{FlowOutcome, PeerClock, SendFlow, SendJob, SendOutcome, send};

@@ -16,6 +16,7 @@ mod served;
 mod session_log;
 mod shards;
 mod shared;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -51,6 +52,8 @@ use self::session_log::SessionLog;
 use self::shards::Shards;
 pub use self::shared::ReceiverReading;
 use self::shared::{COMMON_LOG, MAX_FLOWS, Shared, log_info};
+use self::watched::WatchedSession;
+pub use self::watched::{ReceiverWatch, WATCHED_MEASURES, WatchReading, WatchedFlow};
 use crate::clock_probes::ProbeNotes;
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, NoSlot, SlotLimits};
 use crate::control::{Channel, Incoming, sleep_until};
@@ -136,6 +139,7 @@ impl Receiver {
             running: Mutex::default(),
             askers: Mutex::default(),
             told: OnceLock::new(),
+            watched: OnceLock::new(),
         });
         Ok(Self { listeners, shared })
     }
@@ -149,6 +153,12 @@ impl Receiver {
     pub fn watch(&self) -> impl Fn() -> Option<ReceiverReading> + Send + Sync + 'static {
         let shared = Arc::downgrade(&self.shared);
         move || Some(lock(&shared.upgrade()?.running).read())
+    }
+
+    /// Watches its flows one by one, from now on and as long as it serves.
+    #[must_use]
+    pub fn observe(&self) -> ReceiverWatch {
+        ReceiverWatch::new(&self.shared)
     }
 
     /// Tells of each sender of ITG that has left; asked for once. What nobody reads in time is not told.
@@ -321,6 +331,7 @@ struct Session {
     /// Keys of its packets, when they prove where they come from.
     keys: Option<PacketKeys>,
     served: ServedSession,
+    watched: WatchedSession,
     /// Flows that the peer has asked for.
     turn: Option<Turn>,
     /// Run that was asked of the peer, where this side has made the connection.
@@ -350,6 +361,7 @@ impl Session {
         Self {
             machine: ReceiverSession::new(config, clock::machine_ns()),
             served: ServedSession::new(peer),
+            watched: WatchedSession::new(&shared),
             shared,
             peer,
             stop,
@@ -434,10 +446,14 @@ impl Session {
                 | ReceiverInput::Turned(Ok(_)) => {
                     place.into_iter().for_each(ConnectionSlot::settle);
                 }
-                ReceiverInput::FlowMeasured(measure) => self.served.measured(measure),
+                ReceiverInput::FlowMeasured(measure) => {
+                    self.served.measured(measure);
+                    self.watched.measured(measure);
+                }
                 ReceiverInput::FlowCounted(counts) => self.release(counts),
                 ReceiverInput::Message(Message::Ping { previous: Some(stamps), .. }) => {
                     self.served.clock.take(*stamps);
+                    self.watched.probed(*stamps);
                     if let Some((probes, log)) = &mut self.probes {
                         probes.take(*stamps, log);
                     }
@@ -509,6 +525,7 @@ impl Session {
             ReceiverOutput::End { totals } => {
                 if let Some(opened) = self.flows.get(&totals.flow) {
                     self.served.ended(&totals);
+                    self.watched.ended(&totals);
                     self.end(opened, Some(totals));
                 }
             }
@@ -548,7 +565,9 @@ impl Session {
             visible(&program)
         );
         let here = &self.shared.boot_id;
-        self.served.greet(&run, &host, !here.is_empty() && *here == boot_id);
+        let shared_clock = !here.is_empty() && *here == boot_id;
+        self.served.greet(&run, &host, shared_clock);
+        self.watched.greet(shared_clock);
         (self.run, self.seed, self.boot_id) = (run, seed, boot_id);
         self.log = SessionLog::choose(&self.shared, &self.run, recv_log);
         self.lost_before = lock(&self.shared.log).as_ref().map_or(0, Log::lost_records);
@@ -658,7 +677,10 @@ impl Session {
         if self.shared.told.get().is_some() {
             self.served.opened(&spec, SocketAddr::new(to, data.port));
         }
-        self.flows.insert(flow, Opened { slot, socket, live, buffer_errors });
+        let opened = Opened { slot, socket, live, buffer_errors };
+        let ends = (self.peer.ip(), SocketAddr::new(to, data.port));
+        self.watched.opened((&self.run, &spec), ends, &opened, &self.served.clock);
+        self.flows.insert(flow, opened);
         Ok(OpenedFlow { flow, handle, port: data.port })
     }
 
@@ -701,6 +723,7 @@ impl Session {
     fn release(&mut self, counts: &FlowCounts) {
         self.records += counts.packets;
         self.served.counted(counts);
+        self.watched.counted(counts);
         self.shared.packets.fetch_add(counts.packets, Ordering::Relaxed);
         if let Some(opened) = self.flows.remove(&counts.flow) {
             self.shared.give_back(&opened);

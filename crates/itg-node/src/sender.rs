@@ -7,6 +7,7 @@
 mod arrivals;
 mod converse;
 mod flow_ends;
+mod job;
 mod outcome;
 mod outlets;
 mod unsent;
@@ -16,9 +17,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use itg_core::flow::{Flow, Meter, Proto};
+use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketKey;
-use itg_core::payload::Content;
 use itg_core::rate::RateChange;
 use itg_core::text::visible;
 use itg_engine::clock_pair;
@@ -26,8 +26,7 @@ use itg_engine::departures;
 use itg_engine::engine::{
     Engine, ScheduleStart, StopSignal, TxEnded, TxFlow, count_left_out, flow_end,
 };
-use itg_engine::live::FlowLive;
-use itg_engine::log::{Log, LogLimits, LogTarget, Producer};
+use itg_engine::log::{Log, Producer};
 use itg_engine::pacing::{Level, PacingOptions, Prepared};
 use itg_engine::rx::{Command, Drain, Origin, Port, RxEnded, RxFlow, RxHandle};
 use itg_engine::tcp_watch::{self, TcpWatch};
@@ -48,68 +47,24 @@ use self::arrivals::{Arrivals, Arrived};
 pub(crate) use self::converse::{Asker, connect};
 use self::converse::{Conversation, Way, converse};
 use self::flow_ends::FlowEnds;
+pub use self::job::{SendFlow, SendJob};
 pub use self::outcome::{FlowOutcome, PeerClock, SendOutcome};
 use self::outlets::Outlets;
 use self::unsent::unsent;
 use crate::clock_probes::{ClockProbes, ProbeNotes};
-use crate::orders::{Orders, Start};
+use crate::orders::Start;
 use crate::packet_keys::{self, PacketKeys};
 
 /// From the last agreement to the first packet: time for the receivers' answers, 100 ms.
 const START_MARGIN_NS: u64 = 100_000_000;
+/// Time to prepare a flow between the last agreement and the first packet, on a slow host, 50 µs.
+const FLOW_MARGIN_NS: u64 = 50_000;
 /// A flow that goes on does so this much later, 2 ms: time to prepare the sending thread.
 const RESUME_MARGIN_NS: u64 = 2_000_000;
 /// Pings that compare the clocks, one after the other, before the run and behind it.
 const CLOCK_BURST: u32 = 16;
 /// Between two pings while packets flow: 250 ms.
 const PING_EVERY_NS: u64 = 250_000_000;
-
-/// A flow to send.
-#[derive(Clone, Debug)]
-pub struct SendFlow {
-    /// The flow.
-    pub flow: Flow,
-    /// Its name, for the log.
-    pub name: String,
-    /// Signalling address of its receiver.
-    pub receiver: SocketAddr,
-    /// Content of its packets.
-    pub content: Arc<Content>,
-    /// Counters that others may watch.
-    pub live: Arc<FlowLive>,
-}
-
-/// A run to send.
-#[derive(Debug)]
-pub struct SendJob {
-    /// Run id: 32 hexadecimal digits.
-    pub run: String,
-    /// Run seed.
-    pub seed: u64,
-    /// The flows, with different numbers.
-    pub flows: Vec<SendFlow>,
-    /// Instant from which planned times count.
-    pub start: Start,
-    /// Way in which the sending thread waits, with what the host grants for it; the default level when `None`.
-    pub pacing: Option<Prepared>,
-    /// Log of what is sent.
-    pub log: Option<LogTarget>,
-    /// Block sizes of the log, and bound of the memory that it may hold.
-    pub log_limits: LogLimits,
-    /// Name of a log that receivers are asked to keep, or the URL of a log server to send it to.
-    pub recv_log: Option<String>,
-    /// Secret shared with the receivers, when packets shall prove where they come from; see
-    /// [`itg_core::flow::Flow::can_prove`].
-    pub packet_secret: Option<Arc<[u8]>>,
-    /// Name of the program, for peers and logs.
-    pub program: String,
-    /// Its version.
-    pub version: String,
-    /// Every resolved setting, for the log.
-    pub settings: BTreeMap<String, String>,
-    /// Of a run that is part of a larger one.
-    pub orders: Option<Orders>,
-}
 
 /// Report of a session's task.
 enum Report {
@@ -603,10 +558,11 @@ impl Run {
             return;
         }
         let pair = clock_pair::clock_pair();
+        let soon = pair.unix_ns + START_MARGIN_NS + self.opened.len() as u64 * FLOW_MARGIN_NS;
         let unix_ns = match self.job.start {
             Start::At(unix_ns) => unix_ns,
-            Start::Soon => pair.unix_ns + START_MARGIN_NS,
-            Start::NotBefore(unix_ns) => unix_ns.max(pair.unix_ns + START_MARGIN_NS),
+            Start::Soon => soon,
+            Start::NotBefore(unix_ns) => unix_ns.max(soon),
         };
         let epoch = (ScheduleStart::at_unix(unix_ns, &pair), unix_ns);
         self.epoch = Some(epoch);
@@ -626,6 +582,7 @@ impl Run {
         let soon = clock::monotonic_ns() + RESUME_MARGIN_NS;
         let resume_ns = self.job.orders.as_ref().and_then(|orders| orders.resume_ns);
         let resume_ns = resume_ns.map(|at| at.max(soon));
+        let boot_id = host::boot_id();
         let mut flows = Vec::with_capacity(self.opened.len());
         for (place, (opened, socket)) in std::mem::take(&mut self.opened) {
             let peer = self.peer_of[place];
@@ -649,7 +606,7 @@ impl Run {
                     src: socket.local.to_string(),
                     dst: socket.remote.to_string(),
                     epoch_unix_ns: epoch_unix_ns + flow.flow.spec().start_ns,
-                    sender_boot_id: host::boot_id(),
+                    sender_boot_id: boot_id.clone(),
                     receiver_boot_id: self.peers[peer].boot_id.clone(),
                     notices: flow.flow.notices().chain(held).collect(),
                     ditg: None,

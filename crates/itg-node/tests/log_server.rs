@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use itg_engine::{Fsync, Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, OnFull, log_info};
+use itg_engine::{Log, LogLimits, LogOutcome, LogServerTarget, LogTarget, OnFull, log_info};
 use itg_node::{LogServer, LogServerOptions};
 use itg_record::{BlockBuf, BlockFacts, RECORD_SCHEMA, Record, SentPacket, Side};
 use itg_session::logs::{self, LogMessage, Registration, Role, Transport};
@@ -110,16 +110,8 @@ fn l_11_a_hundred_producers_side_by_side_and_one_that_stalls() {
         .expect("a runtime");
     let (stop_server, stopped) = watch::channel(None);
     let (accounts, mut told) = mpsc::unbounded_channel();
-    let options = LogServerOptions {
-        listen: "127.0.0.1:0".parse().expect("an address"),
-        dir: dir.path().to_owned(),
-        secret: None,
-        keys: None,
-        limits: logs::LogLimits::default(),
-        max_per_address: 128,
-        throttle_bytes_per_s: None,
-        fsync: Fsync::Never,
-    };
+    let anywhere = "127.0.0.1:0".parse().expect("an address");
+    let options = LogServerOptions::new(anywhere, dir.path());
     let server = runtime.block_on(async { LogServer::bind(options, accounts) }).expect("a server");
     let address = server.address().expect("bound");
     let serving = runtime.spawn(server.serve(stopped));

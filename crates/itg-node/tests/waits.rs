@@ -162,7 +162,7 @@ fn flows_that_are_not_sent_are_told_of_while_others_run() {
         let long = |id, to| flow(id, to, |spec| spec.stop.duration_ns = Some(600_000_000_000));
         let flows = vec![long(1, here), long(2, nobody), long(3, here)];
         let start = Start::At(clock::unix_ns() + 200_000_000);
-        let job = itg_node::SendJob { start, orders: Some(orders), ..job(flows, None) };
+        let job = job(flows, None).start(start).orders(orders);
         let watching = async {
             let told = tokio::time::timeout(Duration::from_secs(60), ended.recv()).await;
             let told = told.expect("told before the others end, in ten minutes").expect("told");

@@ -19,6 +19,7 @@
 //! # drop(layer);
 //! ```
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -31,7 +32,8 @@ use rand::SeedableRng as _;
 use crate::core::TimerId;
 use crate::event::{Event, LayerEvent, Level, RuntimeEvent};
 use crate::layer::{Ctx, Layer};
-use crate::message::{Message, Slot, Time};
+use crate::message::{Message, NetId, Slot, Time};
+use crate::network::{Network, network};
 use crate::output::StopReason;
 
 /// Messages that an inbox holds; more are dropped and counted in the event `inbox full`.
@@ -52,6 +54,7 @@ enum Wait {
 enum Action {
     Down(Message),
     Up(Message),
+    Call(String, Box<dyn Any + Send>),
     Log(Event),
     Shutdown(StopReason),
 }
@@ -60,6 +63,9 @@ struct Shared {
     now: Time,
     me: Slot,
     n: u32,
+    incarnation: u64,
+    config: Arc<toml::Table>,
+    networks: Arc<[Network]>,
     inbox: VecDeque<Message>,
     wait: Wait,
     actions: Vec<Action>,
@@ -72,6 +78,7 @@ pub struct Active {
     body: Option<Body>,
     running: Option<Running>,
     handler: Option<Handler>,
+    send_handler: Option<Handler>,
     timer: Option<TimerId>,
 }
 
@@ -87,6 +94,9 @@ impl Active {
             now: Time::ZERO,
             me: Slot(0),
             n: 0,
+            incarnation: 0,
+            config: Arc::default(),
+            networks: Arc::default(),
             inbox: VecDeque::new(),
             wait: Wait::Nothing,
             actions: Vec::new(),
@@ -94,7 +104,8 @@ impl Active {
             rng: ChaCha8Rng::from_seed([0; 32]),
         }));
         let body: Body = Box::new(move |cx| Box::pin(body(cx)));
-        Self { shared, body: Some(body), running: None, handler: None, timer: None }
+        let body = Some(body);
+        Self { shared, body, running: None, handler: None, send_handler: None, timer: None }
     }
 
     /// Lets this function see each message first, at once; what it returns goes to the inbox.
@@ -104,6 +115,16 @@ impl Active {
         F: FnMut(Message, &mut Ctx<'_>) -> Option<Message> + Send + 'static,
     {
         self.handler = Some(Box::new(handler));
+        self
+    }
+
+    /// Lets this function see each message that the layer above sends; what it returns goes down.
+    #[must_use]
+    pub fn with_send<F>(mut self, handler: F) -> Self
+    where
+        F: FnMut(Message, &mut Ctx<'_>) -> Option<Message> + Send + 'static,
+    {
+        self.send_handler = Some(Box::new(handler));
         self
     }
 
@@ -130,6 +151,7 @@ impl Active {
             match action {
                 Action::Down(message) => cx.down(message),
                 Action::Up(message) => cx.up(message),
+                Action::Call(layer, what) => cx.call(&layer, what),
                 Action::Log(event) => cx.pass(event),
                 Action::Shutdown(why) => cx.shutdown(why),
             }
@@ -164,9 +186,22 @@ impl Layer for Active {
                 let mut shared = self.shared();
                 shared.rng = cx.rng().clone_stream();
                 shared.me = cx.me();
+                shared.incarnation = cx.incarnation();
+                shared.config = Arc::clone(&cx.core.config);
+                shared.networks = Arc::clone(&cx.core.networks);
             }
             self.running = Some(body(ActiveCx { shared: Arc::clone(&self.shared) }));
             self.poll(cx);
+        }
+    }
+
+    fn send(&mut self, message: Message, cx: &mut Ctx<'_>) {
+        let message = match &mut self.send_handler {
+            Some(handler) => handler(message, cx),
+            None => Some(message),
+        };
+        if let Some(message) = message {
+            cx.down(message);
         }
     }
 
@@ -254,6 +289,29 @@ impl ActiveCx {
     #[must_use]
     pub fn n(&self) -> u32 {
         self.shared().n
+    }
+
+    /// Incarnation of this process in its slot, from 1.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.shared().incarnation
+    }
+
+    /// The tables of the configuration that are for layers.
+    #[must_use]
+    pub fn config(&self) -> Arc<toml::Table> {
+        Arc::clone(&self.shared().config)
+    }
+
+    /// The network of this name.
+    #[must_use]
+    pub fn network(&self, name: &str) -> Option<NetId> {
+        network(&self.shared().networks, name)
+    }
+
+    /// Calls another layer of this process, which understands it or not.
+    pub fn call(&mut self, layer: &str, what: Box<dyn Any + Send>) {
+        self.shared().actions.push(Action::Call(layer.to_owned(), what));
     }
 
     /// Works with the random stream of this layer.

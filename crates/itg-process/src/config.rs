@@ -12,6 +12,10 @@
 //! layers = ["failure-detector", { layer = "coordinator", tasks = 100 }]
 //! [[process]]              # without slot or slots: all others
 //! layers = ["heartbeat", "worker"]
+//! [[fault]]                # for a simulation; `check = ["order"]` above the tables names checkers
+//! at = "2s"
+//! kind = "crash"
+//! process = 1
 //! [anything]               # passed to layers as it is
 //! ```
 
@@ -31,6 +35,10 @@ pub const MAX_PROCESSES: u64 = 1 << 20;
 const MAX_NETWORKS: usize = 256;
 /// Deepest nesting of multiplexers.
 const MAX_DEPTH: usize = 8;
+
+/// Keys at the top of a configuration.
+const KEYS: [&str; 8] =
+    ["processes", "seed", "drain_timeout", "hosts", "check", "network", "process", "fault"];
 
 /// A network as it was asked for.
 #[derive(Clone, Debug)]
@@ -54,6 +62,15 @@ pub struct LayerEntry {
     pub branches: Vec<(Vec<std::ops::RangeInclusive<u32>>, Vec<Self>)>,
 }
 
+/// A checker as it was asked for.
+#[derive(Clone, Debug)]
+pub struct CheckerEntry {
+    /// Its name.
+    pub name: String,
+    /// Its parameters; `checker` is taken.
+    pub params: Params,
+}
+
 /// Processes and their layers.
 #[derive(Clone, Debug)]
 struct ProcessEntry {
@@ -75,6 +92,10 @@ pub struct Config {
     pub drain_timeout_ns: u64,
     /// The networks between the processes.
     pub networks: Vec<NetworkEntry>,
+    /// Checkers of what the processes promise.
+    pub checkers: Vec<CheckerEntry>,
+    /// Tables of faults, which a simulation puts in.
+    pub faults: Vec<Params>,
     /// Everything else, for the layers.
     pub application: Arc<toml::Table>,
     entries: Vec<ProcessEntry>,
@@ -105,7 +126,7 @@ impl Config {
         let mut networks: Vec<NetworkEntry> = Vec::new();
         let mut entries = Vec::new();
         let mut application = toml::Table::new();
-        let mut hosts = Vec::new();
+        let (mut hosts, mut checkers, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for (key, value) in &root {
             let at = value.span().start;
             match (key.get_ref().as_ref(), value.get_ref()) {
@@ -133,7 +154,20 @@ impl Config {
                         entries.push(reader.process(item, processes)?);
                     }
                 }
-                ("network" | "process", _) => {
+                ("check", DeValue::Array(items)) => {
+                    for item in items.iter() {
+                        checkers.push(reader.checker(item)?);
+                    }
+                }
+                ("check", _) => {
+                    return Err(reader.error(at, "`check`: expected checkers: [\"order\"]"));
+                }
+                ("fault", DeValue::Array(items)) => {
+                    for item in items.iter() {
+                        faults.push(reader.params(item, "[[fault]]".to_owned())?);
+                    }
+                }
+                ("network" | "process" | "fault", _) => {
                     let text = format!("`{0}`: expected tables, each under its own [[{0}]]", key);
                     return Err(reader.error(at, text));
                 }
@@ -141,9 +175,7 @@ impl Config {
                     application.insert(key.get_ref().to_string(), plain(value));
                 }
                 (name, _) => {
-                    let known =
-                        ["processes", "seed", "drain_timeout", "hosts", "network", "process"];
-                    let hint = suggestion(name, known);
+                    let hint = suggestion(name, KEYS);
                     return Err(reader.error(at, format!("unknown key `{name}`: {hint}")));
                 }
             }
@@ -160,6 +192,8 @@ impl Config {
             hosts,
             drain_timeout_ns,
             networks,
+            checkers,
+            faults,
             application,
             entries,
             origin,
@@ -280,35 +314,44 @@ impl Reader<'_> {
         items.iter().map(|item| self.layer(item, depth)).collect()
     }
 
-    fn layer(&self, value: &Value<'_>, depth: usize) -> Result<LayerEntry, ConfigError> {
+    /// A name alone, or a table in which a key has the name.
+    fn named(&self, value: &Value<'_>, key: &'static str) -> Result<(String, Params), ConfigError> {
         let at = value.span().start;
         match value.get_ref() {
             DeValue::String(name) => {
-                let table = DeTable::new();
-                let what = format!("layer `{name}`");
-                let params = Params::of_spanned(&table, at, self.text, what, self.origin);
-                Ok(LayerEntry { name: name.to_string(), params, branches: Vec::new() })
+                let what = format!("{key} `{name}`");
+                let params = Params::of_spanned(&DeTable::new(), at, self.text, what, self.origin);
+                Ok((name.to_string(), params))
             }
             DeValue::Table(_) => {
-                let name = match value.get_ref().get("layer").map(Spanned::get_ref) {
-                    Some(DeValue::String(name)) => name.to_string(),
-                    _ => return Err(self.error(at, "a layer needs its name: { layer = \"…\" }")),
+                let Some(DeValue::String(name)) = value.get_ref().get(key).map(Spanned::get_ref)
+                else {
+                    let text = format!("a {key} needs its name: {{ {key} = \"…\" }}");
+                    return Err(self.error(at, text));
                 };
-                let mut params = self.params(value, format!("layer `{name}`"))?;
-                params.has("layer");
-                let mut branches = Vec::new();
-                if let Some(DeValue::Array(items)) =
-                    value.get_ref().get("branches").map(Spanned::get_ref)
-                {
-                    params.has("branches");
-                    for item in items.iter() {
-                        branches.push(self.branch(item, depth)?);
-                    }
-                }
-                Ok(LayerEntry { name, params, branches })
+                let mut params = self.params(value, format!("{key} `{name}`"))?;
+                params.has(key);
+                Ok((name.to_string(), params))
             }
-            _ => Err(self.error(at, "a layer is a name, or { layer = \"name\", … }")),
+            _ => Err(self.error(at, format!("a {key} is a name, or {{ {key} = \"name\", … }}"))),
         }
+    }
+
+    fn checker(&self, value: &Value<'_>) -> Result<CheckerEntry, ConfigError> {
+        self.named(value, "checker").map(|(name, params)| CheckerEntry { name, params })
+    }
+
+    fn layer(&self, value: &Value<'_>, depth: usize) -> Result<LayerEntry, ConfigError> {
+        let (name, mut params) = self.named(value, "layer")?;
+        let mut branches = Vec::new();
+        let found = value.get_ref().get("branches").map(Spanned::get_ref);
+        if let Some(DeValue::Array(items)) = found {
+            params.has("branches");
+            for item in items.iter() {
+                branches.push(self.branch(item, depth)?);
+            }
+        }
+        Ok(LayerEntry { name, params, branches })
     }
 
     #[allow(clippy::type_complexity, reason = "types and layers of a branch")]

@@ -1,7 +1,7 @@
 //! State that all layers of a process share: queue of calls, timers, outputs.
 
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use chacha20::ChaCha8Rng;
 use itg_core::seed::RunSeed;
 
 use crate::counters::Counters;
-use crate::event::Event;
+use crate::event::{Event, Level, RuntimeEvent};
 use crate::journal::LayerWrite;
 use crate::message::{Dest, Message, Slot, Time, To};
 use crate::network::Network;
@@ -36,12 +36,14 @@ pub(crate) enum Call {
 /// Place of a layer in the stack: a chain, or a tree above multiplexers.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     /// The layer below, and which of its branches this one stands on; `None` above the networks.
     pub(crate) below: Option<(usize, usize)>,
     pub(crate) above: Vec<usize>,
 }
 
+/// Types of which it is said that no layer declares them.
+const MOST_UNDECLARED: usize = 16;
 /// Index of the runtime itself among the owners of timers.
 pub(crate) const RUNTIME: usize = usize::MAX;
 
@@ -67,6 +69,8 @@ pub(crate) struct Core {
     pub(crate) keeps_journals: bool,
     pub(crate) counters: Counters,
     pub(crate) trace: bool,
+    /// Types that no layer declares, as far as they have been said.
+    undeclared: BTreeSet<u32>,
     /// Parts in a million.
     pub(crate) buggify: u32,
     /// A stop that was asked for and has not begun.
@@ -116,6 +120,7 @@ impl Core {
             keeps_journals: false,
             counters: Counters::default(),
             trace: false,
+            undeclared: BTreeSet::new(),
             buggify: 0,
             stop: None,
             closed: false,
@@ -142,8 +147,9 @@ impl Core {
         TimerId { at, id }
     }
 
-    pub(crate) fn event(&mut self, event: Event) {
-        self.out.push_back(Output::Event(event));
+    pub(crate) fn event(&mut self, layer: usize, event: Event) {
+        let layer = Arc::clone(&self.nodes[layer].name);
+        self.out.push_back(Output::Event(layer, event));
     }
 
     pub(crate) fn ask_stop(&mut self, why: StopReason, origin: Slot) {
@@ -167,7 +173,6 @@ impl Core {
             self.push(0, 0, Call::Refused(message));
             return;
         }
-        self.note(Way::Send, &message);
         let me = self.me;
         let to = match &message.dst {
             Dest::One(slot) if *slot == me => To::Many(Arc::new([])),
@@ -187,7 +192,12 @@ impl Core {
             Dest::AllButMe => false,
             Dest::View => self.view.contains(&me),
         };
-        self.counters.sent += 1;
+        self.counters.sent += u64::from(!message.is_of_the_runtime());
+        if self.trace {
+            let all: Vec<_> = to.slots().iter().copied().chain(own.then_some(me)).collect();
+            let dst = Dest::Many(all.into());
+            self.note(Way::Send, &Message { dst, ..message.clone() });
+        }
         if own {
             self.deliver(message.clone());
         }
@@ -200,11 +210,21 @@ impl Core {
     pub(crate) fn deliver(&mut self, message: Message) {
         if !self.types.iter().any(|range| range.contains(&message.ty)) {
             self.counters.unknown_type += 1;
+            self.tell_undeclared(&message);
             return;
         }
         self.counters.delivered += 1;
         self.note(Way::Deliver, &message);
         self.push(0, 0, Call::Deliver(message));
+    }
+
+    /// Says of the first types that no layer declares them.
+    fn tell_undeclared(&mut self, message: &Message) {
+        if self.undeclared.len() < MOST_UNDECLARED && self.undeclared.insert(message.ty) {
+            let event = RuntimeEvent::UndeclaredType { ty: message.ty, from: message.src };
+            let event = Event::new(Level::Warning, event);
+            self.out.push_back(Output::Event("runtime".into(), event));
+        }
     }
 
     pub(crate) fn note(&mut self, way: Way, message: &Message) {

@@ -3,7 +3,7 @@
 /// Counters of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages sent, multicasts once.
+    /// Messages that layers sent, multicasts once.
     pub sent: u64,
     /// Messages delivered to the lowest layer.
     pub delivered: u64,

@@ -217,6 +217,8 @@ layer_events! {
         NotOfBranch { ty: u32 } = "not a type of this branch",
         /// Message dropped, as a multiplexer has no branch for it.
         NoBranch { ty: u32 } = "no branch for this type",
+        /// Message of a type that no layer of the process declares, which is dropped; said once for each type.
+        UndeclaredType { ty: u32, from: Slot } = "no layer declares this type",
         /// Message on its way down through a filter at this place of the stack.
         Down { place: u64, ty: u32, len: u64 } = "down",
         /// Message on its way up.

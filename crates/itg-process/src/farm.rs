@@ -174,6 +174,10 @@ impl Layer for FailureDetector {
         }
     }
 
+    fn takes_suspicions(&self) -> bool {
+        true
+    }
+
     fn types(&self) -> &[RangeInclusive<u32>] {
         &[types::DETECTOR]
     }

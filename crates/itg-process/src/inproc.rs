@@ -146,7 +146,8 @@ impl Transport for Queues {
 
     fn report(&mut self, report: Report) {
         match report {
-            Report::Event(_, event) => self.events.push((self.slot, event)),
+            Report::Started { .. } => {}
+            Report::Event { event, .. } => self.events.push((self.slot, event)),
             Report::Trace(trace) => self.traces.push(trace),
             Report::Stopped(_) => self.inboxes[self.slot.index()].clear(),
         }

@@ -18,7 +18,7 @@ use crate::core::{Call, Core, TimerId};
 use crate::event::{Event, LayerEvent, Level};
 use crate::journal::{JournalWrite, LayerWrite};
 use crate::message::{Message, NetId, Slot, Time};
-use crate::network::Network;
+use crate::network::{Network, network};
 use crate::output::StopReason;
 
 /// A part of a process.
@@ -54,6 +54,13 @@ pub trait Layer: Send {
     /// Returns true if this layer has nothing left that must go out before the process ends.
     fn drained(&self) -> bool {
         true
+    }
+
+    /// Returns true if it takes [`Injected::Suspect`](crate::Injected::Suspect) by [`Layer::control`], as failure
+    /// detectors do. It counts each that it takes:
+    /// `cx.sometimes(`[`RuntimeEvent::SuspicionTaken`](crate::RuntimeEvent::SuspicionTaken)`)`.
+    fn takes_suspicions(&self) -> bool {
+        false
     }
 
     /// Types of messages that it understands, besides those of applications.
@@ -132,8 +139,7 @@ impl Ctx<'_> {
     /// The network of this name.
     #[must_use]
     pub fn network(&self, name: &str) -> Option<NetId> {
-        let at = self.core.networks.iter().position(|network| network.name == name)?;
-        u8::try_from(at).ok().map(NetId)
+        network(&self.core.networks, name)
     }
 
     /// The random stream of this layer: it depends on the seed, the slot and the layer's name alone.
@@ -195,19 +201,19 @@ impl Ctx<'_> {
     /// leaves before it is durable. Worlds without storage forget it.
     pub fn persist(&mut self, write: JournalWrite) {
         if self.core.keeps_journals {
-            let layer = self.core.nodes[self.layer].name.clone();
+            let layer = self.core.nodes[self.layer].name.to_string();
             self.core.writes.push(LayerWrite { layer, write });
         }
     }
 
     /// Logs an event, for traces and checkers.
     pub fn log(&mut self, level: Level, event: impl LayerEvent) {
-        self.core.event(Event::new(level, event));
+        self.core.event(self.layer, Event::new(level, event));
     }
 
     /// Hands over an event that was logged already, by a part of this layer.
     pub(crate) fn pass(&mut self, event: Event) {
-        self.core.event(event);
+        self.core.event(self.layer, event);
     }
 
     /// Counts a situation that a sweep over many seeds wants to see at least once.
@@ -228,7 +234,7 @@ impl Ctx<'_> {
 
     /// Calls another layer of this process, which understands it or not.
     pub fn call(&mut self, layer: &str, what: Box<dyn Any + Send>) {
-        match self.core.nodes.iter().position(|node| node.name == layer) {
+        match self.core.nodes.iter().position(|node| &*node.name == layer) {
             Some(at) => self.core.push(at, 0, Call::Control(what)),
             None => self.core.counters.no_such_layer += 1,
         }

@@ -47,7 +47,7 @@ mod transport;
 
 pub use self::core::TimerId;
 pub use active::{Active, ActiveCx, MOST_IN_INBOX};
-pub use config::{Config, LayerEntry, MAX_PROCESSES, NetworkEntry};
+pub use config::{CheckerEntry, Config, LayerEntry, MAX_PROCESSES, NetworkEntry};
 pub use counters::Counters;
 #[doc(hidden)]
 pub use event::event_values;
@@ -59,11 +59,11 @@ pub use itg_core::text::{ConfigError, Position as TextPosition, suggestion};
 pub use journal::{JournalWrite, Journals, LayerWrite, Stored};
 pub use layer::{Ctx, Layer};
 pub use machine::{Action, Adapter, Input, Machine, Wiring};
-pub use message::{Dest, MS, Message, NetId, SECOND, Slot, Time, To, US, types};
+pub use message::{BYE, Dest, MS, Message, NetId, SECOND, STOP, Slot, Time, To, US, types};
 pub use network::{Contract, Network};
 pub use output::{StopReason, Trace, Way};
 pub use params::Params;
-pub use process::{BYE, Process, STOP};
+pub use process::Process;
 pub use stack::{Build, ProcessContext, Registry, everybody};
 pub use transport::{Outgoing, Report, Transport};
 

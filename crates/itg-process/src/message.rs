@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// A point of a process's monotonic clock, in nanoseconds.
@@ -124,11 +125,41 @@ pub struct Message {
     pub body: Bytes,
 }
 
+/// Type of the message that stops a process.
+pub const STOP: u32 = 1010;
+/// Type of the last message of a process.
+pub const BYE: u32 = 1011;
+
 impl Message {
+    /// True for the runtime's own messages, about the end of the processes: no layer sees them, and no counter of
+    /// messages has them.
+    #[must_use]
+    pub const fn is_of_the_runtime(&self) -> bool {
+        matches!(self.ty, STOP | BYE)
+    }
+
     /// A message on network 0. The runtime fills in the sender.
     #[must_use]
     pub fn new(dst: impl Into<Dest>, ty: u32, body: impl Into<Bytes>) -> Self {
         Self { src: Slot(0), dst: dst.into(), net: NetId(0), ty, body: body.into() }
+    }
+
+    /// A message whose content is this value, as bincode has it. [`Message::content`] reads it.
+    ///
+    /// # Panics
+    /// If the value is none that bincode can write, such as one of unknown length.
+    #[must_use]
+    pub fn of(dst: impl Into<Dest>, ty: u32, content: &impl Serialize) -> Self {
+        let body = bincode::serde::encode_to_vec(content, bincode::config::standard());
+        Self::new(dst, ty, body.expect("a value that bincode can write"))
+    }
+
+    /// The value that is the content; `None` if the content is no such value, or more.
+    #[must_use]
+    pub fn content<T: DeserializeOwned>(&self) -> Option<T> {
+        let config = bincode::config::standard().with_limit::<{ crate::frame::MAX_BODY }>();
+        let (value, used) = bincode::serde::decode_from_slice(&self.body, config).ok()?;
+        (used == self.body.len()).then_some(value)
     }
 
     /// The same on another network.

@@ -8,6 +8,8 @@
 //! | mpi | yes | yes | no | unicasts |
 //! | simulated | by model and faults | by model | by faults | by model |
 
+use crate::message::NetId;
+
 /// The promises of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "a table of yes and no")]
@@ -52,4 +54,10 @@ pub struct Network {
     pub name: String,
     /// Promises of the network.
     pub contract: Contract,
+}
+
+/// The network of this name.
+pub(crate) fn network(networks: &[Network], name: &str) -> Option<NetId> {
+    let at = networks.iter().position(|network| network.name == name)?;
+    u8::try_from(at).ok().map(NetId)
 }

@@ -1,5 +1,7 @@
 //! Output of a process: messages and reports for its world.
 
+use std::sync::Arc;
+
 use crate::event::Event;
 use crate::message::{Dest, Message, NetId, Slot, Time, To};
 
@@ -24,8 +26,10 @@ pub(crate) enum Output {
         /// Receivers.
         to: To,
     },
-    /// Something for traces and checkers.
-    Event(Event),
+    /// The process starts.
+    Started,
+    /// Something for traces and checkers, and the layer that says it.
+    Event(Arc<str>, Event),
     /// A line of the message trace.
     Trace(Trace),
     /// The process has stopped; it does nothing any more.
@@ -52,7 +56,7 @@ pub struct Trace {
     pub process: Slot,
     /// The sender.
     pub src: Slot,
-    /// Destination of the message.
+    /// Destination of the message; of one that is sent, all that it is for.
     pub dst: Dest,
     /// The network.
     pub net: NetId,

@@ -98,15 +98,21 @@ impl Params {
         ConfigError { origin: self.origin.clone(), place, text }
     }
 
+    fn ask(&mut self, key: &'static str) {
+        if !self.asked.contains(&key) {
+            self.asked.push(key);
+        }
+    }
+
     /// Returns true if a key is given; it counts as asked for.
     pub fn has(&mut self, key: &'static str) -> bool {
-        self.asked.push(key);
+        self.ask(key);
         self.found.contains_key(key)
     }
 
     /// The raw value of a key.
     pub fn value(&mut self, key: &'static str) -> Option<toml::Value> {
-        self.asked.push(key);
+        self.ask(key);
         self.found.get(key).map(|found| found.value.clone())
     }
 
@@ -116,7 +122,7 @@ impl Params {
         expected: &str,
         take: impl Fn(&toml::Value) -> Option<T>,
     ) -> Result<Option<T>, ConfigError> {
-        self.asked.push(key);
+        self.ask(key);
         let Some(found) = self.found.get(key) else { return Ok(None) };
         take(&found.value).map(Some).ok_or_else(|| {
             self.error_at(key, format_args!("`{}`: expected {expected}", found.value))

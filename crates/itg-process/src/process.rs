@@ -18,13 +18,9 @@ use crate::core::{Call, Core, RUNTIME, TimerId};
 use crate::counters::Counters;
 use crate::journal::LayerWrite;
 use crate::layer::{Ctx, Layer};
-use crate::message::{Dest, MS, Message, Slot, Time};
+use crate::message::{BYE, Dest, MS, Message, STOP, Slot, Time};
 use crate::output::{Output, StopReason};
 
-/// Type of the message that stops a process.
-pub const STOP: u32 = 1010;
-/// Type of the last message of a process.
-pub const BYE: u32 = 1011;
 /// Messages that may wait for the start of a process.
 const MOST_HELD: usize = 65_536;
 /// Nanoseconds between two `STOP`s to a neighbour that has not answered.
@@ -110,7 +106,13 @@ impl Process {
 
     /// Names of the layers, from the lowest.
     pub fn layers(&self) -> impl Iterator<Item = &str> {
-        self.core.nodes.iter().map(|node| node.name.as_str())
+        self.core.nodes.iter().map(|node| &*node.name)
+    }
+
+    /// Names of the layers that take [`Injected::Suspect`](crate::Injected::Suspect).
+    pub fn detectors(&self) -> impl Iterator<Item = &str> {
+        let all = self.layers().zip(&self.layers);
+        all.filter(|(_, layer)| layer.takes_suspicions()).map(|(name, _)| name)
     }
 
     /// Reason of its stop, once it has stopped.
@@ -127,6 +129,7 @@ impl Process {
         let Phase::Waiting(held) = &mut self.phase else { return };
         let held = std::mem::take(held);
         self.phase = Phase::Running;
+        self.core.out.push_back(Output::Started);
         for layer in 0..self.layers.len() {
             self.core.push(layer, 0, Call::Start);
         }
@@ -143,7 +146,7 @@ impl Process {
             Phase::Waiting(_) => self.core.counters.before_start += 1,
             Phase::Stopped(_) => {}
             Phase::Running | Phase::Stopping { .. } => {
-                if message.ty == STOP || message.ty == BYE {
+                if message.is_of_the_runtime() {
                     self.told_to_stop(now, &message);
                 } else {
                     self.core.deliver(message);

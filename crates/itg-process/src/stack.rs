@@ -44,6 +44,7 @@ type Make = dyn Fn(&mut Build<'_>) -> Result<Box<dyn Layer>, ConfigError> + Send
 #[derive(Clone)]
 pub struct Registry {
     makers: BTreeMap<&'static str, Arc<Make>>,
+    traces_messages: bool,
 }
 
 impl std::fmt::Debug for Registry {
@@ -63,7 +64,8 @@ impl Registry {
     /// gives its branches.
     #[must_use]
     pub fn new() -> Self {
-        Self { makers: BTreeMap::new() }.with("trace", |_| Ok(Box::new(TraceFilter)))
+        Self { makers: BTreeMap::new(), traces_messages: false }
+            .with("trace", |_| Ok(Box::new(TraceFilter)))
     }
 
     /// The same with one more layer; an older one of the same name is replaced.
@@ -73,6 +75,13 @@ impl Registry {
         F: Fn(&mut Build<'_>) -> Result<Box<dyn Layer>, ConfigError> + Send + Sync + 'static,
     {
         self.makers.insert(name, Arc::new(make));
+        self
+    }
+
+    /// The same, whose processes report each message that they send and get ([`crate::Report::Trace`]).
+    #[must_use]
+    pub const fn tracing_messages(mut self) -> Self {
+        self.traces_messages = true;
         self
     }
 
@@ -105,6 +114,7 @@ impl Registry {
             Arc::clone(place.everybody),
         );
         core.keeps_journals = place.journals.is_some();
+        core.trace = self.traces_messages;
         Ok(Process::new(core, layers, config.drain_timeout_ns))
     }
 
@@ -185,7 +195,7 @@ impl Stack<'_> {
                 0 => entry.name.clone(),
                 _ => format!("{}-{}", entry.name, same + 1),
             };
-            self.nodes.push(Node { name, below, above: Vec::new() });
+            self.nodes.push(Node { name: name.into(), below, above: Vec::new() });
             self.layers.push(layer);
             if !entry.branches.is_empty() && i + 1 < entries.len() {
                 let text = "layers above a multiplexer stand in its branches";

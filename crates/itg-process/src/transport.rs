@@ -5,6 +5,7 @@
 //! world waits (a thread for each connection, a task, a loop over MPI, a heap of virtual events) is its own.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
@@ -18,8 +19,22 @@ use crate::process::Process;
 /// Report of a process on itself while it runs.
 #[derive(Clone, Debug)]
 pub enum Report {
+    /// The process starts, as this incarnation.
+    Started {
+        /// Its address.
+        process: Slot,
+        /// Incarnation of the process in its slot.
+        incarnation: u64,
+    },
     /// A layer says something, for traces and checkers.
-    Event(Time, Event),
+    Event {
+        /// Time on the process's clock.
+        at: Time,
+        /// Name of the layer.
+        layer: Arc<str>,
+        /// The event.
+        event: Event,
+    },
     /// A line of the message trace.
     Trace(Trace),
     /// The process has stopped; its last messages have been handed over.
@@ -108,7 +123,13 @@ impl Process {
                             self.refuse(now, Message { dst: Dest::One(slot), ..copy });
                         }
                     }
-                    Output::Event(event) => transport.report(Report::Event(now, event)),
+                    Output::Started => {
+                        let (process, incarnation) = (self.slot(), self.incarnation());
+                        transport.report(Report::Started { process, incarnation });
+                    }
+                    Output::Event(layer, event) => {
+                        transport.report(Report::Event { at: now, layer, event });
+                    }
                     Output::Trace(trace) => transport.report(Report::Trace(trace)),
                     Output::Stopped(why) => transport.report(Report::Stopped(why)),
                 }

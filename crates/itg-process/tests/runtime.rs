@@ -305,12 +305,19 @@ fn unknown_types_and_networks_are_counted() {
     let config = format!("processes = 1\n{NET}[[process]]\nlayers = [\"answer\"]");
     let mut world = world(&config, &answering(&notes));
     let now = Time(1);
-    world.with(Slot(0), now, |p| p.deliver(now, Message::new(Slot(0), 1234, "")));
+    // Twice of one type: both are counted, the type is said once.
+    for ty in [1234, 1234, 1235] {
+        world.with(Slot(0), now, |p| p.deliver(now, Message::new(Slot(0), ty, "")));
+    }
+    let said = world.take_events();
+    let said: Vec<RuntimeEvent> = said.iter().filter_map(|(_, event)| event.decode()).collect();
+    let want = [1234, 1235].map(|ty| RuntimeEvent::UndeclaredType { ty, from: Slot(0) });
+    assert_eq!(said, want);
     world.with(Slot(0), now, |p| {
         p.send(now, Message::new(Slot(0), 3, "").on(itg_process::NetId(7)));
     });
     let counters = world.process(Slot(0)).counters();
-    assert_eq!((counters.unknown_type, counters.no_such_network), (1, 1));
+    assert_eq!((counters.unknown_type, counters.no_such_network), (3, 1));
     assert_eq!(taken(&notes), Vec::<String>::new());
 }
 
@@ -440,4 +447,60 @@ fn random_streams_depend_on_seed_slot_and_name_alone() {
     let alone = run("\"draw\"");
     assert_ne!(alone[0][2..], alone[1][2..]);
     assert_eq!(run("\"trace\", \"draw\", \"trace\""), alone, "other layers shift nothing");
+}
+
+#[test]
+fn content_is_a_value_or_none_at_all() {
+    let content = (7_u64, "seven".to_owned(), vec![Some(1_u8), None]);
+    let message = Message::of(Slot(1), 3, &content);
+    assert_eq!(message.content(), Some(content));
+    assert_eq!(message.content::<(u64, String)>(), None, "something is left");
+    let cut = message.body.slice(..message.body.len() - 1);
+    assert_eq!(Message::new(Slot(1), 3, cut).content::<(u64, String, Vec<Option<u8>>)>(), None);
+    // A length beyond every frame makes no room.
+    let long = Message::of(Slot(1), 3, &u64::MAX);
+    assert_eq!(long.content::<Vec<u64>>(), None);
+}
+
+#[test]
+fn an_active_layer_has_what_others_have() {
+    struct Called(Notes);
+    impl Layer for Called {
+        fn control(&mut self, what: &dyn std::any::Any, _cx: &mut Ctx<'_>) {
+            note(&self.0, format!("called with {:?}", what.downcast_ref::<u32>()));
+        }
+        fn send(&mut self, message: Message, _cx: &mut Ctx<'_>) {
+            note(&self.0, format!("type {} on {:?}", message.ty, message.net));
+        }
+    }
+    struct Above;
+    impl Layer for Above {
+        fn on_start(&mut self, cx: &mut Ctx<'_>) {
+            (5..8).for_each(|ty| cx.down(Message::new(Slot(0), ty, "")));
+        }
+    }
+    let notes = Notes::default();
+    let below = notes.clone();
+    let registry = Registry::new()
+        .with("called", move |_| Ok(Box::new(Called(below.clone()))))
+        .with("above", |_| Ok(Box::new(Above)))
+        .with("active", |_| {
+            let layer = Active::new(async |mut cx: ActiveCx| {
+                let what = cx.config()["mine"]["what"].as_integer();
+                cx.call("called", Box::new(u32::try_from(what.expect("a number")).expect("small")));
+                let net = cx.network("second").expect("its name");
+                let incarnation = u32::try_from(cx.incarnation()).expect("the first");
+                cx.send(Message::new(Slot(0), incarnation, "").on(net));
+            });
+            // What the layer above sends: one type is kept.
+            Ok(Box::new(layer.with_send(|message, _| (message.ty != 6).then_some(message))))
+        });
+    let text = format!(
+        "processes = 1\n{NET}[[network]]\nname = \"second\"\nkind = \"inproc\"\n[[process]]\n\
+         layers = [\"called\", \"active\", \"above\"]\n[mine]\nwhat = 42"
+    );
+    drop(world(&text, &registry));
+    let want =
+        ["called with Some(42)", "type 1 on NetId(1)", "type 5 on NetId(0)", "type 7 on NetId(0)"];
+    assert_eq!(taken(&notes), want);
 }

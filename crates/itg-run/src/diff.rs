@@ -1,5 +1,5 @@
 //! `itg-cluster diff REAL SIM`: two runs of one experiment, packet by packet as planned and figure by
-//! figure as measured.
+//! figure as measured; or two traces of processes ([`crate::trace`]), event by event.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,15 @@ use itg_stats::compare::{Resampling, compare};
 use itg_stats::{Analysis, Options, Report};
 
 use crate::directory::{RECEIVER_LOG, SENDER_LOG};
+use crate::trace_diff;
 
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// Directory of a run: on one host, over agents, simulated, or under MPI (with `[log] server = "mpi"`)
+    /// Directory of a run: on one host, over agents, simulated, or under MPI (with `[log] server = "mpi"`); or a trace
+    /// of processes
     pub real: PathBuf,
-    /// Directory of another one, such as its simulation
+    /// Directory of another one, such as its simulation; or another trace
     pub sim: PathBuf,
     /// Form of the answer
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -36,11 +38,15 @@ pub enum Format {
     Json,
 }
 
-/// Compares; exit code 1 when one run planned another packet than the other.
+/// Compares; exit code 1 when one run planned another packet than the other, or a process of one trace says
+/// something else.
 ///
 /// # Errors
 /// A directory is not that of a run, or one run planned another packet than the other.
 pub fn run(args: &DiffArgs) -> Result<ExitCode> {
+    if args.real.is_file() && args.sim.is_file() {
+        return trace_diff::run(args);
+    }
     let [real, sim] = [&args.real, &args.sim].map(|dir| Logs::read(dir));
     let (real, sim) = (real?, sim?);
     let planned = Planned::of(&real.schedule()?, &sim.schedule()?);

@@ -23,17 +23,8 @@ const MOST_BYTES: usize = 1 << 20;
 const SAMPLE: Duration = Duration::from_millis(50);
 /// Looks between two reports.
 const LOOKS: u32 = 20;
-/// Upper bounds of the classes of lateness, in nanoseconds: factors of 4 from 1 µs to 4.2 s. One more class has
-/// no bound.
-pub const BOUNDS_NS: [u64; 12] = {
-    let mut bounds = [1000; 12];
-    let mut k = 1;
-    while k < 12 {
-        bounds[k] = bounds[k - 1] * 4;
-        k += 1;
-    }
-    bounds
-};
+/// Upper bounds of the classes of lateness, in nanoseconds. One more class has no bound.
+pub use itg_cli::LATENESS_BOUNDS_NS as BOUNDS_NS;
 
 /// Counters of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

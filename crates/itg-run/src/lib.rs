@@ -17,14 +17,17 @@
 //! | `receiver` | a receiver within this program |
 //! | [`events`], [`figures`], [`live`] | what happens while it happens: as lines of JSON, as counters, on a terminal |
 //! | [`mod@plan`], [`diff`] | what a run will do; two runs compared |
-//! | [`process`], [`simulate`], [`layers`], [`load`], `ticket`, [`trace`] | processes made of layers, on real networks and in virtual time |
+//! | [`mod@process`], [`simulate`], [`judge`], [`layers`], [`load`], `ticket`, [`trace`] | processes made of layers, on real networks and in virtual time, and who judges them |
+//! | [`program`], `parts`, `checkers` | a whole program of layers of one's own: what it knows by name |
 
 mod artifact;
+mod checkers;
 pub mod diff;
 mod directory;
 pub mod events;
 pub mod figures;
 mod inventory;
+pub mod judge;
 pub mod layers;
 pub mod live;
 pub mod load;
@@ -32,8 +35,10 @@ mod local;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod options;
+mod parts;
 pub mod plan;
 pub mod process;
+pub mod program;
 mod receiver;
 pub mod replay;
 mod results;
@@ -45,12 +50,14 @@ mod steps;
 mod sweep;
 mod ticket;
 pub mod trace;
+mod trace_diff;
 pub mod verify;
 mod world;
 
 pub use directory::{MANIFEST, RECEIVER_LOG, SENDER_LOG};
 pub use local::Local;
 pub use options::{GateOptions, OutputOptions, ReportFormat, RunOptions, RunRequest, SweepOptions};
+pub use parts::{CheckerBuild, Parts};
 pub use receiver::receiver_options;
 pub use run::run;
 pub use sim::Simulated;

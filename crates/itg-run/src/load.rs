@@ -138,6 +138,7 @@ impl Layer for Chatter {
             },
             Some(
                 CastDelivery::Busy(_)
+                | CastDelivery::Expired(_)
                 | CastDelivery::Excluded { .. }
                 | CastDelivery::Restored { .. },
             )
@@ -418,7 +419,8 @@ impl Layer for Asker {
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        if let Some(CastDelivery::Message { .. }) = CastDelivery::take(message) {
+        let tell = CastDelivery::take(message);
+        if let Some(CastDelivery::Message { .. } | CastDelivery::Expired(_)) = tell {
             self.round += 1;
             if self.round > self.warm_up {
                 self.times.mark(cx.now());

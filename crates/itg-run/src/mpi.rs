@@ -20,11 +20,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use itg_cli::{
     Failure, Loaded, PacingArgs, Sending, Signals, WordArgs, account, draw_run, load_manifest,
-    refuse, send_plan_observed,
+    refuse, say, send_plan_observed,
 };
 use itg_core::streams::fnv1a;
 use itg_engine::{HandedTarget, LogLimits, LogTarget};
-use itg_experiment::{LOG_RANK, Manifest, Plan};
+use itg_experiment::{LOCAL, LOG_RANK, Manifest, Plan};
 use itg_mpi::{Job, Launch};
 use itg_node::Start;
 use serde_json::{Value, json};
@@ -174,8 +174,15 @@ impl Prepared for Led<'_> {
         self: Box<Self>,
         output: &Output,
         manifest: &Manifest,
-        _words: WordArgs,
+        words: WordArgs,
     ) -> Result<Outcome> {
+        let mut flows = self.loaded.plan.flows.iter();
+        if !words.quiet && flows.any(|planned| planned.from != LOCAL || planned.to != LOCAL) {
+            say(
+                "--mpi: the launcher places the senders, and all receivers are at rank 0: nodes, `from` and \
+                 `to` are not used",
+            );
+        }
         self.ranks.lead(self.loaded, output, manifest)
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -16,9 +17,10 @@ use itg_mesh::{
     StartError, Watch, come_back, start_master, start_slave,
 };
 use itg_process::bootstrap::{Application, HostFacts, Require};
-use itg_process::{Config, Registry, StopReason};
+use itg_process::{Config, Event, Registry, RuntimeEvent, StopReason};
 
-use crate::layers;
+use crate::judge;
+use crate::parts::Parts;
 use crate::ticket;
 use crate::trace::Trace;
 
@@ -77,9 +79,16 @@ pub struct ProcessArgs {
     /// Print every event of a layer of this process
     #[arg(long)]
     pub events: bool,
-    /// Write every event of a layer of this process to this file, one JSON object a line
+    /// Write every event of a layer of this process, with --local and --mpi of all, to this file, one JSON object a
+    /// line; with --local the checkers of the file judge it in the end
     #[arg(long, value_name = "NDJSON")]
     pub trace: Option<PathBuf>,
+    /// Write every message that is sent or delivered to the trace, too
+    #[arg(long, requires = "trace")]
+    pub messages: bool,
+    /// Leave what is in the trace
+    #[arg(long, hide = true, requires = "trace")]
+    pub append: bool,
     /// Write what lets this process return to the run when it has gone
     #[arg(long, value_name = "TICKET")]
     pub ticket: Option<PathBuf>,
@@ -91,18 +100,25 @@ pub struct ProcessArgs {
 /// Starts a process, waits until it stops and prints what it has counted.
 ///
 /// # Errors
-/// The request makes no sense; the processes do not start, or fail.
-pub fn run(args: &ProcessArgs, words: WordArgs) -> Result<ExitCode> {
+/// The request makes no sense; the processes do not start, or fail; a checker objects.
+pub fn run(args: &ProcessArgs, parts: &Parts, words: WordArgs) -> Result<ExitCode> {
+    let registry = match args.messages {
+        true => parts.layers.clone().tracing_messages(),
+        false => parts.layers.clone(),
+    };
     #[cfg(feature = "mpi")]
     if let Some(file) = args.file.as_ref().filter(|_| args.mpi) {
-        return crate::mpi::run_process(file, (args.seed, args.until), args.events, words);
+        return crate::mpi::run_process(file, args, &registry, words);
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let signals = runtime.block_on(async { Signals::watch() })?;
-    let registry = layers::registry();
-    let mut trace = args.trace.as_deref().map(Trace::create).transpose()?;
-    let watch = watch(args, trace.as_ref())?;
+    let trace = args.trace.as_deref().map(|path| match args.append {
+        true => Trace::append(path),
+        false => Trace::create(path),
+    });
+    let trace = trace.transpose()?.map(|trace| Arc::new(Mutex::new(trace)));
+    let watch = Some(watch(args.events, trace.clone()));
     let build = build();
     let (started, children) = match (&args.file, &args.back) {
         (Some(file), _) => master(args, file, &registry, (build, watch), words)?,
@@ -113,9 +129,6 @@ pub fn run(args: &ProcessArgs, words: WordArgs) -> Result<ExitCode> {
     };
     let node = started.map_err(failed)?;
     let ticket = node.ticket();
-    if let (Some(trace), Some(own)) = (&mut trace, &ticket) {
-        trace.process(own.slot, own.incarnation)?;
-    }
     if let (Some(path), Some(own)) = (&args.ticket, &ticket)
         && args.back.as_ref() != Some(path)
     {
@@ -138,8 +151,16 @@ pub fn run(args: &ProcessArgs, words: WordArgs) -> Result<ExitCode> {
         }
     }
     let ended = node.finish();
+    if let (Some(trace), Some(why)) = (&trace, ended.reason) {
+        written(trace).end(why);
+    }
     children.finish()?;
     itg_cli::print(&summary(&ended))?;
+    if let (true, Some(file), Some(trace)) = (args.local, &args.file, &args.trace)
+        && !judge::read_config(file)?.checkers.is_empty()
+    {
+        judge::judge(parts, file, std::slice::from_ref(trace))?;
+    }
     match (signals.exit_code(), ended.reason) {
         (Some(code), _) => Ok(ExitCode::from(code)),
         (None, Some(StopReason::Failed) | None) => {
@@ -164,26 +185,35 @@ fn failed(error: StartError) -> anyhow::Error {
     Failure::new(code, error).into()
 }
 
-fn watch(args: &ProcessArgs, trace: Option<&Trace>) -> Result<Option<Watch>> {
-    let (print, mut trace) = (args.events, trace.map(Trace::try_clone).transpose()?);
-    if !print && trace.is_none() {
-        return Ok(None);
-    }
-    let mut complained = false;
-    Ok(Some(Box::new(move |note| {
-        let Report::Event(at, event) = note else { return };
-        if print {
+/// The trace, whoever writes to it.
+fn written(trace: &Mutex<Trace>) -> MutexGuard<'_, Trace> {
+    trace.lock().unwrap_or_else(|held| held.into_inner())
+}
+
+fn watch(print: bool, trace: Option<Arc<Mutex<Trace>>>) -> Watch {
+    Box::new(move |report| {
+        if let Report::Event { event, .. } = &report {
+            tell_undeclared(event);
+        }
+        if let (true, Report::Event { at, event, .. }) = (print, &report) {
             // A reader that has gone does not stop the processes.
             itg_cli::print(&format!("{at} {} {:?}\n", event.name, event.values))
                 .unwrap_or_default();
         }
-        if let Some(trace) = &mut trace
-            && let Err(error) = trace.event(&event)
-            && !std::mem::replace(&mut complained, true)
-        {
-            say(format_args!("itg-cluster: the trace has gaps: {error}"));
+        if let Some(trace) = &trace {
+            written(trace).report(&report);
         }
-    })))
+    })
+}
+
+/// Says which messages are dropped as no layer declares their type.
+pub(crate) fn tell_undeclared(event: &Event) {
+    if let Some(RuntimeEvent::UndeclaredType { ty, from }) = event.decode() {
+        say(format_args!(
+            "messages of type {ty} (the first one from process {from}) are dropped: no layer declares this type \
+             (`Layer::types`; those of applications are below 1000)"
+        ));
+    }
 }
 
 /// Returns to the run of a ticket.
@@ -237,6 +267,10 @@ fn master(
     let listener = listen.map(Listener::bind).transpose()?;
     if !words.quiet {
         say(format_args!("seed {seed}"));
+        if !config.faults.is_empty() {
+            let count = config.faults.len();
+            say(format_args!("[[fault]]: {count} of the file left out, `simulate` puts them in"));
+        }
         if let Some(listener) = listener.as_ref().filter(|_| !args.local) {
             say(format_args!("listening on {}", listener.address()));
         }
@@ -295,8 +329,13 @@ impl Children {
     fn start(&mut self, master: SocketAddr, args: &ProcessArgs) -> Result<()> {
         let program = std::env::current_exe().context("the path of this program")?;
         let step = itg_core::units::format_duration_ns(args.step_timeout.0);
-        let child = Command::new(program)
-            .args(["process", "--quiet", "--join", &master.to_string(), "--step-timeout", &step])
+        let mut command = Command::new(program);
+        command.arg("process").args(args.messages.then_some("--messages"));
+        if let Some(trace) = &args.trace {
+            command.arg("--append").arg("--trace").arg(trace);
+        }
+        let child = command
+            .args(["--quiet", "--join", &master.to_string(), "--step-timeout", &step])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

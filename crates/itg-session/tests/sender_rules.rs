@@ -197,7 +197,7 @@ fn a_sender_does_not_start_with_impossible_flows() {
             "flow 1 is listed twice: give it another number",
         ),
         (
-            vec![FlowSpec { payload: endless, ..FlowSpec::new(1) }],
+            vec![FlowSpec::new(1).payload(endless)],
             "flow 1 cannot be described to the receiver: the message Open needs 1048682 bytes, \
              more than the 1048576 that a message may have; use a shorter payload pattern or \
              shorter distributions",

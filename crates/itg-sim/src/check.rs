@@ -1,6 +1,6 @@
 //! Checkers: oracles that see all processes, while the simulation runs.
 
-use itg_process::{Event, Message, Slot, StopReason};
+use itg_process::{Event, Message, Slot, StopReason, Trace};
 
 /// One fact that a checker sees.
 #[derive(Clone, Debug)]
@@ -9,6 +9,8 @@ pub struct Observation<'a> {
     pub at: u64,
     /// The process.
     pub slot: Slot,
+    /// Name of the layer that says it; empty for facts of other kinds.
+    pub layer: &'a str,
     /// The fact.
     pub what: ObservedEvent<'a>,
 }
@@ -20,6 +22,8 @@ pub enum ObservedEvent<'a> {
     Event(&'a Event),
     /// A message reaches the lowest layer of the process.
     Arrived(&'a Message),
+    /// A message at the lower edge of the process, when its registry traces messages.
+    Message(&'a Trace),
     /// The process is started, as this incarnation.
     Started(u64),
     /// It is gone.
@@ -52,6 +56,24 @@ pub trait Checker: Send {
     /// The reason for which the property does not hold.
     fn finish(&mut self) -> Result<(), String> {
         Ok(())
+    }
+}
+
+impl Checker for Box<dyn Checker> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        (**self).see(seen)
+    }
+
+    fn converged(&self) -> bool {
+        (**self).converged()
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        (**self).finish()
     }
 }
 

@@ -16,7 +16,7 @@
 //! | F13 | damage | [`LinkFaults::damage`]: frames have checksums, so it is a counted loss |
 //! | F14 | clock drift, offset, jump | [`Fault::Clock`]; jumps of a monotonic clock go forward |
 //! | F15 | bandwidth limit | [`LinkFaults::rate`], with a queue of 64 kB for each pair |
-//! | F16 | wrong suspicion | [`Fault::Inject`] [`Injected::Suspect`] |
+//! | F16 | wrong suspicion | [`Fault::Suspect`], or [`Fault::Inject`] [`Injected::Suspect`] |
 //! | F17 | disk: full, slow, lost; torn writes come with every crash | [`Fault::Disk`], [`crate::Disks`] |
 //! | F18 | join storm, flapping joiner | [`Fault::Crash`], [`Fault::Recover`] |
 //! | F21 | bootstrap | the machines of `itg_process::bootstrap` under loss and silence |
@@ -68,6 +68,8 @@ pub enum Fault {
     Refuse(Slot, u64),
     /// Something is wrong with the disk of this host.
     Disk(Slot, DiskFault),
+    /// The detectors of the first process suspect the second one: all layers that say that they take suspicions.
+    Suspect(Slot, Slot),
     /// This layer of this process is told something.
     Inject(Slot, &'static str, Injected),
 }

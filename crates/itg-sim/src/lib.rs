@@ -10,6 +10,7 @@
 //! | `model`, `networks` | interface of simulated networks; Ethernet, switch, FDDI, CSMA-DCR, delays, metrics |
 //! | `world` | processes in virtual time |
 //! | `faults`, `clock`, `swarm` | faults, clocks that are wrong, and the choice of both by seed |
+//! | `fault_table` | faults that a configuration names |
 //! | `check` | oracles that see all processes |
 //! | `hash`, `pcapng` | the trace hash, captures for network analysers |
 //! | `flows` | the traffic of an experiment through a simulated network, into ordinary logs |
@@ -17,6 +18,7 @@
 mod agenda;
 mod check;
 mod clock;
+mod fault_table;
 mod faults;
 pub mod flows;
 mod hash;
@@ -29,10 +31,12 @@ mod world;
 pub use agenda::{Agenda, Class};
 pub use check::{Checker, Observation, ObservedEvent, Violation};
 pub use clock::Clock;
+pub use fault_table::faults_of;
 pub use faults::{DiskFault, Fault, LinkFaults};
 pub use hash::TraceHash;
 pub use itg_process::Injected;
 pub use model::{Drop, Effect, Model, Packet, Usage, transmission_ns};
+pub use networks::{NetworkBuild, Networks};
 pub use pcapng::Pcapng;
 pub use swarm::{Kind, Swarm};
 pub use world::{Counts, Disks, Exit, World};

@@ -102,7 +102,7 @@ struct Drawing {
 impl Swarm {
     /// The faults of this seed, before virtual time `until`, of some of the `allowed` kinds. Process
     /// `spared` neither crashes nor pauses nor gets slow; `detector` is the layer that takes
-    /// [`Injected::Suspect`].
+    /// [`Injected::Suspect`]; empty stands for all that do.
     #[must_use]
     pub fn draw(
         seed: RunSeed,
@@ -246,11 +246,14 @@ impl Drawing {
                     let jump = self.below(2) * self.below(10 * SECOND);
                     faults.push((at, Fault::Clock(slot, ppm, jump)));
                 }
-                Kind::Suspicion if !detector.is_empty() => {
+                Kind::Suspicion => {
                     // The observer need not be one that may crash.
                     let observer = self.slot(None);
-                    let what = Injected::Suspect(other);
-                    faults.push((at, Fault::Inject(observer, detector, what)));
+                    let fault = match detector {
+                        "" => Fault::Suspect(observer, other),
+                        layer => Fault::Inject(observer, layer, Injected::Suspect(other)),
+                    };
+                    faults.push((at, fault));
                 }
                 Kind::Refusal => {
                     let time = self.between(MS, 2 * SECOND);
@@ -262,8 +265,7 @@ impl Drawing {
                         [DiskFault::Full(time), DiskFault::Slow(time / 10), DiskFault::Lost];
                     faults.push((at, Fault::Disk(slot, fault[self.pick(3)])));
                 }
-                Kind::Suspicion | Kind::Spikes | Kind::Reorder | Kind::Damage | Kind::Bandwidth => {
-                }
+                Kind::Spikes | Kind::Reorder | Kind::Damage | Kind::Bandwidth => {}
             }
             // What begins before the end of the phase may end after it: healing ends it then.
             self.faults.extend(faults.drain(..).filter(|(at, _)| *at < until));

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::faults::{Fault, PacketOutcome, Weather};
 use crate::hash::TraceHash;
 use crate::model::{Drop, Effect, Model, Packet, Usage};
-use crate::networks;
+use crate::networks::{NetworkBuild, Networks};
 use crate::pcapng::Pcapng;
 
 /// Jobs that wait for a paused or slow process; more are dropped.
@@ -102,11 +102,11 @@ struct Host {
 pub struct Counts {
     /// Events taken from the heap.
     pub events: u64,
-    /// Messages handed to networks, multicasts once.
+    /// Messages of layers handed to networks, multicasts once.
     pub sent: u64,
-    /// Messages delivered to processes.
+    /// Messages of layers delivered to processes.
     pub delivered: u64,
-    /// Messages that did not arrive, by reason.
+    /// Messages of layers that did not arrive, by reason.
     pub dropped: BTreeMap<Drop, u64>,
     /// Faults carried out.
     pub faults: u64,
@@ -139,6 +139,7 @@ pub struct World {
     violation: Option<Violation>,
     hash: TraceHash,
     counts: Counts,
+    letters_sent: u64,
     events: Option<Vec<(u64, Slot, Event)>>,
     capture: Option<Pcapng>,
     recoveries: u64,
@@ -162,12 +163,25 @@ impl World {
     /// # Errors
     /// Unknown networks and layers and wrong parameters, with file, line and the nearest name.
     pub fn new(config: &Config, registry: &Registry, seed: RunSeed) -> Result<Self, ConfigError> {
+        Self::with_networks(config, registry, &Networks::default(), seed)
+    }
+
+    /// The same with networks of one's own.
+    ///
+    /// # Errors
+    /// As [`World::new`].
+    pub fn with_networks(
+        config: &Config,
+        registry: &Registry,
+        own: &Networks,
+        seed: RunSeed,
+    ) -> Result<Self, ConfigError> {
         let mut models = Vec::new();
         let mut described: Vec<Network> = Vec::new();
         for entry in &config.networks {
             let mut params = entry.params.clone();
-            let model =
-                networks::network(&entry.kind, &mut params, seed, &entry.name, config.processes)?;
+            let (params, name, hosts) = (&mut params, entry.name.as_str(), config.processes);
+            let model = own.make(&entry.kind, &mut NetworkBuild { params, seed, name, hosts })?;
             described.push(Network { name: entry.name.clone(), contract: model.contract() });
             models.push(model);
         }
@@ -206,6 +220,7 @@ impl World {
             violation: None,
             hash: TraceHash::default(),
             counts: Counts::default(),
+            letters_sent: 0,
             events: None,
             capture: None,
             recoveries: 0,
@@ -302,6 +317,11 @@ impl World {
         for slot in core {
             self.carry_out_fault(Fault::Recover(*slot));
         }
+        self.faults_are_over();
+    }
+
+    /// Tells the checkers that no further fault comes; those in force stay.
+    pub fn faults_are_over(&mut self) {
         self.see(Slot(0), &ObservedEvent::Healed);
     }
 
@@ -507,7 +527,7 @@ impl World {
         match job {
             Job::Deliver(letter) => {
                 let Some(message) = self.open(letter, slot) else { return };
-                self.counts.delivered += 1;
+                self.counts.delivered += u64::from(!message.is_of_the_runtime());
                 self.hash.word(self.now);
                 self.hash.word(u64::from(slot.0) << 32 | u64::from(message.src.0));
                 self.hash.word(u64::from(message.ty));
@@ -545,9 +565,11 @@ impl World {
     }
 
     fn lose(&mut self, letter: usize, why: Drop) {
-        *self.counts.dropped.entry(why).or_insert(0) += 1;
         self.hash.word(self.now ^ (why as u64) << 56);
         let Some(found) = self.letters[letter].as_mut() else { return };
+        if !found.message.is_of_the_runtime() {
+            *self.counts.dropped.entry(why).or_insert(0) += 1;
+        }
         found.pending -= 1;
         if found.pending == 0 {
             self.letters[letter] = None;
@@ -598,7 +620,7 @@ impl World {
         }
     }
 
-    fn event(&mut self, slot: Slot, event: &Event) {
+    fn event(&mut self, slot: Slot, layer: &str, event: &Event) {
         if event.level == Level::Sometimes {
             *self.counts.sometimes.entry(event.name).or_insert(0) += 1;
             return;
@@ -608,12 +630,16 @@ impl World {
         if let Some(events) = &mut self.events {
             events.push((self.now, slot, *event));
         }
-        self.see(slot, &ObservedEvent::Event(event));
+        self.see_layer(slot, layer, &ObservedEvent::Event(event));
     }
 
     fn see(&mut self, slot: Slot, what: &ObservedEvent<'_>) {
+        self.see_layer(slot, "", what);
+    }
+
+    fn see_layer(&mut self, slot: Slot, layer: &str, what: &ObservedEvent<'_>) {
         for checker in &mut self.checkers {
-            let seen = Observation { at: self.now, slot, what: what.clone() };
+            let seen = Observation { at: self.now, slot, layer, what: what.clone() };
             if let Err(text) = checker.see(&seen)
                 && self.violation.is_none()
             {
@@ -627,8 +653,9 @@ impl World {
         let net = usize::from(message.net.0);
         let (src, bytes, urgent) = (message.src, message.wire_len(), message.ty >= 1000);
         let count = u32::try_from(to.slots().len()).unwrap_or(u32::MAX);
-        let letter = Letter { message, seq: self.counts.sent, sent: self.now, pending: count };
-        self.counts.sent += 1;
+        self.counts.sent += u64::from(!message.is_of_the_runtime());
+        let letter = Letter { message, seq: self.letters_sent, sent: self.now, pending: count };
+        self.letters_sent += 1;
         let id = match self.free.pop() {
             Some(id) => {
                 self.letters[id] = Some(letter);
@@ -739,8 +766,10 @@ impl Transport for Edge<'_> {
     }
 
     fn report(&mut self, report: Report) {
-        if let Report::Event(_, event) = report {
-            self.world.event(self.slot, &event);
+        match report {
+            Report::Event { layer, event, .. } => self.world.event(self.slot, &layer, &event),
+            Report::Trace(trace) => self.world.see(self.slot, &ObservedEvent::Message(&trace)),
+            Report::Started { .. } | Report::Stopped(_) => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! System calls for traffic: sockets and their options, batches, kernel stamps, clocks, AF_XDP, `SO_TXTIME`.
 //!
 //! The unsafe code of the programs is here, each piece with its reason; beside this crate only one
-//! place in `itg-mpi` and the decoder's memory map have some. Nothing here knows of agreements, logs
+//! place in `itg-mpi` and the memory map of `itg-files` have some. Nothing here knows of agreements, logs
 //! or records, and nothing waits for a runtime.
 #![allow(unsafe_code, reason = "system calls that no well-kept crate wraps the way we need them")]
 

@@ -291,7 +291,7 @@ impl<'a> Analysis<'a> {
         });
         let groups = (!self.options.by.is_empty()).then(|| groups.collect());
         let mut manifest = Map::new();
-        manifest.insert("logs".to_owned(), self.logs().logs.iter().map(Log::manifest).collect());
+        manifest.insert("logs".to_owned(), self.log_manifests().into());
         Report {
             schema: REPORT_SCHEMA,
             manifest,

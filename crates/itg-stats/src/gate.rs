@@ -649,7 +649,7 @@ mod tests {
                 out.push(path.to_owned());
             }
         }
-        let schema = include_str!("../../../docs/report.schema.json");
+        let schema = include_str!("report.schema.json");
         let schema: Value = serde_json::from_str(schema).expect("JSON");
         let mut found = Vec::new();
         walk(&schema["$defs"]["FlowReport"], &schema["$defs"], "", &mut found);

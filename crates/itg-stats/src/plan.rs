@@ -74,12 +74,10 @@ mod tests {
     use super::*;
 
     fn spec() -> FlowSpec {
-        FlowSpec {
-            idt: Distribution::parse("exp(1ms)", Unit::Time).expect("a distribution"),
-            size: Distribution::parse("uniform(100,1400)", Unit::Size).expect("a distribution"),
-            stop: Stop { packets: Some(20_000), ..Stop::default() },
-            ..FlowSpec::new(1)
-        }
+        FlowSpec::new(1)
+            .idt(Distribution::parse("exp(1ms)", Unit::Time).expect("a distribution"))
+            .size(Distribution::parse("uniform(100,1400)", Unit::Size).expect("a distribution"))
+            .packets(20_000)
     }
 
     proptest! {
@@ -105,7 +103,7 @@ mod tests {
 
     #[test]
     fn hostile_numbers_cost_a_bounded_walk() {
-        let endless = FlowSpec { stop: Stop::default(), ..spec() };
+        let endless = spec().stop(Stop::default());
         let mut plan = Plan::new(&endless, 7).expect("runs");
         for seq in [u64::MAX, 1 << 40, FREE_STEPS * 2] {
             assert_eq!(plan.at(seq), None, "seq {seq}");

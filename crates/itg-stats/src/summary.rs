@@ -200,7 +200,8 @@ fn unit_of(mut delays_ns: Vec<f64>) -> (f64, &'static str) {
 }
 
 /// Three digits, and all of a whole number.
-fn digits(value: f64) -> String {
+#[must_use]
+pub fn digits(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }

@@ -223,6 +223,7 @@ impl Table {
     }
 
     /// As CSV, one line for each case and metric; what is not known is empty.
+    #[cfg(feature = "csv")]
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut out = csv::Writer::from_writer(Vec::new());

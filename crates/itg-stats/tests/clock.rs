@@ -155,6 +155,33 @@ fn exchange(at_ms: u64, offset_ns: i64, there_ns: u64, back_ns: u64) -> Probe {
 }
 
 #[test]
+fn the_skew_is_a_number_where_probes_contradict_each_other() {
+    let probes = [
+        (16_579, 31_198, 617_102, 0),
+        (47_726, 0, 191_246, 0),
+        (22_321, 524_723, 39_319, 268_680),
+        (16_579, 0, 648_300, 0),
+        (73_062, 0, 0, 0),
+        (47_347, 0, 196_808, 0),
+        (16_579, 205_476, 442_824, 0),
+        (73_062, 0, 0, 1),
+        (16_579, -309_519, 580_204, 230_043),
+        (31_855, 478_752, 86_911, 524_178),
+        (51_216, 756_838, 896_967, 616_823),
+        (4_807, 268_313, 664_546, 960_217),
+    ];
+    let mut probes =
+        probes.map(|(at, offset, there, back)| exchange(at, offset, there, back)).to_vec();
+    let wild = 1_700_000_086_893_010_001;
+    probes.push(Probe { sent: wild, received: wild, replied: wild, arrived: wild, ..probes[0] });
+    probes[12].sender_monotonic = 86_893_000_000;
+    probes[12].receiver_monotonic = 0;
+    let model = estimate(&probes).expect("probes");
+    let (skew, bound) = (model.skew_ppm(), model.skew_bound_ppm());
+    assert!(skew.is_finite() && bound.is_finite() && bound >= 0.0, "{skew} ± {bound}");
+}
+
+#[test]
 fn one_probe_says_half_its_round_trip() {
     let probe = exchange(0, 5_000_000, 30_000, 50_000);
     let model = estimate(&[probe, probe]).expect("a probe");

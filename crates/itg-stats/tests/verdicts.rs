@@ -136,8 +136,7 @@ fn a_total_counts_causes_and_names_three_flows() {
 fn a_stream_that_waits_for_the_network_is_network_limited() {
     for (waited, verdict) in [(Some(900), "network-limited"), (Some(3), "fail"), (None, "fail")] {
         let mut log = TestLog::new(Side::Sender, "b");
-        let spec =
-            FlowSpec { proto: Proto::Tcp, ..spec(1, "constant(60us)", "constant(1500)", 1_000) };
+        let spec = spec(1, "constant(60us)", "constant(1500)", 1_000).proto(Proto::Tcp);
         log.flow(0, &spec, ["b", "b"]);
         log.records((0..1_000).map(|seq| {
             let (planned_ns, sent_ns) = (seq * 60_000, EPOCH + seq * 120_000);

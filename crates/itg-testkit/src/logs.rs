@@ -1,7 +1,7 @@
 //! Logs of runs that never were.
 
 use itg_core::distribution::{Distribution, Unit};
-use itg_core::flow::{Flow, FlowSpec, Stop};
+use itg_core::flow::{Flow, FlowSpec};
 use itg_core::schedule::Departure;
 use itg_core::seed::RunSeed;
 use itg_record::{
@@ -252,12 +252,10 @@ pub fn end(index: u32) -> FlowEnd {
 /// A UDP flow of `packets` packets.
 #[must_use]
 pub fn spec(id: u32, idt: &str, size: &str, packets: u64) -> FlowSpec {
-    FlowSpec {
-        idt: Distribution::parse(idt, Unit::Time).expect("a distribution of time"),
-        size: Distribution::parse(size, Unit::Size).expect("a distribution of sizes"),
-        stop: Stop { packets: Some(packets), ..Stop::default() },
-        ..FlowSpec::new(id)
-    }
+    FlowSpec::new(id)
+        .idt(Distribution::parse(idt, Unit::Time).expect("a distribution of time"))
+        .size(Distribution::parse(size, Unit::Size).expect("a distribution of sizes"))
+        .packets(packets)
 }
 
 /// Departures that the seed plans for a flow.

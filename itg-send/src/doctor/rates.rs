@@ -1,26 +1,26 @@
 //! Rates of the whole path on this host: real senders and receivers, both logging every packet,
 //! over the loopback interface.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use itg_core::distribution::Distribution;
 use itg_core::flow::{Flow, FlowSpec};
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
+use itg_engine::LogTarget;
 use itg_engine::pacing::{PacingOptions, Prepared};
-use itg_engine::{FlowLive, LogLimits, LogQuota, LogTarget};
-use itg_node::{ClassicReceiving, Receiver, ReceiverOptions, SendFlow, SendJob, Start};
+use itg_node::{Receiver, ReceiverOptions, SendFlow, SendJob};
 use itg_stats::{Analysis, Options};
 use serde::Serialize;
 use tokio::sync::watch;
 
 /// Size of the packets in bytes.
 pub(super) const SIZE: u32 = 512;
+/// Name for peers and logs.
+const PROGRAM: &str = "itg-send doctor";
 
 /// One run at one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -44,31 +44,11 @@ pub(super) async fn trial(
     dir: &Path,
 ) -> Result<Trial> {
     let logs = [dir.join("sender.itg"), dir.join("receiver.itg")];
-    let program = || ("itg-send doctor".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    let receiver = Receiver::bind(ReceiverOptions {
-        packet_secret: None,
-        shards: 1,
-        busy_poll_us: None,
-        receive_buffer: None,
-        log_limits: LogLimits::default(),
-        listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
-        data_port: 0,
-        log: Some(LogTarget::File(logs[1].clone())),
-        allow_log_servers: false,
-        allow_sources: Vec::new(),
-        secret: None,
-        log_keys: None,
-        reverse: None,
-        max_per_address: itg_node::SENDERS_PER_ADDRESS,
-        log_dir: None,
-        log_quota: LogQuota::default(),
-        replace_logs: false,
-        once: false,
-        classic: ClassicReceiving::default(),
-        program: program().0,
-        version: program().1,
-        settings: BTreeMap::new(),
-    })?;
+    let receiver = Receiver::bind(
+        ReceiverOptions::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))
+            .log(LogTarget::File(logs[1].clone()))
+            .program(PROGRAM, env!("CARGO_PKG_VERSION")),
+    )?;
     let address = receiver.addresses().next().context("the receiver has no address")?;
     let (end, ended) = watch::channel(None);
     let receiving = tokio::spawn(receiver.serve(ended));
@@ -78,27 +58,12 @@ pub(super) async fn trial(
     spec.size = Distribution::Constant(f64::from(SIZE));
     spec.stop.duration_ns = Some(duration_ns);
     let level = options.level.unwrap_or_default();
-    let job = SendJob {
-        packet_secret: None,
-        start: Start::Soon,
-        log_limits: LogLimits::default(),
-        run: itg_cli::draw_run(),
-        seed: seed.0,
-        flows: vec![SendFlow {
-            flow: Flow::resolve(spec, seed)?,
-            name: "doctor".to_owned(),
-            receiver: address,
-            content: Arc::new(Content::random(seed)),
-            live: Arc::new(FlowLive::default()),
-        }],
-        pacing: Some(Prepared::new(level, options)),
-        log: Some(LogTarget::File(logs[0].clone())),
-        recv_log: None,
-        program: program().0,
-        version: program().1,
-        settings: BTreeMap::new(),
-        orders: None,
-    };
+    let flow =
+        SendFlow::new(Flow::resolve(spec, seed)?, address, Content::random(seed)).name("doctor");
+    let job = SendJob::new(seed, vec![flow])
+        .pacing(Prepared::new(level, options))
+        .log(LogTarget::File(logs[0].clone()))
+        .program(PROGRAM, env!("CARGO_PKG_VERSION"));
     let (_never, stop) = watch::channel(None);
     let outcome = itg_node::send(job, stop).await;
     end.send(Some("the trial is over".to_owned())).unwrap_or_default();

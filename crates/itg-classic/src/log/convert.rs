@@ -334,13 +334,11 @@ impl Told {
             name: beside.and_then(|info| info.name.clone()),
             run: beside.map_or(own_run, |info| info.run.clone()),
             seed: beside.map_or(0, |info| info.seed),
-            spec: FlowSpec {
-                proto: proto.unwrap_or(Proto::Udp),
-                meter: meter.unwrap_or(Meter::Owd),
-                idt: unknown(Unit::Time),
-                size: unknown(Unit::Size),
-                ..FlowSpec::new(key.flow)
-            },
+            spec: FlowSpec::new(key.flow)
+                .proto(proto.unwrap_or(Proto::Udp))
+                .meter(meter.unwrap_or(Meter::Owd))
+                .idt(unknown(Unit::Time))
+                .size(unknown(Unit::Size)),
             src,
             dst,
             epoch_unix_ns: 0,

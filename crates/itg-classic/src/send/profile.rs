@@ -104,19 +104,21 @@ impl App {
     }
 }
 
-/// Name, bytes of a frame, frames a packet, packets a second.
-const CODECS: [(&str, f64, u32, u32); 5] = [
-    ("G.711.1", 80.0, 1, 100),
-    ("G.711.2", 80.0, 2, 50),
-    ("G.729.2", 10.0, 2, 50),
-    ("G.729.3", 10.0, 3, 33),
-    ("G.723.1", 30.0, 1, 26),
+/// A codec: its name, as it is printed where it was named, bytes of a frame, frames a packet, packets a second.
+const CODECS: [(&str, &str, f64, u32, u32); 5] = [
+    ("G.711.1", "G.711", 80.0, 1, 100),
+    ("G.711.2", "G.711", 80.0, 2, 50),
+    ("G.729.2", "G.729", 10.0, 2, 50),
+    ("G.729.3", "G.729", 10.0, 3, 33),
+    ("G.723.1", "G.723.1", 30.0, 1, 26),
 ];
 
 /// The call of a Voip flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Call {
     codec: usize,
+    /// True if the command line names the codec: D-ITG prints such a name without its number of frames.
+    named: bool,
     header: f64,
     vad: bool,
 }
@@ -124,7 +126,7 @@ pub(super) struct Call {
 impl Call {
     /// Reads everything behind the word `VoIP`, or says what is wrong.
     pub(super) fn parse(args: &[String]) -> Result<Self, String> {
-        let mut call = Self { codec: 0, header: 12.0, vad: false };
+        let mut call = Self { codec: 0, named: false, header: 12.0, vad: false };
         let mut rest = args.iter();
         while let Some(option) = rest.next() {
             match option.as_str() {
@@ -132,6 +134,7 @@ impl Call {
                     let name = rest.next().map_or("", String::as_str);
                     let known = CODECS.iter().position(|codec| codec.0.eq_ignore_ascii_case(name));
                     call.codec = known.ok_or("Invalid Codec Type")?;
+                    call.named = true;
                 }
                 "-h" => {
                     call.header = match rest.next().map(|name| name.to_ascii_uppercase()).as_deref()
@@ -150,7 +153,7 @@ impl Call {
 
     /// Distributions of inter-departure time (ms) and size (bytes).
     pub(super) fn traffic(self) -> (Distribution, Distribution) {
-        let (_, frame, frames, rate) = CODECS[self.codec];
+        let (_, _, frame, frames, rate) = CODECS[self.codec];
         let factor = if self.vad { 0.65 } else { 1.0 };
         let size = (factor * frame * f64::from(frames) + self.header).trunc();
         (Distribution::Constant(1000.0 / f64::from(rate)), Distribution::Constant(size))
@@ -158,7 +161,8 @@ impl Call {
 
     /// The five lines about the call on stdout.
     pub(super) fn lines(self) -> [String; 5] {
-        let (name, frame, frames, rate) = CODECS[self.codec];
+        let (name, printed, frame, frames, rate) = CODECS[self.codec];
+        let name = if self.named { printed } else { name };
         [
             format!("Voice Codec: {name}\t"),
             format!("Framesize: {frame:.2}\t"),

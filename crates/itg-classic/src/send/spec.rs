@@ -90,27 +90,25 @@ impl FlowArgs {
             App::CsIdle => Some("counter-strike-idle"),
             App::Quake3 => Some("quake3"),
         };
-        Ok(FlowSpec {
-            proto,
-            profile: profile.map(str::to_owned),
-            idt: distribution(&self.idt, Unit::Time)?,
-            size: distribution(&self.size, Unit::Size)?,
-            on_off: self.on_off.as_ref().map(|(on, off)| OnOff {
+        Ok(FlowSpec::new(self.id)
+            .proto(proto)
+            .profile(profile.map(str::to_owned))
+            .idt(distribution(&self.idt, Unit::Time)?)
+            .size(distribution(&self.size, Unit::Size)?)
+            .on_off(self.on_off.as_ref().map(|(on, off)| OnOff {
                 on: on.to_core(Unit::Time),
                 off: off.to_core(Unit::Time),
-            }),
-            start_ns: u64::from(self.delay_ms) * 1_000_000,
-            stop: Stop {
+            }))
+            .start_ns(u64::from(self.delay_ms) * 1_000_000)
+            .stop(Stop {
                 duration_ns: self.limit_ms().map(|ms| u64::from(ms) * 1_000_000),
                 packets: self.packets.map(u64::from),
                 bytes: self.kibibytes.map(|k| u64::from(k) * 1024),
-            },
-            meter: if self.round_trip { Meter::Rtt } else { Meter::Owd },
-            payload: self.payload.clone().map_or(Payload::Random, Payload::File),
-            late: Late::Keep,
-            max_burst: None,
-            changes: Vec::new(),
-            socket: SocketOptions {
+            })
+            .meter(if self.round_trip { Meter::Rtt } else { Meter::Owd })
+            .payload(self.payload.clone().map_or(Payload::Random, Payload::File))
+            .late(Late::Keep)
+            .socket(SocketOptions {
                 source: self.source.clone(),
                 source_port: self.source_port,
                 dest_port: Some(self.dest_port.unwrap_or(crate::wire::PORT_DATA)),
@@ -119,8 +117,6 @@ impl FlowArgs {
                 tos: Some(self.tos).filter(|&tos| tos > 0),
                 nagle: !self.nodelay,
                 ..SocketOptions::default()
-            },
-            ..FlowSpec::new(self.id)
-        })
+            }))
     }
 }

@@ -209,6 +209,15 @@ pub enum Command {
         /// Called when the last block has been handed over.
         done: Box<dyn FnOnce() + Send>,
     },
+    /// Tell how a flow has been measured so far.
+    Measure {
+        /// Index of the flow in the table.
+        slot: usize,
+        /// Its counters: another flow may have its place by now.
+        live: Arc<FlowLive>,
+        /// Receives the measure; `None` of a flow that is not measured, or not there any more.
+        done: Box<dyn FnOnce(Option<Box<FlowMeasure>>) + Send>,
+    },
     /// Tell that all that was asked for before is done.
     CaughtUp(Box<dyn FnOnce() + Send>),
     /// End the thread.

@@ -415,6 +415,7 @@ impl Rx {
                     }
                     done();
                 }
+                Command::Measure { slot, live, done } => done(self.table.measure(slot, &live)),
                 Command::CaughtUp(done) => done(),
             }
         }

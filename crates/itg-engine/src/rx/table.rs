@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use itg_core::flow::{Meter, Proto};
 use itg_core::header::PacketHeader;
 use itg_record::{FlowEnd, FlowInfo, Note, ReceivedPacket, Record, flag};
-use itg_session::{Arrivals, FlowTotals};
+use itg_session::{Arrivals, FlowMeasure, FlowTotals};
 use itg_socket::clock;
 use itg_socket::icmp;
 use itg_socket::mmsg::RecvBatch;
@@ -22,6 +22,7 @@ use super::classic::Places;
 use super::origin::{Awaited, Origins, Sender};
 use super::{Drain, PacketFormat, Port, RxEnded, RxFlow};
 use crate::clock_pair::UnixClock;
+use crate::live::FlowLive;
 use crate::log::Producer;
 
 pub(super) struct Flow {
@@ -390,6 +391,13 @@ impl Table {
         if let (Some(measuring), Some(ahead_ns)) = (&mut flow.rx.measuring, ahead_ns) {
             measuring.expect_around(ahead_ns);
         }
+    }
+
+    /// The measure so far of the flow that has these counters.
+    pub(super) fn measure(&self, slot: usize, live: &Arc<FlowLive>) -> Option<Box<FlowMeasure>> {
+        let flow = self.flows.get(slot)?.as_ref()?;
+        let measuring = flow.rx.measuring.as_ref().filter(|_| Arc::ptr_eq(&flow.rx.live, live))?;
+        Some(Box::new(measuring.finish(flow.rx.flow, flow.arrivals.reordered())))
     }
 
     /// Writes the last word on a flow into its log; returns the number of its records that are not

@@ -316,6 +316,11 @@ impl Take {
         Some(Arc::new(Value { author: self.member()?, entries: self.entries()? }))
     }
 
+    /// Returns true if no bytes are left.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
     /// The bytes that are left.
     pub(crate) fn rest(self) -> Bytes {
         self.left

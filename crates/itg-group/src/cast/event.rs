@@ -95,12 +95,16 @@ layer_events! {
         Applied { client: u64, seq: u64, position: u64 } = "applied",
         /// Answer that a client has got.
         Answered { client: u64, seq: u64, position: u64 } = "answered",
+        /// Command that was applied, and whose answer no server has any more: the client learns no more than that.
+        Expired { client: u64, seq: u64 } = "expired",
         /// Request to a server that cannot be read.
         MalformedRequest = "malformed request",
         /// Answer to a client that cannot be read.
         MalformedAnswer = "malformed answer",
         /// Command that was applied before and is answered from the table.
         AnsweredFromTable = "answered from the table",
+        /// Command that was applied before and whose answer is forgotten.
+        RefusedAsExpired = "refused as expired",
         /// Command that was ordered twice and is applied once.
         OrderedTwice = "a request ordered twice",
         /// Command without an answer, for which another server is asked.

@@ -17,6 +17,7 @@
 //! | 914 | up | busy | the message |
 //! | 915 | up | excluded | number of the view u64 |
 //! | 916 | up | restored | position u64 |
+//! | 917 | up | expired | the command |
 
 use std::any::Any;
 
@@ -89,6 +90,8 @@ pub enum CastDelivery {
         /// Number of the view.
         view: u64,
     },
+    /// To the user of a client: this command was applied once, and its answer is kept by no server any more.
+    Expired(Bytes),
     /// Everything that the journal of this process holds has been delivered again; told once, after its start.
     Restored {
         /// The position behind it.
@@ -109,6 +112,7 @@ const INSTALL: u32 = 913;
 const BUSY: u32 = 914;
 const EXCLUDED: u32 = 915;
 const RESTORED: u32 = 916;
+const EXPIRED: u32 = 917;
 /// Last of the types that no network carries.
 pub(crate) const LOCAL_LAST: u32 = 919;
 
@@ -245,6 +249,9 @@ impl CastDelivery {
                 INSTALL
             }
             Self::Busy(payload) => return Message { src: me, ..Message::new(me, BUSY, payload) },
+            Self::Expired(command) => {
+                return Message { src: me, ..Message::new(me, EXPIRED, command) };
+            }
             Self::Excluded { view } => {
                 out.put_u64_le(view);
                 EXCLUDED
@@ -286,6 +293,7 @@ impl CastDelivery {
                 Self::Install { position, view, state: take.rest() }
             }
             BUSY => Self::Busy(take.rest()),
+            EXPIRED => Self::Expired(take.rest()),
             EXCLUDED => Self::Excluded { view: take.u64()? },
             RESTORED => Self::Restored { position: take.u64()? },
             _ => return None,

@@ -77,11 +77,15 @@ pub enum Mutant {
     SeenForgotten,
     /// 46: a decision on the own estimate is not replayed, nor what comes behind it.
     DecisionNotReplayed,
+    /// 47: a client's retry whose answer is forgotten is taken for a new request.
+    ExpiredApplied,
+    /// 48: a server answers a command that changes nothing by itself, without the order.
+    StaleRead,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::HalfIsMajority,
         Self::AckWithoutAdopting,
         Self::AnyEstimate,
@@ -118,6 +122,8 @@ impl Mutant {
         Self::CastNotStored,
         Self::SeenForgotten,
         Self::DecisionNotReplayed,
+        Self::ExpiredApplied,
+        Self::StaleRead,
     ];
 }
 

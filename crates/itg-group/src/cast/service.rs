@@ -5,6 +5,11 @@
 //! keep the last answer for each client, so that a retry, to whatever server, is answered from the table
 //! and not applied again. In case A one server, found from the name, casts; all do when it is said again.
 //!
+//! Answers are kept of the clients that were answered last. Which command of a client was applied last is never
+//! forgotten (20 bytes for each slot): a retry whose answer is gone is refused as expired, by all servers alike since
+//! it follows from the order, and is not applied again. Commands of an incarnation that is gone are not applied
+//! either.
+//!
 //! Source: the client/server measurements of the thesis; client numbers and the table of answers follow
 //! Ongaro, Ousterhout, *In search of an understandable consensus algorithm*, 2014, section 8.
 //!
@@ -12,6 +17,7 @@
 //! |---|---|---|
 //! | 1460 | request | slot u32, incarnation u64, number u64, said again u8, case u8, command |
 //! | 1461 | answer | number u64, position u64, result |
+//! | 1462 | expired | number u64 |
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -25,12 +31,14 @@ use super::event::{CastEvent, ServiceEvent};
 use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
 use crate::member::Member;
+use crate::roster::MAX_SLOTS;
 
 /// Types of requests and answers.
 const REQUEST: u32 = 1460;
 const ANSWER: u32 = 1461;
-/// Clients that a server remembers; beyond, those are forgotten that have been silent for longest.
-const MOST_CLIENTS: usize = 65_536;
+const EXPIRED: u32 = 1462;
+/// Clients whose last answer is kept: beyond, the oldest answer is forgotten.
+const MOST_ANSWERS: usize = 65_536;
 /// Commands that wait at a client.
 const MOST_WAITING: usize = 1024;
 
@@ -53,10 +61,17 @@ pub enum Case {
     One,
 }
 
-/// The last command of a client.
+/// The last command of a slot that was applied.
 #[derive(Clone, Debug)]
-struct Done {
+struct Last {
+    incarnation: u64,
     seq: u64,
+    /// None once it is forgotten.
+    answer: Option<Answer>,
+}
+
+#[derive(Clone, Debug)]
+struct Answer {
     position: u64,
     result: Bytes,
 }
@@ -83,6 +98,9 @@ impl Request {
     fn decode(body: &Bytes) -> Option<Self> {
         let mut take = Take::new(body.clone());
         let (client, seq, again) = (take.member()?, take.u64()?, take.flag()?);
+        if client.slot.0 >= MAX_SLOTS {
+            return None;
+        }
         let case = if take.flag()? { Case::One } else { Case::All };
         Some(Self { client, seq, again, case, command: take.rest() })
     }
@@ -93,7 +111,10 @@ pub struct Server {
     replicated: Box<dyn Replicated>,
     /// Number of servers: slots from 0.
     servers: u32,
-    table: BTreeMap<Member, Done>,
+    table: BTreeMap<Slot, Last>,
+    /// Slots whose answers are kept, by their positions; no more than `most`.
+    kept: BTreeMap<u64, Slot>,
+    most: usize,
     /// Clients that asked this server, and the number of their request.
     asked: BTreeMap<Member, u64>,
     /// Requests that were cast here and not delivered yet.
@@ -111,8 +132,15 @@ impl Server {
     /// One of `servers`, which all hold the same.
     #[must_use]
     pub fn new(replicated: Box<dyn Replicated>, servers: u32, planted: Planted) -> Self {
-        let (table, asked, cast) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { replicated, servers, table, asked, cast, planted }
+        let (table, kept) = (BTreeMap::new(), BTreeMap::new());
+        let (asked, cast) = (BTreeMap::new(), BTreeMap::new());
+        Self { replicated, servers, table, kept, most: MOST_ANSWERS, asked, cast, planted }
+    }
+
+    /// The same, keeping the last answers of so many clients instead of 65 536; all servers have the same number.
+    #[must_use]
+    pub fn keeping(self, answers: usize) -> Self {
+        Self { most: answers.clamp(1, MOST_ANSWERS), ..self }
     }
 
     fn ask(ask: CastRequest, cx: &mut Ctx<'_>) {
@@ -121,12 +149,39 @@ impl Server {
         }
     }
 
-    fn answer(client: Member, done: &Done, cx: &mut Ctx<'_>) {
+    fn answer(client: Slot, last: &Last, cx: &mut Ctx<'_>) {
         let mut out = BytesMut::new();
-        out.put_u64_le(done.seq);
-        out.put_u64_le(done.position);
-        out.put_slice(&done.result);
-        cx.down(Message::new(client.slot, ANSWER, out.freeze()));
+        out.put_u64_le(last.seq);
+        let Some(answer) = &last.answer else {
+            cx.sometimes(ServiceEvent::RefusedAsExpired);
+            return cx.down(Message::new(client, EXPIRED, out.freeze()));
+        };
+        out.put_u64_le(answer.position);
+        out.put_slice(&answer.result);
+        cx.down(Message::new(client, ANSWER, out.freeze()));
+    }
+
+    /// What was applied last of this client, if that is this command or one behind it.
+    fn applied(&self, client: Member, seq: u64) -> Option<&Last> {
+        let last = self.table.get(&client.slot)?;
+        let twice = self.planted.is(Mutant::RetryTwice)
+            || self.planted.is(Mutant::ExpiredApplied) && last.answer.is_none();
+        ((last.incarnation, last.seq) >= (client.incarnation, seq) && !twice).then_some(last)
+    }
+
+    /// The command of a client that is the last one now.
+    fn remember(&mut self, client: Member, seq: u64, answer: Answer) {
+        self.kept.insert(answer.position, client.slot);
+        let last = Last { incarnation: client.incarnation, seq, answer: Some(answer) };
+        let before = self.table.insert(client.slot, last).and_then(|last| last.answer);
+        if let Some(answer) = before {
+            self.kept.remove(&answer.position);
+        }
+        while self.kept.len() > self.most {
+            let oldest = self.kept.pop_first();
+            let last = oldest.and_then(|(_, slot)| self.table.get_mut(&slot));
+            last.into_iter().for_each(|last| last.answer = None);
+        }
     }
 
     /// Returns true if this server casts the request: of one that went to all, only the server
@@ -141,16 +196,17 @@ impl Server {
             return cx.log(Level::Warning, ServiceEvent::MalformedRequest);
         };
         let client = request.client;
-        if let Some(done) = self.table.get(&client).filter(|done| done.seq >= request.seq)
-            && !self.planted.is(Mutant::RetryTwice)
-        {
-            if done.seq == request.seq {
+        if let Some(last) = self.applied(client, request.seq) {
+            if (last.incarnation, last.seq) == (client.incarnation, request.seq) {
                 cx.sometimes(ServiceEvent::AnsweredFromTable);
-                Self::answer(client, done, cx);
+                Self::answer(client.slot, last, cx);
             }
             return;
         }
-        if self.asked.len() < MOST_CLIENTS {
+        if self.planted.is(Mutant::StaleRead) && self.read_here(&request, cx) {
+            return;
+        }
+        if self.asked.len() < MOST_ANSWERS {
             self.asked.insert(client, request.seq);
         }
         let under_way = self.cast.get(&client).is_some_and(|seq| *seq >= request.seq);
@@ -163,29 +219,37 @@ impl Server {
     fn ordered(&mut self, position: u64, payload: &Bytes, cx: &mut Ctx<'_>) {
         let Some(request) = Request::decode(payload) else { return };
         let client = request.client;
-        let last = self.table.get(&client).map(|done| done.seq);
-        if last.is_some_and(|last| last >= request.seq) && !self.planted.is(Mutant::RetryTwice) {
+        if self.applied(client, request.seq).is_some() {
             return cx.sometimes(ServiceEvent::OrderedTwice);
         }
         let result = self.replicated.apply(client, &request.command);
         let event = ServiceEvent::Applied { client: code(client), seq: request.seq, position };
         cx.log(Level::Info, event);
-        let done = Done { seq: request.seq, position, result };
+        self.remember(client, request.seq, Answer { position, result });
         if self.cast.get(&client).is_some_and(|seq| *seq <= request.seq) {
             self.cast.remove(&client);
         }
         let here = self.asked.get(&client).is_some_and(|seq| *seq == request.seq);
         if here || request.case == Case::All {
             self.asked.remove(&client);
-            Self::answer(client, &done, cx);
-        }
-        self.table.insert(client, done);
-        if self.table.len() > MOST_CLIENTS {
-            let silent = self.table.iter().min_by_key(|(_, done)| done.position);
-            if let Some(client) = silent.map(|(client, _)| *client) {
-                self.table.remove(&client);
+            if let Some(last) = self.table.get(&client.slot) {
+                Self::answer(client.slot, last, cx);
             }
         }
+    }
+
+    /// A planted fault: a command that changes nothing is answered from what this server happens to have.
+    fn read_here(&mut self, request: &Request, cx: &mut Ctx<'_>) -> bool {
+        let state = self.replicated.save();
+        let result = self.replicated.apply(request.client, &request.command);
+        let reads = self.replicated.save() == state;
+        self.replicated.load(&state);
+        if reads {
+            let answer = Some(Answer { position: 0, result });
+            let last = Last { incarnation: request.client.incarnation, seq: request.seq, answer };
+            Self::answer(request.client.slot, &last, cx);
+        }
+        reads
     }
 
     fn save(&self) -> Bytes {
@@ -195,12 +259,21 @@ impl Server {
             true => &BTreeMap::new(),
             false => &self.table,
         };
-        out.put_u32_le(u32::try_from(table.len()).unwrap_or(u32::MAX));
-        for (client, done) in table {
-            out.member(*client);
-            out.put_u64_le(done.seq);
-            out.put_u64_le(done.position);
-            out.blob(&done.result);
+        let kept = table.values().filter(|last| last.answer.is_some()).count();
+        out.put_u32_le(u32::try_from(kept).unwrap_or(u32::MAX));
+        for (slot, last) in table {
+            if let Some(answer) = &last.answer {
+                out.member(Member::new(*slot, last.incarnation));
+                out.put_u64_le(last.seq);
+                out.put_u64_le(answer.position);
+                out.blob(&answer.result);
+            }
+        }
+        // Those whose answers are forgotten; a state that was saved before there were any ends here.
+        out.put_u32_le(u32::try_from(table.len() - kept).unwrap_or(u32::MAX));
+        for (slot, last) in table.iter().filter(|(_, last)| last.answer.is_none()) {
+            out.member(Member::new(*slot, last.incarnation));
+            out.put_u64_le(last.seq);
         }
         out.freeze()
     }
@@ -210,11 +283,26 @@ impl Server {
         let state = take.blob(MOST_PART)?;
         let table = take.list(32, |take| {
             let (client, seq, position) = (take.member()?, take.u64()?, take.u64()?);
-            Some((client, Done { seq, position, result: take.blob(MOST_PART)? }))
+            Some((client, seq, Answer { position, result: take.blob(MOST_PART)? }))
         })?;
+        let expired = match take.is_empty() {
+            true => Vec::new(),
+            false => {
+                take.list_of(MAX_SLOTS as usize, 20, |take| Some((take.member()?, take.u64()?)))?
+            }
+        };
+        take.end(())?;
         self.replicated.load(&state);
-        self.table = table.into_iter().collect();
-        take.end(())
+        (self.table, self.kept) = (BTreeMap::new(), BTreeMap::new());
+        for (client, seq) in expired {
+            let last = Last { incarnation: client.incarnation, seq, answer: None };
+            self.table.insert(client.slot, last);
+        }
+        // Of a slot the last incarnation comes last.
+        for (client, seq, answer) in table {
+            self.remember(client, seq, answer);
+        }
+        Some(())
     }
 }
 
@@ -240,7 +328,8 @@ impl Layer for Server {
             Some(
                 CastDelivery::View { .. }
                 | CastDelivery::Excluded { .. }
-                | CastDelivery::Restored { .. },
+                | CastDelivery::Restored { .. }
+                | CastDelivery::Expired(_),
             )
             | None => cx.up(message),
         }
@@ -251,7 +340,8 @@ impl Layer for Server {
     }
 }
 
-/// A client: one command at a time, others wait.
+/// A client: one command at a time, others wait. A command whose answer no server has any more comes back as
+/// [`CastDelivery::Expired`]; the next one is asked for then.
 #[derive(Debug)]
 pub struct Client {
     case: Case,
@@ -336,23 +426,29 @@ impl Layer for Client {
     }
 
     fn deliver(&mut self, message: Message, cx: &mut Ctx<'_>) {
-        if message.ty != ANSWER {
+        if !self.types().iter().any(|types| types.contains(&message.ty)) {
             return cx.up(message);
         }
+        let expired = message.ty == EXPIRED;
         let mut take = Take::new(message.body);
-        let (Some(seq), Some(position)) = (take.u64(), take.u64()) else {
+        let position = |take: &mut Take| if expired { Some(0) } else { take.u64() };
+        let Some((seq, position)) = take.u64().zip(position(&mut take)) else {
             return cx.log(Level::Warning, ServiceEvent::MalformedAnswer);
         };
-        if seq != self.seq || self.command.take().is_none() {
-            return;
-        }
+        let Some(command) = self.command.take_if(|_| seq == self.seq) else { return };
         if let Some(timer) = self.timer.take() {
             cx.cancel(timer);
         }
         let origin = Member::new(cx.me(), cx.incarnation());
-        cx.log(Level::Info, ServiceEvent::Answered { client: code(origin), seq, position });
-        let id = Id { origin, seq };
-        cx.up(CastDelivery::Message { position, id, payload: take.rest() }.message(cx.me()));
+        let client = code(origin);
+        let tell = if expired {
+            cx.log(Level::Warning, ServiceEvent::Expired { client, seq });
+            CastDelivery::Expired(command)
+        } else {
+            cx.log(Level::Info, ServiceEvent::Answered { client, seq, position });
+            CastDelivery::Message { position, id: Id { origin, seq }, payload: take.rest() }
+        };
+        cx.up(tell.message(cx.me()));
         self.next(cx);
     }
 
@@ -366,6 +462,70 @@ impl Layer for Client {
     }
 
     fn types(&self) -> &[RangeInclusive<u32>] {
-        &[ANSWER..=ANSWER]
+        &[ANSWER..=EXPIRED]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Replicated for Nothing {
+        fn apply(&mut self, _client: Member, command: &Bytes) -> Bytes {
+            command.clone()
+        }
+
+        fn save(&self) -> Bytes {
+            Bytes::from_static(b"state")
+        }
+
+        fn load(&mut self, state: &Bytes) {
+            assert_eq!(&state[..], b"state");
+        }
+    }
+
+    fn server() -> Server {
+        Server::new(Box::new(Nothing), 3, Planted::default()).keeping(2)
+    }
+
+    #[test]
+    fn what_was_applied_last_of_a_client_outlives_its_answer_and_snapshots() {
+        let mut server = server();
+        for slot in 0..4 {
+            let (position, result) = (slot.into(), Bytes::from_static(b"yes"));
+            server.remember(Member::new(Slot(slot), 3), 7, Answer { position, result });
+        }
+        let mut other = self::server();
+        other.load(server.save()).expect("a state");
+        for server in [server, other] {
+            let last = |slot, incarnation, seq| {
+                let last = server.applied(Member::new(Slot(slot), incarnation), seq);
+                last.map(|last| last.answer.is_some())
+            };
+            assert_eq!(
+                [0, 1, 2, 3].map(|slot| last(slot, 3, 7)),
+                [false, false, true, true].map(Some)
+            );
+            // The next command, that of the next incarnation, and one of an incarnation that is gone.
+            assert_eq!([last(0, 3, 8), last(0, 4, 1), last(0, 2, 9)], [None, None, Some(false)]);
+        }
+    }
+
+    #[test]
+    fn a_state_of_the_time_before_answers_were_forgotten_is_read() {
+        let mut server = server();
+        let result = Bytes::from_static(b"yes");
+        server.remember(Member::new(Slot(5), 1), 9, Answer { position: 4, result });
+        let saved = server.save();
+        // Without the list of those whose answers are forgotten.
+        let old = saved.slice(..saved.len() - 4);
+        let mut other = self::server();
+        other.load(old).expect("a state");
+        assert!(
+            other.applied(Member::new(Slot(5), 1), 9).is_some_and(|last| last.answer.is_some())
+        );
+        assert_eq!(other.load(saved.slice(..saved.len() - 1)), None);
     }
 }

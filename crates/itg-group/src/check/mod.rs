@@ -18,13 +18,16 @@
 //! | V12 | in the end the processes that are alive have one view, and it is of exactly these |
 //! | V13 | no more views than the failures need (once told how many) |
 //!
-//! V2, V3 and V4 are those of [`Deliveries`]; what detectors are worth is told by [`Quality`].
+//! V2, V3 and V4 are those of [`Deliveries`]; whether answers to clients are those of one object is for
+//! [`linearize`] to say; what detectors are worth is told by [`Quality`].
 
 mod deliveries;
+mod linear;
 mod order;
 mod quality;
 
 pub use deliveries::Deliveries;
+pub use linear::{Call, Sequential, linearize};
 pub use order::Order;
 pub use quality::{Quality, Times};
 
@@ -354,7 +357,8 @@ impl Views {
         view.core().iter().filter(remembers).count() < view.majority()
     }
 
-    fn live(&self) -> impl Iterator<Item = Member> {
+    /// Members that run and have not been excluded, as far as they have said.
+    pub fn live(&self) -> impl Iterator<Item = Member> {
         let up = self.processes.iter().filter(|(_, seen)| seen.up && !seen.excluded);
         up.map(|(slot, seen)| Member::new(*slot, seen.incarnation))
     }

@@ -157,7 +157,12 @@ impl Layer for Chat {
                 self.tell_state(cx);
             }
             Some(CastDelivery::Busy(_)) => cx.sometimes(ChatEvent::WindowFull),
-            Some(CastDelivery::Excluded { .. } | CastDelivery::Restored { .. }) | None => {}
+            Some(
+                CastDelivery::Excluded { .. }
+                | CastDelivery::Restored { .. }
+                | CastDelivery::Expired(_),
+            )
+            | None => {}
         }
     }
 }

@@ -3,6 +3,8 @@
 #![allow(unreachable_pub, reason = "a module of each test")]
 
 pub mod chat;
+pub mod clients;
+pub mod explore;
 pub mod order;
 pub mod promises;
 

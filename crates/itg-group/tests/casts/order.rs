@@ -35,7 +35,7 @@ impl Checker for Order {
                 self.deliveries.see(seen.slot, event)?;
                 return self.order.see(seen.slot, event);
             }
-            ObservedEvent::Arrived(_) | ObservedEvent::Stopped(_) => {}
+            ObservedEvent::Arrived(_) | ObservedEvent::Message(_) | ObservedEvent::Stopped(_) => {}
         }
         Ok(())
     }

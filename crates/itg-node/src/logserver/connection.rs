@@ -191,6 +191,9 @@ impl Connection {
             for output in out.drain(..) {
                 match output {
                     ServerOutput::Send(message) => {
+                        if matches!(message, LogMessage::Refused { .. }) {
+                            self.shared.counts.refused();
+                        }
                         if let Err(why) = say(writing, &message).await {
                             inputs.push(ServerInput::Lost(why));
                         }
@@ -268,6 +271,7 @@ impl Connection {
                 self.shared.tell(session, SessionInput::Input(ServerInput::Woken));
             }
             ServerOutput::Account(account) => {
+                self.shared.counts.account(&account);
                 // The program may have stopped listening.
                 drop(self.shared.accounts.send(*account));
             }

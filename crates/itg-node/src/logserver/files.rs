@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use itg_engine::log::{DiskFile, Throttle};
+use itg_engine::log::{DiskFile, Fsync, Throttle};
 use itg_session::logs::keep::{OpenError, RunFiles};
 use itg_session::logs::{Registration, RestoredLog, ServerInput};
 use itg_socket::clock;
@@ -192,7 +192,16 @@ impl Writer {
 
     /// Syncs what has waited long enough.
     fn settle(&mut self, now_ns: u64) {
-        if let Err(error) = self.files.settle(now_ns) {
+        let due = self.files.due_ns().is_some();
+        let settled = self.files.settle(now_ns);
+        if let Some(shared) = self.shared.upgrade() {
+            match &settled {
+                Ok(()) if due => shared.counts.synced(),
+                Ok(()) => {}
+                Err(_) => shared.counts.disk_error(),
+            }
+        }
+        if let Err(error) = settled {
             let path = self.path.display();
             tracing::error!("{path}: {error}; a loss of power may take some of it");
         }
@@ -207,6 +216,12 @@ impl Writer {
             throttle.wait(batch.iter().map(|block| block.bytes.len()).sum());
         }
         let done = self.retry(|writer| writer.append(batch));
+        if let (Ok(()), Some(shared)) = (&done, self.shared.upgrade()) {
+            shared.counts.stored(batch.iter().map(|block| block.bytes.len() as u64).sum());
+            if shared.options.fsync == Fsync::Block {
+                shared.counts.synced();
+            }
+        }
         for Block { block_no, tell, .. } in batch.drain(..) {
             let input = match &done {
                 Ok(()) => ServerInput::Stored { block_no },
@@ -227,6 +242,7 @@ impl Writer {
                 (Err(error), Some(shared)) if is_full(error) && !shared.stopping() => {
                     if !full {
                         full = true;
+                        shared.counts.disk_error();
                         tracing::error!(
                             "{}: {error}; producers wait: free some space",
                             self.path.display()
@@ -235,6 +251,9 @@ impl Writer {
                     }
                 }
                 (_, shared) => {
+                    if let (Err(_), Some(shared)) = (&done, &shared) {
+                        shared.counts.disk_error();
+                    }
                     if let Some(shared) = shared.filter(|_| full) {
                         tracing::warn!("{}: the disk has space again", self.path.display());
                         shared.disk_free();

@@ -6,9 +6,11 @@
 //! [`LogBook`] gives; while the disk is full or slow there is none, and producers wait or spool.
 
 mod connection;
+mod counts;
 mod datagrams;
 mod files;
 mod line;
+mod options;
 mod shared;
 
 use std::net::SocketAddr;
@@ -23,8 +25,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::connection::Connection;
+use self::counts::Counts;
+pub use self::counts::LogServerReading;
 use self::files::Experiment;
-pub use self::shared::LogServerOptions;
+pub use self::options::LogServerOptions;
 use self::shared::Shared;
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use crate::lock::lock;
@@ -89,6 +93,7 @@ impl LogServer {
             stopping: AtomicBool::new(false),
             blocks: AtomicU64::new(0),
             records: AtomicU64::new(0),
+            counts: Counts::default(),
         });
         if shared.options.keys.is_none() {
             datagrams::start(at, &shared).map_err(fail)?;
@@ -102,6 +107,12 @@ impl LogServer {
     /// The system's.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// Reads what the server has done so far, as long as it serves; `None` afterwards.
+    pub fn watch(&self) -> impl Fn() -> Option<LogServerReading> + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || Some(shared.upgrade()?.read())
     }
 
     /// Serves until `stop` holds a reason; then stores what has come, and ends.
@@ -120,6 +131,7 @@ impl LogServer {
                     Ok((stream, peer)) => match places.take(peer.ip()) {
                         Ok(place) => {
                             count += 1;
+                            shared.counts.connected();
                             let serving = serve_one(
                                 Arc::clone(&shared),
                                 (stream, peer, count),
@@ -130,6 +142,7 @@ impl LogServer {
                         }
                         Err(why) => {
                             tracing::warn!("{peer} is turned away: {why}");
+                            shared.counts.refused();
                             if shared.options.keys.is_none() {
                                 connection::turn_away(&stream, why);
                             }
@@ -177,6 +190,9 @@ async fn serve_one(
     };
     match opened {
         Ok(line) => Connection::new(id, shared, peer).run(line, place, stop).await,
-        Err(why) => tracing::warn!("{peer} is turned away: {why}"),
+        Err(why) => {
+            tracing::warn!("{peer} is turned away: {why}");
+            shared.counts.refused();
+        }
     }
 }

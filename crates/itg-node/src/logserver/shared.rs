@@ -2,45 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use itg_engine::log::Fsync;
-use itg_session::logs::{LogAccount, LogBook, LogLimits, ServerInput, SessionId};
-use itg_trust::KeyDir;
+use itg_session::logs::{LogAccount, LogBook, ServerInput, SessionId};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::counts::Counts;
 use super::files::Experiment;
+use super::options::LogServerOptions;
 use crate::lock::lock;
 
 /// Bytes of datagrams that may wait for all sessions together, in equal parts: 64 MiB.
 const MOST_QUEUED: u64 = 64 << 20;
 /// Least number of these parts.
 const LEAST_PARTS: u64 = 8;
-
-/// Settings of a log server.
-#[derive(Clone, Debug)]
-pub struct LogServerOptions {
-    /// Address that producers connect to; UDP blocks come to the same port.
-    pub listen: SocketAddr,
-    /// Directory of the experiments' files; nothing is written outside it.
-    pub dir: PathBuf,
-    /// Secret that producers must know.
-    pub secret: Option<Vec<u8>>,
-    /// Keys with which producers and this server prove to each other who they are (TLS); then nothing is plain,
-    /// and no block comes by UDP.
-    pub keys: Option<KeyDir>,
-    /// Bounds on producers and memory.
-    pub limits: LogLimits,
-    /// Connections of one address at the same time.
-    pub max_per_address: usize,
-    /// For measurements: the file of an experiment takes no more bytes a second than this.
-    pub throttle_bytes_per_s: Option<u64>,
-    /// Syncing of the experiments' files; with [`Fsync::Block`] a block is acknowledged when it is safe from
-    /// a loss of power.
-    pub fsync: Fsync,
-}
 
 /// Event that others report to a session's task.
 pub(super) enum SessionInput {
@@ -73,6 +49,7 @@ pub(super) struct Shared {
     pub(super) stopping: AtomicBool,
     pub(super) blocks: AtomicU64,
     pub(super) records: AtomicU64,
+    pub(super) counts: Counts,
 }
 
 impl Shared {

@@ -491,13 +491,11 @@ fn proto(offered: OfferProto) -> Proto {
 fn described(offer: &FlowOffer) -> FlowSpec {
     // Distributions that are not known: no plan is computed from them.
     let unknown = |unit| Distribution::Empirical { name: "D-ITG".to_owned(), unit, table: None };
-    FlowSpec {
-        proto: proto(offer.proto),
-        profile: (offer.app == App::Telnet).then(|| "telnet".to_owned()),
-        idt: unknown(Unit::Time),
-        size: unknown(Unit::Size),
-        meter: if offer.round_trip { Meter::Rtt } else { Meter::Owd },
-        socket: SocketOptions { tos: Some(offer.tos), ..SocketOptions::default() },
-        ..FlowSpec::new(offer.flow)
-    }
+    FlowSpec::new(offer.flow)
+        .proto(proto(offer.proto))
+        .profile((offer.app == App::Telnet).then(|| "telnet".to_owned()))
+        .idt(unknown(Unit::Time))
+        .size(unknown(Unit::Size))
+        .meter(if offer.round_trip { Meter::Rtt } else { Meter::Owd })
+        .socket(SocketOptions { tos: Some(offer.tos), ..SocketOptions::default() })
 }

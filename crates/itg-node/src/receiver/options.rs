@@ -14,54 +14,219 @@ use super::limits::ReverseLimits;
 /// Senders of one address at the same time, unless the user says otherwise.
 pub const SENDERS_PER_ADDRESS: usize = 256;
 
-/// Settings of a receiver.
+/// Settings of a receiver: [`ReceiverOptions::new`], then what differs from its defaults.
 #[derive(Clone, Debug)]
 pub struct ReceiverOptions {
     /// Address that senders connect to; an unspecified address stands for all, of both IP versions.
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// Data port of flows that do not ask for another one; 0 lets the system choose.
-    pub data_port: u16,
+    pub(crate) data_port: u16,
     /// Receive buffer to ask for at each data socket of UDP and ICMP, in bytes; `None` stands for 8 MiB.
-    pub receive_buffer: Option<usize>,
+    pub(crate) receive_buffer: Option<usize>,
     /// Receiving threads, 1 to 64: flows of UDP are spread over them.
-    pub shards: usize,
+    pub(crate) shards: usize,
     /// Time for which the kernel may look for packets at the network card instead of sleeping, in
     /// microseconds (`SO_BUSY_POLL`).
-    pub busy_poll_us: Option<u32>,
+    pub(crate) busy_poll_us: Option<u32>,
     /// Log of all flows.
-    pub log: Option<LogTarget>,
+    pub(crate) log: Option<LogTarget>,
     /// Block sizes of logs, and bound of the memory that each may hold.
-    pub log_limits: LogLimits,
+    pub(crate) log_limits: LogLimits,
     /// Directory for logs that senders ask for; without it such requests are refused.
-    pub log_dir: Option<PathBuf>,
+    pub(crate) log_dir: Option<PathBuf>,
     /// Bound on the size of these logs.
-    pub log_quota: LogQuota,
+    pub(crate) log_quota: LogQuota,
     /// True if logs of D-ITG there are replaced by new ones of the same name, as D-ITG does.
-    pub replace_logs: bool,
+    pub(crate) replace_logs: bool,
     /// True if senders may have their logs sent to a log server of their choice.
-    pub allow_log_servers: bool,
+    pub(crate) allow_log_servers: bool,
     /// Addresses from which packets of flows may come beside where their senders signal from.
-    pub allow_sources: Vec<IpAddr>,
+    pub(crate) allow_sources: Vec<IpAddr>,
     /// Secret of the log servers that senders choose.
-    pub secret: Option<Vec<u8>>,
+    pub(crate) secret: Option<Vec<u8>>,
     /// Keys for those of them that are connected to over TLS.
-    pub log_keys: Option<KeyDir>,
+    pub(crate) log_keys: Option<KeyDir>,
     /// Secret shared with senders whose packets prove where they come from.
-    pub packet_secret: Option<Vec<u8>>,
+    pub(crate) packet_secret: Option<Vec<u8>>,
     /// Limits of what it sends to peers that ask for flows; `None`: it sends nothing.
-    pub reverse: Option<ReverseLimits>,
+    pub(crate) reverse: Option<ReverseLimits>,
     /// Connections of one address at the same time.
-    pub max_per_address: usize,
+    pub(crate) max_per_address: usize,
     /// End after the first sender has left.
-    pub once: bool,
+    pub(crate) once: bool,
     /// Settings for senders of D-ITG.
-    pub classic: ClassicReceiving,
+    pub(crate) classic: ClassicReceiving,
     /// Name of the program, for peers and logs.
-    pub program: String,
+    pub(crate) program: String,
     /// Its version.
-    pub version: String,
+    pub(crate) version: String,
     /// Every resolved setting, for the log.
-    pub settings: BTreeMap<String, String>,
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+impl ReceiverOptions {
+    /// A receiver that listens at `listen` (port 0 lets the system choose) until it is stopped. It keeps no log,
+    /// stores nothing that senders ask for, and sends nothing.
+    ///
+    /// Data comes to a port that the system chooses, one thread receives it.
+    #[must_use]
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            data_port: 0,
+            receive_buffer: None,
+            shards: 1,
+            busy_poll_us: None,
+            log: None,
+            log_limits: LogLimits::default(),
+            log_dir: None,
+            log_quota: LogQuota::default(),
+            replace_logs: false,
+            allow_log_servers: false,
+            allow_sources: Vec::new(),
+            secret: None,
+            log_keys: None,
+            packet_secret: None,
+            reverse: None,
+            max_per_address: SENDERS_PER_ADDRESS,
+            once: false,
+            classic: ClassicReceiving::default(),
+            program: env!("CARGO_PKG_NAME").to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: BTreeMap::new(),
+        }
+    }
+
+    /// Sets the data port of flows that do not ask for another one; 0 lets the system choose.
+    #[must_use]
+    pub fn data_port(mut self, port: u16) -> Self {
+        self.data_port = port;
+        self
+    }
+
+    /// Sets the receive buffer to ask for at each data socket of UDP and ICMP; 8 MiB unless set.
+    #[must_use]
+    pub fn receive_buffer_bytes(mut self, bytes: impl Into<Option<usize>>) -> Self {
+        self.receive_buffer = bytes.into();
+        self
+    }
+
+    /// Sets the number of receiving threads, 1 to 64: flows of UDP are spread over them.
+    #[must_use]
+    pub fn shards(mut self, threads: usize) -> Self {
+        self.shards = threads;
+        self
+    }
+
+    /// Sets the time for which the kernel may look for packets at the network card instead of sleeping
+    /// (`SO_BUSY_POLL`).
+    #[must_use]
+    pub fn busy_poll_us(mut self, us: impl Into<Option<u32>>) -> Self {
+        self.busy_poll_us = us.into();
+        self
+    }
+
+    /// Sets the log of all flows.
+    #[must_use]
+    pub fn log(mut self, target: impl Into<Option<LogTarget>>) -> Self {
+        self.log = target.into();
+        self
+    }
+
+    /// Sets the block sizes of logs, and the bound of the memory that each may hold.
+    #[must_use]
+    pub fn log_limits(mut self, limits: LogLimits) -> Self {
+        self.log_limits = limits;
+        self
+    }
+
+    /// Sets the directory for logs that senders ask for, and the bound on their size; without it such requests are
+    /// refused.
+    #[must_use]
+    pub fn log_dir(mut self, dir: impl Into<Option<PathBuf>>, quota: LogQuota) -> Self {
+        self.log_dir = dir.into();
+        self.log_quota = quota;
+        self
+    }
+
+    /// Sets whether logs of D-ITG there are replaced by new ones of the same name, as D-ITG does.
+    #[must_use]
+    pub fn replace_logs(mut self, replace: bool) -> Self {
+        self.replace_logs = replace;
+        self
+    }
+
+    /// Sets whether senders may have their logs sent to a log server of their choice.
+    #[must_use]
+    pub fn allow_log_servers(mut self, allow: bool) -> Self {
+        self.allow_log_servers = allow;
+        self
+    }
+
+    /// Sets what proves this receiver to those log servers: the secret they share, and keys for connections over TLS.
+    #[must_use]
+    pub fn log_server_access(mut self, secret: Option<Vec<u8>>, keys: Option<KeyDir>) -> Self {
+        self.secret = secret;
+        self.log_keys = keys;
+        self
+    }
+
+    /// Sets addresses from which packets of flows may come beside where their senders signal from.
+    #[must_use]
+    pub fn allow_sources(mut self, sources: Vec<IpAddr>) -> Self {
+        self.allow_sources = sources;
+        self
+    }
+
+    /// Sets the secret shared with senders whose packets prove where they come from.
+    #[must_use]
+    pub fn packet_secret(mut self, secret: impl Into<Option<Vec<u8>>>) -> Self {
+        self.packet_secret = secret.into();
+        self
+    }
+
+    /// Allows it to send to peers that ask for flows, within limits.
+    #[must_use]
+    pub fn reverse(mut self, limits: impl Into<Option<ReverseLimits>>) -> Self {
+        self.reverse = limits.into();
+        self
+    }
+
+    /// Sets the number of connections of one address at the same time.
+    #[must_use]
+    pub fn max_per_address(mut self, connections: usize) -> Self {
+        self.max_per_address = connections;
+        self
+    }
+
+    /// Sets whether it ends after the first sender has left.
+    #[must_use]
+    pub fn once(mut self, once: bool) -> Self {
+        self.once = once;
+        self
+    }
+
+    /// Sets how it serves senders of D-ITG.
+    #[must_use]
+    pub fn classic(mut self, classic: ClassicReceiving) -> Self {
+        self.classic = classic;
+        self
+    }
+
+    /// Sets the name and the version of the program, for peers and logs.
+    #[must_use]
+    pub fn program(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.program = name.into();
+        self.version = version.into();
+        self
+    }
+
+    /// Sets every resolved setting, for the log.
+    #[must_use]
+    pub fn settings(mut self, settings: BTreeMap<String, String>) -> Self {
+        self.settings = settings;
+        self
+    }
 }
 
 /// Settings for senders of D-ITG.

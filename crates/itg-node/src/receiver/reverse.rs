@@ -14,8 +14,6 @@ use itg_core::flow::{FlowSpec, Payload, Proto};
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
 use itg_core::units::BitRate;
-use itg_engine::live::FlowLive;
-use itg_engine::log::LogLimits;
 use itg_socket::clock;
 use tokio::sync::watch;
 
@@ -24,7 +22,6 @@ use super::shared::Shared;
 use crate::connection_slots::counted;
 use crate::control::Channel;
 use crate::lock::lock;
-use crate::orders::Start;
 use crate::sender::{Asker, SendFlow, SendJob, send_over};
 use crate::waiting;
 
@@ -115,30 +112,13 @@ impl Turn {
                 Payload::Random | Payload::File(_) => Content::random(RunSeed(seed)),
             };
             waiting.insert(spec.id, open);
-            sending.push(SendFlow {
-                name: spec.id.to_string(),
-                flow: resolve(&spec, RunSeed(seed))?,
-                receiver: peer,
-                content: Arc::new(content),
-                live: Arc::new(FlowLive::default()),
-            });
+            let name = spec.id.to_string();
+            sending.push(SendFlow::new(resolve(&spec, RunSeed(seed))?, peer, content).name(name));
         }
         let options = &shared.options;
-        let job = SendJob {
-            run: run.to_owned(),
-            seed,
-            flows: sending,
-            start: Start::Soon,
-            pacing: None,
-            log: None,
-            log_limits: LogLimits::default(),
-            recv_log: None,
-            packet_secret: None,
-            program: options.program.clone(),
-            version: options.version.clone(),
-            settings: BTreeMap::new(),
-            orders: None,
-        };
+        let job = SendJob::new(RunSeed(seed), sending)
+            .run(run)
+            .program(&options.program, &options.version);
         Ok((Self { limits, datagrams, job, waiting, _seat: seat }, notices))
     }
 

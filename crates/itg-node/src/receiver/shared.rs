@@ -14,6 +14,7 @@ use super::options::ReceiverOptions;
 use super::ports::Sockets;
 use super::served::ServedSession;
 use super::shards::Shards;
+use super::watched::Watched;
 
 /// Flows at the same time, of all senders together.
 pub(super) const MAX_FLOWS: usize = 65_536;
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     pub(super) askers: Mutex<BTreeSet<IpAddr>>,
     /// Listener to be told of senders that have left.
     pub(super) told: OnceLock<mpsc::Sender<ServedSession>>,
+    /// Flows as those who watch see them, from when somebody does.
+    pub(super) watched: OnceLock<Mutex<Watched>>,
 }
 
 /// The logs that senders of D-ITG have asked for, by name; senders that ask for the same file at the

@@ -8,7 +8,6 @@ use std::time::Duration;
 use itg_classic::send::{App, HeaderKind};
 use itg_classic::wire::{FlowOffer, NO_SERIAL, OfferProto, SenderMessage};
 use itg_core::flow::{FlowSpec, Proto};
-use itg_engine::log::{LogLimits, LogQuota};
 use itg_engine::rx::{Command, PacketFormat};
 use itg_session::{MAGIC, Message, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +18,7 @@ use tokio::time::timeout;
 
 use super::ports::{Asked, Opened, Taken};
 use super::shared::Shared;
-use super::{ClassicReceiving, Receiver, ReceiverOptions, ReceiverOutcome};
+use super::{Receiver, ReceiverOptions, ReceiverOutcome};
 use crate::control::{Channel, Incoming};
 use crate::lock::lock;
 
@@ -42,31 +41,8 @@ impl HeldReceiver {
 
     /// The same after something has been done with the receiving thread that runs.
     fn after(before: impl FnOnce(&Shared)) -> Self {
-        let receiver = Receiver::bind(ReceiverOptions {
-            packet_secret: None,
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            data_port: 0,
-            receive_buffer: None,
-            shards: 1,
-            busy_poll_us: None,
-            log: None,
-            log_limits: LogLimits::default(),
-            log_dir: None,
-            log_quota: LogQuota::default(),
-            replace_logs: false,
-            allow_log_servers: false,
-            allow_sources: Vec::new(),
-            secret: None,
-            log_keys: None,
-            reverse: None,
-            max_per_address: crate::receiver::SENDERS_PER_ADDRESS,
-            once: false,
-            classic: ClassicReceiving::default(),
-            program: "test".to_owned(),
-            version: "0".to_owned(),
-            settings: std::collections::BTreeMap::new(),
-        })
-        .expect("loopback");
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let receiver = Receiver::bind(ReceiverOptions::new(anywhere)).expect("loopback");
         let address = receiver.addresses().next().expect("it listens");
         let shared = Arc::clone(&receiver.shared);
         before(&shared);

@@ -1,19 +1,15 @@
 //! Runs of a sender and a receiver in this process, over loopback.
 #![allow(missing_docs, reason = "tests")]
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use itg_core::distribution::Distribution;
 use itg_core::flow::{Flow, FlowSpec};
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
-use itg_engine::{FlowLive, LogLimits, LogQuota, LogTarget, OnFull};
-use itg_node::{
-    ClassicReceiving, Receiver, ReceiverOptions, SendFlow, SendJob, SendOutcome, Start, send,
-};
+use itg_engine::{LogLimits, LogTarget, OnFull};
+use itg_node::{Receiver, ReceiverOptions, SendFlow, SendJob, SendOutcome, send};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -26,61 +22,22 @@ pub(crate) fn limits() -> LogLimits {
 }
 
 pub(crate) fn receiver(log: Option<LogTarget>) -> Receiver {
-    let options = ReceiverOptions {
-        packet_secret: None,
-        listen: "127.0.0.1:0".parse().expect("an address"),
-        data_port: 0,
-        receive_buffer: None,
-        shards: 1,
-        busy_poll_us: None,
-        log,
-        log_limits: limits(),
-        log_dir: None,
-        log_quota: LogQuota::default(),
-        replace_logs: false,
-        allow_log_servers: false,
-        allow_sources: Vec::new(),
-        secret: None,
-        log_keys: None,
-        reverse: None,
-        max_per_address: itg_node::SENDERS_PER_ADDRESS,
-        once: true,
-        classic: ClassicReceiving::default(),
-        program: "test".to_owned(),
-        version: "0".to_owned(),
-        settings: BTreeMap::new(),
-    };
+    let options = ReceiverOptions::new("127.0.0.1:0".parse().expect("an address"))
+        .log(log)
+        .log_limits(limits())
+        .once(true);
     Receiver::bind(options).expect("loopback")
 }
 
 pub(crate) fn flow(id: u32, receiver: SocketAddr, edit: impl FnOnce(&mut FlowSpec)) -> SendFlow {
     let mut spec = FlowSpec::new(id);
     edit(&mut spec);
-    SendFlow {
-        flow: Flow::resolve(spec, RunSeed(1)).expect("a flow that can be run"),
-        name: format!("flow {id}"),
-        receiver,
-        content: Arc::new(Content::random(RunSeed(1))),
-        live: Arc::new(FlowLive::default()),
-    }
+    let flow = Flow::resolve(spec, RunSeed(1)).expect("a flow that can be run");
+    SendFlow::new(flow, receiver, Content::random(RunSeed(1)))
 }
 
 pub(crate) fn job(flows: Vec<SendFlow>, log: Option<LogTarget>) -> SendJob {
-    SendJob {
-        packet_secret: None,
-        start: Start::Soon,
-        run: "0".repeat(32),
-        seed: 1,
-        flows,
-        pacing: None,
-        log,
-        log_limits: limits(),
-        recv_log: None,
-        program: "test".to_owned(),
-        version: "0".to_owned(),
-        settings: BTreeMap::new(),
-        orders: None,
-    }
+    SendJob::new(RunSeed(1), flows).log(log).log_limits(limits())
 }
 
 /// A runtime of two threads.

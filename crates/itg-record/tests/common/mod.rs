@@ -40,7 +40,7 @@ fn flow_info() -> Note {
         name: None,
         run: "00c0ffee".into(),
         seed: u64::MAX,
-        spec: FlowSpec { meter: Meter::Rtt, stop, ..FlowSpec::new(1) },
+        spec: FlowSpec::new(1).meter(Meter::Rtt).stop(stop),
         src: "[fe80::1%eth0]:40000".into(),
         dst: "[fe80::2%eth0]:9000".into(),
         epoch_unix_ns: 1_795_000_000_100_000_000,

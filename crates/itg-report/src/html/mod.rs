@@ -23,6 +23,7 @@ use crate::svg;
 
 pub use compare::page as compare_page;
 pub use parts::Around;
+pub(crate) use parts::civil;
 pub use repeat::command;
 pub use sweep::page as sweep_page;
 

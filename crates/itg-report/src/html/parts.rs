@@ -64,6 +64,12 @@ pub(super) fn whole(value: Option<u64>) -> String {
 
 /// Unix time in nanoseconds as a date, to the second, in UTC.
 pub(super) fn date(unix_ns: u64) -> String {
+    let [year, month, day, hour, minute, second] = civil(unix_ns);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Unix time in nanoseconds as year, month, day, hour, minute and second, in UTC.
+pub(crate) fn civil(unix_ns: u64) -> [u64; 6] {
     let (days, seconds) = (unix_ns / 86_400_000_000_000, unix_ns / 1_000_000_000 % 86_400);
     // Days to civil date: Hinnant, chrono-compatible low-level date algorithms.
     let shifted = days + 719_468;
@@ -75,8 +81,7 @@ pub(super) fn date(unix_ns: u64) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    [year, month, day, seconds / 3_600, seconds / 60 % 60, seconds % 60]
 }
 
 /// The first of these sentences as items of a list, and how many more there are.

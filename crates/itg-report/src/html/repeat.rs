@@ -360,25 +360,23 @@ mod tests {
     fn the_written_experiment_asks_for_the_same_flows() {
         let distribution =
             |text: &str, unit| Distribution::parse(text, unit).expect("a distribution");
-        let mut second = FlowSpec {
-            idt: distribution("exp(1ms)", Unit::Time),
-            size: distribution("trunc(pareto(1.5,500),500,1400)", Unit::Size),
-            on_off: Some(OnOff {
+        let mut second = FlowSpec::new(3)
+            .idt(distribution("exp(1ms)", Unit::Time))
+            .size(distribution("trunc(pareto(1.5,500),500,1400)", Unit::Size))
+            .on_off(OnOff {
                 on: distribution("exp(1s)", Unit::Time),
                 off: distribution("250ms", Unit::Time),
-            }),
-            start_ns: 1_500_000_000,
-            stop: Stop { duration_ns: Some(10_000_000_000), packets: Some(99), bytes: None },
-            meter: Meter::Rtt,
-            late: Late::Drop,
-            payload: Payload::Pattern(vec![0xde, 0xad]),
-            max_burst: Some(16),
-            ..FlowSpec::new(3)
-        };
+            })
+            .start_ns(1_500_000_000)
+            .stop(Stop { duration_ns: Some(10_000_000_000), packets: Some(99), bytes: None })
+            .meter(Meter::Rtt)
+            .late(Late::Drop)
+            .payload(Payload::Pattern(vec![0xde, 0xad]))
+            .max_burst(16);
         second.socket.tos = Some(0b1011_1001);
         second.socket.dest_port = Some(9000);
         let stop = Stop { packets: Some(10), ..Stop::default() };
-        let plain = |id| FlowSpec { stop, ..FlowSpec::new(id) };
+        let plain = |id| FlowSpec::new(id).stop(stop);
         let specs = [plain(1), plain(2), second];
         let flows: Vec<_> = specs.iter().map(flow).collect();
         let all: Vec<_> = flows.iter().zip(&specs).collect();

@@ -6,16 +6,19 @@ use std::time::Instant;
 
 use anyhow::Result;
 use itg_cli::{Failure, Signals, WordArgs, refuse, say};
-use itg_experiment::{Seed, TimeSpan};
+use itg_experiment::Seed;
 use itg_mpi::NetworkError;
-use itg_process::{Config, Registry, StopReason, farm};
+use itg_process::{Config, Registry, Report, StopReason};
 use serde_json::{Value, json};
+
+use crate::process::ProcessArgs;
+use crate::trace::Trace;
 
 /// Runs the process of this rank; rank 0 reads the file and prints what it has counted.
 pub(crate) fn run(
     file: &std::path::Path,
-    (given, until): (Option<Seed>, Option<TimeSpan>),
-    events: bool,
+    args: &ProcessArgs,
+    registry: &Registry,
     words: WordArgs,
 ) -> Result<ExitCode> {
     let job = super::start()?;
@@ -23,8 +26,12 @@ pub(crate) fn run(
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let signals = runtime.block_on(async { Signals::watch() })?;
     let origin = file.display().to_string();
+    let mut trace = None;
     let read = match job.rank() {
-        0 => Some(read(&origin, given)),
+        0 => Some(read(&origin, args.seed).and_then(|read| {
+            trace = args.trace.as_deref().map(Trace::create).transpose()?;
+            Ok(read)
+        })),
         _ => None,
     };
     let said = match &read {
@@ -44,24 +51,27 @@ pub(crate) fn run(
     if root && !words.quiet {
         say(format_args!("seed {seed}, {} ranks, {}", job.size(), job.library()));
     }
-    let registry = farm::layers(Registry::new());
-    let deadline = until.map(|until| Instant::now() + std::time::Duration::from_nanos(until.0));
+    if let (None, Some(path)) = (&trace, &args.trace) {
+        // Rank 0 has made the file; on another host it is another one.
+        trace = Some(Trace::append(path)?);
+    }
+    let deadline =
+        args.until.map(|until| Instant::now() + std::time::Duration::from_nanos(until.0));
     let asked = || {
         let over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         (over || signals.stop.borrow().is_some()).then_some(StopReason::Interrupted)
     };
-    let done = itg_mpi::run(
-        &job,
-        (&config, &registry, itg_core::seed::RunSeed(seed)),
-        asked,
-        |at, event| {
-            if events && root {
+    let done =
+        itg_mpi::run(&job, (&config, registry, itg_core::seed::RunSeed(seed)), asked, |report| {
+            if let (true, Report::Event { at, event, .. }) = (args.events && root, &report) {
                 // A reader that has gone does not stop the processes.
                 itg_cli::print(&format!("{at} {} {:?}\n", event.name, event.values))
                     .unwrap_or_default();
             }
-        },
-    );
+            if let Some(trace) = &mut trace {
+                trace.report(&report);
+            }
+        });
     let (reason, counters, traffic) = match done {
         Ok(done) => done,
         // Every rank has the same reason; one says it.

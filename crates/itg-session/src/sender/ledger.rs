@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn with_pattern(id: u32, bytes: usize) -> FlowSpec {
-        FlowSpec { payload: Payload::Pattern(vec![7; bytes]), ..FlowSpec::new(id) }
+        FlowSpec::new(id).payload(Payload::Pattern(vec![7; bytes]))
     }
 
     #[test]

@@ -202,22 +202,20 @@ pub fn examples() -> Vec<(Message, &'static str)> {
 /// A flow with something in every field.
 fn every_field() -> FlowSpec {
     let time = |text| Distribution::parse(text, Unit::Time).expect("a distribution");
-    FlowSpec {
-        id: 8,
-        proto: Proto::Tcp,
-        profile: Some("p1".to_owned()),
-        idt: time("exp(10ms)"),
-        size: Distribution::parse("uniform(500,600)", Unit::Size).expect("a distribution"),
-        on_off: Some(OnOff { on: time("constant(1s)"), off: time("constant(2s)") }),
-        start_ns: 5,
-        stop: Stop { duration_ns: Some(6), packets: Some(7), bytes: Some(8) },
-        meter: Meter::Rtt,
-        payload: Payload::Pattern(vec![0xde, 0xad]),
-        late: Late::Drop,
-        max_burst: Some(9),
-        changes: Vec::new(),
-        burst: Some(10),
-        socket: SocketOptions {
+    FlowSpec::new(8)
+        .proto(Proto::Tcp)
+        .profile("p1".to_owned())
+        .idt(time("exp(10ms)"))
+        .size(Distribution::parse("uniform(500,600)", Unit::Size).expect("a distribution"))
+        .on_off(OnOff { on: time("constant(1s)"), off: time("constant(2s)") })
+        .start_ns(5)
+        .stop(Stop { duration_ns: Some(6), packets: Some(7), bytes: Some(8) })
+        .meter(Meter::Rtt)
+        .payload(Payload::Pattern(vec![0xde, 0xad]))
+        .late(Late::Drop)
+        .max_burst(9)
+        .burst(10)
+        .socket(SocketOptions {
             source: Some("127.0.0.1".to_owned()),
             source_port: Some(9000),
             dest_port: Some(8999),
@@ -227,8 +225,7 @@ fn every_field() -> FlowSpec {
             nagle: true,
             congestion: Some("bbr".to_owned()),
             pacing_rate: Some(11),
-        },
-    }
+        })
 }
 
 fn any_text() -> impl Strategy<Value = String> {
@@ -320,22 +317,21 @@ pub fn any_flow(ids: u32) -> impl Strategy<Value = FlowSpec> {
                 (idt, size, on_off),
                 (start_ns, duration_ns, packets, bytes),
                 (payload, (rtt, drop, max_burst, burst), socket),
-            )| FlowSpec {
-                changes: Vec::new(),
-                id,
-                proto,
-                profile,
-                idt,
-                size,
-                on_off,
-                start_ns,
-                stop: Stop { duration_ns, packets, bytes },
-                meter: if rtt { Meter::Rtt } else { Meter::Owd },
-                payload,
-                late: if drop { Late::Drop } else { Late::Keep },
-                max_burst,
-                burst,
-                socket,
+            )| {
+                FlowSpec::new(id)
+                    .proto(proto)
+                    .profile(profile)
+                    .idt(idt)
+                    .size(size)
+                    .on_off(on_off)
+                    .start_ns(start_ns)
+                    .stop(Stop { duration_ns, packets, bytes })
+                    .meter(if rtt { Meter::Rtt } else { Meter::Owd })
+                    .payload(payload)
+                    .late(if drop { Late::Drop } else { Late::Keep })
+                    .max_burst(max_burst)
+                    .burst(burst)
+                    .socket(socket)
             },
         )
 }

@@ -1,6 +1,6 @@
 //! Faults as they are carried out.
 
-use itg_process::Time;
+use itg_process::{Injected, Slot, Time};
 
 use super::World;
 use crate::check::ObservedEvent;
@@ -10,8 +10,16 @@ impl World {
     /// Returns true if the fault finds its target: an injection into a layer that the process lacks
     /// does not.
     fn takes(&self, fault: &Fault) -> bool {
-        let Fault::Inject(slot, layer, _) = fault else { return true };
-        self.process(*slot).is_some_and(|process| process.layers().any(|name| name == *layer))
+        let has = |slot: &Slot, layer: &str| {
+            self.process(*slot).is_some_and(|process| process.layers().any(|name| name == layer))
+        };
+        match fault {
+            Fault::Inject(slot, layer, _) => has(slot, layer),
+            Fault::Suspect(slot, _) => {
+                self.process(*slot).is_some_and(|process| process.detectors().next().is_some())
+            }
+            _ => true,
+        }
     }
 
     pub(super) fn carry_out_fault(&mut self, fault: Fault) {
@@ -67,15 +75,25 @@ impl World {
             Fault::Reset(a, b) => self.weather.reset(a, b, self.now),
             Fault::Links(net, faults) => self.weather.set_links(net, faults),
             Fault::Lossy(slot, parts) => self.weather.set_lossy(slot, parts),
-            Fault::Inject(slot, layer, what) => {
-                let at = slot.index();
-                let Some(host) = self.hosts.get_mut(at) else { return };
-                let local = Time(host.clock.at(self.now));
-                if let Some(process) = &mut host.process {
-                    process.control(local, layer, Box::new(what));
-                    self.after(at);
+            Fault::Inject(slot, layer, what) => self.inject(slot, layer, what),
+            Fault::Suspect(slot, suspect) => {
+                let detectors = self.process(slot).map(|process| process.detectors());
+                let detectors: Vec<_> =
+                    detectors.into_iter().flatten().map(str::to_owned).collect();
+                for detector in detectors {
+                    self.inject(slot, &detector, Injected::Suspect(suspect));
                 }
             }
+        }
+    }
+
+    fn inject(&mut self, slot: Slot, layer: &str, what: Injected) {
+        let at = slot.index();
+        let Some(host) = self.hosts.get_mut(at) else { return };
+        let local = Time(host.clock.at(self.now));
+        if let Some(process) = &mut host.process {
+            process.control(local, layer, Box::new(what));
+            self.after(at);
         }
     }
 }

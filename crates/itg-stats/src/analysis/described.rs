@@ -9,7 +9,7 @@ use itg_record::Side;
 use super::Analysis;
 use crate::clock::ClockModel;
 use crate::clocks::{Clocks, one_clock};
-use crate::logs::known_proto;
+use crate::logs::{Log, known_proto};
 use crate::report::DelayBasis;
 
 /// Description of a flow whose packets are listed; texts are empty where no log says them.
@@ -56,6 +56,12 @@ impl PacketFlow {
 }
 
 impl Analysis<'_> {
+    /// What each log says of itself, as in the manifest of the report.
+    #[must_use]
+    pub fn log_manifests(&self) -> Vec<serde_json::Value> {
+        self.logs().logs.iter().map(Log::manifest).collect()
+    }
+
     /// Flows whose packets are listed, by number and run.
     #[must_use]
     pub fn packet_flows(&self) -> BTreeMap<(u32, String), PacketFlow> {

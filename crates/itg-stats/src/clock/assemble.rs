@@ -143,7 +143,7 @@ fn piece(trace: &Trace, stretch: Range<usize>, before: Between, after: Between) 
     }
     let end = last.sent.saturating_add(after.length).max(last.sent + 1);
     lay(last.sent, end, probes.len(), after.since);
-    let skew = skew(trace, probes);
+    let skew = skew(trace, &windows);
     Piece { base, parts, skew, probed }
 }
 
@@ -324,7 +324,8 @@ impl Hull {
 }
 
 /// Skew over a stretch: from the lines through all of it where that is short, else from its two ends.
-fn skew(trace: &Trace, probes: &[Probe]) -> Skew {
+fn skew(trace: &Trace, windows: &Windows<'_>) -> Skew {
+    let probes = windows.probes;
     let Some(last) = probes.last() else { return Skew::default() };
     let of = |range: Range<usize>| trace.lines_of(&probes[range]);
     let count = probes.len();
@@ -336,11 +337,15 @@ fn skew(trace: &Trace, probes: &[Probe]) -> Skew {
     }
     let head = probes.partition_point(|probe| probe.sent < probes[0].sent + WINDOW_NS).max(1);
     let tail = probes.partition_point(|probe| probe.sent + WINDOW_NS < last.sent).min(count - 1);
-    let ends = [(0..head, probes[0].sent), (tail..count, last.sent)];
+    let ends = [(0..head, probes[0].sent, 0), (tail..count, last.sent, count)];
     let base = Base::of(&probes[0]);
-    let [a, b] = ends.map(|(range, at)| {
+    let [a, b] = ends.map(|(range, at, next)| {
         let (own, lines) = of(range);
         let (low, high) = lines.at(own.seconds(at));
+        if low > high {
+            // No line goes through all of them: what the nearest ones leave open.
+            return windows.range(at, next, base);
+        }
         let moved = difference_of(own.offset, base.offset);
         (low + moved, high + moved)
     });

@@ -129,7 +129,7 @@ pub(crate) fn member_of(records: &[Bytes], first: &View) -> Option<(Member, bool
 }
 
 /// The journal of a log.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Journal {
     /// True if records are written.
     keeps: bool,

@@ -201,6 +201,7 @@ impl Hash for Log {
         (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
         (&self.keep, &self.past, &self.local, &self.core, self.repeats).hash(state);
         (&self.incoming, &self.outgoing, &self.asked, self.too_long).hash(state);
+        (self.author, &self.journal).hash(state);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::member::{Member, View, ViewChange};
 use crate::roster::Changes;
 
 /// A view change that waits for what the core holds.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Collecting {
     since: Time,
     change: ViewChange,
@@ -29,7 +29,7 @@ pub(super) struct Collecting {
 }
 
 /// A checkpoint that waits for the state of the user.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Begun {
     /// Position of the log, if that has asked, and of this broadcast.
     pub(super) log: Option<u64>,
@@ -53,7 +53,7 @@ const WHOLE: u8 = 0;
 const IN_PARTS: u8 = 1;
 
 /// Parts of cuts that the log has delivered in this epoch: of the last attempt of each member that makes one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Parts {
     of: BTreeMap<Member, (u64, BTreeMap<u32, Bytes>)>,
 }
@@ -303,7 +303,7 @@ impl Uniform {
                 out.push(Action::CancelTimer(super::Timer::Tick));
             }
             // A change that found no room is wanted again with the next tick.
-            CastDelivery::Busy(_) | CastDelivery::Restored { .. } => {}
+            CastDelivery::Busy(_) | CastDelivery::Expired(_) | CastDelivery::Restored { .. } => {}
         }
     }
 

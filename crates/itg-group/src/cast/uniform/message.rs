@@ -24,7 +24,7 @@ use crate::member::Member;
 pub type Named = (Id, Bytes);
 
 /// A message of a uniform broadcast.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UniformMessage {
     /// Of the log that decides views and cuts.
     Log(log::LogMessage),
@@ -40,7 +40,7 @@ pub enum UniformMessage {
 }
 
 /// Content of a message within an epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EpochMessage {
     /// A message.
     Data(Id, Bytes),
@@ -67,7 +67,7 @@ pub enum EpochMessage {
 }
 
 /// Messages and orders of an epoch that a member holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flush {
     /// Number of the first message in `delivered`, within the epoch.
     pub first: u64,

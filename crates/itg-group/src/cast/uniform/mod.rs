@@ -25,6 +25,7 @@ mod note;
 mod order;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -83,7 +84,7 @@ fn limited(settings: Settings) -> Settings {
 }
 
 /// A member of a uniform broadcast.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Uniform {
     fast: Fast,
     me: Member,
@@ -115,6 +116,17 @@ pub struct Uniform {
     memory: Memory,
     /// It was told that the state is too long.
     too_long: bool,
+}
+
+/// Everything that its next steps depend on, but for the settings and a checkpoint that waits for its user's state:
+/// the user of one whose states are told apart answers at once.
+impl Hash for Uniform {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.me, &self.log, self.view.digest(), self.next_seq, &self.backlog).hash(state);
+        (self.own_bytes, self.position, &self.history, self.first).hash(state);
+        (&self.orders, &self.progress, &self.before, self.fenced, &self.collecting).hash(state);
+        (&self.suspected, self.gone, &self.local, &self.parts, &self.memory).hash(state);
+    }
 }
 
 impl Uniform {

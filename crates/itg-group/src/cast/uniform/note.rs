@@ -139,7 +139,7 @@ pub(crate) fn records_of_log(records: &[Bytes]) -> Vec<Bytes> {
 }
 
 /// The journal of a member: all of its records, which share their memory with those that are written.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Memory {
     /// True if records are written.
     pub(super) keeps: bool,

@@ -12,7 +12,7 @@ use crate::cast::mutant::Mutant;
 use crate::member::Member;
 
 /// Known orders of an epoch.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Orders {
     /// Known numbers of messages that are not delivered, both ways.
     numbers: BTreeMap<Id, u64>,

@@ -1,6 +1,5 @@
 //! `ITGSend`: sends traffic as D-ITG's sender does, with its command line. Where it differs:
 //! `docs/d-itg.md`.
-#![allow(non_snake_case, reason = "the name under which scripts call it")]
 
 mod daemon;
 mod prepare;
@@ -34,7 +33,7 @@ fn print(text: impl Display) {
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let since_ns = clock::monotonic_ns();
     let args: Vec<String> =
         std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();

@@ -1,6 +1,6 @@
 //! A log file as bytes, mapped into memory rather than read.
 //!
-//! The one place of this program with `unsafe`: a mapping is only as stable as the file behind it. Where
+//! The one place of this crate with `unsafe`: a mapping is only as stable as the file behind it. Where
 //! another program has shortened a file, or a disk fails, reading the mapping raises SIGBUS; the handler
 //! here puts zeros in the place of what is gone, and the program says so in the end ([`Bytes::lost`]).
 //! `docs/decisions/0019-shortened-logs.md` says why it is a handler. A file that is overwritten shows
@@ -45,13 +45,17 @@ const REST_MS: u8 = 20;
 const REST: Duration = Duration::from_millis(REST_MS as u64);
 
 /// Maps a file that can be mapped, and reads one that cannot (a pipe).
-pub(crate) enum Bytes {
+#[derive(Debug)]
+pub enum Bytes {
+    /// A file.
     Mapped(Mapped),
+    /// What a pipe gave, or was made of a file.
     Read(Vec<u8>),
 }
 
 /// A file in memory.
-pub(crate) struct Mapped {
+#[derive(Debug)]
+pub struct Mapped {
     map: Mmap,
     file: File,
     region: &'static Region,
@@ -61,7 +65,10 @@ pub(crate) struct Mapped {
 
 impl Bytes {
     /// Opens a log: a file, or a pipe, which is read to its end. `say` hears of a pipe that lets wait.
-    pub(crate) fn open(path: &Path, say: impl Fn(&str)) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// A file that cannot be read, a directory or device, a pipe into which nobody writes.
+    pub fn open(path: &Path, say: impl Fn(&str)) -> io::Result<Self> {
         // Opening a pipe must not wait for somebody who writes to it.
         let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
         let data = file.metadata()?;
@@ -91,8 +98,8 @@ impl Bytes {
         Ok(Self::Mapped(Mapped { map, file, region, holes }))
     }
 
-    /// Parts of at least [`HOLE`] bytes that were never written, or are not there any more, in order.
-    pub(crate) fn holes(&self) -> Vec<Range<usize>> {
+    /// Parts of at least 1 MiB that were never written, or are not there any more, in order.
+    pub fn holes(&self) -> Vec<Range<usize>> {
         let Self::Mapped(Mapped { map, holes, .. }) = self else { return Vec::new() };
         let lost = self.lost().unwrap_or(map.len());
         let whole = holes.iter().filter(|hole| hole.start < lost);
@@ -101,13 +108,13 @@ impl Bytes {
     }
 
     /// Bytes at the start that were written: up to the first hole.
-    pub(crate) fn written(&self) -> &[u8] {
+    pub fn written(&self) -> &[u8] {
         let end = self.holes().first().map_or(self.len(), |hole| hole.start);
         &self[..end]
     }
 
     /// First byte that was not there any more when it was to be read; `None` while all is there.
-    pub(crate) fn lost(&self) -> Option<usize> {
+    pub fn lost(&self) -> Option<usize> {
         let Self::Mapped(Mapped { map, file, region, .. }) = self else { return None };
         let touched = region.lost.load(Ordering::Relaxed);
         let now = file
@@ -175,6 +182,7 @@ fn holes(file: &File, len: usize) -> Vec<Range<usize>> {
 
 /// A mapping that the handler knows. It stays in the list for ever: logs are few, and a handler may not
 /// wait for a lock.
+#[derive(Debug)]
 struct Region {
     start: AtomicUsize,
     len: AtomicUsize,
@@ -270,7 +278,7 @@ impl Drop for Mapped {
 
 impl Bytes {
     /// Brings a part of the file into memory, all of its pages at once. Says whether `part` is one.
-    pub(crate) fn come(&self, part: &[u8]) -> bool {
+    pub fn come(&self, part: &[u8]) -> bool {
         let Self::Mapped(Mapped { map, .. }) = self else { return false };
         let range = map.as_ptr_range();
         if !range.contains(&part.as_ptr()) {
@@ -285,7 +293,7 @@ impl Bytes {
 
     /// Lets go of the memory of a part of the file that has been read; it comes back from the file when
     /// it is read again. Says whether `part` is one.
-    pub(crate) fn let_go(&self, part: &[u8]) -> bool {
+    pub fn let_go(&self, part: &[u8]) -> bool {
         let Self::Mapped(Mapped { map, .. }) = self else { return false };
         let range = map.as_ptr_range();
         if !range.contains(&part.as_ptr()) {

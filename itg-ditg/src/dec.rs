@@ -1,11 +1,6 @@
 //! `ITGDec`: decodes logs of D-ITG with D-ITG's own command line. What it computes is in
 //! `itg_classic::dec`, where it differs in `docs/d-itg.md`.
-#![allow(non_snake_case, reason = "the name under which scripts call it")]
 #![allow(clippy::print_stderr, reason = "words go to stderr")]
-
-#[allow(dead_code, reason = "the other program lets go of memory; this one reads once")]
-#[path = "../../itg-decode/src/map.rs"]
-mod map;
 
 use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -13,8 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use itg_classic::dec::{ArgsError, DecError, HELP, Options, Outputs, decode, version_lines};
-
-use crate::map::Bytes;
+use itg_files::Bytes;
 
 /// Files in the folder of the user, the standard output and words on stderr.
 struct Files(BufWriter<StdoutLock<'static>>);
@@ -49,7 +43,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let mut files = Files(BufWriter::with_capacity(1 << 16, io::stdout().lock()));
     let stop = match run(&mut files) {
         Ok(()) => return ExitCode::SUCCESS,

@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::{judge, prepare, say_progress, start};
+use super::{judge, prepare, say_progress, start};
 
 /// Exit code after Ctrl-C, as with D-ITG.
 pub(crate) const ENDED: u8 = 2;
