@@ -11,6 +11,7 @@ mod clock;
 mod cluster;
 mod decode;
 mod doctor;
+mod expresso;
 mod fidelity;
 mod gaps;
 mod group;
@@ -110,6 +111,8 @@ enum Command {
     Broadcast(group::BroadcastArgs),
     /// Membership: how long a view change takes (Figures 4 to 8), in simulation and between processes
     Membership(group::MembershipArgs),
+    /// Objects that are sent as they lie in memory, beside serialisers and plain bytes (Expresso's Tables 1 and 2)
+    Expresso(expresso::ExpressoArgs),
     /// One process of `broadcast` and `membership`
     #[command(hide = true)]
     Process(group::GroupProcessArgs),
@@ -185,6 +188,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Mpi(args) => mpi::run(&args)?,
         Command::Broadcast(args) => group::broadcast(&args)?,
         Command::Membership(args) => group::membership(&args)?,
+        Command::Expresso(args) => expresso::run(&args)?,
         Command::Chaos(args) => chaos::run(&args)?,
         Command::Growth(args) => growth::run(&args)?,
         Command::Soak(args) => soak::run(&args)?,

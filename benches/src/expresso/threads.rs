@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use itg_papers::clusters::{Buffer, ClusterIso, ClusterReloc, FixedAddress, Iso, Reloc};
 
-use crate::load::{Load, Map, MapTypes, Town};
+use super::load::{Load, Map, MapTypes, Town};
 
 const LIMIT: usize = 1 << 30;
 const PLACE: FixedAddress = FixedAddress { base: 0x2000_0000_0000, origin: 1, rank: 1 };
@@ -19,7 +19,7 @@ const TURNS: usize = 4;
 
 /// Medians in nanoseconds: raw bytes and cluster, relocatable; raw bytes and cluster, fixed address.
 pub(crate) fn over_tcp(towns: u32, objects: u32, rounds: usize) -> io::Result<[f64; TURNS]> {
-    let flat = crate::load::map(towns, objects);
+    let flat = super::load::map(towns, objects);
     let mut reloc = ClusterReloc::<MapTypes>::with_capacity(0);
     let mut iso = ClusterIso::<MapTypes, _>::new(Buffer::with_capacity(1 << 20), PLACE);
     Map::build(&flat, &mut reloc).expect("built");
@@ -67,5 +67,5 @@ pub(crate) fn over_tcp(towns: u32, objects: u32, rounds: usize) -> io::Result<[f
         }
     }
     receiver.join().expect("the receiver ends well");
-    Ok(times.map(|mut times| crate::median(&mut times)))
+    Ok(times.map(|mut times| super::median(&mut times)))
 }
