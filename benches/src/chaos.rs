@@ -20,7 +20,7 @@ use itg_record::{Item, Kind, LogReader, Note};
 use itg_session::EndCause;
 
 use crate::agents::{Agents, logs};
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::table::Lines;
 
 const AGENTS: usize = 8;
@@ -294,7 +294,10 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<()> {
         }
     }
     let passed = args.runs - failed;
-    print(verdict(failed == 0, &format!("{passed} of {} runs are as they should be", args.runs)));
+    print(Claim::new(
+        failed == 0,
+        &format!("{passed} of {} runs are as they should be", args.runs),
+    ));
     ensure!(failed == 0, "{failed} of {} runs failed", args.runs);
     Ok(())
 }
@@ -374,7 +377,7 @@ fn one(args: &ChaosArgs, number: u64) -> Result<()> {
     }
     judge(&seen, &agents, args.seconds)?;
     let text = format!("the console was silent for {} ms at most", silent / 1_000_000);
-    print(verdict(silent < SILENT, &text));
+    print(Claim::new(silent < SILENT, &text));
     ensure!(silent < SILENT, "{text}");
     drop(done.ended_with(&[0])?);
     Ok(())
@@ -443,12 +446,12 @@ fn judge(seen: &Evidence, agents: &Agents, seconds: u64) -> Result<()> {
     });
     let ended = ended.count();
     let most = worst.values().max().copied().unwrap_or(0);
-    print(verdict(ended == FLOWS, &format!("{ended} of {FLOWS} flows are sent to their end")));
-    print(verdict(
+    print(Claim::new(ended == FLOWS, &format!("{ended} of {FLOWS} flows are sent to their end")));
+    print(Claim::new(
         twice.is_empty(),
         &format!("{} packets were sent or arrived twice", twice.len()),
     ));
-    print(verdict(
+    print(Claim::new(
         unknown.is_empty(),
         &format!("{} packets are missing without a cause", unknown.len()),
     ));

@@ -12,7 +12,7 @@ use itg_record::{Item, Kind, LogReader, Note};
 use itg_testkit::child::Running;
 
 use crate::agents::{Agents, logs};
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::programs::{Location, Programs};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
@@ -120,7 +120,7 @@ fn rates(args: &ClusterArgs) -> Result<()> {
     }
     print(format_args!("\n{SIZE} bytes, {seconds}, {} trials in turns\n\n{lines}\n", args.trials));
     let part = ratio(&found[1], &found[0]);
-    print(verdict(
+    print(Claim::new(
         part.mid >= BAR,
         &format!("agents reach {} of the rate alone, >= {BAR}", with_interval(part, 3)),
     ));
@@ -178,6 +178,9 @@ fn start() -> Result<()> {
          most, {:.3} ms apart\n",
         worst - late[0]
     ));
-    print(verdict(worst <= START_BAR_MS, &format!("first packets at most {START_BAR_MS} ms late")));
+    print(Claim::new(
+        worst <= START_BAR_MS,
+        &format!("first packets at most {START_BAR_MS} ms late"),
+    ));
     Ok(())
 }

@@ -12,7 +12,7 @@ use itg_testkit::child::Running;
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::made_logs::{self, LogContents, Made};
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::programs::{Programs, installed};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
@@ -225,23 +225,26 @@ fn bars(tasks: &[Task]) {
         let against = task.against.map(|place| ratio(&task.rates(), &tasks[place].rates()).mid);
         let least = if task.what == PACKETS { CSV_RATIO } else { SUMMARY_RATIO };
         if let Some(got) = against {
-            print(verdict(got >= least, &format!("{}: {got:.1} >= {least} x ITGDec", task.what)));
+            print(Claim::new(
+                got >= least,
+                &format!("{}: {got:.1} >= {least} x ITGDec", task.what),
+            ));
         }
         if task.what == HTML {
             let got = Estimate::of(&task.seconds).mid;
-            print(verdict(got < HTML_SECONDS, &format!("{HTML}: {got:.2} < {HTML_SECONDS} s")));
+            print(Claim::new(got < HTML_SECONDS, &format!("{HTML}: {got:.2} < {HTML_SECONDS} s")));
         } else if task.what == PACKETS {
             let got = Estimate::of(&task.rates()).mid;
-            print(verdict(
+            print(Claim::new(
                 got >= LINES_RATE,
                 &format!("{PACKETS}: {got:.1} >= {LINES_RATE} M lines/s"),
             ));
         } else {
             let (got, peak) = (Estimate::of(&task.rates()).mid, task.peak_mib);
             let what = format!("{}: {got:.1} >= {SUMMARY_RATE} M records/s", task.what);
-            print(verdict(got >= SUMMARY_RATE, &what));
+            print(Claim::new(got >= SUMMARY_RATE, &what));
             let what = format!("{}: peak {peak:.1} <= {PEAK_MIB} MiB", task.what);
-            print(verdict(peak <= PEAK_MIB, &what));
+            print(Claim::new(peak <= PEAK_MIB, &what));
         }
     }
 }

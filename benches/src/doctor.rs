@@ -10,7 +10,7 @@ use itg_cli::say;
 use itg_testkit::child::Running;
 use serde_json::Value;
 
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, READY, memory};
 use crate::table::with_interval;
 use crate::trials::Estimate;
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
         with_interval(Estimate::of(&late), 1)
     ));
     let good = kept as f64 >= BAR * late.len() as f64;
-    print(verdict(good, &format!("kept in {kept} of {} runs, {BAR} asked for", late.len())));
+    print(Claim::new(good, &format!("kept in {kept} of {} runs, {BAR} asked for", late.len())));
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use itg_testkit::child::Running;
 use crate::agents::Agents;
 use crate::decode;
 use crate::made_logs::{self, LogContents};
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, memory};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order};
@@ -231,7 +231,7 @@ fn grow(series: Series, args: &GrowthArgs, programs: &Programs) -> Result<()> {
         Some(x) => format!("This machine has come to its end at {x} {along}."),
     });
     for (good, what) in series.goals(&at) {
-        print(verdict(good, &what));
+        print(Claim::new(good, &what));
     }
     let Some(dir) = &args.out else { return Ok(()) };
     let lines = curves.into_iter().map(|(place, points)| {

@@ -17,7 +17,7 @@ use itg_testkit::child::Running;
 use tokio::sync::{mpsc, watch};
 
 use crate::machine::cpus;
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, clear};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
@@ -162,12 +162,12 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
     for remote in &ways[2..4] {
         let got = ratio(&remote.cpu_ns, base).mid;
         let what = format!("{} <= {REMOTE_BAR} x no log: {got:.3}", remote.name);
-        print(verdict(got <= REMOTE_BAR, &what));
+        print(Claim::new(got <= REMOTE_BAR, &what));
     }
     for remote in &ways[2..4] {
         let got = ratio(&remote.cpu_ns, &ways[4].cpu_ns).mid;
         let what = format!("{} < throttled local disk: {got:.3} of its CPU time", remote.name);
-        print(verdict(got < 1.0, &what));
+        print(Claim::new(got < 1.0, &what));
     }
     print("");
     Ok(())
@@ -290,11 +290,11 @@ fn records_a_second(args: &LogCostArgs) -> Result<()> {
     }
     print(lines);
     let got = Estimate::of(&append).mid;
-    print(verdict(got >= APPEND_BAR, &format!("append >= {APPEND_BAR} M records/s: {got:.0}")));
+    print(Claim::new(got >= APPEND_BAR, &format!("append >= {APPEND_BAR} M records/s: {got:.0}")));
     // The last way without syncs.
     let got = Estimate::of(&rates[BLOCKS.len()]).mid;
     let what = format!("memory to server's disk >= {SERVER_BAR} M records/s: {got:.1}");
-    print(verdict(got >= SERVER_BAR, &what));
+    print(Claim::new(got >= SERVER_BAR, &what));
     runtime.shutdown_timeout(Duration::from_secs(5));
     Ok(())
 }

@@ -25,6 +25,7 @@ mod mpi;
 mod observed;
 mod observer;
 mod output;
+mod papers;
 mod peers;
 mod programs;
 mod replays;
@@ -113,6 +114,9 @@ enum Command {
     Membership(group::MembershipArgs),
     /// Objects that are sent as they lie in memory, beside serialisers and plain bytes (Expresso's Tables 1 and 2)
     Expresso(expresso::ExpressoArgs),
+    /// Tables and figures of the five papers, measured: a page for each, with the paper's numbers, ours, and whether
+    /// the shape holds
+    Papers(papers::PapersArgs),
     /// One process of `broadcast` and `membership`
     #[command(hide = true)]
     Process(group::GroupProcessArgs),
@@ -189,6 +193,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Broadcast(args) => group::broadcast(&args)?,
         Command::Membership(args) => group::membership(&args)?,
         Command::Expresso(args) => expresso::run(&args)?,
+        Command::Papers(args) => papers::run(&args)?,
         Command::Chaos(args) => chaos::run(&args)?,
         Command::Growth(args) => growth::run(&args)?,
         Command::Soak(args) => soak::run(&args)?,

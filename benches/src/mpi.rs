@@ -13,10 +13,10 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_cli::refuse;
 use itg_record::{Item, Kind, LogReader, Note};
-use itg_testkit::child::Running;
+use itg_testkit::child::{Output, Running};
 
-use crate::output::{print, verdict};
-use crate::programs::{Location, Programs, READY, clear, memory};
+use crate::output::{Claim, print};
+use crate::programs::{Location, Programs, READY, clear, installed, memory};
 use crate::table::{Lines, with_interval};
 use crate::trials::{Estimate, order, ratio};
 
@@ -168,29 +168,66 @@ fn read_all(paths: &[PathBuf], kind: Kind) -> Result<Side> {
     Ok(all)
 }
 
-struct Bench<'a> {
-    args: &'a MpiArgs,
-    programs: Programs,
-    cluster: PathBuf,
-    work: tempfile::TempDir,
+/// An `itg-cluster` that knows MPI, and its launcher.
+#[derive(Clone, Debug)]
+pub(crate) struct MpiCluster {
+    program: PathBuf,
+    launcher: PathBuf,
 }
 
-impl<'a> Bench<'a> {
-    fn new(args: &'a MpiArgs) -> Result<Self> {
-        let programs = Programs::with(&["itg-send", "itg-recv", "itg-log"])?;
-        let cluster = args.cluster.clone().unwrap_or_else(|| programs.path("itg-cluster"));
-        let mut asked = Command::new(&cluster);
+impl MpiCluster {
+    /// The one of this path, or that beside this program.
+    pub(crate) fn find(
+        programs: &Programs,
+        program: Option<&Path>,
+        launcher: &Path,
+    ) -> Result<Self> {
+        let program = program.map_or_else(|| programs.path("itg-cluster"), Path::to_owned);
+        let mut asked = Command::new(&program);
         asked.args(["run", "--mpi", "--help"]);
         let knows = Running::spawn(&mut asked, &[])?.wait(READY)?.code == Some(0);
         if !knows {
             return Err(refuse(format!(
                 "{} was built without MPI: cargo build --release -p itg-cluster --features mpi (and see \
                  docs/mpi.md), or name another one with --cluster",
-                cluster.display()
+                program.display()
             )));
         }
+        if launcher.components().count() == 1 && !installed(&launcher.to_string_lossy()) {
+            return Err(refuse(format!("{} is not installed", launcher.display())));
+        }
+        Ok(Self { program, launcher: launcher.to_owned() })
+    }
+
+    /// Runs the experiment of a file with so many ranks; its logs go to a directory.
+    pub(crate) fn run(
+        &self,
+        ranks: u32,
+        file: &Path,
+        out: &Path,
+        limit: Duration,
+    ) -> Result<Output> {
+        let mut job = Command::new(&self.launcher);
+        job.envs(LAUNCHER).args(["-n", &ranks.to_string()]).arg(&self.program);
+        job.args(["-q", "run"]).arg(file).arg("--mpi").arg("--out").arg(out);
+        // A log that is not whole is a failure of the run, and what a trial is to find.
+        Running::spawn(&mut job, &[])?.wait(limit)?.ended_with(&[0, 1])
+    }
+}
+
+struct Bench<'a> {
+    args: &'a MpiArgs,
+    programs: Programs,
+    mpi: MpiCluster,
+    work: tempfile::TempDir,
+}
+
+impl<'a> Bench<'a> {
+    fn new(args: &'a MpiArgs) -> Result<Self> {
+        let programs = Programs::with(&["itg-send", "itg-recv", "itg-log"])?;
+        let mpi = MpiCluster::find(&programs, args.cluster.as_deref(), &args.mpirun)?;
         let work = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
-        Ok(Self { args, programs, cluster, work })
+        Ok(Self { args, programs, mpi, work })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -229,11 +266,7 @@ impl<'a> Bench<'a> {
         }
         let (file, out) = (self.path("experiment.toml"), self.path("out"));
         fs::write(&file, text)?;
-        let mut job = Command::new(&self.args.mpirun);
-        job.envs(LAUNCHER).args(["-n", &(flows + 1).to_string()]).arg(&self.cluster);
-        job.args(["-q", "run"]).arg(&file).arg("--mpi").arg("--out").arg(&out);
-        // A log that is not whole is a failure of the run, and what the trial is to find.
-        let done = Running::spawn(&mut job, &[])?.wait(self.limit())?.ended_with(&[0, 1])?;
+        let done = self.mpi.run(flows + 1, &file, &out, self.limit())?;
         let senders = read_all(&[out.join("sender.itg")], Kind::Sent)
             .with_context(|| format!("{}{}", done.out, done.err))?;
         let received = read_all(&[out.join("receiver.itg")], Kind::Received)?.logged;
@@ -329,14 +362,14 @@ pub(crate) fn run(args: &MpiArgs) -> Result<()> {
                 with_interval(part, 3),
                 WAYS[server].1
             );
-            print(verdict(part.mid >= BAR, &what));
+            print(Claim::new(part.mid >= BAR, &what));
         }
         let sum =
             |of: fn(&Side) -> u64| -> u64 { found[0].iter().map(|trial| of(&trial.senders)).sum() };
         let (missing, twice) = (sum(|side| side.missing), sum(|side| side.twice));
         let what =
             format!("no record of MPI's is missing, none is there twice: {missing}, {twice}");
-        print(verdict(missing == 0 && twice == 0, &what));
+        print(Claim::new(missing == 0 && twice == 0, &what));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use itg_fidelity::{Asked, Departed, Departures, Distributions, Verdict};
 use itg_testkit::child::Running;
 
 use crate::observer;
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, READY, memory};
 use crate::table::Lines;
 
@@ -105,12 +105,15 @@ pub(crate) fn run(args: &ObservedArgs) -> Result<()> {
     let both = |pair: (&'static str, &'static str)| of(false, pair) + of(true, pair);
     let same: usize = pairs.iter().filter(|(a, b)| a == b).map(|pair| both(*pair)).sum();
     let share = same as f64 / args.runs.max(1) as f64;
-    print(verdict(
+    print(Claim::new(
         share >= BAR,
         &format!("same verdict in {same} of {}, {BAR} asked for", args.runs),
     ));
     let blind = both((Verdict::Pass.name(), Verdict::Fail.name()));
-    print(verdict(blind == 0, &format!("pass where the observer says fail: {blind}, none may be")));
+    print(Claim::new(
+        blind == 0,
+        &format!("pass where the observer says fail: {blind}, none may be"),
+    ));
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::machine;
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::programs::{Programs, memory};
 use crate::table::{Lines, share};
 
@@ -237,12 +237,12 @@ pub(crate) fn run(args: &ReplaysArgs) -> Result<()> {
     let all = args.honest;
     let good = equal as f64 >= BAR * all as f64;
     let words = format!("honest replays that are equal: {equal} of {all}, {} %", share(equal, all));
-    print(verdict(good, &format!("{words}, {BAR} asked for")));
+    print(Claim::new(good, &format!("{words}, {BAR} asked for")));
     let wrong = planted.iter().filter(|outcome| **outcome == Outcome::Equal).count() as u64;
     let all = planted.len() as u64;
     let words =
         format!("planted changes that are equal: {wrong} of {all}, {} %", share(wrong, all));
-    print(verdict(wrong == 0, &format!("{words}, none may be")));
+    print(Claim::new(wrong == 0, &format!("{words}, none may be")));
     Ok(())
 }
 

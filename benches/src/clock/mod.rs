@@ -14,7 +14,7 @@ use clap::Args;
 
 use self::judge::{Basis, judge};
 use self::kinds::KINDS;
-use crate::output::{print, verdict};
+use crate::output::{Claim, print};
 use crate::table::{Lines, share, with_interval};
 use crate::trials::Estimate;
 
@@ -149,10 +149,10 @@ pub(crate) fn run(args: &ClockArgs) -> Result<()> {
         "truth within the bound, where probes show the steps: {} of {}, {covered} %",
         all.held, all.cases
     );
-    print(verdict(all.covers(), &format!("{words}, {} % asked for", 100.0 * COVERAGE)));
+    print(Claim::new(all.covers(), &format!("{words}, {} % asked for", 100.0 * COVERAGE)));
     let median = Estimate::of(&all.ratios);
     let words = format!("bound / best bound: median {}", with_interval(median, 3));
-    print(verdict(median.mid <= RATIO, &format!("{words}, at most {RATIO} asked for")));
+    print(Claim::new(median.mid <= RATIO, &format!("{words}, at most {RATIO} asked for")));
     Ok(())
 }
 

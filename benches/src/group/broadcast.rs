@@ -6,7 +6,7 @@ use clap::Args;
 use itg_cli::print;
 use itg_report::{Curve, Plot};
 
-use super::common::{BenchArgs, draw, us, verdict, wanted};
+use super::common::{BenchArgs, claim, draw, say, us, wanted};
 use super::processes::{ALGORITHMS, Group, configuration, in_process};
 use super::{clients, crash, open, raw, storage};
 use crate::table::Lines;
@@ -141,7 +141,7 @@ fn bars(rounds: u64, raw: &Raw) -> Result<()> {
             us(cell.p99),
             us(raw)
         );
-        verdict(&what, ratio, "round-trips", ratio <= 6.0, "at most 6")?;
+        claim(&what, ratio, "round-trips", ratio <= 6.0, "at most 6")?;
     }
     let messages = 300 * rounds;
     for (transport, bar) in [("in process", 1e6), ("unix", 1e5), ("tcp", 1e5)] {
@@ -152,7 +152,7 @@ fn bars(rounds: u64, raw: &Raw) -> Result<()> {
             what += &format!(" ({rate:.0} a second of processor time)");
         }
         let asked = format!("at least {bar:.0}");
-        verdict(&what, rate, "messages/s", rate >= bar, &asked)?;
+        claim(&what, rate, "messages/s", rate >= bar, &asked)?;
     }
     Ok(())
 }
@@ -248,8 +248,8 @@ fn closed(args: &BenchArgs, rounds: u64, raw: [u64; 2]) -> Result<()> {
         }
     }
     print(&format!("{table}\n"))?;
-    estimates(&cells, raw)?;
     shapes(&cells)?;
+    estimates(&cells, raw)?;
     let mut lines = Vec::new();
     for (at, algorithm) in ALGORITHMS.iter().enumerate() {
         for (which, transport) in TRANSPORTS.iter().enumerate().skip(1) {
@@ -271,7 +271,6 @@ fn closed(args: &BenchArgs, rounds: u64, raw: [u64; 2]) -> Result<()> {
 /// The thesis's estimate T = s (n − 1) T_tx + T_overhead from half a raw round-trip, the overhead being half
 /// the time of two processes (its method 2).
 fn estimates(cells: &[Vec<f64>], raw: [u64; 2]) -> Result<()> {
-    print("\nMeasured to estimated by the thesis's formula (method 2): ")?;
     let mut parts = Vec::new();
     for (which, raw) in raw.into_iter().enumerate() {
         let half = us(raw) / 2.0;
@@ -284,7 +283,13 @@ fn estimates(cells: &[Vec<f64>], raw: [u64; 2]) -> Result<()> {
         }
     }
     let (least, most) = parts.iter().fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(*x), b.max(*x)));
-    print(&format!("{least:.2} to {most:.2} over the cells of n = 4, 6 and 8\n"))
+    say(
+        least >= 1.0 / 1.5 && most <= 1.5,
+        &format!(
+            "the thesis's formula (method 2) is within a factor of 1.5, n = 4, 6, 8: measured/estimated {least:.2} \
+             to {most:.2}"
+        ),
+    )
 }
 
 /// The shapes of the thesis's tables.
@@ -299,22 +304,22 @@ fn shapes(cells: &[Vec<f64>]) -> Result<()> {
             cells[*n][*at] < cells[n + 1][*at] && cells[n + 1][*at] < cells[n + 2][*at]
         })
         .count();
-    print(&format!(
-        "Shapes of the thesis: Sequencer < Skeen < Chandra-Toueg in {ordered} of {} cells over sockets; \
-         CT/Sequencer within 1.9 to 2.8 in {ratios}; in process < Unix < TCP in {by_transport} of {}; time linear in \
-         n over TCP with R² of {}\n",
-        sockets.len(),
-        3 * rows,
-        (0..3)
-            .map(|at| {
-                let n = [2.0, 4.0, 6.0, 8.0].into_iter();
-                let points: Vec<_> =
-                    n.zip(cells.iter().skip(2).step_by(3).map(|of| of[at])).collect();
-                format!("{:.3}", linear(&points))
-            })
-            .collect::<Vec<_>>()
-            .join(", ")
-    ))
+    let fits = (0..3).map(|at| {
+        let n = [2.0, 4.0, 6.0, 8.0].into_iter();
+        let points: Vec<_> = n.zip(cells.iter().skip(2).step_by(3).map(|of| of[at])).collect();
+        linear(&points)
+    });
+    let fit = fits.fold(1.0, f64::min);
+    let (over, all) = (sockets.len(), 3 * rows);
+    print("\n")?;
+    for (count, of, what) in [
+        (ordered, over, "Sequencer < Skeen < Chandra-Toueg, in each cell over sockets"),
+        (ratios, over, "Chandra-Toueg/Sequencer within 1.9 to 2.8, in each cell over sockets"),
+        (by_transport, all, "in process < Unix < TCP, for each algorithm and n"),
+    ] {
+        say(count == of, &format!("{what}: in {count} of {of}"))?;
+    }
+    say(fit >= 0.95, &format!("time linear in n over TCP, R² >= 0.95: at least {fit:.3}"))
 }
 
 /// R² of the straight line through these points.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use itg_cli::print;
 use itg_report::{Curve, Plot};
 
-use super::common::{BenchArgs, draw, percentile, us};
+use super::common::{BenchArgs, draw, percentile, say, us};
 use super::processes::{ALGORITHMS, Group, configuration};
 use crate::table::Lines;
 use itg_run::load::LoadEvent;
@@ -58,10 +58,13 @@ pub(crate) fn run(args: &BenchArgs, rounds: u64) -> Result<()> {
         );
     }
     print(&format!("{table}\n"))?;
-    print(&format!(
-        "\nThe thesis: case A is faster and costs more messages. Here in {faster} of {cells} cells of its three \
-         algorithms.\n"
-    ))?;
+    print("\n")?;
+    say(
+        faster == cells,
+        &format!(
+            "case A answers sooner than case B, as in the thesis: in {faster} of {cells} cells"
+        ),
+    )?;
     let plot = Plot {
         title: "Clients and servers, case B: more clients from left to right".to_owned(),
         x: "answers a second".to_owned(),

@@ -1,4 +1,4 @@
-//! Arguments, plots, verdicts and figures that the measurements share.
+//! Arguments, plots, claims and figures that the measurements share.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_cli::print;
 use itg_report::Plot;
+
+use crate::output::Claim;
 
 /// Arguments of both.
 #[derive(Debug, Args)]
@@ -38,10 +40,14 @@ pub(crate) fn wanted<P: PartialEq>(only: &[P], part: &P) -> bool {
     only.is_empty() || only.contains(part)
 }
 
-/// `PASS` or `MISS`, with what was asked for.
-pub(crate) fn verdict(what: &str, value: f64, unit: &str, good: bool, bar: &str) -> Result<()> {
-    let word = if good { "PASS" } else { "MISS" };
-    print(&format!("{word}  {what}: {value:.1} {unit} (asked: {bar})\n"))
+/// Prints whether a value is what was asked for.
+pub(crate) fn claim(what: &str, value: f64, unit: &str, holds: bool, bar: &str) -> Result<()> {
+    say(holds, &format!("{what}: {value:.1} {unit} (asked: {bar})"))
+}
+
+/// Prints a claim.
+pub(crate) fn say(holds: bool, what: &str) -> Result<()> {
+    print(&format!("{}\n", Claim::new(holds, what)))
 }
 
 /// Nanoseconds as microseconds.

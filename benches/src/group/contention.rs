@@ -7,7 +7,7 @@ use itg_group::Arity;
 use itg_papers::model::{Constants, Contention, Fit, Pattern, fit};
 use itg_report::{Curve, Plot};
 
-use super::common::{BenchArgs, draw, percentile, us};
+use super::common::{BenchArgs, draw, percentile, say, us};
 use super::phases::{arity, phases, ts_on};
 use super::processes::{Group, configuration};
 use crate::table::Lines;
@@ -138,6 +138,20 @@ fn changes(args: &BenchArgs, fit: &Fit) -> Result<()> {
         format!("{name} {:.2} to {:.2}", range.0, range.1)
     });
     print(&format!("Between processes to modelled: {}\n", parts.collect::<Vec<_>>().join(", ")))?;
+    // Distance of a model from what was measured, as the median of |ln(measured/modelled)|.
+    let far = |model: usize| {
+        let mut far: Vec<f64> = ratios[model].iter().map(|ratio| ratio.ln().abs()).collect();
+        far.sort_by(f64::total_cmp);
+        far.get(far.len() / 2).map_or(f64::INFINITY, |far| far.exp())
+    };
+    let [base, all, level] = [0, 1, 2].map(far);
+    say(
+        all.min(level) < base,
+        &format!(
+            "contention explains what the base model does not; median factor between measured and modelled: base \
+             {base:.2}, all processes {all:.2}, level {level:.2}"
+        ),
+    )?;
     let plot = by_processes("View change under contention, TCP", "Ts in µs", lines);
     draw(args, "membership-contention", &plot)
 }

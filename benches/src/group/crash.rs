@@ -8,7 +8,7 @@ use itg_group::cast::CastEvent;
 use itg_process::MS;
 use nix::sys::signal::Signal;
 
-use super::common::{percentile, us, verdict};
+use super::common::{claim, percentile, us};
 use super::processes::{Group, LIMIT, configuration};
 use itg_run::trace::TraceEvent;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(trials: u64) -> Result<()> {
             "ordered log, n = 3, TCP, coordinator {what}: next delivery, p50 {:.1} ms, worst of {trials}",
             us(p50) / 1000.0
         );
-        verdict(&what, us(most) / 1000.0, "ms", most <= bar * MS, &format!("at most {bar} ms"))?;
+        claim(&what, us(most) / 1000.0, "ms", most <= bar * MS, &format!("at most {bar} ms"))?;
     }
     Ok(())
 }

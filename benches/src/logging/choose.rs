@@ -1,6 +1,6 @@
 //! Choosing D*, c* and C*, and the paper's shape. Pure.
 
-use crate::output::verdict;
+use crate::output::Claim;
 use crate::trials::Estimate;
 
 /// Largest share of lost records where nothing is to be lost: 0.1 %.
@@ -22,20 +22,27 @@ pub(crate) fn largest_within(errors: &[(u32, f64)], limit: f64) -> Option<u32> {
     errors.iter().filter(|(_, error)| *error <= limit).map(|(value, _)| *value).max()
 }
 
-/// An assertion about the shape of the results, with what was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    pub(crate) holds: bool,
-    pub(crate) what: String,
+/// D, c, and the C at which c was chosen: the same for all variants at one end, so that their rates compare the
+/// way of the log alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) buffer: u32,
+    pub(crate) size: u32,
+    pub(crate) rate: u32,
 }
 
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&verdict(self.holds, &self.what))
-    }
+/// c*: the largest size with which no variant loses anything; the errors of each by size.
+pub(crate) fn largest_for_all(variants: &[Vec<(u32, f64)>]) -> Option<u32> {
+    let sizes = variants.first()?.iter().map(|(size, _)| *size);
+    let lossless = |size: &u32| {
+        variants
+            .iter()
+            .all(|errors| errors.iter().any(|(of, error)| of == size && *error <= STRICT))
+    };
+    sizes.filter(lossless).max()
 }
 
-/// Capacity of one variant at one end, with its D* and c*.
+/// Capacity of one variant at one end, with the D and c of all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Capacity {
     /// Packets a second when more are asked for than can be done, in each trial.
@@ -48,15 +55,15 @@ pub(crate) struct Capacity {
 }
 
 /// (i) The rate grows with D, with vanishing gain.
-pub(crate) fn grows_with_buffer(who: &str, rates: &[(u32, f64)]) -> Verdict {
+pub(crate) fn grows_with_buffer(who: &str, rates: &[(u32, f64)]) -> Claim {
     let (Some(best), Some(&(first, at_first))) = (best_buffer(rates), rates.first()) else {
-        return Verdict { holds: false, what: format!("(i) {who}: nothing was measured") };
+        return Claim { holds: false, what: format!("(i) {who}: nothing was measured") };
     };
     let at_best = rates.iter().find(|(d, _)| *d == best).map_or(0.0, |(_, rate)| *rate);
     let top = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let (gain, beyond) = (at_best / at_first, top / at_best);
     let last = rates.last().map_or(best, |(d, _)| *d);
-    Verdict {
+    Claim {
         holds: gain > 1.0 + SAME && beyond < gain,
         what: format!(
             "(i) {who}: the rate grows with D, with vanishing gain: x {gain:.3} from D={first} to \
@@ -70,11 +77,11 @@ fn mid(values: &[f64]) -> f64 {
 }
 
 /// (ii) A log server lets a host do no less than its own disk: by rate, and by CPU time.
-pub(crate) fn server_is_no_worse(who: &str, server: &Capacity, disk: &Capacity) -> [Verdict; 2] {
+pub(crate) fn server_is_no_worse(who: &str, server: &Capacity, disk: &Capacity) -> [Claim; 2] {
     let rate = mid(&server.rates) / mid(&disk.rates);
     let cpu = mid(&server.cpu_ns) / mid(&disk.cpu_ns);
     [
-        Verdict {
+        Claim {
             holds: rate >= 1.0 - SAME,
             what: format!(
                 "(ii) {who} >= CV by rate: x {rate:.3} ({:.0} / {:.0} packets/s)",
@@ -82,7 +89,7 @@ pub(crate) fn server_is_no_worse(who: &str, server: &Capacity, disk: &Capacity) 
                 mid(&disk.rates)
             ),
         },
-        Verdict {
+        Claim {
             holds: cpu <= 1.0 + SAME,
             what: format!(
                 "(ii) {who} <= CV by CPU time a packet: x {cpu:.3} ({:.0} / {:.0} ns)",
@@ -98,21 +105,21 @@ pub(crate) fn receiver_gains_more(
     who: &str,
     receiver: (&Capacity, &Capacity),
     sender: (&Capacity, &Capacity),
-) -> [Verdict; 2] {
+) -> [Claim; 2] {
     let gain = |of: fn(&Capacity) -> &[f64], pair: (&Capacity, &Capacity)| {
         mid(of(pair.0)) / mid(of(pair.1))
     };
     let rates = [receiver, sender].map(|pair| gain(|c| &c.rates, pair));
     let cpu = [receiver, sender].map(|pair| gain(|c| &c.cpu_ns, pair));
     [
-        Verdict {
+        Claim {
             holds: rates[0] >= rates[1],
             what: format!(
                 "(iii) {who}: the gain in rate is larger at the receiver: x {:.3}, sender x {:.3}",
                 rates[0], rates[1]
             ),
         },
-        Verdict {
+        Claim {
             holds: cpu[0] <= cpu[1],
             what: format!(
                 "(iii) {who}: so is that in CPU time: receiver x {:.3}, sender x {:.3} of CV",
@@ -123,13 +130,13 @@ pub(crate) fn receiver_gains_more(
 }
 
 /// (iv) TCP is below UDP only where loss is tolerated.
-pub(crate) fn tcp_only_loses_to_loss(end: &str, tcp: &Capacity, udp: &Capacity) -> Verdict {
+pub(crate) fn tcp_only_loses_to_loss(end: &str, tcp: &Capacity, udp: &Capacity) -> Claim {
     let text = |rate: Option<u32>| rate.map_or_else(|| "none".to_owned(), |rate| rate.to_string());
-    Verdict {
+    Claim {
         holds: tcp.strict.is_some() && tcp.strict >= udp.strict,
         what: format!(
             "(iv) {end}: LS-TCP is below LS-UDP only where loss is tolerated: C* TCP {} / UDP {} for \
-             0.1 %, {} / {} for 5 % (no MPI here)",
+             0.1 %, {} / {} for 5 %",
             text(tcp.strict),
             text(udp.strict),
             text(tcp.loose),
@@ -138,16 +145,25 @@ pub(crate) fn tcp_only_loses_to_loss(end: &str, tcp: &Capacity, udp: &Capacity) 
     }
 }
 
+/// (iv) MPI reaches the rate of LS-UDP.
+pub(crate) fn mpi_is_like_udp(mpi: &Capacity, udp: &Capacity) -> Claim {
+    let part = mid(&mpi.rates) / mid(&udp.rates);
+    Claim {
+        holds: (part - 1.0).abs() <= LOOSE,
+        what: format!("(iv) sender: MPI is within 5 % of LS-UDP by rate: x {part:.3}"),
+    }
+}
+
 /// (v) Packets above the MTU cost more than their bytes say: the rate falls by at least 10 % between
 /// the last size that fits and the first that does not.
-pub(crate) fn knee_at_mtu(end: &str, rates: &[(u32, f64)], fits: u32) -> Verdict {
+pub(crate) fn knee_at_mtu(end: &str, rates: &[(u32, f64)], fits: u32) -> Claim {
     let last = rates.iter().filter(|(size, _)| *size <= fits).max_by_key(|(size, _)| *size);
     let next = rates.iter().filter(|(size, _)| *size > fits).min_by_key(|(size, _)| *size);
     let (Some((below, before)), Some((above, after))) = (last, next) else {
-        return Verdict { holds: false, what: format!("(v) {end}: nothing was measured") };
+        return Claim { holds: false, what: format!("(v) {end}: nothing was measured") };
     };
     let kept = after / before;
-    Verdict {
+    Claim {
         holds: kept <= 0.9,
         what: format!(
             "(v) {end}: knee at the MTU of 1500: {before:.0} packets/s of {below} bytes, {after:.0} of \
@@ -201,6 +217,27 @@ mod tests {
     }
 
     #[test]
+    fn one_size_serves_all_variants() {
+        let errors = |list: &[(u32, f64)]| list.to_vec();
+        for (variants, want) in [
+            (vec![], None),
+            (vec![errors(&[(64, 0.0), (512, 0.0)]), errors(&[(64, 0.0), (512, 0.2)])], Some(64)),
+            (vec![errors(&[(64, 0.0), (512, 0.0)]), errors(&[(64, 0.5), (512, 0.0)])], Some(512)),
+            (vec![errors(&[(64, 0.0)]), errors(&[(64, 0.5)])], None),
+        ] {
+            assert_eq!(largest_for_all(&variants), want, "{variants:?}");
+        }
+    }
+
+    #[test]
+    fn mpi_may_differ_by_what_is_tolerated() {
+        for (rate, want) in [(230.0, true), (222.0, true), (210.0, false), (250.0, false)] {
+            let claim = mpi_is_like_udp(&capacity(rate, 1.0, 1, 1), &capacity(230.0, 1.0, 1, 1));
+            assert_eq!(claim.holds, want, "{claim}");
+        }
+    }
+
+    #[test]
     fn growth_must_be_there_and_must_vanish() {
         for (rates, want) in [
             (&[(1, 100.0), (10, 180.0), (40, 200.0), (160, 201.0)][..], true),
@@ -223,13 +260,13 @@ mod tests {
         let cv = [capacity(218.5, 100.0, 28, 28), capacity(163.5, 100.0, 22, 22)];
         let ls = [capacity(230.0, 95.0, 30, 30), capacity(180.0, 90.0, 24, 24)];
         for (ls, cv) in ls.iter().zip(&cv) {
-            assert!(server_is_no_worse("LS", ls, cv).iter().all(|verdict| verdict.holds));
+            assert!(server_is_no_worse("LS", ls, cv).iter().all(|claim| claim.holds));
         }
-        let verdicts = receiver_gains_more("LS", (&ls[1], &cv[1]), (&ls[0], &cv[0]));
-        assert!(verdicts.iter().all(|verdict| verdict.holds), "{verdicts:?}");
-        assert!(verdicts[0].what.contains("x 1.101, sender x 1.053"), "{}", verdicts[0]);
+        let claims = receiver_gains_more("LS", (&ls[1], &cv[1]), (&ls[0], &cv[0]));
+        assert!(claims.iter().all(|claim| claim.holds), "{claims:?}");
+        assert!(claims[0].what.contains("x 1.101, sender x 1.053"), "{}", claims[0]);
         let swapped = receiver_gains_more("LS", (&ls[0], &cv[0]), (&ls[1], &cv[1]));
-        assert!(swapped.iter().all(|verdict| !verdict.holds), "{swapped:?}");
+        assert!(swapped.iter().all(|claim| !claim.holds), "{swapped:?}");
         assert!(tcp_only_loses_to_loss("sender", &ls[0], &ls[0]).holds);
         let tolerant = capacity(230.0, 95.0, 30, 35);
         assert!(tcp_only_loses_to_loss("sender", &ls[0], &tolerant).holds);

@@ -5,8 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use itg_cli::say;
 use itg_report::{Curve, Plot};
 
+use super::choose::Chosen;
 use super::results::{FIRST_SIZE, Results, estimate};
 use super::trial::{End, Setting, Trial, Variant};
 use crate::output::print;
@@ -76,8 +78,7 @@ fn arrange(
 }
 
 fn by_variant(setting: &Setting) -> (usize, String) {
-    let place = Variant::ALL.iter().position(|variant| *variant == setting.variant);
-    (place.unwrap_or(0), setting.variant.name().to_owned())
+    (setting.variant as usize, setting.variant.name().to_owned())
 }
 
 impl Figures {
@@ -148,7 +149,7 @@ impl Figures {
     pub(crate) fn by_buffer(&mut self, end: End, results: &Results) -> Result<()> {
         let first = if end == End::Sender { 6 } else { 11 };
         for (figure, shown) in [(first, Shown::Rate), (first + 1, Shown::Error)] {
-            for variant in Variant::ALL {
+            for variant in Variant::BUFFERED {
                 let of: Results = results
                     .iter()
                     .filter(|(setting, _)| setting.variant == variant)
@@ -156,7 +157,11 @@ impl Figures {
                     .collect();
                 let column = |s: &Setting| (s.rate as usize, format!("C = {}", s.rate));
                 let grid = arrange(&of, shown, column, |s| s.buffer);
-                let title = format!("Figure {figure}: {}, {}, by D", end.name(), variant.name());
+                let title = format!(
+                    "Figure {figure}: {}, {}, c = {FIRST_SIZE} bytes, by D",
+                    end.name(),
+                    variant.name()
+                );
                 let name = format!("fig{figure:02}-{}", variant.name().to_lowercase());
                 self.show(&name, &title, "D, records", shown, &grid)?;
             }
@@ -165,19 +170,27 @@ impl Figures {
     }
 
     /// Figures 8 (sender) or 13 (receiver).
-    pub(crate) fn by_size(&mut self, end: End, results: &Results) -> Result<()> {
+    pub(crate) fn by_size(&mut self, end: End, chosen: Chosen, results: &Results) -> Result<()> {
         let figure = if end == End::Sender { 8 } else { 13 };
+        let Chosen { buffer, rate, .. } = chosen;
         let grid = arrange(results, Shown::Error, by_variant, |s| s.size);
-        let title = format!("Figure {figure}: {}, with D*, by c", end.name());
+        let title = format!(
+            "Figure {figure}: {}, D = {buffer} records, C = {rate} packets/s, by c",
+            end.name()
+        );
         self.show(&format!("fig{figure:02}"), &title, "c, bytes", Shown::Error, &grid)
     }
 
     /// Figures 9, 10 (sender) or 14, 15 (receiver).
-    pub(crate) fn by_rate(&mut self, end: End, results: &Results) -> Result<()> {
+    pub(crate) fn by_rate(&mut self, end: End, chosen: Chosen, results: &Results) -> Result<()> {
         let first = if end == End::Sender { 9 } else { 14 };
+        let Chosen { buffer, size, .. } = chosen;
         for (figure, shown) in [(first, Shown::BitRate), (first + 1, Shown::Error)] {
             let grid = arrange(results, shown, by_variant, |s| s.rate);
-            let title = format!("Figure {figure}: {}, with D* and c*, by C", end.name());
+            let title = format!(
+                "Figure {figure}: {}, D = {buffer} records, c = {size} bytes, by C",
+                end.name()
+            );
             self.show(&format!("fig{figure:02}"), &title, "C, packets/s", shown, &grid)?;
         }
         Ok(())
@@ -197,7 +210,7 @@ impl Figures {
     /// Says what was written.
     pub(crate) fn end(self) {
         if let Some(dir) = self.dir {
-            print(format_args!("figures in {}: {}", dir.display(), self.written.join(", ")));
+            say(format_args!("figures in {}: {}", dir.display(), self.written.join(", ")));
         }
     }
 }

@@ -17,15 +17,16 @@ use clap::Args;
 use itg_cli::say;
 
 use self::choose::{
-    Capacity, STRICT, Verdict, best_buffer, grows_with_buffer, knee_at_mtu, largest_within,
-    rates_around, receiver_gains_more, server_is_no_worse, tcp_only_loses_to_loss,
+    Capacity, Chosen, STRICT, best_buffer, grows_with_buffer, knee_at_mtu, largest_for_all,
+    largest_within, mpi_is_like_udp, rates_around, receiver_gains_more, server_is_no_worse,
+    tcp_only_loses_to_loss,
 };
 use self::figures::Figures;
 use self::plan::Plan;
 use self::results::{FIRST_SIZE, Results, estimate};
 use self::trial::{Bench, End, Setting, Variant};
 use crate::link::{Link, RECEIVER};
-use crate::output::print;
+use crate::output::{Claim, print};
 use crate::table::{Lines, percent, with_interval};
 use crate::trials::{Estimate, order};
 
@@ -78,7 +79,7 @@ fn measure(bench: &Bench, plan: &Plan, what: &str, settings: &[Setting]) -> Resu
 /// Everything of one end.
 struct Side {
     capacities: BTreeMap<Variant, Capacity>,
-    verdicts: Vec<Verdict>,
+    claims: Vec<Claim>,
 }
 
 pub(crate) fn run(args: &LoggingArgs) -> Result<()> {
@@ -128,16 +129,16 @@ pub(crate) fn run(args: &LoggingArgs) -> Result<()> {
     }
     bench.end()?;
 
-    let mut verdicts = shape(&sides);
+    let mut claims = shape(&sides);
     match Link::new() {
-        Ok(link) => verdicts.extend(over_a_link(&link, &plan, capacity, &mut figures)?),
+        Ok(link) => claims.extend(over_a_link(&link, &plan, capacity, &mut figures)?),
         Err(why) => print(format_args!(
             "\nNOT MEASURED: the knee at the MTU (v) needs a virtual link, but {why:#}"
         )),
     }
-    print("\nS3's shape:");
-    verdicts.iter().for_each(print);
-    print(format_args!("\ntook {:.0} s", started.elapsed().as_secs_f64()));
+    print("");
+    claims.iter().for_each(print);
+    say(format_args!("took {:.0} s", started.elapsed().as_secs_f64()));
     figures.end();
     Ok(())
 }
@@ -169,11 +170,10 @@ fn one_end(
     end: End,
     figures: &mut Figures,
 ) -> Result<Side> {
-    let mut verdicts = Vec::new();
     let top = rates.last().copied().unwrap_or_default();
     // Step 1: D.
     let mut settings = Vec::new();
-    for variant in Variant::ALL {
+    for variant in Variant::BUFFERED {
         for &buffer in &plan.buffers {
             for &rate in &plan.step_1(rates) {
                 settings.push(Setting { end, variant, buffer, size: FIRST_SIZE, rate });
@@ -182,59 +182,88 @@ fn one_end(
     }
     let results = measure(bench, plan, &format!("{}, step 1 (D)", end.name()), &settings)?;
     figures.by_buffer(end, &results)?;
+    let mut claims = Vec::new();
     let mut best = BTreeMap::new();
-    for variant in Variant::ALL {
+    for variant in Variant::BUFFERED {
         let of: Vec<_> = results
             .iter()
             .filter(|(setting, _)| setting.variant == variant && setting.rate == top)
             .map(|(setting, trials)| (setting.buffer, estimate(trials, |t| t.rate).mid))
             .collect();
-        verdicts.push(grows_with_buffer(&format!("{}, {}", end.name(), variant.name()), &of));
-        let buffer = best_buffer(&of).unwrap_or(1);
-        let errors: Vec<_> = results
-            .iter()
-            .filter(|(setting, _)| setting.variant == variant && setting.buffer == buffer)
-            .map(|(setting, trials)| (setting.rate, estimate(trials, |t| t.error).mid))
-            .collect();
-        let rate = largest_within(&errors, STRICT).unwrap_or(rates[0]);
-        best.insert(variant, (buffer, rate));
+        claims.push(grows_with_buffer(&format!("{}, {}", end.name(), variant.name()), &of));
+        best.insert(variant, best_buffer(&of).unwrap_or(1));
     }
+    let buffer = best.values().copied().max().unwrap_or(1);
+    // The most that no variant loses anything at.
+    let lossless = Variant::BUFFERED.map(|variant| {
+        let at = |setting: &Setting| setting.variant == variant && setting.buffer == buffer;
+        largest_within(&errors(&results, at, |setting| setting.rate), STRICT).unwrap_or(rates[0])
+    });
+    let rate = lossless.into_iter().min().unwrap_or(rates[0]);
     // Step 2: c.
+    let mut variants = Variant::BUFFERED.to_vec();
+    if end == End::Sender {
+        match bench.has_mpi() {
+            Ok(()) => variants.push(Variant::Mpi),
+            Err(why) => print(format_args!("\nNOT MEASURED: the curves of MPI: {why:#}")),
+        }
+    }
     let mut settings = Vec::new();
-    for (&variant, &(buffer, rate)) in &best {
+    for &variant in &variants {
         for &size in &plan.sizes {
             settings.push(Setting { end, variant, buffer, size, rate });
         }
     }
     let results = measure(bench, plan, &format!("{}, step 2 (c)", end.name()), &settings)?;
-    figures.by_size(end, &results)?;
-    let mut chosen = BTreeMap::new();
-    for (&variant, &(buffer, rate)) in &best {
-        let errors: Vec<_> = results
-            .iter()
-            .filter(|(setting, _)| setting.variant == variant)
-            .map(|(setting, trials)| (setting.size, estimate(trials, |t| t.error).mid))
-            .collect();
-        let size = largest_within(&errors, STRICT);
-        chosen.insert(variant, (buffer, size, rate));
-    }
+    let by_size: Vec<_> = variants
+        .iter()
+        .map(|variant| errors(&results, |s| s.variant == *variant, |setting| setting.size))
+        .collect();
+    let found = largest_for_all(&by_size);
+    let chosen = Chosen { buffer, size: found.unwrap_or(FIRST_SIZE), rate };
+    figures.by_size(end, chosen, &results)?;
+    print(format_args!(
+        "\n{}: D* {}; D = {buffer} for all; c* {}; so c = {}",
+        end.name(),
+        best.iter().map(|(v, d)| format!("{} {d}", v.name())).collect::<Vec<_>>().join(", "),
+        found.map_or_else(|| "none (each size lost something)".to_owned(), |size| size.to_string()),
+        chosen.size,
+    ));
     // Step 3: C.
     let mut settings = Vec::new();
-    for (&variant, &(buffer, size, _)) in &chosen {
+    for &variant in &variants {
         for &rate in rates {
-            let size = size.unwrap_or(FIRST_SIZE);
-            settings.push(Setting { end, variant, buffer, size, rate });
+            settings.push(Setting { end, variant, buffer, size: chosen.size, rate });
         }
     }
     let results = measure(bench, plan, &format!("{}, step 3 (C)", end.name()), &settings)?;
-    figures.by_rate(end, &results)?;
+    figures.by_rate(end, chosen, &results)?;
+    let capacities = capacities(end, &variants, top, chosen, &results);
+    Ok(Side { capacities, claims })
+}
+
+/// Errors of the settings that are wanted, by one of their values.
+fn errors(
+    results: &Results,
+    wanted: impl Fn(&Setting) -> bool,
+    by: impl Fn(&Setting) -> u32,
+) -> Vec<(u32, f64)> {
+    let of = results.iter().filter(|(setting, _)| wanted(setting));
+    of.map(|(setting, trials)| (by(setting), estimate(trials, |t| t.error).mid)).collect()
+}
+
+/// What step 3 found of each variant, as a table.
+fn capacities(
+    end: End,
+    variants: &[Variant],
+    top: u32,
+    chosen: Chosen,
+    results: &Results,
+) -> BTreeMap<Variant, Capacity> {
     let mut capacities = BTreeMap::new();
     let mut unsaturated = Vec::new();
     let mut lines = Lines::new([
         "variant",
-        "D*",
-        "C of step 2",
-        "c*",
         "C* (0.1 %)",
         "C* (5 %)",
         "most packets/s",
@@ -242,11 +271,9 @@ fn one_end(
         "CPU ns a packet",
         "late p99 us",
     ]);
-    for (&variant, &(buffer, size, second)) in &chosen {
+    for &variant in variants {
         let of = || results.iter().filter(|(setting, _)| setting.variant == variant);
-        let errors: Vec<_> = of()
-            .map(|(setting, trials)| (setting.rate, estimate(trials, |t| t.error).mid))
-            .collect();
+        let errors = errors(results, |s| s.variant == variant, |setting| setting.rate);
         let at_top = of().find(|(setting, _)| setting.rate == top).map_or(&[][..], |(_, t)| t);
         let capacity = Capacity {
             rates: at_top.iter().map(|trial| trial.rate).collect(),
@@ -254,7 +281,7 @@ fn one_end(
             strict: largest_within(&errors, STRICT),
             loose: largest_within(&errors, choose::LOOSE),
         };
-        let used = f64::from(size.unwrap_or(FIRST_SIZE));
+        let bits = f64::from(chosen.size) * 8.0;
         let text = |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |v| v.to_string());
         let most = Estimate::of(&capacity.rates);
         unsaturated.extend((most.mid > 0.99 * f64::from(top)).then(|| variant.name()));
@@ -264,21 +291,19 @@ fn one_end(
             .collect();
         lines.row([
             variant.name().to_owned(),
-            buffer.to_string(),
-            second.to_string(),
-            text(size),
             text(capacity.strict),
             text(capacity.loose),
             with_interval(most, 0),
-            with_interval(most.map(|rate| rate * used * 8.0 / 1e6), 0),
+            with_interval(most.map(|rate| rate * bits / 1e6), 0),
             with_interval(Estimate::of(&capacity.cpu_ns), 0),
             if late.is_empty() { "-".to_owned() } else { with_interval(Estimate::of(&late), 1) },
         ]);
         capacities.insert(variant, capacity);
     }
+    let Chosen { buffer, size, .. } = chosen;
     print(format_args!(
-        "\n{} side: what was chosen, the most that was achieved (at C = {top}), and lateness at C*\n\
-         {lines}",
+        "\n{} side, D = {buffer}, c = {size}: the most that was achieved (at C = {top}), and lateness at C*; \
+         CPU time is that of the process that logs, of MPI that of all processes of the job\n{lines}",
         end.name()
     ));
     if !unsaturated.is_empty() {
@@ -288,29 +313,32 @@ fn one_end(
             unsaturated.join(", ")
         ));
     }
-    Ok(Side { capacities, verdicts })
+    capacities
 }
 
 /// (i) to (iv).
-fn shape(sides: &BTreeMap<End, Side>) -> Vec<Verdict> {
-    let mut verdicts: Vec<_> = sides.values().flat_map(|side| side.verdicts.clone()).collect();
+fn shape(sides: &BTreeMap<End, Side>) -> Vec<Claim> {
+    let mut claims: Vec<_> = sides.values().flat_map(|side| side.claims.clone()).collect();
     let of = |end: End, variant: Variant| &sides[&end].capacities[&variant];
     for end in End::BOTH {
         for variant in [Variant::LsTcp, Variant::LsUdp] {
             let who = format!("{}, {}", end.name(), variant.name());
-            verdicts.extend(server_is_no_worse(&who, of(end, variant), of(end, Variant::Cv)));
+            claims.extend(server_is_no_worse(&who, of(end, variant), of(end, Variant::Cv)));
         }
     }
     for variant in [Variant::LsTcp, Variant::LsUdp] {
         let pair = |end| (of(end, variant), of(end, Variant::Cv));
         let (receiver, sender) = (pair(End::Receiver), pair(End::Sender));
-        verdicts.extend(receiver_gains_more(variant.name(), receiver, sender));
+        claims.extend(receiver_gains_more(variant.name(), receiver, sender));
     }
     for end in End::BOTH {
         let (tcp, udp) = (of(end, Variant::LsTcp), of(end, Variant::LsUdp));
-        verdicts.push(tcp_only_loses_to_loss(end.name(), tcp, udp));
+        claims.push(tcp_only_loses_to_loss(end.name(), tcp, udp));
     }
-    verdicts
+    if let Some(mpi) = sides[&End::Sender].capacities.get(&Variant::Mpi) {
+        claims.push(mpi_is_like_udp(mpi, of(End::Sender, Variant::LsUdp)));
+    }
+    claims
 }
 
 /// D-ITG's own log server, beside ours at the same rates.
@@ -350,7 +378,7 @@ fn over_a_link(
     plan: &Plan,
     capacity: f64,
     figures: &mut Figures,
-) -> Result<Vec<Verdict>> {
+) -> Result<Vec<Claim>> {
     let (sender, receiver) = link.places();
     let bench = Bench::between(sender, receiver, RECEIVER, plan.seconds, None)?;
     let rate = rates_around(capacity, &[2.0])[0];
@@ -363,7 +391,7 @@ fn over_a_link(
     let results = measure(&bench, plan, "a link with MTU 1500", &settings)?;
     bench.end()?;
     figures.over_link(&results)?;
-    let verdicts = End::BOTH.map(|end| {
+    let claims = End::BOTH.map(|end| {
         let rates: Vec<_> = results
             .iter()
             .filter(|(setting, _)| setting.end == end)
@@ -371,5 +399,5 @@ fn over_a_link(
             .collect();
         knee_at_mtu(end.name(), &rates, FITS)
     });
-    Ok(verdicts.into())
+    Ok(claims.into())
 }

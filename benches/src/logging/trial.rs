@@ -1,13 +1,14 @@
 //! One trial: a flow with one end's log, and what the log says.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use itg_testkit::child::Running;
 use tempfile::TempDir;
 
+use crate::mpi::MpiCluster;
 use crate::programs::{Location, Programs, READY, Server, clear, stored_log};
 
 /// Destination of the log, in the paper's words.
@@ -19,16 +20,20 @@ pub(crate) enum Variant {
     LsTcp,
     /// A log server over UDP.
     LsUdp,
+    /// The log rank of an MPI job: the sender's log alone, in blocks of a fixed size.
+    Mpi,
 }
 
 impl Variant {
-    pub(crate) const ALL: [Self; 3] = [Self::Cv, Self::LsTcp, Self::LsUdp];
+    /// Those whose D can be chosen.
+    pub(crate) const BUFFERED: [Self; 3] = [Self::Cv, Self::LsTcp, Self::LsUdp];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cv => "CV",
             Self::LsTcp => "LS-TCP",
             Self::LsUdp => "LS-UDP",
+            Self::Mpi => "MPI",
         }
     }
 }
@@ -106,6 +111,8 @@ pub(crate) struct Bench {
     seconds: f64,
     /// Rate at which local files are written, with a unit; `None`: as fast as the disk takes it.
     slow_disk: Option<String>,
+    /// An `itg-cluster` that knows MPI, and why there is none.
+    mpi: Result<MpiCluster>,
 }
 
 impl Bench {
@@ -131,6 +138,7 @@ impl Bench {
         fs::create_dir(&store)?;
         let silent = programs.receiver(&receiver_at, listen, &[], &[])?;
         let listen = listen.to_owned();
+        let mpi = MpiCluster::find(&programs, None, Path::new("mpirun"));
         Ok(Self {
             programs,
             work,
@@ -142,11 +150,42 @@ impl Bench {
             listen,
             seconds,
             slow_disk,
+            mpi,
         })
+    }
+
+    /// Returns an error that says why if trials with MPI cannot be run.
+    pub(crate) fn has_mpi(&self) -> Result<(), &anyhow::Error> {
+        self.mpi.as_ref().map(drop)
+    }
+
+    /// Runs a trial of two ranks: the sender, and the receiver that takes the sender's log too.
+    fn run_mpi(&self, setting: &Setting) -> Result<Trial> {
+        let mpi = self.mpi.as_ref().map_err(|why| anyhow!("{why:#}"))?;
+        let Setting { size, rate, .. } = setting;
+        let (file, out) = (self.work.path().join("job.toml"), self.work.path().join("job"));
+        let milliseconds = self.seconds * 1e3;
+        fs::write(
+            &file,
+            format!(
+                "schema = 1\nname = \"bench\"\nseed = 1\nduration = \"{milliseconds:.0}ms\"\n[log]\n\
+                 server = \"mpi\"\n[[flow]]\nrate = \"{rate}pps\"\nsize = \"constant({size})\"\n"
+            ),
+        )?;
+        let limit = Duration::from_secs_f64(self.seconds) + READY;
+        // A flow that could not keep up fails, and its log says how far it came.
+        let done = mpi.run(2, &file, &out, limit)?;
+        let log = self.programs.decode(&out.join("sender.itg"))?;
+        fs::remove_dir_all(&out)?;
+        let trial = Trial::of(log.packets, log.seconds, self.seconds, f64::from(*rate), done.cpu);
+        Ok(Trial { late_us: log.late_us, ..trial })
     }
 
     /// Runs a trial.
     pub(crate) fn run(&self, setting: &Setting) -> Result<Trial> {
+        if setting.variant == Variant::Mpi {
+            return self.run_mpi(setting);
+        }
         let file = self.work.path().join("local.itg");
         let log = self.log_args(setting, &file)?;
         let receiver = match setting.end {
@@ -174,7 +213,7 @@ impl Bench {
         };
         let path = match setting.variant {
             Variant::Cv => file.clone(),
-            Variant::LsTcp | Variant::LsUdp => stored_log(&self.store)?,
+            _ => stored_log(&self.store)?,
         };
         let log = self.programs.decode(&path)?;
         clear(&self.store)?;
@@ -186,7 +225,7 @@ impl Bench {
         Ok(Trial { late_us: log.late_us, ..trial })
     }
 
-    fn log_args(&self, setting: &Setting, file: &std::path::Path) -> Result<Vec<String>> {
+    fn log_args(&self, setting: &Setting, file: &Path) -> Result<Vec<String>> {
         let mut args = vec!["--log-block".to_owned(), setting.buffer.to_string()];
         let server = || {
             let server = self.server.as_ref().context("no log server there")?;
@@ -205,6 +244,7 @@ impl Bench {
             Variant::LsUdp => {
                 args.extend(["--log-server".to_owned(), format!("udp://{}", server()?)]);
             }
+            Variant::Mpi => {}
         }
         Ok(args)
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::output::print;
+use crate::output::{Claim, print};
 use crate::trials::Estimate;
 
 /// One figure.
@@ -20,19 +20,12 @@ struct Figure {
     trials: Vec<f64>,
 }
 
-/// One bar.
-#[derive(Clone, Debug, Serialize)]
-struct Bar {
-    what: String,
-    passed: bool,
-}
-
 /// Record of a measurement: machine, figures and bars.
 #[derive(Debug, Serialize)]
 pub(crate) struct Book {
     machine: String,
     figures: Vec<Figure>,
-    bars: Vec<Bar>,
+    bars: Vec<Claim>,
 }
 
 impl Book {
@@ -62,15 +55,16 @@ impl Book {
     }
 
     /// Prints whether a bar is reached.
-    pub(crate) fn bar(&mut self, passed: bool, what: String) {
-        print(format_args!("{}  {what}", if passed { "PASS" } else { "MISS" }));
-        self.bars.push(Bar { what, passed });
+    pub(crate) fn bar(&mut self, holds: bool, what: String) {
+        let claim = Claim { holds, what };
+        print(&claim);
+        self.bars.push(claim);
     }
 
     /// The sum of it, and the file.
     pub(crate) fn finish(&self, json: Option<&Path>) -> Result<()> {
-        let passed = self.bars.iter().filter(|bar| bar.passed).count();
-        print(format_args!("\n{passed} of {} bars reached", self.bars.len()));
+        let reached = self.bars.iter().filter(|bar| bar.holds).count();
+        print(format_args!("\n{reached} of {} bars reached", self.bars.len()));
         if let Some(path) = json {
             let text = serde_json::to_string_pretty(self)? + "\n";
             std::fs::write(path, text).with_context(|| path.display().to_string())?;
