@@ -25,7 +25,7 @@ pub(crate) struct PapersArgs {
     /// These papers alone, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Paper>,
-    /// Fewer and shorter trials, for a first look: all five in ten minutes
+    /// Fewer and shorter trials, for a first look: all five in some minutes
     #[arg(long)]
     quick: bool,
     /// Directory for the pages and their figures (SVG); made if it is not there
