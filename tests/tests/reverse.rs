@@ -173,7 +173,8 @@ fn an_interrupted_request_keeps_what_has_arrived() {
     let receiver = open(&[]);
     let words = ["-R", "--json", "--rate", "1000pps", "-t", "60", "-i", "100ms"];
     let running = sender(&[&[receiver.at().as_str()], &words[..]].concat());
-    drop(running.line_with(" s: 1 flow, 1", Duration::from_secs(60)));
+    // At least 25 packets in one interval.
+    drop(running.line_with(" Mbit/s", Duration::from_secs(60)));
     let done = running.stop(Signal::SIGINT, Duration::from_secs(60)).expect("it ends").exits(130);
     let flow = report(&done.out)["flows"][0].clone();
     assert_eq!(flow["end"], "interrupted by SIGINT", "{done}");
@@ -329,7 +330,8 @@ fn what_has_arrived_is_kept_when_its_sender_ends() {
         let receiver = open(&[]);
         let words = ["-R", "--json", "--rate", "1000pps", "-t", "60", "-i", "100ms"];
         let running = sender(&[&[receiver.at().as_str()], &words[..]].concat());
-        drop(running.line_with(" s: 1 flow, 1", Duration::from_secs(60)));
+        // At least 25 packets in one interval.
+        drop(running.line_with(" Mbit/s", Duration::from_secs(60)));
         receiver.running.signal(signal);
         let done = running.finish(Duration::from_secs(60)).exits(4);
         let flow = report(&done.out)["flows"][0].clone();
