@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use itg_cli::{WordArgs, say};
+use itg_compare::change::ChangeGate;
+use itg_compare::{Resampling, compare};
 use itg_core::text::visible_lines;
 use itg_files::Bytes;
-use itg_stats::compare::change::ChangeGate;
-use itg_stats::compare::{Resampling, compare};
 use itg_stats::gate::exit_code;
 use itg_stats::{Analysis, Options, Report};
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &CompareArgs, words: WordArgs) -> anyhow::Result<u8> {
     let text = match args.format {
         Format::Text if words.verbose == 0 && args.output.is_none() => comparison.to_lines(),
         Format::Text => comparison.to_text(),
-        Format::Markdown => itg_stats::markdown::comparison(&comparison, &found),
+        Format::Markdown => itg_compare::markdown::comparison(&comparison, &found),
         Format::Json => comparison.to_json() + "\n",
     };
     let text = visible_lines(&text);

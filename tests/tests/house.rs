@@ -14,7 +14,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-arena", &[]),
     ("itg-record", &["itg-core", "itg-arena"]),
     ("itg-fidelity", &["itg-core"]),
-    ("itg-stats", &["itg-core", "itg-fidelity", "itg-record"]),
+    ("itg-clocks", &["itg-core"]),
+    ("itg-stats", &["itg-clocks", "itg-core", "itg-fidelity", "itg-record"]),
+    ("itg-compare", &["itg-core", "itg-stats"]),
     // Programs and the Python package open logs in the same way.
     ("itg-files", &["itg-classic", "itg-core", "itg-record", "itg-stats"]),
     ("itg-session", &["itg-core", "itg-record"]),
@@ -50,6 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "itg-cli",
         &[
+            "itg-clocks",
             "itg-core",
             "itg-engine",
             "itg-experiment",
@@ -60,11 +63,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "itg-trust",
         ],
     ),
-    ("itg-report", &["itg-core", "itg-stats"]),
+    ("itg-report", &["itg-compare", "itg-core", "itg-stats"]),
     (
         "itg-run",
         &[
             "itg-cli",
+            "itg-compare",
             "itg-core",
             "itg-engine",
             "itg-experiment",

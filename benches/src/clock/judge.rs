@@ -1,6 +1,6 @@
 //! Judgement of one case: the product's estimate against the truth, and against the best.
 
-use itg_stats::clock::{ClockModel, estimate};
+use itg_clocks::{ClockModel, estimate};
 use itg_stats::report::{BasisKind, ClockReport, DelayBasis};
 
 use super::best::Best;

@@ -5,7 +5,7 @@
     reason = "numbers of worlds that are made up here, far below the limits"
 )]
 
-use itg_stats::clock::Probe;
+use itg_clocks::Probe;
 
 use super::random::Random;
 

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use itg_clocks::{ClockModel, Probe, estimate};
 use itg_core::flow::{Meter, Proto, SCHEDULE_DONE};
 use itg_experiment::Plan;
 use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
 use itg_session::{DelayMeasure, Difference, FlowCounts, FlowMeasure, FlowTotals, explain_replies};
-use itg_stats::clock::{ClockModel, Probe, estimate};
 use itg_stats::delay::{Delay, Jitter};
 use itg_stats::fidelity::Fidelity;
 use itg_stats::report::{

@@ -12,6 +12,18 @@ use std::str::FromStr;
 /// 2116, as a duration it is 146 years. Sums and differences of two such times fit 64 bits with their sign.
 pub const MAX_TIME_NS: u64 = 1 << 62;
 
+/// Signed difference of two instants in nanoseconds, kept within 64 bits (292 years).
+#[must_use]
+#[inline]
+pub const fn signed_difference(later: u64, earlier: u64) -> i64 {
+    let difference = later.wrapping_sub(earlier).cast_signed();
+    match later >= earlier {
+        true if difference < 0 => i64::MAX,
+        false if difference >= 0 => i64::MIN,
+        _ => difference,
+    }
+}
+
 /// A text that is not the quantity it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {

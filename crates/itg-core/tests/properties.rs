@@ -6,7 +6,7 @@ use itg_core::profile::Profile;
 use itg_core::seed::{Purpose, RunSeed};
 use itg_core::units::{
     BitRate, Bytes, Rate, format_bytes, format_duration_ns, parse_bytes, parse_count,
-    parse_duration_ns,
+    parse_duration_ns, signed_difference,
 };
 use proptest::prelude::*;
 
@@ -87,6 +87,13 @@ struct Pair {
 }
 
 proptest! {
+    #[test]
+    fn differences_are_those_of_whole_numbers(later: u64, earlier: u64) {
+        let whole = i128::from(later) - i128::from(earlier);
+        let kept = whole.clamp(i64::MIN.into(), i64::MAX.into());
+        prop_assert_eq!(i128::from(signed_difference(later, earlier)), kept);
+    }
+
     #[test]
     fn laws_are_read_as_they_were_written((unit, distribution) in unit_and_distribution()) {
         let text = distribution.display(unit);

@@ -2,7 +2,7 @@
 
 use itg_core::units::{
     BitRate, Bytes, Rate, UnitError, format_bit_rate, format_bytes, format_duration_ns,
-    parse_bytes, parse_count, parse_duration_ns,
+    parse_bytes, parse_count, parse_duration_ns, signed_difference,
 };
 
 fn text<T>(result: Result<T, UnitError>) -> Result<T, String> {
@@ -173,5 +173,18 @@ fn texts_for_people_and_back() {
     ];
     for (rate, want) in rows {
         assert_eq!(format_bit_rate(rate), want);
+    }
+}
+
+#[test]
+fn differences_are_signed_and_bounded() {
+    for (later, earlier, want) in [
+        (5, 3, 2),
+        (3, 5, -2),
+        (0, u64::MAX, i64::MIN),
+        (u64::MAX, 0, i64::MAX),
+        (1 << 63, 0, i64::MAX),
+    ] {
+        assert_eq!(signed_difference(later, earlier), want, "{later} - {earlier}");
     }
 }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use itg_cli::{Failure, print, refuse};
+use itg_compare::{Resampling, compare};
 use itg_record::{Item, Kind, LogReader, Note};
-use itg_stats::compare::{Resampling, compare};
 use itg_stats::{Analysis, Options, Report};
 
 use crate::directory::{RECEIVER_LOG, SENDER_LOG};

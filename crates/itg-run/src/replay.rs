@@ -2,7 +2,7 @@
 //!
 //! The plan must have the same hash, or nothing is sent. Differences of program, host and options between then and now
 //! are named: they are what an honest replay may differ by. The judgement is that of
-//! [`itg_stats::compare::agreement`], beside what was planned for each packet and the verdict on fidelity.
+//! [`itg_compare::agreement`], beside what was planned for each packet and the verdict on fidelity.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use itg_cli::{Failure, WordArgs, load_manifest, print, refuse, say};
+use itg_compare::agreement::{Agreement, judge};
+use itg_compare::{Resampling, compare};
 use itg_experiment::Manifest;
-use itg_stats::compare::agreement::{Agreement, judge};
-use itg_stats::compare::{Resampling, compare};
 use itg_stats::fidelity::Fidelity;
 
 use crate::diff::{Logs, Planned};

@@ -17,13 +17,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_cli::{Failure, LoadArgs, Signals, WordArgs, draw_seed, load_case, refuse, say};
+use itg_compare::sweep::{COMPARED, Runs, Table};
 use itg_core::seed::RunSeed;
 use itg_core::streams::fnv1a;
 use itg_core::units::format_duration_ns;
 use itg_experiment::Manifest;
 use itg_experiment::sweep::{Case, Done, Next, Sweep, run_seed};
 use itg_socket::clock;
-use itg_stats::sweep::{COMPARED, Figure, Runs, Table};
+use itg_stats::gate::Figure;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{DONE, SWEEP, file_name, holds_nothing_else, write};

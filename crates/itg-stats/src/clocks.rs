@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use itg_clocks::{ClockModel, Probe, estimate};
 use itg_record::{ClockProbe, FlowInfo, Side};
 
-use crate::clock::{ClockModel, Probe, estimate};
 use crate::logs::Log;
 use crate::report::ClockReport;
 use crate::stats::Volume;

@@ -24,11 +24,12 @@ use serde_json::Value;
 use crate::fidelity::Verdict;
 use crate::report::{FlowReport, Metrics, Report};
 
+mod figure;
 mod metrics;
 
+pub use figure::Figure;
 pub use metrics::metrics;
-use metrics::rank;
-pub(crate) use metrics::{Get, metric};
+use metrics::{Get, metric, rank};
 
 /// Kind of a metric: the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ pub enum GateError {
 
 /// Part of a report that is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+enum Scope {
     AnyFlow,
     /// The flows of this name or number.
     Flow(String),
@@ -101,7 +102,7 @@ pub(crate) enum Scope {
 
 impl Scope {
     /// Returns true if a flow is meant by its name or number.
-    pub(crate) fn names(flow: &FlowReport, asked: &str) -> bool {
+    fn names(flow: &FlowReport, asked: &str) -> bool {
         flow.name == asked || flow.flow.to_string() == asked
     }
 }
@@ -361,7 +362,7 @@ impl Gate {
 }
 
 /// The scope of a name, and the name of the metric.
-pub(crate) fn scope(name: &str) -> Result<(Scope, &str), GateError> {
+fn scope(name: &str) -> Result<(Scope, &str), GateError> {
     if let Some(metric) = name.strip_prefix("total.") {
         return Ok((Scope::Total, metric));
     }
@@ -382,7 +383,7 @@ pub(crate) fn scope(name: &str) -> Result<(Scope, &str), GateError> {
 }
 
 /// An entry of a report as JSON.
-pub(crate) fn json(entry: &impl serde::Serialize) -> Value {
+fn json(entry: &impl serde::Serialize) -> Value {
     // Every key is a text, and every figure has a JSON form.
     serde_json::to_value(entry).unwrap_or(Value::Null)
 }
@@ -397,7 +398,17 @@ pub(crate) fn counted(report: &Report) -> impl Iterator<Item = &FlowReport> {
 }
 
 impl Kind {
-    pub(crate) fn parse(self, text: &str) -> Result<f64, String> {
+    /// Kind of the metric of this name, where gates know it.
+    #[must_use]
+    pub fn of(metric_name: &str) -> Option<Self> {
+        metric(metric_name).ok().map(|(_, kind, _)| kind)
+    }
+
+    /// Reads a value of this kind, with its unit.
+    ///
+    /// # Errors
+    /// The text is no such value: the reason in words.
+    pub fn parse(self, text: &str) -> Result<f64, String> {
         let number = |text: &str| -> Result<f64, String> {
             let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
             number.ok_or_else(|| format!("no number in `{text}`"))

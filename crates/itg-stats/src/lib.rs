@@ -11,9 +11,7 @@
 //! sources are in `docs/decode.md`.
 
 mod analysis;
-pub mod clock;
 mod clocks;
-pub mod compare;
 mod decode;
 pub mod delay;
 pub mod departures;
@@ -34,7 +32,6 @@ pub mod sequence;
 pub mod series;
 pub mod stats;
 pub mod summary;
-pub mod sweep;
 pub mod tcp;
 pub mod text;
 mod total;

@@ -1,9 +1,8 @@
-//! Reports and comparisons as Markdown (GitHub's tables), for the summaries of CI systems: the gates first, a line
+//! Reports as Markdown (GitHub's tables), for the summaries of CI systems: the gates first, a line
 //! each, then a table.
 
 use itg_core::text::visible;
 
-use crate::compare::Comparison;
 use crate::gate::{Judgement, Outcome, counted};
 use crate::report::Report;
 use crate::summary;
@@ -12,7 +11,7 @@ use crate::summary;
 #[must_use]
 pub fn report(report: &Report, gates: &[Outcome]) -> String {
     let flows: Vec<_> = counted(report).collect();
-    let mut out = of_gates(gates);
+    let mut out = outcomes(gates);
     out.push_str(&table(&summary::table(report, &flows)));
     let said = summary::said(report, &flows);
     if !said.is_empty() {
@@ -22,48 +21,9 @@ pub fn report(report: &Report, gates: &[Outcome]) -> String {
     out
 }
 
-/// A comparison, with what the gates found: a row a figure whose interval leaves 0 out, and of all figures of the total.
+/// The outcomes of gates, a row each; empty without gates.
 #[must_use]
-pub fn comparison(comparison: &Comparison, gates: &[Outcome]) -> String {
-    let mut out = of_gates(gates);
-    let head = ["flow", "figure", "A", "B", "B - A", "relative", "95 % interval of B - A", "clear"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for pairing in [&comparison.total].into_iter().chain(&comparison.flows) {
-        let figures = pairing.figures.iter();
-        for figure in figures.filter(|figure| pairing.flow.is_none() || figure.clear == Some(true))
-        {
-            let text =
-                |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| figure.text(v));
-            let relative = figure.relative.map(|relative| format!("{:+.2} %", 100.0 * relative));
-            let interval =
-                figure.interval.map(|ends| ends.map(|end| figure.text(end)).join(" to "));
-            rows.push(vec![
-                pairing.flow.map_or_else(|| "total".to_owned(), |flow| flow.to_string()),
-                figure.metric.to_owned(),
-                text(figure.a),
-                text(figure.b),
-                text(figure.difference),
-                relative.unwrap_or_else(|| "-".to_owned()),
-                interval.unwrap_or_else(|| "-".to_owned()),
-                match figure.clear {
-                    Some(true) => "yes",
-                    Some(false) => "no",
-                    None => "-",
-                }
-                .to_owned(),
-            ]);
-        }
-    }
-    out.push_str(&table(&rows));
-    out.push_str(&format!("\nA: {}\n\nB: {}\n", escaped(&comparison.a), escaped(&comparison.b)));
-    for notice in &comparison.notices {
-        out.push_str(&format!("\n- {}\n", escaped(notice)));
-    }
-    out
-}
-
-/// The gates, a row each.
-fn of_gates(gates: &[Outcome]) -> String {
+pub fn outcomes(gates: &[Outcome]) -> String {
     if gates.is_empty() {
         return String::new();
     }
@@ -81,7 +41,8 @@ fn of_gates(gates: &[Outcome]) -> String {
 }
 
 /// A table, the first row being its head. Cells hold what they are given, but for the marks of the results above.
-fn table(rows: &[Vec<String>]) -> String {
+#[must_use]
+pub fn table(rows: &[Vec<String>]) -> String {
     let mut out = String::new();
     for (place, row) in rows.iter().enumerate() {
         let cells: Vec<_> = row.iter().map(|cell| escaped(cell)).collect();
@@ -94,7 +55,8 @@ fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// A text that Markdown shows as it is: names come from files of others.
-fn escaped(text: &str) -> String {
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in visible(text).chars() {
         match c {

@@ -13,11 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use itg_clocks::ClockModel;
 use itg_core::flow::Meter;
 use itg_record::{Kind, Record, Side, flag};
 use serde::Serialize;
 
-use crate::clock::ClockModel;
 use crate::clocks::Clocks;
 use crate::exec::{Executor, collect};
 use crate::in_order::in_order;

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use itg_clocks::{ClockModel, Step};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::clock::{ClockModel, Step};
 use crate::delay::{Delay, DelayStats, Jitter, SampleDistribution};
 use crate::departures::{Departed, DeparturesReport};
 use crate::fidelity::Fidelity;

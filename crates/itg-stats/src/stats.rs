@@ -8,11 +8,11 @@ mod account;
 
 use std::sync::Arc;
 
+use itg_clocks::ClockModel;
 use itg_core::flow::Meter;
 use itg_core::units::MAX_TIME_NS;
 use itg_record::{Kind, Record, Side, flag};
 
-use crate::clock::ClockModel;
 use crate::delay::{DelayStats, SampleDistribution, signed_difference};
 use crate::fidelity::{Asked, Departed, Departures, Distributions, Stall};
 use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};

@@ -1,7 +1,7 @@
 //! Two runs side by side, as one page.
 
+use itg_compare::{Comparison, Difference, Pairing};
 use itg_stats::Report;
-use itg_stats::compare::{Comparison, Difference, Pairing};
 use maud::{Markup, html};
 
 use crate::html::document::{drawings, whole};

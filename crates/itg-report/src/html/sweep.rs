@@ -1,6 +1,6 @@
 //! The cases of a sweep beside each other, as one page.
 
-use itg_stats::sweep::Table;
+use itg_compare::sweep::Table;
 use maud::{Markup, html};
 
 use crate::html::document::{drawings, whole};
@@ -73,7 +73,8 @@ fn comparison(table: &Table) -> Markup {
 mod tests {
     use std::collections::BTreeMap;
 
-    use itg_stats::sweep::{Figure, Runs};
+    use itg_compare::sweep::Runs;
+    use itg_stats::gate::Figure;
 
     use super::*;
 

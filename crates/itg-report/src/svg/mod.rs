@@ -21,10 +21,10 @@ mod shape;
 mod sweep;
 mod values;
 
+use itg_compare::sweep::Table;
 use itg_stats::Report;
 use itg_stats::plot::{Curves, FlowPlots, Plots};
 use itg_stats::report::FlowReport;
-use itg_stats::sweep::Table;
 
 pub(crate) use crate::svg::chart::STYLE;
 pub use crate::svg::chart::{Chart, printable};

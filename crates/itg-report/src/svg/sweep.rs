@@ -1,8 +1,8 @@
 //! A figure of a sweep against a variable: means with whiskers over the 95 % interval.
 
+use itg_compare::sweep::{Cell, Row, Table};
 use itg_core::units::{Rate, parse_bytes, parse_duration_ns};
 use itg_stats::gate::Kind;
-use itg_stats::sweep::{Cell, Row, Table};
 use maud::html;
 
 use crate::svg::axis::{Quantity, Scale};
@@ -205,7 +205,8 @@ fn whiskers(frame: &Frame, line: &Curve<'_>) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use itg_stats::sweep::{Figure, Runs};
+    use itg_compare::sweep::Runs;
+    use itg_stats::gate::Figure;
 
     use super::*;
     use crate::svg::frame::HEIGHT;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use itg_core::seed::RunSeed;
 use itg_experiment::sweep::{Done, Next, Sweep, run_seed};
 use itg_stats::Report;
-use itg_stats::sweep::Figure;
+use itg_stats::gate::Figure;
 
 use super::{Marker, SCHEMA, SweepFile, case_dir, figures, file_hash};
 use crate::directory::{DONE, SWEEP};

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use itg_clocks::ClockModel;
 use itg_core::flow::Meter;
 use itg_record::Side;
 
 use super::Analysis;
-use crate::clock::ClockModel;
 use crate::clocks::{Clocks, one_clock};
 use crate::logs::{Log, known_proto};
 use crate::report::DelayBasis;

@@ -13,7 +13,7 @@ type Known = fn(&Metrics) -> Option<f64>;
 
 /// Way to a figure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Get {
+pub(super) enum Get {
     /// A figure of its own name.
     Of(Known),
     /// This whole percentile of the delay.
@@ -24,7 +24,7 @@ pub(crate) enum Get {
 
 impl Get {
     /// The figure in an entry of a report: its figures, and the whole of it as JSON.
-    pub(crate) fn of(self, metrics: &Metrics, entry: &dyn Fn() -> Value) -> Option<f64> {
+    pub(super) fn of(self, metrics: &Metrics, entry: &dyn Fn() -> Value) -> Option<f64> {
         let value = match self {
             Self::Of(get) => get(metrics)?,
             Self::DelayPercent(percent) => {
@@ -259,7 +259,7 @@ pub fn metrics() -> impl Iterator<Item = (&'static str, Kind)> {
 }
 
 /// A metric by its name.
-pub(crate) fn metric(name: &str) -> Result<(String, Kind, Get), GateError> {
+pub(super) fn metric(name: &str) -> Result<(String, Kind, Get), GateError> {
     let known = METRICS.iter().find(|(known, ..)| *known == name);
     if let Some(&(_, kind, get)) = known {
         return Ok((name.to_owned(), kind, Get::Of(get)));

@@ -32,7 +32,7 @@ mod segment;
 pub use model::{ClockModel, Step};
 pub use probe::{Probe, STEADY_NS};
 
-use segment::Trace;
+use crate::segment::Trace;
 
 /// Probes that are looked at; of more, the best of each group is.
 const MOST_PROBES: usize = 8192;
@@ -53,3 +53,8 @@ pub fn estimate(probes: &[Probe]) -> Option<ClockModel> {
     let trace = Trace::new(best.copied().collect(), refused);
     assemble::model(&trace)
 }
+
+/// The example of the README, compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

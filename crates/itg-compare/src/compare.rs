@@ -1,108 +1,12 @@
-//! Two runs side by side: differences, how large they are, and how sure.
-//!
-//! Flows are joined by their number. For each and for the total: the figures of A and B, B − A,
-//! (B − A) / |A|, and an interval that covers the difference with 95 % confidence as far as the
-//! course within each run tells (`bootstrap.rs`). For the delays as a whole two effect sizes, both of
-//! the histograms: the Kolmogorov–Smirnov distance, and Cliff's delta P(B > A) − P(B < A).
-//!
-//! Sources: Cliff, *Psychological Bulletin* 114 (1993) for delta; Romano et al. (2006) for its
-//! words, below 0.147 negligible, 0.33 small, 0.474 medium, else large.
+//! Comparison of two reports.
 
-pub mod agreement;
-mod bootstrap;
-pub mod change;
-mod text;
+use itg_stats::plot::Curves;
+use itg_stats::quantiles::Point;
+use itg_stats::report::{BasisKind, Metrics, Report};
 
-use serde::Serialize;
-
-use crate::compare::bootstrap::{Blocks, STATISTICS};
-use crate::plot::Curves;
-use crate::quantiles::Point;
-use crate::report::{BasisKind, Metrics, Report};
-
-/// Value of [`Comparison::schema`].
-pub const COMPARISON_SCHEMA: u32 = 1;
-
-/// Number of resamples, and the seed of their choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Resampling {
-    /// Number of resamples of each run, at least 20 for an interval.
-    pub resamples: u32,
-    /// Seed of their choice.
-    pub seed: u64,
-}
-
-impl Default for Resampling {
-    fn default() -> Self {
-        Self { resamples: 500, seed: 1 }
-    }
-}
-
-/// Two runs side by side.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
-    /// Version of this layout: [`COMPARISON_SCHEMA`].
-    pub schema: u32,
-    /// Name of the first run.
-    pub a: String,
-    /// Name of the second run.
-    pub b: String,
-    /// Resampling that the intervals come from.
-    pub resampling: Resampling,
-    /// All flows together.
-    pub total: Pairing,
-    /// Flows of both runs, by number.
-    pub flows: Vec<Pairing>,
-    /// Numbers of flows that only A has.
-    pub only_a: Vec<u32>,
-    /// Numbers of flows that only B has.
-    pub only_b: Vec<u32>,
-    /// Notices for a reader of the figures.
-    pub notices: Vec<String>,
-}
-
-/// A flow of both runs, or the totals.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pairing {
-    /// Number of the flow; `None` for the total.
-    pub flow: Option<u32>,
-    /// The figures.
-    pub figures: Vec<Difference>,
-    /// The delays as a whole; `None` when one run knows none.
-    pub delay: Option<Effect>,
-}
-
-/// One figure of both runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Difference {
-    /// Its name, as gates use it.
-    pub metric: &'static str,
-    /// Unit of the values: `ns`, `bit/s`, `packets/s`, `1`.
-    pub unit: &'static str,
-    /// In A.
-    pub a: Option<f64>,
-    /// In B.
-    pub b: Option<f64>,
-    /// B − A.
-    pub difference: Option<f64>,
-    /// (B − A) / |A|; `None` where A is 0.
-    pub relative: Option<f64>,
-    /// 95 % interval of B − A; `None` where it cannot be told.
-    pub interval: Option<[f64; 2]>,
-    /// True if the interval leaves 0 out; `None` without an interval.
-    pub clear: Option<bool>,
-}
-
-/// Distance of two distributions.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Effect {
-    /// Largest distance of the two distribution functions, 0 to 1.
-    pub ks: f64,
-    /// Cliff's delta: P(B > A) − P(B < A), −1 to 1.
-    pub cliffs_delta: f64,
-    /// Name of its size: `negligible`, `small`, `medium`, `large`.
-    pub magnitude: &'static str,
-}
+use crate::bootstrap::{self, Blocks, STATISTICS};
+use crate::comparison::{COMPARISON_SCHEMA, Comparison, Difference, Effect, Pairing, Resampling};
+use crate::figures::FIGURES;
 
 /// Compares two reports that were made with plots of all flows.
 #[must_use]
@@ -154,27 +58,6 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
     }
 }
 
-impl Comparison {
-    /// As one JSON object over several lines.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self)
-            .unwrap_or_else(|error| unreachable!("comparison: {error}"))
-    }
-
-    /// For people: a line for each difference that its interval tells, and one for the figures that do not differ.
-    #[must_use]
-    pub fn to_lines(&self) -> String {
-        text::lines(self)
-    }
-
-    /// For people, with all figures.
-    #[must_use]
-    pub fn to_text(&self) -> String {
-        text::render(self)
-    }
-}
-
 /// Number, figures and course of a flow.
 type Side<'a> = (u32, &'a Metrics, Option<&'a Curves>);
 
@@ -191,24 +74,6 @@ fn flows(report: &Report) -> Vec<Side<'_>> {
     }
     list
 }
-
-type Get = fn(&Metrics) -> Option<f64>;
-
-/// The figures that are compared: name, unit, whether two clocks spoil it. The first ones in the order
-/// of [`STATISTICS`].
-const FIGURES: [(&str, &str, bool, Get); 11] = [
-    ("bitrate", "bit/s", false, |m| Some(m.bitrate_bps)),
-    ("loss", "1", false, Metrics::loss_share),
-    ("delay.mean", "ns", true, |m| m.delay_ns.map(|d| d.mean)),
-    ("delay.p50", "ns", true, |m| m.delay_ns.map(|d| d.p50 as f64)),
-    ("delay.p90", "ns", true, |m| m.delay_ns.map(|d| d.p90 as f64)),
-    ("delay.p99", "ns", true, |m| m.delay_ns.map(|d| d.p99 as f64)),
-    ("jitter.mean", "ns", false, |m| m.jitter_ns.map(|j| j.mean)),
-    ("delay.p999", "ns", true, |m| m.delay_ns.map(|d| d.p999 as f64)),
-    ("delay.stddev", "ns", false, |m| m.delay_ns.map(|d| d.stddev)),
-    ("packet_rate", "packets/s", false, |m| Some(m.packet_rate_pps)),
-    ("lateness.p99", "ns", false, |m| m.lateness_ns.map(|l| l.p99 as f64)),
-];
 
 fn pairing(
     flow: Option<u32>,

@@ -1,19 +1,20 @@
 //! The estimate as a curve: offset and bound at any instant.
 
+use itg_core::units::signed_difference;
 use serde::Serialize;
 
 /// The offset of the receiver's clock against the sender's over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClockModel {
     /// By time; the first also holds before it, the last behind it. Not empty.
-    pub(super) spans: Vec<Span>,
-    pub(super) steps: Vec<Step>,
-    pub(super) skew: Skew,
-    pub(super) probes: usize,
-    pub(super) refused: usize,
-    pub(super) round_trip_ns: u64,
+    pub(crate) spans: Vec<Span>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) skew: Skew,
+    pub(crate) probes: usize,
+    pub(crate) refused: usize,
+    pub(crate) round_trip_ns: u64,
     /// Unit of the stamps, in nanoseconds.
-    pub(super) unit_ns: u64,
+    pub(crate) unit_ns: u64,
 }
 
 /// A clock was set, or the stamps look like it.
@@ -30,14 +31,14 @@ pub struct Step {
 
 /// Rate at which the receiver's clock gains on the sender's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Skew {
-    pub(super) ppm: f64,
-    pub(super) bound_ppm: f64,
+pub(crate) struct Skew {
+    pub(crate) ppm: f64,
+    pub(crate) bound_ppm: f64,
 }
 
 /// A straight part of the curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Span {
+pub(crate) struct Span {
     from: u64,
     to: u64,
     base: i64,
@@ -49,7 +50,7 @@ pub(super) struct Span {
 
 impl Span {
     /// From the smallest and largest offsets at its ends, in nanoseconds beyond `base`.
-    pub(super) fn between(from: u64, to: u64, base: i64, ends: [(f64, f64); 2]) -> Self {
+    pub(crate) fn between(from: u64, to: u64, base: i64, ends: [(f64, f64); 2]) -> Self {
         let length = to.saturating_sub(from).max(1) as f64;
         let line = |value: fn((f64, f64)) -> f64| {
             let [a, b] = ends.map(value);
@@ -65,15 +66,17 @@ impl Span {
     }
 
     /// The same line between other instants.
-    pub(super) fn prolonged(&self, from: u64, to: u64) -> Self {
+    pub(crate) fn prolonged(&self, from: u64, to: u64) -> Self {
         let on = |(at, slope): (f64, f64)| (at + slope * self.length_to(from), slope);
         Self { from, to, base: self.base, offset: on(self.offset), bound: on(self.bound) }
     }
 
+    #[inline]
     fn length_to(&self, at: u64) -> f64 {
-        crate::delay::signed_difference(at, self.from) as f64
+        signed_difference(at, self.from) as f64
     }
 
+    #[inline]
     fn offset_at(&self, at: u64) -> i64 {
         self.base.saturating_add(whole(self.offset.0 + self.offset.1 * self.length_to(at)))
     }
@@ -86,7 +89,8 @@ impl Span {
 
 /// The nearest whole number, kept within 64 bits.
 #[allow(clippy::cast_possible_truncation, reason = "the cast of a float saturates")]
-pub(super) const fn whole(value: f64) -> i64 {
+#[inline]
+pub(crate) const fn whole(value: f64) -> i64 {
     value.round() as i64
 }
 
@@ -180,6 +184,7 @@ impl ClockModel {
         &self.spans[self.place(at)]
     }
 
+    #[inline]
     fn place(&self, at: u64) -> usize {
         self.spans.partition_point(|span| span.from <= at).saturating_sub(1)
     }

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::fit::{Lines, MOST_SKEW};
-use super::model::{ClockModel, Skew, Span, Step};
-use super::probe::{
+use crate::fit::{Lines, MOST_SKEW};
+use crate::model::{ClockModel, Skew, Span, Step};
+use crate::probe::{
     JUMP_NS, LEAST_NS, LONG_NS, MOST_IN_WINDOW, MOST_PIECES, Probe, SHARP_NS, STEADY_NS, WANDER,
     WINDOW_NS,
 };
-use super::segment::{Base, Trace};
+use crate::segment::{Base, Trace};
 
 /// Time beyond the first and last probe that the curve is laid out for: a day.
 const BEYOND_NS: u64 = 86_400_000_000_000;
@@ -41,7 +41,7 @@ struct Piece {
 }
 
 /// The model of a trace; `None` without probes, or with too many steps.
-pub(super) fn model(trace: &Trace) -> Option<ClockModel> {
+pub(crate) fn model(trace: &Trace) -> Option<ClockModel> {
     let mut trace = Trace::new(trace.probes.clone(), trace.refused);
     let stretches = trace.stretches();
     if stretches.is_empty() || stretches.len() > MOST_PIECES {
@@ -436,7 +436,7 @@ fn steps(trace: &Trace, stretches: &[Range<usize>], pieces: &[Piece]) -> Vec<Ste
             if a.0 <= b.1 && b.0 <= a.1 {
                 continue;
             }
-            super::model::whole((b.0 + b.1 - a.0 - a.1) / 2.0)
+            crate::model::whole((b.0 + b.1 - a.0 - a.1) / 2.0)
         };
         steps.push(Step { from_unix_ns, until_unix_ns, by_ns });
     }

@@ -10,10 +10,8 @@ use std::collections::BTreeMap;
 
 use itg_core::confidence::Mean95;
 use itg_core::text::align;
+use itg_stats::gate::{Figure, Kind};
 use serde::Serialize;
-
-use crate::gate::{self, GateError, Get, Kind, Scope};
-use crate::report::Report;
 
 /// Value of [`Table::schema`].
 pub const SWEEP_SCHEMA: u32 = 1;
@@ -21,56 +19,6 @@ pub const SWEEP_SCHEMA: u32 = 1;
 /// Metrics that are compared by default.
 pub const COMPARED: [&str; 6] =
     ["bitrate", "loss", "delay.mean", "delay.p99", "jitter.mean", "lateness.p99"];
-
-/// A figure of a report by its name: `delay.p99` of the total, `flow.2.loss` of a flow.
-#[derive(Clone, Debug)]
-pub struct Figure {
-    name: String,
-    scope: Scope,
-    kind: Kind,
-    get: Get,
-}
-
-impl Figure {
-    /// Reads a name; without a flow it is that of the total.
-    ///
-    /// # Errors
-    /// No such metric, or one that has no mean.
-    pub fn parse(name: &str) -> Result<Self, GateError> {
-        let (scope, metric) = gate::scope(name.trim())?;
-        let (metric, kind, get) = gate::metric(metric)?;
-        if kind == Kind::Verdict {
-            return Err(GateError::Order { metric });
-        }
-        Ok(Self { name: name.trim().to_owned(), scope, kind, get })
-    }
-
-    /// As it was written.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// A value of it for people, with its unit.
-    #[must_use]
-    pub fn text(&self, value: f64) -> String {
-        self.kind.text(value)
-    }
-
-    /// Its value in a report, where it is known.
-    #[must_use]
-    pub fn of(&self, report: &Report) -> Option<f64> {
-        match &self.scope {
-            Scope::Total | Scope::AnyFlow => {
-                self.get.of(&report.total.metrics, &|| gate::json(&report.total))
-            }
-            Scope::Flow(asked) => {
-                let flow = gate::counted(report).find(|flow| Scope::names(flow, asked))?;
-                self.get.of(&flow.metrics, &|| gate::json(flow))
-            }
-        }
-    }
-}
 
 /// The comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -193,9 +141,9 @@ impl Table {
     #[must_use]
     pub fn new(name: &str, variables: &[String], figures: &[Figure], cases: Vec<Runs>) -> Self {
         let metrics = figures.iter().map(|figure| Metric {
-            name: figure.name.clone(),
-            unit: figure.kind.unit(),
-            kind: figure.kind,
+            name: figure.name().to_owned(),
+            unit: figure.kind().unit(),
+            kind: figure.kind(),
         });
         let rows = cases.into_iter().map(|runs| {
             let cells = figures.iter().map(|figure| {
@@ -223,7 +171,6 @@ impl Table {
     }
 
     /// As CSV, one line for each case and metric; what is not known is empty.
-    #[cfg(feature = "csv")]
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut out = csv::Writer::from_writer(Vec::new());
@@ -284,7 +231,6 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Analysis, Options};
 
     fn table() -> Table {
         let figures = ["delay.p99", "flow.2.loss"].map(|name| Figure::parse(name).expect("known"));
@@ -304,28 +250,6 @@ mod tests {
         let three = [(Some(4e6), Some(0.0)), (Some(5e6), None), (Some(6e6), Some(0.5))];
         let cases = vec![runs("64", &three), runs("a,\"b\"", &[(Some(1e3), None)]), runs("9", &[])];
         Table::new("x", &["size".to_owned()], &figures, cases)
-    }
-
-    #[test]
-    fn figures_are_known_by_the_names_of_gates() {
-        for (name, want) in [
-            ("delay.p99", None),
-            ("flow.3.loss", None),
-            ("total.bitrate", None),
-            ("speed", Some("unknown metric `speed`")),
-            ("flow..loss", Some("names no flow")),
-            ("fidelity", Some("fidelity has no order")),
-        ] {
-            let got = Figure::parse(name).map(|figure| figure.name().to_owned());
-            match (got, want) {
-                (Ok(got), None) => assert_eq!(got, name),
-                (Err(error), Some(want)) => assert!(error.to_string().contains(want), "{error}"),
-                (got, want) => panic!("{name}: {got:?}, {want:?}"),
-            }
-        }
-        let nothing = Analysis::new(Options::default()).finish();
-        assert_eq!(Figure::parse("flow.3.loss").expect("known").of(&nothing), None);
-        assert_eq!(Figure::parse("packets").expect("known").of(&nothing), Some(0.0));
     }
 
     #[test]

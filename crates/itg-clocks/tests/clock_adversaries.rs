@@ -1,7 +1,7 @@
 //! Cases that once fooled the estimate of clock offsets, each made by hand.
 #![allow(missing_docs, clippy::cast_possible_truncation, reason = "tests: numbers made up here")]
 
-use itg_stats::clock::{ClockModel, Probe, estimate};
+use itg_clocks::{ClockModel, Probe, estimate};
 
 const START: u64 = 1_700_000_000_000_000_000;
 const MS: i64 = 1_000_000;

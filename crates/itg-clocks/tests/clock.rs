@@ -10,7 +10,7 @@
 
 mod worlds;
 
-use itg_stats::clock::{Probe, estimate};
+use itg_clocks::{Probe, estimate};
 use proptest::prelude::*;
 use worlds::{Best, Rng, Setting, World};
 

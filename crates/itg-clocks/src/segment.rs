@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::fit::{Cut, Lines};
-use super::probe::{JUMP_NS, Probe, WINDOW_NS};
-use crate::delay::signed_difference;
+use itg_core::units::signed_difference;
+
+use crate::fit::{Cut, Lines};
+use crate::probe::{JUMP_NS, Probe, WINDOW_NS};
 
 /// Probes that a window has at least, if there are as many.
 const FEWEST: usize = 8;
@@ -16,31 +17,31 @@ const LARGEST_UNIT_NS: u64 = 10_000_000;
 
 /// Probes in order, without those that make no sense.
 #[derive(Debug)]
-pub(super) struct Trace {
-    pub(super) probes: Vec<Probe>,
+pub(crate) struct Trace {
+    pub(crate) probes: Vec<Probe>,
     /// Number of probes left out for their stamps.
-    pub(super) refused: usize,
+    pub(crate) refused: usize,
     /// Units of the stamps of sender and receiver, in nanoseconds.
     units_ns: [u64; 2],
 }
 
 /// An instant of the sender's clock and an offset, from which small numbers count.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Base {
-    pub(super) at: u64,
-    pub(super) offset: i64,
+pub(crate) struct Base {
+    pub(crate) at: u64,
+    pub(crate) offset: i64,
 }
 
 impl Base {
-    pub(super) fn of(probe: &Probe) -> Self {
+    pub(crate) fn of(probe: &Probe) -> Self {
         Self { at: probe.sent, offset: signed_difference(probe.received, probe.sent) }
     }
 
-    pub(super) fn seconds(self, at: u64) -> f64 {
+    pub(crate) fn seconds(self, at: u64) -> f64 {
         signed_difference(at, self.at) as f64 / 1e9
     }
 
-    pub(super) fn cut(self, probe: &Probe) -> Cut {
+    pub(crate) fn cut(self, probe: &Probe) -> Cut {
         let offset = |receiver: u64, sender: u64| {
             (i128::from(receiver) - i128::from(sender) - i128::from(self.offset)) as f64
         };
@@ -54,7 +55,7 @@ impl Base {
 }
 
 impl Trace {
-    pub(super) fn new(probes: Vec<Probe>, refused: usize) -> Self {
+    pub(crate) fn new(probes: Vec<Probe>, refused: usize) -> Self {
         let units_ns = [
             unit(probes.iter().flat_map(|probe| [probe.sent, probe.arrived])),
             unit(probes.iter().flat_map(|probe| [probe.received, probe.replied])),
@@ -63,24 +64,24 @@ impl Trace {
     }
 
     /// The larger unit of the stamps of both sides, in nanoseconds.
-    pub(super) fn unit_ns(&self) -> u64 {
+    pub(crate) fn unit_ns(&self) -> u64 {
         self.units_ns[0].max(self.units_ns[1])
     }
 
     /// A probe against a base. Stamps are cut off to whole units: a clock showed up to one more.
-    pub(super) fn cut(&self, base: Base, probe: &Probe) -> Cut {
+    pub(crate) fn cut(&self, base: Base, probe: &Probe) -> Cut {
         let cut = base.cut(probe);
         let [sender, receiver] = self.units_ns.map(|unit| unit as f64);
         Cut { most: cut.most + receiver, least: cut.least - sender, ..cut }
     }
 
     /// The lines that explain a range of probes; none when there are none.
-    pub(super) fn lines(&self, range: Range<usize>) -> (Base, Lines) {
+    pub(crate) fn lines(&self, range: Range<usize>) -> (Base, Lines) {
         self.lines_of(&self.probes[range])
     }
 
     /// The lines that explain some probes.
-    pub(super) fn lines_of(&self, probes: &[Probe]) -> (Base, Lines) {
+    pub(crate) fn lines_of(&self, probes: &[Probe]) -> (Base, Lines) {
         let base = Base::of(&probes[0]);
         let mut lines = Lines::of(self.cut(base, &probes[0]));
         for probe in &probes[1..] {
@@ -93,7 +94,7 @@ impl Trace {
 
     /// The stretches that clocks with steady rates explain, in order. Probes between two of them may belong to
     /// either. Leaves out single probes that their neighbours agree to be wrong.
-    pub(super) fn stretches(&mut self) -> Vec<Range<usize>> {
+    pub(crate) fn stretches(&mut self) -> Vec<Range<usize>> {
         let mut stretches = Vec::new();
         let mut first = 0;
         while first < self.probes.len() {

@@ -7,34 +7,34 @@
 
 /// Clocks that differ by more than this in rate (1000 ppm) are no clocks: two that are slewed against
 /// each other at the kernel's limit of 500 ppm each come to it. In ns per second.
-pub(super) const MOST_SKEW: f64 = 1e6;
+pub(crate) const MOST_SKEW: f64 = 1e6;
 /// A stamp is cut off to whole nanoseconds.
 const ROUNDING_NS: f64 = 1.0;
 
 /// One probe against a base: seconds since an instant of the sender's clock, nanoseconds of offset
 /// beyond a whole number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// Instant at which the probe left; then the offset was at most `most`.
-    pub(super) left: f64,
+    pub(crate) left: f64,
     /// Received − sent.
-    pub(super) most: f64,
+    pub(crate) most: f64,
     /// Instant at which the answer came; then the offset was at least `least`.
-    pub(super) came: f64,
+    pub(crate) came: f64,
     /// Answered − arrived.
-    pub(super) least: f64,
+    pub(crate) least: f64,
 }
 
 /// A polygon of lines: corners (offset at 0 in ns, slope in ns per second) in order around it.
 #[derive(Clone, Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     corners: Vec<(f64, f64)>,
     spare: Vec<(f64, f64)>,
 }
 
 impl Lines {
     /// The lines that one probe allows. It should have been sent near the base.
-    pub(super) fn of(cut: Cut) -> Self {
+    pub(crate) fn of(cut: Cut) -> Self {
         let room = MOST_SKEW * (cut.came.abs() + cut.left.abs()) + 2.0 * ROUNDING_NS;
         let (low, high) = (cut.least - room, cut.most + room);
         let corners =
@@ -45,28 +45,28 @@ impl Lines {
     }
 
     /// Keeps the lines that this probe allows as well; whether there are any.
-    pub(super) fn cut(&mut self, cut: Cut) -> bool {
+    pub(crate) fn cut(&mut self, cut: Cut) -> bool {
         self.keep(|(a, b)| cut.most + ROUNDING_NS - (a + b * cut.left));
         self.keep(|(a, b)| a + b * cut.came - (cut.least - ROUNDING_NS));
         !self.is_empty()
     }
 
     /// Returns true if this probe leaves some of these lines.
-    pub(super) fn allow(&self, cut: Cut) -> bool {
+    pub(crate) fn allow(&self, cut: Cut) -> bool {
         self.clone().cut(cut)
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.corners.is_empty()
     }
 
     /// Smallest and largest offset at this many seconds.
-    pub(super) fn at(&self, seconds: f64) -> (f64, f64) {
+    pub(crate) fn at(&self, seconds: f64) -> (f64, f64) {
         range(self.corners.iter().map(|&(a, b)| a + b * seconds))
     }
 
     /// Smallest and largest slope.
-    pub(super) fn slopes(&self) -> (f64, f64) {
+    pub(crate) fn slopes(&self) -> (f64, f64) {
         range(self.corners.iter().map(|&(_, b)| b))
     }
 

@@ -4,10 +4,24 @@ use std::fmt::Write;
 
 use itg_core::units::{format_bit_rate, format_duration_ns};
 
-use crate::compare::{Comparison, Difference, Pairing};
+use crate::comparison::{Comparison, Difference, Pairing};
+
+impl Comparison {
+    /// For people: a line for each difference that its interval tells, and one for the figures that do not differ.
+    #[must_use]
+    pub fn to_lines(&self) -> String {
+        lines(self)
+    }
+
+    /// For people, with all figures.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        render(self)
+    }
+}
 
 /// The text, with a newline at its end.
-pub(super) fn render(comparison: &Comparison) -> String {
+fn render(comparison: &Comparison) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _written: std::fmt::Result = write(&mut out, comparison);
@@ -15,7 +29,7 @@ pub(super) fn render(comparison: &Comparison) -> String {
 }
 
 /// A line for each difference that its interval tells, and one for all that do not differ.
-pub(super) fn lines(comparison: &Comparison) -> String {
+fn lines(comparison: &Comparison) -> String {
     let mut out = format!("A: {}\nB: {}\n", comparison.a, comparison.b);
     let (mut same, mut untold) = (0_u64, 0_u64);
     for pairing in comparison.flows.iter().chain([&comparison.total]) {
@@ -118,7 +132,7 @@ fn write_pairing(out: &mut String, pairing: &Pairing) -> std::fmt::Result {
     Ok(())
 }
 
-pub(super) fn cell(figure: &Difference, value: Option<f64>) -> String {
+pub(crate) fn cell(figure: &Difference, value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| figure.text(value))
 }
 

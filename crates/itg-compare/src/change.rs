@@ -15,9 +15,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use itg_core::text::suggestion;
+use itg_stats::gate::{Judgement, Kind, Outcome};
 
-use super::{Comparison, Difference, FIGURES, Pairing};
-use crate::gate::{Judgement, Kind, Outcome, metric};
+use crate::comparison::{Comparison, Difference, Pairing};
+use crate::figures::FIGURES;
+use crate::text::cell;
 
 /// A condition on a change.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,7 +112,7 @@ impl FromStr for ChangeGate {
 
 /// The kind of a figure of comparisons, which gates know, too.
 fn kind(name: &str) -> Kind {
-    metric(name).map_or(Kind::Number, |(_, kind, _)| kind)
+    Kind::of(name).unwrap_or(Kind::Number)
 }
 
 /// The scope of a name, and the name of the figure.
@@ -180,7 +182,7 @@ impl ChangeGate {
     }
 
     fn of_figure(&self, figure: &Difference) -> (Verdict, String) {
-        let text = |value: Option<f64>| super::text::cell(figure, value);
+        let text = |value: Option<f64>| cell(figure, value);
         let values = format!("{}, then {}", text(figure.a), text(figure.b));
         let (Some(a), Some(_)) = (figure.a, figure.difference) else {
             return (Verdict::Unknown, format!("{values}: the change is not known"));
@@ -211,8 +213,8 @@ impl ChangeGate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Resampling;
     use super::*;
+    use crate::comparison::Resampling;
 
     fn figure(a: Option<f64>, b: Option<f64>, interval: Option<[f64; 2]>) -> Difference {
         Difference {

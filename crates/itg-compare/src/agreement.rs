@@ -11,9 +11,9 @@ use std::fmt;
 
 use itg_core::confidence::joint_factor;
 
-use super::bootstrap::STATISTICS;
-use super::text::cell;
-use super::{Comparison, Difference, Pairing};
+use crate::bootstrap::STATISTICS;
+use crate::comparison::{Comparison, Difference, Pairing};
+use crate::text::cell;
 
 /// Tolerance of times and of rates, as a share of the value in A.
 const TIME_SHARE: f64 = 0.1;
@@ -128,8 +128,8 @@ fn of_figure(figure: &Difference, factor: f64) -> (Agreement, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Resampling;
     use super::*;
+    use crate::comparison::Resampling;
 
     fn figure(metric: &'static str, unit: &'static str, a: f64, b: f64, half: f64) -> Difference {
         Difference {

@@ -1,25 +1,25 @@
 //! One probe of two clocks and its answer, and the limits of what is made of many.
 
 /// Time over which steps are looked for, and skew is measured: 64 s.
-pub(super) const WINDOW_NS: u64 = 64_000_000_000;
+pub(crate) const WINDOW_NS: u64 = 64_000_000_000;
 /// Time for which two clocks run at steady rates, before any instant or behind it: 6 s.
 pub const STEADY_NS: u64 = 6_000_000_000;
 /// Time that a window has at least where round trips are so short that they would not hide a change of rate: 1 s.
-pub(super) const LONG_NS: u64 = 1_000_000_000;
+pub(crate) const LONG_NS: u64 = 1_000_000_000;
 /// Round trip that four in five probes of such a window do not exceed: 150 µs.
-pub(super) const SHARP_NS: u64 = 150_000;
+pub(crate) const SHARP_NS: u64 = 150_000;
 /// Time that a window has at least otherwise: 0.5 s.
-pub(super) const LEAST_NS: u64 = 500_000_000;
+pub(crate) const LEAST_NS: u64 = 500_000_000;
 /// Probes that a window has at most.
-pub(super) const MOST_IN_WINDOW: usize = 96;
+pub(crate) const MOST_IN_WINDOW: usize = 96;
 /// Clocks are not as steady as that: for each second to the nearest probe the bound grows by 100 ns.
-pub(super) const WANDER: f64 = 100.0;
+pub(crate) const WANDER: f64 = 100.0;
 /// A change of the real-time clock against the monotonic one that is taken for a step: 10 µs.
-pub(super) const JUMP_NS: u64 = 10_000;
+pub(crate) const JUMP_NS: u64 = 10_000;
 /// Stretches beyond which clocks are not clocks.
-pub(super) const MOST_PIECES: usize = 128;
+pub(crate) const MOST_PIECES: usize = 128;
 /// A probe that took longer is of no use: an hour.
-pub(super) const LONGEST_NS: u64 = 3_600_000_000_000;
+pub(crate) const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// The stamps of one probe and its answer, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +52,7 @@ impl Probe {
     }
 
     /// Unix time − monotonic time of both hosts: only setting a clock changes it.
-    pub(super) const fn shifts(&self) -> [i128; 2] {
+    pub(crate) const fn shifts(&self) -> [i128; 2] {
         [
             self.sent as i128 - self.sender_monotonic as i128,
             self.replied as i128 - self.receiver_monotonic as i128,

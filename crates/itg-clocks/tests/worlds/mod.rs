@@ -1,6 +1,6 @@
 //! Two clocks, a network between them, and the best that probes over it can say.
 
-use itg_stats::clock::Probe;
+use itg_clocks::Probe;
 
 /// SplitMix64 and what is drawn from it.
 pub(crate) struct Rng(u64);

@@ -11,14 +11,15 @@
 //! Sources: Politis and Romano, *A circular block-resampling procedure for stationary data* (1992);
 //! Hall, Horowitz and Jing, *Biometrika* 82 (1995) for the length of the blocks.
 
-use crate::compare::Resampling;
-use crate::plot::Curves;
-use crate::plot::trace::{Cell, row_range};
+use itg_stats::plot::Curves;
+use itg_stats::plot::trace::{Cell, row_range};
+
+use crate::comparison::Resampling;
 
 /// Figures that have an interval.
-pub(super) const STATISTICS: usize = 7;
+pub(crate) const STATISTICS: usize = 7;
 /// Bins below which a run says nothing about its own variation.
-pub(super) const LEAST_BINS: usize = 16;
+pub(crate) const LEAST_BINS: usize = 16;
 const LEAST_RESAMPLES: u32 = 20;
 
 /// The sums of one bin, or of many.
@@ -34,7 +35,7 @@ struct Sums {
 }
 
 /// The bins of a run, ready to be drawn.
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     bins: Vec<Sums>,
     /// For each bin: place in `edges` and count.
     rows: Vec<Vec<(usize, f64)>>,
@@ -44,7 +45,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    pub(super) fn of(curves: &Curves) -> Self {
+    pub(crate) fn of(curves: &Curves) -> Self {
         let mut cells: Vec<&Cell> = curves.bins.cells().collect();
         // The first and the last bin are not full.
         if cells.len() > LEAST_BINS + 1 {
@@ -145,7 +146,7 @@ fn estimate(a: &Blocks, b: &Blocks) -> [Option<f64>; STATISTICS] {
 }
 
 /// The 95 % intervals of B − A, counted from B − A itself.
-pub(super) fn intervals(
+pub(crate) fn intervals(
     a: &Blocks,
     b: &Blocks,
     resampling: Resampling,
@@ -213,10 +214,11 @@ impl SplitMix {
 
 #[cfg(test)]
 mod tests {
+    use itg_stats::plot::bins::TimeBins;
+    use itg_stats::plot::trace::{Trace, TraceSetup};
+    use itg_stats::series::Window;
+
     use super::*;
-    use crate::plot::bins::TimeBins;
-    use crate::plot::trace::{Trace, TraceSetup};
-    use crate::series::Window;
 
     /// A run of 4096 packets of 100 bytes, one each millisecond, with these delays.
     fn run(delay: impl Fn(u64) -> i64) -> Curves {
