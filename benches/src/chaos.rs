@@ -18,10 +18,9 @@ use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_record::{Item, Kind, LogReader, Note};
 use itg_session::EndCause;
+use itg_trials::{Claim, Lines, print};
 
 use crate::agents::{Agents, logs};
-use crate::output::{Claim, print};
-use crate::table::Lines;
 
 const AGENTS: usize = 8;
 const FLOWS: usize = 64;

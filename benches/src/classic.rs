@@ -17,14 +17,12 @@ use clap::Args;
 use itg_classic::log::RECORD_LEN;
 use itg_socket::mmsg::{BATCH, RecvBatch};
 use itg_testkit::child::Running;
+use itg_trials::{Estimate, Lines, order, print, with_interval};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::gaps::GapFigures;
-use crate::output::print;
 use crate::programs::{Programs, READY, memory};
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order};
 
 /// Directory of Debian's package of D-ITG.
 const THEIRS: &str = "/usr/bin";

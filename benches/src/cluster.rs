@@ -10,12 +10,10 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_record::{Item, Kind, LogReader, Note};
 use itg_testkit::child::Running;
+use itg_trials::{Claim, Estimate, Lines, order, print, ratio, with_interval};
 
 use crate::agents::{Agents, logs};
-use crate::output::{Claim, print};
 use crate::programs::{Location, Programs};
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order, ratio};
 
 /// Agents of the measurement of rates; one of them sends, one receives.
 const AGENTS: usize = 8;

@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_testkit::child::Running;
+use itg_trials::{Claim, Estimate, Lines, order, print, ratio, with_interval};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::made_logs::{self, LogContents, Made};
-use crate::output::{Claim, print};
 use crate::programs::{Programs, installed};
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order, ratio};
 
 /// The bars of the decoder.
 const SUMMARY_RATIO: f64 = 100.0;

@@ -8,12 +8,10 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_cli::say;
 use itg_testkit::child::Running;
+use itg_trials::{Claim, Estimate, print, with_interval};
 use serde_json::Value;
 
-use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, READY, memory};
-use crate::table::with_interval;
-use crate::trials::Estimate;
 
 /// Share of the runs in which the promise has to hold.
 const BAR: f64 = 0.95;

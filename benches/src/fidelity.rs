@@ -14,9 +14,7 @@ use itg_core::flow::FlowSpec;
 use itg_core::profile::{Profile, builtin_names};
 use itg_fidelity::{Asked, Departed, Departures, Distributions, Verdict};
 use itg_testkit::distortions::{Distortion, made};
-
-use crate::output::print;
-use crate::table::{Lines, share};
+use itg_trials::{Lines, print, share};
 
 /// Packets of the flows of a table.
 const LENGTHS: [u64; 6] = [10, 100, 1_000, 10_000, 100_000, 1_000_000];

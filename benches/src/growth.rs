@@ -15,14 +15,12 @@ use itg_record::{Record, SentPacket, Side};
 use itg_report::{Curve, Plot};
 use itg_session::logs::{Role, Transport};
 use itg_testkit::child::Running;
+use itg_trials::{Claim, Estimate, Lines, order, print, with_interval};
 
 use crate::agents::Agents;
 use crate::decode;
 use crate::made_logs::{self, LogContents};
-use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, memory};
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order};
 
 /// Packets a second of all flows together, where their number grows.
 const RATE: u32 = 20_000;

@@ -14,13 +14,10 @@ use itg_node::{LogServer, LogServerOptions};
 use itg_record::{BlockBuf, LogBuilder, Record, SentPacket, Side};
 use itg_session::logs::{Role, Transport};
 use itg_testkit::child::Running;
+use itg_trials::{Claim, Estimate, Lines, cpus, order, print, ratio, with_interval};
 use tokio::sync::{mpsc, watch};
 
-use crate::machine::cpus;
-use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, clear};
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order, ratio};
 
 /// The bar of remote logging: CPU time a packet, as a multiple of that without logging.
 const REMOTE_BAR: f64 = 1.05;

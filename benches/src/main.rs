@@ -11,7 +11,6 @@ mod clock;
 mod cluster;
 mod decode;
 mod doctor;
-mod expresso;
 mod fidelity;
 mod gaps;
 mod group;
@@ -19,30 +18,23 @@ mod growth;
 mod link;
 mod log_cost;
 mod logging;
-mod machine;
 mod made_logs;
 mod mpi;
 mod observed;
 mod observer;
-mod output;
 mod papers;
 mod peers;
 mod programs;
 mod replays;
-#[cfg(feature = "rpc")]
-mod rpc;
 mod runtime;
 mod soak;
-mod table;
-mod trials;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use itg_cli::finish;
-
-use crate::output::print;
+use itg_trials::{describe, print};
 
 /// Measure the programs of ITG on this machine.
 ///
@@ -72,18 +64,6 @@ enum Command {
     /// One side of a trial of `runtime`
     #[command(hide = true)]
     RuntimePeer(runtime::PeerArgs),
-    /// Remote calls of today, tarpc and tonic, beside plain sockets and the runtime of layers: time of a
-    /// request and its reply, and of an ordered broadcast whose sends are remote calls
-    #[cfg(feature = "rpc")]
-    Rpc(rpc::RpcArgs),
-    /// One side of a trial of `rpc`
-    #[cfg(feature = "rpc")]
-    #[command(hide = true)]
-    RpcPeer(rpc::PeerArgs),
-    /// One process of an ordered broadcast of `rpc`
-    #[cfg(feature = "rpc")]
-    #[command(hide = true)]
-    RpcCast(rpc::CastArgs),
     /// Our ITGSend and ITGRecv beside D-ITG's: mean rate, inter-departure times, CPU, and the
     /// largest rate without loss
     Classic(classic::ClassicArgs),
@@ -113,7 +93,7 @@ enum Command {
     /// Membership: how long a view change takes (Figures 4 to 8), in simulation and between processes
     Membership(group::MembershipArgs),
     /// Objects that are sent as they lie in memory, beside serialisers and plain bytes (Expresso's Tables 1 and 2)
-    Expresso(expresso::ExpressoArgs),
+    Expresso(itg_bench_expresso::Options),
     /// Tables and figures of the five papers, measured: a page for each, with the paper's numbers, ours, and whether
     /// the shape holds
     Papers(papers::PapersArgs),
@@ -151,16 +131,6 @@ fn run(cli: Cli) -> Result<ExitCode> {
             runtime::peer(args)?;
             return Ok(ExitCode::SUCCESS);
         }
-        #[cfg(feature = "rpc")]
-        Command::RpcPeer(args) => {
-            rpc::peer(args)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        #[cfg(feature = "rpc")]
-        Command::RpcCast(args) => {
-            rpc::process(args)?;
-            return Ok(ExitCode::SUCCESS);
-        }
         Command::Process(args) => return group::process(args),
         Command::Measured(args) => {
             decode::measured(args)?;
@@ -170,16 +140,12 @@ fn run(cli: Cli) -> Result<ExitCode> {
             peers::raw(args)?;
             return Ok(ExitCode::SUCCESS);
         }
-        _ => print(machine::describe()),
+        _ => print(describe("itg-bench")),
     }
     match cli.command {
         Command::Logging(args) => logging::run(&args)?,
         Command::LogCost(args) => log_cost::run(&args)?,
         Command::Runtime(args) => runtime::run(&args)?,
-        #[cfg(feature = "rpc")]
-        Command::Rpc(args) => rpc::run(&args)?,
-        #[cfg(feature = "rpc")]
-        Command::RpcPeer(_) | Command::RpcCast(_) => {}
         Command::Classic(args) => classic::run(&args)?,
         Command::Decode(args) => decode::run(&args)?,
         Command::Peers(args) => peers::run(&args)?,
@@ -192,7 +158,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Mpi(args) => mpi::run(&args)?,
         Command::Broadcast(args) => group::broadcast(&args)?,
         Command::Membership(args) => group::membership(&args)?,
-        Command::Expresso(args) => expresso::run(&args)?,
+        Command::Expresso(args) => itg_bench_expresso::run(&args)?,
         Command::Papers(args) => papers::run(&args)?,
         Command::Chaos(args) => chaos::run(&args)?,
         Command::Growth(args) => growth::run(&args)?,

@@ -14,11 +14,9 @@ use clap::Args;
 use itg_cli::refuse;
 use itg_record::{Item, Kind, LogReader, Note};
 use itg_testkit::child::{Output, Running};
+use itg_trials::{Claim, Estimate, Lines, order, print, ratio, with_interval};
 
-use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, READY, clear, installed, memory};
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order, ratio};
 
 /// MPI reaches at least this part of the rate with the log server over UDP.
 const BAR: f64 = 0.95;

@@ -18,11 +18,10 @@ use itg_core::header::PacketHeader;
 use itg_core::seed::RunSeed;
 use itg_fidelity::{Asked, Departed, Departures, Distributions, Verdict};
 use itg_testkit::child::Running;
+use itg_trials::{Claim, Lines, print};
 
 use crate::observer;
-use crate::output::{Claim, print};
 use crate::programs::{Location, Programs, READY, memory};
-use crate::table::Lines;
 
 /// Share of the runs in which both verdicts are to be the same.
 const BAR: f64 = 0.95;

@@ -15,13 +15,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use itg_cli::say;
 use itg_testkit::child::{Output, Running};
+use itg_trials::{Claim, Lines, cpus, print, share};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::machine;
-use crate::output::{Claim, print};
 use crate::programs::{Programs, memory};
-use crate::table::{Lines, share};
 
 /// Share of honest replays that are to be equal.
 const BAR: f64 = 0.95;
@@ -135,7 +133,7 @@ impl Bench {
         let mut command = self.command(&["-q", "replay", "--out"], &[&out, original]);
         let stop = AtomicBool::new(false);
         let said = std::thread::scope(|scope| -> Result<_> {
-            let loops = if beside == Beside::BusyLoops { 4 * machine::cpus() } else { 0 };
+            let loops = if beside == Beside::BusyLoops { 4 * cpus() } else { 0 };
             for _ in 0..loops {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {

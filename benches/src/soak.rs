@@ -16,11 +16,10 @@ use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
 use itg_node::{SendFlow, SendJob, SendOutcome};
 use itg_testkit::host::open_files;
+use itg_trials::{Lines, print};
 use tokio::sync::watch;
 
-use crate::output::print;
 use crate::programs::{Location, Programs};
-use crate::table::Lines;
 
 /// Packets of a run.
 const PACKETS: u64 = 2;

@@ -11,12 +11,10 @@ mod world;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use itg_trials::{Claim, Estimate, Lines, print, share, with_interval};
 
 use self::judge::{Basis, judge};
 use self::kinds::KINDS;
-use crate::output::{Claim, print};
-use crate::table::{Lines, share, with_interval};
-use crate::trials::Estimate;
 
 /// Share of cases whose truth is to be within the bound.
 const COVERAGE: f64 = 0.999;

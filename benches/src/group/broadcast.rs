@@ -5,11 +5,11 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_cli::print;
 use itg_report::{Curve, Plot};
+use itg_trials::Lines;
 
 use super::common::{BenchArgs, claim, draw, say, us, wanted};
 use super::processes::{ALGORITHMS, Group, configuration, in_process};
 use super::{clients, crash, open, raw, storage};
-use crate::table::Lines;
 use itg_run::load::LoadEvent;
 use itg_run::trace::TraceEvent;
 

@@ -6,8 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use itg_cli::print;
 use itg_report::Plot;
-
-use crate::output::Claim;
+use itg_trials::Claim;
 
 /// Arguments of both.
 #[derive(Debug, Args)]

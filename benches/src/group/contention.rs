@@ -6,11 +6,11 @@ use itg_cli::print;
 use itg_group::Arity;
 use itg_papers::model::{Constants, Contention, Fit, Pattern, fit};
 use itg_report::{Curve, Plot};
+use itg_trials::Lines;
 
 use super::common::{BenchArgs, draw, percentile, say, us};
 use super::phases::{arity, phases, ts_on};
 use super::processes::{Group, configuration};
-use crate::table::Lines;
 use itg_run::load::LoadEvent;
 
 /// Children of each parent, and what the pattern is called.

@@ -10,13 +10,13 @@ use itg_group::membership::MembershipEvent;
 use itg_papers::model::{Constants, hops};
 use itg_report::{Curve, Plot};
 use itg_socket::clock::monotonic_ns;
+use itg_trials::Lines;
 use nix::sys::signal::Signal;
 
 use super::common::{BenchArgs, claim, draw, percentile, say, us, wanted};
 use super::contention;
 use super::phases::{arity, phases, ts_on};
 use super::processes::{Group, configuration};
-use crate::table::Lines;
 
 /// Arguments of `membership`.
 #[derive(Debug, Args)]

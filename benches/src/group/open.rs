@@ -3,10 +3,10 @@
 use anyhow::Result;
 use itg_cli::print;
 use itg_report::{Curve, Plot};
+use itg_trials::Lines;
 
 use super::common::{BenchArgs, draw, percentile, us};
 use super::processes::{ALGORITHMS, Group, configuration};
-use crate::table::Lines;
 use itg_run::load::LoadEvent;
 
 /// Result of a load.

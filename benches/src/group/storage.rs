@@ -19,14 +19,13 @@ use itg_process::{
 };
 use itg_run::layers;
 use itg_socket::clock::monotonic_ns;
+use itg_trials::{Estimate, Lines, with_interval};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::channel;
 
 use super::common::{percentile, us};
 use super::processes::{LIMIT, configuration};
 use crate::programs::memory;
-use crate::table::{Lines, with_interval};
-use crate::trials::Estimate;
 use itg_run::load::LoadEvent;
 
 /// Processes of the group.

@@ -1,7 +1,6 @@
 //! Choosing D*, c* and C*, and the paper's shape. Pure.
 
-use crate::output::Claim;
-use crate::trials::Estimate;
+use itg_trials::{Claim, Estimate};
 
 /// Largest share of lost records where nothing is to be lost: 0.1 %.
 pub(crate) const STRICT: f64 = 0.001;

@@ -7,13 +7,11 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use itg_cli::say;
 use itg_report::{Curve, Plot};
+use itg_trials::{Estimate, Lines, percent, print, with_interval};
 
 use super::choose::Chosen;
 use super::results::{FIRST_SIZE, Results, estimate};
 use super::trial::{End, Setting, Trial, Variant};
-use crate::output::print;
-use crate::table::{Lines, percent, with_interval};
-use crate::trials::Estimate;
 
 /// Writer of figures: plots into a directory, if one is given.
 pub(crate) struct Figures {

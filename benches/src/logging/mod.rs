@@ -15,6 +15,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use itg_cli::say;
+use itg_trials::{Claim, Estimate, Lines, order, percent, print, with_interval};
 
 use self::choose::{
     Capacity, Chosen, STRICT, best_buffer, grows_with_buffer, knee_at_mtu, largest_for_all,
@@ -26,9 +27,6 @@ use self::plan::Plan;
 use self::results::{FIRST_SIZE, Results, estimate};
 use self::trial::{Bench, End, Setting, Variant};
 use crate::link::{Link, RECEIVER};
-use crate::output::{Claim, print};
-use crate::table::{Lines, percent, with_interval};
-use crate::trials::{Estimate, order};
 
 /// Largest payload of a packet on a link with an MTU of 1500.
 const FITS: u32 = 1472;

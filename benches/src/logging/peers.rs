@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use itg_testkit::child::Running;
 use itg_testkit::host::has_socket;
+use itg_trials::{Estimate, order, print};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::plan::Plan;
 use super::trial::Trial;
-use crate::output::print;
 use crate::programs::{READY, installed};
-use crate::trials::{Estimate, order};
 
 /// Ports of others' programs; ITGLog cannot be told another one.
 const CONTROL_PORT: u16 = 19_100;

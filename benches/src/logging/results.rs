@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use itg_trials::Estimate;
+
 use super::trial::{Setting, Trial};
-use crate::trials::Estimate;
 
 /// c of steps 1 and of figure 1, before c* is known.
 pub(super) const FIRST_SIZE: u32 = 1024;

@@ -11,8 +11,9 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use itg_cli::say;
 use itg_testkit::child::Running;
+use itg_trials::{Claim, print};
 
-use crate::output::{Claim, print};
+use crate::programs::Programs;
 
 /// Time that one measurement may take: the D-ITG paper's procedure in full takes hours.
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -85,23 +86,15 @@ impl Paper {
             Self::Membership => {
                 vec![drawn(&["membership", "--only", "figures,contention,phases"])]
             }
-            Self::AtomicBroadcast => {
-                let mut commands = vec![drawn(&["broadcast", "--only", "closed,sizes,clients"])];
-                if cfg!(feature = "rpc") {
-                    commands.push(look(&["rpc"]));
-                }
-                commands
-            }
+            Self::AtomicBroadcast => vec![drawn(&["broadcast", "--only", "closed,sizes,clients"])],
             Self::Expresso => vec![vec!["expresso"]],
         }
     }
 
-    /// What this program was built without.
-    const fn missing(self) -> Option<&'static str> {
+    /// Another program that measures a part of it.
+    const fn beside(self) -> Option<&'static str> {
         match self {
-            Self::AtomicBroadcast if cfg!(not(feature = "rpc")) => {
-                Some("remote calls: this program was built without the feature `rpc`")
-            }
+            Self::AtomicBroadcast => Some("itg-bench-rpc"),
             _ => None,
         }
     }
@@ -120,15 +113,25 @@ pub(crate) fn run(args: &PapersArgs) -> Result<()> {
         let plots = args.out.join(paper.name());
         fs::create_dir_all(&plots).with_context(|| format!("directory {}", plots.display()))?;
         let dir = plots.to_str().context("--out is not UTF-8")?;
-        for words in paper.commands(args.quick, dir) {
-            say(format_args!("{}: itg-bench {}", paper.name(), words.join(" ")));
-            if let Err(why) = measured(&words).map(|out| page.add(&out)) {
-                let what = format!("itg-bench {}: {why:#}", words.join(" "));
+        let own = paper.commands(args.quick, dir).into_iter().map(|words| ("itg-bench", words));
+        let quick = || if args.quick { vec!["--quick"] } else { vec![] };
+        let other = paper.beside().map(|program| (program, quick()));
+        for (program, words) in own.chain(other) {
+            let command = format!("{program} {}", words.join(" "));
+            let found = match Programs::with(&[program]) {
+                Ok(programs) => programs.path(program),
+                Err(why) => {
+                    page.missing.push(format!("NOT MEASURED: {command}: {why:#}"));
+                    continue;
+                }
+            };
+            say(format_args!("{}: {command}", paper.name()));
+            if let Err(why) = measured(&found, &words).map(|out| page.add(&out)) {
+                let what = format!("{command}: {why:#}");
                 page.add(&format!("NOT MEASURED: {what}"));
                 failed.push(what);
             }
         }
-        page.missing.extend(paper.missing().map(|what| format!("NOT MEASURED: {what}")));
         let figures = figures(&plots)?;
         let path = args.out.join(format!("{}.md", paper.name()));
         fs::write(&path, page.text(args.quick, &figures))
@@ -155,10 +158,9 @@ pub(crate) fn run(args: &PapersArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a command of this program prints.
-fn measured(words: &[&str]) -> Result<String> {
-    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
-    Ok(Running::spawn(command.args(words), &[])?.wait(LIMIT)?.ended_with(&[0])?.out)
+/// Lines that a program prints.
+fn measured(program: &Path, words: &[&str]) -> Result<String> {
+    Ok(Running::spawn(Command::new(program).args(words), &[])?.wait(LIMIT)?.ended_with(&[0])?.out)
 }
 
 /// Names of the figures in a directory, in order.

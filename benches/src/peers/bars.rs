@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use itg_trials::{Claim, Estimate, print};
 use serde::Serialize;
-
-use crate::output::{Claim, print};
-use crate::trials::Estimate;
 
 /// One figure.
 #[derive(Clone, Debug, Serialize)]

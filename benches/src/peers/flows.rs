@@ -7,15 +7,13 @@ use itg_core::flow::Flow;
 use itg_core::schedule::Schedule;
 use itg_core::seed::RunSeed;
 use itg_record::{Item, LogReader, Note};
+use itg_trials::{Lines, order, print, ratio, with_interval};
 
 use super::bars::Book;
 use super::options::PeersArgs;
 use super::tools::{Distribution, Load, Stage, Tool};
 use super::trial::{progress, trial};
 use crate::observer::Counts;
-use crate::output::print;
-use crate::table::{Lines, with_interval};
-use crate::trials::ratio;
 
 /// Flows, and packets a second of each.
 const MANY: u32 = 10_000;
@@ -121,7 +119,7 @@ fn few(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
     let mut kpps = [const { Vec::new() }; 2];
     for round in 0..args.runs() {
         progress(&table, round, args.runs());
-        for place in crate::trials::order(counts.len(), round) {
+        for place in order(counts.len(), round) {
             let flows = counts[place];
             let load = Load {
                 rate: None,

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use itg_core::distribution::Unit;
 use itg_core::flow::{Flow, FlowSpec};
 use itg_core::seed::RunSeed;
+use itg_trials::{Estimate, Lines, order, print, with_interval};
 
 use super::bars::Book;
 use super::options::PeersArgs;
@@ -14,10 +15,7 @@ use super::tools::{Distribution, Load, SEED, Stage, Tool, distribution_of, ready
 use super::trial::{present, progress};
 use crate::gaps::{GapFigures, distance};
 use crate::observer;
-use crate::output::print;
 use crate::programs::memory;
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order};
 
 /// Payload bytes.
 const SIZE: usize = 64;

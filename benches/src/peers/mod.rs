@@ -14,6 +14,7 @@ mod tools;
 mod trial;
 
 use anyhow::{Context as _, Result};
+use itg_trials::{describe, print};
 
 use self::bars::Book;
 pub(crate) use self::options::PeersArgs;
@@ -21,14 +22,12 @@ use self::options::{Over, Table};
 pub(crate) use self::raw::{RawArgs, run as raw};
 use self::tools::Stage;
 use crate::link::{Link, RECEIVER};
-use crate::machine;
-use crate::output::print;
 use crate::programs::{Location, Programs};
 
 pub(crate) fn run(args: &PeersArgs) -> Result<()> {
     let programs = Programs::find()?;
     let laws = gaps::laws(&args.laws)?;
-    let mut book = Book::new(machine::describe());
+    let mut book = Book::new(describe("itg-bench"));
     // Each namespace is deleted at the end of this function.
     let mut links = Vec::new();
     let mut stages = Vec::new();

@@ -1,15 +1,13 @@
 //! As fast as can be: datagrams one by one or in bursts, and TCP in bulk.
 
 use anyhow::Result;
+use itg_trials::{Estimate, Lines, order, print, ratio, with_interval};
 
 use super::bars::Book;
 use super::options::PeersArgs;
 use super::tools::{Distribution, Load, Stage, Tool};
 use super::trial::{present, progress, trial};
 use crate::observer::Counts;
-use crate::output::print;
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order, ratio};
 
 /// Parts:
 /// of the raw loop's rate, of D-ITG's, of iperf3's.

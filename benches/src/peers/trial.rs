@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_cli::say;
+use itg_trials::print;
 
 use super::tools::{self, Load, Stage, Tool};
 use crate::observer::{self, CounterSeries};
-use crate::output::print;
 use crate::programs::memory;
 
 /// Of these tools those that are here; says which are not.

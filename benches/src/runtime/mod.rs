@@ -1,10 +1,10 @@
 //! Cost of the runtime of layers (N-14): Neko's Table 1, each value beside plain sockets in
 //! alternated trials, and the speed of the simulator.
 
-pub(crate) mod common;
 mod layers;
 mod raw;
 mod simulator;
+mod work;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use itg_mesh::{Listener, MasterSetup, Meet, Report, SlaveSetup, start_master, start_slave};
 use itg_process::bootstrap::Application;
+use itg_trials::{
+    Claim, Estimate, Lines, MARGIN, order, pair, percent, print, ratio, said, with_interval,
+};
 
-use self::common::{MARGIN, Work, pair, said};
-use crate::output::{Claim, print};
-use crate::table::{Lines, percent, with_interval};
-use crate::trials::{Estimate, order, ratio};
+use self::work::Work;
 
 /// Cost of the runtime.
 #[derive(Debug, Args)]

@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use itg_trials::said;
 
-use crate::runtime::common::{Work, said};
 use crate::runtime::layers::STREAM_BODY;
+use crate::runtime::work::Work;
 
 /// Bytes of one read of a stream.
 const READ: usize = 128 << 10;

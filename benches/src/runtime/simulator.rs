@@ -9,10 +9,7 @@ use itg_process::farm::{self, FarmEvent};
 use itg_process::{Config, Ctx, Layer, MS, Message, Params, Registry, SECOND, Slot, TimerId};
 use itg_sim::flows::{Network, RunInfo, SimFlow, simulate};
 use itg_sim::{Agenda, Checker, Class, Kind, Observation, ObservedEvent, Swarm, World};
-
-use crate::output::{Claim, print};
-use crate::table::{Lines, with_interval};
-use crate::trials::Estimate;
+use itg_trials::{Claim, Estimate, Lines, print, with_interval};
 
 /// The bars of the issue.
 const EVENTS_BAR: f64 = 2.0;

@@ -6,21 +6,26 @@ use serde::Serialize;
 
 /// Statement about results, and whether they agree with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Claim {
-    pub(crate) holds: bool,
-    pub(crate) what: String,
+pub struct Claim {
+    /// True if results agree with it.
+    pub holds: bool,
+    /// The statement.
+    pub what: String,
 }
 
 const HOLDS: &str = "HOLDS    ";
 const DIFFERS: &str = "DIFFERS  ";
 
 impl Claim {
-    pub(crate) fn new(holds: bool, what: &str) -> Self {
+    /// A statement that holds or does not.
+    #[must_use]
+    pub fn new(holds: bool, what: &str) -> Self {
         Self { holds, what: what.to_owned() }
     }
 
     /// The claim of a line, if it is one.
-    pub(crate) fn read(line: &str) -> Option<Self> {
+    #[must_use]
+    pub fn read(line: &str) -> Option<Self> {
         let of = |start, holds| Some(Self::new(holds, line.strip_prefix(start)?));
         of(HOLDS, true).or_else(|| of(DIFFERS, false))
     }
@@ -33,7 +38,7 @@ impl Display for Claim {
 }
 
 /// Writes a line (or several) to stdout; a reader that has gone is no failure.
-pub(crate) fn print(text: impl Display) {
+pub fn print(text: impl Display) {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).unwrap_or_default();

@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 /// Byte that requests and replies consist of.
-pub(super) const BYTE: u8 = 7;
+pub(crate) const BYTE: u8 = 7;
 
 /// Does this on one thread, as plain sockets do.
-pub(super) fn on_one_thread<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) fn on_one_thread<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }

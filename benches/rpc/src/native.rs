@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
+use itg_trials::said;
 use tarpc::server::{BaseChannel, Channel as _};
 use tarpc::tokio_serde::formats::Bincode;
 use tarpc::tokio_util::codec::{Framed, LengthDelimitedCodec};
@@ -12,10 +13,9 @@ use tarpc::{client, context, serde_transport};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::StreamExt as _;
 
-use crate::rpc::common::{BYTE, on_one_thread};
-use crate::rpc::meter::Meter;
-use crate::rpc::transport::{Carry, Inbox, reply};
-use crate::runtime::common::said;
+use crate::common::{BYTE, on_one_thread};
+use crate::meter::Meter;
+use crate::transport::{Carry, Inbox, reply};
 
 /// Bytes of the longest frame that is taken.
 const FRAME: usize = 2 << 20;

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use itg_mesh::{Listener, MasterSetup, Meet, SlaveSetup, start_master, start_slave};
 use itg_process::bootstrap::Application;
 use itg_process::{Ctx, Layer, Message, Registry, Slot, StopReason};
+use itg_trials::{MARGIN, said};
 
-use crate::rpc::common::BYTE;
-use crate::rpc::meter::Meter;
-use crate::runtime::common::{MARGIN, said};
+use crate::common::BYTE;
+use crate::meter::Meter;
 
 /// Both processes; the server is the first.
 const APPLICATION: &str = "processes = 2\n[[network]]\nname = \"main\"\nkind = \"tcp\"\n\

@@ -10,12 +10,11 @@ use bytes::Bytes;
 use itg_mesh::Report;
 use itg_mesh::tasks::{Input, Queues, drive};
 use itg_process::{Event, Process, Slot, frame};
+use itg_trials::MARGIN;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-use crate::runtime::common::MARGIN;
 
 /// Frames that wait for a process, and calls that wait for their turn.
 const QUEUE: usize = 4096;

@@ -19,17 +19,16 @@ mod threads;
 
 use anyhow::Result;
 use clap::Args;
+use itg_trials::{Claim, Lines, print};
 
-use self::flows::Experiment;
-use self::link::Link;
-use self::load::{Load, Map, Tree};
-use self::systems::{Times, systems};
-use crate::output::{Claim, print};
-use crate::table::Lines;
+use crate::flows::Experiment;
+use crate::link::Link;
+use crate::load::{Load, Map, Tree};
+use crate::systems::{Times, systems};
 
 /// Cost of sending objects.
 #[derive(Debug, Args)]
-pub(crate) struct ExpressoArgs {
+pub struct Options {
     /// Messages of each system and graph by each way
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     rounds: u32,
@@ -195,7 +194,11 @@ fn claims(maps: &[Table], [raw_reloc, reloc, raw_iso, iso]: [f64; 4]) {
     }
 }
 
-pub(crate) fn run(args: &ExpressoArgs) -> Result<()> {
+/// Measures and prints.
+///
+/// # Errors
+/// A socket could not be had.
+pub fn run(args: &Options) -> Result<()> {
     let rounds = args.rounds as usize;
     print(format_args!(
         "medians of {rounds} rounds; copies are the program's own, without the kernel's"

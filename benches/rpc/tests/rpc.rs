@@ -1,14 +1,11 @@
-//! `itg-bench rpc` in short: a row for each way and size, or for each way and group, with numbers that can be.
+//! `itg-bench-rpc` in short: a row for each way and size, or for each way and group, with numbers that can be.
 
 use std::process::Command;
 
 /// Runs a part; rows of its tables, without headers.
 fn rows(args: &[&str]) -> (String, Vec<Vec<String>>) {
-    let done = Command::new(env!("CARGO_BIN_EXE_itg-bench"))
-        .arg("rpc")
-        .args(args)
-        .output()
-        .expect("started");
+    let done =
+        Command::new(env!("CARGO_BIN_EXE_itg-bench-rpc")).args(args).output().expect("started");
     let out = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(done.status.success(), "{out}{}", String::from_utf8_lossy(&done.stderr));
     let rows = out

@@ -8,7 +8,7 @@ use itg_papers::clusters::{Cluster, Iso, Kind, Memory, Ref, Reloc, StoreError, o
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 
-use super::load::{Load, Random, indices, to, weak};
+use crate::load::{Load, Random, indices, to, weak};
 
 object! {
     pub(crate) struct Node<K> {

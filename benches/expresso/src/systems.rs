@@ -11,8 +11,8 @@ use itg_papers::clusters::{
 };
 use rkyv::util::AlignedVec;
 
-use super::link::Link;
-use super::load::Load;
+use crate::link::Link;
+use crate::load::Load;
 
 /// Nanoseconds to encode, transfer, decode.
 pub(crate) type Times = [u64; 3];

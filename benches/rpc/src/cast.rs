@@ -13,14 +13,11 @@ use itg_mesh::{start_master, start_slave};
 use itg_process::Event;
 use itg_process::bootstrap::Application;
 use itg_testkit::child::Running;
+use itg_trials::{Estimate, Lines, MARGIN, order, print, ratio, said, with_interval};
 
-use crate::output::print;
-use crate::rpc::common::on_one_thread;
-use crate::rpc::load::{LoadEvent, SIZE, registry};
-use crate::rpc::{grpc, native, transport};
-use crate::runtime::common::{MARGIN, said};
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order, ratio};
+use crate::common::on_one_thread;
+use crate::load::{LoadEvent, SIZE, registry};
+use crate::{grpc, native, transport};
 
 const ALGORITHMS: [&str; 3] = ["sequencer", "skeen", "chandra-toueg"];
 /// The thesis's Tables 4 to 6, ms a broadcast: n, then sockets, RMI and CORBA, each by algorithm.
@@ -170,7 +167,7 @@ fn trial(way: Way, n: u32, text: &str) -> Result<f64> {
     let name = way.to_possible_value().context("a name")?;
     let start = |slot: u32| {
         let mut command = Command::new(&program);
-        command.args(["rpc-cast", name.get_name()]).arg(&file).args(["--slot", &slot.to_string()]);
+        command.args(["cast", name.get_name()]).arg(&file).args(["--slot", &slot.to_string()]);
         Running::spawn(command.arg("--peers").arg(&peers), &[])
     };
     let running: Vec<_> = (0..n).map(start).collect::<Result<_>>()?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::rpc::common::BYTE;
+use crate::common::BYTE;
 
 /// Requests that warm a connection up and are not counted.
 const WARM_UP: u32 = 100;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
+use itg_trials::said;
 use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -23,10 +24,9 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, client, server};
 use tonic_prost::ProstCodec;
 
-use crate::rpc::common::{BYTE, on_one_thread};
-use crate::rpc::meter::Meter;
-use crate::rpc::transport::{Carry, Inbox, reply};
-use crate::runtime::common::said;
+use crate::common::{BYTE, on_one_thread};
+use crate::meter::Meter;
+use crate::transport::{Carry, Inbox, reply};
 
 const METHOD: &str = "/itg.Asked/Ask";
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use itg_papers::clusters::{Buffer, ClusterIso, ClusterReloc, FixedAddress, Iso, Reloc};
 
-use super::load::{Load, Map, MapTypes, Town};
+use crate::load::{Load, Map, MapTypes, Town};
 
 const LIMIT: usize = 1 << 30;
 const PLACE: FixedAddress = FixedAddress { base: 0x2000_0000_0000, origin: 1, rank: 1 };

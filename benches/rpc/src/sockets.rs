@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::Result;
+use itg_trials::said;
 
-use crate::rpc::common::BYTE;
-use crate::rpc::meter::Meter;
-use crate::runtime::common::said;
+use crate::common::BYTE;
+use crate::meter::Meter;
 
 /// Answers each request with its first byte.
 pub(crate) fn serve(size: usize) -> Result<()> {

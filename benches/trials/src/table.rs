@@ -6,12 +6,14 @@ use crate::trials::Estimate;
 
 /// A table in the making; all columns but the first are numbers.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub struct Lines {
     table: Table,
 }
 
 impl Lines {
-    pub(crate) fn new<S: Into<String>>(header: impl IntoIterator<Item = S>) -> Self {
+    /// An empty table with these columns.
+    #[must_use]
+    pub fn new<S: Into<String>>(header: impl IntoIterator<Item = S>) -> Self {
         let mut table = Table::new();
         let header: Vec<String> = header.into_iter().map(Into::into).collect();
         table.load_style(presets::ASCII_MARKDOWN).set_header(header);
@@ -21,7 +23,8 @@ impl Lines {
         Self { table }
     }
 
-    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+    /// Adds a row.
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         self.table.add_row(cells);
     }
@@ -34,19 +37,22 @@ impl std::fmt::Display for Lines {
 }
 
 /// `12.3 [11.9, 12.8]`, with this many digits behind the point; `12.3` when the interval is a point.
-pub(crate) fn with_interval(estimate: Estimate, digits: usize) -> String {
+#[must_use]
+pub fn with_interval(estimate: Estimate, digits: usize) -> String {
     let [low, mid, high] =
         [estimate.low, estimate.mid, estimate.high].map(|value| format!("{value:.digits$}"));
     if low == high { mid } else { format!("{mid} [{low}, {high}]") }
 }
 
 /// A ratio as a percentage of what is missing or gained.
-pub(crate) fn percent(estimate: Estimate) -> String {
+#[must_use]
+pub fn percent(estimate: Estimate) -> String {
     with_interval(estimate.map(|x| 100.0 * x), 2)
 }
 
 /// A share in percent with its interval of 95 % (Wilson): `12.3 [11.9, 12.8]`.
-pub(crate) fn share(count: u64, all: u64) -> String {
+#[must_use]
+pub fn share(count: u64, all: u64) -> String {
     let (n, z) = (all as f64, 1.959_964);
     let share = count as f64 / n;
     let middle = share + z * z / (2.0 * n);

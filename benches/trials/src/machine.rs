@@ -2,8 +2,9 @@
 
 use std::fs;
 
-/// A few lines that belong to every result: machine, kernel, load, date, command.
-pub(crate) fn describe() -> String {
+/// Lines that belong to every result of a program: machine, kernel, load, date, command.
+#[must_use]
+pub fn describe(program: &str) -> String {
     let word = |path: &str, key: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
         let line = text.lines().find(|line| line.starts_with(key)).map(str::to_owned);
@@ -15,7 +16,7 @@ pub(crate) fn describe() -> String {
     let build = if cfg!(debug_assertions) { ", built WITHOUT optimisation" } else { "" };
     format!(
         "machine: {} x {}, {} of memory\nkernel:  {}\nload:    {} (1, 5, 15 min)\n\
-         date:    {:.0}\ncommand: itg-bench {}\nversion: {}{build}\n",
+         date:    {:.0}\ncommand: {program} {}\nversion: {}{build}\n",
         cpus(),
         word("/proc/cpuinfo", "model name"),
         word("/proc/meminfo", "MemTotal"),
@@ -28,6 +29,7 @@ pub(crate) fn describe() -> String {
 }
 
 /// Processors that this process may use.
-pub(crate) fn cpus() -> usize {
+#[must_use]
+pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -2,7 +2,8 @@
 
 /// The order in which `count` settings take their turn in a round: each round starts with another
 /// one, and every second round goes backwards, so that drift of the machine meets all alike.
-pub(crate) fn order(count: usize, round: usize) -> Vec<usize> {
+#[must_use]
+pub fn order(count: usize, round: usize) -> Vec<usize> {
     let mut order: Vec<_> = (0..count).map(|i| (i + round / 2) % count.max(1)).collect();
     if round % 2 == 1 {
         order.reverse();
@@ -12,17 +13,21 @@ pub(crate) fn order(count: usize, round: usize) -> Vec<usize> {
 
 /// A median with its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Estimate {
-    pub(crate) low: f64,
-    pub(crate) mid: f64,
-    pub(crate) high: f64,
+pub struct Estimate {
+    /// Lower end of the interval.
+    pub low: f64,
+    /// The median.
+    pub mid: f64,
+    /// Upper end of the interval.
+    pub high: f64,
 }
 
 impl Estimate {
     /// The median of some values, and the order statistics that hold the true median between them
     /// with a probability of at least 95 % (distribution-free). Fewer than 6 values cannot give
     /// that: then it is their range.
-    pub(crate) fn of(values: &[f64]) -> Self {
+    #[must_use]
+    pub fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let Some(last) = sorted.len().checked_sub(1) else { return Self::default() };
@@ -31,7 +36,8 @@ impl Estimate {
     }
 
     /// Another unit.
-    pub(crate) fn map(self, change: impl Fn(f64) -> f64) -> Self {
+    #[must_use]
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
         Self { low: change(self.low), mid: change(self.mid), high: change(self.high) }
     }
 }
@@ -75,7 +81,8 @@ fn normally_skipped(n: usize) -> usize {
 }
 
 /// The ratio of pairs of trials, each pair taken in the same round.
-pub(crate) fn ratio(of: &[f64], to: &[f64]) -> Estimate {
+#[must_use]
+pub fn ratio(of: &[f64], to: &[f64]) -> Estimate {
     let ratios: Vec<_> = of.iter().zip(to).map(|(of, to)| of / to).collect();
     Estimate::of(&ratios)
 }

@@ -1,4 +1,4 @@
-//! The transports of today in the place of the thesis's RMI and CORBA: tarpc and tonic beside plain sockets and
+//! `itg-bench-rpc`: the transports of today in the place of the thesis's RMI and CORBA: tarpc and tonic beside plain sockets and
 //! the runtime of layers, in alternated trials: one client and one server in a closed loop, and the ordered
 //! broadcasts of the thesis with a remote call for each send.
 
@@ -13,24 +13,48 @@ mod sockets;
 mod transport;
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use itg_cli::finish;
+use itg_trials::{Estimate, Lines, MARGIN, describe, order, pair, print, ratio, with_interval};
 
-use crate::output::print;
-pub(crate) use crate::rpc::cast::{CastArgs, process};
-use crate::rpc::meter::Figures;
-use crate::runtime::common::{MARGIN, pair};
-use crate::table::{Lines, with_interval};
-use crate::trials::{Estimate, order, ratio};
+use crate::cast::CastArgs;
+use crate::meter::Figures;
 
 /// Bytes of a request; a reply has one.
 const SIZES: [u32; 3] = [1, 100, 1000];
 
-/// Cost of remote calls.
+/// Remote calls of today, tarpc and tonic, beside plain sockets and the runtime of layers: time of a request and its
+/// reply, and of an ordered broadcast whose sends are remote calls.
+///
+/// Numbers of two runs are not comparable; ratios within a run are.
+///
+/// Exit codes: 0 done; 1 the measurement failed; 2 the request makes no sense.
+#[derive(Debug, Parser)]
+#[command(name = "itg-bench-rpc", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    side: Option<Side>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Processes of a trial.
+#[derive(Debug, Subcommand)]
+enum Side {
+    /// One side of a trial of `calls`
+    #[command(hide = true)]
+    Peer(PeerArgs),
+    /// One process of an ordered broadcast
+    #[command(hide = true)]
+    Cast(CastArgs),
+}
+
 #[derive(Debug, Args)]
-pub(crate) struct RpcArgs {
+struct Options {
     /// Trials of each setting
     #[arg(long, value_name = "N", default_value_t = 10)]
     trials: usize,
@@ -84,7 +108,7 @@ impl Way {
 
 /// One side of a trial.
 #[derive(Debug, Args)]
-pub(crate) struct PeerArgs {
+struct PeerArgs {
     way: Way,
     /// Address of the server; without it this side is the server, and prints its address
     #[arg(long)]
@@ -102,8 +126,19 @@ fn seconds(text: &str) -> Result<f64> {
     Ok(value)
 }
 
+fn main() -> ExitCode {
+    let cli = itg_cli::parse::<Cli>(None);
+    let done = match &cli.side {
+        None => run(&cli.options),
+        Some(Side::Peer(args)) => peer(args),
+        Some(Side::Cast(args)) => cast::process(args),
+    };
+    finish("itg-bench-rpc", done.map(|()| ExitCode::SUCCESS))
+}
+
 /// Runs the tables.
-pub(crate) fn run(args: &RpcArgs) -> Result<()> {
+fn run(args: &Options) -> Result<()> {
+    print(describe("itg-bench-rpc"));
     let (trials, seconds) = if args.quick { (3, 0.5) } else { (args.trials.max(1), args.seconds) };
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     if wanted(Part::Calls) {
@@ -166,7 +201,7 @@ fn calls(trials: usize, seconds: f64) -> Result<()> {
 fn trial(way: Way, size: u32, seconds: f64) -> Result<Figures> {
     let name = way.to_possible_value().context("a name")?;
     let (size, time) = (size.to_string(), seconds.to_string());
-    let words = ["rpc-peer", name.get_name(), "--size", &size, "--seconds", &time];
+    let words = ["peer", name.get_name(), "--size", &size, "--seconds", &time];
     let [server, client] = pair(&words)?;
     let out = client.wait(Duration::from_secs_f64(seconds) + MARGIN)?.ended_with(&[0])?.out;
     drop(server);
@@ -174,7 +209,7 @@ fn trial(way: Way, size: u32, seconds: f64) -> Result<Figures> {
 }
 
 /// One side of a trial.
-pub(crate) fn peer(args: &PeerArgs) -> Result<()> {
+fn peer(args: &PeerArgs) -> Result<()> {
     let size = args.size as usize;
     let time = Duration::from_secs_f64(args.seconds);
     let Some(at) = args.call else {
