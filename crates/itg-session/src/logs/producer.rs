@@ -50,6 +50,41 @@ enum State {
     Over,
 }
 
+/// Relation of the server to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It has not taken a block yet. A producer without spool fails then, if it is not registered.
+    New { until: u64 },
+    /// It has taken blocks at least once.
+    Known,
+    /// It will never take the log.
+    Banished,
+}
+
+/// Time without a server that takes blocks.
+#[derive(Clone, Debug, Default)]
+struct Absence {
+    since: Option<u64>,
+    /// Attempts to connect.
+    attempts: u32,
+    /// Latest failure, in words.
+    trouble: Option<String>,
+}
+
+/// One connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// `Challenge` has been answered.
+    proved: bool,
+    /// From `Registered`.
+    log_id: u32,
+    token: u64,
+    heard_ns: u64,
+    ping_at: u64,
+    pings: u64,
+    bind_at: u64,
+}
+
 /// State of the log's end, once the driver has closed it.
 #[derive(Clone, Debug)]
 struct Closing {
@@ -67,27 +102,9 @@ pub struct LogProducer {
     state: State,
     /// Latest end of the current state.
     until: Option<u64>,
-    /// The server has taken blocks at least once.
-    known: bool,
-    /// A producer without spool fails then, if it is not registered.
-    first_until: u64,
-    /// Attempts to connect since the last registration.
-    attempts: u32,
-    /// Since when the server does not take blocks.
-    away_since: Option<u64>,
-    /// The server will never take the log.
-    banished: bool,
-    /// Latest failure, in words.
-    trouble: Option<String>,
-    heard_ns: u64,
-    ping_at: u64,
-    pings: u64,
-    bind_at: u64,
-    /// From `Registered`.
-    log_id: u32,
-    token: u64,
-    /// `Challenge` has been answered on this connection.
-    proved: bool,
+    standing: Standing,
+    absence: Absence,
+    link: Link,
     window: Window,
     account: Account,
     closing: Option<Closing>,
@@ -113,19 +130,9 @@ impl LogProducer {
         Self {
             state: State::Away,
             until: Some(now_ns),
-            known: false,
-            first_until: now_ns.saturating_add(config.timeouts.first_ns),
-            attempts: 0,
-            away_since: Some(now_ns),
-            banished: false,
-            trouble: None,
-            heard_ns: now_ns,
-            ping_at: now_ns,
-            pings: 0,
-            bind_at: now_ns,
-            log_id: 0,
-            token: 0,
-            proved: false,
+            standing: Standing::New { until: now_ns.saturating_add(config.timeouts.first_ns) },
+            absence: Absence { since: Some(now_ns), ..Absence::default() },
+            link: Link::default(),
             window: Window::of_spool(&log.spool, log.blocks),
             account: Account::of_spool(&log),
             closing: None,
@@ -167,9 +174,9 @@ impl LogProducer {
         let talks = matches!(self.state, State::Binding | State::Running | State::Leaving);
         [
             self.until,
-            talks.then(|| self.silent_at().min(self.ping_at)),
-            (self.state == State::Binding).then_some(self.bind_at),
-            self.fails_first().then_some(self.first_until),
+            talks.then(|| self.silent_at().min(self.link.ping_at)),
+            (self.state == State::Binding).then_some(self.link.bind_at),
+            self.fails_at(),
             self.closing.as_ref().map(|closing| closing.until),
             self.spool_at(),
         ]
@@ -187,7 +194,7 @@ impl LogProducer {
     pub fn handle(&mut self, now_ns: u64, input: ProducerInput, out: &mut Vec<ProducerOutput>) {
         use {LogMessage as M, ProducerInput as I, ProducerOutput as O, State as S};
         if matches!(input, I::Message(_)) {
-            self.heard_ns = now_ns;
+            self.link.heard_ns = now_ns;
         }
         match (self.state, input) {
             (S::Over, _) => {}
@@ -195,16 +202,16 @@ impl LogProducer {
 
             // The connection
             (S::Connecting, I::Connected) => {
-                self.proved = false;
+                self.link = Link::default();
                 out.push(O::Send(M::register(self.who(), None)));
                 self.enter(S::Registering, now_ns, self.config.timeouts.register_ns);
             }
-            (S::Registering, I::Message(M::Challenge { nonce, .. })) if !self.proved => {
+            (S::Registering, I::Message(M::Challenge { nonce, .. })) if !self.link.proved => {
                 out.push(O::Prove { text: proof_text(&nonce, &self.who()) });
                 self.enter(S::Proving, now_ns, self.config.timeouts.register_ns);
             }
             (S::Proving, I::Proof(proof)) => {
-                self.proved = true;
+                self.link.proved = true;
                 out.push(O::Send(M::register(self.who(), Some(proof))));
                 self.enter(S::Registering, now_ns, self.config.timeouts.register_ns);
             }
@@ -212,8 +219,7 @@ impl LogProducer {
                 S::Registering,
                 I::Message(M::Registered { log_id, data_port, token, credit, stored_to, .. }),
             ) => {
-                self.log_id = log_id;
-                self.token = token;
+                (self.link.log_id, self.link.token) = (log_id, token);
                 self.window.grant(credit);
                 self.on_registered(now_ns, data_port, stored_to, out);
             }
@@ -249,7 +255,7 @@ impl LogProducer {
                 if self.closing.is_none() {
                     let until = now_ns.saturating_add(self.config.timeouts.leave_ns);
                     self.closing = Some(Closing { per_flow, until, said: false });
-                    if self.banished {
+                    if self.standing == Standing::Banished {
                         return self.finish(out);
                     }
                     self.pump(now_ns, out);
@@ -261,29 +267,39 @@ impl LogProducer {
                 out.extend([O::Disconnect, O::Finished(fate)]);
             }
 
-            // Keep-alive, and what ends a connection early
+            // Keep-alive
             (S::Binding | S::Running | S::Leaving, I::Message(M::Pong { .. })) => {}
             (S::Away, _) => {}
-            (_, I::Message(M::Refused { reason, again })) => {
+            (_, other) => self.on_break(now_ns, other, out),
+        }
+    }
+
+    /// Ends a connection early, where the input does.
+    fn on_break(&mut self, now_ns: u64, input: ProducerInput, out: &mut Vec<ProducerOutput>) {
+        use {LogMessage as M, ProducerInput as I};
+        match input {
+            I::Message(M::Refused { reason, again }) => {
                 let reason = cut(visible(&reason).into_owned(), MAX_REASON);
                 let reason = format!("the log server refused: {reason}");
-                out.push(O::Disconnect);
+                out.push(ProducerOutput::Disconnect);
                 if again { self.retreat(now_ns, reason) } else { self.banish(reason, out) }
             }
-            (_, I::Message(other)) => {
+            I::Message(other) => {
                 let reason = format!("the log server said {} out of turn", other.name());
                 self.distrust(now_ns, reason, out);
             }
-            (_, I::Garbage(error)) => self.distrust(now_ns, error.to_string(), out),
-            (_, I::Lost(why)) => {
+            I::Garbage(error) => self.distrust(now_ns, error.to_string(), out),
+            I::Lost(why) => {
                 let doing = match self.state {
-                    S::Connecting => "the log server cannot be reached",
+                    State::Connecting => "the log server cannot be reached",
                     _ => "the connection to the log server is gone",
                 };
                 self.retreat(now_ns, format!("{doing}: {why}"));
             }
             // A driver's answer that has been overtaken by events.
-            (_, I::Connected | I::Proof(_)) => {}
+            I::Connected | I::Proof(_) => {}
+            I::Timer | I::BlockReady { .. } | I::Dropped { .. } => {}
+            I::BlockSent { .. } | I::Close { .. } => {}
         }
     }
 
@@ -315,9 +331,9 @@ impl LogProducer {
             let reason = "the log server gives no port for datagrams: use tcp://".to_owned();
             return self.distrust(now_ns, reason, out);
         }
-        out.push(ProducerOutput::Registered { log_id: self.log_id, data_port });
-        self.heard_ns = now_ns;
-        self.ping_at = now_ns.saturating_add(self.config.timeouts.ping_ns);
+        out.push(ProducerOutput::Registered { log_id: self.link.log_id, data_port });
+        self.link.heard_ns = now_ns;
+        self.link.ping_at = now_ns.saturating_add(self.config.timeouts.ping_ns);
         if self.is_udp() {
             self.enter(State::Binding, now_ns, self.config.timeouts.bind_ns);
             return self.say_bind(now_ns, out);
@@ -335,20 +351,18 @@ impl LogProducer {
     }
 
     fn say_bind(&mut self, now_ns: u64, out: &mut Vec<ProducerOutput>) {
-        let (log_id, token) = (self.log_id, self.token);
+        let Link { log_id, token, .. } = self.link;
         let bind = LogMessage::Bind { magic: LOG_MAGIC, version: LOG_VERSION, log_id, token };
         out.push(ProducerOutput::SendBind(bind));
-        self.bind_at = now_ns.saturating_add(self.config.timeouts.bind_again_ns);
+        self.link.bind_at = now_ns.saturating_add(self.config.timeouts.bind_again_ns);
     }
 
     /// Blocks may be sent.
     fn run(&mut self, now_ns: u64, out: &mut Vec<ProducerOutput>) {
         self.state = State::Running;
-        self.known = true;
         self.until = None;
-        self.away_since = None;
-        self.attempts = 0;
-        self.trouble = None;
+        self.standing = Standing::Known;
+        self.absence = Absence::default();
         self.pump(now_ns, out);
     }
 
@@ -426,12 +440,15 @@ impl LogProducer {
     }
 
     const fn silent_at(&self) -> u64 {
-        self.heard_ns.saturating_add(self.config.timeouts.silence_ns)
+        self.link.heard_ns.saturating_add(self.config.timeouts.silence_ns)
     }
 
-    /// Returns true if it has to be registered before `first_until`.
-    const fn fails_first(&self) -> bool {
-        !self.known && self.config.patience_ns.is_none()
+    /// Instant at which it has failed, unless it is registered before.
+    const fn fails_at(&self) -> Option<u64> {
+        match self.standing {
+            Standing::New { until } if self.config.patience_ns.is_none() => Some(until),
+            _ => None,
+        }
     }
 
     fn on_time(&mut self, now_ns: u64, out: &mut Vec<ProducerOutput>) {
@@ -442,18 +459,17 @@ impl LogProducer {
             if self.state != S::Away {
                 out.push(O::Disconnect);
             }
-            if self.trouble.is_none() {
-                let text = format!("the log server did not get on within {}", after(t.leave_ns));
-                self.trouble = Some(text);
-            }
+            self.absence.trouble.get_or_insert_with(|| {
+                format!("the log server did not get on within {}", after(t.leave_ns))
+            });
             return self.finish(out);
         }
-        if self.fails_first() && self.first_until <= now_ns {
+        if self.fails_at().is_some_and(|at| at <= now_ns) {
             if self.state != S::Away {
                 out.push(O::Disconnect);
             }
             let mut reason = format!("the log was not registered within {}", after(t.first_ns));
-            if let Some(trouble) = self.trouble.take() {
+            if let Some(trouble) = self.absence.trouble.take() {
                 reason += &format!("; {trouble}");
             }
             return self.fail(reason, out);
@@ -463,13 +479,13 @@ impl LogProducer {
                 out.push(O::Disconnect);
                 let silence = after(t.silence_ns);
                 self.retreat(now_ns, format!("the log server has been silent for {silence}"));
-            } else if self.ping_at <= now_ns {
-                out.push(O::Send(LogMessage::Ping { n: self.pings }));
-                self.pings += 1;
-                self.ping_at = now_ns.saturating_add(t.ping_ns);
+            } else if self.link.ping_at <= now_ns {
+                out.push(O::Send(LogMessage::Ping { n: self.link.pings }));
+                self.link.pings += 1;
+                self.link.ping_at = now_ns.saturating_add(t.ping_ns);
             }
         }
-        if self.state == S::Binding && self.bind_at <= now_ns {
+        if self.state == S::Binding && self.link.bind_at <= now_ns {
             self.say_bind(now_ns, out);
         }
         if self.until.is_some_and(|until| until <= now_ns) {

@@ -5,46 +5,51 @@ use std::fmt;
 use crate::difference::number;
 use crate::logs::name::fnv1a;
 
-use super::{LogFate, LogProducer, ProducerOutput, State};
+use super::{LogFate, LogProducer, ProducerOutput, Standing, State};
 
 impl LogProducer {
     /// The connection is of no use any more: tries again after a while.
     pub(super) fn retreat(&mut self, now_ns: u64, trouble: String) {
-        self.trouble = Some(trouble);
-        self.away_since.get_or_insert(now_ns);
+        self.absence.trouble = Some(trouble);
+        self.absence.since.get_or_insert(now_ns);
         self.state = State::Away;
         self.window.recall();
         self.until = Some(now_ns.saturating_add(self.back_off()));
-        self.attempts = self.attempts.saturating_add(1);
+        self.absence.attempts = self.absence.attempts.saturating_add(1);
     }
 
     /// Doubles from attempt to attempt, and differs by up to a quarter from producer to producer, so
     /// that not all of them come back at once.
     pub(super) fn back_off(&self) -> u64 {
         let t = self.config.timeouts;
-        let wait = t.retry_min_ns.saturating_mul(1 << self.attempts.min(20)).min(t.retry_max_ns);
-        let own = fnv1a(&[&self.config.who.key[..], &self.attempts.to_le_bytes()].concat());
+        let attempts = self.absence.attempts;
+        let wait = t.retry_min_ns.saturating_mul(1 << attempts.min(20)).min(t.retry_max_ns);
+        let own = fnv1a(&[&self.config.who.key[..], &attempts.to_le_bytes()].concat());
         wait - wait / 4 + own % (wait / 4).max(1)
     }
 
     /// The server does not keep to the protocol. From the beginning: it is no log server.
     pub(super) fn distrust(&mut self, now_ns: u64, reason: String, out: &mut Vec<ProducerOutput>) {
         out.push(ProducerOutput::Disconnect);
-        if self.known { self.retreat(now_ns, reason) } else { self.banish(reason, out) }
+        match self.standing {
+            Standing::New { .. } => self.banish(reason, out),
+            _ => self.retreat(now_ns, reason),
+        }
     }
 
     /// The server will never take the log. From the beginning, or without a spool, this is a failure.
     pub(super) fn banish(&mut self, reason: String, out: &mut Vec<ProducerOutput>) {
         if self.closing.is_some() {
-            self.trouble = Some(reason);
+            self.absence.trouble = Some(reason);
             return self.finish(out);
         }
-        if !self.known || self.config.patience_ns.is_none() {
+        let new = matches!(self.standing, Standing::New { .. });
+        if new || self.config.patience_ns.is_none() {
             return self.fail(reason, out);
         }
-        self.banished = true;
+        self.standing = Standing::Banished;
         self.retreat(0, reason);
-        self.away_since = Some(0);
+        self.absence.since = Some(0);
         self.until = None;
         self.spool_all(out);
     }
@@ -52,7 +57,7 @@ impl LogProducer {
     /// Outcome without the server's account.
     fn outcome(&mut self) -> LogFate {
         let known = self.account.unconfirmed(&self.window, self.is_udp());
-        LogFate { trouble: self.trouble.take(), ..known }
+        LogFate { trouble: self.absence.trouble.take(), ..known }
     }
 
     /// The end without the server's last word.

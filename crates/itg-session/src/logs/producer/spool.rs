@@ -1,18 +1,18 @@
 //! Blocks of a producer for which there is no room in memory.
 
-use super::{LogProducer, ProducerOutput, State};
+use super::{LogProducer, ProducerOutput, Standing, State};
 
 impl LogProducer {
     /// Instant at which the spool has to be used next, if nothing else happens.
     pub(super) fn spool_at(&self) -> Option<u64> {
-        let (patience, away) = (self.config.patience_ns?, self.away_since?);
+        let (patience, away) = (self.config.patience_ns?, self.absence.since?);
         let full = self.window.in_memory() >= self.config.memory_blocks as usize;
         full.then(|| away.saturating_add(patience))
     }
 
     /// Memory is full: moves blocks to the spool, or gives them up, if it is time.
     pub(super) fn make_room(&mut self, now_ns: u64, out: &mut Vec<ProducerOutput>) {
-        if self.banished {
+        if self.standing == Standing::Banished {
             return self.spool_all(out);
         }
         let full = self.config.memory_blocks as usize;
@@ -25,7 +25,8 @@ impl LogProducer {
             if behind || self.spool_at().is_some_and(|at| at <= now_ns) {
                 self.spool_all(out);
             }
-        } else if self.is_udp() && self.known && self.state != State::Running {
+        } else if self.is_udp() && self.standing == Standing::Known && self.state != State::Running
+        {
             while self.window.in_memory() >= full
                 && let Some(block) = self.window.pop_below(u32::MAX)
             {
