@@ -223,7 +223,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     });
     let reverse = ReverseLimits {
         rate: cli.reverse_rate,
-        time_ns: cli.reverse_time,
+        time: Duration::from_nanos(cli.reverse_time),
         askers: cli.reverse_max,
     };
     let options = ReceiverOptions::new(listen)

@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use itg_core::units::{format_bytes, format_duration_ns, parse_bytes};
+use itg_core::units::{format_bytes, format_duration_ns, nanoseconds, parse_bytes};
 use itg_engine::{Fsync, LogLimits, LogServerTarget, LogTarget, LogUrl, OnFull};
 use itg_experiment::TimeSpan;
 use itg_session::logs::Role;
@@ -177,7 +177,7 @@ impl LogArgs {
             datagram_records: self
                 .log_block
                 .map_or(defaults.datagram_records, |records| records.min(MOST_DATAGRAM_RECORDS)),
-            flush_age_ns: self.log_flush.0,
+            flush_age: self.log_flush.duration(),
             on_full,
             fsync: self.fsync,
             throttle_bytes_per_s: self.log_throttle.as_deref().map(parse_throttle).transpose()?,
@@ -203,7 +203,7 @@ impl LogArgs {
                     "log-block",
                     (if udp { limits.datagram_records } else { limits.block_records }).to_string(),
                 ),
-                ("log-flush", format_duration_ns(limits.flush_age_ns)),
+                ("log-flush", format_duration_ns(nanoseconds(limits.flush_age))),
                 ("log-full", full.map_or_else(String::new, |full| full.get_name().to_owned())),
                 ("log-memory", memory),
                 ("fsync", limits.fsync.to_string()),

@@ -2,11 +2,12 @@
 //! says.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use clap::Args;
 use itg_core::units::parse_duration_ns;
 use itg_engine::pacing::{Level, PacingOptions};
-use itg_experiment::PacingEntry;
+use itg_experiment::{PacingEntry, TimeSpan};
 use itg_socket::SendEngine;
 
 /// Arguments about pacing.
@@ -71,12 +72,12 @@ impl PacingArgs {
     #[must_use]
     pub fn options(&self, file: &PacingEntry) -> PacingOptions {
         let level = file.level.map(|level| level.0);
-        let declared = file.max_error_p99.map(|time| time.0);
+        let declared = self.max_error.map(|most| Duration::from_nanos(most.0));
         PacingOptions {
             level: self.pacing.or(level),
             realtime: self.realtime || file.realtime.unwrap_or(false),
             cpu: self.cpu.or(file.cpu),
-            max_error_p99_ns: self.max_error.map(|p| p.0).or(declared),
+            max_error_p99: declared.or_else(|| file.max_error_p99.map(TimeSpan::duration)),
             engine: self.engine,
             tx_stamps: self.tx_stamps,
         }

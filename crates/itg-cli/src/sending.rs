@@ -78,6 +78,33 @@ pub async fn send_plan(
     send_plan_observed(sending, receiver, signals, |_| ()).await
 }
 
+impl Sending<'_> {
+    /// Checks that these flows can be sent in this way.
+    fn suits(&self, flows: &[SendFlow]) -> Result<()> {
+        let engine = self.pacing.engine;
+        for flow in flows {
+            engine.serves(flow.flow().spec()).map_err(refuse)?;
+        }
+        for flow in flows.iter().filter(|_| self.packet_secret.is_some()) {
+            flow.flow().can_prove().map_err(refuse)?;
+        }
+        let held = self.pacing.level == Some(Level::Txtime);
+        if held && engine != SendEngine::default() {
+            return Err(refuse(format!(
+                "--pacing txtime leaves times to the queueing disciplines that --engine {engine} goes past: \
+                 leave one out"
+            )));
+        }
+        for flow in flows.iter().filter(|_| held) {
+            txtime::serves(flow.flow().spec()).map_err(refuse)?;
+        }
+        if self.pacing.tx_stamps.is_some() && self.log.is_none() {
+            return Err(refuse("--tx-stamps puts stamps into the log of the sender: add --log"));
+        }
+        engine.available().map_err(|error| Failure::new(1, error).into())
+    }
+}
+
 /// As [`send_plan`]; `observe` is given the counters of the flows by number before the first packet.
 ///
 /// # Errors
@@ -103,31 +130,12 @@ pub async fn send_plan_observed(
         );
         shown.push(Shown { planned, live });
     }
+    sending.suits(&flows)?;
     let mut settings = sending.settings;
-    let engine = sending.pacing.engine;
-    for flow in &flows {
-        engine.serves(flow.flow().spec()).map_err(refuse)?;
-    }
     if sending.packet_secret.is_some() {
-        for flow in &flows {
-            flow.flow().can_prove().map_err(refuse)?;
-        }
         settings.insert("auth".to_owned(), "yes".to_owned());
     }
-    let held = sending.pacing.level == Some(Level::Txtime);
-    if held && engine != SendEngine::default() {
-        return Err(refuse(format!(
-            "--pacing txtime leaves times to the queueing disciplines that --engine {engine} goes past: \
-             leave one out"
-        )));
-    }
-    for flow in flows.iter().filter(|_| held) {
-        txtime::serves(flow.flow().spec()).map_err(refuse)?;
-    }
-    if sending.pacing.tx_stamps.is_some() && sending.log.is_none() {
-        return Err(refuse("--tx-stamps puts stamps into the log of the sender: add --log"));
-    }
-    engine.available().map_err(|error| Failure::new(1, error))?;
+    let engine = sending.pacing.engine;
     settings.insert("engine".to_owned(), engine.to_string());
     if engine != SendEngine::default() && sending.progress {
         say(format_args!(
@@ -191,7 +199,7 @@ pub fn choose_pacing(
     settings: &mut BTreeMap<String, String>,
 ) -> Result<Prepared> {
     if options.level == Some(Level::Txtime) {
-        if options.max_error_p99_ns.is_some() {
+        if options.max_error_p99.is_some() {
             return Err(refuse(
                 "--max-error holds the wake-ups of the sending thread to something; with --pacing txtime \
                  the kernel keeps the times, and the stamps of departures tell how well: leave it out",
@@ -204,8 +212,8 @@ pub fn choose_pacing(
     }
     let (pacing, measured) = pacing::choose(options).map_err(|e| Failure::new(1, e))?;
     settings.insert("pacing".to_owned(), pacing.describe());
-    if let (Some(errors), Some(ns)) = (measured, options.max_error_p99_ns) {
-        settings.insert("pacing_max_error_p99_ns".to_owned(), ns.to_string());
+    if let (Some(errors), Some(most)) = (measured, options.max_error_p99) {
+        settings.insert("pacing_max_error_p99_ns".to_owned(), most.as_nanos().to_string());
         settings.insert("pacing_measured_p99_ns".to_owned(), errors.p99_ns.to_string());
     }
     for refusal in pacing.refusals() {

@@ -7,10 +7,17 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Largest time that is taken from a peer or a file, in nanoseconds: as a Unix time it lies in the year
 /// 2116, as a duration it is 146 years. Sums and differences of two such times fit 64 bits with their sign.
 pub const MAX_TIME_NS: u64 = 1 << 62;
+
+/// A length of time in nanoseconds, kept within 64 bits (584 years).
+#[must_use]
+pub fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Signed difference of two instants in nanoseconds, kept within 64 bits (292 years).
 #[must_use]

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
+use std::time::Duration;
 
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{Late, Meter, Payload, Proto};
@@ -155,6 +156,14 @@ impl Value for Seed {
 /// A span of time in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeSpan(pub u64);
+
+impl TimeSpan {
+    /// The same as a value of the standard library.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}
 
 impl FromStr for TimeSpan {
     type Err = ValueError;

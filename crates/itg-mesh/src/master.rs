@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use itg_core::streams::fnv1a;
+use itg_core::units::nanoseconds;
 use itg_process::bootstrap::{
     Application, Master, MasterAction, MasterInput, MasterOptions, Members, Require, STEP_TIMEOUT,
     Terms,
 };
-use itg_process::{Process, ProcessContext, Registry, SECOND, Slot, everybody};
+use itg_process::{Config, Process, ProcessContext, Registry, SECOND, Slot, everybody};
 use itg_socket::clock;
 use itg_socket::socket::resolve;
 use socket2::Socket;
@@ -23,7 +25,7 @@ use crate::kinds;
 use crate::listeners::Listeners;
 use crate::mesh::{Change, Mesh, addresses};
 use crate::peer::hang_up;
-use crate::shared::{Identity, Watch, now};
+use crate::shared::{Agreed, Identity, Watch, now};
 use crate::stream::connect;
 use crate::{Listener, Node, StartError};
 
@@ -45,8 +47,8 @@ pub struct MasterSetup<'a> {
     pub port: u16,
     /// Number of processes that must come.
     pub require: Require,
-    /// Nanoseconds for each step.
-    pub step_timeout: u64,
+    /// Longest time of each step.
+    pub step_timeout: Duration,
     /// Hash of the program: all must have the same.
     pub build: u64,
     /// Callback for events and the message trace.
@@ -64,7 +66,7 @@ impl<'a> MasterSetup<'a> {
             interface: None,
             port: 0,
             require: Require::All,
-            step_timeout: STEP_TIMEOUT,
+            step_timeout: Duration::from_nanos(STEP_TIMEOUT),
             build: 0,
             watch: None,
         }
@@ -100,20 +102,7 @@ pub fn start_master(setup: MasterSetup<'_>) -> Result<Node, StartError> {
     for slot in everybody.iter().skip(1) {
         drop(setup.registry.process(&config, &ProcessContext { slot: *slot, ..place })?);
     }
-    let others = config.processes - 1;
-    let members = match &setup.listener {
-        _ if others == 0 => Members::Static(Vec::new()),
-        None if config.hosts.len() == others as usize => Members::Static(config.hosts.clone()),
-        Some(_) if config.hosts.is_empty() => Members::Arrival(others),
-        _ => {
-            return Err(StartError::Members(format!(
-                "{} processes need {others} hosts besides the master: the configuration names {}; name \
-                 them all in `hosts`, or none and let them call",
-                config.processes,
-                config.hosts.len()
-            )));
-        }
-    };
+    let members = members(&config, setup.listener.is_some())?;
     let interface = interface(&setup, &members)?;
     let mut used: Vec<_> = wanted.iter().map(|wanted| wanted.kind).collect();
     used.sort_unstable();
@@ -134,7 +123,7 @@ pub fn start_master(setup: MasterSetup<'_>) -> Result<Node, StartError> {
     };
     let options = MasterOptions {
         require: setup.require,
-        step_timeout: setup.step_timeout,
+        step_timeout: nanoseconds(setup.step_timeout),
         build: setup.build,
         config: config_hash,
         graph,
@@ -144,66 +133,42 @@ pub fn start_master(setup: MasterSetup<'_>) -> Result<Node, StartError> {
     };
     let identity = Identity { me: Slot(0), processes: config.processes, incarnation: 1, run };
     let node = Node::open(&mut listeners, setup.watch)?;
-    let over = Arc::new(AtomicBool::new(false));
     let (heard, hears) = channel();
     let mut driver = Driver {
         master: Master::new(options),
         inputs: VecDeque::from([MasterInput::Begin]),
         sockets: BTreeMap::new(),
         slots: BTreeMap::new(),
-        calls: Calls { over: Arc::clone(&over), heard, threads: Vec::new() },
-        limit: setup.step_timeout,
+        calls: Calls { over: Arc::default(), heard, threads: Vec::new() },
+        limit: nanoseconds(setup.step_timeout),
         step: None,
         unmeshed: BTreeSet::new(),
     };
     let mut start =
         Start { process: Some(process), node, listeners, wanted, seed, identity, terms };
-    let mut callers = 0;
-    let done = loop {
-        if let Some(done) = driver.handle(&mut start)? {
-            break done;
-        }
-        if let Some(listener) = &setup.listener
-            && callers < others + MORE_CALLERS
-            && let Ok((socket, _)) = listener.socket.accept()
-        {
-            callers += 1;
-            driver.calls.accept(callers, socket);
-            continue;
-        }
-        driver.news();
-        match hears.recv_timeout(pause(driver.master.deadline())) {
-            Ok(BootstrapEvent::Came(peer, socket)) => {
-                driver.sockets.insert(peer, socket);
-            }
-            Ok(BootstrapEvent::Said(peer, boot)) => {
-                driver.inputs.push_back(MasterInput::Message(peer, boot))
-            }
-            Ok(BootstrapEvent::Gone(peer, why)) => {
-                driver.inputs.push_back(MasterInput::Gone(peer, why))
-            }
-            Err(_) => driver.inputs.push_back(MasterInput::Tick),
-        }
-    };
-    // Slaves hear the last word before they see the end.
-    for socket in driver.sockets.values() {
-        socket.shutdown(std::net::Shutdown::Write).unwrap_or_default();
-    }
-    let until = clock::machine_ns() + SECOND / 2;
-    while driver.calls.threads.iter().any(|thread| !thread.is_finished())
-        && clock::machine_ns() < until
-    {
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
-    over.store(true, Ordering::Relaxed);
-    driver.sockets.values().for_each(|socket| hang_up(socket));
-    for thread in driver.calls.threads {
-        thread.join().unwrap_or_default();
-    }
+    let done = driver.run(&mut start, setup.listener.as_ref(), &hears)?;
+    driver.close();
     let missing = done?;
     let mut node = start.node;
     node.start(missing);
     Ok(node)
+}
+
+/// The other processes: hosts that are called, or those that call.
+fn members(config: &Config, listens: bool) -> Result<Members, StartError> {
+    let others = config.processes - 1;
+    match (others, config.hosts.len()) {
+        (0, _) => Ok(Members::Static(Vec::new())),
+        (_, named) if !listens && named == others as usize => {
+            Ok(Members::Static(config.hosts.clone()))
+        }
+        (_, 0) if listens => Ok(Members::Arrival(others)),
+        (_, named) => Err(StartError::Members(format!(
+            "{} processes need {others} hosts besides the master: the configuration names {named}; name \
+             them all in `hosts`, or none and let them call",
+            config.processes
+        ))),
+    }
 }
 
 /// The interface that the configuration's first host is reached by.
@@ -251,7 +216,7 @@ impl Calls {
                 if reached.is_ok() || unwanted() || !again {
                     break reached;
                 }
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
             };
             match reached {
                 Ok(socket) => listen_to(peer, socket, &over, &heard),
@@ -292,6 +257,61 @@ struct Driver {
 type Done = Result<Vec<u32>, StartError>;
 
 impl Driver {
+    /// Goes on until all processes have started, or the run fails.
+    fn run(
+        &mut self,
+        start: &mut Start,
+        listener: Option<&Listener>,
+        hears: &Receiver<BootstrapEvent>,
+    ) -> Result<Done, StartError> {
+        let most = start.identity.processes - 1 + MORE_CALLERS;
+        let mut callers = 0;
+        loop {
+            if let Some(done) = self.handle(start)? {
+                return Ok(done);
+            }
+            if let Some(listener) = listener
+                && callers < most
+                && let Ok((socket, _)) = listener.socket.accept()
+            {
+                callers += 1;
+                self.calls.accept(callers, socket);
+                continue;
+            }
+            self.news();
+            match hears.recv_timeout(pause(self.master.deadline())) {
+                Ok(BootstrapEvent::Came(peer, socket)) => {
+                    self.sockets.insert(peer, socket);
+                }
+                Ok(BootstrapEvent::Said(peer, boot)) => {
+                    self.inputs.push_back(MasterInput::Message(peer, boot));
+                }
+                Ok(BootstrapEvent::Gone(peer, why)) => {
+                    self.inputs.push_back(MasterInput::Gone(peer, why));
+                }
+                Err(_) => self.inputs.push_back(MasterInput::Tick),
+            }
+        }
+    }
+
+    /// Ends the connections. Slaves hear the last word before they see the end.
+    fn close(self) {
+        for socket in self.sockets.values() {
+            socket.shutdown(std::net::Shutdown::Write).unwrap_or_default();
+        }
+        let until = clock::machine_ns() + SECOND / 2;
+        while self.calls.threads.iter().any(|thread| !thread.is_finished())
+            && clock::machine_ns() < until
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.calls.over.store(true, Ordering::Relaxed);
+        self.sockets.values().for_each(|socket| hang_up(socket));
+        for thread in self.calls.threads {
+            thread.join().unwrap_or_default();
+        }
+    }
+
     /// Does what the master wants; the missing slots, or why not, when it is over.
     fn handle(&mut self, start: &mut Start) -> Result<Option<Done>, StartError> {
         let mut actions = Vec::new();
@@ -321,15 +341,14 @@ impl Driver {
                             map[slot as usize] = addresses(&[Vec::new(), texts], None).remove(1);
                             self.unmeshed.insert(slot);
                         }
-                        let mesh = Mesh::new(
-                            &start.node.shared,
-                            start.identity,
-                            &start.wanted,
-                            &map,
-                            &mut start.listeners,
-                            start.seed,
-                            start.terms.clone(),
-                        )?;
+                        let agreed = Agreed {
+                            identity: start.identity,
+                            wanted: &start.wanted,
+                            addresses: &map,
+                            seed: start.seed,
+                            terms: start.terms.clone(),
+                        };
+                        let mesh = Mesh::new(&start.node.shared, agreed, &mut start.listeners)?;
                         self.unmeshed.iter().for_each(|slot| mesh.connect(*slot));
                         self.step = Some(mesh);
                         self.news();

@@ -5,12 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use itg_core::seed::RunSeed;
-use itg_process::bootstrap::Terms;
-
-use crate::kinds::Wanted;
 use crate::listeners::{Address, Listeners};
-use crate::shared::{Identity, News, Shared, now};
+use crate::shared::{Agreed, News, Shared, now};
 
 /// Up to this many processes all connect to all before the start; more connect when they have something
 /// to say.
@@ -40,18 +36,15 @@ impl Mesh {
     /// The networks are known from here on: connections are greeted.
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        identity: Identity,
-        wanted: &[Wanted],
-        addresses: &[Vec<Address>],
+        agreed: Agreed<'_>,
         listeners: &mut Listeners,
-        seed: RunSeed,
-        terms: Terms,
     ) -> std::io::Result<Self> {
+        let Agreed { identity, wanted, addresses, .. } = agreed;
         let (sender, news) = channel();
         if let Some(mut state) = shared.lock() {
             state.news = Some(sender);
         }
-        shared.install(identity, wanted, addresses, listeners, seed, terms)?;
+        shared.install(agreed, listeners)?;
         let mut streams = Vec::new();
         if identity.processes <= FULL_MESH {
             let kinds = (0_u8..=u8::MAX).zip(wanted);

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use itg_core::units::nanoseconds;
 use itg_process::bootstrap::{
     Application, Boot, Diagnosis, HostFacts, MOST_BYTES, PROTOCOL, STEP_TIMEOUT, Step, Terms,
     Ticket,
@@ -21,7 +22,7 @@ use crate::frame_reader::{FrameReader, prepare, say};
 use crate::kinds::{self, Kind};
 use crate::listeners::{Address, Listeners, own_address};
 use crate::mesh::{Change, Mesh, addresses};
-use crate::shared::{Identity, Watch};
+use crate::shared::{Agreed, Identity, Watch};
 use crate::slave::stack;
 use crate::stream::connect;
 use crate::{Node, StartError};
@@ -47,8 +48,8 @@ pub struct ReturnSetup<'a> {
     pub interface: Option<IpAddr>,
     /// Port on which other processes reach this one, TCP and UDP; 0 is any.
     pub port: u16,
-    /// Nanoseconds to connect to the others.
-    pub step_timeout: u64,
+    /// Longest time to connect to the others.
+    pub step_timeout: Duration,
     /// Hash of the program: all must have the same.
     pub build: u64,
     /// Callback for events and the message trace.
@@ -68,7 +69,7 @@ impl<'a> ReturnSetup<'a> {
             patience: Duration::from_secs(60),
             interface: None,
             port: 0,
-            step_timeout: STEP_TIMEOUT,
+            step_timeout: Duration::from_nanos(STEP_TIMEOUT),
             build: 0,
             watch: None,
             persist: None,
@@ -267,12 +268,13 @@ fn attempt(
     let shared = Arc::clone(&node.shared);
     let map = &place.addresses;
     let seed = application.seed();
-    let mut mesh = Mesh::new(&shared, identity, &wanted, map, &mut listeners, seed, terms)?;
+    let agreed = Agreed { identity, wanted: &wanted, addresses: map, seed, terms };
+    let mut mesh = Mesh::new(&shared, agreed, &mut listeners)?;
     let others = (0_u32..).zip(map).filter(|(other, its)| *other != slot && !its.is_empty());
     let mut awaited: Vec<u32> = others.map(|(other, _)| other).collect();
     awaited.iter().for_each(|other| mesh.connect(*other));
     let mut missing = Vec::new();
-    let deadline = clock::machine_ns().saturating_add(setup.step_timeout);
+    let deadline = clock::machine_ns().saturating_add(nanoseconds(setup.step_timeout));
     while !awaited.is_empty() && clock::machine_ns() < deadline {
         for change in mesh.changes() {
             match change {

@@ -117,6 +117,20 @@ pub(crate) struct State {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Agreement of the processes of a run on its networks.
+pub(crate) struct Agreed<'a> {
+    /// This process.
+    pub(crate) identity: Identity,
+    /// The networks.
+    pub(crate) wanted: &'a [Wanted],
+    /// Addresses of the others, by slot.
+    pub(crate) addresses: &'a [Vec<Address>],
+    /// Seed of the run.
+    pub(crate) seed: RunSeed,
+    /// Words of the bootstrap for those who come back.
+    pub(crate) terms: Terms,
+}
+
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Something changed that a thread may wait for.
@@ -241,13 +255,10 @@ impl Shared {
     /// The networks of the run, and where the others are, by slot.
     pub(crate) fn install(
         &self,
-        identity: Identity,
-        wanted: &[Wanted],
-        addresses: &[Vec<Address>],
+        agreed: Agreed<'_>,
         listeners: &mut Listeners,
-        seed: RunSeed,
-        terms: Terms,
     ) -> std::io::Result<()> {
+        let Agreed { identity, wanted, addresses, seed, terms } = agreed;
         let Some(mut state) = self.lock() else { return Ok(()) };
         let mut nets = Vec::new();
         for (number, &wanted) in wanted.iter().enumerate() {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use itg_core::units::nanoseconds;
 use itg_process::bootstrap::{
     Application, Boot, Diagnosis, HostFacts, STEP_TIMEOUT, Slave, SlaveAction, SlaveInput,
     SlaveOptions, Step, Terms,
@@ -24,7 +25,7 @@ use crate::kinds::{self, Kind};
 use crate::listeners::{Listeners, own_address};
 use crate::mesh::{Change, Mesh, addresses};
 use crate::peer::hang_up;
-use crate::shared::{Identity, Watch, now};
+use crate::shared::{Agreed, Identity, Watch, now};
 use crate::stream::connect;
 use crate::{Listener, Node, StartError};
 
@@ -52,8 +53,8 @@ pub struct SlaveSetup<'a> {
     pub port: u16,
     /// Name of this host, and its failure domain.
     pub facts: HostFacts,
-    /// Nanoseconds for each step.
-    pub step_timeout: u64,
+    /// Longest time of each step.
+    pub step_timeout: Duration,
     /// Hash of the program: all must have the same.
     pub build: u64,
     /// Callback for events and the message trace.
@@ -73,7 +74,7 @@ impl<'a> SlaveSetup<'a> {
             interface: None,
             port: 0,
             facts: HostFacts { host: itg_socket::host::name(), ..HostFacts::default() },
-            step_timeout: STEP_TIMEOUT,
+            step_timeout: Duration::from_nanos(STEP_TIMEOUT),
             build: 0,
             watch: None,
             on_step: None,
@@ -161,16 +162,14 @@ fn attempt(setup: &mut SlaveSetup<'_>, socket: Socket, met: &mut bool) -> Result
         ..setup.facts.clone()
     };
     let options = SlaveOptions {
-        step_timeout: setup.step_timeout,
+        step_timeout: nanoseconds(setup.step_timeout),
         build: setup.build,
         ..SlaveOptions::new(facts)
     };
     let over = Arc::new(AtomicBool::new(false));
     let (heard, hears) = channel();
-    let reader = {
-        let (over, heard) = (Arc::clone(&over), heard);
-        std::thread::spawn(move || listen_to(0, socket, &over, &heard))
-    };
+    let unwanted = Arc::clone(&over);
+    let reader = std::thread::spawn(move || listen_to(0, socket, &unwanted, &heard));
     let mut driver = Driver {
         slave: Slave::new(options),
         inputs: VecDeque::new(),
@@ -193,26 +192,7 @@ fn attempt(setup: &mut SlaveSetup<'_>, socket: Socket, met: &mut bool) -> Result
             Err(error) => break Err(error),
         }
         driver.news();
-        let Some(heard) = next(&hears, &driver) else {
-            driver.inputs.push_back(SlaveInput::Tick);
-            continue;
-        };
-        match heard {
-            BootstrapEvent::Came(_, socket) => {
-                driver.control = Some(socket);
-                driver.inputs.push_back(SlaveInput::Begin);
-            }
-            BootstrapEvent::Said(_, boot) => {
-                *met = true;
-                if driver.node.is_none() {
-                    let listeners = driver.listeners.as_mut();
-                    let listeners = listeners.ok_or_else(|| std::io::Error::other("no doors"))?;
-                    driver.node = Some(Node::open(listeners, setup.watch.take())?);
-                }
-                driver.said(boot);
-            }
-            BootstrapEvent::Gone(_, why) => driver.inputs.push_back(SlaveInput::MasterGone(why)),
-        }
+        driver.hear(&hears, &mut setup.watch, met)?;
     };
     over.store(true, Ordering::Relaxed);
     if let Some(control) = &driver.control {
@@ -231,10 +211,6 @@ fn attempt(setup: &mut SlaveSetup<'_>, socket: Socket, met: &mut bool) -> Result
         on_step(Step::Start);
     }
     Ok(node)
-}
-
-fn next(hears: &Receiver<BootstrapEvent>, driver: &Driver<'_>) -> Option<BootstrapEvent> {
-    hears.recv_timeout(pause(driver.slave.deadline())).ok()
 }
 
 type OnStep = Box<dyn FnMut(Step) + Send>;
@@ -259,6 +235,35 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
+    /// Waits for the next event until the slave is due. The networks open when a master speaks.
+    fn hear(
+        &mut self,
+        hears: &Receiver<BootstrapEvent>,
+        watch: &mut Option<Watch>,
+        met: &mut bool,
+    ) -> Result<(), StartError> {
+        let input = match hears.recv_timeout(pause(self.slave.deadline())) {
+            Err(_) => SlaveInput::Tick,
+            Ok(BootstrapEvent::Came(_, socket)) => {
+                self.control = Some(socket);
+                SlaveInput::Begin
+            }
+            Ok(BootstrapEvent::Said(_, boot)) => {
+                *met = true;
+                if self.node.is_none() {
+                    let listeners = self.listeners.as_mut();
+                    let listeners = listeners.ok_or_else(|| std::io::Error::other("no doors"))?;
+                    self.node = Some(Node::open(listeners, watch.take())?);
+                }
+                self.said(boot);
+                return Ok(());
+            }
+            Ok(BootstrapEvent::Gone(_, why)) => SlaveInput::MasterGone(why),
+        };
+        self.inputs.push_back(input);
+        Ok(())
+    }
+
     fn reached(&mut self, step: Step) {
         if let Some(on_step) = &mut self.on_step {
             on_step(step);
@@ -307,8 +312,8 @@ impl Driver<'_> {
                 config: self.config,
                 graph: graph.to_vec(),
             };
-            let mesh = Mesh::new(&node.shared, identity, &wanted, &map, listeners, seed, terms)?;
-            self.mesh = Some(mesh);
+            let agreed = Agreed { identity, wanted: &wanted, addresses: &map, seed, terms };
+            self.mesh = Some(Mesh::new(&node.shared, agreed, listeners)?);
         }
         Ok(())
     }

@@ -149,7 +149,7 @@ fn child() {
     let registry = registry();
     let mut setup = SlaveSetup::new(&registry, meet);
     setup.patience = LIMIT;
-    setup.step_timeout = STEP_LIMIT;
+    setup.step_timeout = clock(STEP_LIMIT);
     if let Some(step) = words.get(3) {
         let step: u32 = step.parse().expect("a step");
         setup.on_step = Some(Box::new(move |done| {
@@ -226,7 +226,7 @@ fn arrival(text: &str, slaves: usize, die: impl Fn(usize) -> String) -> Started 
     let noted = Arc::clone(&events);
     let mut setup = MasterSetup::new(&application, &registry);
     setup.listener = Some(listener);
-    setup.step_timeout = STEP_LIMIT;
+    setup.step_timeout = clock(STEP_LIMIT);
     setup.watch = Some(Box::new(move |note| {
         if let Report::Event { event, .. } = note {
             noted.lock().expect("no panic").push(event);
@@ -464,7 +464,7 @@ fn n_12_a_host_that_does_not_answer_is_named() {
     let application = application(&text);
     let registry = registry();
     let mut setup = MasterSetup::new(&application, &registry);
-    setup.step_timeout = 4 * SECOND;
+    setup.step_timeout = Duration::from_secs(4);
     let error = start_master(setup).expect_err("one is missing").to_string();
     let start = format!("host {free}: step 1 (hello): ");
     assert!(error.starts_with(&start) && error.contains("refused"), "{error}");
@@ -482,7 +482,7 @@ fn n_12_a_policy_may_do_without_some() {
     let events = Events::default();
     let noted = Arc::clone(&events);
     let mut setup = MasterSetup::new(&application, &registry);
-    setup.step_timeout = 4 * SECOND;
+    setup.step_timeout = Duration::from_secs(4);
     setup.require = Require::AtLeast(2);
     setup.watch = Some(Box::new(move |note| {
         if let Report::Event { event, .. } = note {

@@ -228,7 +228,7 @@ fn back(
     let mut setup = ReturnSetup::new(registry, ticket);
     setup.patience = Duration::from_nanos(args.patience.0);
     setup.port = args.port;
-    setup.step_timeout = args.step_timeout.0;
+    setup.step_timeout = args.step_timeout.duration();
     setup.build = build;
     setup.watch = watch;
     setup.persist = Some(Box::new(|ticket| kept.advance(ticket)));
@@ -285,7 +285,7 @@ fn master(
     setup.listener = listener;
     setup.port = args.port;
     setup.require = args.require.map_or(Require::All, Require::AtLeast);
-    setup.step_timeout = args.step_timeout.0;
+    setup.step_timeout = args.step_timeout.duration();
     setup.build = build;
     setup.watch = watch;
     Ok((start_master(setup), children))
@@ -315,7 +315,7 @@ fn slave(
         site: args.site.clone(),
         ..HostFacts::default()
     };
-    setup.step_timeout = args.step_timeout.0;
+    setup.step_timeout = args.step_timeout.duration();
     setup.build = build;
     setup.watch = watch;
     Ok(start_slave(setup))

@@ -1,5 +1,7 @@
 //! Limits of a log, and what a producer does where they are reached.
 
+use std::time::Duration;
+
 use itg_record::RECORD_LEN;
 use itg_session::logs::keep::Fsync;
 
@@ -29,8 +31,8 @@ pub struct LogLimits {
     pub block_records: usize,
     /// Records in a block on UDP, where a block is one datagram.
     pub datagram_records: usize,
-    /// A block that is older is written though not full, in nanoseconds.
-    pub flush_age_ns: u64,
+    /// A block that is older is written though not full.
+    pub flush_age: Duration,
     /// Behaviour of a producer without an empty block.
     pub on_full: OnFull,
     /// Memory for the blocks of one producer, in bytes; two blocks at least. With
@@ -50,7 +52,7 @@ impl Default for LogLimits {
         Self {
             block_records: 1024,
             datagram_records: UDP_RECORDS,
-            flush_age_ns: 1_000_000_000,
+            flush_age: Duration::from_secs(1),
             on_full: OnFull::Grow,
             pool_bytes: 64 << 20,
             throttle_bytes_per_s: None,

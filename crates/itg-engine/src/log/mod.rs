@@ -35,6 +35,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use itg_core::units::nanoseconds;
 use itg_record::{BlockBuf, LogInfo, Note, Record};
 use itg_session::logs::Transport;
 pub use itg_session::logs::keep::Fsync;
@@ -172,6 +173,7 @@ impl Log {
         Producer {
             block: BlockBuf::new(limits.block_records),
             opened_ns: 0,
+            flush_age_ns: nanoseconds(limits.flush_age),
             limits,
             blocks,
             most_blocks,
@@ -234,6 +236,7 @@ impl Log {
 pub struct Producer {
     block: BlockBuf,
     opened_ns: u64,
+    flush_age_ns: u64,
     limits: LogLimits,
     blocks: usize,
     most_blocks: usize,
@@ -271,9 +274,7 @@ impl Producer {
 
     /// Hands over a block that is older than the limit; call it now and then.
     pub fn tick(&mut self, now_ns: u64) {
-        if !self.block.is_empty()
-            && now_ns.saturating_sub(self.opened_ns) >= self.limits.flush_age_ns
-        {
+        if !self.block.is_empty() && now_ns.saturating_sub(self.opened_ns) >= self.flush_age_ns {
             self.flush();
         }
     }

@@ -1,6 +1,6 @@
 //! Measurement of the precision with which this host wakes a thread.
 
-use itg_core::units::format_duration_ns;
+use itg_core::units::{format_duration_ns, nanoseconds};
 use itg_socket::clock;
 
 use super::host::Prepared;
@@ -50,7 +50,7 @@ pub struct PrecisionError {
 /// # Errors
 /// No level keeps the declared precision.
 pub fn choose(options: PacingOptions) -> Result<(Prepared, Option<WakeErrors>), PrecisionError> {
-    let Some(asked_ns) = options.max_error_p99_ns else {
+    let Some(asked_ns) = options.max_error_p99.map(nanoseconds) else {
         return Ok((Prepared::new(options.level.unwrap_or_default(), options), None));
     };
     let allowed: &[Level] = options.level.as_ref().map_or(&Level::WAITS, std::slice::from_ref);
@@ -105,6 +105,8 @@ pub fn calibrate(prepared: &Prepared, period_ns: u64, wakes: usize) -> WakeError
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::pacing::{Level, PacingOptions};
 
@@ -123,11 +125,14 @@ mod tests {
 
     #[test]
     fn a_precision_beyond_any_host_is_refused_and_a_loose_one_takes_the_cheapest_level() {
-        let options = PacingOptions { max_error_p99_ns: Some(1), ..PacingOptions::default() };
+        let options = PacingOptions {
+            max_error_p99: Some(Duration::from_nanos(1)),
+            ..PacingOptions::default()
+        };
         let error = choose(options).expect_err("no clock is that quick").to_string();
         assert!(error.contains("at most 1ns") && error.contains("spin"), "{error}");
-        let second = Some(1_000_000_000);
-        let options = PacingOptions { max_error_p99_ns: second, ..PacingOptions::default() };
+        let second = Some(Duration::from_secs(1));
+        let options = PacingOptions { max_error_p99: second, ..PacingOptions::default() };
         let (prepared, errors) = choose(options).expect("a second is enough");
         assert_eq!((prepared.level(), errors.is_some()), (Level::Sleep, true));
     }

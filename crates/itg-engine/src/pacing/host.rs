@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::num::NonZeroU32;
 
-use itg_core::units::format_duration_ns;
+use itg_core::units::{format_duration_ns, nanoseconds};
 use itg_socket::xdp::SendEngine;
 use itg_socket::{clock, sys, txtime};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -105,7 +105,7 @@ impl Prepared {
     /// declared precision, or 20 µs.
     #[must_use]
     pub fn tolerance_ns(&self) -> u64 {
-        self.options.max_error_p99_ns.unwrap_or(TOLERANCE_NS)
+        self.options.max_error_p99.map_or(TOLERANCE_NS, nanoseconds)
     }
 
     /// In words, for settings.

@@ -1,6 +1,7 @@
 //! Requested settings of the sending thread.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 pub use itg_core::pacing::Level;
 use itg_socket::xdp::SendEngine;
@@ -14,8 +15,8 @@ pub struct PacingOptions {
     pub realtime: bool,
     /// Processor to stay on.
     pub cpu: Option<u16>,
-    /// Declared precision: 99 % of the packets leave at most this late, in nanoseconds.
-    pub max_error_p99_ns: Option<u64>,
+    /// Declared precision: 99 % of the packets leave at most this late.
+    pub max_error_p99: Option<Duration>,
     /// Engine through which packets leave.
     pub engine: SendEngine,
     /// Sample when packets leave this host, one of so many of each flow; with `txtime`, one of 16 unless

@@ -1,8 +1,10 @@
 //! Limits of what a receiver sends to peers that ask for flows.
 
+use std::time::Duration;
+
 use itg_core::flow::{Flow, FlowSpec, Meter, Payload, Proto};
 use itg_core::seed::RunSeed;
-use itg_core::units::{BitRate, format_bit_rate, format_duration_ns};
+use itg_core::units::{BitRate, format_bit_rate, format_duration_ns, nanoseconds};
 
 use super::laws;
 
@@ -16,8 +18,8 @@ const AHEAD_S: f64 = 1.0;
 pub struct ReverseLimits {
     /// Rate of all flows to one asker together.
     pub rate: BitRate,
-    /// Time from the start of a run to the end of its flows, in nanoseconds.
-    pub time_ns: u64,
+    /// Time from the start of a run to the end of its flows.
+    pub time: Duration,
     /// Askers at the same time.
     pub askers: usize,
 }
@@ -33,7 +35,7 @@ impl ReverseLimits {
         let (mut streams, mut sum) = (0, 0.0);
         for spec in specs {
             let id = spec.id;
-            let longest_ns = self.time_ns.saturating_sub(spec.start_ns);
+            let longest_ns = nanoseconds(self.time).saturating_sub(spec.start_ns);
             check(&spec).map_err(|why| format!("flow {id}: {why}"))?;
             laws::check(&spec, longest_ns).map_err(|why| format!("flow {id}: {why}"))?;
             let (flow, bits, held) =
@@ -62,7 +64,7 @@ impl ReverseLimits {
         notices: &mut Vec<String>,
     ) -> Result<(Flow, f64, u64), String> {
         let (id, stop) = (spec.id, spec.stop);
-        let most = format_duration_ns(self.time_ns);
+        let most = format_duration_ns(nanoseconds(self.time));
         let asked_ns = stop.duration_ns.unwrap_or(longest_ns);
         if longest_ns == 0 || asked_ns > longest_ns {
             return Err(format!(
@@ -114,7 +116,7 @@ impl ReverseLimits {
 
     /// The reason to end what was asked for so long ago.
     pub(super) fn overdue(&self, elapsed_ns: u64) -> Option<&'static str> {
-        let most_ns = self.time_ns.saturating_add(AGREEING_NS);
+        let most_ns = nanoseconds(self.time).saturating_add(AGREEING_NS);
         (elapsed_ns > most_ns).then_some("the time of --reverse-time of itg-recv is over")
     }
 }
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
 
     fn limits() -> ReverseLimits {
-        ReverseLimits { rate: BitRate(10_000_000), time_ns: 60_000_000_000, askers: 2 }
+        ReverseLimits { rate: BitRate(10_000_000), time: Duration::from_secs(60), askers: 2 }
     }
 
     fn admitted(change: impl FnOnce(&mut FlowSpec)) -> Result<Admitted, String> {
