@@ -15,6 +15,7 @@ mod orders;
 mod packet_keys;
 mod receiver;
 mod sender;
+mod setters;
 mod waiting;
 
 pub use classic::{

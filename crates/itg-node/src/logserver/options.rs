@@ -7,6 +7,8 @@ use itg_engine::log::Fsync;
 use itg_session::logs::LogLimits;
 use itg_trust::KeyDir;
 
+use crate::setters::setters;
+
 /// Connections of one address at the same time, unless the user says otherwise.
 const PRODUCERS_PER_ADDRESS: usize = 128;
 
@@ -50,45 +52,23 @@ impl LogServerOptions {
         }
     }
 
-    /// Sets the secret that producers must know.
-    #[must_use]
-    pub fn secret(mut self, secret: impl Into<Option<Vec<u8>>>) -> Self {
-        self.secret = secret.into();
-        self
-    }
+    setters! {
+        /// Sets the secret that producers must know.
+        secret(secret: into Option<Vec<u8>>);
 
-    /// Sets the keys with which producers and this server prove to each other who they are (TLS).
-    #[must_use]
-    pub fn keys(mut self, keys: impl Into<Option<KeyDir>>) -> Self {
-        self.keys = keys.into();
-        self
-    }
+        /// Sets the keys with which producers and this server prove to each other who they are (TLS).
+        keys(keys: into Option<KeyDir>);
 
-    /// Sets the bounds on producers and memory.
-    #[must_use]
-    pub fn limits(mut self, limits: LogLimits) -> Self {
-        self.limits = limits;
-        self
-    }
+        /// Sets the bounds on producers and memory.
+        limits(limits: LogLimits);
 
-    /// Sets the number of connections of one address at the same time.
-    #[must_use]
-    pub fn max_per_address(mut self, connections: usize) -> Self {
-        self.max_per_address = connections;
-        self
-    }
+        /// Sets the number of connections of one address at the same time.
+        max_per_address(max_per_address: usize);
 
-    /// For measurements: the file of an experiment takes no more bytes a second than this.
-    #[must_use]
-    pub fn throttle_bytes_per_s(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.throttle_bytes_per_s = bytes.into();
-        self
-    }
+        /// For measurements: the file of an experiment takes no more bytes a second than this.
+        throttle_bytes_per_s(throttle_bytes_per_s: into Option<u64>);
 
-    /// Sets when the files of experiments are synced.
-    #[must_use]
-    pub fn fsync(mut self, fsync: Fsync) -> Self {
-        self.fsync = fsync;
-        self
+        /// Sets when the files of experiments are synced.
+        fsync(fsync: Fsync);
     }
 }

@@ -10,6 +10,7 @@ use itg_trust::KeyDir;
 use tokio::sync::mpsc;
 
 use super::limits::ReverseLimits;
+use crate::setters::setters;
 
 /// Senders of one address at the same time, unless the user says otherwise.
 pub const SENDERS_PER_ADDRESS: usize = 256;
@@ -97,47 +98,25 @@ impl ReceiverOptions {
         }
     }
 
-    /// Sets the data port of flows that do not ask for another one; 0 lets the system choose.
-    #[must_use]
-    pub fn data_port(mut self, port: u16) -> Self {
-        self.data_port = port;
-        self
-    }
+    setters! {
+        /// Sets the data port of flows that do not ask for another one; 0 lets the system choose.
+        data_port(data_port: u16);
 
-    /// Sets the receive buffer to ask for at each data socket of UDP and ICMP; 8 MiB unless set.
-    #[must_use]
-    pub fn receive_buffer_bytes(mut self, bytes: impl Into<Option<usize>>) -> Self {
-        self.receive_buffer = bytes.into();
-        self
-    }
+        /// Sets the receive buffer to ask for at each data socket of UDP and ICMP; 8 MiB unless set.
+        receive_buffer_bytes(receive_buffer: into Option<usize>);
 
-    /// Sets the number of receiving threads, 1 to 64: flows of UDP are spread over them.
-    #[must_use]
-    pub fn shards(mut self, threads: usize) -> Self {
-        self.shards = threads;
-        self
-    }
+        /// Sets the number of receiving threads, 1 to 64: flows of UDP are spread over them.
+        shards(shards: usize);
 
-    /// Sets the time for which the kernel may look for packets at the network card instead of sleeping
-    /// (`SO_BUSY_POLL`).
-    #[must_use]
-    pub fn busy_poll_us(mut self, us: impl Into<Option<u32>>) -> Self {
-        self.busy_poll_us = us.into();
-        self
-    }
+        /// Sets the time for which the kernel may look for packets at the network card instead of sleeping
+        /// (`SO_BUSY_POLL`).
+        busy_poll_us(busy_poll_us: into Option<u32>);
 
-    /// Sets the log of all flows.
-    #[must_use]
-    pub fn log(mut self, target: impl Into<Option<LogTarget>>) -> Self {
-        self.log = target.into();
-        self
-    }
+        /// Sets the log of all flows.
+        log(log: into Option<LogTarget>);
 
-    /// Sets the block sizes of logs, and the bound of the memory that each may hold.
-    #[must_use]
-    pub fn log_limits(mut self, limits: LogLimits) -> Self {
-        self.log_limits = limits;
-        self
+        /// Sets the block sizes of logs, and the bound of the memory that each may hold.
+        log_limits(log_limits: LogLimits);
     }
 
     /// Sets the directory for logs that senders ask for, and the bound on their size; without it such requests are
@@ -149,18 +128,12 @@ impl ReceiverOptions {
         self
     }
 
-    /// Sets whether logs of D-ITG there are replaced by new ones of the same name, as D-ITG does.
-    #[must_use]
-    pub fn replace_logs(mut self, replace: bool) -> Self {
-        self.replace_logs = replace;
-        self
-    }
+    setters! {
+        /// Sets whether logs of D-ITG there are replaced by new ones of the same name, as D-ITG does.
+        replace_logs(replace_logs: bool);
 
-    /// Sets whether senders may have their logs sent to a log server of their choice.
-    #[must_use]
-    pub fn allow_log_servers(mut self, allow: bool) -> Self {
-        self.allow_log_servers = allow;
-        self
+        /// Sets whether senders may have their logs sent to a log server of their choice.
+        allow_log_servers(allow_log_servers: bool);
     }
 
     /// Sets what proves this receiver to those log servers: the secret they share, and keys for connections over TLS.
@@ -171,46 +144,24 @@ impl ReceiverOptions {
         self
     }
 
-    /// Sets addresses from which packets of flows may come beside where their senders signal from.
-    #[must_use]
-    pub fn allow_sources(mut self, sources: Vec<IpAddr>) -> Self {
-        self.allow_sources = sources;
-        self
-    }
+    setters! {
+        /// Sets addresses from which packets of flows may come beside where their senders signal from.
+        allow_sources(allow_sources: Vec<IpAddr>);
 
-    /// Sets the secret shared with senders whose packets prove where they come from.
-    #[must_use]
-    pub fn packet_secret(mut self, secret: impl Into<Option<Vec<u8>>>) -> Self {
-        self.packet_secret = secret.into();
-        self
-    }
+        /// Sets the secret shared with senders whose packets prove where they come from.
+        packet_secret(packet_secret: into Option<Vec<u8>>);
 
-    /// Allows it to send to peers that ask for flows, within limits.
-    #[must_use]
-    pub fn reverse(mut self, limits: impl Into<Option<ReverseLimits>>) -> Self {
-        self.reverse = limits.into();
-        self
-    }
+        /// Allows it to send to peers that ask for flows, within limits.
+        reverse(reverse: into Option<ReverseLimits>);
 
-    /// Sets the number of connections of one address at the same time.
-    #[must_use]
-    pub fn max_per_address(mut self, connections: usize) -> Self {
-        self.max_per_address = connections;
-        self
-    }
+        /// Sets the number of connections of one address at the same time.
+        max_per_address(max_per_address: usize);
 
-    /// Sets whether it ends after the first sender has left.
-    #[must_use]
-    pub fn once(mut self, once: bool) -> Self {
-        self.once = once;
-        self
-    }
+        /// Sets whether it ends after the first sender has left.
+        once(once: bool);
 
-    /// Sets how it serves senders of D-ITG.
-    #[must_use]
-    pub fn classic(mut self, classic: ClassicReceiving) -> Self {
-        self.classic = classic;
-        self
+        /// Sets how it serves senders of D-ITG.
+        classic(classic: ClassicReceiving);
     }
 
     /// Sets the name and the version of the program, for peers and logs.
@@ -221,11 +172,9 @@ impl ReceiverOptions {
         self
     }
 
-    /// Sets every resolved setting, for the log.
-    #[must_use]
-    pub fn settings(mut self, settings: BTreeMap<String, String>) -> Self {
-        self.settings = settings;
-        self
+    setters! {
+        /// Sets every resolved setting, for the log.
+        settings(settings: BTreeMap<String, String>);
     }
 }
 

@@ -13,6 +13,7 @@ use itg_engine::pacing::Prepared;
 use itg_socket::host;
 
 use crate::orders::{Orders, Start};
+use crate::setters::setters;
 
 /// A flow to send: [`SendFlow::new`], then what differs from its defaults.
 #[derive(Clone, Debug)]
@@ -38,18 +39,12 @@ impl SendFlow {
         Self { flow, name, receiver, content: content.into(), live: Arc::default() }
     }
 
-    /// Sets its name, for the log; `flow` and its number unless set.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
+    setters! {
+        /// Sets its name, for the log; `flow` and its number unless set.
+        name(name: into String);
 
-    /// Sets the counters that others may watch.
-    #[must_use]
-    pub fn live(mut self, live: Arc<FlowLive>) -> Self {
-        self.live = live;
-        self
+        /// Sets the counters that others may watch.
+        live(live: Arc<FlowLive>);
     }
 
     /// Returns the flow.
@@ -119,54 +114,28 @@ impl SendJob {
         }
     }
 
-    /// Sets the run id: 32 hexadecimal digits.
-    #[must_use]
-    pub fn run(mut self, id: impl Into<String>) -> Self {
-        self.run = id.into();
-        self
-    }
+    setters! {
+        /// Sets the run id: 32 hexadecimal digits.
+        run(run: into String);
 
-    /// Sets the instant from which planned times count.
-    #[must_use]
-    pub fn start(mut self, start: Start) -> Self {
-        self.start = start;
-        self
-    }
+        /// Sets the instant from which planned times count.
+        start(start: Start);
 
-    /// Sets how the sending thread waits, with what the host grants for it; the default level unless set.
-    #[must_use]
-    pub fn pacing(mut self, pacing: impl Into<Option<Prepared>>) -> Self {
-        self.pacing = pacing.into();
-        self
-    }
+        /// Sets how the sending thread waits, with what the host grants for it; the default level unless set.
+        pacing(pacing: into Option<Prepared>);
 
-    /// Sets the log of what is sent.
-    #[must_use]
-    pub fn log(mut self, target: impl Into<Option<LogTarget>>) -> Self {
-        self.log = target.into();
-        self
-    }
+        /// Sets the log of what is sent.
+        log(log: into Option<LogTarget>);
 
-    /// Sets the block sizes of the log, and the bound of the memory that it may hold.
-    #[must_use]
-    pub fn log_limits(mut self, limits: LogLimits) -> Self {
-        self.log_limits = limits;
-        self
-    }
+        /// Sets the block sizes of the log, and the bound of the memory that it may hold.
+        log_limits(log_limits: LogLimits);
 
-    /// Sets the name of a log that receivers are asked to keep, or the URL of a log server to send it to.
-    #[must_use]
-    pub fn recv_log(mut self, name: impl Into<Option<String>>) -> Self {
-        self.recv_log = name.into();
-        self
-    }
+        /// Sets the name of a log that receivers are asked to keep, or the URL of a log server to send it to.
+        recv_log(recv_log: into Option<String>);
 
-    /// Sets the secret shared with the receivers, when packets shall prove where they come from; see
-    /// [`Flow::can_prove`].
-    #[must_use]
-    pub fn packet_secret(mut self, secret: impl Into<Option<Arc<[u8]>>>) -> Self {
-        self.packet_secret = secret.into();
-        self
+        /// Sets the secret shared with the receivers, when packets shall prove where they come from; see
+        /// [`Flow::can_prove`].
+        packet_secret(packet_secret: into Option<Arc<[u8]>>);
     }
 
     /// Sets the name and the version of the program, for peers and logs.
@@ -177,17 +146,11 @@ impl SendJob {
         self
     }
 
-    /// Sets every resolved setting, for the log.
-    #[must_use]
-    pub fn settings(mut self, settings: BTreeMap<String, String>) -> Self {
-        self.settings = settings;
-        self
-    }
+    setters! {
+        /// Sets every resolved setting, for the log.
+        settings(settings: BTreeMap<String, String>);
 
-    /// Makes it part of a larger run.
-    #[must_use]
-    pub fn orders(mut self, orders: impl Into<Option<Orders>>) -> Self {
-        self.orders = orders.into();
-        self
+        /// Makes it part of a larger run.
+        orders(orders: into Option<Orders>);
     }
 }
