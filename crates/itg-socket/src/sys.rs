@@ -33,14 +33,18 @@ pub fn clock_quality() -> Option<ClockQuality> {
 /// # Errors
 /// The system's, in words where the caller shows them.
 pub fn set_int(socket: &impl AsFd, level: i32, option: i32, value: i32) -> std::io::Result<()> {
-    // SAFETY: the pointer leads to an i32 and the length says so.
+    set(socket, level, option, &value.to_ne_bytes())
+}
+
+fn set(socket: &impl AsFd, level: i32, option: i32, value: &[u8]) -> std::io::Result<()> {
+    // SAFETY: the pointer leads to `value` and the length is its own.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             level,
             option,
-            (&raw const value).cast(),
-            size_of::<i32>() as u32,
+            value.as_ptr().cast(),
+            value.len() as u32,
         )
     };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
@@ -77,17 +81,8 @@ pub fn set_bytes(
     option: i32,
     words: &[u32],
 ) -> std::io::Result<()> {
-    // SAFETY: the pointer leads to `words` and the length is theirs.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            option,
-            words.as_ptr().cast(),
-            size_of_val(words) as u32,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    set(socket, level, option, &bytes)
 }
 
 /// Sets a socket option of 64 bits.
@@ -95,17 +90,7 @@ pub fn set_bytes(
 /// # Errors
 /// The system's, in words where the caller shows them.
 pub fn set_u64(socket: &impl AsFd, level: i32, option: i32, value: u64) -> std::io::Result<()> {
-    // SAFETY: the pointer leads to a u64 and the length says so.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of::<u64>() as u32,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    set(socket, level, option, &value.to_ne_bytes())
 }
 
 /// Reads a socket option that is a C value of plain integers; an error when the kernel's is shorter.

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, SyncSender};
 
 use itg_record::{BLOCK_HEADER_LEN, BlockBuf, LogBuilder, LogInfo, Note, RECORD_LEN};
 use itg_session::logs::keep::{AppendError, BlockFile, Fsync};
@@ -12,7 +12,7 @@ use itg_socket::clock;
 
 use super::disk::DiskFile;
 use super::named::create_named;
-use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, fail, give, left_out};
+use super::queue::{Job, LogOutcome, Shared, Sink, fail, give, left_out, take};
 use super::quota::{LogQuota, LogRoom};
 use super::throttle::Throttle;
 use crate::clock_pair;
@@ -88,28 +88,8 @@ impl Writer {
     }
 
     pub(super) fn run(mut self, queue: &Receiver<Job>) -> LogOutcome {
-        let mut next_clock_ns = clock::monotonic_ns();
-        loop {
-            match queue.recv_timeout(clock::ns(CLOCK_EVERY_NS)) {
-                Ok(Job::Records(mut block, give_back)) => {
-                    self.block(&mut block);
-                    give(block, &give_back);
-                }
-                Ok(Job::LeftOut(_)) => self.builder.skip(),
-                Ok(Job::Note(note)) => self.note(&note),
-                Ok(Job::Settle(answer)) => self.shared.answer(&answer),
-                // A file hears nothing from the network.
-                Ok(Job::Heard(_)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Job::Close) | Err(RecvTimeoutError::Disconnected) => break,
-            }
-            let now = clock::monotonic_ns();
-            if now >= next_clock_ns {
-                next_clock_ns = now + CLOCK_EVERY_NS;
-                self.note(&Note::Clock(clock_pair::clock_pair()));
-                self.settle(now);
-            }
-        }
-        self.note(&Note::Clock(clock_pair::clock_pair()));
+        let shared = Arc::clone(&self.shared);
+        take(&mut self, queue, &shared, clock::monotonic_ns());
         let lost_records = self.shared.lost();
         if !self.failed {
             let end = self.builder.end(lost_records);
@@ -145,17 +125,6 @@ impl Writer {
         }
     }
 
-    fn note(&mut self, note: &Note) {
-        if self.failed || self.full {
-            return;
-        }
-        let bytes = self.builder.note(note);
-        self.make_room(bytes.len());
-        if !self.full {
-            self.write(&bytes);
-        }
-    }
-
     /// Takes room for so many bytes; without any the log is full from now on.
     fn make_room(&mut self, bytes: usize) {
         if !self.failed
@@ -178,15 +147,6 @@ impl Writer {
         }
     }
 
-    /// Syncs what has waited long enough.
-    fn settle(&mut self, now_ns: u64) {
-        if let Err(error) = self.file.settle(now_ns) {
-            // What the disk has not taken is not known: all of it stays in the file, the user is told.
-            let path = self.path.display();
-            fail(&self.shared, format!("log {path}: {error}; a loss of power may take some of it"));
-        }
-    }
-
     /// Writes one block, or cuts off what was written of it.
     fn append(file: &mut BlockFile<DiskFile>, bytes: &[u8]) -> Result<(), String> {
         let written = file.append(clock::monotonic_ns(), &mut [IoSlice::new(bytes)]);
@@ -198,5 +158,36 @@ impl Writer {
             };
             format!("log {place}: {error}{hint}; {kept}, {LATER_LOST}")
         })
+    }
+}
+
+impl Sink for Writer {
+    fn records(&mut self, mut block: BlockBuf, give_back: SyncSender<BlockBuf>) {
+        self.block(&mut block);
+        give(block, &give_back);
+    }
+
+    fn left_out(&mut self) {
+        self.builder.skip();
+    }
+
+    fn note(&mut self, note: &Note) {
+        if self.failed || self.full {
+            return;
+        }
+        let bytes = self.builder.note(note);
+        self.make_room(bytes.len());
+        if !self.full {
+            self.write(&bytes);
+        }
+    }
+
+    /// Syncs what has waited long enough.
+    fn settle(&mut self, now_ns: u64) {
+        if let Err(error) = self.file.settle(now_ns) {
+            // What the disk has not taken is not known: all of it stays in the file, the user is told.
+            let path = self.path.display();
+            fail(&self.shared, format!("log {path}: {error}; a loss of power may take some of it"));
+        }
     }
 }

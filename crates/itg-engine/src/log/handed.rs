@@ -1,12 +1,12 @@
 //! A log whose blocks another thread of this program takes one by one.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, SyncSender};
 
 use itg_record::{BlockBuf, LogBuilder, LogInfo, Note};
 use itg_socket::clock;
 
-use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, fail, give, left_out};
+use super::queue::{CLOCK_EVERY_NS, Job, LogOutcome, Shared, Sink, fail, give, left_out, take};
 use crate::clock_pair;
 
 /// Receiver of the blocks of a log, and their label.
@@ -81,24 +81,8 @@ impl Writer {
     }
 
     pub(super) fn run(mut self, queue: &Receiver<Job>) -> LogOutcome {
-        let mut next_clock_ns = clock::monotonic_ns() + CLOCK_EVERY_NS;
-        loop {
-            match queue.recv_timeout(clock::ns(CLOCK_EVERY_NS)) {
-                Ok(Job::Records(block, give_back)) => self.block(block, give_back),
-                Ok(Job::LeftOut(_)) => self.builder.skip(),
-                Ok(Job::Note(note)) => self.note(&note),
-                Ok(Job::Settle(answer)) => self.shared.answer(&answer),
-                // This log uses no sockets.
-                Ok(Job::Heard(_)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Job::Close) | Err(RecvTimeoutError::Disconnected) => break,
-            }
-            let now = clock::monotonic_ns();
-            if now >= next_clock_ns {
-                next_clock_ns = now + CLOCK_EVERY_NS;
-                self.note(&Note::Clock(clock_pair::clock_pair()));
-            }
-        }
-        self.note(&Note::Clock(clock_pair::clock_pair()));
+        let shared = Arc::clone(&self.shared);
+        take(&mut self, queue, &shared, clock::monotonic_ns() + CLOCK_EVERY_NS);
         let end = self.builder.end(self.shared.lost());
         self.hand(HandedBlock { content: Content::Note(end), records: 0 });
         if let Some(why) = left_out(&self.shared) {
@@ -106,18 +90,6 @@ impl Writer {
         }
         let records = self.builder.records().saturating_sub(self.shared.lost());
         self.shared.outcome(self.target.place, records)
-    }
-
-    fn block(&mut self, mut block: BlockBuf, give_back: SyncSender<BlockBuf>) {
-        let records = block.len() as u64;
-        self.builder.seal(&mut block);
-        let content = Content::Records(Some(block), give_back);
-        self.hand(HandedBlock { content, records });
-    }
-
-    fn note(&mut self, note: &Note) {
-        let bytes = self.builder.note(note);
-        self.hand(HandedBlock { content: Content::Note(bytes), records: 0 });
     }
 
     fn hand(&mut self, block: HandedBlock) {
@@ -130,5 +102,23 @@ impl Writer {
                 format!("log {}: nobody takes its blocks any more", self.target.place),
             );
         }
+    }
+}
+
+impl Sink for Writer {
+    fn records(&mut self, mut block: BlockBuf, give_back: SyncSender<BlockBuf>) {
+        let records = block.len() as u64;
+        self.builder.seal(&mut block);
+        let content = Content::Records(Some(block), give_back);
+        self.hand(HandedBlock { content, records });
+    }
+
+    fn left_out(&mut self) {
+        self.builder.skip();
+    }
+
+    fn note(&mut self, note: &Note) {
+        let bytes = self.builder.note(note);
+        self.hand(HandedBlock { content: Content::Note(bytes), records: 0 });
     }
 }

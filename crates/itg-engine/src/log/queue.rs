@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Mutex, PoisonError};
 
 use itg_core::units::format_duration_ns;
 use itg_record::{BlockBuf, Note};
 use itg_session::logs::{LogCodecError, LogMessage};
+use itg_socket::clock;
 
 use super::line::Line;
+use crate::clock_pair;
 
 /// Between two notes on the clocks: 1 s.
 pub(crate) const CLOCK_EVERY_NS: u64 = 1_000_000_000;
@@ -33,6 +35,42 @@ pub(crate) enum Job {
     Heard(NetEvent),
     /// All producers are gone.
     Close,
+}
+
+/// Writer of a log that hears nothing from a network.
+pub(crate) trait Sink {
+    fn records(&mut self, block: BlockBuf, give_back: SyncSender<BlockBuf>);
+    /// Records were left out: a block number is used up.
+    fn left_out(&mut self);
+    fn note(&mut self, note: &Note);
+    /// Looks at the time, whenever the clocks have been noted.
+    fn settle(&mut self, _now_ns: u64) {}
+}
+
+/// Takes what producers hand over until they are gone. The clocks are noted from an instant on, now and then, and last.
+pub(crate) fn take(
+    sink: &mut impl Sink,
+    queue: &Receiver<Job>,
+    shared: &Shared,
+    mut next_clock_ns: u64,
+) {
+    loop {
+        match queue.recv_timeout(clock::ns(CLOCK_EVERY_NS)) {
+            Ok(Job::Records(block, give_back)) => sink.records(block, give_back),
+            Ok(Job::LeftOut(_)) => sink.left_out(),
+            Ok(Job::Note(note)) => sink.note(&note),
+            Ok(Job::Settle(answer)) => shared.answer(&answer),
+            Ok(Job::Heard(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Job::Close) | Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let now = clock::monotonic_ns();
+        if now >= next_clock_ns {
+            next_clock_ns = now + CLOCK_EVERY_NS;
+            sink.note(&Note::Clock(clock_pair::clock_pair()));
+            sink.settle(now);
+        }
+    }
+    sink.note(&Note::Clock(clock_pair::clock_pair()));
 }
 
 /// Outcome of a log.
