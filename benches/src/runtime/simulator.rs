@@ -7,7 +7,7 @@ use itg_core::flow::{Flow, FlowSpec, Proto};
 use itg_core::seed::RunSeed;
 use itg_process::farm::{self, FarmEvent};
 use itg_process::{Config, Ctx, Layer, MS, Message, Params, Registry, SECOND, Slot, TimerId};
-use itg_sim::flows::{Network, RunInfo, SimFlow, simulate};
+use itg_sim::flows::{Logs, Network, RunInfo, SimFlow, simulate};
 use itg_sim::{Agenda, Checker, Class, Kind, Observation, ObservedEvent, Swarm, World};
 use itg_trials::{Claim, Estimate, Lines, print, with_interval};
 
@@ -168,8 +168,9 @@ fn experiment() -> Result<Done> {
         })
         .collect();
     let (mut one, mut other) = (std::io::sink(), std::io::sink());
+    let logs = Logs { sender: &mut one, receiver: &mut other };
     let info = RunInfo { program: "benchmark".to_owned(), ..RunInfo::default() };
-    let summary = simulate(&flows, 8, network, RunSeed(1), &info, &mut one, &mut other)?;
+    let summary = simulate(&flows, 8, network, RunSeed(1), &info, logs)?;
     Ok(Done { events: summary.events, virtual_ns: summary.virtual_ns })
 }
 

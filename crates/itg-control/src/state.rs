@@ -290,11 +290,8 @@ impl Replica {
                 Change::Void("an experiment is loaded already")
             }
             Command::Load { graph, routes, rules } => {
-                (self.phase, self.graph, self.rules) = (Phase::Loaded, *graph, *rules);
-                let first = |route: &Route| Word::new(Stage::Waiting, Some(route.from), 0);
-                self.words = routes.iter().map(first).collect();
-                self.routes.clone_from(routes);
-                self.console_seen = rules.console.is_some_and(|c| self.members.contains_key(&c));
+                (self.graph, self.rules) = (*graph, *rules);
+                self.load(routes);
                 Change::Report
             }
             Command::Holds { graph } if *graph == self.graph && self.phase != Phase::Empty => {
@@ -310,24 +307,10 @@ impl Replica {
             Command::Holds { .. } | Command::Refuses { .. } => {
                 Change::Void("it is about another experiment")
             }
-            Command::Arm if self.phase == Phase::Loaded => {
-                let console = self.rules.console;
-                let nodes = self.members.keys().filter(|slot| Some(**slot) != console);
-                if nodes.clone().any(|slot| !self.holders.contains(slot)) {
-                    return Change::Void("a node lacks the description");
-                }
-                self.phase = Phase::Armed;
-                self.settle_owners();
-                Change::All
-            }
+            Command::Arm if self.phase == Phase::Loaded => self.arm(),
             Command::Arm => Change::Void("nothing is loaded, or it is armed already"),
             Command::Start { t0_unix_ns } if self.phase == Phase::Armed => {
-                (self.phase, self.t0_unix_ns) = (Phase::Running, *t0_unix_ns);
-                for word in &mut self.words {
-                    if word.stage() == Stage::Waiting {
-                        *word = Word::new(Stage::Running, word.owner(), word.fence());
-                    }
-                }
+                self.start(*t0_unix_ns);
                 Change::All
             }
             Command::Start { .. } => Change::Void("the experiment is not armed, or runs already"),
@@ -335,17 +318,11 @@ impl Replica {
             Command::Reassign { flow, to } => self.reassign(*flow, *to),
             Command::Released { flow, fence, next } => {
                 let change = self.release(*flow, *fence, slot);
-                if matches!(change, Change::Flows(_)) {
-                    self.next.insert(*flow, *next);
-                }
-                change
+                self.went_on(change, *flow, *next)
             }
             Command::Finished { flow, fence, next } => {
                 let change = self.end(*flow, *fence, slot, Stage::Finished);
-                if matches!(change, Change::Flows(_)) {
-                    self.next.insert(*flow, *next);
-                }
-                change
+                self.went_on(change, *flow, *next)
             }
             // Another one follows, who may be able to send it.
             Command::GiveUp { flow, fence, .. }
@@ -373,20 +350,59 @@ impl Replica {
                 Change::Report
             }
             Command::Drain if (Phase::Loaded..Phase::Draining).contains(&self.phase) => {
-                self.stop(None);
-                self.phase = Phase::Draining;
-                Change::All
+                self.close(Phase::Draining)
             }
             Command::Drain => Change::Void("nothing runs"),
             Command::End if self.phase == Phase::Empty || self.phase == Phase::Ended => {
                 Change::Void("there is nothing to end")
             }
-            Command::End => {
-                self.stop(None);
-                self.phase = Phase::Ended;
-                Change::All
-            }
+            Command::End => self.close(Phase::Ended),
         }
+    }
+
+    /// The flows of the experiment, each at the node that it starts from.
+    fn load(&mut self, routes: &[Route]) {
+        self.phase = Phase::Loaded;
+        let first = |route: &Route| Word::new(Stage::Waiting, Some(route.from), 0);
+        self.words = routes.iter().map(first).collect();
+        self.routes = routes.to_vec();
+        let console = self.rules.console;
+        self.console_seen = console.is_some_and(|console| self.members.contains_key(&console));
+    }
+
+    /// Owners are settled when every node has the description.
+    fn arm(&mut self) -> Change {
+        let console = self.rules.console;
+        let mut nodes = self.members.keys().filter(|slot| Some(**slot) != console);
+        if nodes.any(|slot| !self.holders.contains(slot)) {
+            return Change::Void("a node lacks the description");
+        }
+        self.phase = Phase::Armed;
+        self.settle_owners();
+        Change::All
+    }
+
+    /// All flows that wait run.
+    fn start(&mut self, t0_unix_ns: u64) {
+        (self.phase, self.t0_unix_ns) = (Phase::Running, t0_unix_ns);
+        for word in self.words.iter_mut().filter(|word| word.stage() == Stage::Waiting) {
+            *word = Word::new(Stage::Running, word.owner(), word.fence());
+        }
+    }
+
+    /// All flows stop.
+    fn close(&mut self, phase: Phase) -> Change {
+        self.stop(None);
+        self.phase = phase;
+        Change::All
+    }
+
+    /// Notes the next packet of a flow that its owner has left, if it has.
+    fn went_on(&mut self, change: Change, flow: u32, next: u64) -> Change {
+        if matches!(change, Change::Flows(_)) {
+            self.next.insert(flow, next);
+        }
+        change
     }
 
     fn follow(&mut self, view: &View) -> Change {

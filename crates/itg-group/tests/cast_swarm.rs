@@ -24,7 +24,7 @@ use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_group::cast::{CastEvent, CastRequest, Mutant, Planted};
 use itg_group::{Changes, Member, ViewChange};
-use itg_process::{LayerEvent as _, MS, SECOND, Slot};
+use itg_process::{Injected, LayerEvent as _, MS, SECOND, Slot};
 use itg_sim::{DiskFault, Disks, Exit, Fault, Kind, Swarm, World};
 
 /// Virtual time in which everything may fail, and in which it must heal.
@@ -96,6 +96,21 @@ fn disks(world: &mut World, (seed, n): (u64, u32), mutant: Option<Mutant>) {
     }
 }
 
+/// Runs with faults, and then in peace until all have what they should have.
+fn run_and_heal(world: &mut World, n: u32) -> Exit {
+    let mut exit = world.run(SAFETY);
+    if matches!(exit, Exit::Until | Exit::Idle) {
+        world.heal(&(0..n).map(Slot).collect::<Vec<_>>());
+        let from = world.now();
+        // A little longer, so that what is said must be said again is seen to be said.
+        exit = world.run(from + SECOND / 2);
+        while exit == Exit::Until && !world.converged() && world.now() < from + LIVENESS {
+            exit = world.run(world.now() + 500 * MS);
+        }
+    }
+    exit
+}
+
 fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -> Found {
     let seed_ = RunSeed(seed);
     let mut rng = seed_.named("shape");
@@ -143,7 +158,7 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
             // The detector of all others.
             for who in (0..n).map(Slot).filter(|who| who != slot) {
                 let late = 50 * MS + below(&mut rng, 100 * MS);
-                let suspect = itg_process::Injected::Suspect(*slot);
+                let suspect = Injected::Suspect(*slot);
                 world.fault_at(*at + late, Fault::Inject(who, layer, suspect));
             }
         }
@@ -155,24 +170,14 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
         let (who, whom) = (below(&mut rng, n.into()), below(&mut rng, n.into()));
         let [who, whom] = [who, whom].map(|slot| Slot(u32::try_from(slot).expect("small")));
         if !uniform || crashes(whom) {
-            let suspect = itg_process::Injected::Suspect(whom);
-            world.fault_at(at, Fault::Inject(who, layer, suspect));
+            world.fault_at(at, Fault::Inject(who, layer, Injected::Suspect(whom)));
         }
     }
     world.check(Order::default());
     if tail {
         world.keep_events();
     }
-    let mut exit = world.run(SAFETY);
-    if matches!(exit, Exit::Until | Exit::Idle) {
-        world.heal(&(0..n).map(Slot).collect::<Vec<_>>());
-        let from = world.now();
-        // A little longer, so that what is said must be said again is seen to be said.
-        exit = world.run(from + SECOND / 2);
-        while exit == Exit::Until && !world.converged() && world.now() < from + LIVENESS {
-            exit = world.run(world.now() + 500 * MS);
-        }
-    }
+    let exit = run_and_heal(&mut world, n);
     let violation = world.finish().map(ToString::to_string);
     let events = world.take_events();
     for (at, slot, event) in &events[events.len().saturating_sub(TAIL)..] {

@@ -126,27 +126,17 @@ impl Config {
         let mut networks: Vec<NetworkEntry> = Vec::new();
         let mut entries = Vec::new();
         let mut application = toml::Table::new();
-        let (mut hosts, mut checkers, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut hosts, mut checkers, mut faults) = (vec![], Vec::new(), Vec::new());
         for (key, value) in &root {
             let at = value.span().start;
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("processes" | "seed" | "drain_timeout", _) => {}
                 ("hosts", DeValue::Array(items)) => {
-                    for item in items.iter() {
-                        let DeValue::String(host) = item.get_ref() else {
-                            return Err(reader.error(item.span().start, "hosts: expected texts"));
-                        };
-                        hosts.push(host.to_string());
-                    }
+                    hosts = items.iter().map(|item| reader.host(item)).collect::<Result<_, _>>()?;
                 }
                 ("network", DeValue::Array(items)) => {
                     for item in items.iter() {
-                        let network = reader.network(item)?;
-                        if networks.iter().any(|other| other.name == network.name) {
-                            let text = format!("network `{}` is there twice", network.name);
-                            return Err(reader.error(item.span().start, text));
-                        }
-                        networks.push(network);
+                        networks.push(reader.network(item, &networks)?);
                     }
                 }
                 ("process", DeValue::Array(items)) => {
@@ -246,7 +236,19 @@ impl Reader<'_> {
         Ok(Params::of_spanned(table, value.span().start, self.text, what, self.origin))
     }
 
-    fn network(&self, value: &Value<'_>) -> Result<NetworkEntry, ConfigError> {
+    fn host(&self, value: &Value<'_>) -> Result<String, ConfigError> {
+        match value.get_ref() {
+            DeValue::String(host) => Ok(host.to_string()),
+            _ => Err(self.error(value.span().start, "hosts: expected texts")),
+        }
+    }
+
+    /// A network whose name none of the others has.
+    fn network(
+        &self,
+        value: &Value<'_>,
+        others: &[NetworkEntry],
+    ) -> Result<NetworkEntry, ConfigError> {
         let mut params = self.params(value, "[[network]]".to_owned())?;
         let need = |params: &mut Params, key| {
             let found = params.text(key)?;
@@ -254,6 +256,10 @@ impl Reader<'_> {
         };
         let name = need(&mut params, "name")?;
         let kind = need(&mut params, "kind")?;
+        if others.iter().any(|other| other.name == name) {
+            let text = format!("network `{name}` is there twice");
+            return Err(self.error(value.span().start, text));
+        }
         Ok(NetworkEntry { name, kind, params })
     }
 

@@ -10,7 +10,7 @@ use itg_cli::{Loaded, WordArgs, refuse, say};
 use itg_core::flow::Proto;
 use itg_experiment::Manifest;
 use itg_process::Params;
-use itg_sim::flows::{Network, RunInfo, SimFlow, Summary, simulate};
+use itg_sim::flows::{Logs, Network, RunInfo, SimFlow, Summary, simulate};
 
 use crate::directory::{RECEIVER_LOG, SENDER_LOG};
 use crate::world::{Outcome, Output, Prepared, World};
@@ -134,9 +134,9 @@ impl Prepared for Simulation<'_> {
         let mut receiver = create(&out.join(RECEIVER_LOG))?;
         let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
         let started = jiff::Timestamp::now();
-        let summary =
-            simulate(&flows, count, network, plan.seed, &info, &mut sender, &mut receiver)
-                .with_context(|| format!("logs in {}", out.display()))?;
+        let logs = Logs { sender: &mut sender, receiver: &mut receiver };
+        let summary = simulate(&flows, count, network, plan.seed, &info, logs)
+            .with_context(|| format!("logs in {}", out.display()))?;
         let elapsed = jiff::Timestamp::now().duration_since(started).as_secs_f64();
         if !words.quiet {
             say(account(&summary, elapsed));

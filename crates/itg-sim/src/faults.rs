@@ -106,6 +106,15 @@ pub struct LinkFaults {
     pub rate: u64,
 }
 
+/// A packet on its way to one receiver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    pub(crate) net: usize,
+    pub(crate) from: Slot,
+    pub(crate) to: Slot,
+    pub(crate) bytes: u64,
+}
+
 /// Outcome of a packet.
 pub(crate) enum PacketOutcome {
     Arrives(u64),
@@ -178,15 +187,8 @@ impl Weather {
     }
 
     /// Draws the outcome of a packet that its network would deliver at `at`.
-    pub(crate) fn fate(
-        &mut self,
-        now: u64,
-        net: usize,
-        from: Slot,
-        to: Slot,
-        bytes: u64,
-        at: u64,
-    ) -> PacketOutcome {
+    pub(crate) fn fate(&mut self, now: u64, hop: Hop, at: u64) -> PacketOutcome {
+        let Hop { net, from, to, bytes } = hop;
         if self.apart(from, to) {
             return PacketOutcome::Lost(Drop::Cut);
         }

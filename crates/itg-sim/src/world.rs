@@ -18,7 +18,7 @@ use self::fault::is_recovery;
 use crate::agenda::{Agenda, Class};
 use crate::check::{Checker, Observation, ObservedEvent, Violation};
 use crate::clock::Clock;
-use crate::faults::{Fault, PacketOutcome, Weather};
+use crate::faults::{Fault, Hop, PacketOutcome, Weather};
 use crate::hash::TraceHash;
 use crate::model::{Drop, Effect, Model, Packet, Usage};
 use crate::networks::{NetworkBuild, Networks};
@@ -696,8 +696,8 @@ impl World {
 
     fn deliver_at(&mut self, net: usize, letter: usize, to: Slot, at: u64, at_once: bool) {
         let Some(found) = &mut self.letters[letter] else { return };
-        let (src, bytes) = (found.message.src, found.message.wire_len());
-        let times = match self.weather.fate(self.now, net, src, to, bytes, at) {
+        let (from, bytes) = (found.message.src, found.message.wire_len());
+        let times = match self.weather.fate(self.now, Hop { net, from, to, bytes }, at) {
             PacketOutcome::Lost(why) => return self.lose(letter, why),
             PacketOutcome::Arrives(at) => [Some(at), None],
             PacketOutcome::Twice(at, again) => {

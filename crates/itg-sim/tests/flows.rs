@@ -6,7 +6,7 @@ use itg_core::flow::{Flow, FlowSpec, Meter, Proto};
 use itg_core::seed::RunSeed;
 use itg_process::{MS, Params, SECOND};
 use itg_record::{Item, Kind, LogReader, Note, Record};
-use itg_sim::flows::{LogTransfer, Network, RunInfo, SimFlow, Summary, simulate};
+use itg_sim::flows::{LogTransfer, Logs, Network, RunInfo, SimFlow, Summary, simulate};
 
 fn flow(id: u32, set: impl FnOnce(&mut FlowSpec)) -> Flow {
     let mut spec = FlowSpec::new(id);
@@ -30,8 +30,9 @@ fn run(flows: &[Flow], network: &str) -> (Summary, Vec<u8>, Vec<u8>) {
         .collect();
     let (mut sender, mut receiver) = (Vec::new(), Vec::new());
     let info = RunInfo { program: "test".to_owned(), ..RunInfo::default() };
-    let summary = simulate(&flows, 3, network, RunSeed(42), &info, &mut sender, &mut receiver)
-        .expect("a vector takes everything");
+    let logs = Logs { sender: &mut sender, receiver: &mut receiver };
+    let summary =
+        simulate(&flows, 3, network, RunSeed(42), &info, logs).expect("a vector takes everything");
     (summary, sender, receiver)
 }
 

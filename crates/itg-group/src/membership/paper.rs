@@ -594,7 +594,7 @@ impl Paper {
             MembershipMessage::Down(down) => self.down(now, from, down, out),
             // FAILURE_ACK from a child, for its whole subtree.
             MembershipMessage::Up { tag, digest, count } => {
-                self.up(now, from, tag, digest, count, out)
+                self.up(now, from, tag, (digest, count), out);
             }
             // NEW_NODE, NODE_ALIVE.
             MembershipMessage::Join { member, .. } => self.join(now, from, member, out),
@@ -733,7 +733,7 @@ impl Paper {
 
     /// FAILURE_ACK at a parent, counted; the last one of the children completes the subtree. Ours: a later view that
     /// it names is asked for, and a new root goes beyond it.
-    fn up(&mut self, now: Time, from: Slot, tag: Tag, digest: u64, count: u32, out: &mut Out) {
+    fn up(&mut self, now: Time, from: Slot, tag: Tag, (digest, count): (u64, u32), out: &mut Out) {
         self.highest = self.highest.max(tag.no);
         if tag > self.tag {
             if self.conducts && self.suspects_or_gone(tag.by) {

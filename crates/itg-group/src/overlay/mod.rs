@@ -186,10 +186,10 @@ impl Overlay {
         match say.what {
             OverlayBody::Offer(offer) => self.offered(now, from, offer, out),
             OverlayBody::Want { id, next, most, again } if is_member => {
-                self.wanted(now, from, id, (next, most), again, out);
+                self.wanted(now, from, id, (next, most, again), out);
             }
             OverlayBody::Chunk { id, number, bytes } => {
-                self.chunk(now, from, id, number, bytes, out)
+                self.chunk(now, from, id, (number, bytes), out);
             }
             OverlayBody::Gone { id } => self.provider_gone(from, id, out),
             OverlayBody::Complete { id } if same && self.children.contains(&from) => {

@@ -255,7 +255,7 @@ impl Overlay {
         blob.served.remove(&from);
         let first = blob.providers.len() == 1;
         if let Some(bytes) = offer.all {
-            return self.chunk(now, from, id, 0, bytes, out);
+            return self.chunk(now, from, id, (0, bytes), out);
         }
         if first {
             self.want(id, false, out);
@@ -279,8 +279,7 @@ impl Overlay {
         now: Time,
         from: Slot,
         id: Id,
-        number: u32,
-        bytes: Bytes,
+        (number, bytes): (u32, Bytes),
         out: &mut Out,
     ) {
         let window = self.settings.window;
@@ -345,8 +344,7 @@ impl Overlay {
         now: Time,
         from: Slot,
         id: Id,
-        (next, most): (u32, u32),
-        again: bool,
+        (next, most, again): (u32, u32, bool),
         out: &mut Out,
     ) {
         let neighbour = self.neighbours().any(|slot| slot == from);

@@ -172,17 +172,7 @@ impl Slave {
                 self.deadline = Time::NEVER;
                 out.push(SlaveAction::Start);
             }
-            (SlaveInput::Tick, step) if now >= self.deadline => {
-                let host = match self.missing.first() {
-                    Some(slot) if step == Step::Mesh => format!("slot {slot}"),
-                    _ => "master".to_owned(),
-                };
-                let limit = self.options.step_timeout;
-                let limit = if step == Step::Mesh { limit / 2 } else { limit };
-                let limit = itg_core::units::format_duration_ns(limit);
-                let reason = format!("nothing came within {limit}");
-                self.tell(Diagnosis { host, step, reason }, out);
-            }
+            (SlaveInput::Tick, step) if now >= self.deadline => self.overdue(step, out),
             (SlaveInput::Unreachable(slot, reason), step) => {
                 self.tell(Diagnosis { host: format!("slot {slot}"), step, reason }, out);
             }
@@ -205,6 +195,19 @@ impl Slave {
                 _,
             ) => {}
         }
+    }
+
+    /// Tells whom it has waited for in vain.
+    fn overdue(&mut self, step: Step, out: &mut Vec<SlaveAction>) {
+        let host = match self.missing.first() {
+            Some(slot) if step == Step::Mesh => format!("slot {slot}"),
+            _ => "master".to_owned(),
+        };
+        let limit = self.options.step_timeout;
+        let limit = if step == Step::Mesh { limit / 2 } else { limit };
+        let limit = itg_core::units::format_duration_ns(limit);
+        let reason = format!("nothing came within {limit}");
+        self.tell(Diagnosis { host, step, reason }, out);
     }
 
     fn wait(&mut self, now: Time, step: Step, times: u64) {

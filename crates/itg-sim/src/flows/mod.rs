@@ -112,6 +112,22 @@ impl Network {
         Ok(Self { model, window, lateness, clock_error, log_server })
     }
 
+    /// The clock of a host, and its offset from virtual time.
+    fn clock(&self, rng: &mut ChaCha8Rng) -> (Clock, u64) {
+        let (offset, drift) = self.clock_error;
+        let ppm = i32::try_from(below(rng, 2 * drift + 1)).unwrap_or(0);
+        let mut clock = Clock::default();
+        clock.set(0, ppm - i32::try_from(drift).unwrap_or(0), 0);
+        (clock, EPOCH_UNIX_NS - offset + below(rng, 2 * offset + 1))
+    }
+
+    /// Ways of the logs of all hosts, two each, to the log server.
+    fn uplinks(&self, hosts: u32) -> Vec<Option<Uplink>> {
+        let Some((_, server)) = self.log_server else { return Vec::new() };
+        let way = |k| (k / 2 != server).then(|| Uplink::new(k / 2, server, self.window));
+        (0..2 * hosts).map(way).collect()
+    }
+
     /// Describes the network and what else is modelled, in one line.
     #[must_use]
     pub fn describe(&self, with_tcp: bool) -> String {
@@ -145,6 +161,14 @@ pub struct RunInfo {
     pub run: String,
     /// Settings to be kept; `simulated` is added.
     pub settings: BTreeMap<String, String>,
+}
+
+/// Places of the logs of both sides.
+pub struct Logs<'a> {
+    /// Log of what was sent.
+    pub sender: &'a mut dyn Write,
+    /// Log of what arrived.
+    pub receiver: &'a mut dyn Write,
 }
 
 /// Results of a simulation of flows.
@@ -219,6 +243,28 @@ struct Sending<'a> {
     received: (u64, u64),
 }
 
+impl<'a> Sending<'a> {
+    /// A flow before its start.
+    fn new(spec: &'a SimFlow<'a>, index: u32, window: Window) -> Self {
+        let wish = spec.flow.spec();
+        let start = wish.start_ns;
+        let connection = || Connection::new(window);
+        Self {
+            spec,
+            pacer: Pacer::new(spec.flow),
+            start,
+            end: wish.stop.duration_ns.map_or(u64::MAX, |length| start.saturating_add(length)),
+            index,
+            tcp: (wish.proto == Proto::Tcp).then(|| Box::new((connection(), connection()))),
+            blocked: None,
+            waited: (0, 0),
+            ended: false,
+            sent: (0, 0),
+            received: (0, 0),
+        }
+    }
+}
+
 struct Run<'a> {
     now: u64,
     agenda: Agenda<Todo>,
@@ -256,8 +302,7 @@ pub fn simulate(
     network: Network,
     seed: RunSeed,
     info: &RunInfo,
-    sender_log: &mut dyn Write,
-    receiver_log: &mut dyn Write,
+    logs: Logs<'_>,
 ) -> io::Result<Summary> {
     let with_tcp = flows.iter().any(|flow| flow.flow.spec().proto == Proto::Tcp);
     let mut settings = info.settings.clone();
@@ -271,18 +316,10 @@ pub fn simulate(
         seed: seed.0,
         settings: settings.clone(),
     };
-    let mut sender = Log::begin(sender_log, head(Side::Sender))?;
-    let mut receiver = Log::begin(receiver_log, head(Side::Receiver))?;
+    let mut sender = Log::begin(logs.sender, head(Side::Sender))?;
+    let mut receiver = Log::begin(logs.receiver, head(Side::Receiver))?;
     let mut rng = seed.named("flows");
-    let (offset, drift) = network.clock_error;
-    let clocks: Vec<_> = (0..hosts)
-        .map(|_| {
-            let ppm = i32::try_from(below(&mut rng, 2 * drift + 1)).unwrap_or(0);
-            let mut clock = Clock::default();
-            clock.set(0, ppm - i32::try_from(drift).unwrap_or(0), 0);
-            (clock, EPOCH_UNIX_NS - offset + below(&mut rng, 2 * offset + 1))
-        })
-        .collect();
+    let clocks: Vec<_> = (0..hosts).map(|_| network.clock(&mut rng)).collect();
     let exact = network.clock_error == (0, 0);
     let mut sendings = Vec::with_capacity(flows.len());
     let mut agenda = Agenda::default();
@@ -312,31 +349,12 @@ pub fn simulate(
         });
         sender.note(&note)?;
         receiver.note(&note)?;
-        let pacer = Pacer::new(spec.flow);
-        agenda.push(start + pacer.next_ns().unwrap_or(0), Class::World, Todo::Depart(place));
-        let end = wish.stop.duration_ns.map_or(u64::MAX, |length| start.saturating_add(length));
-        let connection = || Connection::new(network.window);
-        let tcp = (wish.proto == Proto::Tcp).then(|| Box::new((connection(), connection())));
-        sendings.push(Sending {
-            spec,
-            pacer,
-            start,
-            end,
-            index,
-            tcp,
-            blocked: None,
-            waited: (0, 0),
-            ended: false,
-            sent: (0, 0),
-            received: (0, 0),
-        });
+        let sending = Sending::new(spec, index, network.window);
+        let first = start + sending.pacer.next_ns().unwrap_or(0);
+        agenda.push(first, Class::World, Todo::Depart(place));
+        sendings.push(sending);
     }
-    let mut uplinks = Vec::new();
-    if let Some((_, server)) = network.log_server {
-        let ways = (0..2 * hosts)
-            .map(|k| (k / 2 != server).then(|| Uplink::new(k / 2, server, network.window)));
-        uplinks.extend(ways);
-    }
+    let uplinks = network.uplinks(hosts);
     let mut run = Run {
         now: 0,
         agenda,

@@ -433,7 +433,9 @@ impl Log {
             LogBody::Dec { k, values } => self.decisions(now, from, k, values, out),
             LogBody::Pull { k } => self.pulled(from, k, out),
             LogBody::Want { k, ids } => self.wanted(from, k, &ids, out),
-            LogBody::Status { k, low, stable } => self.status(now, from, k, low, stable, out),
+            LogBody::Status { k, low, stable } => {
+                self.status(now, from, k, (low, stable), out);
+            }
             LogBody::Snapshot(snapshot) => self.install(now, *snapshot, out),
             LogBody::Piece { .. } => {
                 if let Some(snapshot) = self.piece(now, from.slot, what, out) {

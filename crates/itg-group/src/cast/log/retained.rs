@@ -277,8 +277,7 @@ impl Log {
         now: Time,
         from: Member,
         k: u64,
-        low: u64,
-        stable: u64,
+        (low, stable): (u64, u64),
         out: &mut Out<Self>,
     ) {
         self.keep.lows.insert(from, low);

@@ -218,7 +218,7 @@ impl Log {
             return;
         }
         match what {
-            LogBody::Est { r, ts, value, .. } => self.estimated(now, from, r, ts, value, out),
+            LogBody::Est { r, ts, value, .. } => self.estimated(now, from, r, (ts, value), out),
             LogBody::Prop { r, value, .. } => self.proposal(now, from, r, value, out),
             LogBody::Ack { r, .. } => self.acknowledged(now, from, r, out),
             LogBody::Nack { r, .. } => self.refused(r, out),
@@ -239,8 +239,7 @@ impl Log {
         now: Time,
         from: Member,
         r: u32,
-        ts: u32,
-        value: Arc<Value>,
+        estimate: (u32, Arc<Value>),
         out: &mut Out<Self>,
     ) {
         let k = self.k;
@@ -259,7 +258,7 @@ impl Log {
         }
         let majority = self.majority();
         let round = self.instance.rounds.entry(r).or_default();
-        round.estimates.insert(from, (ts, value));
+        round.estimates.insert(from, estimate);
         let twice = self.settings.planted.is(Mutant::SecondProposal);
         if round.estimates.len() >= majority && (round.proposed.is_none() || twice) {
             // The greatest time binds; among own batches the fullest does most.
