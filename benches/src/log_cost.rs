@@ -76,6 +76,19 @@ struct Way {
     whole: usize,
 }
 
+impl LogCostArgs {
+    /// Options of the flow.
+    fn flow(&self) -> Vec<String> {
+        let pace = match self.rate {
+            0 => "--idt constant(0s)".to_owned(),
+            rate => format!("--pacing sleep --rate {rate}pps"),
+        };
+        let (size, packets) = (self.size, self.packets());
+        let text = format!("--seed 1 {pace} --size constant({size}) -v --packets {packets}");
+        text.split(' ').map(str::to_owned).collect()
+    }
+}
+
 /// CPU time a packet of `itg-send`, with and without logs.
 fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
     let programs = Programs::find()?;
@@ -110,14 +123,7 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
         for index in order(ways.len(), round) {
             let way = &mut ways[index];
             let mut command = Command::new(programs.path("itg-send"));
-            command.args([&receiver.address, "--seed", "1"]);
-            if args.rate == 0 {
-                command.args(["--idt", "constant(0s)"]);
-            } else {
-                command.args(["--pacing", "sleep", "--rate", &format!("{}pps", args.rate)]);
-            }
-            command.args(["--size", &format!("constant({})", args.size)]);
-            command.args(["-v", "--packets", &packets.to_string()]).args(&way.args);
+            command.arg(&receiver.address).args(args.flow()).args(&way.args);
             let started = Instant::now();
             let done = Running::spawn(&mut command, &ours)?.wait(Duration::from_secs(600))?;
             let took = started.elapsed().as_secs_f64();
@@ -132,6 +138,12 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
     }
     receiver.stop()?;
     server.stop()?;
+    show(&ways, trials);
+    Ok(())
+}
+
+/// Prints what ways cost, and whether the bars hold.
+fn show(ways: &[Way; 5], trials: usize) {
     let base = &ways[0].cpu_ns;
     let mut lines = Lines::new([
         "",
@@ -140,7 +152,7 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
         "kpackets/s",
         "trials without loss",
     ]);
-    for way in &ways {
+    for way in ways {
         lines.row([
             way.name.to_owned(),
             with_interval(Estimate::of(&way.cpu_ns), 0),
@@ -167,7 +179,6 @@ fn cpu_a_packet(args: &LogCostArgs) -> Result<()> {
         print(Claim::new(got < 1.0, &what));
     }
     print("");
-    Ok(())
 }
 
 /// Sizes of the blocks that go to a log server, in records.

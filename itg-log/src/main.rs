@@ -165,19 +165,11 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
     if !words.quiet {
         let secret = if secret.is_some() { "with a secret" } else { "no secret" };
         let protection = format!("{secret}, {}", if keys.is_some() { "TLS" } else { "plain" });
+        let place = format!("listen {listen}, dir {}", dir.display());
         say(format_args!(
-            "itg-log {}: listen {listen}, dir {}, {protection}, {} producers, {} experiments, {} logs \
-             each, blocks of {}, log size {}, experiment size {}, memory {} ({} a producer), fsync {}",
+            "itg-log {}: {place}, {protection}, {}, fsync {}",
             env!("CARGO_PKG_VERSION"),
-            dir.display(),
-            limits.producers,
-            limits.experiments,
-            limits.logs,
-            format_bytes(u64::from(limits.block_bytes)),
-            limit_in_words(limits.log_bytes),
-            limit_in_words(limits.experiment_bytes),
-            format_bytes(limits.budget_bytes),
-            format_bytes(limits.producer_bytes),
+            in_words(&limits),
             cli.fsync
         ));
     }
@@ -235,6 +227,22 @@ fn serve(cli: &ServeArgs, words: WordArgs) -> Result<ExitCode> {
         ));
         Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
     })
+}
+
+/// The limits for people.
+fn in_words(limits: &LogLimits) -> String {
+    format!(
+        "{} producers, {} experiments, {} logs each, blocks of {}, log size {}, experiment size {}, memory {} ({} a \
+         producer)",
+        limits.producers,
+        limits.experiments,
+        limits.logs,
+        format_bytes(u64::from(limits.block_bytes)),
+        limit_in_words(limits.log_bytes),
+        limit_in_words(limits.experiment_bytes),
+        format_bytes(limits.budget_bytes),
+        format_bytes(limits.producer_bytes)
+    )
 }
 
 /// Serves D-ITG's programs beside ours; the task ends with the others.

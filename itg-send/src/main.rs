@@ -79,21 +79,12 @@ enum Command {
     Doctor(doctor::DoctorArgs),
 }
 
+/// Protocol, timing, logs and output, wherever the flows come from.
 #[derive(Debug, Args)]
-struct SingleArgs {
-    /// The receiver: HOST, HOST:PORT, [V6]:PORT or V6%ZONE [default port: 9000]
-    #[arg(value_name = "HOST[:PORT]")]
-    host: Option<String>,
-    #[command(flatten)]
-    ways: WayArgs,
-    #[command(flatten)]
-    flow: FlowArgs,
+struct HowArgs {
     /// Speak the protocol of D-ITG 2.8.1, to its ITGRecv or to itg-recv
     #[arg(long)]
     classic: bool,
-    /// Run seed [default: drawn and printed]
-    #[arg(long, value_name = "N")]
-    seed: Option<Seed>,
     #[command(flatten)]
     auth: AuthArgs,
     #[command(flatten)]
@@ -105,23 +96,30 @@ struct SingleArgs {
 }
 
 #[derive(Debug, Args)]
+struct SingleArgs {
+    /// The receiver: HOST, HOST:PORT, [V6]:PORT or V6%ZONE [default port: 9000]
+    #[arg(value_name = "HOST[:PORT]")]
+    host: Option<String>,
+    #[command(flatten)]
+    ways: WayArgs,
+    #[command(flatten)]
+    flow: FlowArgs,
+    /// Run seed [default: drawn and printed]
+    #[arg(long, value_name = "N")]
+    seed: Option<Seed>,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+#[derive(Debug, Args)]
 struct RunArgs {
     #[command(flatten)]
     load: LoadArgs,
     /// Send the flows of this node [default: of the nodes whose addresses this host has]
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// Speak the protocol of D-ITG 2.8.1, to its ITGRecv or to itg-recv
-    #[arg(long)]
-    classic: bool,
     #[command(flatten)]
-    auth: AuthArgs,
-    #[command(flatten)]
-    pacing: PacingArgs,
-    #[command(flatten)]
-    logs: SendLogArgs,
-    #[command(flatten)]
-    output: OutputArgs,
+    how: HowArgs,
 }
 
 fn main() -> ExitCode {
@@ -154,79 +152,96 @@ fn run(cli: Cli) -> Result<ExitCode> {
         if let Some(path) = &request.logs.promise {
             settings.extend(promised(path)?);
         }
-        let file = request.logs.own.file().map(Path::to_owned);
         let id = draw_run();
-        if request.classic {
-            let code = classic::send(&request, settings, id, words.quiet, &signals).await?;
-            if code != 0 {
-                return Ok(ExitCode::from(code));
-            }
-            let Some(file) = file.filter(|_| !request.gates.list.is_empty()) else {
-                return Ok(ExitCode::SUCCESS);
-            };
-            let own = own_report(&file, &request.gates)?;
-            let name = file.display().to_string();
-            let gate =
-                own.and_then(|own| judge(&request.gates, &request.origin, (&name, &own), words));
-            return Ok(ExitCode::from(gate.unwrap_or(0)));
-        }
-        if request.exchange {
-            let code = ways::exchange(request, settings, id, words, &signals).await?;
-            return Ok(ExitCode::from(code));
-        }
-        let program = Program::started("itg-send", env!("CARGO_PKG_VERSION"));
-        let metrics = SenderMetrics::start(request.output.metrics, program, words.quiet).await?;
-        let sending = Sending {
-            start: Start::Soon,
-            plan: &request.plan,
-            program: ("itg-send", env!("CARGO_PKG_VERSION")),
-            pacing: request.pacing,
-            log: request.logs.own.target(&id, Role::Sender)?,
-            log_limits: request.logs.own.limits()?,
-            run: id.clone(),
-            recv_log: request.logs.recv_log(),
-            packet_secret: request.packet_secret,
-            progress: !words.quiet,
-            interval: request.output.lines(),
-            settings,
-        };
-        let receiver = |flow: &PlannedFlow| {
-            request.ours.contains(&flow.flow.spec().id).then(|| request.receivers[&flow.to])
-        };
-        let result = send_plan_observed(sending, receiver, &signals, |lives| {
-            if let Some(metrics) = &metrics {
-                let at = |to: &str| request.receivers.get(to).copied();
-                metrics.begin((&request.plan, &id), lives, at);
-            }
-        });
-        let result = result.await?;
-        let own = file.as_deref().map_or(Ok(None), |file| own_report(file, &request.gates));
-        // A log that cannot be read has been complained of; without gates nothing depends on it.
-        let own = if request.gates.list.is_empty() { own.unwrap_or_default() } else { own? };
-        let outcome = &result.outcome;
-        let report = sent(&request.plan, &id, outcome, own.as_ref());
-        if request.output.json {
-            print(&(report.to_json() + "\n"))?;
+        let code = if request.classic {
+            to_ditg(&request, settings, id, words, &signals).await
+        } else if request.exchange {
+            ways::exchange(request, settings, id, words, &signals).await
         } else {
-            print(&itg_stats::summary::render(&report))?;
-        }
-        if words.verbose > 0 && !request.output.json {
-            print(&account(&request.plan, outcome))?;
-        }
-        tell_of_logs(outcome);
-        if let Some(metrics) = metrics {
-            let ended_ns = metrics.end(outcome, &report);
-            metrics.stay(ended_ns, &signals).await;
-        }
-        // A run that failed by itself says so first.
-        if result.code != 0 {
-            return Ok(ExitCode::from(result.code));
-        }
-        let gate = file.zip(own).and_then(|(file, own)| {
-            judge(&request.gates, &request.origin, (&file.display().to_string(), &own), words)
-        });
-        Ok(ExitCode::from(gate.unwrap_or(0)))
+            to_itg(request, settings, id, words, &signals).await
+        };
+        Ok(ExitCode::from(code?))
     })
+}
+
+/// Sends to D-ITG's receiver; the exit code.
+async fn to_ditg(
+    request: &Request,
+    settings: BTreeMap<String, String>,
+    id: String,
+    words: WordArgs,
+    signals: &Signals,
+) -> Result<u8> {
+    let code = classic::send(request, settings, id, words.quiet, signals).await?;
+    let file = request.logs.own.file().filter(|_| code == 0 && !request.gates.list.is_empty());
+    let Some(file) = file else { return Ok(code) };
+    let own = own_report(file, &request.gates)?;
+    let name = file.display().to_string();
+    let gate = own.and_then(|own| judge(&request.gates, &request.origin, (&name, &own), words));
+    Ok(gate.unwrap_or(0))
+}
+
+/// Sends to our receivers; the exit code.
+async fn to_itg(
+    request: Request,
+    settings: BTreeMap<String, String>,
+    id: String,
+    words: WordArgs,
+    signals: &Signals,
+) -> Result<u8> {
+    let file = request.logs.own.file().map(Path::to_owned);
+    let program = Program::started("itg-send", env!("CARGO_PKG_VERSION"));
+    let metrics = SenderMetrics::start(request.output.metrics, program, words.quiet).await?;
+    let sending = Sending {
+        start: Start::Soon,
+        plan: &request.plan,
+        program: ("itg-send", env!("CARGO_PKG_VERSION")),
+        pacing: request.pacing,
+        log: request.logs.own.target(&id, Role::Sender)?,
+        log_limits: request.logs.own.limits()?,
+        run: id.clone(),
+        recv_log: request.logs.recv_log(),
+        packet_secret: request.packet_secret,
+        progress: !words.quiet,
+        interval: request.output.lines(),
+        settings,
+    };
+    let receiver = |flow: &PlannedFlow| {
+        request.ours.contains(&flow.flow.spec().id).then(|| request.receivers[&flow.to])
+    };
+    let result = send_plan_observed(sending, receiver, signals, |lives| {
+        if let Some(metrics) = &metrics {
+            let at = |to: &str| request.receivers.get(to).copied();
+            metrics.begin((&request.plan, &id), lives, at);
+        }
+    });
+    let result = result.await?;
+    let own = file.as_deref().map_or(Ok(None), |file| own_report(file, &request.gates));
+    // A log that cannot be read has been complained of; without gates nothing depends on it.
+    let own = if request.gates.list.is_empty() { own.unwrap_or_default() } else { own? };
+    let outcome = &result.outcome;
+    let report = sent(&request.plan, &id, outcome, own.as_ref());
+    if request.output.json {
+        print(&(report.to_json() + "\n"))?;
+    } else {
+        print(&itg_stats::summary::render(&report))?;
+    }
+    if words.verbose > 0 && !request.output.json {
+        print(&account(&request.plan, outcome))?;
+    }
+    tell_of_logs(outcome);
+    if let Some(metrics) = metrics {
+        let ended_ns = metrics.end(outcome, &report);
+        metrics.stay(ended_ns, signals).await;
+    }
+    // A run that failed by itself says so first.
+    if result.code != 0 {
+        return Ok(result.code);
+    }
+    let gate = file.zip(own).and_then(|(file, own)| {
+        judge(&request.gates, &request.origin, (&file.display().to_string(), &own), words)
+    });
+    Ok(gate.unwrap_or(0))
 }
 
 /// Refuses options that exclude each other.
@@ -323,13 +338,13 @@ fn check_ways(args: &SingleArgs) -> Result<()> {
     if args.ways.is_plain() {
         return Ok(());
     }
-    let (logs, words) = (&args.logs, args.pacing.words());
+    let (how, words) = (&args.how, args.how.pacing.words());
     for (given, what) in [
-        (args.classic, "--classic"),
-        (args.auth.is_given(), "--auth"),
-        (logs.recv_log.is_some(), "--recv-log"),
-        (logs.recv_log_server.is_some(), "--recv-log-server"),
-        (args.ways.reverse && logs.promise.is_some(), "--promise"),
+        (how.classic, "--classic"),
+        (how.auth.is_given(), "--auth"),
+        (how.logs.recv_log.is_some(), "--recv-log"),
+        (how.logs.recv_log_server.is_some(), "--recv-log-server"),
+        (args.ways.reverse && how.logs.promise.is_some(), "--promise"),
     ] {
         if given {
             return Err(refuse(format!(
@@ -367,7 +382,7 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let mut files = |name: &str| {
         fs::read_to_string(name).map_err(|error| format!("cannot read `{name}`: {error}"))
     };
-    let inputs = PlanInputs { sizes: sizes(args.classic), ..PlanInputs::new(seed, &mut files) };
+    let inputs = PlanInputs { sizes: sizes(args.how.classic), ..PlanInputs::new(seed, &mut files) };
     let plan = Plan::resolve(&experiment, inputs).map_err(refuse)?;
     let receivers = plan.flows.iter().map(|flow| (flow.to.clone(), receiver)).collect();
     // Flows are numbered in the order of their entries.
@@ -375,9 +390,8 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
     let back = back.flat_map(|(count, back)| std::iter::repeat_n(back, count as usize));
     let numbered = plan.flows.iter().map(|flow| flow.flow.spec().id).zip(back);
     let ours = numbered.filter(|(_, back)| !back).map(|(id, _)| id).collect();
-    let pacing = args.pacing.options(&PacingEntry::default());
+    let HowArgs { classic, auth, pacing, logs, output } = args.how;
     let (gates, origin) = (Gates::default(), String::new());
-    let (classic, logs, output) = (args.classic, args.logs, args.output);
     Ok(Request {
         classic,
         exchange: !ways.is_plain(),
@@ -385,8 +399,8 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
         receivers,
         ours,
         notice: None,
-        packet_secret: args.auth.secret()?,
-        pacing,
+        packet_secret: auth.secret()?,
+        pacing: pacing.options(&PacingEntry::default()),
         logs,
         output,
         gates,
@@ -395,11 +409,11 @@ fn from_flags(args: SingleArgs) -> Result<Request> {
 }
 
 fn from_file(args: RunArgs) -> Result<Request> {
-    let loaded = load_within(&args.load, sizes(args.classic))?;
+    let loaded = load_within(&args.load, sizes(args.how.classic))?;
     loaded.plan.check_ends().map_err(refuse)?;
     let mut gates = Gates::default();
     gates.add(&loaded.experiment, &loaded.origin)?;
-    if !gates.list.is_empty() && args.logs.own.file().is_none() {
+    if !gates.list.is_empty() && args.how.logs.own.file().is_none() {
         let file = &loaded.origin;
         say(format_args!(
             "itg-send: the gates of {file} are not judged without a log: add --log FILE, or later \
@@ -415,9 +429,9 @@ fn from_file(args: RunArgs) -> Result<Request> {
         let receiver = itg_socket::resolve(address, CONTROL_PORT).map_err(refuse)?;
         receivers.insert(flow.to.clone(), receiver);
     }
-    let pacing = args.pacing.options(&loaded.experiment.pacing);
+    let HowArgs { classic, auth, pacing, mut logs, output } = args.how;
+    let pacing = pacing.options(&loaded.experiment.pacing);
     let (plan, origin) = (loaded.plan, loaded.origin);
-    let RunArgs { classic, auth, mut logs, output, .. } = args;
     if let Some(url) = log_server {
         logs.own.or_server(&url);
         if !classic && logs.recv_log.is_none() {

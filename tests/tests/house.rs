@@ -159,6 +159,10 @@ const IMPURE: &[&str] =
     &["tokio", "tokio-util", "socket2", "nix", "libc", "mio", "memmap2", "indicatif"];
 /// Lines beyond which a file of code is split.
 const MOST_LINES: usize = 800;
+/// Lines below `src` beyond which a package has two trades: split it.
+const MOST_LINES_OF_A_PACKAGE: usize = 12_000;
+/// Packages that are still to be split, and the lines that they may have until then.
+const LARGER: &[(&str, usize)] = &[("crates/itg-group", 14_500)];
 /// Files of one crate that may import one another in a circle.
 const MOST_IN_A_CIRCLE: usize = 3;
 
@@ -347,18 +351,61 @@ fn no_file_swallows_the_house() {
     });
 }
 
-#[test]
-fn no_circle_of_imports_has_more_than_three_files() {
+/// Files of code below `src` of each package: path and text by folder of the package.
+fn sources() -> BTreeMap<String, BTreeMap<String, String>> {
     let root = root();
-    let mut crates: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let mut packages: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for_each_file_of_code(|path, text| {
         let path = path.strip_prefix(&root).expect("below it").display().to_string();
         if let Some((folder, file)) = path.split_once("/src/") {
-            crates.entry(folder.to_owned()).or_default().insert(file.to_owned(), text.to_owned());
+            packages.entry(folder.to_owned()).or_default().insert(file.to_owned(), text.to_owned());
         }
     });
-    assert!(crates.len() > 20, "the crates are there");
-    for (folder, files) in &crates {
+    assert!(packages.len() > 20, "the packages are there");
+    packages
+}
+
+#[test]
+fn no_package_swallows_the_house() {
+    for (folder, files) in sources() {
+        let lines: usize = files.values().map(|text| text.lines().count()).sum();
+        let larger = LARGER.iter().find(|(name, _)| *name == folder);
+        let most = larger.map_or(MOST_LINES_OF_A_PACKAGE, |(_, most)| *most);
+        assert!(lines <= most, "{folder}/src has {lines} lines, at most {most}: split it");
+        let split = larger.is_some() && lines <= MOST_LINES_OF_A_PACKAGE;
+        assert!(!split, "{folder} has been split: it needs no exception");
+    }
+}
+
+/// Clippy takes the first `clippy.toml` above a package and no other.
+#[test]
+fn functions_have_the_same_limits_everywhere() {
+    let mut folders = vec![root()];
+    let mut found = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable"))
+        {
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            if path.is_dir() && !name.starts_with('.') && name != "target" && name != "itg-out" {
+                folders.push(path);
+            } else if name == "clippy.toml" {
+                let text = fs::read_to_string(&path).expect("readable");
+                let rules: toml::Value = toml::from_str(&text).expect("TOML");
+                let limit = |name: &str| rules.get(name).and_then(toml::Value::as_integer);
+                let limits =
+                    ["too-many-lines-threshold", "too-many-arguments-threshold"].map(limit);
+                assert_eq!(limits, [Some(80), Some(6)], "{}", path.display());
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 20, "the packages of the edge are there");
+}
+
+#[test]
+fn no_circle_of_imports_has_more_than_three_files() {
+    for (folder, files) in &sources() {
         for circle in circles(files) {
             let few = circle.len() <= MOST_IN_A_CIRCLE;
             assert!(few, "{folder}: these files import one another: {circle:?}");

@@ -122,7 +122,7 @@ fn one(
         "distance from the distribution",
         "CPU s a second",
     ]);
-    let mut medians = BTreeMap::new();
+    let mut medians: BTreeMap<usize, Medians> = BTreeMap::new();
     for (place, tool) in tools.iter().enumerate() {
         let mut of = |figure, value: fn(&Trial) -> f64| {
             let values: Vec<_> = trials[place].iter().map(value).collect();
@@ -146,60 +146,95 @@ fn one(
             if exact { "-".to_owned() } else { with_interval(distance, 4) },
             with_interval(cpu, 3),
         ]);
-        medians.insert(place, (rate_error.mid, p50.mid, p99.mid, distance.mid, cpu.mid));
+        let [rate_error, p50, p99, distance, cpu] =
+            [rate_error, p50, p99, distance, cpu].map(|estimate| estimate.mid);
+        medians.insert(place, Medians { rate_error, p50, p99, distance, cpu });
     }
     print(format_args!("\n{table}, {seconds} s, {} trials in turns\n\n{lines}\n", args.runs()));
     let count = trials.iter().flatten().map(|trial| trial.gaps).min().unwrap_or(0);
     let critical = CRITICAL / (count.max(1) as f64).sqrt();
-    let best = |value: fn(&(f64, f64, f64, f64, f64)) -> f64| {
-        let theirs = medians.iter().filter(|(place, _)| !tools[**place].is_ours());
-        theirs.map(|(_, all)| value(all)).fold(f64::INFINITY, f64::min)
-    };
-    let spinning = medians
-        .iter()
-        .filter(|(place, _)| {
-            matches!(tools[**place], Tool::DitgPoll | Tool::MgenPrecise | Tool::Sockperf)
-        })
-        .map(|(_, all)| all.4)
-        .fold(0.0, f64::max);
-    let ours = medians.iter().filter(|(place, _)| tools[**place].is_ours());
-    for (&place, &(rate_error, p50, p99, distance, cpu)) in ours {
-        let name = tools[place].name();
-        book.bar(
-            rate_error.abs() < RATE_BAR,
-            format!("{table}, {name}: mean rate error below 0.01 %: {:.4} %", 100.0 * rate_error),
-        );
-        if exact {
-            let best_p50 = best(|all| all.1);
-            let best_p99 = best(|all| all.2);
-            // A tie at the resolution of the table is one.
-            book.bar(
-                p50 <= best_p50 + 0.005,
-                format!("{table}, {name}: gap error p50 {p50:.2} µs, best peer {best_p50:.2}"),
-            );
-            book.bar(
-                p99 <= P99_BAR * best_p99,
-                format!("{table}, {name}: gap error p99 {p99:.2} µs, best peer {best_p99:.2}"),
-            );
-        } else {
-            let best = best(|all| all.3);
-            let what = format!(
-                "{table}, {name}: distance {distance:.4}, best peer {best:.4}; {critical:.4} cannot be \
-                 told from the distribution at 95 %"
-            );
-            book.bar(distance <= best.max(critical), what);
-        }
-        if exact && rate == CPU_RATE && spinning > 0.0 {
-            let share = cpu / spinning;
-            let what = format!(
-                "{table}, {name}: {:.1} % of a spinning peer's processor time",
-                100.0 * share
-            );
-            book.bar(share <= CPU_BAR, what);
-        }
-    }
+    let case = Case { table, exact, critical, at_cpu_rate: rate == CPU_RATE };
+    case.judge(tools, &medians, book);
     print("");
     Ok(())
+}
+
+/// Medians of a tool.
+#[derive(Clone, Copy)]
+struct Medians {
+    rate_error: f64,
+    p50: f64,
+    p99: f64,
+    distance: f64,
+    cpu: f64,
+}
+
+/// A distribution and rate, measured.
+struct Case {
+    table: String,
+    /// Inter-departure times are constant.
+    exact: bool,
+    /// Distance that cannot be told from the distribution.
+    critical: f64,
+    /// Processor time is compared at this rate.
+    at_cpu_rate: bool,
+}
+
+impl Case {
+    /// Holds ours against the bars and the best of the others.
+    fn judge(&self, tools: &[Tool], medians: &BTreeMap<usize, Medians>, book: &mut Book) {
+        let Self { table, exact, critical, at_cpu_rate } = self;
+        let best = |value: fn(&Medians) -> f64| {
+            let theirs = medians.iter().filter(|(place, _)| !tools[**place].is_ours());
+            theirs.map(|(_, all)| value(all)).fold(f64::INFINITY, f64::min)
+        };
+        let spinning = medians
+            .iter()
+            .filter(|(place, _)| {
+                matches!(tools[**place], Tool::DitgPoll | Tool::MgenPrecise | Tool::Sockperf)
+            })
+            .map(|(_, all)| all.cpu)
+            .fold(0.0, f64::max);
+        let ours = medians.iter().filter(|(place, _)| tools[**place].is_ours());
+        for (&place, &Medians { rate_error, p50, p99, distance, cpu }) in ours {
+            let name = tools[place].name();
+            book.bar(
+                rate_error.abs() < RATE_BAR,
+                format!(
+                    "{table}, {name}: mean rate error below 0.01 %: {:.4} %",
+                    100.0 * rate_error
+                ),
+            );
+            if *exact {
+                let best_p50 = best(|all| all.p50);
+                let best_p99 = best(|all| all.p99);
+                // A tie at the resolution of the table is one.
+                book.bar(
+                    p50 <= best_p50 + 0.005,
+                    format!("{table}, {name}: gap error p50 {p50:.2} µs, best peer {best_p50:.2}"),
+                );
+                book.bar(
+                    p99 <= P99_BAR * best_p99,
+                    format!("{table}, {name}: gap error p99 {p99:.2} µs, best peer {best_p99:.2}"),
+                );
+            } else {
+                let best = best(|all| all.distance);
+                let what = format!(
+                    "{table}, {name}: distance {distance:.4}, best peer {best:.4}; {critical:.4} cannot be \
+                     told from the distribution at 95 %"
+                );
+                book.bar(distance <= best.max(*critical), what);
+            }
+            if *exact && *at_cpu_rate && spinning > 0.0 {
+                let share = cpu / spinning;
+                let what = format!(
+                    "{table}, {name}: {:.1} % of a spinning peer's processor time",
+                    100.0 * share
+                );
+                book.bar(share <= CPU_BAR, what);
+            }
+        }
+    }
 }
 
 /// Runs one trial under the eyes of a capture.

@@ -276,7 +276,6 @@ impl Ready {
             self.tool.name()
         );
         let rate = load.rate.unwrap_or(0.0);
-        let number = |x: f64| format!("{x:.9}");
         Ok(match self.tool {
             Tool::Raw | Tool::RawLog | Tool::RawSegments | Tool::RawSegmentsLog => {
                 let mut command = stage.sender.command(&stage.programs.path("itg-bench"));
@@ -291,25 +290,15 @@ impl Ready {
             }
             Tool::Ditg | Tool::DitgPoll => {
                 let mut command = theirs("ITGSend");
-                let (control, data) = (control.to_string(), data.to_string());
-                let time = (load.seconds * 1000).to_string();
-                command.args(["-a", address, "-Sdp", &control, "-rp", &data, "-t", &time]);
-                command.args(["-c", &size, "-l", "s.dat"]);
-                let mean_ms = 1e3 / rate;
-                match (load.rate, load.distribution) {
-                    (None, _) => command.args(["-C", FLAT_OUT]),
-                    (_, Distribution::Constant) => command.args(["-C", &number(rate)]),
-                    (_, Distribution::Exponential) => command.args(["-E", &number(rate)]),
-                    (_, Distribution::Uniform) => {
-                        command.args(["-U", &number(rate / 1.5), &number(rate / 0.5)])
-                    }
-                    (_, Distribution::Pareto) => {
-                        command.args(["-V", &number(PARETO_SHAPE), &number(mean_ms * PARETO_SCALE)])
-                    }
-                };
-                if self.tool == Tool::DitgPoll {
-                    command.arg("-poll");
-                }
+                command.args([
+                    "-a",
+                    address,
+                    "-Sdp",
+                    &control.to_string(),
+                    "-rp",
+                    &data.to_string(),
+                ]);
+                self.add_ditg(&mut command, load);
                 command
             }
             Tool::Mgen | Tool::MgenPrecise => {
@@ -349,27 +338,56 @@ impl Ready {
             Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst | Tool::ItgAuth => {
                 let mut command = stage.sender.command(&stage.programs.path("itg-send"));
                 command.arg(format!("{address}:{control}"));
-                let gap_ns = if rate > 0.0 { 1e9 / rate } else { 0.0 };
-                command.args(["--idt", &distribution_of(load.distribution, gap_ns)]);
-                command.args(["--size", &format!("constant({size})"), "--seed", SEED]);
-                command.args(["--duration", &format!("{seconds}s"), "--log", "s.itg", "-q"]);
-                command.args(["--flows", &load.flows.to_string()]);
-                if load.flows > 1 && gap_ns > 0.0 {
-                    // Their first packets are not due at one instant.
-                    command.args(["--stagger", &format!("{gap_ns:.0}ns")]);
-                }
-                if load.tcp {
-                    command.args(["--proto", "tcp"]);
-                }
-                match self.tool {
-                    Tool::ItgRealtime => drop(command.arg("--realtime")),
-                    Tool::ItgBurst => drop(command.args(["--burst", "64"])),
-                    Tool::ItgAuth => drop(command.args(["--auth", "--secret-file", SECRET])),
-                    _ => {}
-                }
+                self.add_itg(&mut command, load);
                 command
             }
         })
+    }
+
+    /// Adds the load as D-ITG's sender is told it.
+    fn add_ditg(&self, command: &mut Command, load: &Load) {
+        let rate = load.rate.unwrap_or(0.0);
+        let number = |x: f64| format!("{x:.9}");
+        let time = (load.seconds * 1000).to_string();
+        command.args(["-t", &time, "-c", &load.size.to_string(), "-l", "s.dat"]);
+        let mean_ms = 1e3 / rate;
+        match (load.rate, load.distribution) {
+            (None, _) => command.args(["-C", FLAT_OUT]),
+            (_, Distribution::Constant) => command.args(["-C", &number(rate)]),
+            (_, Distribution::Exponential) => command.args(["-E", &number(rate)]),
+            (_, Distribution::Uniform) => {
+                command.args(["-U", &number(rate / 1.5), &number(rate / 0.5)])
+            }
+            (_, Distribution::Pareto) => {
+                command.args(["-V", &number(PARETO_SHAPE), &number(mean_ms * PARETO_SCALE)])
+            }
+        };
+        if self.tool == Tool::DitgPoll {
+            command.arg("-poll");
+        }
+    }
+
+    /// Adds the load as ours is told it.
+    fn add_itg(&self, command: &mut Command, load: &Load) {
+        let rate = load.rate.unwrap_or(0.0);
+        let gap_ns = if rate > 0.0 { 1e9 / rate } else { 0.0 };
+        command.args(["--idt", &distribution_of(load.distribution, gap_ns)]);
+        command.args(["--size", &format!("constant({})", load.size), "--seed", SEED]);
+        command.args(["--duration", &format!("{}s", load.seconds), "--log", "s.itg", "-q"]);
+        command.args(["--flows", &load.flows.to_string()]);
+        if load.flows > 1 && gap_ns > 0.0 {
+            // Their first packets are not due at one instant.
+            command.args(["--stagger", &format!("{gap_ns:.0}ns")]);
+        }
+        if load.tcp {
+            command.args(["--proto", "tcp"]);
+        }
+        match self.tool {
+            Tool::ItgRealtime => drop(command.arg("--realtime")),
+            Tool::ItgBurst => drop(command.args(["--burst", "64"])),
+            Tool::ItgAuth => drop(command.args(["--auth", "--secret-file", SECRET])),
+            _ => {}
+        }
     }
 
     /// Ends the receiver.

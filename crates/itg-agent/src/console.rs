@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use itg_cli::{Failure, Loaded, Signals, WordArgs, draw_run, refuse, say};
 use itg_control::{
     Command, ControlDelivery, ControlRequest, Failover, Phase, Replica, Rules, Stage,
@@ -23,16 +23,16 @@ use itg_run::{Outcome, Output, Prepared, World, why};
 use itg_socket::clock;
 use itg_trust::{Role, plain};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::description::Description;
-use crate::member::{Member, compare_clocks, greet};
+use crate::finding::{Node, Run, receiver};
+use crate::member::Member;
 use crate::missing::{GIVE_UP_NS, Step};
 use crate::options::{AgentsOptions, Require};
 use crate::trust::Trust;
 use crate::watch::Watch;
-use crate::wire::{Call, Join, Reply, ask, times, with_port};
+use crate::wire::{Join, times, with_port};
 
 /// Time that nodes may take to get the description and make ready.
 const LOADING: Duration = Duration::from_secs(15);
@@ -44,15 +44,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const FORGETTING: Duration = Duration::from_secs(1);
 /// Least time of the work of nodes at the start and at the end: nobody is missed sooner.
 const SOON: Duration = Duration::from_secs(1);
-
-/// A node of the experiment.
-#[derive(Clone, Debug)]
-struct Node {
-    name: String,
-    address: String,
-    /// Its clock minus ours, and how wrong that may be.
-    clock: (i64, u64),
-}
 
 /// The agents of the nodes of an experiment, as a world.
 #[derive(Clone, Debug, Default)]
@@ -122,6 +113,79 @@ impl Prepared for Ready<'_> {
 }
 
 impl Ready<'_> {
+    /// Finds the agents, compares versions and clocks, and forms the group.
+    async fn find(
+        self,
+        run: Run,
+        words: WordArgs,
+        manifest: Manifest,
+        mut watch: Watch,
+    ) -> Result<Console> {
+        let Self { options, loaded, mut nodes, trust } = self;
+        let absent = run.look_at(&mut nodes).await?;
+        for text in absent.values() {
+            say(format_args!("itg-cluster: {text}"));
+        }
+        let there = nodes.len() - absent.len();
+        let enough = match options.require {
+            Require::All => absent.is_empty(),
+            Require::AtLeast(number) => there >= number.min(nodes.len()),
+        };
+        if !enough {
+            let text = format!("{there} of {} nodes are there: nothing was started", nodes.len());
+            return Err(Failure::new(3, text).into());
+        }
+        let console = u32::try_from(nodes.len())?;
+        let mut addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
+        let receivers = addresses.iter().map(|at| receiver(at)).collect::<Result<Vec<_>>>()?;
+        addresses.push(String::new());
+        let join = Join {
+            warrant: trust.vouch(&run.id, &addresses)?,
+            run: run.id.clone(),
+            start: 1,
+            slot: console,
+            from: console,
+            addresses,
+            offset_ns: 0,
+            uncertainty_ns: 0,
+            begin: true,
+        };
+        run.join(&join, (0_u32..).zip(&nodes).filter(|(slot, _)| !absent.contains_key(slot)))
+            .await?;
+        let (member, told) = Member::begin(join, &trust, None, false)?;
+        watch.formed(&member, &absent);
+        let description = Description {
+            run: run.id.clone(),
+            manifest,
+            nodes: nodes.iter().map(|node| node.name.clone()).collect(),
+            receivers,
+        };
+        let routes = description.routes(&loaded.plan)?;
+        let rules = Rules {
+            orphan: options.orphan.into(),
+            failover: options.failover.into(),
+            lease_ns: options.lease.0,
+            console: Some(console),
+        };
+        member.ask(ControlRequest::Load(description.to_bytes()?, routes, rules)).await;
+        Ok(Console {
+            trust,
+            members: (0..=console).collect(),
+            nodes,
+            absent,
+            run: run.id,
+            member,
+            told,
+            replica: Replica::default(),
+            words,
+            began: Instant::now(),
+            events: Vec::new(),
+            settings: BTreeMap::new(),
+            lost_logs: Vec::new(),
+            watch,
+        })
+    }
+
     /// Finds the agents, has them carry out the run, and fetches their logs.
     async fn conduct(
         self,
@@ -129,18 +193,16 @@ impl Ready<'_> {
         manifest: &Manifest,
         words: WordArgs,
     ) -> Result<Outcome> {
-        let Self { options, loaded, nodes, trust } = self;
         let Output { dir, events, .. } = output;
         let signals = Signals::watch()?;
-        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
         let live = output.live.then(|| Live::start(events, signals.stop.clone())).flatten();
         let watch = Watch::new(events.clone(), live, &names);
         let names = names.into_iter().map(str::to_owned).collect();
-        events.begin(What::run(&loaded.plan, "cluster", names));
-        let run = Run { id: draw_run(), trust };
-        let addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
-        let found =
-            Console::find(options, loaded, run.clone(), nodes, words, manifest.clone(), watch);
+        events.begin(What::run(&self.loaded.plan, "cluster", names));
+        let run = Run { id: draw_run(), trust: self.trust.clone() };
+        let addresses: Vec<String> = self.nodes.iter().map(|node| node.address.clone()).collect();
+        let found = self.find(run.clone(), words, manifest.clone(), watch);
         let found = unless_stopped(&signals, found).await;
         if found.is_err() && signals.exit_code().is_some() {
             // Some may have joined already.
@@ -204,39 +266,6 @@ fn nodes(loaded: &Loaded) -> Result<Vec<Node>> {
     Ok(nodes)
 }
 
-/// The address of the receiver of an agent: the next port.
-fn receiver(address: &str) -> Result<String> {
-    let (host, port) = address.rsplit_once(':').context("an address without a port")?;
-    let port: u16 = port.parse().context("port")?;
-    let port = port
-        .checked_add(1)
-        .context("an agent cannot have the last port: data comes to the next one")?;
-    Ok(format!("{host}:{port}"))
-}
-
-/// Identifier of a run, and the keys of its members.
-#[derive(Clone)]
-struct Run {
-    id: String,
-    trust: Trust,
-}
-
-impl Run {
-    /// Tells nodes that the run does not begin: they would wait for it.
-    async fn forget(&self, addresses: Vec<String>) {
-        let mut leaving = JoinSet::new();
-        for address in addresses {
-            let Self { trust, id } = self.clone();
-            leaving.spawn(async move { call(&trust, &address, Call::Forget(id)).await });
-        }
-        while let Some(left) = leaving.join_next().await {
-            if let Ok(Err(error)) = left {
-                tracing::warn!("a node that had joined: {error:#}");
-            }
-        }
-    }
-}
-
 struct Console {
     trust: Trust,
     nodes: Vec<Node>,
@@ -256,127 +285,6 @@ struct Console {
 }
 
 impl Console {
-    /// Finds the agents, compares versions and clocks, and forms the group.
-    async fn find(
-        options: &AgentsOptions,
-        loaded: &Loaded,
-        ours: Run,
-        mut nodes: Vec<Node>,
-        words: WordArgs,
-        manifest: Manifest,
-        mut watch: Watch,
-    ) -> Result<Self> {
-        let Run { id: run, trust } = ours.clone();
-        let mut asking = JoinSet::new();
-        for (slot, node) in nodes.iter().enumerate() {
-            let (trust, address) = (trust.clone(), node.address.clone());
-            asking.spawn(async move { (slot, look_at(&trust, &address).await) });
-        }
-        let mut problems = BTreeMap::new();
-        while let Some(answer) = asking.join_next().await {
-            match answer? {
-                (slot, Ok(clock)) => nodes[slot].clock = clock,
-                (slot, Err(error)) => {
-                    let node = &nodes[slot];
-                    let text = format!("node {} ({}): {error}", node.name, node.address);
-                    problems.insert(u32::try_from(slot)?, text);
-                }
-            }
-        }
-        for text in problems.values() {
-            say(format_args!("itg-cluster: {text}"));
-        }
-        let there = nodes.len() - problems.len();
-        let enough = match options.require {
-            Require::All => problems.is_empty(),
-            Require::AtLeast(number) => there >= number.min(nodes.len()),
-        };
-        if !enough {
-            let text = format!("{there} of {} nodes are there: nothing was started", nodes.len());
-            return Err(Failure::new(3, text).into());
-        }
-        let console = u32::try_from(nodes.len())?;
-        let mut addresses: Vec<String> = nodes.iter().map(|node| node.address.clone()).collect();
-        let receivers = addresses.iter().map(|at| receiver(at)).collect::<Result<Vec<_>>>()?;
-        addresses.push(String::new());
-        let join = Join {
-            warrant: trust.vouch(&run, &addresses)?,
-            run: run.clone(),
-            start: 1,
-            slot: console,
-            from: console,
-            addresses,
-            offset_ns: 0,
-            uncertainty_ns: 0,
-            begin: true,
-        };
-        // All nodes know of the run before any of them misses another.
-        let mut joining = JoinSet::new();
-        for (node, slot) in
-            nodes.iter().zip(0_u32..).filter(|(_, slot)| !problems.contains_key(slot))
-        {
-            let (trust, node) = (trust.clone(), node.clone());
-            let join = Join {
-                slot,
-                offset_ns: node.clock.0,
-                uncertainty_ns: node.clock.1,
-                ..join.clone()
-            };
-            joining.spawn(async move {
-                let joined = call(&trust, &node.address, Call::Join(join)).await;
-                let place = format!("node {} ({})", node.name, node.address);
-                match joined {
-                    Ok(_) => Ok(node.address),
-                    Err(error) => Err(Failure::new(3, format!("{place}: joining: {error:#}"))),
-                }
-            });
-        }
-        let (mut joined, mut failed) = (Vec::new(), None);
-        while let Some(done) = joining.join_next().await {
-            match done? {
-                Ok(address) => joined.push(address),
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        if let Some(failed) = failed {
-            // The others would wait for a run that does not come.
-            ours.forget(joined).await;
-            return Err(failed.into());
-        }
-        let (member, told) = Member::begin(join, &trust, None, false)?;
-        watch.formed(&member, &problems);
-        let description = Description {
-            run: run.clone(),
-            manifest,
-            nodes: nodes.iter().map(|node| node.name.clone()).collect(),
-            receivers,
-        };
-        let routes = description.routes(&loaded.plan)?;
-        let rules = Rules {
-            orphan: options.orphan.into(),
-            failover: options.failover.into(),
-            lease_ns: options.lease.0,
-            console: Some(console),
-        };
-        member.ask(ControlRequest::Load(description.to_bytes()?, routes, rules)).await;
-        Ok(Self {
-            trust,
-            members: (0..=console).collect(),
-            nodes,
-            absent: problems,
-            run,
-            member,
-            told,
-            replica: Replica::default(),
-            words,
-            began: Instant::now(),
-            events: Vec::new(),
-            settings: BTreeMap::new(),
-            lost_logs: Vec::new(),
-            watch,
-        })
-    }
-
     fn name(&self, slot: u32) -> &str {
         self.nodes.get(slot as usize).map_or("console", |node| &node.name)
     }
@@ -669,22 +577,4 @@ impl Console {
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Asks an agent one thing.
-async fn call(trust: &Trust, address: &str, call: Call) -> Result<Reply> {
-    let mut line = trust.connect(address).await?;
-    greet(&mut line).await?;
-    ask(&mut line, &call).await
-}
-
-/// Looks at an agent: its version, its clock.
-async fn look_at(trust: &Trust, address: &str) -> Result<(i64, u64), String> {
-    let mut line = trust.connect(address).await.map_err(|error| error.to_string())?;
-    let greeted =
-        greet(&mut line).await.map_err(|error| format!("comparing versions: {error:#}"))?;
-    tracing::debug!("{address} is {}", greeted.host);
-    compare_clocks(&mut line, &greeted.boot_id)
-        .await
-        .map_err(|error| format!("comparing clocks: {error:#}"))
 }

@@ -35,6 +35,7 @@ pub mod ctl;
 mod description;
 mod ends;
 mod failure_report;
+mod finding;
 mod handle;
 mod idle;
 pub mod keys;

@@ -249,6 +249,54 @@ impl Work {
         !seen.slots.is_empty() && !seen.slots.contains(&console)
     }
 
+    /// Sends a flow from here on, not before this instant of the monotonic clock.
+    async fn take_on(
+        &mut self,
+        flow: u32,
+        fence: u16,
+        not_before_ns: u64,
+        changes: Vec<RateChange>,
+    ) {
+        self.read_clock().await;
+        // A sender of the time before a restart may be waiting for the start, too.
+        let nobody_else = fence == 0 && not_before_ns <= clock::monotonic_ns();
+        let early = nobody_else && clock::unix_ns() < self.t0_unix_ns;
+        let resume_ns = (!early).then_some(not_before_ns);
+        self.ceasing.remove(&flow);
+        if self.is_too_fast(flow, &changes) {
+            return self.give_up_one(flow, fence, TOO_FAST).await;
+        }
+        let (worker, at_ns, pause_ns) = (None, 0, 0);
+        let duty = Duty { fence, resume_ns, worker, at_ns, pause_ns, changes };
+        self.duties.insert(flow, duty);
+    }
+
+    /// Follows the state of the experiment. A member that was away when it was to drain learns it here.
+    fn state(&mut self, replica: Replica) {
+        self.draining |= replica.phase() >= Phase::Draining;
+        self.ending |= replica.phase() >= Phase::Ended;
+        // Without the console no member drains.
+        if self.alone() && replica.phase() >= Phase::Running && replica.is_settled() {
+            (self.draining, self.ending) = (true, true);
+        }
+        self.handle.seen().receives_until_ns = self.receives_until_ns(&replica);
+        self.replica.send_replace(Some(replica));
+    }
+
+    /// Follows the view: flows to members that came are tried at once.
+    fn view(&mut self, number: u64, slots: Vec<u32>) {
+        let mut seen = self.handle.seen();
+        let before = std::mem::replace(&mut seen.slots, slots);
+        let came = |slot: &u32| seen.slots.contains(slot) && !before.contains(slot);
+        let receivers = self.known.iter().flat_map(|known| &known.receivers);
+        for (flow, _) in receivers.filter(|(_, (to, _))| came(to)) {
+            if let Some(duty) = self.duties.get_mut(flow) {
+                duty.try_at_once(clock::monotonic_ns());
+            }
+        }
+        (seen.view, seen.ordered) = (number, seen.ordered + 1);
+    }
+
     async fn told(&mut self, tell: ControlDelivery) {
         match tell {
             ControlDelivery::Graph(bytes) => {
@@ -265,18 +313,7 @@ impl Work {
             }
             ControlDelivery::Emit { flow, fence, not_before_ns, t0_unix_ns, changes } => {
                 self.console_t0_unix_ns = Some(t0_unix_ns);
-                self.read_clock().await;
-                // A sender of the time before a restart may be waiting for the start, too.
-                let nobody_else = fence == 0 && not_before_ns <= clock::monotonic_ns();
-                let early = nobody_else && clock::unix_ns() < self.t0_unix_ns;
-                let resume_ns = (!early).then_some(not_before_ns);
-                self.ceasing.remove(&flow);
-                if self.is_too_fast(flow, &changes) {
-                    return self.give_up_one(flow, fence, TOO_FAST).await;
-                }
-                let (worker, at_ns, pause_ns) = (None, 0, 0);
-                let duty = Duty { fence, resume_ns, worker, at_ns, pause_ns, changes };
-                self.duties.insert(flow, duty);
+                self.take_on(flow, fence, not_before_ns, changes).await;
             }
             ControlDelivery::Rate { flow, changes } if self.is_too_fast(flow, &changes) => {
                 if let Some(duty) = self.duties.remove(&flow) {
@@ -321,32 +358,11 @@ impl Work {
                 // Perhaps no task is waiting.
                 drop(self.handle.applied.send((by, position, command, void)));
             }
-            ControlDelivery::State(replica) => {
-                // A member that was away when it was said learns it from the state that it gets.
-                self.draining |= replica.phase() >= Phase::Draining;
-                self.ending |= replica.phase() >= Phase::Ended;
-                // Without the console no member drains.
-                if self.alone() && replica.phase() >= Phase::Running && replica.is_settled() {
-                    (self.draining, self.ending) = (true, true);
-                }
-                self.handle.seen().receives_until_ns = self.receives_until_ns(&replica);
-                self.replica.send_replace(Some(*replica));
-            }
+            ControlDelivery::State(replica) => self.state(*replica),
             ControlDelivery::SentBefore(run_ns) => {
                 self.sent_before_ns = self.sent_before_ns.max(run_ns);
             }
-            ControlDelivery::View { number, slots } => {
-                let mut seen = self.handle.seen();
-                let before = std::mem::replace(&mut seen.slots, slots);
-                let came = |slot: &u32| seen.slots.contains(slot) && !before.contains(slot);
-                let receivers = self.known.iter().flat_map(|known| &known.receivers);
-                for (flow, _) in receivers.filter(|(_, (to, _))| came(to)) {
-                    if let Some(duty) = self.duties.get_mut(flow) {
-                        duty.try_at_once(clock::monotonic_ns());
-                    }
-                }
-                (seen.view, seen.ordered) = (number, seen.ordered + 1);
-            }
+            ControlDelivery::View { number, slots } => self.view(number, slots),
         }
     }
 

@@ -18,9 +18,10 @@ use itg_core::flow::FlowSpec;
 use itg_core::rate::RateChange;
 use itg_engine::pacing::PacingOptions;
 use itg_engine::{FlowLive, Lease, LogTarget};
+use itg_experiment::Plan;
 use itg_node::{Orders, SendFlow, SendJob, Start};
 use itg_run::figures::{self, Figures};
-use itg_session::EndCause;
+use itg_session::{EndCause, FlowTotals};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
@@ -121,6 +122,42 @@ fn from_start(changes: &[RateChange], start_ns: u64) -> Vec<RateChange> {
     changes[before.min(changes.len())..].iter().map(moved).collect()
 }
 
+impl Job {
+    /// The flows that this worker sends.
+    fn flows_of(&self, plan: &Plan) -> Result<Vec<SendFlow>> {
+        let mut contents = Contents::new(plan);
+        let mut flows = Vec::new();
+        for planned in &plan.flows {
+            let id = planned.flow.spec().id;
+            let Some(receiver) = self.flows.get(&id) else { continue };
+            let live = Arc::new(FlowLive::default());
+            let content = contents.of(&planned.flow.spec().payload)?;
+            let mut flow = planned.flow.clone();
+            if let Some(changes) = self.changes.get(&id) {
+                flow = flow.with_changes(from_start(changes, flow.spec().start_ns))?;
+            }
+            let name = planned.name.clone();
+            flows.push(SendFlow::new(flow, *receiver, content).name(name).live(live));
+        }
+        Ok(flows)
+    }
+}
+
+/// Tells the agent of flows that end while others go on; their numbers, when the run is over.
+async fn tell_ends(mut endings: mpsc::UnboundedReceiver<FlowTotals>) -> BTreeSet<u32> {
+    let mut told = BTreeSet::new();
+    while let Some(totals) = endings.recv().await {
+        told.insert(totals.flow);
+        let (flow, next, reason) = (totals.flow, totals.next_seq, totals.reason);
+        let whole = reason.is_whole();
+        let reason = reason.to_string();
+        if let Err(error) = tell(&News::Ended { flow, next, reason, whole }) {
+            tracing::debug!(%error, "the agent does not listen");
+        }
+    }
+    told
+}
+
 async fn work(job: Job) -> Result<()> {
     let (experiment, plan) = job.description.plan()?;
     let lease = Arc::new(Lease::until(job.lease_ns));
@@ -128,7 +165,7 @@ async fn work(job: Job) -> Result<()> {
     let (rate, rates) = mpsc::unbounded_channel();
     let starts: BTreeMap<u32, u64> =
         plan.flows.iter().map(|flow| start_of(flow.flow.spec())).collect();
-    let (ends, mut endings) = mpsc::unbounded_channel();
+    let (ends, endings) = mpsc::unbounded_channel();
     let (end, ended) = watch::channel(None);
     let orders_lease = Arc::clone(&lease);
     std::thread::spawn(move || {
@@ -151,20 +188,7 @@ async fn work(job: Job) -> Result<()> {
         orders_lease.renew(0);
         drop(end.send(Some("the agent is gone".to_owned())));
     });
-    let mut contents = Contents::new(&plan);
-    let mut flows = Vec::new();
-    for planned in &plan.flows {
-        let id = planned.flow.spec().id;
-        let Some(receiver) = job.flows.get(&id) else { continue };
-        let live = Arc::new(FlowLive::default());
-        let content = contents.of(&planned.flow.spec().payload)?;
-        let mut flow = planned.flow.clone();
-        if let Some(changes) = job.changes.get(&id) {
-            flow = flow.with_changes(from_start(changes, flow.spec().start_ns))?;
-        }
-        let name = planned.name.clone();
-        flows.push(SendFlow::new(flow, *receiver, content).name(name).live(live));
-    }
+    let flows = job.flows_of(&plan)?;
     let lives = flows.iter().map(|flow| (flow.flow().spec().id, flow.counters())).collect();
     let mut settings = job.settings;
     settings.insert("plan".to_owned(), plan.hash_text());
@@ -179,19 +203,7 @@ async fn work(job: Job) -> Result<()> {
         .program("itg-cluster", env!("CARGO_PKG_VERSION"))
         .settings(settings)
         .orders(Orders { resume_ns: job.resume_ns, lease, stops, rates, ends });
-    let telling = tokio::spawn(async move {
-        let mut told = BTreeSet::new();
-        while let Some(totals) = endings.recv().await {
-            told.insert(totals.flow);
-            let (flow, next, reason) = (totals.flow, totals.next_seq, totals.reason);
-            let whole = reason.is_whole();
-            let reason = reason.to_string();
-            if let Err(error) = tell(&News::Ended { flow, next, reason, whole }) {
-                tracing::debug!(%error, "the agent does not listen");
-            }
-        }
-        told
-    });
+    let telling = tokio::spawn(tell_ends(endings));
     let (over, is_over) = tokio::sync::oneshot::channel();
     let following = tokio::spawn(figures::follow(lives, is_over, |figures| {
         if let Err(error) = tell(&News::Figures(figures.clone())) {

@@ -19,6 +19,7 @@ fn single(line: &str) -> (FlowArgs, LogSettings) {
 
 /// The texts are those of the real program, observed.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn refusals_are_in_the_words_of_the_real_program() {
     const RATE: &str = "Protocol Parser : Invalid pkts per sec";
     const SIZE: &str = "Protocol Parser : Invalid pkt size";

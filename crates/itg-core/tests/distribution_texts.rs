@@ -88,6 +88,7 @@ fn values_are_what_was_written() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_is_refused_and_why() {
     let deep = format!("{}exp(1ms){}", "trunc(".repeat(17), ", 0, inf)".repeat(17));
     let list = format!("discrete({}1ms:1)", "1ms:1,".repeat(10_000));
@@ -246,6 +247,7 @@ fn tables_are_read_line_by_line() {
 
 /// Distribution, unit, notice or error.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn rules_of_truncation_speak() {
     let rows = [
         ("constant(0)", Unit::Time, Ok(None)),

@@ -178,7 +178,7 @@ mod tests {
                 stop.raise(1);
             }
         };
-        let mut engine = Engine::new(flows, None, wire, pacing, None, Arc::clone(&stop), end);
+        let mut engine = Engine::new(flows, wire, pacing, None, Arc::clone(&stop), end);
         since.set(COMPARISONS.get());
         engine.run();
         let turns = turns.load(std::sync::atomic::Ordering::Relaxed);

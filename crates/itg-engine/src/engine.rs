@@ -243,11 +243,9 @@ pub struct Engine<F: FnMut(TxEnded)> {
 }
 
 impl<F: FnMut(TxEnded)> Engine<F> {
-    /// An engine with these flows, and those that come through `joining`; `exact` is how UDP packets
-    /// leave that do not leave in bursts.
+    /// An engine with these flows; `exact` is how UDP packets leave that do not leave in bursts.
     pub fn new(
         flows: Vec<TxFlow>,
-        joining: Option<Receiver<TxFlow>>,
         exact: Box<dyn Wire>,
         pacing: Prepared,
         log: Option<Producer>,
@@ -269,7 +267,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             stop,
             stops_seen: 0,
             rates: None,
-            joining,
+            joining: None,
             free: Vec::new(),
             next_join_ns: 0,
             on_end,
@@ -278,6 +276,11 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         };
         flows.into_iter().for_each(|flow| engine.add(flow));
         engine
+    }
+
+    /// The same, with flows that come through a channel; its thread ends when the channel has no sender any more.
+    pub fn joined(self, joining: Receiver<TxFlow>) -> Self {
+        Self { joining: Some(joining), ..self }
     }
 
     /// The same, with changes of rates that come through a channel; [`StopSignal::look`] tells of them.

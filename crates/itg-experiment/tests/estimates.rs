@@ -161,6 +161,7 @@ fn heavy_bursts_do_not_make_counting_long() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn wishes_that_cannot_be_met_are_named() {
     for (lines, want) in [
         ("duration = '1s'\n[[flow]]\nidt = 'exp(1ms)'", vec![]),

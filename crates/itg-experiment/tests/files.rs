@@ -89,6 +89,7 @@ fn every_key_is_read() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_is_wrong_with_a_file_is_said_with_its_place() {
     for (text, want) in [
         (

@@ -98,6 +98,7 @@ fn what_was_decided_for_the_user_is_told() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_cannot_be_done_is_refused_with_its_place() {
     for (lines, want) in [
         ("", "x.toml: no flow: add at least one [[flow]]"),

@@ -441,25 +441,7 @@ impl Session {
             if let Some(flow) = reached {
                 self.arrive(flow);
             }
-            match &input {
-                ReceiverInput::FlowOpened(OpenReply { result: Ok(_), .. })
-                | ReceiverInput::Turned(Ok(_)) => {
-                    place.into_iter().for_each(ConnectionSlot::settle);
-                }
-                ReceiverInput::FlowMeasured(measure) => {
-                    self.served.measured(measure);
-                    self.watched.measured(measure);
-                }
-                ReceiverInput::FlowCounted(counts) => self.release(counts),
-                ReceiverInput::Message(Message::Ping { previous: Some(stamps), .. }) => {
-                    self.served.clock.take(*stamps);
-                    self.watched.probed(*stamps);
-                    if let Some((probes, log)) = &mut self.probes {
-                        probes.take(*stamps, log);
-                    }
-                }
-                _ => {}
-            }
+            self.note(&input, place);
             self.machine.handle(clock::machine_ns(), input, &mut out);
             let mut lost = None;
             for output in out.drain(..) {
@@ -488,6 +470,29 @@ impl Session {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes from what comes in what is for the account of the session, its pages and its log.
+    fn note(&mut self, input: &ReceiverInput, place: Option<&ConnectionSlot>) {
+        match input {
+            ReceiverInput::FlowOpened(OpenReply { result: Ok(_), .. })
+            | ReceiverInput::Turned(Ok(_)) => {
+                place.into_iter().for_each(ConnectionSlot::settle);
+            }
+            ReceiverInput::FlowMeasured(measure) => {
+                self.served.measured(measure);
+                self.watched.measured(measure);
+            }
+            ReceiverInput::FlowCounted(counts) => self.release(counts),
+            ReceiverInput::Message(Message::Ping { previous: Some(stamps), .. }) => {
+                self.served.clock.take(*stamps);
+                self.watched.probed(*stamps);
+                if let Some((probes, log)) = &mut self.probes {
+                    probes.take(*stamps, log);
+                }
+            }
+            _ => {}
         }
     }
 

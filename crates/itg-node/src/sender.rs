@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use itg_core::flow::{Meter, Proto};
+use itg_core::flow::{FlowSpec, Meter, Proto};
 use itg_core::header::PacketKey;
 use itg_core::rate::RateChange;
 use itg_core::text::visible;
@@ -181,6 +181,52 @@ struct Run {
     outcome: SendOutcome,
 }
 
+/// Addresses of the receivers of flows, each once, and for each flow the place of its own.
+fn receivers(flows: &[SendFlow]) -> (Vec<SocketAddr>, Vec<usize>) {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    let mut peer_of = Vec::new();
+    for flow in flows {
+        let known = addresses.iter().position(|address| *address == flow.receiver);
+        peer_of.push(known.unwrap_or_else(|| {
+            addresses.push(flow.receiver);
+            addresses.len() - 1
+        }));
+    }
+    (addresses, peer_of)
+}
+
+/// Settings of the session with a receiver of these flows.
+fn config(job: &SendJob, flows: Vec<FlowSpec>) -> SenderConfig {
+    SenderConfig {
+        run: job.run.clone(),
+        seed: job.seed,
+        program: format!("{} {}", job.program, job.version),
+        host: host::name(),
+        boot_id: host::boot_id(),
+        flows,
+        recv_log: job.recv_log.clone(),
+        prove: job.packet_secret.is_some().then(packet_keys::nonce),
+        burst: CLOCK_BURST,
+        asked: false,
+        timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::default() },
+    }
+}
+
+/// Outcome of a flow before anything is known of it.
+const fn nothing_yet(flow: &SendFlow) -> FlowOutcome {
+    FlowOutcome {
+        flow: flow.flow.spec().id,
+        receiver: Some(flow.receiver),
+        path: None,
+        totals: None,
+        counts: None,
+        measure: None,
+        replies: None,
+        reply_measure: None,
+        refused: None,
+    }
+}
+
 impl Run {
     fn new(
         job: SendJob,
@@ -188,15 +234,7 @@ impl Run {
         asker: Option<Asker>,
         reports: mpsc::UnboundedSender<(usize, Report)>,
     ) -> Self {
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        let mut peer_of = Vec::new();
-        for flow in &job.flows {
-            let known = addresses.iter().position(|address| *address == flow.receiver);
-            peer_of.push(known.unwrap_or_else(|| {
-                addresses.push(flow.receiver);
-                addresses.len() - 1
-            }));
-        }
+        let (addresses, peer_of) = receivers(&job.flows);
         let asked = asker.is_some();
         let (mut channel, waiting) = match asker {
             Some(asker) => (Some(Box::new(asker.channel)), asker.waiting),
@@ -207,21 +245,9 @@ impl Run {
             .iter()
             .enumerate()
             .map(|(index, &address)| {
-                let config = SenderConfig {
-                    run: job.run.clone(),
-                    seed: job.seed,
-                    program: format!("{} {}", job.program, job.version),
-                    host: host::name(),
-                    boot_id: host::boot_id(),
-                    flows: specs_of(&job, &peer_of, index)
-                        .map(|flow| socket::with_source(flow.flow.spec(), address))
-                        .collect(),
-                    recv_log: job.recv_log.clone(),
-                    prove: job.packet_secret.is_some().then(packet_keys::nonce),
-                    burst: CLOCK_BURST,
-                    asked,
-                    timeouts: Timeouts { ping_ns: PING_EVERY_NS, ..Timeouts::default() },
-                };
+                let flows = specs_of(&job, &peer_of, index)
+                    .map(|flow| socket::with_source(flow.flow.spec(), address));
+                let config = SenderConfig { asked, ..config(&job, flows.collect()) };
                 let (inputs, told) = mpsc::unbounded_channel();
                 let lives = specs_of(&job, &peer_of, index)
                     .map(|flow| (flow.flow.spec().id, Arc::clone(&flow.live)))
@@ -237,21 +263,7 @@ impl Run {
             })
             .collect();
         let outcome = SendOutcome {
-            flows: job
-                .flows
-                .iter()
-                .map(|flow| FlowOutcome {
-                    flow: flow.flow.spec().id,
-                    receiver: Some(flow.receiver),
-                    path: None,
-                    totals: None,
-                    counts: None,
-                    measure: None,
-                    replies: None,
-                    reply_measure: None,
-                    refused: None,
-                })
-                .collect(),
+            flows: job.flows.iter().map(nothing_yet).collect(),
             ..SendOutcome::default()
         };
         let place_of =
@@ -585,40 +597,12 @@ impl Run {
         let boot_id = host::boot_id();
         let mut flows = Vec::with_capacity(self.opened.len());
         for (place, (opened, socket)) in std::mem::take(&mut self.opened) {
-            let peer = self.peer_of[place];
-            if self.peers[peer].stage != Stage::Begun {
+            if self.peers[self.peer_of[place]].stage != Stage::Begun {
                 continue;
             }
+            self.introduce(place, &socket, epoch_unix_ns, &boot_id);
             let flow = &self.job.flows[place];
             let start = ScheduleStart(epoch.0.saturating_add_unsigned(flow.flow.spec().start_ns));
-            let held = socket.kept.as_ref().map(|kept| {
-                format!("the times of packets are kept by {}, not by the sending thread", kept.by)
-            });
-            if let Some(notes) = &mut self.notes {
-                let info = FlowInfo {
-                    changes: flow.flow.spec().changes.clone(),
-                    index: log_index(place),
-                    flow: opened.flow,
-                    name: Some(flow.name.clone()),
-                    run: self.job.run.clone(),
-                    seed: self.job.seed,
-                    spec: flow.flow.spec().clone(),
-                    src: socket.local.to_string(),
-                    dst: socket.remote.to_string(),
-                    epoch_unix_ns: epoch_unix_ns + flow.flow.spec().start_ns,
-                    sender_boot_id: boot_id.clone(),
-                    receiver_boot_id: self.peers[peer].boot_id.clone(),
-                    notices: flow.flow.notices().chain(held).collect(),
-                    ditg: None,
-                };
-                if self.job.orders.is_some() {
-                    self.introduced.insert(place, info.clone());
-                }
-                notes.note(Note::Flow(info));
-                if flow.flow.spec().proto == Proto::Tcp {
-                    self.tcp.add(log_index(place), &socket.socket);
-                }
-            }
             let sampler = self.outlets.sampler(flow.flow.spec(), &socket, log_index(place));
             flows.push(TxFlow {
                 traffic: Traffic::itg(
@@ -636,6 +620,44 @@ impl Run {
                 group: place,
             });
         }
+        self.send(flows)
+    }
+
+    /// Describes a flow in the log before its first packet.
+    fn introduce(&mut self, place: usize, socket: &DataSocket, epoch_unix_ns: u64, boot_id: &str) {
+        let Some(notes) = &mut self.notes else { return };
+        let flow = &self.job.flows[place];
+        let spec = flow.flow.spec();
+        let held = socket.kept.as_ref().map(|kept| {
+            format!("the times of packets are kept by {}, not by the sending thread", kept.by)
+        });
+        let info = FlowInfo {
+            changes: spec.changes.clone(),
+            index: log_index(place),
+            flow: spec.id,
+            name: Some(flow.name.clone()),
+            run: self.job.run.clone(),
+            seed: self.job.seed,
+            spec: spec.clone(),
+            src: socket.local.to_string(),
+            dst: socket.remote.to_string(),
+            epoch_unix_ns: epoch_unix_ns + spec.start_ns,
+            sender_boot_id: boot_id.to_owned(),
+            receiver_boot_id: self.peers[self.peer_of[place]].boot_id.clone(),
+            notices: flow.flow.notices().chain(held).collect(),
+            ditg: None,
+        };
+        if self.job.orders.is_some() {
+            self.introduced.insert(place, info.clone());
+        }
+        notes.note(Note::Flow(info));
+        if spec.proto == Proto::Tcp {
+            self.tcp.add(log_index(place), &socket.socket);
+        }
+    }
+
+    /// Starts the thread that sends these flows.
+    fn send(&mut self, flows: Vec<TxFlow>) -> std::io::Result<()> {
         let places: Vec<usize> =
             flows.iter().map(|flow| self.place_of[&flow.traffic.id()]).collect();
         self.tell_of_unsent(&places);
@@ -649,7 +671,7 @@ impl Run {
         let (rates, changes) = std::sync::mpsc::channel();
         self.rates = Some(rates);
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
-            Engine::new(flows, None, exact, pacing, log, stop, |mut end| {
+            Engine::new(flows, exact, pacing, log, stop, |mut end| {
                 end.index = places[end.index];
                 // The run outlives its sending thread.
                 drop(sent.send(end));

@@ -59,6 +59,7 @@ fn an_undamaged_log_has_no_damage() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn reasons_and_places_are_exact() {
     let blocks = sample_blocks(1, "a");
     let at = offsets(&blocks);

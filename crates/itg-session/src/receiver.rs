@@ -312,7 +312,14 @@ impl ReceiverSession {
                 }));
             }
 
-            // What ends a session early
+            (_, other) => self.on_break(now_ns, other, out),
+        }
+    }
+
+    /// Ends the session early, where the input does.
+    fn on_break(&mut self, now_ns: u64, input: ReceiverInput, out: &mut Vec<ReceiverOutput>) {
+        use {Message as M, ReceiverInput as I, State as S};
+        match (self.state, input) {
             (_, I::Message(M::Hello { .. })) => {
                 self.refuse("a second Hello came on the same connection".to_owned(), out);
             }
@@ -336,14 +343,8 @@ impl ReceiverSession {
             }
 
             // A driver's answer that has been overtaken by events.
-            (
-                _,
-                I::FlowOpened(_)
-                | I::FlowMeasured(_)
-                | I::Turned(_)
-                | I::FlowCounted(_)
-                | I::LogClosed(_),
-            ) => {}
+            (_, I::FlowOpened(_) | I::FlowMeasured(_) | I::FlowCounted(_)) => {}
+            (_, I::Turned(_) | I::LogClosed(_) | I::Timer) => {}
         }
     }
 

@@ -182,8 +182,15 @@ impl SenderSession {
                 self.on_pong(now_ns, n, out);
             }
 
-            // What ends a session early
             (S::Salvaging(_), _) => {}
+            (_, other) => self.on_break(now_ns, other, out),
+        }
+    }
+
+    /// Ends the session early, where the input does.
+    fn on_break(&mut self, now_ns: u64, input: SenderInput, out: &mut Vec<SenderOutput>) {
+        use {Message as M, SenderInput as I, State as S};
+        match (&self.state, input) {
             (S::Connecting, I::Lost(why)) => {
                 self.fail(
                     ErrorKind::Refused,
@@ -216,7 +223,7 @@ impl SenderSession {
             }
 
             // A driver's report that has been overtaken by events.
-            (_, I::Connected | I::Armed { .. } | I::FlowEnded(_)) => {}
+            (_, I::Connected | I::Armed { .. } | I::FlowEnded(_) | I::Timer) => {}
         }
     }
 

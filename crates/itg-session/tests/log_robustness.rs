@@ -379,22 +379,17 @@ proptest! {
             return Ok(());
         }
         let fate = end.expect("it ends by its deadlines");
-        let records = [
-            fate.stored_records,
-            fate.missing_records,
-            fate.dropped_records,
-            fate.spooled_records,
-            fate.unconfirmed_records,
-        ];
-        let blocks = [
-            fate.stored_blocks,
-            fate.missing_blocks,
-            fate.dropped_blocks,
-            fate.spooled_blocks,
-            fate.unconfirmed_blocks,
-        ];
-        prop_assert_eq!(records.iter().sum::<u64>(), fate.records, "{:?}", fate);
-        prop_assert_eq!(blocks.iter().sum::<u64>(), fate.blocks, "{:?}", fate);
+        let records = fate.stored_records
+            + fate.missing_records
+            + fate.dropped_records
+            + fate.spooled_records
+            + fate.unconfirmed_records;
+        let blocks = fate.stored_blocks
+            + fate.missing_blocks
+            + fate.dropped_blocks
+            + fate.spooled_blocks
+            + fate.unconfirmed_blocks;
+        prop_assert_eq!((records, blocks), (fate.records, fate.blocks), "{:?}", fate);
         prop_assert_eq!(fate.blocks, u64::from(machine.next_block()));
     }
 }

@@ -81,6 +81,7 @@ fn running() -> Vec<ReceiverInput> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn a_receiver_refuses_what_is_against_the_rules() {
     use ReceiverInput as I;
     let after = |mut inputs: Vec<I>, last: I| {

@@ -78,6 +78,7 @@ fn begun() -> Vec<SenderInput> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn a_sender_says_what_was_wrong() {
     use {ErrorKind as K, SenderInput as I};
     let step = |n: usize, last: I| {

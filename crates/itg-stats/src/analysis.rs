@@ -392,7 +392,7 @@ impl<'a> Analysis<'a> {
         let pass = Pass { logs, setup: &setup, executor };
         let mut planned = objects.planned(|peer| peer.is_none());
         let mut decoded = pass.run(&planned, true);
-        self.take(&mut objects, &pass, &mut decoded, &planned, &sides, basis);
+        self.take(&mut objects, &pass, &mut decoded, &planned, basis);
         // Senders that have a log, but no packet of the flow in it.
         planned = objects.planned(|peer| peer.is_some_and(|peer| !peer.stats.has_departures()));
         if !planned.is_empty() {
@@ -476,13 +476,12 @@ impl<'a> Analysis<'a> {
         pass: &Pass<'_, 'a>,
         decoded: &mut [Decoded],
         planned: &BTreeSet<(usize, u32)>,
-        sides: &[Side],
         basis: Basis,
     ) {
         for (number, flows) in decoded.iter_mut().enumerate() {
             for (index, part) in std::mem::take(flows) {
                 let (log, source) = (&pass.logs[number], (number, index));
-                let object = self.object(objects, source, log, sides[number], basis);
+                let object = self.object(objects, source, log, log.side(), basis);
                 let Some(object) = object else { continue };
                 object.owners.saw(source, part.volume());
                 if !object.whole && !object.stats.append(part) {

@@ -119,6 +119,14 @@ impl Page {
         self.count(if sent { "Bytes sent" } else { "Bytes received" }, Some(m.bytes), "B");
         self.value("Average bitrate", &format!("{:.6}", m.bitrate_bps / 1e3), "Kbit/s");
         self.value("Average packet rate", &format!("{:.6}", m.packet_rate_pps), "pkt/s");
+        self.losses(m);
+        self.delays(m);
+        self.hosts(m);
+        self.fidelity(m);
+    }
+
+    /// Packets that are missing, came twice, or came late.
+    fn losses(&mut self, m: &Metrics) {
         let dropped = m.lost.map_or_else(|| "-".to_owned(), |lost| lost.to_string());
         let share = m.loss_share().map_or_else(String::new, |s| format!(" ({:.2} %)", 100.0 * s));
         self.value("Packets dropped", &dropped, &format!("pkt{share}"));
@@ -153,7 +161,11 @@ impl Page {
                 m.goodput_bps.map_or_else(|| "-".to_owned(), |b| format!("{:.6}", b / 1e3));
             self.value("Goodput", &goodput, "Kbit/s");
         }
-        if let Some(d) = delay {
+    }
+
+    /// Delays and jitter beyond their means.
+    fn delays(&mut self, m: &Metrics) {
+        if let Some(d) = m.delay_ns {
             for (label, value) in [
                 ("Delay, median", d.p50),
                 ("Delay, 90th percentile", d.p90),
@@ -167,13 +179,17 @@ impl Page {
         if m.negative_delays > 0 {
             self.count("Negative delays", Some(m.negative_delays), "pkt");
         }
-        if let Some(j) = jitter {
+        if let Some(j) = m.jitter_ns {
             self.seconds("Jitter, RFC 3550", j.rfc3550);
             self.seconds("Jitter, 99th percentile", Some(j.p99 as f64));
         }
         if let Some(pdv) = m.pdv_ns {
             self.seconds("PDV, 99th percentile", pdv.percentiles.p99.map(|ns| ns as f64));
         }
+    }
+
+    /// Time in the network stacks of both hosts, and lateness.
+    fn hosts(&mut self, m: &Metrics) {
         if let Some(way) = m.ledger.departure_ns {
             self.seconds("Send stack, median", Some(way.p50 as f64));
             self.seconds("Send stack, 99th perc.", Some(way.p99 as f64));
@@ -187,7 +203,6 @@ impl Page {
         self.seconds("Lateness, median", late.map(|l| l.p50 as f64));
         self.seconds("Lateness, 99th perc.", late.map(|l| l.p99 as f64));
         self.seconds("Lateness, maximum", late.map(|l| l.max as f64));
-        self.fidelity(m);
     }
 
     fn clock(&mut self, clock: &ClockReport) {

@@ -110,16 +110,9 @@ pub fn to_itg_as(log: &[u8], told: &Told) -> Vec<u8> {
             None => told.meter == Some(Meter::Rtt) || beside_receiver,
         };
     let side = if sent || replies { Side::Sender } else { Side::Receiver };
-    let mut flows: BTreeMap<FlowKey, Flow> = BTreeMap::new();
+    let mut flows = flows_of(good());
     let mut ids: BTreeMap<u32, u32> = BTreeMap::new();
-    for record in good() {
-        let next = u32::try_from(flows.len() + 1).unwrap_or(u32::MAX);
-        let flow = flows.entry(FlowKey::of(&record)).or_insert_with(|| {
-            *ids.entry(record.flow).or_default() += 1;
-            Flow { index: next, packets: 0, numbered: true }
-        });
-        flow.numbered &= record.seq > 0;
-    }
+    flows.keys().for_each(|key| *ids.entry(key.flow).or_default() += 1);
     let left_out = records(log).len() - good().count();
     let tail = log.len() % RECORD_LEN;
     let mut builder = LogBuilder::new(1);
@@ -131,21 +124,7 @@ pub fn to_itg_as(log: &[u8], told: &Told) -> Vec<u8> {
         let ns = nanoseconds(&record.rx);
         dated.map_or(MIDNIGHT_NS + ns, |near| unwrap(ns, near))
     });
-    let mut out = builder.note(&Note::Log(LogInfo {
-        schema: LOG_SCHEMA,
-        side,
-        program: "D-ITG".to_owned(),
-        version: "2.8.1".to_owned(),
-        host: String::new(),
-        os: String::new(),
-        boot_id: String::new(),
-        pid: 0,
-        started_unix_ns: start,
-        run: String::new(),
-        seed: None,
-        settings: BTreeMap::new(),
-        block_records: u32::try_from(BLOCK_RECORDS).unwrap_or(u32::MAX),
-    }));
+    let mut out = builder.note(&head(side, start));
     let mut in_order: Vec<_> = flows.iter().collect();
     in_order.sort_by_key(|(_, flow)| flow.index);
     for (key, flow) in in_order {
@@ -168,44 +147,17 @@ pub fn to_itg_as(log: &[u8], told: &Told) -> Vec<u8> {
         let tx = unwrap(nanoseconds(&record.tx), rx);
         let seq = if flow.numbered { u64::from(record.seq) - 1 } else { flow.packets };
         flow.packets += 1;
-        buf.push(&match side {
-            Side::Sender if replies => {
-                let back = Record::echoed(ReceivedPacket {
-                    flow: flow.index,
-                    seq,
-                    size: record.size,
-                    sent_ns: tx,
-                    arrived_ns: rx,
-                    read_ns: rx,
-                    ttl: 0,
-                    tos: 0,
-                });
-                Record { flags: back.flags | flag::USER_STAMP, ..back }
-            }
-            Side::Sender => {
-                let sent = Record::sent(SentPacket {
-                    flow: flow.index,
-                    seq,
-                    size: record.size,
-                    planned_ns: 0,
-                    sent_ns: tx,
-                });
-                Record { flags: flag::UNPLANNED, ..sent }
-            }
-            Side::Receiver => {
-                let got = Record::received(ReceivedPacket {
-                    flow: flow.index,
-                    seq,
-                    size: record.size,
-                    sent_ns: tx,
-                    arrived_ns: rx,
-                    read_ns: rx,
-                    ttl: 0,
-                    tos: 0,
-                });
-                Record { flags: flag::USER_STAMP, ..got }
-            }
-        });
+        let packet = ReceivedPacket {
+            flow: flow.index,
+            seq,
+            size: record.size,
+            sent_ns: tx,
+            arrived_ns: rx,
+            read_ns: rx,
+            ttl: 0,
+            tos: 0,
+        };
+        buf.push(&record_of(packet, side, replies));
         if buf.is_full() {
             out.extend_from_slice(builder.seal(&mut buf));
             buf.clear();
@@ -216,6 +168,52 @@ pub fn to_itg_as(log: &[u8], told: &Told) -> Vec<u8> {
     }
     out.extend(builder.end(0));
     out
+}
+
+/// Flows of these records, numbered as they first occur.
+fn flows_of(records: impl Iterator<Item = LogRecord>) -> BTreeMap<FlowKey, Flow> {
+    let mut flows: BTreeMap<FlowKey, Flow> = BTreeMap::new();
+    for record in records {
+        let index = u32::try_from(flows.len() + 1).unwrap_or(u32::MAX);
+        let new = || Flow { index, packets: 0, numbered: true };
+        flows.entry(FlowKey::of(&record)).or_insert_with(new).numbered &= record.seq > 0;
+    }
+    flows
+}
+
+/// Beginning of the log.
+fn head(side: Side, started_unix_ns: u64) -> Note {
+    Note::Log(LogInfo {
+        schema: LOG_SCHEMA,
+        side,
+        program: "D-ITG".to_owned(),
+        version: "2.8.1".to_owned(),
+        host: String::new(),
+        os: String::new(),
+        boot_id: String::new(),
+        pid: 0,
+        started_unix_ns,
+        run: String::new(),
+        seed: None,
+        settings: BTreeMap::new(),
+        block_records: u32::try_from(BLOCK_RECORDS).unwrap_or(u32::MAX),
+    })
+}
+
+/// Record of a packet in a log of this side; `replies` are in logs of the senders of round trips.
+fn record_of(packet: ReceivedPacket, side: Side, replies: bool) -> Record {
+    match side {
+        Side::Sender if replies => {
+            let back = Record::echoed(packet);
+            Record { flags: back.flags | flag::USER_STAMP, ..back }
+        }
+        Side::Sender => {
+            let ReceivedPacket { flow, seq, size, sent_ns, .. } = packet;
+            let sent = Record::sent(SentPacket { flow, seq, size, planned_ns: 0, sent_ns });
+            Record { flags: flag::UNPLANNED, ..sent }
+        }
+        Side::Receiver => Record { flags: flag::USER_STAMP, ..Record::received(packet) },
+    }
 }
 
 /// Facts about a log of D-ITG that are not in it.

@@ -218,93 +218,128 @@ impl Distribution {
 
     /// Checks every parameter.
     pub(crate) fn check(&self, unit: Unit) -> Result<(), DistributionError> {
-        let distribution = self.name();
-        let refuse = |name, value: String, rule| {
-            Err(DistributionError::Parameter { distribution, name, value, rule })
-        };
-        let value = |name, x: f64| match x {
-            x if (0.0..=VALUE_MAX).contains(&x) => Ok(()),
-            x if x < 0.0 => refuse(name, text::value(x, unit), "must not be negative"),
-            _ => refuse(name, text::value(x, unit), "must be at most 1e18 ns (31 years) or bytes"),
-        };
-        let positive = |name, x: f64| {
-            value(name, x)?;
-            if x > 0.0 { Ok(()) } else { refuse(name, text::value(x, unit), "must be above 0") }
-        };
-        let shape = |name, x: f64| match x {
-            x if (0.05..=1e6).contains(&x) => Ok(()),
-            _ => refuse(name, x.to_string(), "must be a number from 0.05 to 1000000"),
-        };
+        let of = Parameters { distribution: self.name(), unit };
         match self {
-            Self::Constant(x) => value("value", *x),
+            Self::Constant(x) => of.value("value", *x),
             Self::Uniform { lo, hi } => {
-                value("lo", *lo)?;
-                value("hi", *hi)?;
+                of.value("lo", *lo)?;
+                of.value("hi", *hi)?;
                 if lo < hi {
                     Ok(())
                 } else {
-                    refuse("hi", text::value(*hi, unit), "must be above lo")
+                    of.refuse("hi", text::value(*hi, unit), "must be above lo")
                 }
             }
-            Self::Exp { mean } => positive("mean", *mean),
-            Self::Normal { mean, sd } => value("mean", *mean).and_then(|()| positive("sd", *sd)),
+            Self::Exp { mean } => of.positive("mean", *mean),
+            Self::Normal { mean, sd } => {
+                of.value("mean", *mean).and_then(|()| of.positive("sd", *sd))
+            }
             Self::LogNormal { median, sigma } => {
-                positive("median", *median)?;
+                of.positive("median", *median)?;
                 if *sigma > 0.0 && *sigma <= 10.0 {
                     Ok(())
                 } else {
-                    refuse("sigma", sigma.to_string(), "must be a number above 0 and at most 10")
+                    of.refuse("sigma", sigma.to_string(), "must be a number above 0 and at most 10")
                 }
             }
             Self::Cauchy { location, scale } => {
-                value("location", *location).and_then(|()| positive("scale", *scale))
+                of.value("location", *location).and_then(|()| of.positive("scale", *scale))
             }
             Self::Student { location, scale, nu } => {
-                value("location", *location)?;
-                positive("scale", *scale).and_then(|()| shape("nu", *nu))
+                of.value("location", *location)?;
+                of.positive("scale", *scale).and_then(|()| of.shape("nu", *nu))
             }
             Self::Pareto { shape: a, scale }
             | Self::Gamma { shape: a, scale }
             | Self::Weibull { shape: a, scale } => {
-                shape("shape", *a).and_then(|()| positive("scale", *scale))
+                of.shape("shape", *a).and_then(|()| of.positive("scale", *scale))
             }
             Self::Poisson { mean, grain } => {
-                positive("mean", *mean)?;
-                positive("grain", *grain)?;
+                of.positive("mean", *mean)?;
+                of.positive("grain", *grain)?;
                 if mean / grain <= 1e6 {
                     Ok(())
                 } else {
                     let rule = "must be at most 1000000 grains: use a larger grain, or normal";
-                    refuse("mean", text::value(*mean, unit), rule)
+                    of.refuse("mean", text::value(*mean, unit), rule)
                 }
             }
             Self::Discrete(entries) => {
-                check_weights(distribution, entries.iter().map(|(_, w)| *w))?;
-                entries.iter().try_for_each(|(x, _)| value("value", *x))
+                check_weights(of.distribution, entries.iter().map(|(_, w)| *w))?;
+                entries.iter().try_for_each(|(x, _)| of.value("value", *x))
             }
             Self::Mix(parts) => {
-                check_weights(distribution, parts.iter().map(|(w, _)| *w))?;
+                check_weights(of.distribution, parts.iter().map(|(w, _)| *w))?;
                 parts.iter().try_for_each(|(_, distribution)| distribution.check(unit))
             }
             Self::Empirical { unit: own, .. } if *own != unit => {
-                refuse("values", format!("{own:?}").to_lowercase(), "are of the wrong kind here")
+                of.refuse("values", format!("{own:?}").to_lowercase(), "are of the wrong kind here")
             }
             Self::Empirical { .. } => Ok(()),
             Self::Trunc { distribution: inner, lo, hi } => {
-                let whole = |name, x: f64| {
-                    if x.is_infinite() || x.fract() == 0.0 {
-                        return Ok(());
-                    }
-                    refuse(name, text::value(x, unit), "must be a whole number of ns or bytes")
-                };
-                whole("lo", *lo)?;
-                whole("hi", *hi)?;
+                of.whole("lo", *lo)?;
+                of.whole("hi", *hi)?;
                 if lo >= hi || lo.is_nan() || hi.is_nan() || *hi <= 0.0 || *lo == f64::INFINITY {
-                    return refuse("hi", text::value(*hi, unit), "must be above lo and above 0");
+                    return of.refuse("hi", text::value(*hi, unit), "must be above lo and above 0");
                 }
                 inner.check(unit)
             }
         }
+    }
+}
+
+/// Parameters of a distribution, each with the range of its values.
+#[derive(Clone, Copy)]
+struct Parameters {
+    distribution: &'static str,
+    unit: Unit,
+}
+
+impl Parameters {
+    fn refuse(
+        self,
+        name: &'static str,
+        value: String,
+        rule: &'static str,
+    ) -> Result<(), DistributionError> {
+        Err(DistributionError::Parameter { distribution: self.distribution, name, value, rule })
+    }
+
+    /// A time or a size.
+    fn value(self, name: &'static str, x: f64) -> Result<(), DistributionError> {
+        match x {
+            x if (0.0..=VALUE_MAX).contains(&x) => Ok(()),
+            x if x < 0.0 => self.refuse(name, text::value(x, self.unit), "must not be negative"),
+            _ => {
+                let rule = "must be at most 1e18 ns (31 years) or bytes";
+                self.refuse(name, text::value(x, self.unit), rule)
+            }
+        }
+    }
+
+    fn positive(self, name: &'static str, x: f64) -> Result<(), DistributionError> {
+        self.value(name, x)?;
+        if x > 0.0 {
+            Ok(())
+        } else {
+            self.refuse(name, text::value(x, self.unit), "must be above 0")
+        }
+    }
+
+    /// A number without a unit.
+    fn shape(self, name: &'static str, x: f64) -> Result<(), DistributionError> {
+        match x {
+            x if (0.05..=1e6).contains(&x) => Ok(()),
+            _ => self.refuse(name, x.to_string(), "must be a number from 0.05 to 1000000"),
+        }
+    }
+
+    /// A limit of values.
+    fn whole(self, name: &'static str, x: f64) -> Result<(), DistributionError> {
+        if x.is_infinite() || x.fract() == 0.0 {
+            return Ok(());
+        }
+        self.refuse(name, text::value(x, self.unit), "must be a whole number of ns or bytes")
     }
 }
 

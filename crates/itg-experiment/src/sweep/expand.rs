@@ -57,6 +57,80 @@ pub(super) fn text_of(table: &DeTable<'_>) -> String {
     }
 }
 
+/// Variables of a [matrix].
+struct Variables<'a> {
+    /// Those with a list of values: name, place, values.
+    lists: Vec<(String, Range<usize>, Vec<Spanned<DeValue<'a>>>)>,
+    /// Cases that are listed.
+    listed: Vec<Vec<Setting<'a>>>,
+}
+
+impl<'a> Variables<'a> {
+    /// Reads them; faults are added to the problems.
+    fn read(matrix: &DeTable<'a>, file: File<'_>, problems: &mut Vec<Problem>) -> Self {
+        let mut lists = Vec::new();
+        let mut listed: Vec<Vec<Setting<'a>>> = Vec::new();
+        let mut refuse =
+            |at: &Range<usize>, text: String| problems.push(file.problem(Some(at.start), text));
+        for (name, at, value) in flat(matrix, "") {
+            match (name.as_str(), value.get_ref()) {
+                ("case", DeValue::Array(items)) => {
+                    for item in items.iter() {
+                        let DeValue::Table(table) = item.get_ref() else {
+                            refuse(&item.span(), "`case` in [matrix]: expected tables, each under its own [[matrix.case]]".to_owned());
+                            continue;
+                        };
+                        let settings = flat(table, "").into_iter();
+                        listed.push(
+                            settings.map(|(name, at, value)| Setting { name, at, value }).collect(),
+                        );
+                    }
+                }
+                ("case", _) => refuse(
+                    &at,
+                    "`case` in [matrix]: expected tables, each under its own [[matrix.case]]"
+                        .to_owned(),
+                ),
+                (_, DeValue::Array(items)) if items.is_empty() => {
+                    refuse(
+                        &value.span(),
+                        format!("`{name}` in [matrix] has no values: there would be no run"),
+                    );
+                }
+                (_, DeValue::Array(items)) => {
+                    lists.push((name, at, items.iter().cloned().collect()))
+                }
+                (_, other) => {
+                    let got = toml_word(other);
+                    refuse(
+                        &value.span(),
+                        format!(
+                            "`{name}` in [matrix] is {got}: expected an array of its values, as {name} = [1, 2]"
+                        ),
+                    );
+                }
+            }
+        }
+        for setting in lists
+            .iter()
+            .map(|(name, at, _): &(String, _, _)| (name, at))
+            .chain(listed.iter().flatten().map(|setting| (&setting.name, &setting.at)))
+        {
+            let first = setting.0.split('.').next().unwrap_or_default();
+            if FIXED.contains(&first) {
+                let why = match first {
+                    "seed" => {
+                        "each run derives its seed from that of the file; [sweep] repetitions = N runs a case N times"
+                    }
+                    _ => "it says what the file is",
+                };
+                refuse(setting.1, format!("`{}` cannot be a variable: {why}", setting.0));
+            }
+        }
+        Self { lists, listed }
+    }
+}
+
 /// The settings of all cases, in the order of the file: the combinations of the lists, the first list
 /// slowest, then the listed ones.
 pub(super) fn cases<'a>(
@@ -64,63 +138,7 @@ pub(super) fn cases<'a>(
     file: File<'_>,
 ) -> Result<Vec<Vec<Setting<'a>>>, Vec<Problem>> {
     let mut problems = Vec::new();
-    let mut lists: Vec<(String, Range<usize>, Vec<Spanned<DeValue<'a>>>)> = Vec::new();
-    let mut listed: Vec<Vec<Setting<'a>>> = Vec::new();
-    let mut refuse =
-        |at: &Range<usize>, text: String| problems.push(file.problem(Some(at.start), text));
-    for (name, at, value) in flat(matrix, "") {
-        match (name.as_str(), value.get_ref()) {
-            ("case", DeValue::Array(items)) => {
-                for item in items.iter() {
-                    let DeValue::Table(table) = item.get_ref() else {
-                        refuse(&item.span(), "`case` in [matrix]: expected tables, each under its own [[matrix.case]]".to_owned());
-                        continue;
-                    };
-                    let settings = flat(table, "").into_iter();
-                    listed.push(
-                        settings.map(|(name, at, value)| Setting { name, at, value }).collect(),
-                    );
-                }
-            }
-            ("case", _) => refuse(
-                &at,
-                "`case` in [matrix]: expected tables, each under its own [[matrix.case]]"
-                    .to_owned(),
-            ),
-            (_, DeValue::Array(items)) if items.is_empty() => {
-                refuse(
-                    &value.span(),
-                    format!("`{name}` in [matrix] has no values: there would be no run"),
-                );
-            }
-            (_, DeValue::Array(items)) => lists.push((name, at, items.iter().cloned().collect())),
-            (_, other) => {
-                let got = toml_word(other);
-                refuse(
-                    &value.span(),
-                    format!(
-                        "`{name}` in [matrix] is {got}: expected an array of its values, as {name} = [1, 2]"
-                    ),
-                );
-            }
-        }
-    }
-    for setting in lists
-        .iter()
-        .map(|(name, at, _)| (name, at))
-        .chain(listed.iter().flatten().map(|setting| (&setting.name, &setting.at)))
-    {
-        let first = setting.0.split('.').next().unwrap_or_default();
-        if FIXED.contains(&first) {
-            let why = match first {
-                "seed" => {
-                    "each run derives its seed from that of the file; [sweep] repetitions = N runs a case N times"
-                }
-                _ => "it says what the file is",
-            };
-            refuse(setting.1, format!("`{}` cannot be a variable: {why}", setting.0));
-        }
-    }
+    let Variables { lists, listed } = Variables::read(matrix, file, &mut problems);
     let combinations =
         lists.iter().try_fold(1_usize, |product, (_, _, values)| product.checked_mul(values.len()));
     let combinations =

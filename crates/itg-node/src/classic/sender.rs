@@ -262,9 +262,10 @@ impl ClassicSender {
         let (pacing, told) = (sending.pacing, Arc::clone(&shared));
         let engine = thread::Builder::new().name("itg-send".to_owned()).spawn(move || {
             let exact = Box::new(Sockets);
-            Engine::new(Vec::new(), Some(joined), exact, pacing, producer, stop, |end: TxEnded| {
+            Engine::new(Vec::new(), exact, pacing, producer, stop, |end: TxEnded| {
                 told.post(end.totals.flow, Mail::Sent(end.totals, end.behind, end.waited));
             })
+            .joined(joined)
             .run();
         })?;
         Ok(Self { shared, joining, engine, log })

@@ -36,6 +36,32 @@ impl From<Incoming> for SenderInput {
     }
 }
 
+/// Standstill of this program that its session has shown: until when it was, and for how long.
+#[derive(Clone, Copy, Default)]
+struct Standstill(Option<(u64, u64)>);
+
+impl Standstill {
+    /// Looks at the time. A session is due several times a second: if it is seconds late, this program has not been
+    /// running.
+    fn look(&mut self, due_ns: Option<u64>) -> bool {
+        let now = clock::machine_ns();
+        let late_ns = due_ns.map_or(0, |due| now.saturating_sub(due));
+        let stood = late_ns >= STOOD_STILL_NS;
+        if stood {
+            self.0 = Some((now, late_ns));
+        }
+        stood
+    }
+
+    /// A loss or refusal with the standstill, where it may be the cause.
+    fn blamed(self, input: SenderInput) -> SenderInput {
+        match self.0 {
+            Some((until_ns, ns)) if clock::machine_ns() < until_ns + BLAMED_NS => blamed(input, ns),
+            _ => input,
+        }
+    }
+}
+
 /// Adds to a loss or refusal that this program stood still for `ns` before: the receiver has left because
 /// of that.
 fn blamed(input: SenderInput, ns: u64) -> SenderInput {
@@ -119,8 +145,7 @@ pub(super) async fn converse(
     let mut out = Vec::new();
     // The receiver gets the stamps of each probe with the next one, for its own log.
     let mut probed = None;
-    // Until when, and for how long.
-    let mut stood_still: Option<(u64, u64)> = None;
+    let mut standstill = Standstill::default();
     loop {
         input = keyed(input, &config, secret.as_deref(), |keys| report(Report::Keyed(keys)));
         match &input {
@@ -136,11 +161,7 @@ pub(super) async fn converse(
             }
             _ => {}
         }
-        if let Some((until_ns, ns)) = stood_still
-            && clock::machine_ns() < until_ns + BLAMED_NS
-        {
-            input = blamed(input, ns);
-        }
+        input = standstill.blamed(input);
         machine.handle(clock::machine_ns(), input, &mut out);
         let due_ns = machine.deadline();
         let mut lost = None;
@@ -170,30 +191,16 @@ pub(super) async fn converse(
         if machine.is_over() {
             break;
         }
-        input = match (lost, &mut channel) {
-            (Some(why), _) => SenderInput::Lost(why),
-            (None, Some(channel)) => tokio::select! {
-                // What has come in goes before a time-out.
-                biased;
-                heard = channel.hear() => heard.into(),
-                Some(input) = told.recv() => input,
-                () = sleep_until(machine.deadline()) => SenderInput::Timer,
-            },
-            (None, None) => tokio::select! {
-                Some(input) = told.recv() => input,
-                () = sleep_until(machine.deadline()) => SenderInput::Timer,
-            },
+        input = match lost {
+            Some(why) => SenderInput::Lost(why),
+            None => next(machine.deadline(), channel.as_mut(), &mut told).await,
         };
-        // The session is due several times a second: if it is seconds late, this program has not been running.
-        let late_ns = due_ns.map_or(0, |due| clock::machine_ns().saturating_sub(due));
-        if late_ns >= STOOD_STILL_NS {
-            stood_still = Some((clock::machine_ns(), late_ns));
-            // What the receiver has said meanwhile goes before the conclusion that it was silent.
-            if let (SenderInput::Timer, Some(channel)) = (&input, &mut channel)
-                && let Ok(heard) = tokio::time::timeout(CATCH_UP, channel.hear()).await
-            {
-                input = heard.into();
-            }
+        // What the receiver has said meanwhile goes before the conclusion that it was silent.
+        if standstill.look(due_ns)
+            && let (SenderInput::Timer, Some(channel)) = (&input, &mut channel)
+            && let Ok(heard) = tokio::time::timeout(CATCH_UP, channel.hear()).await
+        {
+            input = heard.into();
         }
         if matches!(input, SenderInput::Lost(_)) {
             channel = None;
@@ -201,6 +208,26 @@ pub(super) async fn converse(
     }
     if let Some(channel) = channel {
         channel.close().await;
+    }
+}
+
+/// Next input: what comes in, is told, or the time. What has come in goes before a time-out.
+async fn next(
+    deadline: Option<u64>,
+    channel: Option<&mut Channel>,
+    told: &mut mpsc::UnboundedReceiver<SenderInput>,
+) -> SenderInput {
+    let hear = async {
+        match channel {
+            Some(channel) => channel.hear().await.into(),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        heard = hear => heard,
+        Some(input) = told.recv() => input,
+        () = sleep_until(deadline) => SenderInput::Timer,
     }
 }
 

@@ -246,33 +246,8 @@ impl LogServerSession {
             (_, I::Bind { .. }) => {}
 
             // The end
-            (
-                S::Running,
-                I::Message(M::Leave {
-                    blocks,
-                    records,
-                    dropped_blocks,
-                    dropped_records,
-                    mut per_flow,
-                    flows_left_out,
-                }),
-            ) => {
-                per_flow.truncate(LEAVE_FLOWS);
-                if let Some(producer) = &mut self.producer {
-                    let linger = now_ns.saturating_add(self.config.timeouts.linger_ns);
-                    let linger_until = is_udp(&producer.who).then_some(linger);
-                    producer.leave = Some(Leave {
-                        blocks,
-                        records,
-                        dropped_blocks,
-                        dropped_records,
-                        per_flow,
-                        flows_left_out,
-                        linger_until,
-                    });
-                }
-                self.enter(S::Leaving, now_ns, self.config.timeouts.leave_ns);
-                self.leave_if_settled(now_ns, book, out);
+            (S::Running, I::Message(leave @ M::Leave { .. })) => {
+                self.on_leave(now_ns, leave, book, out);
             }
 
             // Keep-alive
@@ -280,20 +255,74 @@ impl LogServerSession {
                 out.push(O::Send(M::Pong { n }));
             }
 
-            // What ends a session early
+            (_, other) => self.on_break(now_ns, other, book, out),
+        }
+    }
+
+    /// Ends the session early, where the input does.
+    fn on_break(
+        &mut self,
+        now_ns: u64,
+        input: ServerInput,
+        book: &mut LogBook,
+        out: &mut Vec<ServerOutput>,
+    ) {
+        use ServerInput as I;
+        match (self.state, input) {
             (_, I::Message(other)) => {
                 self.refuse(format!("{} came out of turn", other.name()), false, book, out);
             }
             (_, I::Garbage(error)) => self.refuse(error.to_string(), false, book, out),
             (_, I::Displaced) => self.refuse(DISPLACED.to_owned(), true, book, out),
             (_, I::Shutdown(reason)) => self.on_shutdown(now_ns, reason, book, out),
-            (S::Left, I::Lost(_)) => self.end("the producer took its leave".to_owned(), book, out),
+            (State::Left, I::Lost(_)) => {
+                self.end("the producer took its leave".to_owned(), book, out)
+            }
             (_, I::Lost(why)) => {
                 self.end(format!("the connection to the producer is gone: {why}"), book, out);
             }
             // A driver's answer that has been overtaken by events.
             (_, I::Checked(_) | I::Opened(_)) => {}
+            (_, I::Stored { .. } | I::StoreFailed { .. } | I::Timer | I::Woken) => {}
+            (_, I::Block { .. } | I::Bind { .. }) => {}
         }
+    }
+
+    /// The producer takes its leave with its own account.
+    fn on_leave(
+        &mut self,
+        now_ns: u64,
+        leave: LogMessage,
+        book: &mut LogBook,
+        out: &mut Vec<ServerOutput>,
+    ) {
+        let LogMessage::Leave {
+            blocks,
+            records,
+            dropped_blocks,
+            dropped_records,
+            mut per_flow,
+            flows_left_out,
+        } = leave
+        else {
+            return;
+        };
+        per_flow.truncate(LEAVE_FLOWS);
+        if let Some(producer) = &mut self.producer {
+            let linger = now_ns.saturating_add(self.config.timeouts.linger_ns);
+            let linger_until = is_udp(&producer.who).then_some(linger);
+            producer.leave = Some(Leave {
+                blocks,
+                records,
+                dropped_blocks,
+                dropped_records,
+                per_flow,
+                flows_left_out,
+                linger_until,
+            });
+        }
+        self.enter(State::Leaving, now_ns, self.config.timeouts.leave_ns);
+        self.leave_if_settled(now_ns, book, out);
     }
 
     fn on_block(

@@ -23,6 +23,25 @@ pub fn check(plan: &Plan, trace: &Trace) -> Vec<String> {
     broken
 }
 
+/// Records and blocks of an outcome, part by part.
+fn parts(fate: &LogFate) -> ([u64; 5], [u64; 5]) {
+    let records = [
+        fate.stored_records,
+        fate.missing_records,
+        fate.dropped_records,
+        fate.spooled_records,
+        fate.unconfirmed_records,
+    ];
+    let blocks = [
+        fate.stored_blocks,
+        fate.missing_blocks,
+        fate.dropped_blocks,
+        fate.spooled_blocks,
+        fate.unconfirmed_blocks,
+    ];
+    (records, blocks)
+}
+
 /// Conservation, as the producer says it, as the disk has it, and as the driver counted it.
 pub(super) fn check_producer(
     world: &World<'_>,
@@ -41,23 +60,6 @@ pub(super) fn check_producer(
     let all = 0..u32::try_from(blocks).expect("few");
     let on_disk: BTreeSet<u32> = all.clone().filter(|&n| world.is_on_disk(number, n)).collect();
     let disk_records: u64 = on_disk.iter().map(of).sum();
-    let parts = |f: &LogFate| {
-        let records = [
-            f.stored_records,
-            f.missing_records,
-            f.dropped_records,
-            f.spooled_records,
-            f.unconfirmed_records,
-        ];
-        let blocks = [
-            f.stored_blocks,
-            f.missing_blocks,
-            f.dropped_blocks,
-            f.spooled_blocks,
-            f.unconfirmed_blocks,
-        ];
-        (records, blocks)
-    };
     let (in_records, in_blocks) = parts(fate);
     if records != fate.records || in_records.iter().sum::<u64>() != records {
         wrong(format!("{records} records produced, {} reported as {in_records:?}", fate.records));

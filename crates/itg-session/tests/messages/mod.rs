@@ -10,6 +10,7 @@ use itg_session::{
 use proptest::prelude::*;
 
 /// A message of each kind and its bytes: hexadecimal digits and 'quoted texts'.
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub fn examples() -> Vec<(Message, &'static str)> {
     let text = str::to_owned;
     vec![
