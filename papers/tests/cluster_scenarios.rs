@@ -1,6 +1,6 @@
 //! The acceptance scenarios of clusters that need no other process, and what
 //! setters promise. X-2 is in `cluster_graphs.rs`, X-3 and X-4 in `cluster_hostile.rs`, X-6 in
-//! `iso.rs`, X-7 in `benches/src/expresso/`.
+//! `iso.rs`, X-7 in `benches/expresso/`.
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod common;
