@@ -1,6 +1,6 @@
 //! Trials: what measurements share. The order of settings, medians with their intervals ([`Estimate`]), tables
 //! ([`Lines`]), claims and whether they hold ([`Claim`]), the machine ([`describe`]), and the two processes of a trial
-//! ([`pair`]).
+//! ([`pair()`]).
 
 mod machine;
 mod output;

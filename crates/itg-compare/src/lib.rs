@@ -1,4 +1,4 @@
-//! Runs compared: two reports side by side ([`compare`]), with gates on the change ([`change`]) and a judgement of
+//! Runs compared: two reports side by side ([`compare()`]), with gates on the change ([`change`]) and a judgement of
 //! agreement ([`agreement`]); many runs of one experiment beside each other ([`sweep`]).
 //!
 //! Flows are joined by their number. For each and for the total: the figures of A and B, B − A,
