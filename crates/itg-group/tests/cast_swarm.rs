@@ -158,8 +158,7 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
             // The detector of all others.
             for who in (0..n).map(Slot).filter(|who| who != slot) {
                 let late = 50 * MS + below(&mut rng, 100 * MS);
-                let suspect = Injected::Suspect(*slot);
-                world.fault_at(*at + late, Fault::Inject(who, layer, suspect));
+                world.fault_at(*at + late, Fault::Inject(who, layer, Injected::Suspect(*slot)));
             }
         }
     }
