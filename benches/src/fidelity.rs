@@ -12,7 +12,7 @@ use clap::Args;
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::FlowSpec;
 use itg_core::profile::{Profile, builtin_names};
-use itg_fidelity::{Asked, Departed, Departures, Distributions, Verdict};
+use itg_fidelity::{Asked, Departures, Distributions, Verdict};
 use itg_testkit::distortions::{Distortion, made};
 use itg_trials::{Lines, print, share};
 
@@ -174,15 +174,9 @@ fn judged(
     for seed in 0..(args.packets / length).clamp(1, SEEDS) {
         let Some(packets) = made(&spec, seed, distortion, args.share) else { break };
         let mut departures = Departures::default();
-        let all: Vec<_> = (0..)
-            .zip(&packets)
-            .map(|(seq, packet)| Departed {
-                seq,
-                planned_ns: packet.planned_ns,
-                sent_ns: packet.sent_ns,
-            })
-            .collect();
-        departures.add_in_order(&all, Some(0));
+        let planned: Vec<_> = packets.iter().map(|packet| packet.planned_ns).collect();
+        let sent: Vec<_> = packets.iter().map(|packet| packet.sent_ns).collect();
+        departures.add_in_order(0, &planned, &sent, Some(0));
         for packet in &packets {
             departures.count(packet.size);
             departures.add_size(packet.size, packet.planned_size);

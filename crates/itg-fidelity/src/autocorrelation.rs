@@ -6,6 +6,8 @@
 //! variance of all values (Box, Jenkins, *Time Series Analysis*, 2.1). Where the sequence is
 //! interrupted, no pair is made across.
 
+use crate::narrow::Narrow;
+
 /// Largest lag.
 pub const LAGS: usize = 3;
 /// Values are kept within ± 2⁴⁰ ns (18 minutes), so that sums of products cannot overflow.
@@ -59,43 +61,42 @@ impl Autocorrelation {
         self.remember(value);
     }
 
-    /// Takes the next values: the same as one by one, and sooner where they are small.
-    pub fn add_all(&mut self, values: &[i64]) {
-        /// Products of values below this, so many of them, fit in 64 bits.
+    /// Takes the next values, which are near 0: the same as one by one, and sooner.
+    pub(crate) fn add_narrow(&mut self, values: &Narrow) {
+        /// Products of values below this and of those near 0, so many of them, fit in 64 bits.
         const SMALL: u64 = 1 << 27;
-        const MANY: usize = 512;
-        for values in values.chunks(MANY) {
-            let whole = self.head_closed && self.recent.len == LAGS && values.len() >= LAGS;
-            let mut all = values.iter().chain(&self.recent.values);
-            if !whole || all.any(|value| value.unsigned_abs() > SMALL) {
-                values.iter().for_each(|&value| self.add(value));
-                continue;
-            }
-            let [mut before, mut second, mut third] = self.recent.values;
-            let (mut sum, mut squares, mut products) = (0, 0, [0; LAGS]);
-            for &value in values {
-                sum += value;
-                squares += value * value;
-                products[0] += value * before;
-                products[1] += value * second;
-                products[2] += value * third;
-                (before, second, third) = (value, before, second);
-            }
-            // The earlier values of the pairs: without the last ones, with those before the first one.
-            let mut earlier = sum;
-            for lag in 0..LAGS {
-                earlier += self.recent.values[lag] - values[values.len() - 1 - lag];
-                self.members[lag] += i128::from(sum + earlier);
-            }
-            self.recent.values = [before, second, third];
-            self.count += values.len() as u64;
-            self.sum += i128::from(sum);
-            self.squares += i128::from(squares);
-            for (lag, product) in products.into_iter().enumerate() {
-                self.pairs[lag] += values.len() as u64;
-                self.products[lag] += i128::from(product);
-            }
+        let all = values.values();
+        let recent = &self.recent.values;
+        let whole = self.head_closed && self.recent.len == LAGS && all.len() >= LAGS;
+        let [.., third, second, last] = all else {
+            return all.iter().for_each(|&value| self.add(i64::from(value)));
+        };
+        if !whole || recent.iter().any(|value| value.unsigned_abs() > SMALL) {
+            return all.iter().for_each(|&value| self.add(i64::from(value)));
         }
+        let ends = [*last, *second, *third].map(i64::from);
+        let [mut before, mut second, mut third] = *recent;
+        let mut products = [0; LAGS];
+        for &value in all {
+            let value = i64::from(value);
+            products[0] += value * before;
+            products[1] += value * second;
+            products[2] += value * third;
+            (before, second, third) = (value, before, second);
+        }
+        let (sum, squares) = values.sums();
+        // The earlier values of the pairs: without the last ones, with those before the first one.
+        let mut earlier = sum;
+        for lag in 0..LAGS {
+            earlier += self.recent.values[lag] - ends[lag];
+            self.members[lag] += i128::from(sum + earlier);
+            self.pairs[lag] += all.len() as u64;
+            self.products[lag] += i128::from(products[lag]);
+        }
+        self.recent.values = [before, second, third];
+        self.count += all.len() as u64;
+        self.sum += i128::from(sum);
+        self.squares += i128::from(squares);
     }
 
     /// The sequence is interrupted here.
@@ -257,8 +258,12 @@ mod tests {
             let (mut singly, mut at_once) = (all(&before), all(&before));
             values.iter().for_each(|&value| singly.add(value));
             let (now, later) = values.split_at(values.len() / 3);
-            at_once.add_all(now);
-            at_once.add_all(later);
+            for values in [now, later].into_iter().flat_map(|values| values.chunks(100)) {
+                match Narrow::of(values) {
+                    Some(narrow) => at_once.add_narrow(&narrow),
+                    None => values.iter().for_each(|&value| at_once.add(value)),
+                }
+            }
             prop_assert_eq!(at_once.pairs, singly.pairs);
             prop_assert_eq!(at_once.products, singly.products);
             prop_assert_eq!(at_once.members, singly.members);

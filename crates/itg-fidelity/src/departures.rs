@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use itg_core::units::MAX_TIME_NS;
+
 use crate::autocorrelation::Autocorrelation;
 use crate::errors::GapErrors;
 use crate::moments::Moments;
+use crate::narrow::{MOST as RUN, Narrow};
 use crate::quantiles::{Counts, Quantiles};
 use crate::samples::{SampleDistribution, signed_difference};
 use crate::scales::Scales;
@@ -72,52 +75,98 @@ impl Departures {
         self.span(packet);
     }
 
-    /// Takes packets of consecutive numbers: the same as one by one, and sooner.
-    pub fn add_in_order(&mut self, packets: &[Departed], epoch_unix_ns: Option<u64>) {
-        /// Packets taken at once.
-        const RUN: usize = 128;
-        let (mut planned, mut sent, mut lateness) = ([0; RUN], [0; RUN], [0; RUN]);
-        for packets in packets.chunks(RUN) {
-            let (first, last) = (packets[0], packets[packets.len() - 1]);
-            let lateness = &mut lateness[..packets.len()];
-            if let Some(epoch) = epoch_unix_ns {
-                for (late, packet) in lateness.iter_mut().zip(packets) {
-                    *late = lateness_ns(packet, epoch);
-                }
-                self.lateness.add_all(lateness);
-            }
-            self.follow(first);
-            for (at, pair) in packets.windows(2).enumerate() {
-                planned[at] = signed_difference(pair[1].planned_ns, pair[0].planned_ns);
-                sent[at] = signed_difference(pair[1].sent_ns, pair[0].sent_ns);
-            }
-            let gaps = packets.len() - 1;
-            let (planned, sent) = (&planned[..gaps], &sent[..gaps]);
-            self.scales.take_all(&packets[1..]);
-            self.stalls.follow_all(packets, planned, sent);
-            self.planned.add_all(planned);
-            self.sent.add_all(sent);
-            self.errors.add_all(planned, sent);
-            self.gaps.add_all(sent);
-            self.gap_moments.add_all(sent);
-            if epoch_unix_ns.is_some() {
-                for ((late, planned), sent) in lateness.iter().zip(planned).zip(sent) {
-                    if are_back_to_back(*late, *planned, *sent) {
-                        self.spacings.add(*sent);
-                    }
-                }
-            }
-            self.before = Some(last);
-            self.before_late_ns = epoch_unix_ns.and_then(|_| lateness.last().copied());
-            self.span(first);
-            self.span(last);
+    /// Takes packets of consecutive numbers, `first` and on, of which there are as many planned as actual times (see
+    /// [`Departed`]): the same as one by one, and sooner.
+    ///
+    /// # Panics
+    /// If there are more of one than of the other.
+    pub fn add_in_order(
+        &mut self,
+        first: u64,
+        planned_ns: &[u64],
+        sent_ns: &[u64],
+        epoch_unix_ns: Option<u64>,
+    ) {
+        assert_eq!(planned_ns.len(), sent_ns.len(), "each packet has both");
+        let mut seq = first;
+        for (planned_ns, sent_ns) in planned_ns.chunks(RUN).zip(sent_ns.chunks(RUN)) {
+            self.add_run(seq, planned_ns, sent_ns, epoch_unix_ns);
+            seq = seq.wrapping_add(planned_ns.len() as u64);
         }
+    }
+
+    /// As [`Departures::add_in_order`], for at least one and at most [`RUN`].
+    fn add_run(
+        &mut self,
+        seq: u64,
+        planned_ns: &[u64],
+        sent_ns: &[u64],
+        epoch_unix_ns: Option<u64>,
+    ) {
+        let packet = |at: usize| Departed {
+            seq: seq + at as u64,
+            planned_ns: planned_ns[at],
+            sent_ns: sent_ns[at],
+        };
+        let bits = |times: &[u64]| times.iter().fold(0, |bits, time| bits | time);
+        if bits(planned_ns) | bits(sent_ns) | epoch_unix_ns.unwrap_or(0) >= MAX_TIME_NS {
+            // Differences and sums may not fit.
+            return (0..planned_ns.len()).for_each(|at| self.add(packet(at), epoch_unix_ns));
+        }
+        let mut lateness = [0; RUN];
+        let lateness = &mut lateness[..planned_ns.len()];
+        if let Some(epoch) = epoch_unix_ns {
+            for ((late, planned), sent) in lateness.iter_mut().zip(planned_ns).zip(sent_ns) {
+                *late = sent.wrapping_sub(epoch + planned).cast_signed();
+            }
+            self.lateness.add_all(lateness);
+        }
+        let last = planned_ns.len() - 1;
+        self.follow(packet(0));
+        self.scales.take_all(seq.wrapping_add(1), &planned_ns[1..], &sent_ns[1..]);
+        let (mut planned, mut sent) = ([0; RUN], [0; RUN]);
+        for (gaps, times) in [(&mut planned, planned_ns), (&mut sent, sent_ns)] {
+            for ((gap, later), earlier) in gaps.iter_mut().zip(&times[1..]).zip(times) {
+                *gap = later.wrapping_sub(*earlier).cast_signed();
+            }
+        }
+        let (planned, sent) = (&planned[..last], &sent[..last]);
+        if let (Some(planned), Some(near)) = (Narrow::of(planned), Narrow::of(sent)) {
+            self.planned.add_narrow(&planned);
+            self.sent.add_narrow(&near);
+            self.gaps.add_narrow(&near);
+            self.gap_moments.add_narrow(&near);
+            if self.errors.add_narrow(&planned, &near) > self.stalls.longest_ns() {
+                self.stalls.follow_all(seq, planned.values(), near.values());
+            }
+        } else {
+            for (at, (&planned, &sent)) in planned.iter().zip(sent).enumerate() {
+                self.take_gap(seq + at as u64, planned, sent);
+            }
+        }
+        if epoch_unix_ns.is_some() {
+            for ((late, planned), sent) in lateness.iter().zip(planned).zip(sent) {
+                if are_back_to_back(*late, *planned, *sent) {
+                    self.spacings.add(*sent);
+                }
+            }
+        }
+        self.before = Some(packet(last));
+        self.before_late_ns = epoch_unix_ns.and_then(|_| lateness.last().copied());
+        self.span(packet(0));
+        self.span(packet(last));
     }
 
     /// Takes the size a packet had, in bytes.
     #[inline]
     pub fn count(&mut self, size: u32) {
         self.all_sizes.add(size);
+    }
+
+    /// Takes the size that so many packets had, in bytes.
+    #[inline]
+    pub fn count_many(&mut self, size: u32, packets: u32) {
+        self.all_sizes.add_many(size, packets);
     }
 
     /// Takes the size a packet had and the one planned for it, in bytes.
@@ -180,12 +229,7 @@ impl Departures {
         if let Some(before) = self.before.filter(|b| b.seq.checked_add(1) == Some(packet.seq)) {
             let planned = signed_difference(packet.planned_ns, before.planned_ns);
             let gap = signed_difference(packet.sent_ns, before.sent_ns);
-            self.planned.add(planned);
-            self.sent.add(gap);
-            self.errors.add(planned, gap);
-            self.gaps.add(gap);
-            self.gap_moments.add(gap);
-            self.stalls.follow(before.seq, planned, gap);
+            self.take_gap(before.seq, planned, gap);
             if self.before_late_ns.is_some_and(|late| are_back_to_back(late, planned, gap)) {
                 self.spacings.add(gap);
             }
@@ -197,6 +241,17 @@ impl Departures {
             self.head = Some(packet);
         }
         self.before = Some(packet);
+    }
+
+    /// Takes the inter-departure time between a packet and the one with the next number.
+    #[inline]
+    fn take_gap(&mut self, behind: u64, planned: i64, sent: i64) {
+        self.planned.add(planned);
+        self.sent.add(sent);
+        self.errors.add(planned, sent);
+        self.gaps.add(sent);
+        self.gap_moments.add(sent);
+        self.stalls.follow(behind, planned, sent);
     }
 
     fn span(&mut self, packet: Departed) {

@@ -1,5 +1,7 @@
 //! Errors of inter-departure times, sent − planned: their mean magnitude and mean square.
 
+use crate::narrow::Narrow;
+
 /// Sums over the errors, which merge exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GapErrors {
@@ -18,22 +20,20 @@ impl GapErrors {
         self.squares = self.squares.saturating_add(magnitude.saturating_mul(magnitude));
     }
 
-    /// Takes at most 128 of them: the same as one by one, and sooner where the errors are small.
-    pub(crate) fn add_all(&mut self, planned: &[i64], sent: &[i64]) {
-        /// Squares of errors up to this, so many of them, fit in 64 bits.
-        const SMALL: u64 = 1 << 28;
-        debug_assert!(planned.len() <= 128, "sums of more squares may not fit");
-        let errors = || planned.iter().zip(sent).map(|(planned, sent)| sent.abs_diff(*planned));
-        if errors().fold(0, u64::max) >= SMALL {
-            planned.iter().zip(sent).for_each(|(planned, sent)| self.add(*planned, *sent));
-            return;
+    /// Takes as many planned inter-departure times as actual ones; returns the largest of sent − planned.
+    pub(crate) fn add_narrow(&mut self, planned: &Narrow, sent: &Narrow) -> i64 {
+        let errors =
+            || planned.values().iter().zip(sent.values()).map(|(planned, sent)| sent - planned);
+        let largest = errors().fold(i32::MIN, i32::max);
+        let mut sums = (0u64, 0u64);
+        for error in errors() {
+            let magnitude = u64::from(error.unsigned_abs());
+            sums = (sums.0 + magnitude, sums.1 + magnitude * magnitude);
         }
-        let sums = errors().fold((0u64, 0u64), |(magnitudes, squares), error| {
-            (magnitudes + error, squares + error * error)
-        });
-        self.count += planned.len() as u64;
+        self.count += sent.values().len() as u64;
         self.magnitudes = self.magnitudes.saturating_add(u128::from(sums.0));
         self.squares = self.squares.saturating_add(u128::from(sums.1));
+        i64::from(largest)
     }
 
     /// Takes those of another part.

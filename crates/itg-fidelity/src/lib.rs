@@ -11,6 +11,7 @@ mod errors;
 mod judge;
 mod law;
 pub mod moments;
+pub mod narrow;
 pub mod quantiles;
 pub mod samples;
 mod scales;

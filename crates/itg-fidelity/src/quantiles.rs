@@ -6,13 +6,15 @@
 //! part in a thousand wide. Quantile *q* of *n* values is the ⌈*q·n*⌉-th smallest (nearest rank);
 //! from buckets it is the upper end of its bucket, never outside [min, max].
 //!
-//! The buckets are our own because five of them are fed for each packet: finding one is four
-//! instructions, counters have 32 bits, and only the stretches of 256 buckets that hold values are
+//! The buckets are our own because five histograms are fed for each packet: finding a bucket is four
+//! instructions and its counter two loads, counters have 32 bits, and only the stretches of 256 buckets that hold values are
 //! in memory (some 40 kB for delays that spread over a factor of a thousand). Parts merge exactly:
 //! the buckets of the whole are the sums of those of its parts, whatever the order.
 //! Source: G. Tene, HdrHistogram (bucket layout).
 
 use std::collections::BTreeMap;
+
+use crate::narrow::Narrow;
 
 /// Values kept exactly before buckets take over.
 pub const EXACT_LIMIT: usize = 4_096;
@@ -41,17 +43,24 @@ pub struct Quantiles {
     buckets: Option<Box<Signed>>,
 }
 
-/// Buckets on both sides of 0: of the values from 0, and of the magnitudes of those below.
-#[derive(Clone, Debug, Default)]
-struct Signed([Buckets; 2]);
-
-/// Counts of magnitudes.
+/// Counts by the number of a bucket.
 #[derive(Clone, Debug, Default)]
 struct Buckets {
-    pages: Vec<Option<Box<[u32; PAGE]>>>,
+    /// By page, where its counters are among all of them, in pages and from 1; 0 for those that have none.
+    places: Vec<u16>,
+    counters: Vec<u32>,
     /// Number of times that a counter has gone through its 32 bits, by bucket.
     carries: BTreeMap<usize, u64>,
 }
+
+/// Buckets on both sides of 0: of the values from 0, and from [`NEGATIVE`] on of the magnitudes of those below.
+#[derive(Clone, Debug)]
+struct Signed(Buckets);
+
+/// What is added to the bucket of a magnitude where the value is below 0.
+const NEGATIVE: usize = 1 << 16;
+/// Pages on both sides of 0.
+const PAGES: usize = 2 * NEGATIVE / PAGE;
 
 impl Quantiles {
     /// Takes one value.
@@ -64,9 +73,9 @@ impl Quantiles {
         self.min = self.min.min(value);
         self.max = self.max.max(value);
         match &mut self.buckets {
-            Some(buckets) => buckets.side(value).add_one(value.unsigned_abs()),
+            Some(buckets) => buckets.0.count(signed_bucket_of(value)),
             None if self.exact.len() < EXACT_LIMIT => self.exact.push(value),
-            None => self.spill().side(value).add_one(value.unsigned_abs()),
+            None => self.spill().0.count(signed_bucket_of(value)),
         }
     }
 
@@ -84,12 +93,48 @@ impl Quantiles {
         (self.min, self.max) = (min, max);
         if self.buckets.is_none() && self.exact.len() + values.len() <= EXACT_LIMIT {
             self.exact.extend_from_slice(values);
-        } else if self.exact.is_empty()
-            && let Some(buckets) = &mut self.buckets
-        {
-            buckets.add_all(values);
         } else {
-            self.spill().add_all(values);
+            self.with_buckets(|buckets, few| {
+                buckets.count_all(values, few, |&value| signed_bucket_of(value));
+            });
+        }
+    }
+
+    /// Takes some values near 0: the same as one by one, and sooner.
+    pub fn add_narrow(&mut self, values: &Narrow) {
+        let all = values.values();
+        if all.is_empty() {
+            return;
+        }
+        let (min, max) = (i64::from(values.ends().0), i64::from(values.ends().1));
+        if self.count == 0 {
+            (self.min, self.max) = (min, max);
+        }
+        self.count += all.len() as u64;
+        (self.min, self.max) = (self.min.min(min), self.max.max(max));
+        if self.buckets.is_none() && self.exact.len() + all.len() <= EXACT_LIMIT {
+            self.exact.extend(all.iter().copied().map(i64::from));
+        } else {
+            self.with_buckets(|buckets, few| {
+                if min < 0 {
+                    buckets.count_all(all, few, |&value| {
+                        narrow_bucket_of(value.unsigned_abs()) + sign_of(value) * NEGATIVE
+                    });
+                } else {
+                    buckets.count_all(all, few, |&value| narrow_bucket_of(value.unsigned_abs()));
+                }
+            });
+        }
+    }
+
+    /// Does something with the buckets; true stands for so few values, those to come among them, that no counter
+    /// goes through its 32 bits.
+    #[inline]
+    fn with_buckets(&mut self, count: impl FnOnce(&mut Buckets, bool)) {
+        let few = u32::try_from(self.count).is_ok();
+        match &mut self.buckets {
+            Some(buckets) if self.exact.is_empty() => count(&mut buckets.0, few),
+            _ => count(&mut self.spill().0, few),
         }
     }
 
@@ -112,10 +157,10 @@ impl Quantiles {
         }
         let buckets = self.spill();
         if let Some(more) = &other.buckets {
-            buckets.0.iter_mut().zip(&more.0).for_each(|(side, more)| side.merge(more));
+            buckets.0.merge(&more.0);
         }
         for &value in &other.exact {
-            buckets.side(value).add_one(value.unsigned_abs());
+            buckets.0.count(signed_bucket_of(value));
         }
     }
 
@@ -179,53 +224,33 @@ impl Quantiles {
         let exact = std::mem::take(&mut self.exact);
         let buckets = self.buckets.get_or_insert_default();
         for value in exact {
-            buckets.side(value).add_one(value.unsigned_abs());
+            buckets.0.count(signed_bucket_of(value));
         }
         buckets
     }
 }
 
+impl Default for Signed {
+    fn default() -> Self {
+        Self(Buckets { places: vec![0; PAGES], ..Buckets::default() })
+    }
+}
+
 impl Signed {
-    #[inline]
-    fn side(&mut self, value: i64) -> &mut Buckets {
-        &mut self.0[usize::from(value < 0)]
-    }
-
-    /// Takes some values. Signs follow no pattern where values vary about 0, so nothing is decided by
-    /// them but where to count.
-    fn add_all(&mut self, values: &[i64]) {
-        let mut rest = values.iter();
-        while let Some(&missed) = {
-            let mut pages = self.0.each_mut().map(|side| side.pages.as_mut_slice());
-            rest.find(|&&value| {
-                let bucket = bucket_of(value.unsigned_abs());
-                let page = pages[usize::from(value < 0)].get_mut(bucket / PAGE);
-                let Some(Some(page)) = page else { return true };
-                let counter = &mut page[bucket % PAGE];
-                match counter.checked_add(1) {
-                    Some(more) => *counter = more,
-                    None => return true,
-                }
-                false
-            })
-        } {
-            self.side(missed).add_one(missed.unsigned_abs());
-        }
-    }
-
     fn points(&self) -> Vec<Point> {
         let signed = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
-        let [positive, negative] = &self.0;
-        let negative = negative.counts().map(|(bucket, count)| {
-            let (low, high) = bounds(bucket);
-            Point { low: -signed(high), high: -signed(low), count }
-        });
-        let mut points: Vec<_> = negative.collect();
+        let (mut positive, mut points) = (Vec::new(), Vec::new());
+        for (bucket, count) in self.0.counts() {
+            if let Some(bucket) = bucket.checked_sub(NEGATIVE) {
+                let (low, high) = bounds(bucket);
+                points.push(Point { low: -signed(high), high: -signed(low), count });
+            } else {
+                let (low, high) = bounds(bucket);
+                positive.push(Point { low: signed(low), high: signed(high), count });
+            }
+        }
         points.reverse();
-        points.extend(positive.counts().map(|(bucket, count)| {
-            let (low, high) = bounds(bucket);
-            Point { low: signed(low), high: signed(high), count }
-        }));
+        points.append(&mut positive);
         points
     }
 }
@@ -242,7 +267,14 @@ impl Counts {
     /// Takes one number.
     #[inline]
     pub fn add(&mut self, number: u32) {
-        self.0.count(usize::try_from(number).unwrap_or(usize::MAX).min(Self::LIMIT));
+        self.add_many(number, 1);
+    }
+
+    /// Takes one number so many times.
+    #[inline]
+    pub fn add_many(&mut self, number: u32, times: u32) {
+        let bucket = usize::try_from(number).unwrap_or(usize::MAX).min(Self::LIMIT);
+        self.0.count_many(bucket, times);
     }
 
     /// Takes all numbers of `other`.
@@ -259,36 +291,69 @@ impl Counts {
 
 impl Buckets {
     #[inline]
-    fn add_one(&mut self, magnitude: u64) {
-        self.count(bucket_of(magnitude));
+    fn count(&mut self, bucket: usize) {
+        self.count_many(bucket, 1);
     }
 
     #[inline]
-    fn count(&mut self, bucket: usize) {
-        if let Some(Some(page)) = self.pages.get_mut(bucket / PAGE) {
-            let counter = &mut page[bucket % PAGE];
-            *counter = counter.wrapping_add(1);
-            if *counter != 0 {
-                return;
+    fn count_many(&mut self, bucket: usize, more: u32) {
+        let counter = match self.places.get(bucket / PAGE) {
+            Some(&place) if place > 0 => {
+                &mut self.counters[(usize::from(place) - 1) * PAGE + bucket % PAGE]
             }
-            *self.carries.entry(bucket).or_default() += 1;
-        } else {
-            self.page(bucket / PAGE)[bucket % PAGE] = 1;
+            _ => &mut self.page(bucket / PAGE)[bucket % PAGE],
+        };
+        let (sum, over) = counter.overflowing_add(more);
+        *counter = sum;
+        if over {
+            self.carry(bucket);
         }
+    }
+
+    /// Takes some values. With `few` no counter goes through its 32 bits. The places must be those of [`Signed`].
+    #[inline]
+    fn count_all<T>(&mut self, values: &[T], few: bool, bucket_of: impl Fn(&T) -> usize) {
+        let mut rest = values;
+        while few && !rest.is_empty() {
+            let Some(places) = self.places.first_chunk::<PAGES>() else { break };
+            let counters = self.counters.as_mut_slice();
+            let missed = rest.iter().position(|value| {
+                let bucket = bucket_of(value);
+                // A page that is not there ends beyond the last counter.
+                let page = usize::from(places[bucket / PAGE % PAGES]).wrapping_sub(1);
+                let counter = counters.get_mut(page.wrapping_mul(PAGE).wrapping_add(bucket % PAGE));
+                counter.map(|counter| *counter = counter.wrapping_add(1)).is_none()
+            });
+            let Some(missed) = missed else { return };
+            self.count(bucket_of(&rest[missed]));
+            rest = &rest[missed + 1..];
+        }
+        rest.iter().for_each(|value| self.count(bucket_of(value)));
+    }
+
+    #[cold]
+    fn carry(&mut self, bucket: usize) {
+        *self.carries.entry(bucket).or_default() += 1;
     }
 
     /// A page, made when it does not exist.
     #[cold]
-    fn page(&mut self, number: usize) -> &mut [u32; PAGE] {
-        if self.pages.len() <= number {
-            self.pages.resize_with(number + 1, || None);
+    fn page(&mut self, number: usize) -> &mut [u32] {
+        if self.places.len() <= number {
+            self.places.resize(number + 1, 0);
         }
-        self.pages[number].get_or_insert_with(|| Box::new([0; PAGE]))
+        if self.places[number] == 0 {
+            self.counters.reserve_exact(PAGE);
+            self.counters.resize(self.counters.len() + PAGE, 0);
+            let pages = self.counters.len() / PAGE;
+            self.places[number] = u16::try_from(pages).expect("fewer pages than that");
+        }
+        let start = (usize::from(self.places[number]) - 1) * PAGE;
+        &mut self.counters[start..start + PAGE]
     }
 
     fn merge(&mut self, other: &Self) {
-        for (number, page) in other.pages.iter().enumerate() {
-            let Some(page) = page else { continue };
+        for (number, page) in other.pages() {
             let mut carried = Vec::new();
             for (at, (counter, &more)) in self.page(number).iter_mut().zip(page.iter()).enumerate()
             {
@@ -298,20 +363,24 @@ impl Buckets {
                     carried.push(number * PAGE + at);
                 }
             }
-            for bucket in carried {
-                *self.carries.entry(bucket).or_default() += 1;
-            }
+            carried.into_iter().for_each(|bucket| self.carry(bucket));
         }
         for (&bucket, &carries) in &other.carries {
             *self.carries.entry(bucket).or_default() += carries;
         }
     }
 
+    /// The pages that exist, ascending, with their numbers.
+    fn pages(&self) -> impl Iterator<Item = (usize, &[u32])> {
+        self.places.iter().enumerate().filter(|(_, place)| **place > 0).map(|(number, place)| {
+            let start = (usize::from(*place) - 1) * PAGE;
+            (number, &self.counters[start..start + PAGE])
+        })
+    }
+
     /// The buckets that hold values, ascending, and how many each.
     fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        let pages = self.pages.iter().enumerate();
-        let pages = pages.filter_map(|(number, page)| page.as_ref().map(|page| (number, page)));
-        pages.flat_map(move |(number, page)| {
+        self.pages().flat_map(move |(number, page)| {
             page.iter().enumerate().filter_map(move |(at, &low)| {
                 let bucket = number * PAGE + at;
                 let carries = self.carries.get(&bucket).map_or(0, |&carries| carries << 32);
@@ -320,6 +389,25 @@ impl Buckets {
             })
         })
     }
+}
+
+/// The bucket of a value on its side of 0.
+#[inline]
+fn signed_bucket_of(value: i64) -> usize {
+    bucket_of(value.unsigned_abs()) + if value < 0 { NEGATIVE } else { 0 }
+}
+
+/// 1 for a value below 0, else 0.
+#[inline]
+const fn sign_of(value: i32) -> usize {
+    (value.cast_unsigned() >> 31) as usize
+}
+
+/// As [`bucket_of`], of a magnitude in 32 bits.
+#[inline]
+const fn narrow_bucket_of(magnitude: u32) -> usize {
+    let shift = 21 - (magnitude | 1024).leading_zeros();
+    (shift * 1024 + (magnitude >> shift)) as usize
 }
 
 /// The bucket of a magnitude: itself below 2048, then 1024 for each power of two.
@@ -440,7 +528,10 @@ mod tests {
             let (mut rest, mut runs) = (&values[..], runs.iter().cycle());
             while let Some(&run) = runs.next().filter(|_| !rest.is_empty()) {
                 let (now, later) = rest.split_at(run.min(rest.len()));
-                at_once.add_all(now);
+                match Narrow::of(now).filter(|_| run % 2 == 0) {
+                    Some(narrow) => at_once.add_narrow(&narrow),
+                    None => at_once.add_all(now),
+                }
                 rest = later;
             }
             prop_assert_eq!(at_once.points(), singly.points());
@@ -486,6 +577,11 @@ mod tests {
             let (low, high) = bounds(bucket);
             assert_eq!(low, next, "bucket {bucket}");
             assert!(bucket_of(low) == bucket && bucket_of(high) == bucket, "bucket {bucket}");
+            for magnitude in [low, high] {
+                if let Ok(magnitude) = u32::try_from(magnitude) {
+                    assert_eq!(narrow_bucket_of(magnitude), bucket, "{magnitude}");
+                }
+            }
             assert!(high - low <= low / 1024, "bucket {bucket} is too wide");
             next = high.wrapping_add(1);
         }
@@ -495,18 +591,21 @@ mod tests {
     #[test]
     fn counters_carry_beyond_32_bits() {
         let mut buckets = Buckets::default();
-        buckets.add_one(7);
+        buckets.count(7);
         buckets.page(0)[7] = u32::MAX;
-        buckets.add_one(7);
-        buckets.add_one(7);
+        buckets.count(7);
+        buckets.count(7);
         let mut twice = buckets.clone();
         twice.page(0)[7] = u32::MAX;
         twice.merge(&buckets);
-        let mut at_once = Signed::default();
-        at_once.side(0).add_one(7);
-        at_once.side(0).page(0)[7] = u32::MAX;
-        at_once.add_all(&[7, 7]);
-        assert_eq!(at_once.0[0].counts().collect::<Vec<_>>(), [(7, (1 << 32) + 1)]);
+        // Not before all values are too many for a counter are they looked at one by one.
+        let mut at_once = quantiles(&[0; EXACT_LIMIT + 1]);
+        at_once.spill().0.page(0)[7] = u32::MAX;
+        at_once.count = u32::MAX.into();
+        at_once.add_all(&[7]);
+        at_once.add_narrow(&Narrow::of(&[7, 7]).expect("near 0"));
+        let seven = at_once.points().into_iter().find(|point| point.low == 7);
+        assert_eq!(seven.map(|point| point.count), Some((1 << 32) + 2));
         assert_eq!(buckets.counts().collect::<Vec<_>>(), [(7, (1 << 32) + 1)]);
         let want = (1u64 << 32) + u64::from(u32::MAX) + (1 << 32) + 1;
         assert_eq!(twice.counts().collect::<Vec<_>>(), [(7, want)]);

@@ -3,6 +3,7 @@
 pub use itg_core::units::signed_difference;
 
 use crate::moments::Moments;
+use crate::narrow::{MOST, Narrow};
 use crate::quantiles::Quantiles;
 
 /// Moments and quantiles of the same values.
@@ -22,8 +23,21 @@ impl SampleDistribution {
 
     /// Takes some values in nanoseconds: the same as one by one, and sooner.
     pub fn add_all(&mut self, values_ns: &[i64]) {
-        self.moments.add_all(values_ns);
-        self.quantiles.add_all(values_ns);
+        for values_ns in values_ns.chunks(MOST) {
+            if let Some(narrow) = Narrow::of(values_ns) {
+                self.add_narrow(&narrow);
+            } else {
+                self.moments.add_all(values_ns);
+                self.quantiles.add_all(values_ns);
+            }
+        }
+    }
+
+    /// Takes some values in nanoseconds.
+    #[inline]
+    pub fn add_narrow(&mut self, values_ns: &Narrow) {
+        self.moments.add_narrow(values_ns);
+        self.quantiles.add_narrow(values_ns);
     }
 
     /// Takes all values of `other`.

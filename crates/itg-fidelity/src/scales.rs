@@ -6,6 +6,9 @@
 //! A scale keeps a histogram of what it found more often sent than planned: 128 buckets a power of two, at
 //! most 0.8 % wide. Equal sums cancel out, so that a flow as planned needs no memory; 64 kB is the most.
 
+#[cfg(doc)]
+use itg_core::units::MAX_TIME_NS;
+
 use crate::departures::Departed;
 use crate::samples::signed_difference;
 
@@ -14,10 +17,21 @@ pub(crate) const SCALES: usize = 10;
 /// Buckets for each power of two.
 const FINE: usize = 128;
 
+/// Pages of buckets: one for the values below [`FINE`], and one for each power of two above.
+const PAGES: usize = 64;
+
 /// Histogram of the differences between two samples of equal size.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Surplus {
-    pages: Vec<Option<Box<[i64; FINE]>>>,
+    /// By page, where its buckets are among all of them, in pages and from 1; 0 for those that have none.
+    places: [u8; PAGES],
+    buckets: Vec<i64>,
+}
+
+impl Default for Surplus {
+    fn default() -> Self {
+        Self { places: [0; PAGES], buckets: Vec::new() }
+    }
 }
 
 impl Surplus {
@@ -31,44 +45,51 @@ impl Surplus {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn count(&mut self, place: usize, more: i64) {
-        match self.pages.get_mut(place / FINE) {
-            Some(Some(page)) => page[place % FINE] += more,
-            _ => self.page(place / FINE)[place % FINE] = more,
+        // A page that is not there ends beyond the last bucket.
+        let page = usize::from(self.places[place / FINE % PAGES]).wrapping_sub(1);
+        match self.buckets.get_mut(page.wrapping_mul(FINE).wrapping_add(place % FINE)) {
+            Some(bucket) => *bucket += more,
+            None => self.page(place / FINE)[place % FINE] += more,
         }
     }
 
     /// A page, made when it does not exist.
     #[cold]
-    fn page(&mut self, number: usize) -> &mut [i64; FINE] {
-        if self.pages.len() <= number {
-            self.pages.resize_with(number + 1, || None);
+    fn page(&mut self, number: usize) -> &mut [i64] {
+        if self.places[number] == 0 {
+            self.buckets.reserve_exact(FINE);
+            self.buckets.resize(self.buckets.len() + FINE, 0);
+            let pages = self.buckets.len() / FINE;
+            self.places[number] = u8::try_from(pages).expect("there are fewer pages");
         }
-        self.pages[number].get_or_insert_with(|| Box::new([0; FINE]))
+        let start = (usize::from(self.places[number]) - 1) * FINE;
+        &mut self.buckets[start..start + FINE]
+    }
+
+    /// The buckets that hold something, ascending: page, number in it, and what it holds.
+    fn counts(&self) -> impl Iterator<Item = (usize, usize, i64)> {
+        self.places.iter().enumerate().filter(|(_, place)| **place > 0).flat_map(|(page, place)| {
+            let start = (usize::from(*place) - 1) * FINE;
+            let buckets = self.buckets[start..start + FINE].iter().enumerate();
+            buckets.filter(|(_, more)| **more != 0).map(move |(at, &more)| (page, at, more))
+        })
     }
 
     fn merge(&mut self, other: &Self) {
-        for (page, buckets) in other.pages.iter().enumerate() {
-            for (bucket, &more) in buckets.iter().flat_map(|buckets| buckets.iter().enumerate()) {
-                if more != 0 {
-                    self.count(page * FINE + bucket, more);
-                }
-            }
+        for (page, bucket, more) in other.counts() {
+            self.count(page * FINE + bucket, more);
         }
     }
 
     /// ∫ |F(x) − G(x)| dx of the two samples, times their size.
     fn area(&self) -> f64 {
         let (mut ahead, mut before, mut area) = (0i64, 0.0, 0.0);
-        for (page, buckets) in self.pages.iter().enumerate() {
-            for (bucket, &more) in buckets.iter().flat_map(|buckets| buckets.iter().enumerate()) {
-                if more != 0 {
-                    let middle = middle_of(page, bucket);
-                    area += ahead.unsigned_abs() as f64 * (middle - before);
-                    (ahead, before) = (ahead + more, middle);
-                }
-            }
+        for (page, bucket, more) in self.counts() {
+            let middle = middle_of(page, bucket);
+            area += ahead.unsigned_abs() as f64 * (middle - before);
+            (ahead, before) = (ahead + more, middle);
         }
         area
     }
@@ -114,26 +135,31 @@ impl Scale {
         self.last = Some(packet);
     }
 
-    /// Takes those of packets of consecutive numbers that are multiples of `gaps`: the same as one by one, and
-    /// sooner where the errors are small.
-    fn take_all(&mut self, packets: &[Departed], gaps: usize) {
+    /// Takes those of packets of consecutive numbers, `first` and on, that are multiples of `gaps`: the same as one
+    /// by one, and sooner where the errors are small. Times are at most [`MAX_TIME_NS`].
+    fn take_all(&mut self, first: u64, planned_ns: &[u64], sent_ns: &[u64], gaps: usize) {
         /// Squares of errors up to this, so many of them, fit in 64 bits.
         const SMALL: u64 = 1 << 28;
-        debug_assert!(packets.len() <= 128, "sums of more squares may not fit");
+        debug_assert!(planned_ns.len() <= 128, "sums of more squares may not fit");
         let sum_of = gaps as u64;
-        let Some(head) = packets.first() else { return };
         // The way up to the next multiple of a power of two.
-        let first = usize::try_from(head.seq.wrapping_neg() & (sum_of - 1)).unwrap_or(usize::MAX);
-        let Some(packets @ [head, ..]) = packets.get(first..) else { return };
-        self.take(*head, sum_of);
-        let mut squares = 0u64;
-        let mut before = *head;
-        for &packet in packets.iter().step_by(gaps).skip(1) {
-            let planned = signed_difference(packet.planned_ns, before.planned_ns);
-            let sent = signed_difference(packet.sent_ns, before.sent_ns);
-            before = packet;
+        let way = first.wrapping_neg() & (sum_of - 1);
+        let Ok(skipped) = usize::try_from(way) else { return };
+        let (Some(planned_ns), Some(sent_ns)) = (planned_ns.get(skipped..), sent_ns.get(skipped..))
+        else {
+            return;
+        };
+        let mut times = planned_ns.iter().step_by(gaps).zip(sent_ns.iter().step_by(gaps));
+        let Some((&planned_ns, &sent_ns)) = times.next() else { return };
+        let mut before = Departed { seq: first + way, planned_ns, sent_ns };
+        self.take(before, sum_of);
+        let (mut squares, mut sums) = (0u64, 0);
+        for (&planned_ns, &sent_ns) in times {
+            let planned = planned_ns.wrapping_sub(before.planned_ns).cast_signed();
+            let sent = sent_ns.wrapping_sub(before.sent_ns).cast_signed();
+            (before.planned_ns, before.sent_ns) = (planned_ns, sent_ns);
             self.surplus.add(planned, sent);
-            self.sums += 1;
+            sums += 1;
             let off = sent.abs_diff(planned);
             if off <= SMALL {
                 squares += off * off;
@@ -141,6 +167,8 @@ impl Scale {
                 self.add_square(off);
             }
         }
+        before.seq += sums * sum_of;
+        self.sums += sums;
         self.squares = self.squares.saturating_add(u128::from(squares));
         self.last = Some(before);
     }
@@ -202,10 +230,11 @@ impl Scales {
         }
     }
 
-    /// Takes at most 128 packets of consecutive numbers.
-    pub(crate) fn take_all(&mut self, packets: &[Departed]) {
+    /// Takes at most 128 packets of consecutive numbers, `first` and on; as many planned times as actual ones, at
+    /// most [`MAX_TIME_NS`].
+    pub(crate) fn take_all(&mut self, first: u64, planned_ns: &[u64], sent_ns: &[u64]) {
         for (scale, power) in self.0.iter_mut().zip(1..) {
-            scale.take_all(packets, 1 << power);
+            scale.take_all(first, planned_ns, sent_ns, 1 << power);
         }
     }
 
@@ -310,7 +339,11 @@ mod tests {
             let half = packets.len() / 2;
             packets[half..].iter_mut().for_each(|packet| packet.sent_ns += late_ns);
             let mut together = Scales::default();
-            packets.chunks(100).for_each(|packets| together.take_all(packets));
+            for packets in packets.chunks(100) {
+                let planned: Vec<_> = packets.iter().map(|packet| packet.planned_ns).collect();
+                let sent: Vec<_> = packets.iter().map(|packet| packet.sent_ns).collect();
+                together.take_all(packets[0].seq, &planned, &sent);
+            }
             prop_assert_eq!(format!("{together:?}"), format!("{:?}", scales(&packets)));
         }
     }

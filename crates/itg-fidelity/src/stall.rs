@@ -56,15 +56,10 @@ impl Stalls {
         self.still.take(Longest { behind, length_ns: sent.saturating_sub(planned), left_out: 0 });
     }
 
-    /// As [`Stalls::follow`], for packets of consecutive numbers and the times between them.
-    #[inline]
-    pub(crate) fn follow_all(&mut self, packets: &[Departed], planned: &[i64], sent: &[i64]) {
-        let gaps = || planned.iter().zip(sent);
-        let longest = gaps().map(|(planned, sent)| sent.saturating_sub(*planned)).max();
-        if longest.is_some_and(|longest| longest > self.still.length_ns) {
-            for (packet, (planned, sent)) in packets.iter().zip(gaps()) {
-                self.follow(packet.seq, *planned, *sent);
-            }
+    /// As [`Stalls::follow`], for packets of consecutive numbers, `first` and on.
+    pub(crate) fn follow_all(&mut self, first: u64, planned: &[i32], sent: &[i32]) {
+        for ((behind, &planned), &sent) in (first..).zip(planned).zip(sent) {
+            self.follow(behind, planned.into(), sent.into());
         }
     }
 

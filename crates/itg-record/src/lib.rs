@@ -45,7 +45,7 @@ pub use note::{
 };
 pub use outline::{Outline, Outlined, UncheckedRecords};
 pub use read::{Cause, Damage, Item, LogReader};
-pub use record::{Kind, MAX_RUN, RECORD_LEN, ReceivedPacket, Record, SentPacket, flag};
+pub use record::{Kind, MAX_RUN, RECORD_LEN, RawRecord, ReceivedPacket, Record, SentPacket, flag};
 pub use records::{PackedRecords, Records};
 
 /// The example of the README, compiled and run with the tests of the documentation.

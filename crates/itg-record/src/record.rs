@@ -57,10 +57,10 @@ impl Kind {
     }
 }
 
-/// The record as it lies in a block.
+/// A [`Record`] as it lies in a block: for readers that look at some fields of many.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub(crate) struct RawRecord {
+pub struct RawRecord {
     pub(crate) flow: U32,
     pub(crate) size: U32,
     pub(crate) seq: U64,
@@ -111,10 +111,60 @@ impl RawRecord {
         })
     }
 
+    /// Number of the flow in this log.
+    #[inline]
+    #[must_use]
+    pub const fn flow(&self) -> u32 {
+        self.flow.get()
+    }
+
+    /// Size in bytes.
+    #[inline]
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.size.get()
+    }
+
+    /// Sequence number in its flow.
+    #[inline]
+    #[must_use]
+    pub const fn seq(&self) -> u64 {
+        self.seq.get()
+    }
+
+    /// Both times, as in [`Record::a`] and [`Record::b`].
+    #[inline]
+    #[must_use]
+    pub const fn times(&self) -> (u64, u64) {
+        (self.a.get(), self.b.get())
+    }
+
+    /// Nanoseconds, as in [`Record::delta`].
+    #[inline]
+    #[must_use]
+    pub const fn delta(&self) -> u32 {
+        self.delta.get()
+    }
+
+    /// Returns 0 if the record is of this kind and has none of these [flags](flag).
+    #[inline]
+    #[must_use]
+    pub const fn is_not(&self, kind: Kind, flags: u16) -> u16 {
+        (self.flags.get() & (KIND_MASK | flags)) ^ kind as u16
+    }
+
+    /// Hop limit and traffic class byte, as in [`Record::ttl`] and [`Record::tos`].
+    #[inline]
+    #[must_use]
+    pub const fn marks(&self) -> (u8, u8) {
+        (self.ttl, self.tos)
+    }
+
     /// The record; `None` where it has no kind. Kinds are checked with the block: then the file has been
     /// changed since.
     #[inline]
-    pub(crate) const fn record(&self) -> Option<Record> {
+    #[must_use]
+    pub const fn record(&self) -> Option<Record> {
         let flags = self.flags.get();
         let Some(kind) = Kind::from_flags(flags) else { return None };
         Some(Record {
@@ -272,7 +322,8 @@ impl Record {
 
     /// The record as it lies in a block.
     #[inline]
-    pub(crate) const fn raw(&self) -> RawRecord {
+    #[must_use]
+    pub const fn raw(&self) -> RawRecord {
         RawRecord {
             flow: U32::new(self.flow),
             size: U32::new(self.size),

@@ -91,6 +91,13 @@ impl<'a> Records<'a> {
         self.packed
     }
 
+    /// The records that have not been taken yet, where each stands for one packet; `None` where one may stand for
+    /// several.
+    #[must_use]
+    pub fn rows(&self) -> Option<&[RawRecord]> {
+        (!self.packed.runs).then(|| self.rest())
+    }
+
     /// The records whose packets have not all been taken yet.
     pub(crate) fn rest(&self) -> &[RawRecord] {
         &self.raw[self.taken..]

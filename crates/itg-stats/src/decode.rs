@@ -16,7 +16,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use itg_record::{Kind, Record, Side};
+use itg_record::{Kind, RawRecord, Record, Side};
 
 use crate::exec::{Executor, collect};
 use crate::logs::{Log, Stored};
@@ -198,7 +198,7 @@ impl Pass<'_, '_> {
                     Some(cut) if at == piece.blocks.start => {
                         flows.add_part(&log.blocks[at], cut, true, open);
                     }
-                    _ => flows.add(log.blocks[at].records(), open),
+                    _ => flows.add_block(&log.blocks[at], open),
                 }
             }
             self.executor.leaving(bytes);
@@ -228,10 +228,19 @@ struct Flows {
 const NEAR: u32 = 1 << 16;
 
 impl Flows {
+    /// Adds the records of a block, where each stands for one packet as they lie in it.
+    fn add_block(&mut self, block: &Stored<'_>, open: impl Fn(u32) -> Option<Setup>) {
+        let records = block.records();
+        match records.rows() {
+            Some(rows) => rows.chunks(SOME).for_each(|some| self.take(some, &open)),
+            None => self.add(records, open),
+        }
+    }
+
     fn add(&mut self, records: impl Iterator<Item = Record>, open: impl Fn(u32) -> Option<Setup>) {
-        let mut some: Vec<Record> = Vec::with_capacity(SOME);
+        let mut some: Vec<RawRecord> = Vec::with_capacity(SOME);
         records.for_each(|record| {
-            some.push(record);
+            some.push(record.raw());
             if some.len() == SOME {
                 self.take(&some, &open);
                 some.clear();
@@ -241,11 +250,11 @@ impl Flows {
     }
 
     /// Takes some records; those of the same flow that follow each other together.
-    fn take(&mut self, some: &[Record], open: &impl Fn(u32) -> Option<Setup>) {
-        for run in some.chunk_by(|a, b| a.flow == b.flow) {
-            let place = self.place(run[0].flow, open);
+    fn take(&mut self, some: &[RawRecord], open: &impl Fn(u32) -> Option<Setup>) {
+        for run in some.chunk_by(|a, b| a.flow() == b.flow()) {
+            let place = self.place(run[0].flow(), open);
             if let (_, Some(stats)) = &mut self.list[place] {
-                stats.add_all(run);
+                stats.add_rows(run);
             }
         }
     }

@@ -6,6 +6,7 @@
 //! selected), beside the smoothed estimate of RFC 3550 section 6.4.1, J ← J + (|Dᵢ − Dᵢ₋₁| − J) /
 //! 16. Duplicates and reordered packets take part like any other arrival. Constant cost a packet.
 
+use itg_fidelity::narrow::{MOST, Narrow};
 use serde::Serialize;
 
 pub use itg_fidelity::samples::{SampleDistribution, signed_difference};
@@ -79,32 +80,50 @@ impl DelayStats {
     /// Takes the next delays in order of arrival: the same as one by one (the filter of RFC 3550 but
     /// for rounding), and sooner.
     pub fn add_all(&mut self, delays_ns: &[i64]) {
-        let (mut steps, mut ways) = ([0; RUN], [0.0; RUN]);
-        for delays in delays_ns.chunks(RUN) {
-            let (mut last, mut sum) = (self.last.unwrap_or(delays[0]), 0);
-            for ((step, way), &delay) in steps.iter_mut().zip(&mut ways).zip(delays) {
-                let magnitude = delay.abs_diff(last);
-                sum += u128::from(magnitude);
-                (*step, *way) = (delay.saturating_sub(last), magnitude as f64);
-                last = delay;
-            }
+        let (mut steps, mut ways) = ([0; MOST], [0.0; MOST]);
+        for delays in delays_ns.chunks(MOST) {
             // The first delay of all has no step.
             let from = usize::from(self.last.is_none());
-            let (quarters, rest) = ways[from..delays.len()].as_chunks();
+            let mut last = self.last.unwrap_or(delays[0]);
+            let mut far = last.wrapping_add(FAR).cast_unsigned();
+            for (step, &delay) in steps.iter_mut().zip(delays) {
+                far |= delay.wrapping_add(FAR).cast_unsigned();
+                *step = delay.wrapping_sub(last);
+                last = delay;
+            }
+            let steps = &mut steps[from..delays.len()];
+            let ways = &mut ways[..steps.len()];
+            let near = Narrow::of(steps).filter(|_| far < 2 * FAR.cast_unsigned());
+            if let Some(near) = near {
+                for (way, step) in ways.iter_mut().zip(near.values()) {
+                    *way = f64::from(step.abs());
+                }
+                self.variation_sum += u128::from(near.magnitudes());
+                self.variation.add_narrow(&near);
+            } else {
+                let mut last = self.last.unwrap_or(delays[0]);
+                for ((step, way), &delay) in
+                    steps.iter_mut().zip(ways.iter_mut()).zip(&delays[from..])
+                {
+                    let magnitude = delay.abs_diff(last);
+                    self.variation_sum += u128::from(magnitude);
+                    (*step, *way) = (delay.saturating_sub(last), magnitude as f64);
+                    last = delay;
+                }
+                self.variation.add_all(steps);
+            }
+            let (quarters, rest) = ways.as_chunks();
             let mut filter = self.rfc3550;
             for [a, b, c, d] in quarters {
                 // Four steps at once: each fades by 15/16 with each one behind it.
                 let all = a * FADES[3] + b * FADES[2] + (c * FADES[1] + d);
                 filter = filter * FADES[4] + all / 16.0;
             }
-            filter = rest.iter().fold(filter, |filter, step| filter + (step - filter) / 16.0);
-            self.variation.add_all(&steps[from..delays.len()]);
-            self.variation_sum += sum;
-            self.rfc3550 = filter;
+            self.rfc3550 = rest.iter().fold(filter, |filter, step| filter + (step - filter) / 16.0);
             self.first = self.first.or(Some(delays[0]));
             self.last = Some(last);
             self.delay.add_all(delays);
-            self.negative += delays.iter().filter(|&&delay| delay < 0).count() as u64;
+            self.negative += delays.iter().map(|delay| delay.cast_unsigned() >> 63).sum::<u64>();
         }
     }
 
@@ -211,8 +230,8 @@ impl DelayStats {
     }
 }
 
-/// Delays that are taken at once.
-const RUN: usize = 256;
+/// Differences of delays between −this and this, which is left out, fit in 64 bits.
+const FAR: i64 = 1 << 62;
 /// (15/16)ⁿ for n up to 4.
 const FADES: [f64; 5] = [1.0, 15.0 / 16.0, 225.0 / 256.0, 3_375.0 / 4_096.0, 50_625.0 / 65_536.0];
 

@@ -63,12 +63,17 @@ impl Marks {
     /// Takes the next arrival. Its marks are not known where it says no hop limit, as on TCP.
     #[inline]
     pub(crate) fn add(&mut self, record: &Record) {
-        let marks = (record.ttl, record.tos);
+        self.add_many((record.ttl, record.tos), 1);
+    }
+
+    /// Takes so many next arrivals, all with this hop limit and traffic class byte.
+    #[inline]
+    pub(crate) fn add_many(&mut self, marks: (u8, u8), packets: u64) {
         if marks != self.last {
             self.settle();
             self.last = marks;
         }
-        self.packets += 1;
+        self.packets += packets;
     }
 
     fn settle(&mut self) {

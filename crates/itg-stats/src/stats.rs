@@ -5,6 +5,7 @@
 //! receiver; at the sender of a round-trip flow the replies, as in D-ITG's logs of such flows.
 
 mod account;
+mod rows;
 
 use std::sync::Arc;
 
@@ -36,12 +37,6 @@ pub const PLAN_PACKETS: u64 = 1 << 20;
 
 /// Arrivals behind the packets whose plan is computed again that are waited for stragglers.
 const STRAGGLING: u64 = 1 << 16;
-
-/// Fewer records than this are taken one by one.
-const WORTHWHILE: usize = 8;
-
-/// Records that are taken at once.
-const RUN: usize = 128;
 
 /// Description of a flow before its first record.
 #[derive(Clone, Debug)]
@@ -297,110 +292,6 @@ impl FlowStats {
         }
     }
 
-    /// Takes the next records in the order of the log: the same as one by one, and sooner where nothing
-    /// is wanted of single packets.
-    pub fn add_all(&mut self, records: &[Record]) {
-        let (kind, at_once) = match self.setup.side {
-            Side::Receiver => (Kind::Received, self.setup.lane == Lane::Arrivals),
-            Side::Sender => (Kind::Sent, true),
-        };
-        let at_once = at_once && !self.has_windows() && records.len() >= WORTHWHILE;
-        for records in records.chunks(RUN) {
-            if !at_once || records.iter().any(|record| record.kind != kind) {
-                records.iter().for_each(|record| self.add(record));
-            } else if kind == Kind::Received {
-                self.arrive_all(records);
-            } else if self.departs_in_order(records) {
-                self.depart_all(records);
-            } else {
-                records.iter().for_each(|record| self.depart(record));
-            }
-        }
-    }
-
-    /// As [`FlowStats::arrive`] with [`Lane::Arrivals`] and no windows, for at most [`RUN`] records.
-    fn arrive_all(&mut self, records: &[Record]) {
-        let (mut delays, mut known) = ([0; RUN], 0);
-        let (mut stack, mut stamped) = ([0; RUN], 0);
-        let (mut bytes, mut stamps, mut first_ns, mut last_ns) = (0, 0, u64::MAX, 0);
-        let mut undated = 0;
-        let clock = self.setup.clock.as_deref();
-        let mut next = self.arrived_seqs.next();
-        let mut in_order = 0;
-        for record in records {
-            bytes += u64::from(record.size);
-            if record.b <= MAX_TIME_NS {
-                (first_ns, last_ns) = (first_ns.min(record.b), last_ns.max(record.b));
-            }
-            undated += u64::from(!record.has_good_times());
-            self.marks.add(record);
-            stamps += u64::from(record.flags & flag::USER_STAMP != 0);
-            stack[stamped] = i64::from(record.delta);
-            stamped += usize::from(record.flags & (flag::USER_STAMP | flag::DELTA_SATURATED) == 0);
-            if let Some(delay) = delay_of(record, clock, &mut self.near) {
-                delays[known] = delay;
-                known += 1;
-            }
-            if next == Some(record.seq) {
-                in_order += 1;
-                next = record.seq.checked_add(1);
-                continue;
-            }
-            self.arrived_seqs.advance(std::mem::take(&mut in_order));
-            if self.arrived_seqs.insert(record.seq) == Arrival::Duplicate {
-                self.duplicate_bytes += u64::from(record.size);
-            }
-            next = self.arrived_seqs.next();
-        }
-        self.arrived_seqs.advance(in_order);
-        let Some(first) = records.first() else { return };
-        self.first_arrival = self.first_arrival.or(Some(first.b));
-        if self.first_delay.is_none() {
-            let dated = |record: &&Record| record.a != 0 && record.has_good_times();
-            self.first_delay = records.iter().find(dated).map(|record| record.b);
-        }
-        self.user_stamps += stamps;
-        self.undated += undated;
-        let dated = first_ns <= last_ns;
-        self.arrived.merge(&Volume {
-            packets: records.len() as u64,
-            bytes,
-            first_unix_ns: dated.then_some(first_ns),
-            last_unix_ns: dated.then_some(last_ns),
-        });
-        self.stack.add_all(&stack[..stamped]);
-        self.delay.add_all(&delays[..known]);
-    }
-
-    /// Returns true if these records continue the numbers of the last one, all planned and beyond
-    /// those whose plan is checked.
-    fn departs_in_order(&self, records: &[Record]) -> bool {
-        let next = self.sent_seqs.next().filter(|&next| next >= PLAN_CHECKED);
-        next.is_some_and(|next| {
-            (next..).zip(records).all(|(seq, record)| {
-                let planned = record.flags & flag::UNPLANNED == 0;
-                record.seq == seq && planned && record.has_good_times()
-            }) && next.checked_add(records.len() as u64).is_some()
-        })
-    }
-
-    /// As [`FlowStats::depart`] without windows, for at most [`RUN`] records that
-    /// [depart in order](Self::departs_in_order).
-    fn depart_all(&mut self, records: &[Record]) {
-        let mut volume = Volume::default();
-        for record in records {
-            volume.add(record.size, record.b);
-            self.departures.count(record.size);
-        }
-        self.sent.merge(&volume);
-        self.sent_seqs.advance(records.len() as u64);
-        let mut packets = [Departed { seq: 0, planned_ns: 0, sent_ns: 0 }; RUN];
-        for (packet, record) in packets.iter_mut().zip(records) {
-            *packet = Departed { seq: record.seq, planned_ns: record.a, sent_ns: record.b };
-        }
-        self.departures.add_in_order(&packets[..records.len()], self.setup.epoch_unix_ns);
-    }
-
     /// Takes a later part of the same flow at the same side, when all sequence numbers in it are
     /// larger than those here; then everything comes out as in one pass. Otherwise says false and
     /// leaves all as it was: the records have to be added one by one. Series must be on the same grid.
@@ -523,7 +414,10 @@ impl FlowStats {
             }
         }
         if planned && record.kind == Kind::Received && arrival != Arrival::Duplicate {
-            self.recompute_departure(record);
+            let departed = self.replanned_departure(record);
+            departed
+                .into_iter()
+                .for_each(|packet| self.departures.add(packet, self.setup.epoch_unix_ns));
         }
     }
 
@@ -540,21 +434,20 @@ impl FlowStats {
         self.behind_plan >= STRAGGLING
     }
 
-    /// At the receiver: when the packet should have left, by the plan, and when it says it did.
-    fn recompute_departure(&mut self, record: &Record) {
+    /// At the receiver: when the packet should have left, by the plan, and when it says it did. `None` where it does
+    /// not say, or nothing is known of the plan.
+    fn replanned_departure(&mut self, record: &Record) -> Option<Departed> {
         let plan = self.setup.plan.as_mut();
-        let Some(planned) = plan.and_then(|plan| plan.at(record.seq)) else { return };
+        let planned = plan.and_then(|plan| plan.at(record.seq))?;
         self.resized += u64::from(record.size != planned.size);
         self.departures.count(record.size);
         self.departures.add_size(record.size, planned.size);
         if let Some(trace) = &mut self.trace {
             trace.add_size(record.size, planned.size);
         }
-        if record.a != 0 && record.has_good_times() {
-            let (planned_ns, sent_ns) = (planned.due_ns, record.a);
-            let packet = Departed { seq: record.seq, planned_ns, sent_ns };
-            self.departures.add(packet, self.setup.epoch_unix_ns);
-        }
+        let (planned_ns, sent_ns) = (planned.due_ns, record.a);
+        let dated = record.a != 0 && record.has_good_times();
+        dated.then_some(Departed { seq: record.seq, planned_ns, sent_ns })
     }
 
     fn window(

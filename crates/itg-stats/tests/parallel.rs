@@ -3,9 +3,10 @@
 
 use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side, flag};
 use itg_stats::exec::{Executor, Inline};
+use itg_stats::plan::Plan;
 use itg_stats::stats::{Facts, Lane, PLAN_CHECKED, Setup};
 use itg_stats::{Analysis, FlowStats, Options, PacketLine};
-use itg_testkit::logs::{EPOCH, TestLog, end, spec};
+use itg_testkit::logs::{EPOCH, SEED, TestLog, end, spec};
 use serde_json::Value;
 
 /// Cuts the work for so many threads, and does the pieces from the last to the first.
@@ -224,14 +225,20 @@ fn rough(side: Side, first: u64) -> Vec<Record> {
 
 #[test]
 fn records_taken_together_are_the_same_as_one_by_one() {
-    for (side, first) in [
-        (Side::Receiver, 0),
-        (Side::Sender, 0),
-        (Side::Sender, PLAN_CHECKED - 3_000),
-        (Side::Sender, PLAN_CHECKED + 1_000_000),
+    for (side, first, lane) in [
+        (Side::Receiver, 0, Lane::Arrivals),
+        (Side::Receiver, 0, Lane::Plan),
+        (Side::Receiver, 0, Lane::All),
+        (Side::Sender, 0, Lane::Arrivals),
+        (Side::Sender, PLAN_CHECKED - 3_000, Lane::Arrivals),
+        (Side::Sender, PLAN_CHECKED + 1_000_000, Lane::Arrivals),
     ] {
-        let setup =
-            || Setup { epoch_unix_ns: Some(EPOCH), lane: Lane::Arrivals, ..Setup::unknown(side) };
+        let setup = || Setup {
+            epoch_unix_ns: Some(EPOCH),
+            plan: Plan::new(&spec(1, "exp(10us)", "uniform(500,512)", 100_000), SEED).ok(),
+            lane,
+            ..Setup::unknown(side)
+        };
         let (mut singly, mut together) = (FlowStats::new(setup()), FlowStats::new(setup()));
         let records = rough(side, first);
         records.iter().for_each(|record| singly.add(record));
@@ -239,18 +246,24 @@ fn records_taken_together_are_the_same_as_one_by_one() {
         let (mut rest, mut len) = (&records[..], 1);
         while !rest.is_empty() {
             let (now, later) = rest.split_at(len.min(rest.len()));
-            together.add_all(now);
+            let rows: Vec<_> = now.iter().map(Record::raw).collect();
+            together.add_rows(&rows);
             (rest, len) = (later, len % 300 + 7);
         }
         let figures = |stats: &FlowStats| {
             let mut metrics = stats.summary(&Facts::default());
             let filter = metrics.jitter_ns.as_mut().and_then(|jitter| jitter.rfc3550.take());
-            (metrics, filter.unwrap_or(0.0), stats.user_stamps())
+            let others = (stats.user_stamps(), stats.resized(), stats.replanned());
+            (metrics, filter.unwrap_or(0.0), others)
         };
-        let ((a, a_filter, a_stamps), (b, b_filter, b_stamps)) =
+        let ((a, a_filter, a_others), (b, b_filter, b_others)) =
             (figures(&singly), figures(&together));
-        assert_eq!((&a, a_stamps), (&b, b_stamps), "{side:?} from {first}");
+        assert_eq!((&a, a_others), (&b, b_others), "{side:?} from {first}");
         assert!((a_filter - b_filter).abs() <= 1e-9 * a_filter, "{a_filter} {b_filter}");
+        assert_eq!(singly.has_departures(), (side, lane) != (Side::Receiver, Lane::Arrivals));
+        if lane == Lane::Plan {
+            continue;
+        }
         let reordered = a.reordered.unwrap_or(1);
         assert!(a.packets > 5_000 && reordered > 0, "{side:?} from {first}: {a:?}");
     }
