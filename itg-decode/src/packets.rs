@@ -1,7 +1,8 @@
 //! Packets as lines: formatted side by side, written in order.
 //!
 //! Some ten million lines a second are wanted, and nearly all of the work is digits: they are written
-//! eight at a time into a buffer of fixed size, without going through `fmt`. Buffers go round: memory
+//! eight at a time into a buffer of fixed size, without going through `fmt`, and those in front that a
+//! column has in common with its last line are copied. Buffers go round: memory
 //! that is given back and taken again comes in page by page, which costs more than the digits.
 
 use std::borrow::Cow;
@@ -40,10 +41,10 @@ pub(crate) fn print(
     let make = |lines: &[PacketLine<'_>]| {
         let mut text = pool().pop().unwrap_or_default();
         text.reserve(lines.len() * 128);
-        let mut end = RunEnd::new(several);
+        let mut csv = Csv::new(several);
         for line in lines {
             match format {
-                Format::Csv => csv(line, &mut end, &mut text),
+                Format::Csv => csv.write(line, &mut text),
                 Format::Text => columns(line, &mut text),
                 Format::Octave => octave(line, &mut text),
                 _ => json(line, format == Format::Json, &mut text),
@@ -107,47 +108,117 @@ impl RunEnd {
     }
 }
 
-/// Room for a line but its last field: six numbers of at most 20 digits, one of 10, and their signs; and for what is
-/// written eight digits at a time.
-const LINE: usize = 160;
+/// Room for a line but its last field, six numbers of at most 20 digits, one of 10, and their commas; and for what is
+/// written sixteen digits at a time.
+const LINE: usize = END + 24;
+/// More than such a line needs, and a power of two: places in front of it need no further look.
+const END: usize = 256;
 
-fn csv(line: &PacketLine<'_>, end: &mut RunEnd, text: &mut Vec<u8>) {
-    let mut buffer = [0; LINE];
-    let mut at = LINE;
-    let mut put = |value: Option<u64>| {
-        if let Some(value) = value {
-            at = digits(value, &mut buffer, at);
-        }
-        at -= 1;
-        buffer[at] = b',';
-    };
-    let [planned, sent, arrived, read] = times(line);
-    put(read);
-    put(arrived);
-    put(sent);
-    put(planned);
-    put(Some(u64::from(line.size_bytes)));
-    put(Some(line.seq));
-    put(Some(u64::from(line.flow)));
-    // No comma stands before the first one.
-    text.extend_from_slice(&buffer[at + 1..]);
-    text.extend_from_slice(end.of(line.run));
+/// Lines as CSV, written from the left.
+struct Csv {
+    end: RunEnd,
+    line: [u8; LINE],
+    flow: Same,
+    seq: Number,
+    size: Same,
+    times: [Number; 4],
 }
 
-/// Writes a number in front of `at`; returns where it starts. Up to seven bytes before it are overwritten.
+/// Writes digits at a place of the line, and all the room behind them that they may take.
 #[inline]
-fn digits(mut value: u64, buffer: &mut [u8; LINE], mut at: usize) -> usize {
-    const EIGHT: u64 = 100_000_000;
-    while value >= EIGHT {
-        at -= 8;
-        buffer[at..at + 8].copy_from_slice(&eight_digits(value % EIGHT).to_le_bytes());
-        value /= EIGHT;
+fn place<const N: usize>(line: &mut [u8; LINE], at: usize, digits: &[u8; N]) {
+    line[at % END..at % END + N].copy_from_slice(digits);
+}
+
+/// The digits in front of the last eight of the number that a column had before. Numbers of a column share them for
+/// many lines: those of times of this century stay for a tenth of a second.
+#[derive(Clone, Copy)]
+struct Number {
+    value: u64,
+    text: [u8; 16],
+    len: usize,
+}
+
+impl Number {
+    const ZERO: Self = Self { value: 0, text: [0; 16], len: 0 };
+
+    /// Writes a number from `at` on; returns where it ends. Up to sixteen bytes behind that are overwritten.
+    #[inline]
+    fn put(&mut self, value: u64, line: &mut [u8; LINE], at: usize) -> usize {
+        const EIGHT: u64 = 100_000_000;
+        let (front, last) = (value / EIGHT, eight_digits(value % EIGHT));
+        if front != self.value {
+            self.change(front);
+        }
+        if front != 0 {
+            place(line, at, &self.text);
+            let at = at + self.len;
+            place(line, at, &last.to_le_bytes());
+            return at + 8;
+        }
+        // All but the zeros in front; of 0 itself one is left.
+        let zeros = ((last ^ u64::from_le_bytes([b'0'; 8])).trailing_zeros() / 8).min(7);
+        place(line, at, &(last >> (8 * zeros)).to_le_bytes());
+        at + 8 - zeros as usize
     }
-    let last = eight_digits(value);
-    buffer[at - 8..at].copy_from_slice(&last.to_le_bytes());
-    // All but the zeros in front; of 0 itself one is left.
-    let zeros = (last ^ u64::from_le_bytes([b'0'; 8])).trailing_zeros() / 8;
-    at - 8 + usize::try_from(zeros.min(7)).unwrap_or(7)
+
+    #[cold]
+    fn change(&mut self, front: u64) {
+        let text = if front == 0 { String::new() } else { front.to_string() };
+        self.text[..text.len()].copy_from_slice(text.as_bytes());
+        (self.value, self.len) = (front, text.len());
+    }
+}
+
+/// The number below 2³² that a column had before: in many lines of a flow it is the same.
+struct Same {
+    value: u32,
+    text: [u8; 16],
+    len: usize,
+}
+
+impl Same {
+    const ZERO: Self = Self { value: 0, text: [b'0'; 16], len: 1 };
+
+    /// As [`Number::put`].
+    #[inline]
+    fn put(&mut self, value: u32, line: &mut [u8; LINE], at: usize) -> usize {
+        if value != self.value {
+            let mut digits = [0; LINE];
+            let mut number = Number::ZERO;
+            let len = number.put(value.into(), &mut digits, 0);
+            self.text.copy_from_slice(&digits[..16]);
+            (self.value, self.len) = (value, len);
+        }
+        place(line, at, &self.text);
+        at + self.len
+    }
+}
+
+impl Csv {
+    fn new(several: bool) -> Self {
+        let (number, end) = (Number::ZERO, RunEnd::new(several));
+        let (flow, size, line) = (Same::ZERO, Same::ZERO, [0; LINE]);
+        Self { end, line, flow, seq: number, size, times: [number; 4] }
+    }
+
+    fn write(&mut self, line: &PacketLine<'_>, text: &mut Vec<u8>) {
+        let buffer = &mut self.line;
+        let mut at = self.flow.put(line.flow, buffer, 0);
+        place(buffer, at, b",");
+        at = self.seq.put(line.seq, buffer, at + 1);
+        place(buffer, at, b",");
+        at = self.size.put(line.size_bytes, buffer, at + 1);
+        for (number, time) in self.times.iter_mut().zip(times(line)) {
+            place(buffer, at, b",");
+            at += 1;
+            if let Some(time) = time {
+                at = number.put(time, buffer, at);
+            }
+        }
+        text.extend_from_slice(&buffer[..at]);
+        text.extend_from_slice(self.end.of(line.run));
+    }
 }
 
 /// The digits of a number below 10⁸, zeros in front, as the bytes of a word from the lowest on: halves, then
@@ -208,10 +279,20 @@ mod tests {
         let mut values = vec![0, 9, 10, 99, 100, u64::MAX];
         values.extend((0..20).flat_map(|k| [10u64.pow(k) - 1, 10u64.pow(k)]));
         values.extend((1..64).map(|shift| 0x9e37_79b9_7f4a_7c15 >> shift));
-        for value in values {
-            let mut buffer = [0; LINE];
-            let at = digits(value, &mut buffer, LINE);
-            assert_eq!(std::str::from_utf8(&buffer[at..]).expect("digits"), value.to_string());
+        let (mut number, mut same, mut line) = (Number::ZERO, Same::ZERO, [b'x'; LINE]);
+        for value in values.iter().flat_map(|&value| [value, 5, value, value / 3, value]) {
+            // With the digits of another number in front, and with none.
+            let (mut new, mut other) = (Number::ZERO, Same::ZERO);
+            for number in [&mut number, &mut new] {
+                let end = number.put(value, &mut line, 7);
+                assert_eq!(std::str::from_utf8(&line[7..end]).expect("digits"), value.to_string());
+            }
+            if let Ok(value) = u32::try_from(value) {
+                for number in [&mut same, &mut other] {
+                    let end = number.put(value, &mut line, 7);
+                    assert_eq!(std::str::from_utf8(&line[7..end]), Ok(value.to_string().as_str()));
+                }
+            }
         }
     }
 
@@ -240,15 +321,12 @@ mod tests {
             run: "c0ffee",
         };
         let mut text = Vec::new();
-        csv(&line, &mut RunEnd::new(false), &mut text);
-        let mut end = RunEnd::new(true);
-        csv(&line, &mut end, &mut text);
-        csv(&PacketLine { flow: 0, read_ns: None, run: "", ..line }, &mut end, &mut text);
-        csv(
-            &PacketLine { flow: 1, read_ns: None, run: "=a,\"b\u{1b}", ..line },
-            &mut end,
-            &mut text,
-        );
+        Csv::new(false).write(&line, &mut text);
+        let mut csv = Csv::new(true);
+        csv.write(&line, &mut text);
+        csv.write(&PacketLine { flow: 0, read_ns: None, run: "", ..line }, &mut text);
+        let odd = PacketLine { flow: 1, read_ns: None, run: "=a,\"b\u{1b}", ..line };
+        csv.write(&odd, &mut text);
         let (a, b) = (u32::MAX, u64::MAX);
         let want = format!(
             "{a},{b},{a},{b},,{b},{b}\n{a},{b},{a},{b},,{b},{b},c0ffee\n0,{b},{a},{b},,{b},,\n1,{b},{a},{b},,{b},,\"'=a,\"\"b\\u001b\"\n"

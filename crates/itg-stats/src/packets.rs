@@ -428,8 +428,12 @@ impl Sides {
             PacketLine { delay_ns, ..PacketLine::arrival(flow, record) }
         };
         lines.reserve(self.sent.len().max(self.arrived.len()));
-        self.arrived.sort_by_key(|record| (record.seq, record.b));
-        self.sent.sort_by_key(|record| (record.seq, record.b));
+        for records in [&mut self.arrived, &mut self.sent] {
+            // Mostly they are, and a sort takes memory before it looks.
+            if !records.is_sorted_by_key(|record| (record.seq, record.b)) {
+                records.sort_by_key(|record| (record.seq, record.b));
+            }
+        }
         let mut arrived = self.arrived.drain(..).peekable();
         for sent in self.sent.drain(..) {
             while let Some(stray) = arrived.next_if(|record| record.seq < sent.seq) {
