@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use itg_control::{Command, ControlDelivery, ControlRequest, Orphan, Phase, Replica};
 use itg_core::rate::RateChange;
-use itg_engine::clock_pair;
+use itg_engine::{LogTarget, clock_pair};
 use itg_experiment::Plan;
 use itg_node::Receiver;
 use itg_run::receiver_options;
@@ -483,7 +483,8 @@ impl Work {
             return;
         };
         let log = self.setup.dir.join(format!("receiver-{}.itg", self.handle.member.join.start));
-        let answer = match Receiver::bind(receiver_options(log, self.setup.listen)) {
+        let answer = match Receiver::bind(receiver_options(LogTarget::File(log), self.setup.listen))
+        {
             Ok(receiver) => {
                 known.receiving = Some(tokio::spawn(receiver.serve(known.end.subscribe())));
                 known.unbound = None;
