@@ -80,15 +80,21 @@ pub fn queueing_disciplines() -> String {
 #[must_use]
 pub fn has_address(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
+    ip.is_loopback()
+        || ip.is_unspecified()
+        || interface_addresses().iter().any(|(_, address)| *address == ip)
+}
+
+/// Addresses of the interfaces of this host, each with the name of its interface, in the order of the system.
+#[must_use]
+pub fn interface_addresses() -> Vec<(String, IpAddr)> {
     let of = |address: &SockaddrStorage| {
         let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
         v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
     };
-    ip.is_loopback()
-        || ip.is_unspecified()
-        || getifaddrs().is_ok_and(|mut all| {
-            all.any(|interface| interface.address.as_ref().and_then(of) == Some(ip))
-        })
+    let all = getifaddrs().into_iter().flatten();
+    all.filter_map(|found| Some((found.interface_name, found.address.as_ref().and_then(of)?)))
+        .collect()
 }
 
 /// Lets this process open as many files as it may without asking: each flow has a socket of its own.
@@ -106,6 +112,14 @@ pub fn raise_open_files() {
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_or_else(|_| String::new(), |text| text.trim().to_owned())
+}
+
+/// Identifier of the network of this process: two programs on one kernel that see the same one reach each other over
+/// loopback. Containers on one machine have different ones.
+#[must_use]
+pub fn network_id() -> String {
+    fs::read_link("/proc/self/ns/net")
+        .map_or_else(|_| String::new(), |link| link.display().to_string())
 }
 
 /// A number that cannot be guessed: for run ids, seeds that were not given, and handles.
