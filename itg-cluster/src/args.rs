@@ -7,6 +7,8 @@ use anyhow::Result;
 use clap::{Args, Command, Parser};
 use itg_agent::{Agents, AgentsOptions};
 use itg_cli::{LoadArgs, PacingArgs, WordArgs, refuse};
+#[cfg(feature = "mpi")]
+use itg_run::mpi::MpiOptions;
 use itg_run::replay::{Original, replay};
 use itg_run::{Local, OutputOptions, RunOptions, RunRequest, Simulated, World, run};
 
@@ -21,6 +23,9 @@ pub(crate) struct RunArgs {
     options: RunOptions,
     #[command(flatten)]
     agents: AgentsOptions,
+    #[cfg(feature = "mpi")]
+    #[command(flatten)]
+    job: MpiOptions,
 }
 
 /// World that the arguments name; none: agents, or that of the original run.
@@ -32,11 +37,20 @@ struct WorldArgs {
     /// In virtual time, through the network that [network] of the file describes
     #[arg(long, conflicts_with_all = ["local", "keys"])]
     sim: bool,
-    /// One flow on each rank of an MPI job: mpirun -n N itg-cluster run FILE --mpi, N being the number of
-    /// flows, and one more for the log rank when [log] of the file says `server = "mpi"`
+    /// One flow on each rank of an MPI job: mpirun -n N itg-cluster run FILE --mpi. Without [nodes] N is the number of
+    /// flows, and one more for the log rank when [log] of the file says `server = "mpi"`; with [nodes] it is the number
+    /// of flows, one more for each node that receives, and rank 0 for the logs
     #[cfg(feature = "mpi")]
     #[arg(long, conflicts_with_all = ["local", "sim", "keys"])]
     mpi: bool,
+}
+
+/// Options of the worlds.
+struct WorldOptions {
+    pacing: PacingArgs,
+    agents: AgentsOptions,
+    #[cfg(feature = "mpi")]
+    job: MpiOptions,
 }
 
 /// Way to carry out an experiment.
@@ -78,14 +92,23 @@ impl Way {
         }
     }
 
+    /// Returns true if this program has this world.
+    const fn is_built(self) -> bool {
+        cfg!(feature = "mpi") || !matches!(self, Self::Mpi)
+    }
+
     /// Does something with this world.
     fn with(
         self,
         output: &OutputOptions,
-        pacing: PacingArgs,
-        agents: AgentsOptions,
+        options: WorldOptions,
         work: impl FnOnce(&dyn World) -> Result<ExitCode>,
     ) -> Result<ExitCode> {
+        let pacing = options.pacing;
+        #[cfg(feature = "mpi")]
+        if self != Self::Mpi && options.job.any() {
+            return Err(refuse("--mpi-nodes and --mpi-interface are about the ranks of --mpi"));
+        }
         match self {
             Self::Sim if output.events.is_some() => Err(refuse(
                 "--events tells what happens while it happens, by the clock of this host; with --sim time is virtual \
@@ -93,9 +116,9 @@ impl Way {
             )),
             Self::Sim => work(&Simulated),
             Self::Local => work(&Local { pacing }),
-            Self::Cluster => work(&Agents { options: agents }),
+            Self::Cluster => work(&Agents { options: options.agents }),
             #[cfg(feature = "mpi")]
-            Self::Mpi => itg_run::mpi::run(pacing, work),
+            Self::Mpi => itg_run::mpi::run(pacing, options.job, work),
             #[cfg(not(feature = "mpi"))]
             Self::Mpi => Err(refuse(
                 "the run was carried out under MPI, and this program was built without the feature `mpi`: give \
@@ -111,7 +134,13 @@ impl RunArgs {
         let way = self.world.named().unwrap_or(Way::Cluster);
         let (output, pacing) = (self.options.output.clone(), self.options.pacing);
         let request = RunRequest { load: self.load, options: self.options };
-        way.with(&output, pacing, self.agents, |world| run(world, &request, words))
+        let options = WorldOptions {
+            pacing,
+            agents: self.agents,
+            #[cfg(feature = "mpi")]
+            job: self.job,
+        };
+        way.with(&output, options, |world| run(world, &request, words))
     }
 }
 
@@ -132,6 +161,9 @@ pub(crate) struct ReplayArgs {
     pacing: PacingArgs,
     #[command(flatten)]
     agents: AgentsOptions,
+    #[cfg(feature = "mpi")]
+    #[command(flatten)]
+    job: MpiOptions,
 }
 
 /// A command line of `replay` behind the options of the original run, which it replaces one by one.
@@ -154,14 +186,18 @@ impl ReplayArgs {
         let way = named.map_or(theirs, Ok)?;
         let complete = way != Way::Cluster || self.agents.keys.is_some();
         let args = match Way::of(original.world()) {
-            Ok(theirs) if theirs == way && complete => {
+            Ok(theirs) if theirs == way && complete && way.is_built() => {
                 self.over(original.options(), std::env::args())?
             }
             _ => self,
         };
-        way.with(&args.output, args.pacing, args.agents, |world| {
-            replay(world, &original, &args.output, words)
-        })
+        let options = WorldOptions {
+            pacing: args.pacing,
+            agents: args.agents,
+            #[cfg(feature = "mpi")]
+            job: args.job,
+        };
+        way.with(&args.output, options, |world| replay(world, &original, &args.output, words))
     }
 
     /// These arguments over the options of the original run.
@@ -175,17 +211,20 @@ impl ReplayArgs {
     }
 }
 
-/// Options of the original run, if all of them are such as manifests keep: about pacing and agents, without the keys.
+/// Options of the original run, if all of them are such as manifests keep: about pacing, agents and ranks, without the
+/// keys.
 /// A manifest may come from a stranger, who is not to name files that are written here.
 fn carried_over(words: Vec<String>) -> Result<Vec<String>> {
     let known = AgentsOptions::augment_args(PacingArgs::augment_args(Command::new("options")));
+    #[cfg(feature = "mpi")]
+    let known = MpiOptions::augment_args(known);
     let names: Vec<_> = known.get_arguments().filter_map(clap::Arg::get_long).collect();
     for word in &words {
         let name = word.strip_prefix("--").and_then(|word| word.split('=').next());
         if !name.is_some_and(|name| name != "keys" && names.contains(&name)) {
             return Err(refuse(format!(
-                "the manifest has the option `{word}`, which no run leaves there: expected options about pacing or \
-                 agents; --local, --sim and the like leave all of them out"
+                "the manifest has the option `{word}`, which no run leaves there: expected options about pacing, \
+                 agents or ranks; --local, --sim and the like leave all of them out"
             )));
         }
     }

@@ -98,7 +98,7 @@ fn l_6_n_flows_are_n_ranks_and_one_more_with_a_log() {
     }
 }
 
-/// One file, four worlds: this host, 8 agents, 9 ranks (8 flows and a log), virtual time.
+/// One file, four worlds: this host, 8 agents, 17 ranks (8 flows, 8 receivers and the logs), virtual time.
 #[test]
 fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -122,10 +122,17 @@ fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
     // Ended by their packets: the end of a duration may come before the last of them.
     let text = text.replace("FLOW", "flow").replace("\"700ms\"", "\"60s\"");
     fs::write(&file, text).expect("written");
-    let (code, text, err) = ranks(9, &["run", &file, "--mpi", "--out", &path("mpi")]);
+    let args = ["run", &file, "--mpi", "--out", &path("mpi")];
+    let (code, _, err) = ranks(9, &args);
+    let want = "has 8 flows between nodes: it needs 17 ranks and not 9: rank 0 (logs), node `a` 2 (receiver, flow 1), ";
+    assert!(code == Some(2) && err.contains(want), "{err}");
+    let (code, text, err) = ranks(17, &args);
     assert_eq!(code, Some(0), "{err}");
-    assert!(text.starts_with("MPI: 9 ranks on 1 host(s), "), "the report says which world: {text}");
-    assert!(err.contains("`from` and `to` are not used"), "nothing is ignored in silence: {err}");
+    assert!(
+        text.starts_with("MPI: 17 ranks on 1 host(s), "),
+        "the report says which world: {text}"
+    );
+    assert!(err.contains("rank 15 receives, rank 16 sends flow 8\n"), "the roles are told: {err}");
     for (world, more) in
         [("local", &["--local"][..]), ("sim", &["--sim"]), ("agents", &["--keys", &keys])]
     {
@@ -147,7 +154,7 @@ fn s_1_the_same_packets_on_one_host_from_agents_under_mpi_and_simulated() {
     // Both are replayed in their worlds; a busy host may well give other delays.
     let again = ["replay", &path("agents"), "--keys", &keys, "--out", &path("agents again")];
     let job = ["replay", &path("mpi"), "--out", &path("mpi again")];
-    for (world, (code, text, err)) in [("cluster", alone(&again)), ("mpi", ranks(9, &job))] {
+    for (world, (code, text, err)) in [("cluster", alone(&again)), ("mpi", ranks(17, &job))] {
         assert!(matches!(code, Some(0 | 1)), "{world}: {text}{err}");
         assert!(text.starts_with("plan: equal: "), "{world}: {text}{err}");
         assert!(!err.contains("original run: world: "), "{world}: {err}");
@@ -298,6 +305,54 @@ fn n_1_the_farm_over_mpi_is_the_farm_in_simulation() {
     assert!(trace.contains("\"layer\":\"network 0\""), "messages are there");
     let (code, _, err) = ranks(4, &["process", &file, "--mpi"]);
     assert!(code == Some(2) && err.contains("5 processes, the job 4 ranks"), "{err}");
+}
+
+/// Names in `from` and `to` alone: nodes, once the option gives them ranks.
+#[test]
+fn ranks_are_given_to_nodes_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let text = "schema = 1\nname = \"x\"\nseed = 9\nduration = \"300ms\"\n[[flow]]\nfrom = \"a\"\nto = \"b\"\nidt = \"2ms\"\n";
+    let (named, plain) = (path("named.toml"), path("plain.toml"));
+    fs::write(&named, text).expect("written");
+    let unnamed = text.replace("from = \"a\"\nto = \"b\"\n", "");
+    fs::write(&plain, unnamed).expect("written");
+    let line = |file: &str, nodes: &str| {
+        ranks(4, &["run", file, "--mpi", "--out", &path("none"), "--mpi-nodes", nodes])
+    };
+    for (file, nodes, want) in [
+        (&named, "a=1", "node `b` needs 1 rank (receiver) and has none"),
+        (&named, "a=1,b=4", "node `b` has rank 4, and the job has ranks 0 to 3"),
+        (&named, "a=1,b=2,c=3", "there is no node `c`: "),
+        (&named, "a=0,b=1", "`a=0`: rank 0 keeps the logs and belongs to no node"),
+        (&plain, "a=1,b=2", "flow 1 has no `from`: name its node there"),
+    ] {
+        let (code, text, err) = line(file, nodes);
+        assert_eq!((code, text.as_str()), (Some(2), ""), "{nodes}: {err}");
+        assert!(err.contains(want), "{nodes}: {err}");
+    }
+    // Without the option the names are not used, which is told.
+    let (code, text, err) = ranks(1, &["run", &named, "--mpi", "--out", &path("unused")]);
+    assert_eq!(code, Some(0), "{text}{err}");
+    assert!(err.contains("`from` and `to` are not used"), "nothing is ignored in silence: {err}");
+    let out = path("run");
+    let args = ["run", &named, "--mpi", "--out", &out, "--mpi-nodes", "b=1,a=3"];
+    let (code, text, err) = ranks(4, &args);
+    assert_eq!(code, Some(0), "{text}{err}");
+    let roles = "node `a` (HOST): rank 3 sends flow 1; node `b` (HOST): rank 1 receives; nothing to do for 1 more: 2\n";
+    let host = nix::unistd::gethostname().expect("a name").into_string().expect("UTF-8");
+    assert!(err.contains(&roles.replace("HOST", &host)), "{err}");
+    // The receivers' log alone: nobody has asked for the senders'.
+    let log = Path::new(&out).join("receiver.itg");
+    assert!(log.exists() && !Path::new(&out).join("sender.itg").exists());
+    let (code, text, err) = alone(&["verify", &out]);
+    assert_eq!(code, Some(0), "{text}{err}");
+    // The option is one of those that a replay takes over.
+    let (code, text, err) = ranks(4, &["replay", &out, "--out", &path("again")]);
+    assert!(matches!(code, Some(0 | 1)) && text.starts_with("plan: equal: "), "{text}{err}");
+    assert!(err.contains("rank 3 sends flow 1"), "{err}");
+    let (code, _, err) = alone(&["run", &named, "--local", "--mpi-nodes", "a=1,b=2"]);
+    assert!(code == Some(2) && err.contains("about the ranks of --mpi"), "{err}");
 }
 
 #[test]

@@ -125,8 +125,8 @@ impl<'e, 'i> Resolver<'e, 'i> {
         }
         if experiment.log.server.as_deref() == Some(LOG_RANK) {
             self.notices.push(
-                "[log] server = \"mpi\": with --mpi one rank more keeps the senders' log; elsewhere logs \
-                 are written next to the report"
+                "[log] server = \"mpi\": with --mpi rank 0 keeps the senders' log, too; elsewhere logs are \
+                 written next to the report"
                     .to_owned(),
             );
         } else if let Some(server) = &experiment.log.server {

@@ -20,6 +20,8 @@ pub mod tag {
     pub const RESULT: i32 = 1600;
     /// Figures of what a rank has sent so far.
     pub const FIGURES: i32 = 1601;
+    /// The end of all flows, for ranks that receive.
+    pub const END: i32 = 1602;
 }
 
 /// Reason for which there is no job.
@@ -112,6 +114,22 @@ impl Job {
         let mut all = vec![0; N * self.size as usize];
         self.world.all_gather_into(&own[..], &mut all[..]);
         all.as_chunks::<N>().0.to_vec()
+    }
+
+    /// Bytes of any number from every rank, in the order of ranks, on each rank.
+    #[must_use]
+    pub fn gather_bytes(&self, own: &[u8]) -> Vec<Vec<u8>> {
+        let lens = self.gather((own.len() as u64).to_le_bytes()).into_iter();
+        let lens: Vec<_> = lens
+            .map(|len| usize::try_from(u64::from_le_bytes(len)).unwrap_or(usize::MAX))
+            .collect();
+        // All as long as the longest, or one byte: every rank knows which.
+        let longest = lens.iter().copied().max().unwrap_or_default().max(1);
+        let mut padded = own.to_vec();
+        padded.resize(longest, 0);
+        let mut all = vec![0; longest * self.size as usize];
+        self.world.all_gather_into(&padded[..], &mut all[..]);
+        all.chunks(longest).zip(lens).map(|(bytes, len)| bytes[..len].to_vec()).collect()
     }
 
     /// Waits until all ranks are here.

@@ -1,16 +1,12 @@
-//! Rank 0: stores the blocks of all senders' logs in one file and gathers what became of the flows.
+//! Rank 0: stores the blocks of the ranks' logs and gathers what became of the flows and the receivers.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use itg_core::units::format_duration_ns;
-use itg_mpi::{Job, Keeper, tag};
+use itg_mpi::{InFlight, Job, tag};
 use serde_json::Value;
 
+use super::store::RankLog;
 use crate::events::{Events, FlowState, What};
 use crate::figures::Figures;
 
@@ -19,10 +15,14 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Collection of what the ranks have sent to rank 0.
 pub(super) struct Collector {
-    log: Option<(PathBuf, BufWriter<File>)>,
-    keeper: Keeper,
     /// Flows by rank.
     flows: BTreeMap<u32, u32>,
+    sender_log: Option<RankLog>,
+    /// Ranks that receive and tell of it here.
+    receivers: BTreeSet<u32>,
+    receiver_log: Option<RankLog>,
+    /// To the receivers, once all flows have ended.
+    ends: Option<Vec<InFlight<[u8; 1]>>>,
     events: Events,
     /// Figures of each rank so far.
     figures: BTreeMap<u32, Figures>,
@@ -30,8 +30,6 @@ pub(super) struct Collector {
     untold: bool,
     told: Instant,
     results: BTreeMap<u32, Value>,
-    error: Option<String>,
-    stored_records_lost: bool,
 }
 
 /// Outcome of the run.
@@ -43,36 +41,32 @@ pub(super) struct Collected {
     /// The accounts of the flows.
     pub(super) accounts: Vec<String>,
     /// The conservation line of the senders' log, when there is one.
-    pub(super) log: Option<String>,
-    /// Reason that the senders' log is not whole.
+    pub(super) sender_log: Option<String>,
+    /// That of the receivers' log, when it comes from other ranks.
+    pub(super) receiver_log: Option<String>,
+    /// Reason that a log is not whole.
     pub(super) log_error: Option<String>,
 }
 
 impl Collector {
-    /// For these flows, by rank; the senders' log goes to this file.
+    /// Of the flows by rank with their log, and of the receiving ranks with theirs.
     pub(super) fn new(
-        log: Option<PathBuf>,
-        flows: BTreeMap<u32, u32>,
+        (flows, sender_log): (BTreeMap<u32, u32>, Option<RankLog>),
+        (receivers, receiver_log): (BTreeSet<u32>, Option<RankLog>),
         events: Events,
-    ) -> Result<Self> {
-        let open = |path: PathBuf| -> Result<_> {
-            let file = File::create(&path).with_context(|| format!("log {}", path.display()))?;
-            Ok((path, BufWriter::with_capacity(1 << 18, file)))
-        };
-        let log = log.map(open).transpose()?;
-        let (keeper, results) = (Keeper::default(), BTreeMap::new());
-        Ok(Self {
-            log,
-            keeper,
+    ) -> Self {
+        Self {
             flows,
+            sender_log,
+            receivers,
+            receiver_log,
+            ends: None,
             events,
             figures: BTreeMap::new(),
             untold: false,
             told: Instant::now(),
-            results,
-            error: None,
-            stored_records_lost: false,
-        })
+            results: BTreeMap::new(),
+        }
     }
 
     /// Takes what has come; whether there was anything.
@@ -80,16 +74,17 @@ impl Collector {
         if self.untold && self.told.elapsed() >= EVERY {
             self.tell();
         }
+        self.end_receivers(job);
         let Some(received) = job.receive() else { return false };
         let from = received.from;
         match received.tag {
-            tag::BLOCK => match self.keeper.block(from, &received.bytes) {
-                Ok(()) => self.store(&received.bytes),
-                Err(why) => self.fail(why.to_string()),
-            },
-            tag::DONE => {
-                if let Err(why) = self.keeper.done(from, &received.bytes) {
-                    self.fail(why.to_string());
+            tag::BLOCK | tag::DONE => {
+                let receives = self.receivers.contains(&from);
+                let log = if receives { &mut self.receiver_log } else { &mut self.sender_log };
+                match (log, received.tag) {
+                    (Some(log), tag::BLOCK) => log.block(from, &received.bytes),
+                    (Some(log), _) => log.done(from, &received.bytes),
+                    (None, _) => tracing::warn!("rank {from} sent of a log that is none: left out"),
                 }
             }
             tag::RESULT => {
@@ -105,7 +100,18 @@ impl Collector {
         true
     }
 
-    /// Takes the outcome of the flow of a rank.
+    /// Tells the receivers that all flows have ended, once.
+    fn end_receivers(&mut self, job: &Job) {
+        if self.ends.is_none() && self.flows.keys().all(|rank| self.results.contains_key(rank)) {
+            let ends = self.receivers.iter().map(|rank| job.send(*rank, tag::END, [0]));
+            self.ends = Some(ends.collect());
+        }
+        if let Some(ends) = self.ends.as_mut().filter(|ends| !ends.is_empty()) {
+            *ends = ends.drain(..).filter_map(|end| end.test().err()).collect();
+        }
+    }
+
+    /// Takes the outcome of the flow, or of the receiver, of a rank.
     pub(super) fn result(&mut self, from: u32, value: Value) {
         if let Some(&flow) = self.flows.get(&from) {
             let well = value.get("code").and_then(Value::as_u64) == Some(0);
@@ -130,11 +136,14 @@ impl Collector {
         (self.untold, self.told) = (false, Instant::now());
     }
 
-    /// Returns true if every rank has ended its flow, and its log.
+    /// Returns true if every rank has ended its part, and its log.
     pub(super) fn is_over(&self) -> bool {
-        let flows = self.flows.len();
-        let logs = if self.log.is_some() { flows } else { 0 };
-        self.results.len() >= flows && self.keeper.ended() >= logs
+        let ended =
+            |log: &Option<RankLog>, ranks| log.as_ref().is_none_or(|log| log.ended() >= ranks);
+        self.results.len() >= self.flows.len() + self.receivers.len()
+            && self.ends.as_ref().is_some_and(Vec::is_empty)
+            && ended(&self.sender_log, self.flows.len())
+            && ended(&self.receiver_log, self.receivers.len())
     }
 
     /// The account of all.
@@ -142,39 +151,22 @@ impl Collector {
         if self.untold {
             self.tell();
         }
-        if let Some((path, file)) = &mut self.log
-            && let Err(error) = file.flush()
-        {
-            let why = format!("log {}: {error}", path.display());
-            self.fail(why);
-        }
-        let numbers = |key: &str| -> u64 {
-            let values = self.results.values();
-            values.filter_map(|value| value.get("log")?.get(key)?.as_u64()).sum()
+        let mut log_error = None;
+        let results = &self.results;
+        let mut finish = |log: Option<RankLog>, ranks: &mut dyn Iterator<Item = &u32>| {
+            let (line, error) = log?.finish(ranks.filter_map(|rank| results.get(rank)));
+            log_error = log_error.take().or(error);
+            Some(line)
         };
-        let (lost, stalls, stalled_ns) =
-            (numbers("lost_records"), numbers("stalls"), numbers("stalled_ns"));
-        let log = self.log.as_ref().map(|(path, _)| {
-            let (said, came) = self.keeper.totals();
-            let state = if self.stored_records_lost { "came" } else { "stored" };
-            format!(
-                "log {}: {} records in {} blocks {state} of {} in {} sent by {} ranks, {lost} lost before; \
-                 packets waited for it {stalls} times ({} together)",
-                path.display(),
-                came.records,
-                came.blocks,
-                said.records,
-                said.blocks,
-                self.flows.len(),
-                format_duration_ns(stalled_ns / 1000 * 1000),
-            )
-        });
+        let sender_log = finish(self.sender_log.take(), &mut self.flows.keys());
+        let receiver_log = finish(self.receiver_log.take(), &mut self.receivers.iter());
         let mut collected = Collected {
             code: 0,
             failures: Vec::new(),
             accounts: Vec::new(),
-            log,
-            log_error: self.error,
+            sender_log,
+            receiver_log,
+            log_error,
         };
         for (rank, value) in &self.results {
             let code = value.get("code").and_then(Value::as_u64).unwrap_or(1);
@@ -188,26 +180,6 @@ impl Collector {
                 collected.accounts.push(account.to_owned());
             }
         }
-        if lost > 0 && collected.log_error.is_none() {
-            collected.log_error = Some(format!("{lost} records of the senders' log are lost"));
-        }
         collected
-    }
-
-    fn store(&mut self, block: &[u8]) {
-        let Some((path, file)) = &mut self.log else { return };
-        if self.stored_records_lost {
-            return;
-        }
-        if let Err(error) = file.write_all(block) {
-            let why = format!("log {}: {error}; blocks that come later are lost", path.display());
-            self.stored_records_lost = true;
-            self.fail(why);
-        }
-    }
-
-    fn fail(&mut self, why: String) {
-        tracing::error!("{why}");
-        self.error.get_or_insert(why);
     }
 }

@@ -21,12 +21,20 @@ pub(super) struct Carrier {
     in_flight: VecDeque<InFlight<HandedBlock>>,
     end: Option<InFlight<[u8; 16]>>,
     sent: Done,
+    /// True if no more blocks come than those that wait.
+    closed: bool,
 }
 
 impl Carrier {
     /// Of these blocks; nothing to do without.
     pub(super) const fn new(blocks: Option<Receiver<HandedBlock>>) -> Self {
-        Self { blocks, in_flight: VecDeque::new(), end: None, sent: Done { blocks: 0, records: 0 } }
+        let sent = Done { blocks: 0, records: 0 };
+        Self { blocks, in_flight: VecDeque::new(), end: None, sent, closed: false }
+    }
+
+    /// The log has ended: what waits is all that comes, although its producer may still be there.
+    pub(super) const fn close(&mut self) {
+        self.closed = true;
     }
 
     /// Does what can be done now; whether that was anything.
@@ -54,8 +62,8 @@ impl Carrier {
                 self.sent.records += block.records();
                 self.in_flight.push_back(job.send(0, tag::BLOCK, block));
             }
-            Err(TryRecvError::Empty) => return done,
-            Err(TryRecvError::Disconnected) => {
+            Err(TryRecvError::Empty) if !self.closed => return done,
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
                 self.blocks = None;
                 self.end = Some(job.send(0, tag::DONE, self.sent.to_bytes()));
             }
