@@ -16,7 +16,7 @@ use itg_node::{
 };
 use itg_record::Side;
 use itg_session::{Difference, explain_replies};
-use itg_socket::{SendEngine, clock};
+use itg_socket::{PacketEngine, clock};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -37,7 +37,7 @@ pub(crate) async fn send(
     signals: &Signals,
 ) -> Result<u8> {
     let engine = request.pacing.engine;
-    if engine != SendEngine::Socket {
+    if engine != PacketEngine::Socket {
         return Err(refuse(format!("--classic sends through sockets, not with --engine {engine}")));
     }
     let (channels, shown) = channels(request, quiet)?;

@@ -8,7 +8,7 @@ use clap::Args;
 use itg_core::units::parse_duration_ns;
 use itg_engine::pacing::{Level, PacingOptions};
 use itg_experiment::{PacingEntry, TimeSpan};
-use itg_socket::SendEngine;
+use itg_socket::PacketEngine;
 
 /// Arguments about pacing.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -32,7 +32,7 @@ pub struct PacingArgs {
     /// of this host, its firewall and its queues, through AF_XDP; needs root and an Ethernet
     /// device; some 1.5 times the packets a second)
     #[arg(long, value_name = "NAME", default_value_t)]
-    engine: SendEngine,
+    engine: PacketEngine,
     /// Log when one of N packets left the network stack of this host (the kernel's transmit stamps; one-way
     /// UDP in exact mode through sockets) [default: none; with --pacing txtime: 16]
     #[arg(long, value_name = "N")]
@@ -61,7 +61,7 @@ impl PacingArgs {
         flag("pacing", self.pacing.map(|level| level.to_string()));
         flag("max-error", self.max_error.map(|precision| format!("{}ns", precision.0)));
         flag("cpu", self.cpu.map(|cpu| cpu.to_string()));
-        let engine = (self.engine != SendEngine::default()).then(|| self.engine.to_string());
+        let engine = (self.engine != PacketEngine::default()).then(|| self.engine.to_string());
         flag("engine", engine);
         flag("tx-stamps", self.tx_stamps.map(|every| every.to_string()));
         words.extend(self.realtime.then(|| "--realtime".to_owned()));

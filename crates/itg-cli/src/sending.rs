@@ -14,7 +14,7 @@ use itg_engine::{FlowLive, LogLimits, LogTarget};
 use itg_experiment::{Plan, PlannedFlow};
 use itg_node::{FlowOutcome, SendFlow, SendJob, SendOutcome, Start};
 use itg_session::{explain, explain_replies};
-use itg_socket::{SendEngine, txtime};
+use itg_socket::{PacketEngine, txtime};
 
 use crate::failure::{Failure, refuse};
 use crate::intervals::{Counted, IntervalLines, Intervals};
@@ -89,7 +89,7 @@ impl Sending<'_> {
             flow.flow().can_prove().map_err(refuse)?;
         }
         let held = self.pacing.level == Some(Level::Txtime);
-        if held && engine != SendEngine::default() {
+        if held && engine != PacketEngine::default() {
             return Err(refuse(format!(
                 "--pacing txtime leaves times to the queueing disciplines that --engine {engine} goes past: \
                  leave one out"
@@ -137,7 +137,7 @@ pub async fn send_plan_observed(
     }
     let engine = sending.pacing.engine;
     settings.insert("engine".to_owned(), engine.to_string());
-    if engine != SendEngine::default() && sending.progress {
+    if engine != PacketEngine::default() && sending.progress {
         say(format_args!(
             "engine {engine}: packets pass neither the firewall nor the queues of this host"
         ));

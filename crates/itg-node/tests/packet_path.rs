@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Edit, run};
 use itg_core::flow::Proto;
-use itg_socket::{SendEngine, rate_over_a_link};
+use itg_socket::{PacketEngine, rate_over_a_link};
 
 /// The counters are those of all tests of this program: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -106,7 +106,7 @@ fn packets_past_the_network_stack_take_no_allocations_either() {
     let mut rates = [0.0; 2];
     let [few, many] = [(500_000_000, 0), (2_000_000_000, 1)].map(|(span_ns, place)| {
         counted(|| {
-            rates[place] = rate_over_a_link(SendEngine::Xdp, 512, span_ns).expect("a link");
+            rates[place] = rate_over_a_link(PacketEngine::Xdp, 512, span_ns).expect("a link");
         })
     });
     assert!(rates[1] > 1_000.0, "{rates:?} packets a second");

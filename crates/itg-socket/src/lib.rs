@@ -23,7 +23,7 @@ pub mod xdp;
 pub use mapped::{MappedFile, first_hole};
 pub use socket::{SocketError, end_when_silent, enlarge, listen, plain, resolve};
 pub use sys::socket_drops;
-pub use xdp::{SendEngine, SendEngineError, rate_over_a_link};
+pub use xdp::{PacketEngine, PacketEngineError, rate_over_a_link};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -123,6 +123,20 @@ pub fn xdp_offsets(socket: &impl AsFd) -> std::io::Result<libc::xdp_mmap_offsets
     get(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
 }
 
+/// Returns what an AF_XDP socket has counted.
+///
+/// # Errors
+/// The system's, in words where the caller shows them.
+pub fn xdp_statistics(socket: &impl AsFd) -> std::io::Result<libc::xdp_statistics> {
+    get(socket, libc::SOL_XDP, libc::XDP_STATISTICS)
+}
+
+/// Returns true if the device of an AF_XDP socket writes frames into its memory by itself.
+pub fn xdp_zero_copy(socket: &impl AsFd) -> bool {
+    let options = get::<libc::xdp_options>(socket, libc::SOL_XDP, libc::XDP_OPTIONS);
+    options.is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+}
+
 /// Returns what the kernel would send from a connected socket: time to live or hop limit, traffic class, and
 /// the largest IP packet on its path.
 ///

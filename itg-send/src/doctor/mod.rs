@@ -15,7 +15,7 @@ use itg_core::units::{format_bytes, format_duration_ns};
 use itg_engine::pacing::{Level, PacingOptions, Prepared, calibrate};
 use itg_experiment::PacingEntry;
 use itg_socket::probe::{Costs, HostFacts, steal_ticks};
-use itg_socket::{SendEngine, rate_over_a_link};
+use itg_socket::{PacketEngine, rate_over_a_link};
 use serde::Serialize;
 
 use self::promise::{FREE_OF_LOSS, Promise};
@@ -90,7 +90,7 @@ struct Findings {
 
 pub(crate) fn run(args: &DoctorArgs, words: WordArgs) -> Result<ExitCode> {
     let options = args.pacing.options(&PacingEntry::default());
-    if options.engine != SendEngine::default() {
+    if options.engine != PacketEngine::default() {
         return Err(refuse("doctor measures every engine: leave --engine out"));
     }
     if options.level == Some(Level::Txtime) || options.tx_stamps.is_some() {
@@ -147,7 +147,7 @@ fn examine(options: PacingOptions, quick: bool, quiet: bool) -> Result<Findings>
         }
     }
     tell("measuring engines …");
-    let engines = SendEngine::ALL.map(|engine| {
+    let engines = PacketEngine::ALL.map(|engine| {
         let rate = rate_over_a_link(engine, SIZE as usize, trial_ns);
         EngineRate { engine: engine.name(), pps: rate.as_ref().ok().copied(), why_not: rate.err() }
     });

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::num::NonZeroU32;
 
 use itg_core::units::{format_duration_ns, nanoseconds};
-use itg_socket::xdp::SendEngine;
+use itg_socket::xdp::PacketEngine;
 use itg_socket::{clock, sys, txtime};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
@@ -90,7 +90,7 @@ impl Prepared {
 
     /// Engine through which packets leave.
     #[must_use]
-    pub const fn engine(&self) -> SendEngine {
+    pub const fn engine(&self) -> PacketEngine {
         self.options.engine
     }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 pub use itg_core::pacing::Level;
-use itg_socket::xdp::SendEngine;
+use itg_socket::xdp::PacketEngine;
 
 /// Requested settings of the sending thread: its way of waiting, and the departure of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct PacingOptions {
     /// Declared precision: 99 % of the packets leave at most this late.
     pub max_error_p99: Option<Duration>,
     /// Engine through which packets leave.
-    pub engine: SendEngine,
+    pub engine: PacketEngine,
     /// Sample when packets leave this host, one of so many of each flow; with `txtime`, one of 16 unless
     /// told otherwise.
     pub tx_stamps: Option<NonZeroU32>,

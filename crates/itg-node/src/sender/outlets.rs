@@ -10,12 +10,12 @@ use itg_socket::errqueue::ask_for_departures;
 use itg_socket::socket::{self, DataSocket, SocketError};
 use itg_socket::txtime;
 use itg_socket::wire::{Sockets, Wire};
-use itg_socket::xdp::{Frames, SendEngine};
+use itg_socket::xdp::{Frames, PacketEngine};
 
 /// State that the flows of a run share on their way out.
 #[derive(Debug, Default)]
 pub(super) struct Outlets {
-    engine: SendEngine,
+    engine: PacketEngine,
     /// Devices for packets that do not leave through sockets.
     frames: Option<Frames>,
     /// Ways out, if the kernel keeps the times of packets.
@@ -47,7 +47,7 @@ impl Outlets {
         if let Some(held) = &mut self.held {
             data.kept = Some(Box::new(held.attach(spec, &data)?));
         }
-        if self.engine == SendEngine::Xdp {
+        if self.engine == PacketEngine::Xdp {
             let frames = match &mut self.frames {
                 Some(frames) => frames,
                 none => {

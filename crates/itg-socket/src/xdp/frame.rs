@@ -17,18 +17,18 @@ use etherparse::{
 use crate::mmsg::Outgoing;
 
 /// Ethernet, IPv4 and UDP: 14, 20 and 8 bytes; IPv6 takes 20 more.
-const ETHERNET_LEN: usize = 14;
-const V4_LEN: usize = 20;
-const V6_LEN: usize = 40;
-const UDP_LEN: usize = 8;
+pub(super) const ETHERNET_LEN: usize = 14;
+pub(super) const V4_LEN: usize = 20;
+pub(super) const V6_LEN: usize = 40;
+pub(super) const UDP_LEN: usize = 8;
 const LONGEST: usize = ETHERNET_LEN + V6_LEN + UDP_LEN;
 /// Offsets of lengths and checksums from the start of the IP header (RFC 791, RFC 8200).
 const V4_TOTAL: usize = 2;
 const V4_SUM: usize = 10;
 const V6_PAYLOAD: usize = 4;
 /// The same from the start of the UDP header (RFC 768).
-const UDP_TOTAL: usize = 4;
-const UDP_SUM: usize = 6;
+pub(super) const UDP_TOTAL: usize = 4;
+pub(super) const UDP_SUM: usize = 6;
 
 /// An Ethernet address.
 pub(crate) type Mac = [u8; 6];
@@ -154,12 +154,12 @@ impl FrameHead {
 }
 
 /// A word of a packet, for a sum.
-fn word(value: u16) -> u64 {
+pub(super) fn word(value: u16) -> u64 {
     u64::from(u16::from_ne_bytes(value.to_be_bytes()))
 }
 
 /// Sum of the bytes as words, an odd one at the end filled up with zero.
-fn sum(bytes: &[u8]) -> u64 {
+pub(super) fn sum(bytes: &[u8]) -> u64 {
     let (fours, rest) = bytes.as_chunks::<4>();
     let sum: u64 = fours.iter().map(|four| u64::from(u32::from_ne_bytes(*four))).sum();
     let mut last = [0; 4];
@@ -168,7 +168,7 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// A sum as one word, with end-around carries.
-fn fold(mut sum: u64) -> u16 {
+pub(super) fn fold(mut sum: u64) -> u16 {
     while sum > 0xFFFF {
         sum = (sum & 0xFFFF) + (sum >> 16);
     }

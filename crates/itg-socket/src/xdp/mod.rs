@@ -1,15 +1,21 @@
-//! A way out of this host beside its network stack: UDP datagrams as Ethernet frames that the program
-//! writes itself and hands to the device (AF_XDP in copy mode).
+//! Ways out of this host and into it beside its network stack: UDP datagrams as Ethernet frames that the
+//! program writes itself and hands to the device (AF_XDP in copy mode), and those that it takes from there
+//! before the network stack sees them ([`FrameInput`]).
 //!
-//! Each flow keeps its socket: it reserves the source port, takes replies and what ICMP says, and tells
+//! Sending: each flow keeps its socket: it reserves the source port, takes replies and what ICMP says, and tells
 //! what the kernel would send (time to live, traffic class, path MTU). Route and Ethernet addresses are
 //! asked for once, when the flow is opened. What is bypassed: this host's firewall rules, its queueing
 //! disciplines and its counters of UDP.
 
+mod bpf;
+mod datagram;
+mod filter;
 pub(crate) mod frame;
+mod input;
 pub mod netlink;
 mod ring;
 mod trial;
+mod umem;
 
 use std::fmt;
 use std::io;
@@ -20,7 +26,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use itg_core::flow::{FlowSpec, Proto};
 use socket2::{Domain, Socket, Type};
 
+pub use self::filter::{XdpMode, XdpModeError};
 use self::frame::{Ends, FrameHead};
+pub use self::input::{
+    Arrived, BrokenFrame, FrameDatagram, FrameInput, FrameInputOptions, FrameQueue, device_of,
+};
 use self::netlink::Netlink;
 use self::ring::XdpSocket;
 pub use self::trial::rate_over_a_link;
@@ -33,9 +43,9 @@ use crate::wire::Wire;
 /// Batches after which a flow's socket is asked for errors that came in.
 const LOOK_EVERY: u32 = 64;
 
-/// Way in which packets leave this host.
+/// Way in which packets leave this host, or come into it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SendEngine {
+pub enum PacketEngine {
     /// Through each flow's socket and the kernel's network stack.
     #[default]
     Socket,
@@ -46,9 +56,9 @@ pub enum SendEngine {
 /// A text that names no engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no engine `{0}`: expected socket or xdp")]
-pub struct SendEngineError(String);
+pub struct PacketEngineError(String);
 
-impl SendEngine {
+impl PacketEngine {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Socket, Self::Xdp];
 
@@ -92,18 +102,18 @@ impl SendEngine {
     }
 }
 
-impl fmt::Display for SendEngine {
+impl fmt::Display for PacketEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for SendEngine {
-    type Err = SendEngineError;
+impl FromStr for PacketEngine {
+    type Err = PacketEngineError;
 
-    fn from_str(text: &str) -> Result<Self, SendEngineError> {
+    fn from_str(text: &str) -> Result<Self, PacketEngineError> {
         let found = Self::ALL.into_iter().find(|engine| engine.name() == text);
-        found.ok_or_else(|| SendEngineError(text.to_owned()))
+        found.ok_or_else(|| PacketEngineError(text.to_owned()))
     }
 }
 
@@ -141,8 +151,8 @@ impl Frames {
     /// # Errors
     /// The system's, in words where the caller shows them.
     pub fn attach(&mut self, spec: &FlowSpec, data: &mut DataSocket) -> Result<(), SocketError> {
-        SendEngine::Xdp.serves(spec)?;
-        let what = format!("flow {}: engine {}", spec.id, SendEngine::Xdp);
+        PacketEngine::Xdp.serves(spec)?;
+        let what = format!("flow {}: engine {}", spec.id, PacketEngine::Xdp);
         data.path =
             Some(Box::new(self.find(spec, data).map_err(|why| SocketError::new(what, why))?));
         Ok(())
@@ -222,24 +232,24 @@ mod tests {
 
     #[test]
     fn engines_have_names() {
-        for engine in SendEngine::ALL {
+        for engine in PacketEngine::ALL {
             assert_eq!(engine.to_string().parse(), Ok(engine));
         }
-        let error = "dpdk".parse::<SendEngine>().expect_err("not built").to_string();
+        let error = "dpdk".parse::<PacketEngine>().expect_err("not built").to_string();
         assert_eq!(error, "no engine `dpdk`: expected socket or xdp");
     }
 
     #[test]
     fn what_it_does_not_send_is_refused_in_words() {
         let mut spec = FlowSpec::new(4);
-        assert!(SendEngine::Xdp.serves(&spec).is_ok());
+        assert!(PacketEngine::Xdp.serves(&spec).is_ok());
         spec.burst = Some(8);
-        let error = SendEngine::Xdp.serves(&spec).expect_err("bursts").to_string();
+        let error = PacketEngine::Xdp.serves(&spec).expect_err("bursts").to_string();
         assert!(error.contains("flow 4: engine xdp: ") && error.contains("bursts"), "{error}");
         spec.burst = None;
         spec.proto = Proto::Tcp;
-        let error = SendEngine::Xdp.serves(&spec).expect_err("tcp").to_string();
+        let error = PacketEngine::Xdp.serves(&spec).expect_err("tcp").to_string();
         assert!(error.contains("UDP only") && error.contains("--engine socket"), "{error}");
-        assert!(SendEngine::Socket.serves(&spec).is_ok());
+        assert!(PacketEngine::Socket.serves(&spec).is_ok());
     }
 }

@@ -11,13 +11,14 @@
 )]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
 
-use memmap2::{MmapMut, MmapOptions, MmapRaw};
-use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
+use memmap2::{MmapMut, MmapOptions};
+use socket2::{Domain, Socket, Type};
 
 use super::frame::FrameHead;
+use super::umem::{Ring, bind_queue, register};
 use crate::mmsg::{BATCH, Outgoing};
 use crate::sys;
 
@@ -29,55 +30,6 @@ const CHUNK_LEN: usize = 4096;
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 /// No chunk: the kernel passes over a descriptor with this address.
 const WITHDRAWN: u64 = u64::MAX;
-
-/// A ring shared with the kernel: two counters that run on, and places for items.
-#[derive(Debug)]
-struct Ring {
-    map: MmapRaw,
-    producer: usize,
-    consumer: usize,
-    items: usize,
-}
-
-impl Ring {
-    fn map(
-        socket: &Socket,
-        offsets: libc::xdp_ring_offset,
-        item_len: usize,
-        at: u64,
-    ) -> io::Result<Self> {
-        let [producer, consumer, items] = [offsets.producer, offsets.consumer, offsets.desc]
-            .map(|offset| usize::try_from(offset).unwrap_or(usize::MAX));
-        let len = items.saturating_add(CHUNKS as usize * item_len);
-        let map = MmapOptions::new().offset(at).len(len).populate().map_raw(socket.as_raw_fd())?;
-        let counter = |at: usize| at.is_multiple_of(4) && at.saturating_add(4) <= len;
-        if !(counter(producer) && counter(consumer) && items.is_multiple_of(8)) {
-            return Err(io::Error::other("the kernel's rings lie where none can be"));
-        }
-        Ok(Self { map, producer, consumer, items })
-    }
-
-    fn counter(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: `at` is aligned and within the mapping, as checked when it was made, and the mapping
-        // lives as long as `self`. Both sides access the counters atomically.
-        unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(at).cast()) }
-    }
-
-    fn producer(&self) -> &AtomicU32 {
-        self.counter(self.producer)
-    }
-
-    fn consumer(&self) -> &AtomicU32 {
-        self.counter(self.consumer)
-    }
-
-    /// Place of item `index`, where items are `T`s.
-    fn item<T>(&self, index: u32) -> *mut T {
-        let place = (index % CHUNKS) as usize;
-        // SAFETY: the mapping has room for CHUNKS items of the size it was made with.
-        unsafe { self.map.as_mut_ptr().add(self.items).cast::<T>().add(place) }
-    }
-}
 
 /// Result of a hand-over of frames.
 #[derive(Debug, Default)]
@@ -113,11 +65,7 @@ impl XdpSocket {
     pub(crate) fn open(device: u32) -> io::Result<Self> {
         let socket = Socket::new(Domain::from(libc::AF_XDP), Type::RAW, None)?;
         let memory = MmapOptions::new().len(CHUNKS as usize * CHUNK_LEN).populate().map_anon()?;
-        let [address, len] = [memory.as_ptr() as u64, memory.len() as u64].map(halves);
-        // struct xdp_umem_reg: address and length (64 bits each), length of a chunk, room in front, flags.
-        let chunk = CHUNK_LEN as u32;
-        let register = [address[0], address[1], len[0], len[1], chunk, 0, 0, 0];
-        sys::set_bytes(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &register)?;
+        register(&socket, memory.as_ptr() as u64, memory.len() as u64, CHUNK_LEN as u32)?;
         for ring in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING] {
             sys::set_bytes(&socket, libc::SOL_XDP, ring, &[CHUNKS])?;
         }
@@ -137,10 +85,11 @@ impl XdpSocket {
             &socket,
             offsets.tx,
             size_of::<libc::xdp_desc>(),
+            CHUNKS,
             libc::XDP_PGOFF_TX_RING.unsigned_abs(),
         )?;
         let at = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
-        let done = Ring::map(&socket, offsets.cr, size_of::<u64>(), at)?;
+        let done = Ring::map(&socket, offsets.cr, size_of::<u64>(), CHUNKS, at)?;
         bind(&socket, device)?;
         let free = (0..u64::from(CHUNKS)).map(|chunk| chunk * CHUNK_LEN as u64).collect();
         let mut this = Self { socket, memory, sending, done, free, batch, next: 0, withdrawn: 0 };
@@ -284,20 +233,7 @@ impl XdpSocket {
 fn bind(socket: &Socket, device: u32) -> io::Result<()> {
     let mut queue = 0;
     loop {
-        let address = libc::sockaddr_xdp {
-            sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
-            sxdp_ifindex: device,
-            sxdp_queue_id: queue,
-            sxdp_shared_umem_fd: 0,
-        };
-        let mut storage = SockAddrStorage::zeroed();
-        // SAFETY: sockaddr_xdp is plain integers and fits a socket address; family and length are right.
-        let address = unsafe {
-            *storage.view_as::<libc::sockaddr_xdp>() = address;
-            SockAddr::new(storage, size_of::<libc::sockaddr_xdp>() as u32)
-        };
-        match socket.bind(&address) {
+        match bind_queue(socket, device, queue, libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => queue += 1,
             // Behind the last queue: all are taken.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && queue > 0 => {
@@ -306,11 +242,6 @@ fn bind(socket: &Socket, device: u32) -> io::Result<()> {
             done => return done,
         }
     }
-}
-
-fn halves(value: u64) -> [u32; 2] {
-    let [a, b, c, d, e, f, g, h] = value.to_ne_bytes();
-    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
 }
 
 #[cfg(test)]

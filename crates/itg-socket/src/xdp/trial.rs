@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, unshare};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::netlink::Netlink;
-use super::{Frames, SendEngine};
+use super::{Frames, PacketEngine};
 use crate::clock;
 use crate::mmsg::{BATCH, Outgoing, RecvBatch};
 use crate::socket::{enlarge, open_sender};
@@ -36,7 +36,7 @@ const NAP_NS: u64 = 100_000;
 ///
 /// # Panics
 /// When no thread can be started.
-pub fn rate_over_a_link(engine: SendEngine, size: usize, span_ns: u64) -> Result<f64, String> {
+pub fn rate_over_a_link(engine: PacketEngine, size: usize, span_ns: u64) -> Result<f64, String> {
     let (namespace, theirs) = mpsc::channel();
     let (linked, is_linked) = mpsc::channel();
     let (address, bound) = mpsc::channel();
@@ -115,12 +115,12 @@ fn count(socket: &Socket, over: &AtomicBool) -> u64 {
 }
 
 /// Sends as fast as can be; how long it took, in nanoseconds.
-fn flood(engine: SendEngine, to: SocketAddr, size: usize, span_ns: u64) -> Result<u64, String> {
+fn flood(engine: PacketEngine, to: SocketAddr, size: usize, span_ns: u64) -> Result<u64, String> {
     let spec = FlowSpec::new(1);
     let mut data = open_sender(&spec, to).map_err(|error| error.to_string())?;
     let mut wire: Box<dyn Wire> = match engine {
-        SendEngine::Socket => Box::new(Sockets),
-        SendEngine::Xdp => {
+        PacketEngine::Socket => Box::new(Sockets),
+        PacketEngine::Xdp => {
             let mut frames = Frames::new().map_err(|error| error.to_string())?;
             frames.attach(&spec, &mut data).map_err(|error| error.to_string())?;
             Box::new(frames)
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn every_engine_sends_over_a_link_or_says_why_not() {
-        for engine in SendEngine::ALL {
+        for engine in PacketEngine::ALL {
             // A kernel that is busy with other namespaces lets nothing through a new link for a while.
             let spans = [50_000_000, 500_000_000, 5_000_000_000];
             let mut tries = spans.into_iter().map(|span_ns| rate_over_a_link(engine, 512, span_ns));
