@@ -16,7 +16,10 @@ pub(crate) const HELP: Help = Help {
     ],
     subjects: &[
         ("Watching", &["metrics"]),
-        ("Receiving", &["receive-buffer", "shards", "busy-poll"]),
+        (
+            "Receiving",
+            &["receive-buffer", "shards", "busy-poll", "engine", "interface", "xdp-mode"],
+        ),
         (
             "Senders",
             &[

@@ -25,6 +25,8 @@ use itg_node::{
     ServedSession,
 };
 use itg_session::logs::Role;
+use itg_socket::PacketEngine;
+use itg_socket::xdp::{FrameInputOptions, XdpMode, device_of};
 use tokio::task::JoinHandle;
 
 /// Port of the signalling channel.
@@ -59,6 +61,17 @@ struct Cli {
     /// processors than the senders' packets keep busy
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     shards: u8,
+    /// Path of packets: socket, or xdp (UDP one by one as Ethernet frames of --interface, before the network
+    /// stack of this host and its firewall; everything else is left to the stack; needs root)
+    #[arg(long, value_name = "NAME", default_value_t)]
+    engine: PacketEngine,
+    /// Device for --engine xdp [default: the one that has the address of --listen]
+    #[arg(long, value_name = "DEV")]
+    interface: Option<String>,
+    /// Where the program of --engine xdp runs in the kernel: native (in the driver), generic (before the
+    /// network stack, for every driver), or auto (native where the driver has it)
+    #[arg(long, value_name = "MODE", default_value_t)]
+    xdp_mode: XdpMode,
     /// Let the kernel look for packets at the network card for up to this long before it sleeps
     /// (SO_BUSY_POLL), as 50us; costs processor time
     #[arg(long, value_name = "T", value_parser = busy_poll)]
@@ -179,6 +192,7 @@ fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
     if let Some(us) = cli.busy_poll {
         settings.insert("busy-poll".to_owned(), format!("{us}us"));
     }
+    settings.insert("engine".to_owned(), cli.engine.to_string());
     settings.insert("once".to_owned(), cli.once.to_string());
     let log_dir =
         cli.log_dir.as_ref().map_or_else(|| "none".to_owned(), |d| d.display().to_string());
@@ -210,8 +224,27 @@ fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
     settings
 }
 
+/// The device whose frames are taken, where they are.
+fn frames(cli: &Cli, listen: SocketAddr) -> Result<Option<FrameInputOptions>> {
+    if cli.engine == PacketEngine::Socket {
+        if cli.interface.is_some() || cli.xdp_mode != XdpMode::Auto {
+            return Err(refuse("--interface and --xdp-mode are for --engine xdp"));
+        }
+        return Ok(None);
+    }
+    let named = cli.interface.clone().or_else(|| device_of(listen.ip()));
+    let Some(interface) = named else {
+        return Err(refuse(
+            "--engine xdp takes the frames of one device: name it with --interface",
+        ));
+    };
+    let buffer = usize::try_from(cli.receive_buffer).unwrap_or(usize::MAX);
+    Ok(Some(FrameInputOptions { interface, mode: cli.xdp_mode, buffer }))
+}
+
 fn run(cli: &Cli) -> Result<ExitCode> {
     let listen = itg_socket::resolve(&cli.listen, CONTROL_PORT).map_err(refuse)?;
+    let frames = frames(cli, listen)?;
     let settings = settings(cli, listen);
     let run = format!("receiver-{}-{}", itg_socket::host::name(), std::process::id());
     if !cli.words.quiet {
@@ -230,6 +263,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         .data_port(cli.data_port)
         .shards(usize::from(cli.shards))
         .busy_poll_us(cli.busy_poll)
+        .frames(frames)
         .receive_buffer_bytes(usize::try_from(cli.receive_buffer).ok())
         .log(cli.log.target(&run, Role::Receiver)?)
         .log_limits(cli.log.limits()?)
@@ -254,11 +288,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             BindError::Socket(_) => refuse(error),
         })?;
         if !cli.words.quiet {
-            let addresses: Vec<_> = receiver.addresses().map(|a| a.to_string()).collect();
-            say(format_args!(
-                "waiting for senders on {}; end with Ctrl-C",
-                addresses.join(" and ")
-            ));
+            tell_where(&receiver);
         }
         if let Some(metrics) = metrics {
             let program = Program::started("itg-recv", env!("CARGO_PKG_VERSION"));
@@ -292,6 +322,17 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     // A thread may wait for the reader of stdout, for ever.
     runtime.shutdown_background();
     ended
+}
+
+/// Says where senders are waited for.
+fn tell_where(receiver: &Receiver) {
+    if let Some(frames) = receiver.frames() {
+        say(format_args!(
+            "UDP of {frames}; this host's firewall and its counters of UDP see nothing of it"
+        ));
+    }
+    let addresses: Vec<_> = receiver.addresses().map(|a| a.to_string()).collect();
+    say(format_args!("waiting for senders on {}; end with Ctrl-C", addresses.join(" and ")));
 }
 
 /// Words about senders that have left, and a view of the flows that run.

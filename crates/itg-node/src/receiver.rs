@@ -4,6 +4,7 @@
 mod asked_for;
 pub(crate) mod asking;
 mod classic;
+mod frames;
 mod laws;
 pub(crate) mod limits;
 mod listeners;
@@ -107,10 +108,14 @@ impl Receiver {
     }
 
     /// Starts the receiving thread and the common log.
-    fn with(options: ReceiverOptions, listeners: Vec<TcpListener>) -> Result<Self, BindError> {
+    fn with(mut options: ReceiverOptions, listeners: Vec<TcpListener>) -> Result<Self, BindError> {
         let failed = |what: &str, error: &io::Error| SocketError::new(what, error.to_string());
         let rx = Shards::start(options.shards).map_err(|e| failed("the receiving thread", &e))?;
         rx.allow(&options.allow_sources);
+        if let Some(settings) = &options.frames {
+            let frames = frames::open(settings, options.shards, &rx)?;
+            options.settings.insert("frames".to_owned(), frames);
+        }
         let mut log = None;
         if let Some(target) = &options.log {
             let info = log_info(&options);
@@ -147,6 +152,12 @@ impl Receiver {
     /// Returns the addresses that senders can connect to.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok())
+    }
+
+    /// Describes how frames are taken from a device before its network stack; `None` where sockets alone are read.
+    #[must_use]
+    pub fn frames(&self) -> Option<&str> {
+        self.shared.options.settings.get("frames").map(String::as_str)
     }
 
     /// Reads what is being received, as long as it serves; `None` afterwards.

@@ -10,6 +10,7 @@ use itg_core::header::PacketKey;
 use itg_record::FlowInfo;
 use itg_session::{FlowCounts, FlowMeasure, FlowTotals, Measuring};
 use itg_socket::reply::ReplyMarks;
+use itg_socket::xdp::{FrameInput, FrameQueue};
 use socket2::Socket;
 
 use super::Origin;
@@ -136,6 +137,8 @@ impl Port {
 pub enum Command {
     /// Read datagrams from this socket; the number names it in [`RxFlow::socket`].
     Datagrams(Port, Socket),
+    /// Take frames of a device before its network stack, too: those of the sockets that are read from now on.
+    Frames(Box<FrameInput>, Vec<FrameQueue>),
     /// Accept connections; the number is for [`Command::CloseSocket`].
     Listener(Port, Socket),
     /// Read a stream of packets of the flow in this slot, which its peer sends from there; of D-ITG with

@@ -8,6 +8,7 @@
 mod classic;
 mod command;
 mod connection;
+mod device;
 mod itg;
 mod origin;
 mod stream;
@@ -29,12 +30,14 @@ use itg_socket::clock;
 use itg_socket::mmsg::{BATCH, RecvBatch};
 use itg_socket::socket;
 use itg_socket::sys;
+use itg_socket::xdp::FrameQueue;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::Socket;
 
 pub use self::command::{ClassicRx, Command, Drain, PacketFormat, Port, RxEnded, RxFlow};
 use self::connection::Connection;
+use self::device::Device;
 pub use self::origin::Origin;
 use self::origin::{Awaited, Origins};
 use self::stream::{Flowing, Framing, Stream};
@@ -151,6 +154,8 @@ enum Source {
     Listener(Port, Socket),
     Stream(Box<Stream>),
     Connection(Box<Connection>),
+    /// Frames of one queue of the device.
+    Frames(FrameQueue),
 }
 
 struct Rx {
@@ -159,6 +164,8 @@ struct Rx {
     queue: Receiver<Command>,
     table: Table,
     sources: Vec<Option<Source>>,
+    /// Device whose frames are taken before its network stack.
+    device: Option<Device>,
     short: RecvBatch,
     full: Option<RecvBatch>,
     /// Joined datagrams were read in this round.
@@ -187,6 +194,7 @@ impl Rx {
                 connections: 0,
             },
             sources: Vec::new(),
+            device: None,
             short: RecvBatch::new(BATCH, SHORT_BUFFER),
             full: None,
             joined: false,
@@ -330,10 +338,21 @@ impl Rx {
 
     fn drops(&self, socket: Option<usize>) -> Option<u32> {
         let wanted = socket?;
-        self.sources.iter().flatten().find_map(|source| match source {
+        let drops = self.sources.iter().flatten().find_map(|source| match source {
             Source::Datagrams(port, socket) if port.id == wanted => sys::socket_drops(socket),
             _ => None,
-        })
+        })?;
+        let of_device = self.device.as_ref().filter(|device| device.serves(wanted));
+        Some(of_device.map_or(0, |_| self.frames_dropped()).wrapping_add(drops))
+    }
+
+    /// Frames that the queues of the device had no room for, modulo 2^32.
+    fn frames_dropped(&self) -> u32 {
+        let of_queue = |source: &Source| match source {
+            Source::Frames(queue) => queue.drops(),
+            _ => None,
+        };
+        self.sources.iter().flatten().filter_map(of_queue).fold(0, u32::wrapping_add)
     }
 
     /// Does what other threads ask; `false` when asked to end.
@@ -343,16 +362,11 @@ impl Rx {
         while let Ok(command) = self.queue.try_recv() {
             match command {
                 Command::Quit => return false,
-                Command::Datagrams(port, socket) => {
-                    self.table.foreign.insert(port.id, 0);
-                    if port.joined {
-                        self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
-                    }
-                    if matches!(port.proto, Proto::Sctp | Proto::Dccp) {
-                        let from = socket.peer_addr().ok().and_then(|at| socket::peer_of(&at));
-                        self.connect(Connection::new(port, socket, from));
-                    } else {
-                        self.add(Source::Datagrams(port, socket));
+                Command::Datagrams(port, socket) => self.read_datagrams(port, socket),
+                Command::Frames(input, queues) => {
+                    self.device = Some(Device::new(*input));
+                    for queue in queues {
+                        self.add(Source::Frames(queue));
                     }
                 }
                 Command::Listener(port, socket) => {
@@ -388,18 +402,7 @@ impl Rx {
                     done();
                 }
                 Command::CloseSocket { id, done } => {
-                    self.table.foreign.remove(&id);
-                    for place in 0..self.sources.len() {
-                        let its = match &self.sources[place] {
-                            Some(Source::Datagrams(port, _) | Source::Listener(port, _)) => port.id,
-                            // What was accepted at a listener has its number.
-                            Some(Source::Connection(connection)) => connection.port.id,
-                            Some(Source::Stream(_)) | None => continue,
-                        };
-                        if its == id {
-                            self.remove(place);
-                        }
-                    }
+                    self.close(id);
                     done();
                 }
                 Command::Log { id, producer, indices } => {
@@ -420,6 +423,43 @@ impl Rx {
             }
         }
         true
+    }
+
+    /// Reads datagrams of a socket from now on, and the frames to it.
+    fn read_datagrams(&mut self, port: Port, socket: Socket) {
+        self.table.foreign.insert(port.id, 0);
+        if port.joined {
+            self.full.get_or_insert_with(|| RecvBatch::new(FULL_BATCH, FULL_BUFFER));
+        }
+        if matches!(port.proto, Proto::Sctp | Proto::Dccp) {
+            let from = socket.peer_addr().ok().and_then(|at| socket::peer_of(&at));
+            self.connect(Connection::new(port, socket, from));
+            return;
+        }
+        let frames = self.device.as_ref().map(|device| device.take(port, &socket));
+        let place = self.add(Source::Datagrams(port, socket));
+        if let (Some(device), Some(place)) = (&mut self.device, place) {
+            device.serve(frames.unwrap_or_default(), port.id, place);
+        }
+    }
+
+    /// Closes what has this number.
+    fn close(&mut self, id: usize) {
+        self.table.foreign.remove(&id);
+        if let Some(device) = &mut self.device {
+            device.leave(id);
+        }
+        for place in 0..self.sources.len() {
+            let its = match &self.sources[place] {
+                Some(Source::Datagrams(port, _) | Source::Listener(port, _)) => port.id,
+                // What was accepted at a listener has its number.
+                Some(Source::Connection(connection)) => connection.port.id,
+                Some(Source::Stream(_) | Source::Frames(_)) | None => continue,
+            };
+            if its == id {
+                self.remove(place);
+            }
+        }
     }
 
     fn open(&mut self, rx: RxFlow) {
@@ -452,15 +492,21 @@ impl Rx {
         });
     }
 
-    fn add(&mut self, source: Source) {
+    fn add(&mut self, source: Source) -> Option<usize> {
         let place = self.sources.iter().position(Option::is_none).unwrap_or_else(|| {
             self.sources.push(None);
             self.sources.len() - 1
         });
         let event = EpollEvent::new(EpollFlags::EPOLLIN, place as u64);
         match self.epoll.add(source.fd(), event) {
-            Ok(()) => self.sources[place] = Some(source),
-            Err(error) => tracing::error!(%error, "a socket cannot be watched"),
+            Ok(()) => {
+                self.sources[place] = Some(source);
+                Some(place)
+            }
+            Err(error) => {
+                tracing::error!(%error, "a socket cannot be watched");
+                None
+            }
         }
     }
 
@@ -472,7 +518,7 @@ impl Rx {
             let owner = match source {
                 Source::Stream(stream) => stream.owner,
                 Source::Connection(connection) => connection.owner,
-                Source::Datagrams(..) | Source::Listener(..) => return,
+                Source::Datagrams(..) | Source::Listener(..) | Source::Frames(_) => return,
             };
             self.table.connections = self.table.connections.saturating_sub(1);
             if let Some(flow) = owner.and_then(|owner| self.table.owned(owner)) {
@@ -523,6 +569,7 @@ impl Rx {
                 0
             }
             Source::Connection(_) => self.serve_connection(place),
+            Source::Frames(_) => self.serve_frames(place),
             Source::Stream(stream) => {
                 let outcome = stream.serve(&mut self.stream_buffer, &mut self.table);
                 match outcome {
@@ -546,6 +593,33 @@ impl Rx {
                 0
             }
         }
+    }
+
+    /// Reads frames of one queue of the device; returns the number of packets.
+    fn serve_frames(&mut self, place: usize) -> usize {
+        let (Some(device), Some(source)) = (&mut self.device, self.sources[place].take()) else {
+            return 0;
+        };
+        let mut total = 0;
+        // Replies leave through the sockets, which stay where they are.
+        let Source::Frames(mut queue) = source else { return 0 };
+        for _ in 0..BATCHES_A_ROUND {
+            let (mut now_ns, sources, table) = (0, &self.sources, &mut self.table);
+            let taken = queue.take(|frame| {
+                if now_ns == 0 {
+                    now_ns = clock::monotonic_ns();
+                }
+                let Some(place) = frame.to.and_then(|to| device.place(to)) else { return };
+                if let Some(Some(Source::Datagrams(port, socket))) = sources.get(place) {
+                    total += table.frame(&frame, (*port, socket), now_ns);
+                }
+            });
+            if taken < FrameQueue::BATCH {
+                break;
+            }
+        }
+        self.sources[place] = Some(Source::Frames(queue));
+        total
     }
 
     /// Reads what has arrived at a connection that keeps the boundaries of messages; returns the number of packets.
@@ -648,6 +722,7 @@ impl Source {
             Self::Datagrams(_, socket) | Self::Listener(_, socket) => socket.as_fd(),
             Self::Stream(stream) => stream.socket.as_fd(),
             Self::Connection(connection) => connection.socket.as_fd(),
+            Self::Frames(queue) => queue.as_fd(),
         }
     }
 }

@@ -197,15 +197,8 @@ impl Table {
             }
             let taken = self.message(&message, port, now_ns, |bytes, marks| {
                 // The address family of the answer is the question's: the same socket sends it.
-                let Some(from) = datagram.source.filter(|_| proto != Proto::Icmp) else { return };
-                let sent = match marks {
-                    Some(marks) => {
-                        reply::send_back(socket.as_fd(), bytes, from, datagram.tos, marks)
-                    }
-                    None => socket.send_to(bytes, &from.into()).map(drop),
-                };
-                if let Err(error) = sent {
-                    tracing::debug!(%error, "a packet was not sent back");
+                if let Some(from) = datagram.source.filter(|_| proto != Proto::Icmp) {
+                    send_back(socket, bytes, (from, datagram.tos), marks);
                 }
             });
             packets += taken.packets;
@@ -440,6 +433,22 @@ impl Table {
             }));
         }
         log_lost_records
+    }
+}
+
+/// Sends a packet back to where it came from, with that traffic class.
+pub(super) fn send_back(
+    socket: &Socket,
+    bytes: &[u8],
+    (from, tos): (SocketAddr, u8),
+    marks: Option<ReplyMarks>,
+) {
+    let sent = match marks {
+        Some(marks) => reply::send_back(socket.as_fd(), bytes, from, tos, marks),
+        None => socket.send_to(bytes, &from.into()).map(drop),
+    };
+    if let Err(error) = sent {
+        tracing::debug!(%error, "a packet was not sent back");
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use itg_core::flow::Proto;
 use itg_engine::log::{LogLimits, LogQuota, LogTarget};
+use itg_socket::xdp::FrameInputOptions;
 use itg_trust::KeyDir;
 use tokio::sync::mpsc;
 
@@ -29,6 +30,8 @@ pub struct ReceiverOptions {
     /// Time for which the kernel may look for packets at the network card instead of sleeping, in
     /// microseconds (`SO_BUSY_POLL`).
     pub(crate) busy_poll_us: Option<u32>,
+    /// Device whose frames are taken before its network stack, for UDP.
+    pub(crate) frames: Option<FrameInputOptions>,
     /// Log of all flows.
     pub(crate) log: Option<LogTarget>,
     /// Block sizes of logs, and bound of the memory that each may hold.
@@ -78,6 +81,7 @@ impl ReceiverOptions {
             receive_buffer: None,
             shards: 1,
             busy_poll_us: None,
+            frames: None,
             log: None,
             log_limits: LogLimits::default(),
             log_dir: None,
@@ -111,6 +115,9 @@ impl ReceiverOptions {
         /// Sets the time for which the kernel may look for packets at the network card instead of sleeping
         /// (`SO_BUSY_POLL`).
         busy_poll_us(busy_poll_us: into Option<u32>);
+
+        /// Sets the device whose frames are taken before its network stack, for UDP: with one receiving thread.
+        frames(frames: into Option<FrameInputOptions>);
 
         /// Sets the log of all flows.
         log(log: into Option<LogTarget>);
