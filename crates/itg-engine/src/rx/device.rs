@@ -39,7 +39,9 @@ impl Device {
     /// Takes frames to a socket from now on; returns their destinations. Joined datagrams come to the socket
     /// alone: as frames they would be apart.
     pub(super) fn take(&self, port: Port, socket: &Socket) -> Vec<SocketAddr> {
-        if port.proto != Proto::Udp || port.joined || port.owner.is_some() {
+        // A connected socket takes packets of one peer alone, which the device does not look at.
+        let of_one_peer = port.owner.is_some() || socket.peer_addr().is_ok();
+        if port.proto != Proto::Udp || port.joined || of_one_peer {
             return Vec::new();
         }
         let taken = self.input.take(socket);
