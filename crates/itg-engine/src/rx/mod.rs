@@ -166,6 +166,8 @@ struct Rx {
     sources: Vec<Option<Source>>,
     /// Device whose frames are taken before its network stack.
     device: Option<Device>,
+    /// True while frames are looked for after each nap: to be told of each of them costs their sender time.
+    looking: bool,
     short: RecvBatch,
     full: Option<RecvBatch>,
     /// Joined datagrams were read in this round.
@@ -195,6 +197,7 @@ impl Rx {
             },
             sources: Vec::new(),
             device: None,
+            looking: false,
             short: RecvBatch::new(BATCH, SHORT_BUFFER),
             full: None,
             joined: false,
@@ -236,7 +239,11 @@ impl Rx {
                     got += self.serve(usize::try_from(event.data()).unwrap_or(usize::MAX));
                 }
             }
+            if self.looking {
+                got += self.serve_device();
+            }
             busy = got >= BUSY && self.table.round_trips == 0;
+            self.look_for_frames(busy);
             let now = clock::monotonic_ns();
             if now >= next_tick_ns {
                 next_tick_ns = now + 5_000_000;
@@ -591,6 +598,37 @@ impl Rx {
                     }
                 }
                 0
+            }
+        }
+    }
+
+    /// Reads frames of all queues of the device; returns the number of packets.
+    fn serve_device(&mut self) -> usize {
+        let mut total = 0;
+        for place in 0..self.sources.len() {
+            if matches!(self.sources[place], Some(Source::Frames(_))) {
+                total += self.serve_frames(place);
+            }
+        }
+        total
+    }
+
+    /// Looks for frames in each round from now on, or waits to be told of them.
+    fn look_for_frames(&mut self, looking: bool) {
+        if looking == self.looking || self.device.is_none() {
+            return;
+        }
+        self.looking = looking;
+        for (place, source) in self.sources.iter().enumerate() {
+            let Some(Source::Frames(queue)) = source else { continue };
+            let done = if looking {
+                self.epoll.delete(queue)
+            } else {
+                // What came meanwhile is told at once.
+                self.epoll.add(queue, EpollEvent::new(EpollFlags::EPOLLIN, place as u64))
+            };
+            if let Err(error) = done {
+                tracing::error!(%error, "frames of a queue cannot be waited for");
             }
         }
     }
