@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
 /// First bytes of a journal.
 pub const MAGIC: &[u8; 8] = b"ITGJRNL1";
@@ -121,7 +121,7 @@ fn contents(bytes: &Bytes, checked: bool) -> JournalContents {
 ///
 /// # Panics
 /// Panics if it is longer than [`MOST_RECORD`].
-pub fn put(record: &[u8], out: &mut BytesMut) {
+pub fn put(record: &[u8], out: &mut impl BufMut) {
     assert!(record.len() <= MOST_RECORD, "a record of {} bytes", record.len());
     let len = u32::try_from(record.len()).unwrap_or(u32::MAX);
     out.put_u32_le(len);

@@ -23,9 +23,11 @@ impl TraceHash {
     /// Mixes in bytes and their number.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
-        for chunk in bytes.chunks(8) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
             let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
+            word[..rest.len()].copy_from_slice(rest);
             self.word(u64::from_le_bytes(word));
         }
     }

@@ -84,6 +84,11 @@ impl Entry {
         }
     }
 
+    /// Bytes that it takes in a message or a record, or a little less if it is a change of the view.
+    pub(crate) fn encoded_len(&self) -> usize {
+        LEAST_ENTRY + if matches!(self.body, Body::Held(_)) { 0 } else { self.len() }
+    }
+
     /// Returns true if its content is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

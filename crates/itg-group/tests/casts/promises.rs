@@ -13,17 +13,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use itg_core::streams::fnv1a;
 use itg_group::Member;
 use itg_group::cast::log::{LogBody, LogMessage};
 use itg_group::cast::uniform::{EpochMessage, Flush, UniformMessage};
 use itg_group::cast::{Body, CastEvent, Entry, Id, code};
 use itg_group::membership::MembershipEvent;
 use itg_process::{Event, Message, Slot};
-use itg_sim::{Checker, Observation, ObservedEvent};
+use itg_sim::{Checker, Observation, ObservedEvent, TraceHash};
 
 /// Instances that are remembered.
 const MOST: usize = 4096;
+/// Messages of one origin.
+const MOST_NUMBER: usize = 1 << 24;
 
 /// The oracle of promises.
 #[derive(Debug, Default)]
@@ -34,8 +35,9 @@ pub struct Promises {
     votes: BTreeMap<(u64, u64), (u32, u64)>,
     /// The highest round acknowledged, by instance and member.
     acks: BTreeMap<(u64, u64), u32>,
-    /// Hash of the content of each message; the log below a uniform broadcast has names of its own.
-    contents: BTreeMap<(bool, u64, u64), u64>,
+    /// Hash of the content of each message, by origin and number; the log below a uniform broadcast has names of its
+    /// own.
+    contents: BTreeMap<(bool, u64), Vec<Option<u64>>>,
     admitted: BTreeSet<(Slot, u64)>,
     /// By epoch: numbers of messages by name, and names by number (of a sequencer).
     numbers: BTreeMap<(u64, Id), u64>,
@@ -48,8 +50,9 @@ pub struct Promises {
     /// The same by name (Skeen): messages acknowledged, and those that it held when it was asked.
     held_ones: BTreeMap<(u64, u64), BTreeSet<Id>>,
     fenced_ones: BTreeMap<(u64, u64), BTreeSet<Id>>,
-    /// Messages delivered, by process: what all have delivered FLUSH does not name.
-    delivered: BTreeSet<(Slot, u64, u64)>,
+    /// Messages delivered, by process and origin, one flag for each number: what all have delivered FLUSH does not
+    /// name.
+    delivered: BTreeMap<(Slot, u64), Vec<bool>>,
     /// True if numbers are those of a sequencer: one message each.
     sequencer: bool,
 }
@@ -86,7 +89,7 @@ impl Promises {
                 return self.voted(slot, instance, round, digest);
             }
             Some(CastEvent::Deliver { origin, seq, .. }) => {
-                self.delivered.insert((slot, origin, seq));
+                *at(self.delivered.entry((slot, origin)).or_default(), seq)? = true;
             }
             _ => {}
         }
@@ -106,8 +109,11 @@ impl Promises {
     }
 
     fn content(&mut self, of_log: bool, id: Id, payload: &[u8]) -> Result<(), String> {
-        let (origin, hash) = (code(id.origin), fnv1a(payload));
-        let known = *self.contents.entry((of_log, origin, id.seq)).or_insert(hash);
+        let (origin, mut hash) = (code(id.origin), TraceHash::default());
+        hash.bytes(payload);
+        let hash = hash.value();
+        let known = at(self.contents.entry((of_log, origin)).or_default(), id.seq)?;
+        let known = *known.get_or_insert(hash);
         match known == hash {
             true => Ok(()),
             false => Err(format!("P4: message {} of {origin:x} has two contents", id.seq)),
@@ -204,13 +210,19 @@ impl Promises {
     fn fenced_one(&self, from: Member, epoch: u64, id: Id) -> Result<(), String> {
         let fence = self.fenced_ones.get(&(epoch, code(from)));
         let held = fence.is_none_or(|held| held.contains(&id))
-            || self.delivered.contains(&(from.slot, code(id.origin), id.seq));
+            || self.has_delivered(from.slot, id);
         match held {
             true => Ok(()),
             false => Err(format!(
                 "P8: {from} acknowledges {id:?} in epoch {epoch}, and did not hold it when it was asked"
             )),
         }
+    }
+
+    fn has_delivered(&self, slot: Slot, id: Id) -> bool {
+        let number = usize::try_from(id.seq).unwrap_or(usize::MAX);
+        let delivered = self.delivered.get(&(slot, code(id.origin)));
+        delivered.and_then(|list| list.get(number)).is_some_and(|delivered| *delivered)
     }
 
     fn arrived(&mut self, message: &Message) -> Result<(), String> {
@@ -220,6 +232,16 @@ impl Promises {
             None => Ok(()),
         }
     }
+}
+
+/// The place of this number in a list, which grows as far.
+fn at<T: Clone + Default>(list: &mut Vec<T>, number: u64) -> Result<&mut T, String> {
+    let number = usize::try_from(number).ok().filter(|number| *number < MOST_NUMBER);
+    let number = number.ok_or("P4: a number that nobody has counted up to")?;
+    if list.len() <= number {
+        list.resize(number + 1, T::default());
+    }
+    Ok(&mut list[number])
 }
 
 /// The number up to which a member holds all messages, as it tells it.

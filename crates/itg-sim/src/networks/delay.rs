@@ -104,8 +104,8 @@ impl Delay {
         let bytes = packet.bytes + self.overhead;
         let start = link.free_at.max(now);
         // What waits before the transmitter, in bytes, the packet in transmission included.
-        let waiting = u128::from(start - now) * u128::from(self.rate) / 8_000_000_000;
-        if self.rate > 0 && waiting + u128::from(bytes) > u128::from(self.queue) && start > now {
+        let waiting = || u128::from(start - now) * u128::from(self.rate) / 8_000_000_000;
+        if self.rate > 0 && start > now && waiting() + u128::from(bytes) > u128::from(self.queue) {
             out.push(drop(&mut self.usage, Drop::Queue));
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use chacha20::ChaCha8Rng;
 use itg_core::streams::below;
 use itg_process::{JournalWrite, Journals, LayerWrite, Slot, Stored, journal};
@@ -40,12 +40,10 @@ pub(super) struct Disk {
 
 /// Bytes on the disk, one record behind the other.
 fn append(file: &mut Vec<u8>, record: &[u8]) {
-    let mut bytes = BytesMut::new();
-    journal::put(record, &mut bytes);
     if file.is_empty() {
         file.extend_from_slice(journal::MAGIC);
     }
-    file.extend_from_slice(&bytes);
+    journal::put(record, file);
 }
 
 impl Disk {
@@ -53,7 +51,7 @@ impl Disk {
         match write {
             JournalWrite::Append(record) => append(self.files.entry(layer).or_default(), &record),
             JournalWrite::Replace(records) => {
-                self.files.insert(layer, journal::whole(&records).to_vec());
+                self.files.insert(layer, journal::whole(&records).into());
             }
         }
     }

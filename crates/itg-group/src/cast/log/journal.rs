@@ -32,6 +32,9 @@ const LAST_PIECE: u8 = 7;
 /// Bytes of decisions that wait for the next promise.
 const MOST_LATE: usize = 64 << 10;
 
+/// Room for the fields of a record beside its entries.
+const ROOM: usize = 32;
+
 /// Record of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
@@ -44,8 +47,20 @@ pub(super) enum Record {
 }
 
 impl Record {
+    /// Bytes that it takes, or a little more; that of a snapshot is not asked for.
+    fn room(&self) -> usize {
+        let of_all = |entries: &[Entry]| entries.iter().map(Entry::encoded_len).sum::<usize>();
+        let of_value = |value: &Arc<Value>| ROOM + of_all(&value.entries);
+        match self {
+            Self::Decided { value, .. } => ROOM + value.as_ref().map_or(0, of_value),
+            Self::Adopted { value, held, .. } => ROOM + of_value(value) + of_all(held),
+            Self::Cast(entry) => ROOM + entry.encoded_len(),
+            Self::Born(_) | Self::Snapshot(_) | Self::Entered { .. } => ROOM,
+        }
+    }
+
     fn encode(&self) -> Bytes {
-        let mut out = BytesMut::new();
+        let mut out = BytesMut::with_capacity(self.room());
         match self {
             Self::Born(member) => {
                 out.put_u8(0);

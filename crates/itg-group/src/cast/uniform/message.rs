@@ -106,7 +106,11 @@ impl UniformMessage {
             Self::Log(say) => return say.encode(),
             Self::Fast { from, epoch, what } => (from, epoch, what),
         };
-        let mut out = BytesMut::with_capacity(64);
+        let payload = match what {
+            EpochMessage::Data(_, payload) => payload.len(),
+            _ => 0,
+        };
+        let mut out = BytesMut::with_capacity(64 + payload);
         out.member(*from);
         out.put_u64_le(*epoch);
         let numbered = |out: &mut BytesMut, id: &Id, number: &u64| {

@@ -28,6 +28,9 @@ pub(super) const BASE: u8 = 1;
 pub(super) const PIECE: u8 = 10;
 pub(super) const LAST_PIECE: u8 = 11;
 
+/// Room for the fields of a record beside its message.
+const ROOM: usize = 48;
+
 /// Record of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Note {
@@ -43,8 +46,20 @@ pub(super) enum Note {
 }
 
 impl Note {
+    /// Bytes of the message or state in it.
+    fn payload_len(&self) -> usize {
+        match self {
+            Self::Base(_, bytes)
+            | Self::Message(_, bytes)
+            | Self::Epoch(_, bytes)
+            | Self::Kept(.., bytes) => bytes.len(),
+            Self::Delivered(.., bytes) => bytes.as_ref().map_or(0, Bytes::len),
+            Self::Order(..) | Self::Stamp(..) | Self::Fence(_) | Self::Clock(..) => 0,
+        }
+    }
+
     pub(super) fn encode(&self) -> Bytes {
-        let mut out = BytesMut::new();
+        let mut out = BytesMut::with_capacity(ROOM + self.payload_len());
         let numbered = |out: &mut BytesMut, kind, epoch: &u64, id: &Id, number: &u64| {
             out.put_u8(kind);
             out.put_u64_le(*epoch);
