@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use itg_group::cast::log::{LogBody, LogMessage};
 use itg_group::cast::thesis::Word;
+use itg_group::cast::uniform::{EpochMessage, UniformMessage};
 use itg_group::cast::{Body, CastDelivery, CastRequest, Entry, Id, Value};
 use itg_group::{Changes, Member, Rules, View, ViewChange};
 use itg_process::Slot;
@@ -69,6 +70,10 @@ proptest! {
             let (ty, again) = say.encode();
             prop_assert_eq!(LogMessage::decode(ty, &again), Some(say));
         }
+        if let Some(say) = UniformMessage::decode(ty, &bytes) {
+            let (ty, again) = say.encode();
+            prop_assert_eq!(UniformMessage::decode(ty, &again), Some(say));
+        }
         if let Some(word) = Word::decode(ty, &bytes) {
             prop_assert_eq!(word.encode(), (ty, bytes));
         }
@@ -101,6 +106,19 @@ proptest! {
             let message = ask.clone().message().expect("a message");
             prop_assert_eq!(CastRequest::from_message(message), Ok(ask));
         }
+    }
+}
+
+#[test]
+fn numbers_that_are_said_again_come_back() {
+    let from = Member::new(Slot(3), 5);
+    let list = (0..3).map(|seq| (Id { origin: from, seq }, seq * 7)).collect();
+    let say = UniformMessage::Fast { from, epoch: 9, what: EpochMessage::StableOnes(list) };
+    let (ty, bytes) = say.encode();
+    assert_eq!((ty, bytes.len()), (1441, 12 + 8 + 4 + 3 * 28));
+    assert_eq!(UniformMessage::decode(ty, &bytes), Some(say));
+    for len in 0..bytes.len() {
+        assert_eq!(UniformMessage::decode(ty, &bytes.slice(..len)), None, "{len} bytes");
     }
 }
 

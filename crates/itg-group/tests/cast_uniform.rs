@@ -73,6 +73,37 @@ fn a_cut_of_more_than_four_mebibytes_is_made_in_parts() {
 
 /// All are killed at one instant, with messages in every stage, and come back: each is the same member, and nothing
 /// that was cast is lost.
+/// The root is silent for five seconds, a hundred ticks, in which nothing can be ordered.
+#[test]
+fn what_is_said_again_goes_to_those_that_lack_it() {
+    for form in FORMS {
+        let n = 5;
+        let mut world = group(form, n, "");
+        world.run(SECOND);
+        world.fault_at(world.now(), Fault::Crash(Slot(0)));
+        world.run(world.now() + 10 * MS);
+        let before = world.counts().delivered;
+        for _ in 0..20 {
+            cast(&mut world, 1, vec![7; 100].into());
+        }
+        world.run(world.now() + 5 * SECOND);
+        let delivered = world.counts().delivered - before;
+        // Each message once and once answered; each tick what all tell all, not each message that waits.
+        assert!((100..4000).contains(&delivered), "{form}: {delivered} messages");
+        for slot in 1..n {
+            let suspect = Injected::Suspect(Slot(0));
+            world.fault_at(world.now(), Fault::Inject(Slot(slot), form, suspect));
+        }
+        world.run(world.now() + 40 * MS);
+        settle(&mut world, 30 * SECOND);
+        let events = world.take_events();
+        let delivered = events.iter().filter(|(_, slot, event)| {
+            *slot == Slot(4) && matches!(event.decode(), Some(CastEvent::Deliver { .. }))
+        });
+        assert_eq!(delivered.count(), 20, "{form}");
+    }
+}
+
 #[test]
 fn all_members_are_killed_at_once_and_lose_nothing() {
     for form in FORMS {

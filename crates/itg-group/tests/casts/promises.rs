@@ -152,18 +152,24 @@ impl Promises {
         }
     }
 
+    /// P6.
+    fn numbered(&mut self, epoch: u64, id: Id, number: u64) -> Result<(), String> {
+        let known = *self.numbers.entry((epoch, id)).or_insert(number);
+        let owner = *self.owners.entry((epoch, number)).or_insert(id);
+        match known == number && (owner == id || !self.sequencer) {
+            true => Ok(()),
+            false => Err(format!(
+                "P6: in epoch {epoch} {id:?} has number {number}, and {known}; or {owner:?} has it"
+            )),
+        }
+    }
+
     fn of_epoch(&mut self, from: Member, epoch: u64, what: EpochMessage) -> Result<(), String> {
         match what {
             EpochMessage::Data(id, payload) => self.content(false, id, &payload),
-            EpochMessage::Order(id, number) => {
-                let known = *self.numbers.entry((epoch, id)).or_insert(number);
-                let owner = *self.owners.entry((epoch, number)).or_insert(id);
-                match known == number && (owner == id || !self.sequencer) {
-                    true => Ok(()),
-                    false => Err(format!(
-                        "P6: in epoch {epoch} {id:?} has number {number}, and {known}; or {owner:?} has it"
-                    )),
-                }
+            EpochMessage::Order(id, number) => self.numbered(epoch, id, number),
+            EpochMessage::StableOnes(list) => {
+                list.into_iter().try_for_each(|(id, number)| self.numbered(epoch, id, number))
             }
             EpochMessage::Stamp(id, ts) => {
                 let known = *self.stamps.entry((epoch, code(from), id)).or_insert(ts);
@@ -209,8 +215,7 @@ impl Promises {
     /// P8 for one message, which the member acknowledges by its name.
     fn fenced_one(&self, from: Member, epoch: u64, id: Id) -> Result<(), String> {
         let fence = self.fenced_ones.get(&(epoch, code(from)));
-        let held = fence.is_none_or(|held| held.contains(&id))
-            || self.has_delivered(from.slot, id);
+        let held = fence.is_none_or(|held| held.contains(&id)) || self.has_delivered(from.slot, id);
         match held {
             true => Ok(()),
             false => Err(format!(

@@ -13,6 +13,7 @@
 //! | 1438 | `Flush` | number of the first message kept, messages delivered from there, orders, messages that wait |
 //! | 1439 | `Progress` | messages delivered in the epoch |
 //! | 1440 | `Fill` | number of the first, messages |
+//! | 1441 | `StableOnes` | names and final numbers that a majority holds, said again (Skeen) |
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
@@ -64,6 +65,8 @@ pub enum EpochMessage {
     Progress(u64),
     /// Messages that all members may deliver, from this number of the epoch on.
     Fill(u64, Vec<Named>),
+    /// Messages with their final numbers, which a majority holds: said again, and not answered.
+    StableOnes(Vec<(Id, u64)>),
 }
 
 /// Messages and orders of an epoch that a member holds.
@@ -81,8 +84,10 @@ pub struct Flush {
 
 /// Type of the first kind of message, and of the last.
 pub(crate) const FIRST: u32 = 1430;
-pub(crate) const LAST: u32 = 1440;
+pub(crate) const LAST: u32 = 1441;
 const LEAST_NAMED: usize = 24;
+/// Bytes of a name and a number.
+const NUMBERED: usize = 28;
 
 /// Writes messages with their names.
 pub(crate) fn put_named(out: &mut BytesMut, list: &[Named]) {
@@ -98,6 +103,11 @@ pub(crate) fn take_named(take: &mut Take) -> Option<Vec<Named>> {
     take.list_of(MOST_NAMED, LEAST_NAMED, |take| Some((take.id()?, take.blob(MOST_PAYLOAD)?)))
 }
 
+/// Reads names with numbers.
+fn take_numbered(take: &mut Take) -> Option<Vec<(Id, u64)>> {
+    take.list_of(MOST_NAMED, NUMBERED, |take| Some((take.id()?, take.u64()?)))
+}
+
 impl UniformMessage {
     /// Type and bytes.
     #[must_use]
@@ -108,6 +118,7 @@ impl UniformMessage {
         };
         let payload = match what {
             EpochMessage::Data(_, payload) => payload.len(),
+            EpochMessage::StableOnes(list) => NUMBERED * list.len(),
             _ => 0,
         };
         let mut out = BytesMut::with_capacity(64 + payload);
@@ -165,6 +176,11 @@ impl UniformMessage {
                 put_named(&mut out, list);
                 10
             }
+            EpochMessage::StableOnes(list) => {
+                out.put_u32_le(u32::try_from(list.len()).unwrap_or(u32::MAX));
+                list.iter().for_each(|(id, number)| numbered(&mut out, id, number));
+                11
+            }
         };
         (FIRST + kind, out.freeze())
     }
@@ -189,11 +205,12 @@ impl UniformMessage {
             8 => EpochMessage::Flush(Flush {
                 first: take.u64()?,
                 delivered: take_named(&mut take)?,
-                orders: take.list_of(MOST_NAMED, 28, |take| Some((take.id()?, take.u64()?)))?,
+                orders: take_numbered(&mut take)?,
                 waiting: take_named(&mut take)?,
             }),
             9 => EpochMessage::Progress(take.u64()?),
             10 => EpochMessage::Fill(take.u64()?, take_named(&mut take)?),
+            11 => EpochMessage::StableOnes(take_numbered(&mut take)?),
             _ => return None,
         };
         take.end(Self::Fast { from, epoch, what })

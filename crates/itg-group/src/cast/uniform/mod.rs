@@ -211,6 +211,20 @@ impl Uniform {
         }
     }
 
+    /// Tells these, each once.
+    fn tell_some(&mut self, to: &[Slot], what: EpochMessage, out: &mut Out) {
+        let others: Vec<Slot> = to.iter().copied().filter(|slot| *slot != self.me.slot).collect();
+        let own = others.len() < to.len();
+        if others.len() == self.others.len() {
+            self.tell_others(what.clone(), out);
+        } else if !others.is_empty() {
+            out.push(Action::Send(Dest::Many(others.into()), self.fast(what.clone())));
+        }
+        if own {
+            self.local.push_back(what);
+        }
+    }
+
     fn tell_all(&mut self, what: EpochMessage, out: &mut Out) {
         self.tell_others(what.clone(), out);
         self.local.push_back(what);
@@ -301,6 +315,13 @@ impl Uniform {
             // Ours, uniform delivery of Skeen's: a majority holds this number.
             EpochMessage::HeldOne(id) => self.held_one(from, id, out),
             EpochMessage::StableOne(id) => self.orders.stable_one(id),
+            EpochMessage::StableOnes(list) => {
+                for (id, number) in list {
+                    if self.learn(id, number, out) {
+                        self.orders.stable_one(id);
+                    }
+                }
+            }
             // Ours, fail-over: what a majority of the core holds becomes the cut that ends the epoch.
             EpochMessage::Collect => self.collect(now, from, out),
             EpochMessage::Flush(flush) => self.flushed(now, from, flush, out),
@@ -334,7 +355,8 @@ impl Uniform {
         let late = |since: Time| now.since(since) >= self.settings.rotate;
         if self.backlog.oldest(Some(self.me)).is_some_and(late) {
             for (id, payload) in self.own_waiting() {
-                self.tell_all(EpochMessage::Data(id, payload), out);
+                let to = self.lacking(id);
+                self.tell_some(&to, EpochMessage::Data(id, payload), out);
             }
         }
         self.say_again(out);
@@ -343,12 +365,11 @@ impl Uniform {
         self.shorten_if_long(out);
     }
 
-    /// The first own messages that wait and that a majority is not known to hold in its order.
-    /// Those whose order is stable wait for others: with them in front the others would never be
-    /// sent again.
+    /// The first own messages that wait and that some member may lack. Those of which this member knows
+    /// that others see to them wait for others: with them in front the rest would never be sent again.
     fn own_waiting(&self) -> Vec<Named> {
         let mut bytes = 0;
-        let open = self.backlog.of(self.me).filter(|entry| !self.orders.is_stable(entry.id));
+        let open = self.backlog.of(self.me).filter(|entry| self.is_mine_to_repeat(entry.id));
         let fits = open.take(AGAIN).take_while(|entry| {
             bytes += entry.len();
             bytes <= FILL_BYTES || bytes == entry.len()

@@ -57,6 +57,11 @@ impl Orders {
         self.stable_ones.contains(&id)
     }
 
+    /// Skeen: returns true if a member has told that it holds an own message with its number.
+    fn holds(&self, id: Id, member: Member) -> bool {
+        self.holding.get(&id).is_some_and(|holding| holding.contains(&member))
+    }
+
     /// A number of a message.
     pub(super) fn know(&mut self, id: Id, number: u64) {
         self.pending.remove(&id);
@@ -133,8 +138,18 @@ impl Uniform {
 
     /// A number has come, perhaps again.
     pub(super) fn order(&mut self, id: Id, number: u64, out: &mut Out) {
+        if self.learn(id, number, out) {
+            match self.fast {
+                Fast::Sequencer => self.hold(out),
+                Fast::Skeen => self.hold_one(id, out),
+            }
+        }
+    }
+
+    /// Stores a number, if it is of a message that waits for one.
+    pub(super) fn learn(&mut self, id: Id, number: u64, out: &mut Out) -> bool {
         if self.backlog.is_delivered(id) || !self.view.contains(id.origin) {
-            return;
+            return false;
         }
         if self.orders.numbers.get(&id) != Some(&number) {
             self.note(&Note::Order(self.view.no(), id, number), out);
@@ -142,15 +157,10 @@ impl Uniform {
         self.orders.pending.remove(&id);
         self.orders.numbers.insert(id, number);
         self.orders.order.insert((number, id));
-        match self.fast {
-            Fast::Sequencer => self.hold(out),
-            Fast::Skeen => {
-                if !self.settings.planted.is(Mutant::NoMaxRule) {
-                    self.orders.clock = self.orders.clock.max(number);
-                }
-                self.hold_one(id, out);
-            }
+        if self.fast == Fast::Skeen && !self.settings.planted.is(Mutant::NoMaxRule) {
+            self.orders.clock = self.orders.clock.max(number);
         }
+        true
     }
 
     fn fence(&self) -> bool {
@@ -250,16 +260,55 @@ impl Uniform {
         }
     }
 
-    /// Sends again what may have been lost within the epoch.
+    /// Returns true if nobody but this member sends an own message again. The sequencer does it with those
+    /// that it has numbered; a message of Skeen's that a majority holds with its number needs no other copy.
+    pub(super) fn is_mine_to_repeat(&self, id: Id) -> bool {
+        match self.fast {
+            Fast::Sequencer => !self.orders.numbers.contains_key(&id),
+            Fast::Skeen => !self.orders.is_stable(id),
+        }
+    }
+
+    /// Members that have not told that they have an own message, as far as its order waits for them.
+    pub(super) fn lacking(&self, id: Id) -> Vec<Slot> {
+        match (self.fast, self.orders.numbers.contains_key(&id)) {
+            (Fast::Sequencer, known) => [self.leader()].into_iter().filter(|_| !known).collect(),
+            (Fast::Skeen, false) => {
+                let stamps = self.orders.stamps.get(&id);
+                let has = |slot: &Slot| self.view.at(*slot).and_then(|m| stamps?.get(&m)).is_some();
+                self.view.slots().filter(|slot| !has(slot)).collect()
+            }
+            (Fast::Skeen, true) => {
+                let core =
+                    self.view.core().iter().filter(|member| !self.orders.holds(id, **member));
+                core.map(|member| member.slot).collect()
+            }
+        }
+    }
+
+    /// Sequencer: the other members, and the number up to which each has told that it holds all.
+    fn known_of_others(&self) -> Vec<(Slot, u64)> {
+        let known = |slot: &Slot| {
+            let held = self.view.at(*slot).and_then(|member| self.orders.holders.get(&member));
+            let done = self.progress.get(slot).copied().unwrap_or(0);
+            (*slot, held.copied().unwrap_or(0).max(done))
+        };
+        self.others.iter().map(known).collect()
+    }
+
+    /// Sends again what may have been lost within the epoch, to those that have not told that they have it.
     pub(super) fn say_again(&mut self, out: &mut Out) {
         match self.fast {
             Fast::Sequencer => {
                 if self.leader() == self.me.slot {
                     let open: Vec<_> = self.orders.order.iter().take(AGAIN).copied().collect();
+                    let known = self.known_of_others();
                     for (number, id) in open {
-                        self.tell_others(EpochMessage::Order(id, number), out);
+                        let to = known.iter().filter(|(_, known)| *known < number);
+                        let to: Vec<Slot> = to.map(|(slot, _)| *slot).collect();
+                        self.tell_some(&to, EpochMessage::Order(id, number), out);
                         if let Some(payload) = self.payload(id) {
-                            self.tell_others(EpochMessage::Data(id, payload), out);
+                            self.tell_some(&to, EpochMessage::Data(id, payload), out);
                         }
                     }
                 } else if self.orders.held > self.done() && self.is_core() && !self.fence() {
@@ -282,11 +331,16 @@ impl Uniform {
                 stable.truncate(AGAIN);
                 self.orders.said = stable.last().copied();
                 for (number, id) in open.into_iter().take(AGAIN) {
-                    self.tell_others(EpochMessage::Order(id, number), out);
+                    let holds = |slot: Slot| {
+                        self.view.at(slot).is_some_and(|member| self.orders.holds(id, member))
+                    };
+                    let to = self.others.iter().copied().filter(|slot| !holds(*slot));
+                    let to: Vec<Slot> = to.collect();
+                    self.tell_some(&to, EpochMessage::Order(id, number), out);
                 }
-                for (number, id) in stable {
-                    self.tell_others(EpochMessage::Order(id, number), out);
-                    self.tell_others(EpochMessage::StableOne(id), out);
+                if !stable.is_empty() {
+                    let stable = stable.into_iter().map(|(number, id)| (id, number)).collect();
+                    self.tell_others(EpochMessage::StableOnes(stable), out);
                 }
             }
         }
