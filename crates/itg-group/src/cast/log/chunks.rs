@@ -1,5 +1,6 @@
 //! Things in pieces: snapshots on their way, long records of journals.
 
+use std::collections::BTreeSet;
 use std::mem;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -31,6 +32,30 @@ pub(super) struct Outgoing {
     pub(super) bytes: Bytes,
     /// Turns of the timer since the last piece went.
     pub(super) idle: u32,
+}
+
+/// Snapshots in pieces that come and go.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Transfer {
+    pub(super) incoming: Option<Incoming>,
+    pub(super) outgoing: Option<Outgoing>,
+    /// Processes that were asked for what is missing here: pieces of others are refused.
+    pub(super) asked: BTreeSet<Slot>,
+    /// It was told that the state is too long.
+    pub(super) too_long: bool,
+}
+
+impl Transfer {
+    /// Nothing is fetched or served any more.
+    pub(super) fn end(&mut self) {
+        (self.incoming, self.outgoing) = (None, None);
+    }
+
+    /// A state is here: nothing is missing.
+    pub(super) fn installed(&mut self) {
+        self.incoming = None;
+        self.asked.clear();
+    }
 }
 
 /// A record of a journal in records of one piece each: those of kind `more` and behind them the one of kind `last`.

@@ -24,6 +24,7 @@
 mod chunks;
 mod journal;
 mod message;
+mod outbox;
 mod pieces;
 mod restart;
 mod retained;
@@ -36,8 +37,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
-use self::chunks::{Incoming, Outgoing};
+use self::chunks::Transfer;
 use self::journal::{Journal, Record};
+use self::outbox::Outbox;
 use self::retained::{Keep, Past};
 use self::round::Instance;
 use super::backlog::{Backlog, Novelty};
@@ -151,13 +153,8 @@ pub struct Log {
     author: Option<Member>,
     base: usize,
     clock: u64,
-    next_seq: u64,
     backlog: Backlog,
-    /// Cast here and not yet told to others: numbers and bytes of what waits.
-    outbox: Vec<(u64, usize)>,
-    outbox_bytes: usize,
-    /// Own messages that wait, those in the outbox included.
-    own: usize,
+    outbox: Outbox,
     instance: Instance,
     /// A proposal for the next instance, which came before the decision of this one.
     ahead: Option<(u64, Member, u32, Arc<Value>)>,
@@ -173,34 +170,15 @@ pub struct Log {
     /// Messages to oneself.
     local: VecDeque<LogBody>,
     journal: Journal,
-    repeats: Repeats,
-    /// A snapshot that comes, and one that goes, in pieces.
-    incoming: Option<Incoming>,
-    outgoing: Option<Outgoing>,
-    /// Processes that were asked for what is missing here: pieces of others are refused.
-    asked: BTreeSet<Slot>,
-    /// It was told that the state is too long.
-    too_long: bool,
-}
-
-/// Repeats of own messages that wait for long.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Repeats {
-    /// Instant since which the oldest of them has waited.
-    oldest: Time,
-    /// Instant of the last repeat.
-    at: Time,
-    /// Number of repeats since then.
-    times: u32,
+    transfer: Transfer,
 }
 
 impl Hash for Log {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.me, self.life, self.view.digest(), self.k, self.position, self.base).hash(state);
-        (self.clock, self.next_seq, &self.backlog, &self.outbox, self.own).hash(state);
+        (self.clock, &self.backlog, &self.outbox, &self.transfer).hash(state);
         (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
-        (&self.keep, &self.past, &self.local, &self.core, self.repeats).hash(state);
-        (&self.incoming, &self.outgoing, &self.asked, self.too_long).hash(state);
+        (&self.keep, &self.past, &self.local, &self.core).hash(state);
         (self.author, &self.journal).hash(state);
     }
 }
@@ -224,11 +202,8 @@ impl Log {
             author: None,
             base: 0,
             clock: 0,
-            next_seq: 0,
             backlog: Backlog::new(settings.window),
-            outbox: Vec::new(),
-            outbox_bytes: 0,
-            own: 0,
+            outbox: Outbox::default(),
             instance: Instance::default(),
             ahead: None,
             suspected: BTreeSet::new(),
@@ -238,11 +213,7 @@ impl Log {
             past: Past::new(),
             local: VecDeque::new(),
             journal: Journal::default(),
-            repeats: Repeats::default(),
-            incoming: None,
-            outgoing: None,
-            asked: BTreeSet::new(),
-            too_long: false,
+            transfer: Transfer::default(),
         };
         log.take_places();
         log
@@ -291,12 +262,12 @@ impl Log {
 
     /// Own entries that wait to be ordered.
     pub(crate) const fn own_waiting(&self) -> usize {
-        self.own
+        self.outbox.waiting()
     }
 
     /// The number of the next message that is cast here.
     pub(crate) const fn next_seq(&self) -> u64 {
-        self.next_seq
+        self.outbox.next_seq()
     }
 
     /// The coordinator of the first round of the instance in progress.
@@ -350,7 +321,7 @@ impl Log {
     }
 
     fn cast(&mut self, body: Body, now: Time, out: &mut Out<Self>) {
-        let id = Id { origin: self.me, seq: self.next_seq };
+        let id = self.outbox.next(self.me);
         let entry = Entry { id, lamport: self.clock + 1, body };
         if entry.len() > MOST_PAYLOAD || !self.backlog.has_room(id) {
             if let Body::Message(payload) | Body::Change(_, payload) = entry.body {
@@ -362,9 +333,7 @@ impl Log {
             out.push(Action::log(CastEvent::Cast { origin: code(self.me), seq: id.seq }));
         }
         self.clock += 1;
-        self.next_seq += 1;
-        self.outbox_bytes += entry.len();
-        self.outbox.push((id.seq, entry.len()));
+        self.outbox.cast(entry.len());
         if !self.settings.planted.is(Mutant::CastNotStored) {
             self.note(&Record::Cast(entry.clone()), out);
         }
@@ -374,25 +343,21 @@ impl Log {
     /// Lets an entry wait to be ordered.
     fn wait(&mut self, entry: Entry, now: Time) {
         let own = entry.id.origin == self.me;
-        self.own += usize::from(self.backlog.put(entry, now) && own);
+        if self.backlog.put(entry, now) && own {
+            self.outbox.wait();
+        }
     }
 
     /// Tells others what was cast here: at once when nothing of it is under way, else in bulk.
     fn flush(&mut self, out: &mut Out<Self>) {
-        if self.outbox.is_empty() {
+        let told = self.outbox.take_due(self.settings.batch_msgs, self.settings.batch_bytes);
+        if told.is_empty() {
             return;
         }
-        let full = self.outbox.len() >= self.settings.batch_msgs
-            || self.outbox_bytes >= self.settings.batch_bytes;
-        if self.own > self.outbox.len() && !full {
-            return;
-        }
-        self.outbox_bytes = 0;
         // What was proposed here in the meantime has been told.
         let proposed = self.proposed_own();
         let (origin, backlog) = (self.me, &self.backlog);
-        let told = self.outbox.drain(..).map(|(seq, _)| seq);
-        let untold = told.filter(|seq| proposed.binary_search(seq).is_err());
+        let untold = told.into_iter().filter(|seq| proposed.binary_search(seq).is_err());
         let entries: Vec<_> =
             untold.filter_map(|seq| backlog.get(Id { origin, seq }).cloned()).collect();
         if !entries.is_empty() {
@@ -456,7 +421,7 @@ impl Log {
     pub(crate) fn leave(&mut self, view: u64, out: &mut Out<Self>) {
         self.life = Phase::Gone;
         self.past = self.keep.take_decisions(self.k);
-        (self.incoming, self.outgoing) = (None, None);
+        self.transfer.end();
         out.push(Action::log(CastEvent::Excluded { view, member: code(self.me) }));
         out.push(Action::Deliver(CastDelivery::Excluded { view }));
         out.push(Action::CancelTimer(Timer::Round));
@@ -528,7 +493,9 @@ impl Log {
                 member = Some(id.origin);
             }
             let Novelty::Fresh(waiting) = self.backlog.deliver(id) else { continue };
-            self.own -= usize::from(id.origin == self.me && waiting.is_some());
+            if id.origin == self.me && waiting.is_some() {
+                self.outbox.ordered();
+            }
             // What waits under a name is what was cast under it.
             let body = waiting.map_or_else(|| entry.body.clone(), |waiting| waiting.body);
             match body {
@@ -582,9 +549,8 @@ impl Log {
         let view = self.view.clone();
         self.backlog.retain(|origin| view.contains(origin));
         if !view.contains(self.me) {
-            self.outbox.clear();
+            self.outbox.tell_nothing();
         }
-        self.outbox_bytes = self.outbox.iter().map(|(_, len)| len).sum();
         self.suspected.retain(|slot| view.at(*slot).is_some());
         self.keep.view_changed(&view);
         self.take_places();

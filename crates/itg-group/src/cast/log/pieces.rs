@@ -32,7 +32,7 @@ impl Log {
     /// Hands a snapshot to a process, or the first piece of it.
     pub(super) fn hand_over(&mut self, to: Slot, snapshot: &Snapshot, out: &mut Out<Self>) {
         if snapshot.state.len() > self.settings.most_state {
-            if !mem::replace(&mut self.too_long, true) {
+            if !mem::replace(&mut self.transfer.too_long, true) {
                 let bytes = snapshot.state.len() as u64;
                 out.push(Action::log(CastEvent::SnapshotTooLong { bytes }));
             }
@@ -41,15 +41,17 @@ impl Log {
         if snapshot.state.len() <= self.settings.piece_bytes / 2 {
             return self.tell(to, LogBody::Snapshot(Box::new(snapshot.clone())), out);
         }
-        if self.outgoing.as_ref().is_none_or(|of| of.id.0 != snapshot.k) {
-            self.outgoing = Some(encoded(snapshot));
+        if self.transfer.outgoing.as_ref().is_none_or(|of| of.id.0 != snapshot.k) {
+            self.transfer.outgoing = Some(encoded(snapshot));
         }
         self.piece_to(to, 0, out);
     }
 
     /// A piece of the snapshot that goes.
     fn piece_to(&mut self, to: Slot, offset: u64, out: &mut Out<Self>) {
-        let Some(Outgoing { id: (k, sum), bytes, idle }) = &mut self.outgoing else { return };
+        let Some(Outgoing { id: (k, sum), bytes, idle }) = &mut self.transfer.outgoing else {
+            return;
+        };
         if offset >= bytes.len() as u64 {
             return;
         }
@@ -61,7 +63,7 @@ impl Log {
         self.tell(to, LogBody::Piece { k, total, sum, offset, bytes: piece }, out);
         if last {
             // Should it be lost, it is made again.
-            self.outgoing = None;
+            self.transfer.outgoing = None;
         }
     }
 
@@ -69,12 +71,12 @@ impl Log {
     pub(super) fn more(&mut self, from: Member, id: (u64, u64), offset: u64, out: &mut Out<Self>) {
         let serves = |of: &Outgoing| of.id == id;
         let kept = self.keep.snapshot().filter(|snapshot| snapshot.k == id.0);
-        if !self.outgoing.as_ref().is_some_and(serves)
+        if !self.transfer.outgoing.as_ref().is_some_and(serves)
             && let Some(snapshot) = kept
         {
-            self.outgoing = Some(encoded(snapshot));
+            self.transfer.outgoing = Some(encoded(snapshot));
         }
-        if self.outgoing.as_ref().is_some_and(serves) {
+        if self.transfer.outgoing.as_ref().is_some_and(serves) {
             self.piece_to(from.slot, offset, out);
         } else {
             // Another state, perhaps of the same instance.
@@ -85,7 +87,7 @@ impl Log {
     /// Drops a snapshot that nobody fetches any more.
     pub(super) fn release_unwanted(&mut self) {
         let (turn, most) = (self.settings.status, UNWANTED * self.settings.rotate);
-        self.outgoing.take_if(|of| {
+        self.transfer.outgoing.take_if(|of| {
             of.idle += 1;
             u64::from(of.idle) * turn > most
         });
@@ -93,19 +95,19 @@ impl Log {
 
     /// Asks a process for decisions from here on, or for a snapshot: it may answer with pieces.
     pub(super) fn pull(&mut self, to: Slot, k: u64, out: &mut Out<Self>) {
-        self.asked.insert(to);
+        self.transfer.asked.insert(to);
         self.tell(to, LogBody::Pull { k }, out);
     }
 
     /// Returns true while pieces come, so that this process need not be asked for decisions: when they do not come, it
     /// may still have these.
     pub(super) fn waits_for(&self, other: Slot) -> bool {
-        self.incoming.as_ref().is_some_and(|of| of.asked == 0 || of.from == other)
+        self.transfer.incoming.as_ref().is_some_and(|of| of.asked == 0 || of.from == other)
     }
 
     /// Returns true while a snapshot comes in pieces.
     pub(super) const fn fetches(&self) -> bool {
-        self.incoming.is_some()
+        self.transfer.incoming.is_some()
     }
 
     /// PIECE: the snapshot, when it is the last one.
@@ -117,21 +119,22 @@ impl Log {
         out: &mut Out<Self>,
     ) -> Option<Snapshot> {
         let LogBody::Piece { k, total, sum, offset, bytes } = what else { return None };
-        if !self.asked.contains(&from) || (self.is_member() && k <= self.k) {
+        if !self.transfer.asked.contains(&from) || (self.is_member() && k <= self.k) {
             return None;
         }
         let whole = usize::try_from(total).ok().filter(|total| *total <= 2 * MOST_SNAPSHOT)?;
         let known = |of: &Incoming| (of.from, of.k, of.total, of.sum) == (from, k, total, sum);
-        if !self.incoming.as_ref().is_some_and(known) {
+        if !self.transfer.incoming.as_ref().is_some_and(known) {
             // Of another sender, whose turn it is not; or the one that is fetched has a later snapshot by now.
-            let other = self.incoming.as_ref().is_some_and(|of| of.from != from || of.k > k);
+            let other =
+                self.transfer.incoming.as_ref().is_some_and(|of| of.from != from || of.k > k);
             if other || offset != 0 {
                 return None;
             }
-            self.incoming =
+            self.transfer.incoming =
                 Some(Incoming { from, k, total, sum, at: now, since: now, ..Incoming::default() });
         }
-        let incoming = self.incoming.as_mut()?;
+        let incoming = self.transfer.incoming.as_mut()?;
         let unchecked = self.settings.planted.is(Mutant::AnyPiece);
         if (offset != incoming.bytes.len() as u64 && !unchecked)
             || bytes.is_empty()
@@ -146,7 +149,7 @@ impl Log {
             self.tell(from, LogBody::More { k, sum, offset }, out);
             return None;
         }
-        let bytes = mem::take(&mut self.incoming)?.bytes;
+        let bytes = mem::take(&mut self.transfer.incoming)?.bytes;
         out.push(Action::sometimes(CastEvent::SnapshotInPieces));
         let is_whole = fnv1a(&bytes) == sum;
         let mut take = Take::new(bytes.into());
@@ -162,14 +165,14 @@ impl Log {
     pub(super) fn fetch_on(&mut self, now: Time, out: &mut Out<Self>) {
         if self.is_member() {
             // Decisions have made it useless.
-            self.incoming.take_if(|of| of.k <= self.k);
+            self.transfer.incoming.take_if(|of| of.k <= self.k);
         }
         let patience = self.settings.rotate;
         let late = |of: &Incoming| {
             now.since(of.since) > FETCH.saturating_add(of.total.saturating_mul(FETCH_BYTE))
         };
         let Some(incoming) =
-            self.incoming.as_mut().filter(|of| now.since(of.at) >= patience || late(of))
+            self.transfer.incoming.as_mut().filter(|of| now.since(of.at) >= patience || late(of))
         else {
             return;
         };
@@ -177,7 +180,7 @@ impl Log {
         let (from, k, have) = (incoming.from, incoming.k, incoming.bytes.len() as u64);
         let (total, sum) = (incoming.total, incoming.sum);
         if incoming.asked > MOST_ASKED || late(incoming) {
-            self.incoming = None;
+            self.transfer.incoming = None;
             return out.push(Action::log(CastEvent::SnapshotGivenUp { from, have, total }));
         }
         out.push(Action::log(CastEvent::PieceAskedAgain { from, have, total }));
@@ -356,11 +359,11 @@ mod tests {
         for _ in 0..40 {
             tick(&mut contact);
         }
-        assert!(contact.log.outgoing.is_some(), "a receiver is patient, too");
+        assert!(contact.log.transfer.outgoing.is_some(), "a receiver is patient, too");
         for _ in 0..40 {
             tick(&mut contact);
         }
-        assert!(contact.log.outgoing.is_none());
+        assert!(contact.log.transfer.outgoing.is_none());
         // It is made again for a receiver that was only slow; behind its end there is nothing.
         let said = contact.hears(Time(MS), LogBody::More { k, sum, offset: 1000 });
         assert!(matches!(said[..], [LogBody::Piece { offset: 1000, .. }]), "{said:?}");
@@ -380,7 +383,7 @@ mod tests {
             contact.log.handle(Time(MS), Input::Message(JOINER.slot, say), &mut out);
             told += out.iter().filter(|action| matches!(action, Action::Log(_))).count();
         }
-        assert!(contact.log.too_long);
+        assert!(contact.log.transfer.too_long);
         assert_eq!(told, 0, "it was told before");
     }
 }

@@ -139,7 +139,7 @@ impl Log {
             self.again(record, now, out);
         }
         // Own messages that were decided behind the last snapshot stand in no record of their own.
-        self.next_seq = self.next_seq.max(numbered(&self.backlog.seen(), self.me));
+        self.outbox.cast_before(numbered(&self.backlog.seen(), self.me));
         self.journal.go_on(found.iter().map(Bytes::len).sum());
         // What was said then has been said, or is asked for.
         out.retain(|action| !matches!(action, Action::Send(..)));
@@ -172,7 +172,7 @@ impl Log {
             Record::Snapshot(snapshot) => {
                 self.life = Phase::Member;
                 self.past.clear();
-                self.next_seq = self.next_seq.max(numbered(&snapshot.seen, self.me));
+                self.outbox.cast_before(numbered(&snapshot.seen, self.me));
                 self.install(now, *snapshot, out);
             }
             Record::Decided { k, value } if k == self.k && self.life == Phase::Member => {
@@ -191,7 +191,7 @@ impl Log {
                 self.instance.r = self.instance.r.max(r);
             }
             Record::Cast(entry) if entry.id.origin == self.me => {
-                self.next_seq = self.next_seq.max(entry.id.seq + 1);
+                self.outbox.cast_before(entry.id.seq + 1);
                 if self.settings.trace && matches!(entry.body, Body::Message(_)) {
                     // The crash may have come before it could be told.
                     let (origin, seq) = (code(self.me), entry.id.seq);

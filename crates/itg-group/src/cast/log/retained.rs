@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use itg_process::{Action, Dest, Slot, Time};
 
-use super::{JOINING, Log, LogBody, LogMessage, Out, Repeats, Snapshot, Timer};
+use super::{JOINING, Log, LogBody, LogMessage, Out, Snapshot, Timer};
 use crate::cast::entry::{Entry, Id, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::CastDelivery;
@@ -21,8 +21,6 @@ use crate::member::{Member, View};
 /// Bytes and number of the decisions that answer one question.
 const ANSWER_BYTES: usize = 1 << 20;
 const ANSWER: usize = 256;
-/// The pause between two repeats of own messages is doubled so often.
-const MOST_DOUBLED: u32 = 3;
 /// Decisions ahead of the instance in progress that are taken in.
 const MOST_AHEAD: u64 = 1024;
 
@@ -242,8 +240,7 @@ impl Log {
         self.view = view.clone();
         self.backlog.install(&seen);
         self.instance = super::round::Instance::default();
-        self.incoming = None;
-        self.asked.clear();
+        self.transfer.installed();
         self.ahead = None;
         self.announce = None;
         self.keep.begun = None;
@@ -252,7 +249,7 @@ impl Log {
             self.keep.drop_first();
         }
         self.view_changed();
-        self.own = self.backlog.batch(usize::MAX, usize::MAX, Some(self.me)).len();
+        self.outbox.set_waiting(self.backlog.of(self.me).count());
         self.note_installed(stored, out);
         out.push(Action::CancelTimer(Timer::Round));
         out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: k }));
@@ -352,13 +349,7 @@ impl Log {
     /// of a message may be started again before it is ordered; who casts one may be before it is told.
     pub(super) fn tell_own_again(&mut self, now: Time, out: &mut Out<Self>) {
         let Some(oldest) = self.backlog.oldest(Some(self.me)) else { return };
-        if self.repeats.oldest != oldest {
-            self.repeats = Repeats { oldest, at: oldest, times: 0 };
-        }
-        // Ever more seldom: a log that is slow is not made slower.
-        let pause = self.settings.rotate << self.repeats.times.min(MOST_DOUBLED);
-        if now.since(self.repeats.at) >= pause {
-            (self.repeats.at, self.repeats.times) = (now, self.repeats.times + 1);
+        if self.outbox.repeat_is_due(oldest, now, self.settings.rotate) {
             let own = self.backlog.batch(self.settings.batch_msgs, ANSWER_BYTES, Some(self.me));
             let entries = own.into_iter().cloned().collect();
             self.tell_peers(LogBody::Data(Arc::new(entries)), out);

@@ -6,11 +6,12 @@ use std::mem;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Action, Input, Time};
 
+use super::history::History;
 use super::message::{put_named, take_named};
 use super::note::Note;
 use super::{EpochMessage, Flush, Named, Out, Uniform};
 use crate::cast::backlog::DeliveredRange;
-use crate::cast::entry::{Entry, Id, MOST_PART, Put as _, Take};
+use crate::cast::entry::{Id, MOST_PART, Put as _, Take};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, CastRequest, code};
 use crate::member::{Member, View, ViewChange};
@@ -170,8 +171,8 @@ impl Uniform {
         let waiting = waiting.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
         let waiting = waiting.into_iter().filter_map(|id| Some((id, self.payload(id)?))).collect();
         let flush = Flush {
-            first: self.first,
-            delivered: self.history.iter().cloned().collect(),
+            first: self.history.first(),
+            delivered: self.history.messages().cloned().collect(),
             orders: self.orders.numbers(),
             waiting,
         };
@@ -317,7 +318,7 @@ impl Uniform {
         self.fill(first, list, out);
         self.note(&Note::Epoch(view.clone(), with.clone()), out);
         self.enter_epoch(view, with, out);
-        self.own_bytes = self.backlog.of(self.me).map(Entry::len).sum();
+        self.outbox.recount(&self.backlog, self.me);
         for (id, payload) in self.own_waiting() {
             self.tell_all(EpochMessage::Data(id, payload), out);
         }
@@ -378,7 +379,8 @@ impl Uniform {
         self.begin_epoch();
         self.begun = None;
         self.parts = parts;
-        (self.first, self.position) = (done, position);
+        self.history = History::from_number(done);
+        self.position = position;
         out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: 0 }));
         out.push(Action::Deliver(CastDelivery::Install { position, view, state }));
         Some(())

@@ -9,8 +9,7 @@ use itg_process::{Action, Input, JournalWrite, Machine as _, Time};
 use super::cut::{Begun, parts_of_state};
 use super::note::{BASE, LAST_PIECE, Memory, Note, OF_LOG, PIECE, base, of_log, records_of_log};
 use super::order::Orders;
-use super::{MOST_GROWTH, Named, Out, Timer, Uniform};
-use crate::cast::entry::Entry;
+use super::{MOST_GROWTH, Out, Timer, Uniform};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, code};
 use crate::cast::log::{join, member_of, numbered};
@@ -88,7 +87,7 @@ impl Uniform {
     fn present(&self) -> Vec<Bytes> {
         let epoch = self.view.no();
         let planted = self.settings.planted;
-        let kept = (self.first..).zip(&self.history);
+        let kept = (self.history.first()..).zip(self.history.messages());
         let kept = kept.map(|(number, (id, m))| Note::Kept(epoch, number, *id, m.clone()));
         let kept = kept.filter(|_| !planted.is(Mutant::HistoryNotKept));
         let waiting = self.backlog.batch(usize::MAX, usize::MAX, None).into_iter();
@@ -197,9 +196,9 @@ impl Uniform {
                 None => {}
             }
         }
-        self.orders.count_on(self.first + self.history.len() as u64);
-        self.next_seq = self.next_seq.max(numbered(&self.backlog.seen(), self.me));
-        self.own_bytes = self.backlog.of(self.me).map(Entry::len).sum();
+        self.orders.count_on(self.done());
+        self.outbox.cast_before(numbered(&self.backlog.seen(), self.me));
+        self.outbox.recount(&self.backlog, self.me);
         self.memory.bytes = own.iter().map(Bytes::len).sum();
         self.memory.keeps = true;
         if self.gone {
@@ -247,7 +246,7 @@ impl Uniform {
             }
             Note::Message(id, payload) => {
                 if id.origin == self.me {
-                    self.next_seq = self.next_seq.max(id.seq + 1);
+                    self.outbox.cast_before(id.seq + 1);
                     if self.settings.trace {
                         // The crash may have come before it could be told.
                         let (origin, seq) = (code(self.me), id.seq);
@@ -270,7 +269,7 @@ impl Uniform {
                 }
             }
             Note::Kept(of, number, id, payload) if of == epoch => {
-                self.kept(number, (id, payload));
+                self.history.restore(number, (id, payload));
             }
             Note::Epoch(view, with) => self.enter_epoch(view, with, out),
             Note::Order(..)
@@ -286,17 +285,6 @@ impl Uniform {
     fn lost_base(&mut self, now: Time, out: &mut Out) {
         out.push(Action::log(CastEvent::UnreadableSnapshot));
         self.give_up(now, out);
-    }
-
-    /// A message that was delivered before the base, and that some member may lack.
-    fn kept(&mut self, number: u64, named: Named) {
-        if self.history.is_empty() {
-            self.first = number;
-        }
-        if number == self.done() {
-            self.history_bytes += named.1.len() + 64;
-            self.history.push_back(named);
-        }
     }
 }
 

@@ -19,12 +19,13 @@
 //! Stephenson, 1991).
 
 mod cut;
+mod history;
 mod journal;
 mod message;
 mod note;
 mod order;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use bytes::Bytes;
 use itg_process::{Action, Dest, Input, Level, Machine, Slot, Time};
 
 use self::cut::{Begun, Collecting, Parts};
+use self::history::{AGAIN, FILL_BYTES, History, Outbox, Progress};
 use self::note::{Memory, Note};
 use self::order::Orders;
 use super::backlog::{Backlog, Novelty};
@@ -45,19 +47,11 @@ pub use message::{EpochMessage, Flush, Named, UniformMessage};
 pub(crate) use message::{FIRST, LAST};
 pub(crate) use note::records_of_log;
 
-/// Own messages that wait: this many bytes, and no message is longer.
-const WINDOW_BYTES: usize = 128 << 10;
-/// Messages delivered that some member may lack: beyond these bytes nothing is cast.
-const HISTORY_BYTES: usize = 1 << 20;
 /// Longest state of the user, with parts of cuts: 48 MiB. A journal, of 256 MiB at most, has it twice, once for the log;
 /// both parts of it grow before they are made shorter.
 const MOST_STATE: usize = 48 << 20;
 /// A journal with a large state is made shorter when it has grown by as much, or by so many bytes.
 const MOST_GROWTH: usize = 32 << 20;
-/// Messages that are said again at a time, and bytes that fill a gap at a time.
-const AGAIN: usize = 64;
-const FILL_BYTES: usize = 64 << 10;
-
 /// Algorithm that runs within a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fast {
@@ -92,20 +86,13 @@ pub struct Uniform {
     log: Log,
     view: View,
     others: Arc<[Slot]>,
-    next_seq: u64,
+    outbox: Outbox,
     backlog: Backlog,
-    own_bytes: usize,
     /// Entries told, over all epochs.
     position: u64,
-    /// Messages of this epoch that some member may lack, and the number of the first one.
-    history: VecDeque<Named>,
-    first: u64,
-    history_bytes: usize,
+    history: History,
     orders: Orders,
-    /// Number of messages that each member has delivered in this epoch.
-    progress: BTreeMap<Slot, u64>,
-    /// The same at the last tick.
-    before: BTreeMap<Slot, u64>,
+    progress: Progress,
     fenced: Option<Time>,
     collecting: Option<Collecting>,
     suspected: BTreeSet<Member>,
@@ -122,9 +109,9 @@ pub struct Uniform {
 /// the user of one whose states are told apart answers at once.
 impl Hash for Uniform {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.me, &self.log, self.view.digest(), self.next_seq, &self.backlog).hash(state);
-        (self.own_bytes, self.position, &self.history, self.first).hash(state);
-        (&self.orders, &self.progress, &self.before, self.fenced, &self.collecting).hash(state);
+        (self.me, &self.log, self.view.digest(), &self.outbox, &self.backlog).hash(state);
+        (self.position, &self.history, &self.orders, &self.progress).hash(state);
+        (self.fenced, &self.collecting).hash(state);
         (&self.suspected, self.gone, &self.local, &self.parts, &self.memory).hash(state);
     }
 }
@@ -141,16 +128,12 @@ impl Uniform {
             log: Log::new(me, view.clone(), Settings { trace: false, ..settings }),
             view,
             others: Arc::from([]),
-            next_seq: 0,
+            outbox: Outbox::default(),
             backlog: Backlog::new(settings.window),
-            own_bytes: 0,
             position: 0,
-            history: VecDeque::new(),
-            first: 0,
-            history_bytes: 0,
+            history: History::default(),
             orders: Orders::default(),
-            progress: BTreeMap::new(),
-            before: BTreeMap::new(),
+            progress: Progress::default(),
             fenced: None,
             collecting: None,
             suspected: BTreeSet::new(),
@@ -167,7 +150,7 @@ impl Uniform {
 
     /// Messages delivered in this epoch.
     fn done(&self) -> u64 {
-        self.first + self.history.len() as u64
+        self.history.done()
     }
 
     fn leader(&self) -> Slot {
@@ -181,12 +164,9 @@ impl Uniform {
     fn begin_epoch(&mut self) {
         let slots = self.view.slots().filter(|slot| *slot != self.me.slot);
         self.others = slots.collect();
-        self.history.clear();
-        self.history_bytes = 0;
-        self.first = 0;
+        self.history = History::default();
         self.orders = Orders::default();
-        self.progress.clear();
-        self.before.clear();
+        self.progress = Progress::default();
         self.fenced = None;
         self.collecting = None;
         self.parts.clear();
@@ -231,14 +211,12 @@ impl Uniform {
     }
 
     fn cast(&mut self, payload: Bytes, now: Time, out: &mut Out) {
-        let id = Id { origin: self.me, seq: self.next_seq };
-        let bytes = self.own_bytes + payload.len();
-        let full = bytes > WINDOW_BYTES || self.history_bytes > HISTORY_BYTES;
-        if full || !self.backlog.has_room(id) || !self.view.contains(self.me) {
+        let room = self.view.contains(self.me) && !self.history.is_full();
+        let id = self.outbox.next(self.me, payload.len()).filter(|_| room);
+        let Some(id) = id.filter(|id| self.backlog.has_room(*id)) else {
             return out.push(Action::Deliver(CastDelivery::Busy(payload)));
-        }
-        self.next_seq += 1;
-        self.own_bytes = bytes;
+        };
+        self.outbox.cast(payload.len());
         if self.settings.trace {
             out.push(Action::log(CastEvent::Cast { origin: code(self.me), seq: id.seq }));
         }
@@ -268,11 +246,10 @@ impl Uniform {
             self.note(&Note::Delivered(self.view.no(), self.done(), id, new), out);
         }
         self.orders.forget(id);
-        self.history_bytes += payload.len() + 64;
-        self.history.push_back((id, payload.clone()));
+        self.history.push((id, payload.clone()));
         let Novelty::Fresh(waiting) = self.backlog.deliver(id) else { return };
         if id.origin == self.me && waiting.is_some() {
-            self.own_bytes = self.own_bytes.saturating_sub(payload.len());
+            self.outbox.delivered(payload.len());
         }
         let position = self.position;
         self.position += 1;
@@ -325,10 +302,7 @@ impl Uniform {
             // Ours, fail-over: what a majority of the core holds becomes the cut that ends the epoch.
             EpochMessage::Collect => self.collect(now, from, out),
             EpochMessage::Flush(flush) => self.flushed(now, from, flush, out),
-            EpochMessage::Progress(number) => {
-                let known = self.progress.entry(from.slot).or_insert(0);
-                *known = (*known).max(number);
-            }
+            EpochMessage::Progress(number) => self.progress.told(from.slot, number),
             EpochMessage::Fill(first, list) => self.fill(first, list, out),
         }
         self.deliver_what_is_ready(out);
@@ -343,15 +317,9 @@ impl Uniform {
         }
         let done = self.done();
         self.tell_others(EpochMessage::Progress(done), out);
-        self.progress.insert(self.me.slot, done);
-        let of = |slot: Slot| self.progress.get(&slot).copied().unwrap_or(0);
-        let least = self.view.slots().map(of).min().unwrap_or(0);
-        while self.first < least {
-            self.first += 1;
-            if let Some((_, payload)) = self.history.pop_front() {
-                self.history_bytes -= payload.len() + 64;
-            }
-        }
+        self.progress.told(self.me.slot, done);
+        let least = self.view.slots().map(|slot| self.progress.of(slot)).min().unwrap_or(0);
+        self.history.forget_before(least);
         let late = |since: Time| now.since(since) >= self.settings.rotate;
         if self.backlog.oldest(Some(self.me)).is_some_and(late) {
             for (id, payload) in self.own_waiting() {
@@ -380,22 +348,8 @@ impl Uniform {
     /// Sends the messages that they miss to members that are behind and have not moved since the
     /// last time.
     fn fill_gaps(&mut self, out: &mut Out) {
-        let done = self.done();
-        let stalled = |(slot, number): (&Slot, &u64)| {
-            let same = self.before.get(slot) == Some(number);
-            (same && *number < done && *number >= self.first).then_some((*slot, *number))
-        };
-        let behind: Vec<(Slot, u64)> = self.progress.iter().filter_map(stalled).collect();
-        self.before.clone_from(&self.progress);
-        for (slot, number) in behind {
-            let skip = usize::try_from(number - self.first).unwrap_or(usize::MAX);
-            let mut bytes = 0;
-            let fits = |named: &&Named| {
-                bytes += named.1.len();
-                bytes <= FILL_BYTES || bytes == named.1.len()
-            };
-            let list = self.history.iter().skip(skip).take(AGAIN).take_while(fits).cloned();
-            let what = EpochMessage::Fill(number, list.collect());
+        for (slot, number) in self.progress.stalled(&self.history) {
+            let what = EpochMessage::Fill(number, self.history.gap(number));
             self.tell(slot, what, out);
         }
     }

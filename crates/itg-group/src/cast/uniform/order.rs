@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use itg_process::{Action, Slot};
 
+use super::history::AGAIN;
 use super::note::Note;
-use super::{AGAIN, EpochMessage, Fast, Out, Uniform};
+use super::{EpochMessage, Fast, Out, Uniform};
 use crate::cast::entry::Id;
 use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
@@ -290,7 +291,7 @@ impl Uniform {
     fn known_of_others(&self) -> Vec<(Slot, u64)> {
         let known = |slot: &Slot| {
             let held = self.view.at(*slot).and_then(|member| self.orders.holders.get(&member));
-            let done = self.progress.get(slot).copied().unwrap_or(0);
+            let done = self.progress.of(*slot);
             (*slot, held.copied().unwrap_or(0).max(done))
         };
         self.others.iter().map(known).collect()
