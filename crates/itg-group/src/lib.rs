@@ -34,34 +34,3 @@ pub use roster::{Changes, MAX_SLOTS, Roster, Run, Span};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct ReadmeExample;
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use itg_process::{LayerEvent, RuntimeEvent};
-
-    use crate::cast::{CastEvent, ReplicaEvent, ServiceEvent};
-    use crate::detector::DetectorEvent;
-    use crate::link::LinkEvent;
-    use crate::membership::MembershipEvent;
-    use crate::overlay::OverlayEvent;
-
-    #[test]
-    fn events_of_one_stack_have_names_of_their_own() {
-        let sets = [
-            RuntimeEvent::NAMES,
-            LinkEvent::NAMES,
-            DetectorEvent::NAMES,
-            CastEvent::NAMES,
-            ReplicaEvent::NAMES,
-            ServiceEvent::NAMES,
-            MembershipEvent::NAMES,
-            OverlayEvent::NAMES,
-        ];
-        let mut seen = BTreeSet::new();
-        let shared: Vec<_> = sets.concat().into_iter().filter(|name| !seen.insert(*name)).collect();
-        // The log and the membership above it mean the same by it.
-        assert_eq!(shared, ["excluded"]);
-    }
-}

@@ -24,7 +24,7 @@ use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_group::cast::{CastEvent, CastRequest, Mutant, Planted};
 use itg_group::{Changes, Member, ViewChange};
-use itg_process::{Injected, LayerEvent as _, MS, SECOND, Slot};
+use itg_process::{Event, Injected, LayerEvent as _, MS, SECOND, Slot};
 use itg_sim::{DiskFault, Disks, Exit, Fault, Kind, Swarm, World};
 
 /// Virtual time in which everything may fail, and in which it must heal.
@@ -111,6 +111,13 @@ fn run_and_heal(world: &mut World, n: u32) -> Exit {
     exit
 }
 
+/// Prints the last events.
+fn print_tail(events: &[(u64, Slot, Event)]) {
+    for (at, slot, event) in &events[events.len().saturating_sub(TAIL)..] {
+        println!("{at} {slot} {} {:?}", event.name, event.values);
+    }
+}
+
 fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -> Found {
     let seed_ = RunSeed(seed);
     let mut rng = seed_.named("shape");
@@ -178,10 +185,7 @@ fn run(seed: u64, algorithm: &'static str, mutant: Option<Mutant>, tail: bool) -
     }
     let exit = run_and_heal(&mut world, n);
     let violation = world.finish().map(ToString::to_string);
-    let events = world.take_events();
-    for (at, slot, event) in &events[events.len().saturating_sub(TAIL)..] {
-        println!("{at} {slot} {} {:?}", event.name, event.values);
-    }
+    print_tail(&world.take_events());
     let counts = world.counts();
     let text = format!(
         "seed {seed:#x}: {algorithm}, {n} processes, mean {mean} ms, {swarm}, {often} suspicions; {exit:?} at {} ns, \

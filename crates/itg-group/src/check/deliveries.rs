@@ -83,31 +83,3 @@ impl Deliveries {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use itg_process::Level;
-
-    #[test]
-    fn each_property_can_fail() {
-        let event = |event: CastEvent| Event::new(Level::Info, event);
-        let (origin, seq, position) = (7, 0, 0);
-        let cast = (0, event(CastEvent::Cast { origin, seq }));
-        let deliver = |slot| (slot, event(CastEvent::Deliver { origin, seq, position }));
-        let view = |slot| (slot, event(CastEvent::View { no: 2, digest: 0, position }));
-        let install = (1, event(CastEvent::Install { position: 1, view: 3, instance: 0 }));
-        for (events, want) in [
-            (vec![cast, deliver(0), deliver(1)], None),
-            (vec![cast, view(0), deliver(0), view(1), deliver(1)], None),
-            (vec![deliver(0), cast], Some("V2")),
-            (vec![cast, deliver(0), deliver(0)], Some("V3")),
-            (vec![cast, deliver(0), view(1), deliver(1)], Some("V4")),
-            (vec![cast, deliver(0), install, deliver(1)], Some("V4")),
-        ] {
-            let mut oracle = Deliveries::default();
-            let found = events.iter().find_map(|(slot, e)| oracle.see(Slot(*slot), e).err());
-            assert_eq!(found.as_deref().map(|text| &text[..2]), want, "{events:?}");
-        }
-    }
-}

@@ -77,29 +77,3 @@ impl Quality {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use itg_process::Level;
-
-    #[test]
-    fn times_by_hand() {
-        let mut quality = Quality::default();
-        let (one, slot) = (Slot(1), Slot(2));
-        let suspected = Event::new(Level::Info, DetectorEvent::Suspected { slot, silent_ns: 0 });
-        let trusted =
-            |suspected_ns| Event::new(Level::Info, DetectorEvent::Trusted { slot, suspected_ns });
-        quality.see(100, one, &suspected);
-        quality.see(130, one, &trusted(30));
-        quality.see(600, one, &suspected);
-        quality.see(610, one, &trusted(10));
-        quality.gone(700, slot);
-        quality.see(750, one, &suspected);
-        quality.see(790, Slot(3), &suspected);
-        assert_eq!(quality.detection, Times { count: 2, sum_ns: 140, most_ns: 90 });
-        assert_eq!(quality.detection.mean_ns(), 70);
-        assert_eq!((quality.recurrence.count, quality.recurrence.mean_ns()), (1, 500));
-        assert_eq!((quality.duration.count, quality.duration.mean_ns()), (2, 20));
-    }
-}
