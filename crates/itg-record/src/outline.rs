@@ -92,7 +92,7 @@ struct LogProgress {
 
 impl<'a> Outline<'a> {
     /// The outline of a whole file; `None` when there is anything to say about it as a whole. `seen` hears
-    /// of each stretch of the file, some megabytes long, that has been gone through.
+    /// of each stretch of the file, some megabytes long or its last one, that has been gone through.
     pub fn of(bytes: &'a [u8], mut seen: impl FnMut(&'a [u8])) -> Option<Self> {
         let mut blocks = Vec::new();
         let mut logs: BTreeMap<u32, LogProgress> = BTreeMap::new();
@@ -142,6 +142,7 @@ impl<'a> Outline<'a> {
             }
             blocks.push(Outlined::Note { log: log.number, note: Box::new(note) });
         }
+        seen(&bytes[from..]);
         let whole = !logs.is_empty() && logs.values().all(|log| log.ended);
         let outline = Self(blocks);
         let once = logs.into_values().all(|log| outline.are_different(log.contents));

@@ -18,7 +18,7 @@ fn compacted(log: &[u8]) -> Vec<u8> {
 fn followed(bytes: &[u8]) -> Option<Contents> {
     let mut seen = 0;
     let outline = Outline::of(bytes, |part| seen += part.len())?;
-    assert!(seen <= bytes.len());
+    assert_eq!(seen, bytes.len(), "all of it has been gone through");
     let mut contents = Contents::default();
     for block in outline.blocks() {
         match block {

@@ -273,6 +273,7 @@ impl<'a> Logs<'a> {
                 }
             }
         }
+        executor.leaving(&bytes[from..]);
         if logs.is_empty() {
             damage.append(&mut not_closed);
             let (name, reason) = (name.to_owned(), damage.swap_remove(0).reason);
