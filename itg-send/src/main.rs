@@ -413,6 +413,7 @@ fn from_file(args: RunArgs) -> Result<Request> {
     loaded.plan.check_ends().map_err(refuse)?;
     let mut gates = Gates::default();
     gates.add(&loaded.experiment, &loaded.origin)?;
+    gates.check(&loaded.plan)?;
     if !gates.list.is_empty() && args.how.logs.own.file().is_none() {
         let file = &loaded.origin;
         say(format_args!(

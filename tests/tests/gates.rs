@@ -69,13 +69,48 @@ fn gates_of_the_command_line_are_judged_and_kept_with_the_run() {
     }
     let out = path("markdown");
     let words = ["run", &file, "--local", "--out", &out, "--format", "markdown"];
-    let done =
-        run("itg-cluster", &[&words[..], &["--fail-if", "jitter.mean > 1h"]].concat()).exits(0);
+    let done = run(
+        "itg-cluster",
+        &[&words[..], &["--fail-if", "jitter.mean > 1h", "--fail-if", "loss > 0.95"]].concat(),
+    )
+    .exits(0);
     assert!(done.out.starts_with("| result | fails if | found |\n"), "{done}");
     assert!(done.out.contains("| passed | jitter.mean > 1h | "), "{done}");
+    // A share without a unit is shown as what it is.
+    assert!(done.out.contains("| passed | loss > 95% | "), "{done}");
+    assert!(done.err.contains("gate `loss > 95%` passed"), "{done}");
     let none =
         run("itg-cluster", &["run", &file, "--local", "--fail-if", "delay.p9 5 > 1s"]).exits(2);
     assert!(none.err.contains("did you mean"), "{none}");
+}
+
+/// A gate that could never be judged costs no run.
+#[test]
+fn gates_on_what_will_not_be_there_are_refused_before_the_run() {
+    for (gate, hint) in [
+        ("cal.loss > 0.1%", "there is no flow `cal`: did you mean `call`?"),
+        ("flow.2.loss > 0.1%", "there is no flow `2`"),
+        ("call.los > 0.1%", "did you mean `call.los"),
+        ("delay.p9 > 20ms", "did you mean `delay.p90` or `delay.p99`?"),
+    ] {
+        let dir = temp_dir();
+        let out = dir.path().join("run");
+        let out_text = out.display().to_string();
+        let named = |gate: &str| {
+            let file = experiment(dir.path(), "127.0.0.1", gate);
+            let text = fs::read_to_string(&file).expect("just written");
+            fs::write(&file, text.replace("[[flow]]", "[[flow]]\nname = 'call'")).expect("written");
+            file
+        };
+        let file = named("call.loss > 90%");
+        let words = ["run", &file, "--local", "--out", &out_text, "--fail-if", gate];
+        run("itg-cluster", &words).exits(2).says(hint);
+        let file = named(gate);
+        run("itg-cluster", &words[..5]).exits(2).says(hint);
+        assert!(!out.exists(), "{gate}: nothing was begun");
+        let done = run("itg-send", &["run", &file]).exits(2).says(hint);
+        assert_eq!(done.out, "", "{gate}");
+    }
 }
 
 #[test]

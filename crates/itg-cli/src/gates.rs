@@ -1,11 +1,15 @@
 //! Gates: conditions under which a run fails, and messages about them.
 
-use itg_experiment::Experiment;
+use itg_core::text::suggestion;
+use itg_experiment::{Experiment, Plan};
 use itg_stats::Report;
 use itg_stats::gate::{Gate, Outcome, exit_code};
 
 use crate::failure::refuse;
 use crate::verbosity::say;
+
+/// Names of flows that a wrong one is compared with.
+const MOST_NAMES: usize = 100;
 
 /// Conditions for failure, from the command line and from experiment files.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +42,23 @@ impl Gates {
             self.list.push(gate);
         }
         self.allow_unknown |= entry.allow_unknown;
+        Ok(())
+    }
+
+    /// Checks that the flows which gates name are those of a plan.
+    ///
+    /// # Errors
+    /// A flow that will not be there: exit code 2.
+    pub fn check(&self, plan: &Plan) -> anyhow::Result<()> {
+        for gate in &self.list {
+            let Some(asked) = gate.flow() else { continue };
+            let mut known = plan.flows.iter();
+            if !known.any(|flow| flow.name == asked || flow.flow.spec().id.to_string() == asked) {
+                let names = plan.flows.iter().map(|flow| flow.name.as_str());
+                let hint = suggestion(asked, names.take(MOST_NAMES));
+                return Err(refuse(format!("gate `{gate}`: there is no flow `{asked}`: {hint}")));
+            }
+        }
         Ok(())
     }
 

@@ -55,6 +55,7 @@ fn in_order(
     let out = &output.dir;
     // 1. Errors of the request, before anything is written.
     let gates = output.gates.with(loaded)?;
+    gates.check(&loaded.plan)?;
     let run = world.prepare(loaded)?;
     // 2. A directory that holds no other run.
     prepare(out)?;

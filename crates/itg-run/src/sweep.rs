@@ -158,6 +158,7 @@ pub(crate) fn run(
     // All cases are good, or nothing is begun.
     for case in &sweep.cases {
         let loaded = load_case(&request.load, case, run_seed(RunSeed(ours.seed), case, 1))?;
+        request.options.gates.with(&loaded)?.check(&loaded.plan)?;
         world.check(&loaded)?;
     }
     if !request.options.sweep.resume && !out.join(SWEEP).exists() {

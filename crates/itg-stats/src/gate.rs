@@ -6,7 +6,8 @@
 //! FLOW  = the name of a flow in its experiment, or its number (behind "flow." only)
 //! OP    = "<" | "<=" | ">" | ">=" | "==" | "!="
 //! ```
-//! A value has the unit of its metric: `20ms`, `0.1%`, `10Mbps`, `100pps`, `1500B`, `5`, `pass`. Of a
+//! A value has the unit of its metric: `20ms`, `0.1%`, `10Mbps`, `100pps`, `1500B`, `5`, `pass`. A share that was
+//! written without a unit is repeated in percent: `loss > 0.1` is `loss > 10%`. Of a
 //! flow with logs of both sides the entry that the total counts is judged. A gate is *failed* when the
 //! condition holds for the total, for that flow, or for at least one flow. It is *unknown* when it
 //! does not hold anywhere but somewhere the figure is not known, or when there is no flow: a run
@@ -156,7 +157,7 @@ pub struct Gate {
 /// Outcome of a gate on a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The gate, as written.
+    /// The gate, as written; a share in percent.
     pub gate: String,
     /// True if it judges the fidelity of the traffic, and not the effect of the network on it.
     pub fidelity: bool,
@@ -296,7 +297,25 @@ impl Gate {
             value: value.to_owned(),
             reason,
         })?;
-        Ok(Self { text: text.to_owned(), scope, metric, kind, get, op, limit })
+        // A share without a unit is often a percentage whose sign was forgotten: the user is shown what it is.
+        let percent = kind.text(limit);
+        let bare = kind == Kind::Share && limit != 0.0 && !value.ends_with('%');
+        let text = match bare
+            && kind.parse(&percent).is_ok_and(|again| again.to_bits() == limit.to_bits())
+        {
+            true => format!("{} {sign} {percent}", left.trim()),
+            false => text.to_owned(),
+        };
+        Ok(Self { text, scope, metric, kind, get, op, limit })
+    }
+
+    /// The flow that is named, by its name or number.
+    #[must_use]
+    pub fn flow(&self) -> Option<&str> {
+        match &self.scope {
+            Scope::Flow(asked) => Some(asked),
+            Scope::AnyFlow | Scope::Total => None,
+        }
     }
 
     /// Judges a report.
@@ -418,7 +437,9 @@ impl Kind {
                 parse_duration_ns(text).map(|ns| ns as f64).map_err(|error| error.to_string())
             }
             Self::Share => match text.strip_suffix('%') {
-                Some(percent) => number(percent).map(|percent| percent / 100.0),
+                // Rounded once, so that 0.7% is 0.007.
+                Some(percent) => number(&format!("{}e-2", percent.trim()))
+                    .or_else(|_| number(percent).map(|percent| percent / 100.0)),
                 None => number(text),
             },
             Self::BitRate => match zero_or_rate(text)? {
@@ -604,7 +625,6 @@ mod tests {
             ("a.b.delay.p99 > 1s", "passed: flow 5 (a.b): delay.p99 is 6us"),
             ("5.delay.p99 > 1s", "passed: flow 5 (a.b): delay.p99 is 6us"),
             ("loss > 0.1%", "FAILED: flow 3: loss is 1%; holds for 1 of 5 flows"),
-            ("loss > 0.001", "FAILED: flow 3: loss is 1%; holds for 1 of 5 flows"),
             ("lost > 10", "passed: flow 3: lost is 10"),
             ("packets < 1k", "FAILED: flow 3: packets is 990; holds for 2 of 5 flows"),
             ("total.bitrate < 4.9Mbps", "passed: total: bitrate is 5.00 Mbit/s"),
@@ -615,6 +635,7 @@ mod tests {
             ("flow.2.delay_ns.p99 > 20ms", "FAILED: flow 2: delay_ns.p99 is 23.5ms"),
             ("sent_packets < 1k", "passed: flow 1: sent_packets is 1000"),
             ("flow.2.delay.p95 > 95us", "passed: flow 2: delay.p95 is 95us"),
+            ("flow.2.delay.p05 > 5us", "passed: flow 2: delay.p05 is 5us"),
             ("flow.2.delay.p96 > 95us", "FAILED: flow 2: delay.p96 is 96us"),
             ("flow.3.delay.p95 > 1s", "cannot be judged: flow 3: delay.p95 is not known"),
             ("clock.offset_ns > 1ms", "cannot be judged: flow 1: clock.offset_ns is not known"),
@@ -636,6 +657,23 @@ mod tests {
         }
         let none = Gate::parse("loss > 1%").expect("a gate").judge(&report(Vec::new()));
         assert!(none.is_unknown());
+    }
+
+    /// What has no unit is shown in the one in which figures are told.
+    #[test]
+    fn shares_are_repeated_in_percent() {
+        for (gate, shown) in [
+            ("loss > 0.1", "loss > 10%"),
+            ("flow.3.loss>=0.001", "flow.3.loss >= 0.1%"),
+            ("rate_error > 1", "rate_error > 100%"),
+            ("loss > 0.007", "loss > 0.7%"),
+            ("loss > 0.1%", "loss > 0.1%"),
+            ("loss > 0", "loss > 0"),
+            ("loss > 1e-12", "loss > 1e-12"),
+            ("idt_ks > 0.1", "idt_ks > 0.1"),
+        ] {
+            assert_eq!(Gate::parse(gate).expect(gate).to_string(), shown);
+        }
     }
 
     /// The keys that gates know are those of the published schema.
@@ -727,6 +765,13 @@ mod tests {
         for (text, part) in [
             ("delay.p101 > 1ms", "unknown metric `delay.p101`: did you mean `delay.p"),
             ("delay_ns.p98 > 1ms", "unknown metric `delay_ns.p98`: did you mean `delay_ns.p9"),
+            (
+                "delay.p9 > 1ms",
+                "unknown metric `delay.p9`: did you mean `delay.p90` or `delay.p99`? (`delay.p09` is percentile 9)",
+            ),
+            ("total.delay.p5 > 1ms", "unknown metric `delay.p5`: did you mean `delay.p50`?"),
+            ("call.delay.p5 > 1ms", "unknown metric `call.delay.p5`: did you mean `delay.p50`?"),
+            ("call.los > 1", "unknown metric `call.los`: did you mean `call.los"),
             ("los > 1", "unknown metric `los`: did you mean `los"),
             ("performance > 1", "unknown metric `performance`: gates know loss, lost"),
             ("delay.p99 > 20", "`20` does not fit delay.p99"),

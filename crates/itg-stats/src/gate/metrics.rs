@@ -270,21 +270,43 @@ pub(super) fn metric(name: &str) -> Result<(String, Kind, Get), GateError> {
     if let Some(&path) = JSON.iter().find(|path| **path == name) {
         return Ok((name.to_owned(), kind_of(path), Get::Json(path)));
     }
-    let names = METRICS.iter().map(|(name, ..)| *name);
-    let hint = match nearest(name, names.clone().chain(JSON)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!(
-            "gates know {}, delay.p1 to delay.p99, and the numbers of the JSON report by their keys, as clock.offset_ns",
-            names.collect::<Vec<_>>().join(", ")
-        ),
-    };
-    Err(GateError::Metric { name: name.to_owned(), hint })
+    Err(GateError::Metric { name: name.to_owned(), hint: hint(name) })
 }
 
-/// A whole percentile: one or two digits.
+/// The metric that was probably meant, or those there are.
+fn hint(name: &str) -> String {
+    if let Some(digit @ ("1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9")) =
+        name.rsplit_once("delay.p").map(|(_, digits)| digits)
+    {
+        // More often a digit is missing than the lowest percentiles are meant.
+        let near = match digit {
+            "9" => "`delay.p90` or `delay.p99`".to_owned(),
+            _ => format!("`delay.p{digit}0`"),
+        };
+        return format!("did you mean {near}? (`delay.p0{digit}` is percentile {digit})");
+    }
+    let names = METRICS.iter().map(|(name, ..)| *name);
+    let all = || names.clone().chain(JSON);
+    if let Some(near) = nearest(name, all()) {
+        return format!("did you mean `{near}`?");
+    }
+    // Behind the name of a flow, which may hold points.
+    for (at, _) in name.match_indices('.') {
+        let (flow, metric) = name.split_at(at + 1);
+        if let Some(near) = nearest(metric, all()) {
+            return format!("did you mean `{flow}{near}`?");
+        }
+    }
+    format!(
+        "gates know {}, delay.p01 to delay.p99, and the numbers of the JSON report by their keys, as clock.offset_ns",
+        names.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// A whole percentile: two digits.
 fn percent(digits: &str) -> Option<usize> {
-    let short = digits.len() <= 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|percent| short && (1..=99).contains(percent))
+    let two = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|percent| two && (1..=99).contains(percent))
 }
 
 /// The kind of a number of the JSON report: its keys carry their unit.
