@@ -30,6 +30,9 @@ use crate::export::Export;
 use crate::format::Format;
 use crate::work::Work;
 
+/// End of the names of files beside logs that hold none: of a log server, of a spool.
+const INDEX: &str = ".index.jsonl";
+
 fn main() -> ExitCode {
     let args = itg_cli::parse::<Args>(None);
     args.words.start();
@@ -82,6 +85,10 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let mut files = Vec::new();
     for path in &args.logs {
         let name = path.display().to_string();
+        if name.ends_with(INDEX) && args.logs.len() > 1 {
+            note(&format_args!("{name}: an index of logs, and no log itself: left out"));
+            continue;
+        }
         match Bytes::open(path, |words| note(&format_args!("{name}: {words}"))) {
             Ok(bytes) => files.push((name, bytes)),
             Err(error) => {
@@ -105,6 +112,9 @@ fn run(args: &Args) -> anyhow::Result<u8> {
                 sound = false;
             }
         }
+    }
+    if files.is_empty() && sound {
+        complain("there is no log among these files");
     }
     if taken == 0 {
         complain_of_lost(&files);

@@ -187,7 +187,7 @@ const RATE: Quantity = Quantity {
         ("G", 1, 9),
     ],
     expected: "bps, kbps, Mbps, Gbps or Tbps (bits per second), or pps, kpps or Mpps (packets per \
-               second), such as 10Mbps or 100kpps",
+               second), such as 10Mbps, 10M or 100kpps",
     bare: false,
 };
 

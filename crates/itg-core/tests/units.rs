@@ -95,7 +95,7 @@ fn sizes_and_counts() {
 #[test]
 fn rates() {
     let expected = "expected bps, kbps, Mbps, Gbps or Tbps (bits per second), or pps, kpps or \
-                    Mpps (packets per second), such as 10Mbps or 100kpps";
+                    Mpps (packets per second), such as 10Mbps, 10M or 100kpps";
     let bits = |n| Ok(Rate::Bits(BitRate(n)));
     let rows = [
         ("10Mbps", bits(10_000_000), "10Mbps"),

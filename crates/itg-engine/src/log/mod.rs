@@ -31,7 +31,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ use crate::classic::{self, ClassicTarget};
 const MOST_WITH_BLOCK: usize = 64;
 /// Longest wait for an empty block; after it the block in hand is lost.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Time in which a log server usually answers; then the user is told that it is waited for.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Destination of a log.
 #[derive(Clone, Debug)]
@@ -149,7 +151,16 @@ impl Log {
                 let events = jobs.clone();
                 let remote = Remote::new(server, &shared, limits, events)?;
                 let thread = thread.spawn(move || remote.run(&queue, info, &ready))?;
-                match registered.recv() {
+                let mut answer = registered.recv_timeout(SOON);
+                if answer == Err(RecvTimeoutError::Timeout) {
+                    tracing::warn!(
+                        "the log server at {} does not answer yet and is waited for: is itg-log running there?",
+                        server.url()
+                    );
+                    // The machine's own deadlines end it.
+                    answer = registered.recv().map_err(RecvTimeoutError::from);
+                }
+                match answer {
                     Ok(Ok(())) => {}
                     Ok(Err(why)) => return Err(io::Error::new(io::ErrorKind::NotConnected, why)),
                     Err(_) => return Err(io::Error::other("the log writer stopped on a bug")),

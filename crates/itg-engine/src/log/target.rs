@@ -125,16 +125,21 @@ impl FromStr for LogUrl {
 
 impl fmt::Display for LogServerTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, experiment {}", self.url(), self.run)
+    }
+}
+
+impl LogServerTarget {
+    /// Where the server is.
+    pub(super) fn url(&self) -> String {
         let scheme = match self.transport {
             Transport::Tcp if self.keys.is_some() => "tls",
             Transport::Tcp => "tcp",
             Transport::Udp => "udp",
         };
-        write!(f, "{scheme}://{}, experiment {}", self.address, self.run)
+        format!("{scheme}://{}", self.address)
     }
-}
 
-impl LogServerTarget {
     /// The limits of this log: over UDP what is handed over at once fills datagrams.
     pub(super) fn limits(&self, limits: LogLimits) -> LogLimits {
         match self.transport {
