@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use itg_cli::{
     Counted, Failure, IntervalArgs, IntervalLines, Intervals, LogArgs, MetricsArgs, Program,
-    ReceiverView, Signals, WordArgs, finish, log_failure, print, read_secret, received, refuse,
-    say, serve_receiver,
+    ReceiverView, Signals, WordArgs, finish, log_failure, nothing_sent, print, read_secret,
+    received, refuse, say, serve_receiver,
 };
 use itg_core::text::visible;
 use itg_core::units::{
@@ -390,6 +390,10 @@ fn tell(session: &ServedSession, json: bool, quiet: bool) -> Result<()> {
         return Ok(());
     }
     let (peer, host, run) = (session.peer, visible(&session.host), &session.run);
+    let told = session.flows.values().all(|flow| flow.totals.is_some());
+    if told && nothing_sent(&report) {
+        return print(&format!("sender {peer} ({host}), run {run}: it sent nothing\n"));
+    }
     print(&format!("sender {peer} ({host}), run {run}\n{}", itg_stats::summary::render(&report)))
 }
 

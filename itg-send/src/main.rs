@@ -11,6 +11,7 @@ mod ways;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,16 +22,16 @@ use flow_args::FlowArgs;
 use itg_classic::send::carried_sizes;
 use itg_cli::{
     Gates, LoadArgs, PacingArgs, Program, SenderMetrics, Sending, Signals, WordArgs, account,
-    announce, draw_run, draw_seed, finish, load_within, promised, refuse, say, send_plan_observed,
-    sent,
+    announce, draw_run, draw_seed, finish, load_within, promised, refuse, result_text, say,
+    send_plan_observed, sent,
 };
 use itg_core::flow::Proto;
 use itg_core::text::visible;
 use itg_engine::pacing::Level;
 use itg_experiment::{Experiment, PacingEntry, Plan, PlanInputs, PlannedFlow, Seed, TimeSpan};
 use itg_node::{SendOutcome, Start};
-use itg_session::Phase;
 use itg_session::logs::Role;
+use itg_session::{Phase, SessionError};
 use itg_stats::gate::{Judgement, Outcome};
 use itg_stats::{Analysis, Options, Report};
 
@@ -55,8 +56,8 @@ const DEFAULT_DURATION_NS: u64 = 10_000_000_000;
 /// gamma(shape,scale), weibull(shape,scale), poisson(mean), discrete(x:w,…), mix(w:DIST,…),
 /// empirical(FILE), trunc(DIST,lo,hi).
 ///
-/// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense, 3 the receiver is not
-/// reachable or refused, 4 the receiver vanished (what was measured is kept), 98 and 99 a gate of the
+/// Exit codes: 0 done, 1 the run failed, 2 the request makes no sense (or a name has no address), 3 the
+/// receiver is not reachable or refused, 4 the receiver vanished (what was measured is kept), 98 and 99 a gate of the
 /// experiment file failed by the log of this side (98: only such on the fidelity), 130 and 143 ended by
 /// SIGINT and SIGTERM (after the summary).
 #[derive(Debug, Parser)]
@@ -224,7 +225,7 @@ async fn to_itg(
     if request.output.json {
         print(&(report.to_json() + "\n"))?;
     } else {
-        print(&itg_stats::summary::render(&report))?;
+        print(&result_text(&report, &failures(outcome)))?;
     }
     if words.verbose > 0 && !request.output.json {
         print(&account(&request.plan, outcome))?;
@@ -269,15 +270,23 @@ fn check_words(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Says which sessions failed, and which logs there are.
-pub(crate) fn tell_of_logs(outcome: &SendOutcome) {
-    for (receiver, error) in &outcome.failures {
+/// Failures of sessions, in words, each once.
+pub(crate) fn failures(outcome: &SendOutcome) -> Vec<String> {
+    let sentence = |(receiver, error): &(SocketAddr, SessionError)| {
         // D-ITG's receiver hangs up on what it does not understand.
         let hint = match error.phase {
             Phase::Greet => "; is it a receiver of D-ITG? Then add --classic",
             _ => "",
         };
-        say(format_args!("itg-send: receiver {receiver}: {error}{hint}"));
+        format!("receiver {receiver}: {error}{hint}")
+    };
+    outcome.failures.iter().map(sentence).collect()
+}
+
+/// Says which sessions failed, and which logs there are.
+pub(crate) fn tell_of_logs(outcome: &SendOutcome) {
+    for failure in failures(outcome) {
+        say(format_args!("itg-send: {failure}"));
     }
     let own = outcome.log.iter().map(|log| (log.to_string(), log.lost_records, log.error.as_ref()));
     let remote = outcome.remote_logs.iter().map(|(receiver, log)| {
@@ -360,13 +369,24 @@ fn check_ways(args: &SingleArgs) -> Result<()> {
     }
 }
 
+/// The address of a receiver; a file of that name tells that `run` is missing.
+fn receiver_at(host: &str) -> Result<SocketAddr> {
+    let is_file = Path::new(host).is_file();
+    let run = || refuse(format!("`{host}` is a file here: did you mean `itg-send run {host}`?"));
+    if is_file && host.ends_with(".toml") {
+        return Err(run());
+    }
+    itg_socket::resolve(host, CONTROL_PORT)
+        .map_err(|error| if is_file { run() } else { refuse(error) })
+}
+
 fn from_flags(args: SingleArgs) -> Result<Request> {
     let Some(host) = &args.host else {
         return Err(refuse(
             "name a receiver, as in `itg-send 10.0.0.3`, or an experiment with `run FILE`",
         ));
     };
-    let receiver = itg_socket::resolve(host, CONTROL_PORT).map_err(refuse)?;
+    let receiver = receiver_at(host)?;
     check_ways(&args)?;
     let ways = args.ways;
     let mut entry = args.flow.entry();

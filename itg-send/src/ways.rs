@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use itg_cli::{
     Counted, Failure, Intervals, Sending, Signals, WordArgs, account, exchanged, log_failure,
-    refuse, say, send_plan,
+    refuse, result_text, say, send_plan,
 };
 use itg_core::flow::{Meter, Proto};
 use itg_core::units::format_duration_ns;
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use crate::output::print;
 use crate::request::Request;
-use crate::{own_report, tell_of_logs};
+use crate::{failures, own_report, tell_of_logs};
 
 /// Time for which round trips are measured before there is load: half of the measurement, and 5 s at most.
 const IDLE_MOST_NS: u64 = 5_000_000_000;
@@ -280,7 +280,9 @@ fn conclude(
     if request.output.json {
         print(&(report.to_json() + "\n"))?;
     } else {
-        print(&itg_stats::summary::render(&report))?;
+        let mut told = failures(sent);
+        told.extend(asked.failure.as_ref().map(ToString::to_string));
+        print(&result_text(&report, &told))?;
         if let Some(sentence) = load_told(&report) {
             print(&(sentence + "\n"))?;
         }

@@ -53,7 +53,7 @@ pub use {
         ReceiverPage, serve_receiver, write_flows, write_lateness,
     },
     receiving::{Drawn, ReceiverView},
-    result::{exchanged, received, sent},
+    result::{exchanged, nothing_sent, received, result_text, sent},
     signals::{Signals, stop_on_letter},
 };
 

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use itg_clocks::{ClockModel, Probe, estimate};
-use itg_core::flow::{Meter, Proto, SCHEDULE_DONE};
+use itg_core::flow::{Flow, Meter, Proto, SCHEDULE_DONE};
+use itg_core::text::{grouped, visible};
 use itg_experiment::Plan;
 use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
 use itg_session::{DelayMeasure, Difference, FlowCounts, FlowMeasure, FlowTotals, explain_replies};
@@ -18,12 +19,18 @@ use itg_stats::report::{
     ClockReport, DelayBasis, FlowReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
 };
 use itg_stats::stats::{LossBasis, Volume};
+use itg_stats::summary;
 use serde_json::{Map, Value};
 
 /// Instants at which the drift of two clocks over a flow is looked at.
 const LOOKS: u64 = 32;
 /// Values of the delays of all flows that are kept one by one; then neighbours are put together.
 const MOST_VALUES: usize = 1 << 20;
+/// Remark on a flow that was not sent; a reason may follow.
+const UNSENT: &str = "not sent";
+/// Lateness of which a reader is told, if it is as many inter-departure times as [`LATE_GAPS`], too: 20 ms.
+const LATE_NS: u64 = 20_000_000;
+const LATE_GAPS: f64 = 10.0;
 /// Reason of the verdict of a side that has no log.
 const NOT_JUDGED: &str = "not judged without the sender's log: add --log FILE to itg-send";
 
@@ -119,8 +126,8 @@ pub fn exchanged(
             (flow.and_then(|f| f.totals.as_ref()), flow.and_then(|f| f.counts.as_ref()));
         let notices = match (totals, counts, why) {
             (Some(totals), Some(counts), _) => differences(totals, counts),
-            (_, _, Some(why)) if flow.is_none() => vec![format!("not sent: {why}")],
-            _ => vec!["its sender left before it was counted".to_owned()],
+            (_, _, Some(why)) if flow.is_none() => vec![format!("{UNSENT}: {why}")],
+            _ => vec![unaccounted(flow)],
         };
         // The cause has come over the wire, as text.
         let end = totals.filter(|totals| totals.reason.to_string() != SCHEDULE_DONE);
@@ -161,6 +168,13 @@ fn ended_here<'a>(
         let own = own_log?.flows.iter().find(|own| own.flow == flow && own.side == "sender")?;
         Some(own.metrics.fidelity.clone())
     };
+    let elsewhere = outcome.log.as_ref().map(|log| {
+        let place = &log.place;
+        let reason = format!(
+            "not judged here: the sender's log is {place}; itg-decode of it has the verdict"
+        );
+        Fidelity { reasons: vec![reason], ..Fidelity::default() }
+    });
     let mut ended = Vec::new();
     for flow in &outcome.flows {
         let of_plan = plan.flows.iter().find(|planned| planned.flow.spec().id == flow.flow);
@@ -186,8 +200,10 @@ fn ended_here<'a>(
             counts: counts.as_ref(),
             measure: measure.as_deref(),
             clock: clock_of(flow).filter(|_| !round_trip),
-            fidelity: judged(flow.flow),
-            notices: wrong(flow),
+            fidelity: judged(flow.flow)
+                .or_else(|| elsewhere.clone())
+                .filter(|_| flow.totals.is_some()),
+            notices: wrong(flow).into_iter().chain(stalled(&planned.flow, flow)).collect(),
             end: end.map(|totals| totals.reason.to_string()),
         });
     }
@@ -202,7 +218,7 @@ pub fn received(session: &ServedSession) -> Report {
     let clock = Clock::of(&compared);
     let notices = |flow: &ServedFlow| match (&flow.totals, &flow.counts) {
         (Some(totals), Some(counts)) => differences(totals, counts),
-        _ => vec!["its sender left before it was counted".to_owned()],
+        _ => vec![unaccounted(Some(flow))],
     };
     let ended: Vec<_> = session
         .flows
@@ -228,12 +244,28 @@ pub fn received(session: &ServedSession) -> Report {
     report(&ended, &session.run, None)
 }
 
+/// Fault of a flow that came from elsewhere and that not both sides have counted.
+fn unaccounted(flow: Option<&ServedFlow>) -> String {
+    let cut_short = flow.and_then(|flow| flow.cut_short.as_deref());
+    match (cut_short, flow.and_then(|flow| flow.counts.as_ref())) {
+        (Some(reason), Some(_)) => format!(
+            "cut short ({}): the figures are of what had arrived, the loss is not known",
+            visible(reason)
+        ),
+        (None, Some(_)) => {
+            "its sender left before it told what it had sent: the loss is not known".to_owned()
+        }
+        (Some(reason), None) => format!("cut short ({}) and not counted", visible(reason)),
+        (None, None) => "its sender left before it was counted".to_owned(),
+    }
+}
+
 /// Faults of a flow that was sent, a sentence each.
 fn wrong(flow: &FlowOutcome) -> Vec<String> {
     if let Some(reason) = &flow.refused {
-        return vec![format!("not sent: {reason}")];
+        return vec![format!("{UNSENT}: {reason}")];
     }
-    let Some(totals) = &flow.totals else { return vec!["not sent".to_owned()] };
+    let Some(totals) = &flow.totals else { return vec![UNSENT.to_owned()] };
     let mut notices = match &flow.counts {
         Some(counts) => differences(totals, counts),
         None => vec!["the receiver's count did not come".to_owned()],
@@ -245,6 +277,23 @@ fn wrong(flow: &FlowOutcome) -> Vec<String> {
         notices.push(explain_replies(totals, replies));
     }
     notices
+}
+
+/// Lateness of the sender of datagrams that shows in what was measured of its flow: packets that were due meanwhile left
+/// at once. Of a flow that its transport holds back, lateness tells of the path.
+fn stalled(flow: &Flow, outcome: &FlowOutcome) -> Option<String> {
+    let apart_ns = 1e9 / flow.mean_packet_rate();
+    let late_ns = outcome.lateness_max_ns;
+    let spec = flow.spec();
+    let open =
+        matches!(spec.proto, Proto::Udp | Proto::Icmp) && apart_ns.is_finite() && apart_ns > 0.0;
+    let large = late_ns >= LATE_NS && late_ns as f64 >= LATE_GAPS * apart_ns;
+    (open && large).then(|| {
+        format!(
+            "the sender was up to {} ms late and then sent what was due at once: loss and delay are not the path's alone",
+            summary::digits(late_ns as f64 / 1e6)
+        )
+    })
 }
 
 /// Differences of the two accounts of a flow, beyond what has a column or a remark.
@@ -301,7 +350,9 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         metrics.reordered = ended.measure.map(|measure| measure.reordered);
         if let Some(totals) = ended.totals {
             metrics.excess_packets = counts.unique.saturating_sub(totals.packets);
-            metrics.lost = totals.packets.checked_sub(counts.unique);
+            // Of nothing there is no share.
+            let sent = Some(totals.packets).filter(|sent| *sent > 0 || counts.unique > 0);
+            metrics.lost = sent.and_then(|sent| sent.checked_sub(counts.unique));
             metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
         }
     }
@@ -321,7 +372,12 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         total.pool(pool, ended.round_trip, metrics.delay_basis);
     }
     let not_judged = || Fidelity { reasons: vec![NOT_JUDGED.to_owned()], ..Fidelity::default() };
-    metrics.fidelity = ended.fidelity.clone().unwrap_or_else(not_judged);
+    metrics.fidelity = match &ended.fidelity {
+        Some(fidelity) => fidelity.clone(),
+        // There is nothing to judge.
+        None if is_nothing(&metrics) => Fidelity::default(),
+        None => not_judged(),
+    };
     total.add(&volume, &metrics);
     let address = |at: Option<SocketAddr>| at.map_or_else(String::new, |at| at.to_string());
     FlowReport {
@@ -346,6 +402,35 @@ fn flow_report(ended: &Ended<'_>, run: &str, seed: Option<u64>, total: &mut Tota
         end: ended.end.clone(),
         notices: ended.notices.clone(),
     }
+}
+
+/// Returns true if no packet was sent, as far as is known here, and none arrived.
+fn is_nothing(metrics: &Metrics) -> bool {
+    metrics.packets == 0 && metrics.sent_packets.is_none_or(|sent| sent == 0)
+}
+
+/// Returns true if no packet of a run was sent.
+#[must_use]
+pub fn nothing_sent(report: &Report) -> bool {
+    report.flows.iter().all(|flow| is_nothing(&flow.metrics))
+}
+
+/// The result as text. Of a run that failed before its first packet only that is said which `failures` have not said.
+#[must_use]
+pub fn result_text(report: &Report, failures: &[String]) -> String {
+    if failures.is_empty() || !nothing_sent(report) {
+        return summary::render(report);
+    }
+    let untold = |notice: &&String| match notice.strip_prefix(UNSENT) {
+        Some("") => false,
+        Some(reason) => !failures.iter().any(|told| told.contains(reason.trim_start_matches(": "))),
+        None => true,
+    };
+    let mut said = Vec::new();
+    for flow in &report.flows {
+        said.extend(flow.notices.iter().filter(untold).map(|notice| (flow.flow, notice.clone())));
+    }
+    grouped(&said).iter().map(|line| visible(line).into_owned() + "\n").collect()
 }
 
 /// Volume of what arrived, or of what was sent where that is not known.
@@ -526,7 +611,6 @@ mod tests {
     use itg_experiment::{Experiment, PlanInputs};
     use itg_session::{EndCause, Measuring};
     use itg_stats::report::BasisKind;
-    use itg_stats::summary;
 
     use super::*;
 
@@ -575,6 +659,7 @@ mod tests {
             replies: None,
             reply_measure: None,
             refused: None,
+            lateness_max_ns: 0,
         };
         let clock = PeerClock { shared, ..PeerClock::default() };
         SendOutcome { flows: vec![flow], clocks: vec![clock], ..SendOutcome::default() }

@@ -5,6 +5,7 @@ mod asked_for;
 pub(crate) mod asking;
 mod classic;
 mod frames;
+mod given_up;
 mod laws;
 pub(crate) mod limits;
 mod listeners;
@@ -549,7 +550,7 @@ impl Session {
                 self.turn = None;
                 match self.asked {
                     Some(_) => self.end_unended(),
-                    None => self.abandon(&reason),
+                    None => self.abandon(&reason).await,
                 }
             }
             ReceiverOutput::CloseLog => {
@@ -737,28 +738,18 @@ impl Session {
 
     /// Gives back what a counted flow used.
     fn release(&mut self, counts: &FlowCounts) {
-        self.records += counts.packets;
-        self.served.counted(counts);
+        self.add(counts);
         self.watched.counted(counts);
-        self.shared.packets.fetch_add(counts.packets, Ordering::Relaxed);
         if let Some(opened) = self.flows.remove(&counts.flow) {
             self.shared.give_back(&opened);
         }
     }
 
-    fn abandon(&mut self, reason: &str) {
-        for opened in std::mem::take(&mut self.flows).into_values() {
-            let shared = Arc::downgrade(&self.shared);
-            let slot = opened.slot;
-            let thread = self.shared.thread_of(&opened);
-            // The slot is free only when the receiving thread has forgotten the flow.
-            let done = Box::new(move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.give_back(&opened);
-                }
-            });
-            thread.ask(Command::Abandon { slot, reason: reason.to_owned(), done });
-        }
+    /// Adds the packets of a flow to the accounts of the session and of the receiver.
+    fn add(&mut self, counts: &FlowCounts) {
+        self.records += counts.packets;
+        self.served.counted(counts);
+        self.shared.packets.fetch_add(counts.packets, Ordering::Relaxed);
     }
 }
 

@@ -224,6 +224,7 @@ const fn nothing_yet(flow: &SendFlow) -> FlowOutcome {
         replies: None,
         reply_measure: None,
         refused: None,
+        lateness_max_ns: 0,
     }
 }
 
@@ -428,6 +429,7 @@ impl Run {
                     self.ends.counted(place, counts, notes);
                 }
                 let flow = &mut self.outcome.flows[place];
+                flow.lateness_max_ns = self.job.flows[place].live.read().lateness_max_ns;
                 flow.totals = Some(totals);
                 flow.counts = counts;
             }

@@ -96,8 +96,13 @@ pub(crate) fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> 
     let mut rows = vec![head];
     for flow in flows {
         let mut row = vec![flow.flow.to_string(), visible(&flow.name).into_owned()];
-        let rtt = if flow.meter == Some("rtt") { " rtt" } else { "" };
-        row.push(format!("{}{rtt}", flow.proto.unwrap_or("?")));
+        // A receiver's figures of such a flow are those of the way there.
+        let way = match (flow.meter, flow.side) {
+            (Some("rtt"), "receiver") => " one-way",
+            (Some("rtt"), _) => " rtt",
+            _ => "",
+        };
+        row.push(format!("{}{way}", flow.proto.unwrap_or("?")));
         row.extend(figures(&flow.metrics, unit));
         rows.push(row);
     }

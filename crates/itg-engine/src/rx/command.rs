@@ -180,14 +180,14 @@ pub enum Command {
         /// Receives what was received.
         done: Box<dyn FnOnce(RxEnded) + Send>,
     },
-    /// Forget the flow; `done` when it is forgotten.
+    /// Forget the flow, and tell what was received of it so far.
     Abandon {
         /// Index of the flow in the table.
         slot: usize,
         /// Reason why the flow is forgotten.
         reason: String,
-        /// Called when it is forgotten.
-        done: Box<dyn FnOnce() + Send>,
+        /// Receives what was received, when the flow is forgotten; `None` of one that was not there.
+        done: Box<dyn FnOnce(Option<RxEnded>) + Send>,
     },
     /// Stop reading this socket; `done` when it is closed.
     CloseSocket {

@@ -25,7 +25,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use itg_core::flow::{Meter, Proto};
-use itg_session::{Arrivals, FlowCounts};
+use itg_session::{Arrivals, FlowCounts, FlowTotals};
 use itg_socket::clock;
 use itg_socket::mmsg::{BATCH, RecvBatch};
 use itg_socket::socket;
@@ -316,6 +316,23 @@ impl Rx {
         let Some(mut flow) = self.table.flows[slot].take() else { return };
         let Some(ending) = flow.ending.take() else { return };
         self.table.draining -= 1;
+        let totals = ending.totals.as_ref();
+        let reason = totals.map_or_else(
+            || "the sender has ended it".to_owned(),
+            |totals| totals.reason.to_string(),
+        );
+        let ended = self.count(flow, totals, ending.buffer_errors, reason);
+        (ending.done)(ended);
+    }
+
+    /// Counts a flow that is over, and writes the last word on it into its log.
+    fn count(
+        &mut self,
+        mut flow: Flow,
+        totals: Option<&FlowTotals>,
+        buffer_errors: Option<u64>,
+        reason: String,
+    ) -> RxEnded {
         let socket_drops = self.drops(flow.rx.socket).map(|now| {
             // The kernel counts in 32 bits.
             let since = now.wrapping_sub(flow.drops_before);
@@ -330,17 +347,11 @@ impl Rx {
             foreign: self.table.foreign_since(&flow),
             log_lost_records: 0,
         };
-        let totals = ending.totals.as_ref();
-        let reason = totals.map_or_else(
-            || "the sender has ended it".to_owned(),
-            |totals| totals.reason.to_string(),
-        );
-        let (buffer_errors, foreign) = (ending.buffer_errors, counts.foreign);
-        let lost = HostLoss { socket_drops, buffer_errors, foreign };
+        let lost = HostLoss { socket_drops, buffer_errors, foreign: counts.foreign };
         let stranger = flow.origins.stranger();
         let (measuring, reordered) = (flow.rx.measuring.take(), flow.arrivals.reordered());
         counts.log_lost_records = self.table.retire(flow, totals, lost, reason);
-        (ending.done)(RxEnded { counts, stranger, measuring, reordered });
+        RxEnded { counts, stranger, measuring, reordered }
     }
 
     fn drops(&self, socket: Option<usize>) -> Option<u32> {
@@ -400,13 +411,11 @@ impl Rx {
                     }
                 }
                 Command::Abandon { slot, reason, done } => {
-                    if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::take) {
+                    let flow = self.table.flows.get_mut(slot).and_then(Option::take);
+                    done(flow.map(|flow| {
                         self.table.draining -= usize::from(flow.ending.is_some());
-                        let foreign = self.table.foreign_since(&flow);
-                        let lost = HostLoss { foreign, ..HostLoss::default() };
-                        self.table.retire(flow, None, lost, reason);
-                    }
-                    done();
+                        self.count(flow, None, None, reason)
+                    }));
                 }
                 Command::CloseSocket { id, done } => {
                     self.close(id);

@@ -117,6 +117,11 @@ impl Stream {
         if self.owner.is_none() && !self.take_name(table)? {
             return Ok(again);
         }
+        if self.owner.is_some_and(|owner| table.owned(owner).is_none()) {
+            // Its packets are nobody else's.
+            tracing::info!("{} goes on behind the end of its flow: closed", self.name());
+            return Err(None);
+        }
         let Some(got) = self.read(buffer)? else { return Ok(again) };
         let now_ns = clock::monotonic_ns();
         let read_ns = table.unix.at(now_ns);

@@ -227,7 +227,7 @@ impl Session {
                 _ => {}
             }
         }
-        self.abandon("it was not counted in time");
+        self.abandon("it was not counted in time").await;
     }
 
     /// Goes to the socket at which the sender of a flow waits; [`arrive`](Self::arrive) follows. What was asked for

@@ -16,7 +16,7 @@ use itg_classic::wire::{
 };
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Meter, Proto, SocketOptions};
-use itg_engine::rx::{ClassicRx, Command, Drain, Origin, PacketFormat, Port};
+use itg_engine::rx::{ClassicRx, Command, Drain, Origin, PacketFormat, Port, RxEnded};
 use itg_record::{DitgFlow, FlowInfo};
 use itg_session::FlowCounts;
 use itg_socket::clock;
@@ -309,8 +309,10 @@ impl Session {
         let shared = Arc::downgrade(&self.shared);
         let slot = opened.slot;
         // The slot is free only when the receiving thread has forgotten the flow.
-        let done = Box::new(move || {
+        let done = Box::new(move |ended: Option<RxEnded>| {
             if let Some(shared) = shared.upgrade() {
+                let packets = ended.map_or(0, |ended| ended.counts.packets);
+                shared.packets.fetch_add(packets, Ordering::Relaxed);
                 shared.give_back(&opened);
             }
         });

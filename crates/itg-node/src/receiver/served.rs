@@ -45,8 +45,10 @@ pub struct ServedFlow {
     pub to: SocketAddr,
     /// The sender's account; `None` when it has not ended the flow.
     pub totals: Option<FlowTotals>,
-    /// The account here; `None` when the flow was given up.
+    /// The account here; of a flow that was cut short, what had arrived by then.
     pub counts: Option<FlowCounts>,
+    /// Reason why the flow was given up before both sides had counted it.
+    pub cut_short: Option<String>,
     /// Its measure.
     pub measure: Option<Box<FlowMeasure>>,
 }
@@ -75,13 +77,22 @@ impl ServedSession {
 
     pub(super) fn opened(&mut self, spec: &FlowSpec, to: SocketAddr) {
         let FlowSpec { id, proto, meter, .. } = *spec;
-        let (totals, counts, measure) = (None, None, None);
-        self.flows.insert(id, ServedFlow { proto, meter, to, totals, counts, measure });
+        let (totals, counts, measure, cut_short) = (None, None, None, None);
+        let flow = ServedFlow { proto, meter, to, totals, counts, cut_short, measure };
+        self.flows.insert(id, flow);
     }
 
     pub(super) fn ended(&mut self, totals: &FlowTotals) {
         if let Some(flow) = self.flows.get_mut(&totals.flow) {
             flow.totals = Some(totals.clone());
+        }
+    }
+
+    /// Notes that a flow is given up. Packets may be on their way: the sender's account is no measure of loss.
+    pub(super) fn cut_short(&mut self, flow: u32, reason: &str) {
+        let sent = |flow: &&mut ServedFlow| flow.totals.as_ref().is_none_or(|t| t.packets > 0);
+        if let Some(flow) = self.flows.get_mut(&flow).filter(sent) {
+            (flow.totals, flow.cut_short) = (None, Some(reason.to_owned()));
         }
     }
 

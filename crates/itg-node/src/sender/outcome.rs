@@ -28,6 +28,8 @@ pub struct FlowOutcome {
     pub reply_measure: Option<Box<FlowMeasure>>,
     /// Reason why it was not sent.
     pub refused: Option<String>,
+    /// Largest lateness of a packet: from when it was due until it was handed to the kernel, in nanoseconds.
+    pub lateness_max_ns: u64,
 }
 
 /// Clock of the other host of a session, compared with the one here.
