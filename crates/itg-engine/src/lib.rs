@@ -21,7 +21,7 @@ pub mod traffic;
 
 pub use classic::{ClassicContent, ClassicPlace, ClassicTarget};
 pub use lease::Lease;
-pub use live::{FlowLive, FlowReading};
+pub use live::{FlowLive, FlowReading, LATENESS_BOUNDS_NS, LatenessClasses};
 pub use log::{
     Forwarded, Fsync, HandedBlock, HandedTarget, LEAST_LOG_BYTES, LOG_PORT, Log, LogLimits,
     LogOutcome, LogQuota, LogServerTarget, LogTarget, LogUrl, OnFull, Producer, create_named,

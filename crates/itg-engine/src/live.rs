@@ -2,6 +2,25 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// Upper bounds of the classes of lateness, in nanoseconds: factors of 4 from 1 µs to 4.2 s. One more class has no
+/// bound.
+pub const LATENESS_BOUNDS_NS: [u64; 12] = {
+    let mut bounds = [1000; 12];
+    let mut k = 1;
+    while k < 12 {
+        bounds[k] = bounds[k - 1] * 4;
+        k += 1;
+    }
+    bounds
+};
+/// Packets by the class of their lateness: see [`LATENESS_BOUNDS_NS`].
+pub type LatenessClasses = [u64; LATENESS_BOUNDS_NS.len() + 1];
+
+/// The class of a lateness.
+fn class_of(late_ns: u64) -> usize {
+    LATENESS_BOUNDS_NS.partition_point(|bound| *bound < late_ns)
+}
+
 /// Counters of one flow; each is exact by itself, together they may be some packets apart.
 #[derive(Debug, Default)]
 pub struct FlowLive {
@@ -9,6 +28,8 @@ pub struct FlowLive {
     sent_bytes: AtomicU64,
     lateness_ns: AtomicU64,
     lateness_max_ns: AtomicU64,
+    lateness_sum_ns: AtomicU64,
+    late: [AtomicU64; LATENESS_BOUNDS_NS.len() + 1],
     received_packets: AtomicU64,
     received_bytes: AtomicU64,
     sent_before: AtomicU64,
@@ -27,6 +48,10 @@ pub struct FlowReading {
     pub lateness_ns: u64,
     /// Largest lateness of a packet so far, in nanoseconds.
     pub lateness_max_ns: u64,
+    /// Sum of the lateness of all packets, in nanoseconds.
+    pub lateness_sum_ns: u64,
+    /// All packets by the class of their lateness.
+    pub late: LatenessClasses,
     /// Packets (at the sender of a round-trip flow: replies) that came in.
     pub received_packets: u64,
     /// Bytes of these packets.
@@ -47,6 +72,8 @@ impl FlowLive {
             sent_bytes: get(&self.sent_bytes),
             lateness_ns: get(&self.lateness_ns),
             lateness_max_ns: get(&self.lateness_max_ns),
+            lateness_sum_ns: get(&self.lateness_sum_ns),
+            late: self.late.each_ref().map(get),
             received_packets: get(&self.received_packets),
             received_bytes: get(&self.received_bytes),
             missing: get(&self.missing),
@@ -54,13 +81,33 @@ impl FlowLive {
         }
     }
 
-    /// Only the sending thread calls it.
-    pub fn sent(&self, packets: u64, bytes: u64, lateness_ns: u64) {
+    /// Counts packets that were handed over at once, by their lateness in their order. Only the sending thread calls
+    /// it.
+    pub fn sent(&self, bytes: u64, lateness_ns: impl IntoIterator<Item = u64>) {
+        let (mut packets, mut sum, mut most, mut last) = (0, 0_u64, 0, 0);
+        // Packets of a batch are mostly of one class: it is written once.
+        let (mut class, mut of_class) = (0, 0);
+        for late_ns in lateness_ns {
+            let next = class_of(late_ns);
+            if next != class {
+                add(&self.late[class], of_class);
+                (class, of_class) = (next, 0);
+            }
+            of_class += 1;
+            packets += 1;
+            sum = sum.saturating_add(late_ns);
+            (most, last) = (late_ns.max(most), late_ns);
+        }
+        if packets == 0 {
+            return;
+        }
+        add(&self.late[class], of_class);
+        add(&self.lateness_sum_ns, sum);
         add(&self.sent_packets, packets);
         add(&self.sent_bytes, bytes);
-        self.lateness_ns.store(lateness_ns, Ordering::Relaxed);
-        if lateness_ns > self.lateness_max_ns.load(Ordering::Relaxed) {
-            self.lateness_max_ns.store(lateness_ns, Ordering::Relaxed);
+        self.lateness_ns.store(last, Ordering::Relaxed);
+        if most > self.lateness_max_ns.load(Ordering::Relaxed) {
+            self.lateness_max_ns.store(most, Ordering::Relaxed);
         }
     }
 
@@ -90,5 +137,24 @@ impl FlowLive {
 /// Adds to a counter that no other thread writes: without the lock that `fetch_add` takes on its
 /// cache line.
 fn add(counter: &AtomicU64, more: u64) {
-    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    counter.store(counter.load(Ordering::Relaxed).saturating_add(more), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_of_a_batch_is_in_its_class() {
+        let live = FlowLive::default();
+        live.sent(10, []);
+        assert_eq!(live.read(), FlowReading::default(), "nothing was sent");
+        live.sent(600, [9_000_000, 5_000_000, 5_000_000, 1001, 1000, 0]);
+        live.sent(100, [u64::MAX]);
+        let reading = live.read();
+        assert_eq!(reading.late, [2, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 1]);
+        assert_eq!((reading.sent_packets, reading.sent_bytes), (7, 700));
+        assert_eq!((reading.lateness_ns, reading.lateness_max_ns), (u64::MAX, u64::MAX));
+        assert_eq!(reading.lateness_sum_ns, u64::MAX, "no more than that");
+    }
 }

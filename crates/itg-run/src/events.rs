@@ -118,7 +118,7 @@ pub enum What {
         /// All flows together.
         total: Statistics,
         /// 99 % of the packets since the line before left at most this late, in nanoseconds: the bound of a
-        /// class (factors of 4), or above 4.2 s the largest lateness of the run; from samples, none without.
+        /// class (factors of 4), or above 4.2 s the largest lateness of the run; none without packets.
         lateness_p99_ns: Option<u64>,
         /// Each flow that has sent something; number 0 adds up those for which there was no room.
         flows: Vec<FlowStatistics>,

@@ -19,10 +19,8 @@ pub const TOPIC: u32 = 1;
 const MOST_FLOWS: usize = 10_000;
 /// Longest encoding that is read.
 const MOST_BYTES: usize = 1 << 20;
-/// Time between two looks at the lateness of a flow.
-const SAMPLE: Duration = Duration::from_millis(50);
-/// Looks between two reports.
-const LOOKS: u32 = 20;
+/// Time between two reports.
+const EVERY: Duration = Duration::from_secs(1);
 /// Upper bounds of the classes of lateness, in nanoseconds. One more class has no bound.
 pub use itg_cli::LATENESS_BOUNDS_NS as BOUNDS_NS;
 
@@ -44,9 +42,9 @@ pub struct FlowFigures {
 pub struct Figures {
     /// Flows by number.
     pub flows: BTreeMap<u32, FlowFigures>,
-    /// Samples of the lateness by class: see [`BOUNDS_NS`]; twenty a second of each flow that sends.
+    /// Packets by the class of their lateness: see [`BOUNDS_NS`].
     pub late: [u64; BOUNDS_NS.len() + 1],
-    /// Sum of these samples.
+    /// Sum of their lateness.
     pub late_sum_ns: u64,
 }
 
@@ -78,19 +76,25 @@ impl Figures {
         total
     }
 
-    /// Samples of the lateness.
-    pub fn samples(&self) -> u64 {
-        self.late.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    /// What the counters of a worker's flows say.
+    fn of(flows: &[(u32, Arc<FlowLive>)]) -> Self {
+        let mut figures = Self::default();
+        for (number, live) in flows {
+            let reading = live.read();
+            let flow = FlowFigures {
+                sent_packets: reading.sent_packets,
+                sent_bytes: reading.sent_bytes,
+                missing_packets: reading.missing,
+                lateness_max_ns: reading.lateness_max_ns,
+            };
+            let (late, late_sum_ns) = (reading.late, reading.lateness_sum_ns);
+            figures.add(&Self { flows: BTreeMap::from([(*number, flow)]), late, late_sum_ns });
+        }
+        figures
     }
 
-    fn sample(&mut self, late_ns: u64) {
-        let class = BOUNDS_NS.partition_point(|bound| *bound < late_ns);
-        self.late[class] = self.late[class].saturating_add(1);
-        self.late_sum_ns = self.late_sum_ns.saturating_add(late_ns);
-    }
-
-    /// The class of lateness below which 99 % of the samples are, by its upper bound; where it has none, the
-    /// largest lateness of all. `None` without samples.
+    /// The class of lateness up to which 99 % of the packets are, by its upper bound; where it has none, the
+    /// largest lateness of all. `None` without packets.
     pub fn late_p99_ns(&self, before: Option<&Self>) -> Option<u64> {
         let counts: Vec<u64> = match before {
             Some(before) => self
@@ -150,34 +154,14 @@ pub async fn follow(
     mut ended: tokio::sync::oneshot::Receiver<()>,
     mut tell: impl FnMut(&Figures),
 ) {
-    let mut figures = Figures::default();
-    let mut ticks = tokio::time::interval(SAMPLE);
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + EVERY, EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let mut before: BTreeMap<u32, u64> = BTreeMap::new();
-    for look in 1_u32.. {
+    loop {
         let over = tokio::select! {
             _ = ticks.tick() => false,
             _ = &mut ended => true,
         };
-        for (number, live) in &flows {
-            let reading = live.read();
-            // The lateness is that of the last packet: only flows that have sent one since count.
-            if before.insert(*number, reading.sent_packets) != Some(reading.sent_packets)
-                && reading.sent_packets > 0
-            {
-                figures.sample(reading.lateness_ns);
-            }
-            let flow = FlowFigures {
-                sent_packets: reading.sent_packets,
-                sent_bytes: reading.sent_bytes,
-                missing_packets: reading.missing,
-                lateness_max_ns: reading.lateness_max_ns,
-            };
-            figures.flows.insert(*number, flow);
-        }
-        if over || look.is_multiple_of(LOOKS) {
-            tell(&figures);
-        }
+        tell(&Figures::of(&flows));
         if over {
             return;
         }
@@ -187,6 +171,14 @@ pub async fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn late_packet(figures: &mut Figures, late_ns: u64) {
+        let live = FlowLive::default();
+        live.sent(0, [late_ns]);
+        let reading = live.read();
+        let (late, late_sum_ns) = (reading.late, reading.lateness_sum_ns);
+        figures.add(&Figures { flows: BTreeMap::new(), late, late_sum_ns });
+    }
 
     fn figures(flows: &[(u32, u64)], late: &[u64]) -> Figures {
         let mut figures = Figures::default();
@@ -199,7 +191,7 @@ mod tests {
             };
             figures.flows.insert(*flow, counters);
         }
-        late.iter().for_each(|late| figures.sample(*late));
+        late.iter().for_each(|late| late_packet(&mut figures, *late));
         figures
     }
 
@@ -221,7 +213,7 @@ mod tests {
         }
         let all = Figures::read(&want).expect("figures");
         assert_eq!((all.flows[&2].sent_packets, all.flows[&2].lateness_max_ns), (10, 7));
-        assert_eq!((all.total().sent_bytes, all.samples()), (1500, 4));
+        assert_eq!((all.total().sent_bytes, all.late.iter().sum::<u64>()), (1500, 4));
         assert_eq!((all.late[0], all.late[1], all.late[BOUNDS_NS.len()]), (2, 1, 1));
     }
 
@@ -253,9 +245,9 @@ mod tests {
         let early = figures(&[], &[900; 200]);
         assert_eq!(early.late_p99_ns(None), Some(1000));
         let mut later = early.clone();
-        (0..100).for_each(|_| later.sample(3_000_000));
+        (0..100).for_each(|_| late_packet(&mut later, 3_000_000));
         assert_eq!(later.late_p99_ns(Some(&early)), Some(4_096_000));
-        assert_eq!(later.late_p99_ns(Some(&later)), None, "no sample");
+        assert_eq!(later.late_p99_ns(Some(&later)), None, "no packet");
         let late = figures(&[(1, 7_000_000_000)], &[7_000_000_000]);
         assert_eq!(late.late_p99_ns(None), Some(7_000_000_000), "no bound: the largest one");
         assert_eq!(figures(&[], &[u64::MAX]).late_p99_ns(None), Some(BOUNDS_NS[11]));

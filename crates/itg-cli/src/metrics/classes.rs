@@ -1,5 +1,6 @@
 //! Times by class, for the histograms of Prometheus: counts of values up to fixed bounds, which never go back.
 
+pub use itg_engine::LATENESS_BOUNDS_NS;
 use itg_session::DelayMeasure;
 
 /// Bounds of the classes of delays and their variation, in nanoseconds: 1, 2 and 5 of each power of ten from 1 µs
@@ -12,17 +13,6 @@ pub(super) const BOUNDS_NS: [u64; 22] = {
         if k % 3 == 2 {
             power *= 10;
         }
-        k += 1;
-    }
-    bounds
-};
-
-/// Bounds of the classes of lateness, in nanoseconds: factors of 4 from 1 µs to 4.2 s. One more class has no bound.
-pub const LATENESS_BOUNDS_NS: [u64; 12] = {
-    let mut bounds = [1000; 12];
-    let mut k = 1;
-    while k < 12 {
-        bounds[k] = bounds[k - 1] * 4;
         k += 1;
     }
     bounds

@@ -207,18 +207,14 @@ pub fn write_flows(page: &mut MetricsPage, flows: &[FlowFacts], left_out: usize)
     page.one("itg_flows_left_out", "gauge", "Flows that have no lines here.", left_out);
 }
 
-/// Writes the histogram of lateness: numbers of samples by class, and their sum.
+/// Writes the histogram of lateness: numbers of packets by class, and their sum.
 pub fn write_lateness(
     page: &mut MetricsPage,
     late: &[u64; LATENESS_BOUNDS_NS.len() + 1],
     sum_ns: u64,
 ) {
     let name = "itg_lateness_seconds";
-    page.head(
-        name,
-        "histogram",
-        "How late packets left: the last one of each flow, twenty times a second.",
-    );
+    page.head(name, "histogram", "How late packets left.");
     let mut sum = 0_u64;
     let up_to = late.map(|count| {
         sum = sum.saturating_add(count);

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use itg_core::flow::Meter;
 use itg_core::units::parse_duration_ns;
-use itg_engine::FlowLive;
+use itg_engine::{FlowLive, LatenessClasses};
 use itg_experiment::Plan;
 use itg_node::{FlowOutcome, SendOutcome};
 use itg_socket::clock;
@@ -17,15 +17,13 @@ use itg_stats::Report;
 use itg_stats::fidelity::Verdict;
 use itg_stats::report::{BasisKind, FlowReport};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, sleep};
+use tokio::time::{Instant, sleep};
 
-use super::classes::{Classes, LATENESS_BOUNDS_NS};
+use super::classes::Classes;
 use super::flows::{FlowFacts, FlowLabels, write_flows, write_lateness};
 use super::{MetricsArgs, Program};
 use crate::signals::Signals;
 
-/// Time between two looks at the lateness of a flow.
-const SAMPLE: Duration = Duration::from_millis(50);
 /// Time between two looks at whether the page was read.
 const LOOK: Duration = Duration::from_millis(50);
 /// Flows that are told of with their delays.
@@ -59,7 +57,6 @@ struct Sent {
     labels: FlowLabels,
     round_trip: bool,
     live: Arc<FlowLive>,
-    sampled: u64,
     /// What is known of it since the end of the run.
     end: Option<Box<FlowFacts>>,
 }
@@ -68,8 +65,6 @@ struct Sent {
 #[derive(Debug, Default)]
 struct State {
     flows: Vec<Sent>,
-    late: [u64; LATENESS_BOUNDS_NS.len() + 1],
-    late_sum_ns: u64,
 }
 
 /// The page of a sender.
@@ -79,7 +74,7 @@ pub struct SenderMetrics {
     /// When the newest page that was read was made.
     served: Arc<AtomicU64>,
     wait: Duration,
-    tasks: [JoinHandle<()>; 2],
+    task: JoinHandle<()>,
 }
 
 impl SenderMetrics {
@@ -95,21 +90,13 @@ impl SenderMetrics {
         let Some(server) = args.page.bind(quiet).await? else { return Ok(None) };
         let served = server.served();
         let state = Arc::<Mutex<State>>::default();
-        let (told, sampled) = (Arc::clone(&state), Arc::clone(&state));
+        let told = Arc::clone(&state);
         let serving = server.serve(move || {
             let text = page(program, &lock(&told));
             std::future::ready(text)
         });
-        let sampling = async move {
-            let mut ticks = tokio::time::interval(SAMPLE);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            loop {
-                ticks.tick().await;
-                lock(&sampled).sample();
-            }
-        };
-        let tasks = [tokio::spawn(serving), tokio::spawn(sampling)];
-        Ok(Some(Self { state, served, wait: args.metrics_wait, tasks }))
+        let task = tokio::spawn(serving);
+        Ok(Some(Self { state, served, wait: args.metrics_wait, task }))
     }
 
     /// The flows that are sent, before the first packet.
@@ -132,7 +119,7 @@ impl SenderMetrics {
                 proto: spec.proto.name(),
             };
             let round_trip = spec.meter == Meter::Rtt;
-            Some(Sent { labels, round_trip, live, sampled: 0, end: None })
+            Some(Sent { labels, round_trip, live, end: None })
         });
         let flows = flows.collect();
         lock(&self.state).flows = flows;
@@ -163,28 +150,12 @@ impl SenderMetrics {
         while Instant::now() < until && signals.stop.borrow().is_none() && !read() {
             sleep(LOOK).await;
         }
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.task.abort();
     }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl State {
-    /// Looks at how late the last packet of each flow left; only flows that have sent one since count.
-    fn sample(&mut self) {
-        for sent in &mut self.flows {
-            let reading = sent.live.read();
-            if reading.sent_packets > 0 && reading.sent_packets != sent.sampled {
-                sent.sampled = reading.sent_packets;
-                let late_ns = reading.lateness_ns;
-                let class = LATENESS_BOUNDS_NS.partition_point(|bound| *bound < late_ns);
-                self.late[class] += 1;
-                self.late_sum_ns = self.late_sum_ns.saturating_add(late_ns);
-            }
-        }
-    }
 }
 
 /// The address from which this host reaches another one; no packet is sent for that.
@@ -209,7 +180,12 @@ fn page(program: Program, state: &State) -> String {
     let help = "Packets of all flows that were handed to the kernel.";
     page.one("itg_sent_packets_total", "counter", help, packets);
     page.one("itg_sent_bytes_total", "counter", "Bytes of these packets.", bytes);
-    write_lateness(&mut page, &state.late, state.late_sum_ns);
+    let (mut late, mut late_sum_ns) = (LatenessClasses::default(), 0_u64);
+    for reading in state.flows.iter().map(|sent| sent.live.read()) {
+        late.iter_mut().zip(reading.late).for_each(|(sum, count)| *sum += count);
+        late_sum_ns = late_sum_ns.saturating_add(reading.lateness_sum_ns);
+    }
+    write_lateness(&mut page, &late, late_sum_ns);
     write_flows(&mut page, &facts, 0);
     page.into_text()
 }

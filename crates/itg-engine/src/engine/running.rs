@@ -308,10 +308,9 @@ impl Running {
             |departure: &Departure| start.instant_ns(departure.due_ns) <= self.waited_until_ns;
         // They are in the order of their times.
         self.waited += sent.partition_point(due_by) as u64;
-        if let Some(last) = count.checked_sub(1) {
-            let lateness_ns = self.late_ns(&sent[last], now_ns);
-            self.last_ns = start.instant_ns(sent[last].due_ns);
-            self.tx.live.sent(count as u64, bytes, lateness_ns);
+        if let Some(last) = sent.last() {
+            self.last_ns = start.instant_ns(last.due_ns);
+            self.tx.live.sent(bytes, sent.iter().map(|departure| self.late_ns(departure, now_ns)));
         }
         self.packets += count as u64;
         self.bytes += bytes;
