@@ -160,7 +160,10 @@ fn flows_of_which_something_arrived_are_drawn_with_their_names() {
         );
     }
     let page = fs::read_to_string(dir.path().join("page.html")).unwrap();
-    assert!(page.contains("Median delay of 4 flows of 20"), "what is left out is said");
+    assert!(
+        page.contains("Median delay of 4 of 20 flows, those that look worst"),
+        "what is left out is said"
+    );
     assert!(page.contains("Flow 6 (a-flow-with-a-long-name-6)"), "names stand beside numbers");
 }
 

@@ -61,5 +61,9 @@ pub(super) fn words(flows: &[NamedFlow<'_>], all: usize) -> String {
 
 /// Words for them in a title: "each flow", or so many of all.
 pub(super) fn title(flows: usize, all: usize) -> String {
-    if flows >= all { "each flow".to_owned() } else { format!("{flows} flows of {all}") }
+    if flows >= all {
+        "each flow".to_owned()
+    } else {
+        format!("{flows} of {all} flows, those that look worst")
+    }
 }
