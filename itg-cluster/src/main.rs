@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         Command::Status(args) => ctl::status(&args),
         Command::Ctl(args) => ctl::ctl(&args),
         Command::Worker => worker::run(),
-        Command::Plan(args) => plan::run(&args),
+        Command::Plan(args) => plan::run(&args, cli.words),
     };
     live::settle();
     itg_cli::finish("itg-cluster", done)

@@ -22,9 +22,10 @@ pub(crate) fn report(
 ) -> anyhow::Result<()> {
     match format {
         Format::Text => {
-            out.write_all(summary::render(report).as_bytes())?;
             if details {
-                write!(out, "\n{}", text::render(report))?;
+                write!(out, "{}\n{}", summary::render_all(report), text::render(report))?;
+            } else {
+                out.write_all(summary::render(report).as_bytes())?;
             }
         }
         Format::Markdown => out.write_all(itg_stats::markdown::report(report, gates).as_bytes())?,

@@ -13,7 +13,7 @@ use clap::Parser;
 use itg_cli::{
     Counted, Failure, IntervalArgs, IntervalLines, Intervals, LogArgs, MetricsArgs, Program,
     ReceiverView, Signals, WordArgs, finish, log_failure, nothing_sent, print, read_secret,
-    received, refuse, say, serve_receiver,
+    received, refuse, result_text, say, serve_receiver,
 };
 use itg_core::text::visible;
 use itg_core::units::{
@@ -343,15 +343,15 @@ struct Telling {
 
 impl Telling {
     fn start(receiver: &Receiver, cli: &Cli) -> Self {
-        let (json, quiet) = (cli.json, cli.words.quiet);
-        let plain = json || quiet || cli.interval.interval.is_some();
+        let (json, words) = (cli.json, cli.words);
+        let plain = json || words.quiet || cli.interval.interval.is_some();
         let view = if plain { None } else { ReceiverView::start(receiver.observe()) };
         let drawn = view.as_ref().map(ReceiverView::drawn).unwrap_or_default();
         let mut left = receiver.tell_of_senders();
         let task = tokio::spawn(async move {
             while let Some(session) = left.recv().await {
                 // A reader of stdout that stands still must not hold up senders.
-                tokio::task::block_in_place(|| drawn.above(|| tell(&session, json, quiet)))?;
+                tokio::task::block_in_place(|| drawn.above(|| tell(&session, json, words)))?;
             }
             Ok(())
         });
@@ -381,12 +381,12 @@ fn intervals(receiver: &Receiver, every: Duration, on_stderr: bool) -> Intervals
 }
 
 /// Prints what was received of a sender that has left.
-fn tell(session: &ServedSession, json: bool, quiet: bool) -> Result<()> {
+fn tell(session: &ServedSession, json: bool, words: WordArgs) -> Result<()> {
     let report = received(session);
     if json {
         return print(&(serde_json::to_string(&report)? + "\n"));
     }
-    if quiet {
+    if words.quiet {
         return Ok(());
     }
     let (peer, host, run) = (session.peer, visible(&session.host), &session.run);
@@ -394,7 +394,7 @@ fn tell(session: &ServedSession, json: bool, quiet: bool) -> Result<()> {
     if told && nothing_sent(&report) {
         return print(&format!("sender {peer} ({host}), run {run}: it sent nothing\n"));
     }
-    print(&format!("sender {peer} ({host}), run {run}\n{}", itg_stats::summary::render(&report)))
+    print(&format!("sender {peer} ({host}), run {run}\n{}", result_text(&report, &[], words)))
 }
 
 #[cfg(test)]

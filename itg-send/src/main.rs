@@ -137,7 +137,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     };
     let words = cli.words;
     if !words.quiet {
-        announce(&request.plan);
+        announce(&request.plan, words);
         if let Some(notice) = &request.notice {
             say(format_args!("itg-send: {notice}"));
         }
@@ -225,7 +225,7 @@ async fn to_itg(
     if request.output.json {
         print(&(report.to_json() + "\n"))?;
     } else {
-        print(&result_text(&report, &failures(outcome)))?;
+        print(&result_text(&report, &failures(outcome), words))?;
     }
     if words.verbose > 0 && !request.output.json {
         print(&account(&request.plan, outcome))?;

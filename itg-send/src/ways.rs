@@ -19,6 +19,8 @@ use itg_node::{
 };
 use itg_session::logs::Role;
 use itg_stats::Report;
+use itg_stats::delay::Delay;
+use itg_stats::figures::is_told;
 use itg_stats::report::{FlowReport, Metrics};
 use tokio::sync::watch;
 
@@ -282,7 +284,7 @@ fn conclude(
     } else {
         let mut told = failures(sent);
         told.extend(asked.failure.as_ref().map(ToString::to_string));
-        print(&result_text(&report, &told))?;
+        print(&result_text(&report, &told, words))?;
         if let Some(sentence) = load_told(&report) {
             print(&(sentence + "\n"))?;
         }
@@ -324,26 +326,33 @@ fn was_loaded(report: &Report) -> bool {
     [UP, DOWN].iter().all(|name| named(name).count() > 0 && named(name).all(whole))
 }
 
+/// A percentile: name, share and value.
+type Tail = (&'static str, f64, fn(&Delay) -> i64);
+/// Percentiles that are told of round trips beside the median, the first of which enough of them lie beyond.
+const TAILS: [Tail; 2] = [("p99", 0.99, |delay| delay.p99), ("p90", 0.9, |delay| delay.p90)];
+
 /// The sentence on round trips without and with load.
 fn load_told(report: &Report) -> Option<String> {
     let delay = |name: &str| {
         let flow =
             report.flows.iter().find(|flow| flow.name == name && flow.meter == Some("rtt"))?;
-        flow.metrics.delay_ns
+        Some((flow.metrics.packets, flow.metrics.delay_ns?))
     };
-    let (idle, loaded) = (delay(IDLE)?, delay(LOADED)?);
+    let ((few, idle), (many, loaded)) = (delay(IDLE)?, delay(LOADED)?);
     if !was_loaded(report) {
         let text = "There is no word on round trips under load: TCP did not run both ways for all of that time.";
         return Some(text.to_owned());
     }
     let time = |ns: i64| format_duration_ns(ns.unsigned_abs() / 1_000 * 1_000);
     let more = loaded.p50 - idle.p50;
+    let tail = TAILS.iter().find(|(_, share, _)| is_told(few.min(many), *share));
+    let tail = tail.map_or_else(String::new, |(name, _, of)| {
+        format!("; {name} {} and {}", time(of(&idle)), time(of(&loaded)))
+    });
     Some(format!(
-        "Round trips take {} idle and {} under load (p50; p99 {} and {}): load adds {}{}.",
+        "Round trips take {} idle and {} under load (p50{tail}): load adds {}{}.",
         time(idle.p50),
         time(loaded.p50),
-        time(idle.p99),
-        time(loaded.p99),
         if more < 0 { "-" } else { "" },
         time(more),
     ))

@@ -113,7 +113,7 @@ fn what_is_measured_is_what_the_logs_tell() {
 fn both_programs_end_with_a_table_and_with_what_is_wrong() {
     let receiver = Receiver::start::<&str>(&[]);
     let at = receiver.at();
-    let run = ["--quiet", "--idt", "constant(1ms)", "--packets", "500"];
+    let run = ["--quiet", "--idt", "constant(1ms)", "--packets", "1000"];
     let done = send(&[&[at.as_str()], &run[..]].concat()).exits(0);
     // A busy machine may have stalled it.
     let lines = done.out.lines().filter(|line| !line.contains("the sender was up to "));
@@ -121,7 +121,7 @@ fn both_programs_end_with_a_table_and_with_what_is_wrong() {
     let head: Vec<&str> = lines[0].split_whitespace().collect();
     assert!(head.starts_with(&["flow"]) && head.ends_with(&["jitter", "fidelity"]), "{done}");
     let row: Vec<&str> = lines[1].split_whitespace().collect();
-    assert!(row.contains(&"500") && row.contains(&"0") && row.ends_with(&["unknown"]), "{done}");
+    assert!(row.contains(&"1000") && row.contains(&"0") && row.ends_with(&["unknown"]), "{done}");
     assert!(!row.contains(&"-"), "every figure is known: {done}");
     assert!(lines[2].starts_with("Fidelity: not judged without the sender's log"), "{done}");
     assert_eq!(lines.len(), 3, "nothing is wrong: {done}");
@@ -132,7 +132,7 @@ fn both_programs_end_with_a_table_and_with_what_is_wrong() {
         lines[1].split_whitespace().eq(head.into_iter().filter(|word| *word != "name")),
         "{told}"
     );
-    assert!(lines[2].split_whitespace().any(|word| word == "500"), "{told}");
+    assert!(lines[2].split_whitespace().any(|word| word == "1000"), "{told}");
 }
 
 /// Time that a program may take on a busy machine.

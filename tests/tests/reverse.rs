@@ -85,6 +85,9 @@ fn both_ways_at_once_have_a_row_each() {
         .collect();
     assert_eq!(rows, [(true, true, true); 2], "{report}");
     assert_eq!(report["total"]["packets"], 600, "{report}");
+    let ways = report["groups"].as_array().expect("a total for each way");
+    let ways: Vec<_> = ways.iter().map(|way| (&way["by"]["direction"], &way["packets"])).collect();
+    assert_eq!(ways, [(&"from here".into(), &300.into()), (&"to here".into(), &300.into())]);
     for (log, side) in [(name.to_owned(), "sender"), (format!("{name}.reverse"), "receiver")] {
         let flow = json(&[&log])["flows"][0].clone();
         assert_eq!((&flow["side"], &flow["packets"]), (&side.into(), &300.into()), "{flow}");
@@ -102,7 +105,12 @@ fn round_trips_are_told_idle_and_under_load() {
         let found = done.out.lines().any(|line| line.contains(row) && line.contains(proto));
         assert!(found, "no row {row}: {done}");
     }
-    assert!(done.out.contains("under load (p50; p99 "), "{done}");
+    assert!(done.out.contains("under load (p50; p90 "), "{done}");
+    assert!(!done.out.contains("total"), "two ways have no rate in common: {done}");
+    let args = ["--bidir", "--rate", "200pps", "-t", "1", "--flows", "2", "--quiet"];
+    let done = send(&[&[receiver.at().as_str()], &args[..]].concat()).exits(0);
+    let totals = done.out.lines().filter_map(|line| line.strip_prefix("total ")?.get(..9));
+    assert_eq!(totals.collect::<Vec<_>>(), ["from here", "to here  "], "{done}");
     drop(receiver.stop());
 }
 

@@ -36,6 +36,8 @@ mod result;
 mod sending;
 #[cfg(feature = "net")]
 mod signals;
+#[cfg(feature = "net")]
+mod terminal;
 
 pub use failure::{Failure, finish, refuse};
 pub use gates::{Gates, Judged};
@@ -55,6 +57,7 @@ pub use {
     receiving::{Drawn, ReceiverView},
     result::{exchanged, nothing_sent, received, result_text, sent},
     signals::{Signals, stop_on_letter},
+    terminal::drawing_columns,
 };
 
 #[cfg(feature = "send")]
@@ -68,8 +71,8 @@ pub use {
     progress::{Progress, Shown},
     promise::{DOCTOR_SCHEMA, promised},
     sending::{
-        Contents, Sending, SendingResult, account, announce, choose_pacing, draw_run, send_plan,
-        send_plan_observed,
+        Contents, Sending, SendingResult, account, account_in_short, announce, choose_pacing,
+        draw_run, send_plan, send_plan_observed,
     },
 };
 

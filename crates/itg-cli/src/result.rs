@@ -4,7 +4,7 @@
 //! Keys and definitions are those of `itg_stats::Report`; percentiles are those of a histogram, at most 0.8 % off.
 //! Bursts of loss, lateness and the verdict on the traffic, which only logs tell, are unknown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use itg_clocks::{ClockModel, Probe, estimate};
@@ -16,11 +16,13 @@ use itg_session::{DelayMeasure, Difference, FlowCounts, FlowMeasure, FlowTotals,
 use itg_stats::delay::{Delay, Jitter};
 use itg_stats::fidelity::Fidelity;
 use itg_stats::report::{
-    ClockReport, DelayBasis, FlowReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
+    ClockReport, DelayBasis, FlowReport, GroupReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
 };
 use itg_stats::stats::{LossBasis, Volume};
-use itg_stats::summary;
+use itg_stats::summary::{self, DIRECTION};
 use serde_json::{Map, Value};
+
+use crate::verbosity::WordArgs;
 
 /// Instants at which the drift of two clocks over a flow is looked at.
 const LOOKS: u64 = 32;
@@ -33,6 +35,9 @@ const LATE_NS: u64 = 20_000_000;
 const LATE_GAPS: f64 = 10.0;
 /// Reason of the verdict of a side that has no log.
 const NOT_JUDGED: &str = "not judged without the sender's log: add --log FILE to itg-send";
+
+/// The two ways of an exchange.
+const WAYS: [&str; 2] = ["from here", "to here"];
 
 /// Reason of the verdict on flows of the other side.
 const NOT_TOLD: &str = "not judged: the sender that was asked keeps no log";
@@ -150,7 +155,21 @@ pub fn exchanged(
         }
     }));
     ended.sort_by_key(|flow| flow.flow);
-    report(&ended, run, Some(plan.seed.0))
+    let whole = report(&ended, run, Some(plan.seed.0));
+    // Round trips go both ways.
+    let (to_here, from_here): (Vec<_>, Vec<_>) = ended
+        .into_iter()
+        .filter(|flow| !flow.round_trip)
+        .partition(|flow| asked.contains(&flow.flow));
+    if to_here.is_empty() || whole.flows.len() == to_here.len() {
+        return whole;
+    }
+    let groups = WAYS.iter().zip([from_here, to_here]).map(|(way, flows)| {
+        let TotalReport { flows, metrics, .. } = report(&flows, run, None).total;
+        let by = BTreeMap::from([(DIRECTION.to_owned(), (*way).to_owned())]);
+        GroupReport { by, flows, metrics, notices: Vec::new() }
+    });
+    Report { groups: Some(groups.collect()), ..whole }
 }
 
 /// The flows that were sent from here.
@@ -415,11 +434,16 @@ pub fn nothing_sent(report: &Report) -> bool {
     report.flows.iter().all(|flow| is_nothing(&flow.metrics))
 }
 
-/// The result as text. Of a run that failed before its first packet only that is said which `failures` have not said.
+/// The result as text: a table, with -v a row for each of any number of flows. Of a run that failed before its first
+/// packet only that is said which `failures` have not said.
 #[must_use]
-pub fn result_text(report: &Report, failures: &[String]) -> String {
+pub fn result_text(report: &Report, failures: &[String], words: WordArgs) -> String {
     if failures.is_empty() || !nothing_sent(report) {
-        return summary::render(report);
+        return if words.verbose > 0 {
+            summary::render_all(report)
+        } else {
+            summary::render(report)
+        };
     }
     let untold = |notice: &&String| match notice.strip_prefix(UNSENT) {
         Some("") => false,
@@ -680,10 +704,7 @@ mod tests {
         let row = text.lines().nth(1).expect("a row");
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
-            [
-                "1", "call", "udp", "99", "0.414", "101", "1.00", "1.00", "1.00", "1.00", "0",
-                "unknown"
-            ]
+            ["1", "call", "udp", "99", "0.414", "101", "1.00", "1.00", "-", "1.00", "0", "unknown"]
         );
         assert!(text.contains("flow 1: 1 packet lost in the network or at the receiver"), "{text}");
     }

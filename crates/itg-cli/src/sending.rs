@@ -13,15 +13,16 @@ use itg_engine::pacing::{self, Level, PacingOptions, Prepared};
 use itg_engine::{FlowLive, LogLimits, LogTarget};
 use itg_experiment::{Plan, PlannedFlow};
 use itg_node::{FlowOutcome, SendFlow, SendJob, SendOutcome, Start};
-use itg_session::{explain, explain_replies};
+use itg_session::{Difference, explain, explain_replies};
 use itg_socket::{PacketEngine, txtime};
+use itg_stats::summary::ROWS;
 
 use crate::failure::{Failure, refuse};
 use crate::intervals::{Counted, IntervalLines, Intervals};
 use crate::log_args::log_failure;
 use crate::progress::{Progress, Shown};
 use crate::signals::Signals;
-use crate::verbosity::say;
+use crate::verbosity::{WordArgs, say};
 
 /// Settings for sending a plan.
 pub struct Sending<'a> {
@@ -269,10 +270,17 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Says what will be sent: every setting in force, what was decided for the user, and the requested
-/// values that cannot be reached.
-pub fn announce(plan: &Plan) {
-    say(plan.describe().trim_end());
+/// Says what will be sent: every setting in force (without -v of the first flows only, where many differ), what was
+/// decided for the user, and the requested values that cannot be reached.
+pub fn announce(plan: &Plan, words: WordArgs) {
+    let text = plan.describe();
+    // The first line is that of the run.
+    let (all, most) = (text.lines().count(), ROWS + 1);
+    let most = if words.verbose > 0 { all } else { most };
+    text.lines().take(most).for_each(say);
+    if all > most {
+        say(format_args!("{} more settings of flows: -v; the manifest has all", all - most));
+    }
     for notice in &plan.notices {
         say(format_args!("note: {notice}"));
     }
@@ -305,6 +313,45 @@ pub fn account(plan: &Plan, outcome: &SendOutcome) -> String {
         ));
     }
     text
+}
+
+/// As [`account`]; of many flows those that are in order together, and the others one by one as far as there is room.
+#[must_use]
+pub fn account_in_short(plan: &Plan, outcome: &SendOutcome) -> String {
+    let whole = account(plan, outcome);
+    if outcome.flows.len() <= ROWS {
+        return whole;
+    }
+    // A line a flow, and the total.
+    let (mut text, mut fine, mut left_out) = (String::new(), 0_usize, 0_usize);
+    let mut lines = whole.lines();
+    for ((flow, line), place) in outcome.flows.iter().zip(&mut lines).zip(0..) {
+        if is_fine(flow) {
+            fine += 1;
+        } else if place - fine < ROWS {
+            text.push_str(&format!("{line}\n"));
+        } else {
+            left_out += 1;
+        }
+    }
+    if left_out > 0 {
+        text.push_str(&format!("{left_out} more flows with differences: -v\n"));
+    }
+    if fine > 0 {
+        text.push_str(&format!("{fine} flows: both sides agree; each of them: -v\n"));
+    }
+    lines.for_each(|line| text.push_str(&format!("{line}\n")));
+    text
+}
+
+/// Returns true if a flow went to its end and both sides agree on it.
+fn is_fine(flow: &FlowOutcome) -> bool {
+    let (Some(totals), Some(counts)) = (&flow.totals, &flow.counts) else { return false };
+    let replied = flow.replies.as_ref().is_none_or(|replies| replies.unique == totals.packets);
+    flow.refused.is_none()
+        && totals.reason.is_plain()
+        && Difference::between(totals, counts).is_none()
+        && replied
 }
 
 fn flow_account(flow: &FlowOutcome) -> String {

@@ -14,7 +14,13 @@ impl Plan {
     /// The plan with its estimate as a table for people, notices and warnings below it.
     #[must_use]
     pub fn render(&self) -> String {
-        text(self, &self.estimate())
+        self.render_rows(usize::MAX)
+    }
+
+    /// As [`render`](Self::render), with so many flows at most: the others are counted.
+    #[must_use]
+    pub fn render_rows(&self, most: usize) -> String {
+        text(self, &self.estimate(), most)
     }
 
     /// The plan with its estimate as one JSON object; keys carry their units, what is unlimited is
@@ -67,9 +73,9 @@ const HEAD: [&str; 10] =
 /// Columns of words; the others are numbers.
 const WORDS: std::ops::Range<usize> = 1..4;
 
-fn text(plan: &Plan, estimate: &Estimate) -> String {
+fn text(plan: &Plan, estimate: &Estimate, most: usize) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
-    for (planned, flow) in plan.flows.iter().zip(&estimate.flows) {
+    for (planned, flow) in plan.flows.iter().zip(&estimate.flows).take(most) {
         rows.push([
             flow.flow.to_string(),
             planned.name.clone(),
@@ -107,6 +113,9 @@ fn text(plan: &Plan, estimate: &Estimate) -> String {
         plan.hash_text()
     );
     out.push_str(&align(&rows, |column| WORDS.contains(&column)));
+    if plan.flows.len() > most {
+        out.push_str(&format!("{} more flows: -v\n", plan.flows.len() - most));
+    }
     out.push_str(
         "\nPackets and bytes are counted from the schedule; those with ~ are expected from the \
          means of the distributions.\nRates are the means that the distributions ask for, pauses \

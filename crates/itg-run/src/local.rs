@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context as _, Result};
 use itg_cli::{
-    Loaded, PacingArgs, Sending, Signals, WordArgs, account, draw_run, send_plan_observed,
+    Loaded, PacingArgs, Sending, Signals, WordArgs, account, account_in_short, draw_run,
+    send_plan_observed,
 };
 use itg_engine::{LogLimits, LogTarget};
 use itg_experiment::Manifest;
@@ -132,6 +133,7 @@ async fn both_sides(
         code: sent.code,
         interrupted: why(stopped, errors, sent.code),
         accounts: vec![account(&loaded.plan, &sent.outcome)],
+        accounts_in_short: vec![account_in_short(&loaded.plan, &sent.outcome)],
         failures,
         log_error,
         ..Outcome::default()

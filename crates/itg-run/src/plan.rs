@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use itg_cli::{Asked, LoadArgs, load_case, print};
+use itg_cli::{Asked, LoadArgs, WordArgs, load_case, print};
 use itg_core::seed::RunSeed;
 use itg_core::units::{format_bit_rate, format_duration_ns};
 use itg_experiment::sweep::{Sweep, run_seed};
+use itg_stats::summary::ROWS;
 use serde_json::{Value, json};
 
 use crate::sweep;
@@ -36,9 +37,12 @@ pub enum Format {
 ///
 /// # Errors
 /// The request makes no sense.
-pub fn run(args: &PlanArgs) -> Result<ExitCode> {
+pub fn run(args: &PlanArgs, words: WordArgs) -> Result<ExitCode> {
     let (text, json) = match itg_cli::load_any(&args.load)? {
-        Asked::One(loaded) => (loaded.plan.render(), loaded.plan.to_json()),
+        Asked::One(loaded) => {
+            let most = if words.verbose > 0 { usize::MAX } else { ROWS };
+            (loaded.plan.render_rows(most), loaded.plan.to_json())
+        }
         Asked::Sweep(sweep, _) => {
             let plan = SweepPlan::of(&args.load, &sweep)?;
             (plan.text(&sweep), plan.json(&sweep))

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use itg_cli::{Gates, Judged};
 use itg_experiment::Manifest;
 use itg_report::{Around, FLOWS_DRAWN};
-use itg_stats::{Analysis, Options, Report};
+use itg_stats::{Analysis, Options, Report, summary};
 
 use crate::inventory::regular;
 
@@ -103,8 +103,9 @@ impl Results {
             "" => String::new(),
             heading => format!("{heading}\n"),
         };
-        let short = format!("{heading}{}{story}", itg_stats::summary::render(&report));
-        let long = format!("{short}\n{}", itg_stats::text::render(&report));
+        let short = format!("{heading}{}{story}", summary::render(&report));
+        let table = summary::render_all(&report);
+        let long = format!("{heading}{table}{story}\n{}", itg_stats::text::render(&report));
         let judged = gates.weigh(&report);
         let mut files = vec![("report.txt", long), ("report.json", report.to_json() + "\n")];
         if let Some(plots) = &report.plots {

@@ -61,7 +61,7 @@ fn in_order(
     prepare(out)?;
     // 3. The plan, in words and in the manifest.
     if !words.quiet {
-        announce(&run.loaded().plan);
+        announce(&run.loaded().plan, words);
     }
     let mut manifest = manifest(run.loaded(), started, world);
     if let Some(gates) = output.gates.setting() {
@@ -186,7 +186,9 @@ fn tell(outcome: &Outcome, output: &Output, words: WordArgs) {
         say(format_args!("itg-cluster: {failure}"));
     }
     if !words.quiet {
-        outcome.accounts.iter().for_each(|account| say(account.trim_end()));
+        let short = words.verbose == 0 && !outcome.accounts_in_short.is_empty();
+        let accounts = if short { &outcome.accounts_in_short } else { &outcome.accounts };
+        accounts.iter().for_each(|account| say(account.trim_end()));
         say(format_args!("logs, report and manifest are in {}", output.dir.display()));
     }
 }

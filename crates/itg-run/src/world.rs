@@ -100,6 +100,8 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// Accounts of packets sent and received.
     pub accounts: Vec<String>,
+    /// The same of many flows in few lines, for those who have not asked for all.
+    pub accounts_in_short: Vec<String>,
     /// Reason that the logs lack records: the run has failed then.
     pub log_error: Option<String>,
 }

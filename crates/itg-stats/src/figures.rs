@@ -12,6 +12,13 @@ use crate::sequence::{Disorder, Loss};
 /// than about the network.
 pub const BEYOND: u64 = 10;
 
+/// Returns true if enough of so many values lie beyond the percentile of this share for it to be told.
+#[must_use]
+pub fn is_told(count: u64, share: f64) -> bool {
+    // The tolerance is for shares that are no binary fractions: 1 % of 1000 is 10.
+    count as f64 * (1.0 - share) + 1e-6 >= BEYOND as f64
+}
+
 /// Percentiles (nearest rank) in nanoseconds; `None` where fewer than [`BEYOND`] values lie beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -53,9 +60,7 @@ impl Percentiles {
         let found = values.at(SHARES);
         let mut told = [None; 8];
         for ((told, value), share) in told.iter_mut().zip(found).zip(SHARES) {
-            // The tolerance is for shares that are no binary fractions: 1 % of 1000 is 10.
-            let beyond = count as f64 * (1.0 - share) + 1e-6;
-            *told = (beyond >= BEYOND as f64).then(|| value.saturating_sub(origin));
+            *told = is_told(count, share).then(|| value.saturating_sub(origin));
         }
         let [p50, p75, p90, p95, p99, p999, p9999, p99999] = told;
         Some(Self { count, p50, p75, p90, p95, p99, p999, p9999, p99999 })

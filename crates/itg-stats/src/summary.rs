@@ -9,27 +9,55 @@ use itg_core::flow::SCHEDULE_DONE;
 use itg_core::text::{align, grouped, visible};
 use itg_core::units::format_duration_ns;
 
+use crate::figures::is_told;
 use crate::gate::counted;
-use crate::report::{BasisKind, FlowReport, Intervals, Metrics, Report};
+use crate::report::{BasisKind, FlowReport, GroupReport, Intervals, Metrics, Report};
 use crate::series::IntervalRow;
 
 /// Most lines of remarks on flows; the text with all details has them all.
 const REMARKS: usize = 12;
 
+/// Attribute of the groups that stand for the two ways of an exchange: each has a total of its own.
+pub const DIRECTION: &str = "direction";
+/// Share by which the rates of the rows may be above the total before that is explained.
+const ABOVE: f64 = 0.01;
+
 /// Units of delays, from the largest: nanoseconds, and the word.
 const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
 
-/// The summary as text, with a newline at its end.
+/// Most rows of flows.
+pub const ROWS: usize = 10;
+
+/// The summary as text, with a newline at its end: of more than [`ROWS`] flows those that look worst, and the total of
+/// all.
 #[must_use]
 pub fn render(report: &Report) -> String {
+    render_rows(report, ROWS)
+}
+
+/// The summary with a row for each flow.
+#[must_use]
+pub fn render_all(report: &Report) -> String {
+    render_rows(report, usize::MAX)
+}
+
+fn render_rows(report: &Report, most: usize) -> String {
     let flows: Vec<_> = counted(report).collect();
-    let mut out = align(&table(report, &flows), |column| column < 3);
+    let shown = worst(&flows, most);
+    let mut out = align(&table_of(report, &flows, &shown), |column| column < 3);
+    if shown.len() < flows.len() {
+        out.push_str(&format!(
+            "{} of {} flows are shown, those that look worst; all of them: -v\n",
+            shown.len(),
+            flows.len()
+        ));
+    }
     for line in said(report, &flows) {
         out.push_str(&visible(&line));
         out.push('\n');
     }
     if let Some(intervals) = &report.intervals {
-        for (heading, rows) in series(intervals, &flows) {
+        for (heading, rows) in series(intervals, &shown, flows.len()) {
             out.push('\n');
             out.push_str(&visible(&heading));
             out.push('\n');
@@ -43,7 +71,7 @@ pub fn render(report: &Report) -> String {
 pub(crate) fn said(report: &Report, flows: &[&FlowReport]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = |text: &str| lines.push(text.to_owned());
-    for group in report.groups.iter().flatten() {
+    for group in report.groups.iter().flatten().filter(|group| direction(group).is_none()) {
         let named = |(key, value): (&String, &String)| match value.as_str() {
             "" => format!("{key} unknown"),
             value => format!("{key} {value}"),
@@ -58,6 +86,9 @@ pub(crate) fn said(report: &Report, flows: &[&FlowReport]) -> Vec<String> {
             digits(m.bitrate_bps / 1e6),
             known(m.loss_share().map(|share| 100.0 * share)),
         ));
+    }
+    if let Some(text) = rates(report, flows) {
+        line(&text);
     }
     for text in delays(flows) {
         line(&text);
@@ -85,8 +116,33 @@ pub(crate) fn said(report: &Report, flows: &[&FlowReport]) -> Vec<String> {
     lines
 }
 
+/// So many flows that look worst, in the order in which they are given: verdict, then share of lost packets, then the
+/// largest delay.
+fn worst<'r>(flows: &[&'r FlowReport], most: usize) -> Vec<&'r FlowReport> {
+    let mut places: Vec<usize> = (0..flows.len()).collect();
+    if flows.len() > most {
+        let trouble = |place: &usize| {
+            let m = &flows[*place].metrics;
+            let lost = m.loss_share().unwrap_or(0.0);
+            (m.fidelity.verdict, lost, m.delay_ns.map_or(i64::MIN, |delay| delay.max))
+        };
+        places.sort_by(|a, b| {
+            let (a, b) = (trouble(a), trouble(b));
+            b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(b.2.cmp(&a.2))
+        });
+        places.truncate(most);
+        places.sort_unstable();
+    }
+    places.into_iter().map(|place| flows[place]).collect()
+}
+
 /// The head, a row a flow, and the total of several.
 pub(crate) fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> {
+    table_of(report, flows, flows)
+}
+
+/// The head, a row for each flow that is shown, and the total of all.
+fn table_of(report: &Report, flows: &[&FlowReport], shown: &[&FlowReport]) -> Vec<Vec<String>> {
     let (unit, word) = unit(flows);
     let mut head: Vec<_> = ["flow", "name", "proto", "packets", "Mbit/s", "packets/s", "loss %"]
         .map(str::to_owned)
@@ -94,7 +150,7 @@ pub(crate) fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> 
     head.push(format!("delay {word}: p50"));
     head.extend(["p99", "max", "jitter", "fidelity"].map(str::to_owned));
     let mut rows = vec![head];
-    for flow in flows {
+    for flow in shown {
         let mut row = vec![flow.flow.to_string(), visible(&flow.name).into_owned()];
         // A receiver's figures of such a flow are those of the way there.
         let way = match (flow.meter, flow.side) {
@@ -106,20 +162,57 @@ pub(crate) fn table(report: &Report, flows: &[&FlowReport]) -> Vec<Vec<String>> 
         row.extend(figures(&flow.metrics, unit));
         rows.push(row);
     }
-    if flows.len() != 1 {
-        let mut row = vec!["total".to_owned(), String::new(), String::new()];
-        row.extend(figures(&report.total.metrics, unit));
+    let mut total = |name: String, metrics: &Metrics| {
+        let mut row = vec![name, String::new(), String::new()];
+        row.extend(figures(metrics, unit));
         rows.push(row);
+    };
+    // Two ways have no rate in common.
+    let mut ways = ways(report).peekable();
+    if ways.peek().is_none() && flows.len() != 1 {
+        total("total".to_owned(), &report.total.metrics);
+    }
+    for (way, group) in ways.filter(|(_, group)| group.flows > 1) {
+        total(format!("total {way}"), &group.metrics);
     }
     // Where no log tells a name, there is no column of them.
-    if flows.iter().all(|flow| flow.name == flow.flow.to_string()) {
+    if shown.iter().all(|flow| flow.name == flow.flow.to_string()) {
         rows.iter_mut().for_each(|row| row[1].clear());
     }
     rows
 }
 
+/// The way that a group stands for.
+fn direction(group: &GroupReport) -> Option<&str> {
+    group.by.get(DIRECTION).map(String::as_str)
+}
+
+/// The two ways of an exchange.
+fn ways(report: &Report) -> impl Iterator<Item = (&str, &GroupReport)> {
+    report.groups.iter().flatten().filter_map(|group| Some((direction(group)?, group)))
+}
+
+/// Why the rates of the rows add up to more than the total, where they do.
+fn rates(report: &Report, flows: &[&FlowReport]) -> Option<String> {
+    let total = &report.total.metrics;
+    let sum: f64 = flows.iter().map(|flow| flow.metrics.bitrate_bps).sum();
+    let above = ways(report).next().is_none() && sum > total.bitrate_bps * (1.0 + ABOVE);
+    (flows.len() > 1 && total.duration_ns > 0 && above).then(|| {
+        format!(
+            "rates: of each flow over its own time, of the total over that of all ({} s), so that the rows add up to \
+             {} Mbit/s",
+            digits(total.duration_ns as f64 / 1e9),
+            digits(sum / 1e6)
+        )
+    })
+}
+
 /// Headings and windows of the flows in the table, and of all of several.
-fn series<'r>(intervals: &'r Intervals, flows: &[&FlowReport]) -> Vec<(String, &'r [IntervalRow])> {
+fn series<'r>(
+    intervals: &'r Intervals,
+    flows: &[&FlowReport],
+    all: usize,
+) -> Vec<(String, &'r [IntervalRow])> {
     let length = format_duration_ns(intervals.interval_ns);
     let names: BTreeMap<(u32, &str, &str), &str> = flows
         .iter()
@@ -134,7 +227,7 @@ fn series<'r>(intervals: &'r Intervals, flows: &[&FlowReport]) -> Vec<(String, &
         let side = series.side;
         found.push((format!("flow {number}{name}, {side}, windows of {length}"), &series.windows));
     }
-    if found.len() != 1 {
+    if found.len() != 1 || all != 1 {
         found.push((format!("all flows, windows of {length}"), &intervals.total));
     }
     found
@@ -177,13 +270,14 @@ fn figures(m: &Metrics, unit: f64) -> [String; 9] {
     // Without a time there is no rate.
     let rate = |value: f64| known((m.duration_ns > 0 || m.packets == 0).then_some(value));
     let delay = m.delay_ns;
+    let count = m.delay_percentiles_ns.map_or(m.packets, |percentiles| percentiles.count);
     [
         m.packets.to_string(),
         rate(m.bitrate_bps / 1e6),
         rate(m.packet_rate_pps),
         known(m.loss_share().map(|share| 100.0 * share)),
         time(delay.map(|d| d.p50 as f64)),
-        time(delay.map(|d| d.p99 as f64)),
+        time(delay.filter(|_| is_told(count, 0.99)).map(|d| d.p99 as f64)),
         time(delay.map(|d| d.max as f64)),
         time(m.jitter_ns.map(|j| j.mean)),
         m.fidelity.verdict.name().to_owned(),

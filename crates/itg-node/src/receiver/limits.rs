@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use itg_core::flow::{Flow, FlowSpec, Meter, Payload, Proto};
 use itg_core::seed::RunSeed;
+use itg_core::text::grouped;
 use itg_core::units::{BitRate, format_bit_rate, format_duration_ns, nanoseconds};
 
 use super::laws;
@@ -51,6 +52,7 @@ impl ReverseLimits {
                 format_bit_rate(rate(self.rate.0))
             ));
         }
+        let notices = grouped(&notices);
         Ok(Admitted { flows, notices, datagrams: BitRate(self.rate.0.saturating_sub(streams)) })
     }
 
@@ -61,7 +63,7 @@ impl ReverseLimits {
         mut spec: FlowSpec,
         (share, longest_ns): (u64, u64),
         seed: RunSeed,
-        notices: &mut Vec<String>,
+        notices: &mut Vec<(u32, String)>,
     ) -> Result<(Flow, f64, u64), String> {
         let (id, stop) = (spec.id, spec.stop);
         let most = format_duration_ns(nanoseconds(self.time));
@@ -82,10 +84,11 @@ impl ReverseLimits {
         let bits = mean_bits(&flow);
         let endless = bits.is_infinite();
         if endless && spec.proto == Proto::Tcp {
-            notices.push(format!(
-                "flow {id}: the kernel of its sender holds it to {}: --reverse-rate of itg-recv",
+            let text = format!(
+                "the kernel of the sender holds it to {}: --reverse-rate of itg-recv",
                 BitRate(held)
-            ));
+            );
+            notices.push((id, text));
         } else if endless {
             return Err(format!(
                 "flow {id}: UDP as fast as possible: name a rate of {} at most: --reverse-rate of itg-recv",
@@ -100,7 +103,7 @@ impl ReverseLimits {
             let left = rate(longest_ns) / 1e9;
             match bytes.map(|bytes| bytes * 8.0 / pace) {
                 None => {
-                    notices.push(format!("flow {id} ends after {most}: --reverse-time of itg-recv"))
+                    notices.push((id, format!("ends after {most}: --reverse-time of itg-recv")))
                 }
                 Some(long) if long <= left => {}
                 Some(long) => {
