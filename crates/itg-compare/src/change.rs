@@ -19,7 +19,7 @@ use itg_stats::gate::{Judgement, Kind, Outcome};
 
 use crate::comparison::{Comparison, Difference, Pairing};
 use crate::figures::FIGURES;
-use crate::text::cell;
+use crate::text::cells;
 
 /// A condition on a change.
 #[derive(Clone, Debug, PartialEq)]
@@ -182,24 +182,21 @@ impl ChangeGate {
     }
 
     fn of_figure(&self, figure: &Difference) -> (Verdict, String) {
-        let text = |value: Option<f64>| cell(figure, value);
-        let values = format!("{}, then {}", text(figure.a), text(figure.b));
-        let (Some(a), Some(_)) = (figure.a, figure.difference) else {
+        let [a, b] = cells(figure, [figure.a, figure.b]);
+        let values = format!("{a}, then {b}");
+        let (Some(size), Some(_)) = (figure.a, figure.difference) else {
             return (Verdict::Unknown, format!("{values}: the change is not known"));
         };
         let limit = match self.change {
-            Change::Share(share) => share * a.abs(),
+            Change::Share(share) => share * size.abs(),
             Change::Value(value) => value,
         };
         let Some([low, high]) = figure.interval else {
             return (Verdict::NotSettled, format!("{values}: no interval for this figure"));
         };
-        let told = format!(
-            "{values}; B - A {} to {}, the gate is at {}",
-            text(Some(low)),
-            text(Some(high)),
-            text(Some(limit))
-        );
+        let [a, b, from, to, at] =
+            cells(figure, [figure.a, figure.b, Some(low), Some(high), Some(limit)]);
+        let told = format!("{a}, then {b}; B - A {from} to {to}, the gate is at {at}");
         let verdict = match self.more {
             true if low > limit => Verdict::Failed,
             true if high <= limit => Verdict::Passed,

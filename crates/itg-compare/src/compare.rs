@@ -1,8 +1,10 @@
 //! Comparison of two reports.
 
+use std::collections::BTreeMap;
+
 use itg_stats::plot::Curves;
 use itg_stats::quantiles::Point;
-use itg_stats::report::{BasisKind, Metrics, Report};
+use itg_stats::report::{BasisKind, FlowReport, Metrics, Report};
 
 use crate::bootstrap::{self, Blocks, STATISTICS};
 use crate::comparison::{COMPARISON_SCHEMA, Comparison, Difference, Effect, Pairing, Resampling};
@@ -15,6 +17,7 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
     let mut notices = Vec::new();
     let flows_a = flows(a);
     let flows_b = flows(b);
+    notices.extend(other_plan(a, b));
     for (name, report) in [(a_name, a), (b_name, b)] {
         let relative = |m: &Metrics| m.delay_basis.is_some_and(|b| b.kind == BasisKind::Relative);
         if relative(&report.total.metrics) {
@@ -56,6 +59,34 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
         only_b: missing(&flows_b, &flows_a),
         notices,
     }
+}
+
+/// The sentence on runs of different plans: other flows, or flows of the same number that are not alike.
+fn other_plan(a: &Report, b: &Report) -> Option<String> {
+    let plan = |report: &Report| -> BTreeMap<u32, [String; 4]> {
+        let known = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        let flow = |flow: &FlowReport| {
+            let profile = known(flow.profile.as_deref());
+            (flow.flow, [flow.name.clone(), known(flow.proto), known(flow.meter), profile])
+        };
+        // Names are in senders' logs alone: where one side of a flow has none, its number stands for it.
+        report.flows.iter().map(flow).collect()
+    };
+    let (a, b) = (plan(a), plan(b));
+    let why = if a.keys().ne(b.keys()) {
+        format!("{} flows and {}, not all of the same numbers", a.len(), b.len())
+    } else {
+        let (number, [one, other]) = a.iter().find_map(|(number, of_a)| {
+            let of_b = b.get(number)?;
+            let differing = of_a.iter().zip(of_b).find(|(a, b)| {
+                let known = |text: &String| !text.is_empty() && *text != number.to_string();
+                known(a) && known(b) && a != b
+            })?;
+            Some((number, [differing.0, differing.1]))
+        })?;
+        format!("flow {number} is {one} in A and {other} in B")
+    };
+    Some(format!("A and B have different plans: {why}"))
 }
 
 /// Number, figures and course of a flow.

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use itg_core::units::{format_bit_rate, format_duration_ns};
+use itg_core::text::flow_numbers;
+use itg_core::units::format_bit_rate;
+use itg_stats::summary::ROWS;
 
 use crate::comparison::{Comparison, Difference, Pairing};
 
@@ -32,42 +34,64 @@ fn render(comparison: &Comparison) -> String {
 fn lines(comparison: &Comparison) -> String {
     let mut out = format!("A: {}\nB: {}\n", comparison.a, comparison.b);
     let (mut same, mut untold) = (0_u64, 0_u64);
+    let mut differing = Vec::new();
     for pairing in comparison.flows.iter().chain([&comparison.total]) {
-        let subject =
-            pairing.flow.map_or_else(|| "total".to_owned(), |flow| format!("flow {flow}"));
         for figure in &pairing.figures {
             match figure.clear {
-                Some(true) => out.push_str(&format!("{subject}: {}\n", changed(figure))),
+                Some(true) => differing.push((pairing.flow, figure)),
                 Some(false) => same += 1,
                 None => untold += u64::from(figure.a.is_some() || figure.b.is_some()),
             }
         }
+    }
+    let least = least_shown(&differing);
+    let mut left_out = 0_usize;
+    for (flow, figure) in differing {
+        match flow {
+            None => out.push_str(&format!("total: {}\n", changed(figure))),
+            Some(flow) if change(figure) >= least => {
+                out.push_str(&format!("flow {flow}: {}\n", changed(figure)));
+            }
+            Some(_) => left_out += 1,
+        }
+    }
+    if left_out > 0 {
+        out.push_str(&format!("{left_out} smaller differences of flows: -v\n"));
     }
     out.push_str(&format!(
         "{same} figures do not differ within their intervals; {untold} have no interval; all of them: -v\n"
     ));
     for (name, list) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !list.is_empty() {
-            let list: Vec<_> = list.iter().map(u32::to_string).collect();
-            out.push_str(&format!("only in {name}: flows {}\n", list.join(", ")));
+            out.push_str(&format!("only in {name}: {}\n", flow_numbers(list)));
         }
     }
     comparison.notices.iter().for_each(|notice| out.push_str(&format!("note: {notice}\n")));
     out
 }
 
+/// Size of a change for the choice of those that are shown: its share of the value in A.
+fn change(figure: &Difference) -> f64 {
+    figure.relative.map_or(f64::INFINITY, f64::abs)
+}
+
+/// The least change of a flow that is shown, where there are more than [`ROWS`].
+fn least_shown(differing: &[(Option<u32>, &Difference)]) -> f64 {
+    let of_flows = differing.iter().filter(|(flow, _)| flow.is_some());
+    let mut changes: Vec<f64> = of_flows.map(|(_, figure)| change(figure)).collect();
+    changes.sort_by(|a, b| b.total_cmp(a));
+    if changes.len() > ROWS { changes[ROWS - 1] } else { 0.0 }
+}
+
 /// A difference that its interval tells.
 fn changed(figure: &Difference) -> String {
-    let text = |value: Option<f64>| cell(figure, value);
+    let [low, high] = figure.interval.map_or([None; 2], |ends| ends.map(Some));
+    let [a, b, low, high] = cells(figure, [figure.a, figure.b, low, high]);
     let relative = figure.relative.map(|relative| format!(" ({:+.1} %)", 100.0 * relative));
-    let interval = figure.interval.map(|ends| ends.map(|end| figure.text(end)).join(" to "));
     format!(
-        "{}: {}, then {}{}; B - A {}",
+        "{}: {a}, then {b}{}; B - A {low} to {high}",
         figure.metric,
-        text(figure.a),
-        text(figure.b),
-        relative.unwrap_or_default(),
-        interval.unwrap_or_default()
+        relative.unwrap_or_default()
     )
 }
 
@@ -84,8 +108,7 @@ fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
     }
     for (name, list) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !list.is_empty() {
-            let list: Vec<_> = list.iter().map(u32::to_string).collect();
-            writeln!(out, "\nOnly in {name}: flows {}", list.join(", "))?;
+            writeln!(out, "\nOnly in {name}: {}", flow_numbers(list))?;
         }
     }
     for notice in &comparison.notices {
@@ -105,20 +128,18 @@ fn write_pairing(out: &mut String, pairing: &Pairing) -> std::fmt::Result {
         "", "A", "B", "B - A", "relative"
     )?;
     for figure in &pairing.figures {
-        let text = |value: Option<f64>| cell(figure, value);
+        let [low, high] = figure.interval.map_or([None; 2], |ends| ends.map(Some));
+        let [a, b, difference, low, high] =
+            cells(figure, [figure.a, figure.b, figure.difference, low, high]);
         let relative = figure
             .relative
             .map_or_else(|| "-".to_owned(), |relative| format!("{:+.2} %", 100.0 * relative));
-        let interval = figure.interval.map_or_else(String::new, |[low, high]| {
-            let star = if figure.clear == Some(true) { " *" } else { "" };
-            format!("{} to {}{star}", text(Some(low)), text(Some(high)))
-        });
+        let star = if figure.clear == Some(true) { " *" } else { "" };
+        let interval =
+            figure.interval.map_or_else(String::new, |_| format!("{low} to {high}{star}"));
         let line = format!(
-            "{:<14}{:>20}{:>20}{:>20}{relative:>11}  {interval}",
+            "{:<14}{a:>20}{b:>20}{difference:>20}{relative:>11}  {interval}",
             figure.metric,
-            text(figure.a),
-            text(figure.b),
-            text(figure.difference)
         );
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -132,30 +153,72 @@ fn write_pairing(out: &mut String, pairing: &Pairing) -> std::fmt::Result {
     Ok(())
 }
 
-pub(crate) fn cell(figure: &Difference, value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| figure.text(value))
+/// Values of a figure with their unit, all in the same one; a dash for what is not known.
+pub(crate) fn cells<const N: usize>(figure: &Difference, values: [Option<f64>; N]) -> [String; N] {
+    let most = values.iter().flatten().fold(0.0, |most: f64, value| most.max(value.abs()));
+    values
+        .map(|value| value.map_or_else(|| "-".to_owned(), |value| figure.text_beside(value, most)))
+}
+
+/// Units of times, from the largest: nanoseconds, the word, and the places of a nanosecond behind the point.
+const TIMES: [(f64, &str, i32); 4] =
+    [(1e9, "s", 9), (1e6, "ms", 6), (1e3, "us", 3), (1.0, "ns", 0)];
+/// Digits of a time that mean something.
+const DIGITS: i32 = 5;
+
+/// A time in the unit of another one.
+fn time_beside(ns: f64, most_ns: f64) -> String {
+    let fits = |(unit, ..): &(f64, &str, i32)| most_ns >= *unit;
+    let (unit, word, finest) = TIMES.into_iter().find(fits).unwrap_or(TIMES[3]);
+    let value = ns.round() / unit;
+    if value == 0.0 {
+        return "0s".to_owned();
+    }
+    // From 0 to 9 behind the point.
+    let places = f64::from(DIGITS - 1) - value.abs().log10().floor();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 9")]
+    let places = places.clamp(0.0, f64::from(finest)) as usize;
+    let text = format!("{value:.places$}");
+    let text =
+        if places > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { text.as_str() };
+    format!("{text}{word}")
 }
 
 impl Difference {
     /// A value of this figure with its unit.
     #[must_use]
     pub fn text(&self, value: f64) -> String {
+        self.text_beside(value, value.abs())
+    }
+
+    /// A value in the unit in which another one of the same line is.
+    fn text_beside(&self, value: f64, most: f64) -> String {
         match self.unit {
-            "ns" => {
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "conversions saturate"
-                )]
-                let ns = value.abs().round() as u64;
-                // To five digits, as far as that makes it shorter.
-                let grain = 10u64.pow(ns.max(1).ilog10().saturating_sub(4));
-                let sign = if value < 0.0 && ns > 0 { "-" } else { "" };
-                format!("{sign}{}", format_duration_ns((ns + grain / 2) / grain * grain))
-            }
+            "ns" => time_beside(value, most),
             "bit/s" => format_bit_rate(value),
             "1" => format!("{:.4} %", 100.0 * value),
             unit => format!("{value:.2} {unit}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time_beside;
+
+    #[test]
+    fn times_of_a_line_have_one_unit() {
+        for (ns, most, want) in [
+            (-8575.0, 8575.0, "-8.575us"),
+            (-749.0, 8575.0, "-0.749us"),
+            (-3_449_812.0, 14_354_000.0, "-3.4498ms"),
+            (14_354_000.0, 14_354_000.0, "14.354ms"),
+            (0.2, 14_354_000.0, "0s"),
+            (12.0, 12.0, "12ns"),
+            (10_000_000.0, 10_000_000.0, "10ms"),
+            (123_456_789_012.0, 123_456_789_012.0, "123.46s"),
+        ] {
+            assert_eq!(time_beside(ns, most), want, "{ns}");
         }
     }
 }

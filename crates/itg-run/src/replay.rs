@@ -222,11 +222,18 @@ impl Replayed {
         // A figure that all packets together do not give says little of the run.
         let known = figures.iter().any(|f| f.flow.is_none() && f.agreement == Agreement::Equal);
         judged.extend(figures.iter().map(|figure| (figure.agreement, figure.to_string())));
-        let different =
-            judged.iter().filter(|(agreement, _)| *agreement == Agreement::Different).count();
+        let of = |which| judged.iter().filter(|(agreement, _)| *agreement == which).count();
+        let [equal, unknown, different] =
+            [Agreement::Equal, Agreement::Unknown, Agreement::Different].map(of);
         let (verdict, words) = match different {
-            0 if known || same_bytes => (Agreement::Equal, "equal within intervals".to_owned()),
-            0 => (Agreement::Unknown, "not known: too few packets".to_owned()),
+            0 if known || same_bytes => (
+                Agreement::Equal,
+                format!("equal within intervals: {equal} equal, {unknown} not known"),
+            ),
+            0 => (
+                Agreement::Unknown,
+                format!("not known: too few packets: {equal} equal, {unknown} not known"),
+            ),
             count => (
                 Agreement::Different,
                 format!("different in {count} of {} judgements", judged.len()),
