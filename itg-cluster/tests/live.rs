@@ -43,13 +43,22 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(dir: &Path, name: &str, seconds: u32, person: Person) -> Self {
+        Self::on((dir, name), seconds, person, ("xterm", (24, 100)))
+    }
+
+    fn on(
+        (dir, name): (&Path, &str),
+        seconds: u32,
+        person: Person,
+        (term, (ws_row, ws_col)): (&str, (u16, u16)),
+    ) -> Self {
         let file = dir.join(format!("{name}.toml"));
         let text = format!(
             "schema = 1\nname = '{name}'\nseed = 1\nduration = '{seconds}s'\n[[flow]]\nrate = '50pps'\nsize = 100\n"
         );
         std::fs::write(&file, text).expect("written");
         let out = dir.join(name);
-        let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).expect("a pseudo-terminal");
         let end = || Stdio::from(pty.slave.try_clone().expect("a copy"));
         // The terminal is the controlling one of a session of its own, and the program is in its foreground.
@@ -57,7 +66,7 @@ impl OnTerminal {
             .args(["--ctty", env!("CARGO_BIN_EXE_itg-cluster"), "run", "--local", "--out"])
             .arg(&out)
             .arg(&file)
-            .env("TERM", "xterm")
+            .env("TERM", term)
             .stdin(end())
             .stdout(end())
             .stderr(end())
@@ -196,6 +205,30 @@ fn q_stops_the_run_and_the_report_comes() {
         text.split_once(GIVEN_BACK).is_some_and(|(_, rest)| rest.contains("  fidelity")),
         "{text}"
     );
+}
+
+#[test]
+fn a_terminal_that_cannot_draw_gets_lines_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, term) in [("dumb", ("dumb", (24, 100))), ("sizeless", ("xterm", (0, 0)))] {
+        let run = OnTerminal::on((dir.path(), name), 2, Person::default(), term);
+        let (status, text) = run.end();
+        assert_eq!(status.code(), Some(0), "{name}: {text}");
+        assert!(!text.contains('\x1b'), "{name}: {text}");
+        assert!(text.contains("both sides agree"), "the words of any file: {name}: {text}");
+    }
+}
+
+#[test]
+fn numbers_are_whole_on_a_narrow_terminal() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = OnTerminal::on((dir.path(), "narrow"), 4, Person::default(), ("xterm", (24, 50)));
+    let (status, text) = run.end();
+    assert_eq!(status.code(), Some(0), "{text}");
+    let (view, _) = text.split_once(GIVEN_BACK).expect("the terminal is given back");
+    // The path has no room, the largest lateness has, under its name.
+    assert!(view.contains("late max") && !view.contains("local > local"), "{view}");
+    assert!(view.contains("kbit/s"), "the rate is whole: {view}");
 }
 
 #[test]

@@ -26,7 +26,11 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(term: &str) -> Self {
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        Self::sized(term, (24, 80))
+    }
+
+    fn sized(term: &str, (ws_row, ws_col): (u16, u16)) -> Self {
+        let size = Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).expect("a pseudo-terminal");
         let slave = File::from(pty.slave);
         let end = || Stdio::from(slave.try_clone().expect("a copy"));
@@ -113,6 +117,10 @@ fn a_terminal_shows_what_is_received_and_then_the_result() {
     let rates = drawn.iter().filter_map(|line| line.split_whitespace().nth(4)?.parse().ok());
     assert!(rates.clone().any(|rate: f64| (rate - 500.0).abs() < 50.0), "{drawn:?}");
     assert!(text.contains("p99 ms") && text.contains(AWAY), "{text}");
+    for line in &drawn {
+        let line = line.trim_end().split('\x1b').next().expect("a part");
+        assert!(line.chars().count() <= 80, "no column is cut: {line}");
+    }
     receiver.interrupt();
     assert_eq!(receiver.exit_code(), Some(130));
     let text = receiver.wait_for("last words", |text| text.contains("served 1 senders"));
@@ -122,12 +130,15 @@ fn a_terminal_shows_what_is_received_and_then_the_result() {
 
 #[test]
 fn a_terminal_that_cannot_draw_gets_lines_alone() {
-    let mut receiver = OnTerminal::start("dumb");
-    send(&[&receiver.at(), "--rate", "100pps", "-t", "2"]).exits(0);
-    let text = receiver.wait_for("result", |text| text.contains("fidelity"));
-    assert!(!text.contains('\x1b'), "{text}");
-    receiver.interrupt();
-    assert_eq!(receiver.exit_code(), Some(130));
+    // One without any size is that of `script` in a pipe.
+    for (term, size) in [("dumb", (24, 80)), ("xterm", (0, 0))] {
+        let mut receiver = OnTerminal::sized(term, size);
+        send(&[&receiver.at(), "--rate", "100pps", "-t", "2"]).exits(0);
+        let text = receiver.wait_for("result", |text| text.contains("fidelity"));
+        assert!(!text.contains('\x1b'), "{term} {size:?}: {text}");
+        receiver.interrupt();
+        assert_eq!(receiver.exit_code(), Some(130));
+    }
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A line a flow on a terminal while a run lasts: rate asked and achieved, lateness, replies.
 
-use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,8 @@ use itg_engine::{FlowLive, FlowReading};
 use itg_experiment::PlannedFlow;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+use crate::terminal::drawing_columns;
 
 /// Flows that get a line of their own; one line tells of the others.
 const LINES: usize = 12;
@@ -43,7 +44,7 @@ impl Progress {
     #[must_use]
     pub fn start(flows: &[Shown<'_>]) -> Self {
         let (end, mut ended) = oneshot::channel();
-        let shown = std::io::stderr().is_terminal();
+        let shown = drawing_columns().is_some();
         let flows = if shown { flows } else { &[] };
         let all = MultiProgress::new();
         let style = ProgressStyle::with_template("{prefix:>18} {msg}")

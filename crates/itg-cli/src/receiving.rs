@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use itg_core::flow::Proto;
 use itg_core::text::align;
 use itg_node::{PeerClock, ReceiverWatch, WatchReading, WatchedFlow};
 use itg_session::quantiles;
+use itg_stats::figures::is_told;
 use itg_stats::report::DelayBasis;
 use itg_stats::summary::digits;
 use tokio::sync::oneshot;
@@ -18,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, timeout};
 
 use crate::result::Clock;
+use crate::terminal::drawing_columns;
 
 /// Flows that get a line of their own.
 const LINES: usize = 12;
@@ -77,10 +79,7 @@ impl ReceiverView {
     /// Starts the view where stderr is a terminal that can draw. Called within a tokio runtime.
     #[must_use]
     pub fn start(watch: ReceiverWatch) -> Option<Self> {
-        let plain = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        if plain || !io::stderr().is_terminal() {
-            return None;
-        }
+        let width = drawing_columns()?;
         let drawn = Drawn::default();
         let (end, mut ended) = oneshot::channel();
         let on = drawn.clone();
@@ -94,7 +93,9 @@ impl ReceiverView {
                     _ = &mut ended => return,
                 }
                 let Some(reading) = watch.read().await else { return };
-                let text = table.text(&reading, Instant::now());
+                // It may have another size by now.
+                let width = drawing_columns().unwrap_or(width);
+                let text = table.text(&reading, Instant::now(), width);
                 // A terminal that stands still must not hold up senders.
                 tokio::task::block_in_place(|| on.draw(&text));
             }
@@ -144,7 +145,7 @@ impl Table {
     }
 
     /// The lines of the flows that run; none where there is none.
-    fn text(&mut self, reading: &WatchReading, now: Instant) -> String {
+    fn text(&mut self, reading: &WatchReading, now: Instant, width: usize) -> String {
         let seconds = now.duration_since(self.at).as_secs_f64().max(1e-3);
         self.at = now;
         let (mut rows, mut kept) = (Vec::new(), BTreeMap::new());
@@ -163,7 +164,7 @@ impl Table {
             return String::new();
         }
         rows.insert(0, HEAD.map(str::to_owned));
-        let mut text = align(&rows, |column| [1, 2, 9].contains(&column));
+        let mut text = fitting(rows, width);
         let others = running.len().saturating_sub(LINES) + reading.left_out;
         if others > 0 {
             let sum = &reading.sum;
@@ -175,6 +176,35 @@ impl Table {
     }
 }
 
+/// The rows as lines of this width at most: columns that do not fit are left out whole, and the curve shows fewer
+/// seconds.
+fn fitting(mut rows: Vec<[String; 10]>, width: usize) -> String {
+    let length = |text: &str| text.chars().count();
+    let head = length(HEAD[CURVE_AT]);
+    let mut left_out = LEFT_OUT.into_iter();
+    loop {
+        let text = align(&rows, |column| [1, 2, CURVE_AT].contains(&column));
+        let over = text.lines().map(length).max().unwrap_or(0).saturating_sub(width);
+        if over == 0 {
+            return text;
+        }
+        let curve = rows.iter().map(|row| length(&row[CURVE_AT])).max().unwrap_or(0);
+        if curve >= head + over {
+            for cell in rows.iter_mut().skip(1).map(|row| &mut row[CURVE_AT]) {
+                *cell = cell.chars().skip(length(cell).saturating_sub(curve - over)).collect();
+            }
+        } else if let Some(column) = left_out.next() {
+            rows.iter_mut().for_each(|row| row[column].clear());
+        } else {
+            return text;
+        }
+    }
+}
+
+/// Place of the curve, and columns in the order in which they are left out where there is no room.
+const CURVE_AT: usize = 9;
+const LEFT_OUT: [usize; 8] = [8, CURVE_AT, 2, 1, 6, 3, 7, 4];
+
 const HEAD: [&str; 10] = [
     "flow",
     "from",
@@ -185,7 +215,7 @@ const HEAD: [&str; 10] = [
     "p50 ms",
     "p99 ms",
     "reordered",
-    "Mbit/s of the last seconds",
+    "last seconds",
 ];
 
 #[expect(clippy::cast_precision_loss, reason = "rates for people")]
@@ -229,7 +259,9 @@ fn delays(flow: &WatchedFlow) -> Option<[String; 2]> {
         None => DelayBasis::TWO_CLOCKS,
     };
     basis.uncertainty_ns?;
-    Some([p50, p99].map(|ns| digits(ns as f64 / 1e6)))
+    let count = measure.delays.as_ref()?.count;
+    let [p50, p99] = [p50, p99].map(|ns| digits(ns as f64 / 1e6));
+    Some([p50, if is_told(count, 0.99) { p99 } else { "-".to_owned() }])
 }
 
 /// Rates as heights, the largest at the top.
@@ -296,26 +328,57 @@ mod tests {
         let mut table = Table::new();
         let begun = table.at;
         let at = |seconds| begun + Duration::from_secs(seconds);
-        assert_eq!(table.text(&reading(Vec::new()), at(1)), "");
-        table.text(&reading(vec![flow(7, 1_000, true)]), at(2));
-        let text = table.text(&reading(vec![flow(7, 3_000, true), flow(8, 0, false)]), at(3));
+        assert_eq!(table.text(&reading(Vec::new()), at(1), 200), "");
+        table.text(&reading(vec![flow(7, 1_000, true)]), at(2), 200);
+        let text = table.text(&reading(vec![flow(7, 3_000, true), flow(8, 0, false)]), at(3), 200);
         let lines: Vec<_> =
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
         let want: [Vec<&str>; 2] = [
-            vec!["7", "127.0.0.1", "udp", "3000", "2000", "2.00", "2.50", "2.50", "0", "▄█"],
+            vec!["7", "127.0.0.1", "udp", "3000", "2000", "2.00", "2.50", "-", "0", "▄█"],
             vec!["8", "127.0.0.1", "udp", "0", "0", "0", "-", "-", "0"],
         ];
         assert_eq!(lines[1..], want);
         let mut over = flow(7, 3_000, true);
         over.reading.ended = true;
-        assert_eq!(table.text(&reading(vec![over]), at(4)), "");
+        assert_eq!(table.text(&reading(vec![over]), at(4), 200), "");
         assert!(table.before.is_empty());
+    }
+
+    #[test]
+    fn columns_are_left_out_whole() {
+        let mut table = Table::new();
+        let begun = table.at;
+        let mut at = 0;
+        let mut lines = |width: usize| {
+            // A curve of full length.
+            for _ in 0..=CURVE {
+                at += 1;
+                let flows = reading(vec![flow(7, 1_000 * at, true)]);
+                table.text(&flows, begun + Duration::from_secs(at), width);
+            }
+            at += 1;
+            let flows = reading(vec![flow(7, 1_000 * at, true)]);
+            table.text(&flows, begun + Duration::from_secs(at), width)
+        };
+        let all = lines(200);
+        let whole: Vec<&str> = all.lines().flat_map(|line| line.split("  ")).collect();
+        for width in [100, 90, 80, 70, 60, 50, 40, 30, 20, 10] {
+            let text = lines(width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+            for cell in text.lines().flat_map(|line| line.split("  ")).map(str::trim) {
+                let known = whole.iter().any(|whole| whole.trim() == cell);
+                let counts = cell.parse::<u64>().is_ok() || cell.starts_with('█');
+                assert!(known || counts, "{width}: {cell}: {text}");
+            }
+        }
+        assert!(lines(100).contains("reordered") && lines(80).contains("last seconds"));
+        assert!(!lines(80).contains("reordered"));
     }
 
     #[test]
     fn many_flows_have_a_few_lines() {
         let flows = (0..20).map(|number| flow(number, 1, true)).collect();
-        let text = Table::new().text(&reading(flows), Instant::now());
+        let text = Table::new().text(&reading(flows), Instant::now(), 200);
         assert_eq!(text.lines().count(), 1 + LINES + 1);
         assert!(text.ends_with("and 8 other flows; 5000 packets of all flows\n"), "{text}");
     }

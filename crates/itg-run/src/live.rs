@@ -160,28 +160,42 @@ impl Board {
             Span::raw(format!("  {since}")),
         ]);
         frame.render_widget(Paragraph::new(title), head);
-        frame.render_widget(Paragraph::new(self.total_line()), total);
+        frame.render_widget(Paragraph::new(self.total_line(frame.area().width)), total);
         frame.render_widget(Paragraph::new(nodes), node_area);
-        frame.render_widget(Paragraph::new(self.flow_lines(flow_area.height)), flow_area);
+        frame.render_widget(
+            Paragraph::new(self.flow_lines(flow_area.width, flow_area.height)),
+            flow_area,
+        );
         frame.render_widget(Paragraph::new(self.event_lines()), event_area);
         let dim = Style::new().add_modifier(Modifier::DIM);
         let help = "q or Ctrl-C: stop all flows and report; twice: leave at once";
         frame.render_widget(Paragraph::new(Text::styled(help, dim)), foot);
     }
 
-    fn total_line(&self) -> Text<'static> {
+    fn total_line(&self, width: u16) -> Text<'static> {
         let total = &self.total;
         let late = self.late_p99_ns.map_or_else(|| "-".to_owned(), |ns| format!("< {}", short(ns)));
         let missing = format!("{:.2} %", 100.0 * total.missing);
-        Text::from(vec![
-            Span::raw(format!(
-                "{} packets  {}  {:.0} packets/s  late p99 {late}  missing ",
-                total.sent_packets,
-                format_bit_rate(total.bitrate_bps),
-                total.packet_rate_pps
-            )),
-            Span::styled(missing, bad(total.missing > 0.01)),
-        ])
+        let plain = Style::new();
+        // The larger the number, the sooner it gives way where there is no room.
+        let mut parts = vec![
+            (1, format!("{} packets", total.sent_packets), plain),
+            (0, format_bit_rate(total.bitrate_bps), plain),
+            (4, format!("{:.0} packets/s", total.packet_rate_pps), plain),
+            (3, format!("late p99 {late}"), plain),
+            (2, format!("missing {missing}"), bad(total.missing > 0.01)),
+        ];
+        let long = |parts: &[(u8, String, Style)]| -> usize {
+            parts.iter().map(|(_, text, _)| text.chars().count() + 2).sum()
+        };
+        while parts.len() > 1 && long(&parts) > usize::from(width) + 2 {
+            let least = parts.iter().map(|(order, ..)| *order).max();
+            parts.retain(|(order, ..)| Some(*order) != least);
+        }
+        let spans = parts
+            .into_iter()
+            .flat_map(|(_, text, style)| [Span::styled(text, style), Span::raw("  ")]);
+        Text::from(spans.collect::<Vec<_>>())
     }
 
     fn node_lines(&self, width: u16) -> Vec<Text<'static>> {
@@ -220,13 +234,10 @@ impl Board {
         lines
     }
 
-    fn flow_lines(&self, height: u16) -> Vec<Text<'static>> {
+    fn flow_lines(&self, width: u16, height: u16) -> Vec<Text<'static>> {
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let head = format!(
-            "{:>5} {:<14} {:<15} {:<9} {:>13} {:>8} {:>9}",
-            "flow", "name", "path", "state", "rate", "late", "missing"
-        );
-        let mut lines = vec![Text::styled(head, bold)];
+        let columns = shown_columns(width);
+        let mut lines = vec![row_of(HEADS.map(Span::raw), columns).style(bold)];
         let mut rows: Vec<(&u32, &Row)> = self.flows.iter().collect();
         rows.sort_by_key(|(number, row)| (std::cmp::Reverse(row.trouble()), **number));
         let room = usize::from(height).saturating_sub(1);
@@ -242,17 +253,16 @@ impl Board {
             };
             let (stands, missing, late) = row.trouble();
             let figures = &row.figures;
-            lines.push(Text::from(vec![
-                Span::raw(format!(
-                    "{number:>5} {:<14} {:<15} ",
-                    clip(&row.name, 14),
-                    clip(&row.path, 15)
-                )),
-                Span::styled(format!("{state:<9} "), bad(stands)),
-                Span::raw(format!("{:>13} ", format_bit_rate(figures.bitrate_bps))),
-                Span::styled(format!("{:>8} ", short(figures.lateness_max_ns)), bad(late >= 10)),
-                Span::styled(format!("{:>8.2}%", 100.0 * figures.missing), bad(missing >= 10)),
-            ]));
+            let cells = [
+                Span::raw(number.to_string()),
+                Span::raw(clip(&row.name, 14)),
+                Span::raw(clip(&row.path, 15)),
+                Span::styled(state, bad(stands)),
+                Span::raw(format_bit_rate(figures.bitrate_bps)),
+                Span::styled(short(figures.lateness_max_ns), bad(late >= 10)),
+                Span::styled(format!("{:.2}%", 100.0 * figures.missing), bad(missing >= 10)),
+            ];
+            lines.push(row_of(cells, columns));
         }
         if shown < rows.len() {
             lines.push(Text::raw(format!(
@@ -276,6 +286,40 @@ impl Board {
         }
         lines
     }
+}
+
+/// Columns of flows: heads, widths, and whether they are of words.
+const HEADS: [&str; 7] = ["flow", "name", "path", "state", "rate", "late max", "missing"];
+const WIDTHS: [usize; 7] = [5, 14, 15, 9, 13, 8, 9];
+const WORDS: std::ops::RangeInclusive<usize> = 1..=3;
+/// Columns in the order in which they are left out whole where there is no room.
+const LEFT_OUT: [usize; 6] = [2, 1, 5, 3, 6, 4];
+
+/// The columns that have room side by side.
+fn shown_columns(width: u16) -> [bool; 7] {
+    let mut shown = [true; 7];
+    for column in LEFT_OUT {
+        let wide: usize = (0..7).filter(|&place| shown[place]).map(|place| WIDTHS[place] + 1).sum();
+        if wide <= usize::from(width) + 1 {
+            break;
+        }
+        shown[column] = false;
+    }
+    shown
+}
+
+/// The cells of a row, each as wide as its column.
+fn row_of(cells: [Span<'static>; 7], shown: [bool; 7]) -> Text<'static> {
+    let mut spans = Vec::new();
+    for (place, cell) in cells.into_iter().enumerate().filter(|(place, _)| shown[*place]) {
+        let width = WIDTHS[place];
+        let text = match WORDS.contains(&place) {
+            true => format!("{:<width$} ", cell.content),
+            false => format!("{:>width$} ", cell.content),
+        };
+        spans.push(Span::styled(text, cell.style));
+    }
+    Text::from(spans)
 }
 
 fn bad(bad: bool) -> Style {
@@ -400,7 +444,7 @@ mod tests {
             "1000 packets  409.60 kbit/s  100 packets/s  late p99 < 64us  missing 8.30 %",
             "a           ready    2 flows   b           joined   0 flows",
             "c           left     0 flows",
-            " flow name           path            state              rate     late   missing",
+            " flow name           path            state              rate late max   missing",
             "    2 call-2         a > b           running   409.60 kbit/s      1ms    25.00%",
             "    3 call-3         a > b                     409.60 kbit/s     40ms     0.00%",
             "    1 call-1         a > b           running   409.60 kbit/s      0ns     0.00%",
@@ -435,6 +479,15 @@ mod tests {
         }
         assert!(!got.contains("word 194"), "{got}");
         assert_eq!(board.events.len(), MOST_EVENTS);
+        // Whole columns are left out, no number is cut.
+        for (width, heads) in [(79, 7), (78, 6), (50, 5), (48, 5), (47, 4), (30, 3), (13, 1)] {
+            let row = drawn(&board, width, 24)
+                .into_iter()
+                .find(|line| line.trim_start().starts_with("flow"))
+                .expect("a head");
+            let found = HEADS.iter().filter(|head| row.contains(*head)).count();
+            assert_eq!(found, heads, "{width}: {row}");
+        }
         // Nor does a terminal of no size at all stop the run.
         drawn(&board, 1, 1);
         drawn(&Board::default(), 20, 5);

@@ -1,6 +1,5 @@
 //! Options of a run: a program makes them of its command line, or by hand.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -145,7 +144,7 @@ pub struct RunRequest {
 impl OutputOptions {
     /// Opens the destinations of the results, but for the directory; `resume`: events go behind those that are there.
     pub(crate) fn open(&self, resume: bool, words: WordArgs) -> Result<Output> {
-        let live = !self.no_live && !words.quiet && std::io::stderr().is_terminal();
+        let live = !self.no_live && !words.quiet && itg_cli::drawing_columns().is_some();
         let print = self.events.as_deref() != Some(Path::new("-"));
         let events = Events::to(self.events.as_deref(), resume)?;
         let gates = GateOptions::default();
