@@ -42,7 +42,7 @@ const MOST_BUFFER: u32 = 1 << 30;
 /// run, a line each.
 ///
 /// Exit codes: 0 done, 1 the run failed (a log could not be written), 2 the request makes no sense
-/// (a port that is taken among them), 130 and 143 ended by SIGINT and SIGTERM.
+/// (a signalling port that is taken among them), 130 and 143 ended by SIGINT and SIGTERM.
 #[derive(Debug, Parser)]
 #[command(name = "itg-recv", version, long_version = itg_cli::version!("generate"))]
 struct Cli {
@@ -50,7 +50,8 @@ struct Cli {
     /// addresses, IPv4 included
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:9000")]
     listen: String,
-    /// Port for the data of UDP and TCP flows that ask for no other one; 0: any free port
+    /// Port for the data of UDP and TCP flows that ask for no other one; 0: any free port. Opened with the first flow;
+    /// one that is taken is warned about at the start
     #[arg(long, value_name = "PORT", default_value_t = 8999)]
     data_port: u16,
     /// Receive buffer to ask for at each data socket of UDP and ICMP; beyond the system's limit
@@ -326,6 +327,12 @@ fn run(cli: &Cli) -> Result<ExitCode> {
 
 /// Says where senders are waited for.
 fn tell_where(receiver: &Receiver) {
+    if let Some(trouble) = receiver.data_port_trouble() {
+        say(format_args!(
+            "warning: {trouble}: flows of that port will be refused as long as another program has it; \
+             --data-port PORT takes another one"
+        ));
+    }
     if let Some(frames) = receiver.frames() {
         say(format_args!(
             "UDP of {frames}; this host's firewall and its counters of UDP see nothing of it"

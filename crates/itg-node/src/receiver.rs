@@ -98,7 +98,7 @@ pub enum BindError {
 }
 
 impl Receiver {
-    /// Opens the signalling port, the common log and the usual data ports.
+    /// Opens the signalling port and the common log. Data ports are opened when flows come for them.
     ///
     /// # Errors
     /// A port that is taken, a log that cannot be written: named, with what can be done.
@@ -159,6 +159,13 @@ impl Receiver {
     #[must_use]
     pub fn frames(&self) -> Option<&str> {
         self.shared.options.settings.get("frames").map(String::as_str)
+    }
+
+    /// The reason why flows that ask for no data port of their own could not be received now, as where another program
+    /// has that port.
+    pub fn data_port_trouble(&self) -> Option<SocketError> {
+        let at = self.addresses().next()?;
+        self.shared.data_port_trouble(at.ip())
     }
 
     /// Reads what is being received, as long as it serves; `None` afterwards.

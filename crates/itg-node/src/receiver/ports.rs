@@ -1,7 +1,7 @@
 //! The data sockets of a receiver, shared by the flows that ask for the same protocol and address.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -313,6 +313,14 @@ impl Shared {
         let data = DataPort { asked, id, port, flows: 1, receive_buffer };
         sockets.open.insert(asked, data);
         Ok(data)
+    }
+
+    /// The reason why a flow of UDP or TCP that asks for no port of its own could not be received now. Nothing stays
+    /// open: the usual data port is opened at the address that a sender came to, and closed behind its last flow.
+    pub(super) fn data_port_trouble(&self, at: IpAddr) -> Option<SocketError> {
+        let port = SocketAddr::new(at, self.options.data_port);
+        let open = |proto| socket::open_receiver(proto, port, ReceiverWishes::default());
+        [Proto::Udp, Proto::Tcp].into_iter().find_map(|proto| open(proto).err())
     }
 
     /// A number for a socket that no other flow shares.

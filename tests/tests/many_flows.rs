@@ -1,0 +1,142 @@
+//! What is said of many flows: the worst and the total, and all of them with `-v`; numbers that are what they say.
+#![allow(missing_docs, reason = "tests")]
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Command;
+
+use itg_testkit::child::said;
+use itg_tests::{Receiver, program, send, temp_dir};
+
+/// Exit code, stdout and stderr of a program in this directory.
+#[track_caller]
+fn run(dir: &Path, name: &str, args: &[&str]) -> (i32, String, String) {
+    let (code, out, err) = said(Command::new(program(name)).args(args).current_dir(dir));
+    (code.expect("an exit code"), out, err)
+}
+
+/// Rows of a table: lines that begin with a number.
+fn rows(out: &str) -> usize {
+    let number =
+        |line: &&str| line.split_whitespace().next().is_some_and(|w| w.parse::<u32>().is_ok());
+    out.lines().filter(number).count()
+}
+
+#[test]
+fn many_flows_have_ten_rows_and_all_with_v() {
+    let receiver = Receiver::start::<&str>(&[]);
+    let at = receiver.at();
+    let many = [at.as_str(), "--flows", "30", "--packets", "20", "--rate", "200pps"];
+    let done = send(&[&many[..], &["--quiet"]].concat()).exits(0);
+    assert_eq!(rows(&done.out), 10, "{done}");
+    assert!(
+        done.out.contains("\ntotal ") && done.out.contains("10 of 30 flows are shown"),
+        "{done}"
+    );
+    let done = send(&[&many[..], &["-v"]].concat()).exits(0);
+    assert_eq!(rows(&done.out), 30, "{done}");
+    let told = receiver.stop().out;
+    assert_eq!(rows(&told), 20, "ten of each sender: {told}");
+}
+
+#[test]
+fn an_experiment_of_many_flows_fits_a_screen() {
+    let dir = temp_dir();
+    // No two flows have the same settings.
+    let flow = |k: u32| format!("[[flow]]\nrate = '{}pps'\nsize = 100\n", 20 + k);
+    let flows: String = (0..40).map(flow).collect();
+    let text = format!("schema = 1\nname = 'm'\nseed = 1\nduration = '1s'\n{flows}");
+    fs::write(dir.path().join("m.toml"), text).expect("written");
+    let (code, out, err) =
+        run(dir.path(), "itg-cluster", &["run", "--local", "--out", "a", "m.toml"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert_eq!(rows(&out), 10, "{out}");
+    assert!(err.lines().count() < 25, "{} lines: {err}", err.lines().count());
+    assert!(
+        err.contains("30 more settings of flows: -v") && err.contains("flows: both sides agree"),
+        "{err}"
+    );
+    let report = fs::read_to_string(dir.path().join("a/report.txt")).expect("a report");
+    assert!(rows(&report) >= 40, "the file has all: {report}");
+    let (code, out, _) = run(dir.path(), "itg-cluster", &["plan", "m.toml"]);
+    assert_eq!((code, rows(&out)), (0, 10), "{out}");
+    assert!(out.contains("30 more flows: -v"), "{out}");
+    let (code, out, _) = run(dir.path(), "itg-cluster", &["plan", "-v", "m.toml"]);
+    assert_eq!((code, rows(&out)), (0, 40), "{out}");
+    let (code, out, err) =
+        run(dir.path(), "itg-cluster", &["run", "-v", "--local", "--out", "b", "m.toml"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(rows(&out) >= 40 && err.matches("both sides agree on").count() == 40, "{out}{err}");
+    // Other settings under the same numbers, and other numbers.
+    let text = "schema = 1\nname = 'o'\nseed = 1\nduration = '1s'\n[[flow]]\nproto = 'tcp'\nrate = '50pps'\n";
+    fs::write(dir.path().join("o.toml"), text).expect("written");
+    let (code, out, err) =
+        run(dir.path(), "itg-cluster", &["run", "-q", "--local", "--out", "c", "o.toml"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let (code, out, err) = run(dir.path(), "itg-decode", &["compare", "a", "c"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("A and B have different plans: 40 flows and 1"), "{out}");
+    assert!(out.contains("only in A: flows 2-40\n"), "{out}");
+}
+
+#[test]
+fn notes_of_equal_flows_are_one() {
+    let receiver = Receiver::start(&["--allow-reverse", "--reverse-rate", "40Mbps"]);
+    let args = ["--proto", "tcp", "--rate", "max", "-R", "--flows", "4", "-t", "1"];
+    let done = send(&[&[receiver.at().as_str()], &args[..]].concat()).exits(0);
+    assert_eq!(done.err.matches("note: ").count(), 1, "{done}");
+    assert!(
+        done.err.contains("note: flows 1-4: the kernel of the sender holds it to 10Mbps"),
+        "{done}"
+    );
+    drop(receiver.stop());
+}
+
+#[test]
+fn rows_that_add_up_to_more_than_the_total_are_explained() {
+    let receiver = Receiver::start::<&str>(&[]);
+    let args = ["--flows", "2", "--stagger", "1s", "--rate", "200pps", "-t", "500ms", "--quiet"];
+    let done = send(&[&[receiver.at().as_str()], &args[..]].concat()).exits(0);
+    assert!(
+        done.out
+            .contains("\nrates: of each flow over its own time, of the total over that of all ("),
+        "{done}"
+    );
+    let args = ["--flows", "2", "--rate", "200pps", "-t", "1s", "--quiet"];
+    let done = send(&[&[receiver.at().as_str()], &args[..]].concat()).exits(0);
+    assert!(!done.out.contains("rates:"), "{done}");
+    drop(receiver.stop());
+}
+
+#[test]
+fn a_percentile_of_few_packets_is_a_dash() {
+    let receiver = Receiver::start::<&str>(&[]);
+    for (packets, told) in [("40", false), ("1000", true)] {
+        let args = ["--rate", "2000pps", "--packets", packets, "--quiet"];
+        let done = send(&[&[receiver.at().as_str()], &args[..]].concat()).exits(0);
+        let head: Vec<&str> = done.out.lines().next().expect("a head").split_whitespace().collect();
+        // Two words of the head are one column.
+        let place = head.iter().position(|word| *word == "p99").expect("a column");
+        let row: Vec<&str> = done.out.lines().nth(1).expect("a row").split_whitespace().collect();
+        let from_the_end = head.len() - place;
+        assert_eq!(row[row.len() - from_the_end] != "-", told, "{done}");
+        assert_ne!(row[row.len() - from_the_end + 1], "-", "the largest delay is known: {done}");
+    }
+    drop(receiver.stop());
+}
+
+#[test]
+fn a_data_port_that_is_taken_is_told_at_the_start() {
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let start = || {
+        let mut command = Command::new(program("itg-recv"));
+        Receiver::run(command.args(["--listen", "127.0.0.1:0", "--data-port", &port]))
+    };
+    let told = start().stop();
+    assert!(told.err.contains("--data-port") && told.err.contains("warning: "), "{told}");
+    drop(taken);
+    let told = start().stop();
+    assert!(!told.err.contains("warning: "), "{told}");
+}
