@@ -16,11 +16,14 @@ fn run(dir: &Path, name: &str, args: &[&str]) -> (i32, String, String) {
     (code.expect("an exit code"), out, err)
 }
 
-/// Rows of a table: lines that begin with a number.
+/// Rows of flows in a table: lines that begin with a number and have a protocol.
 fn rows(out: &str) -> usize {
-    let number =
-        |line: &&str| line.split_whitespace().next().is_some_and(|w| w.parse::<u32>().is_ok());
-    out.lines().filter(number).count()
+    let is_row = |line: &&str| {
+        let mut words = line.split_whitespace();
+        words.next().is_some_and(|word| word.parse::<u32>().is_ok())
+            && words.any(|word| word == "udp")
+    };
+    out.lines().filter(is_row).count()
 }
 
 #[test]

@@ -215,7 +215,7 @@ const HEAD: [&str; 10] = [
     "p50 ms",
     "p99 ms",
     "reordered",
-    "last seconds",
+    "by second",
 ];
 
 #[expect(clippy::cast_precision_loss, reason = "rates for people")]
@@ -371,7 +371,7 @@ mod tests {
                 assert!(known || counts, "{width}: {cell}: {text}");
             }
         }
-        assert!(lines(100).contains("reordered") && lines(80).contains("last seconds"));
+        assert!(lines(100).contains("reordered") && lines(80).contains("by second"));
         assert!(!lines(80).contains("reordered"));
     }
 
