@@ -230,6 +230,7 @@ async fn to_itg(
     if words.verbose > 0 && !request.output.json {
         print(&account(&request.plan, outcome))?;
     }
+    failures(outcome).iter().for_each(|told| say(format_args!("itg-send: {told}")));
     tell_of_logs(outcome);
     if let Some(metrics) = metrics {
         let ended_ns = metrics.end(outcome, &report);
@@ -283,11 +284,8 @@ pub(crate) fn failures(outcome: &SendOutcome) -> Vec<String> {
     outcome.failures.iter().map(sentence).collect()
 }
 
-/// Says which sessions failed, and which logs there are.
+/// Says which logs there are.
 pub(crate) fn tell_of_logs(outcome: &SendOutcome) {
-    for failure in failures(outcome) {
-        say(format_args!("itg-send: {failure}"));
-    }
     let own = outcome.log.iter().map(|log| (log.to_string(), log.lost_records, log.error.as_ref()));
     let remote = outcome.remote_logs.iter().map(|(receiver, log)| {
         let (file, receiver) = (visible(&log.file), receiver.ip());

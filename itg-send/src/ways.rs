@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use itg_cli::{
     Counted, Failure, Intervals, Sending, Signals, WordArgs, account, exchanged, log_failure,
-    refuse, result_text, say, send_plan,
+    nothing_sent, refuse, result_text, say, send_plan,
 };
 use itg_core::flow::{Meter, Proto};
 use itg_core::units::format_duration_ns;
@@ -276,15 +276,22 @@ fn conclude(
     let file = request.logs.own.file().filter(|_| !request.ours.is_empty());
     let own = file.and_then(|file| own_report(file, &request.gates).unwrap_or_default());
     let why = asked.failure.as_ref().map(|failure| failure.text.as_str());
+    // Flows from here that were ended for that reason tell nothing new.
+    let mut own_failures = failures(sent);
+    own_failures.retain(|told| why.is_none_or(|why| !told.contains(why)));
     let numbers = asked_for(request);
     let back = (&numbers, &asked.session, why);
     let report = exchanged(&request.plan, id, (sent, own.as_ref()), back);
     if request.output.json {
         print(&(report.to_json() + "\n"))?;
     } else {
-        let mut told = failures(sent);
-        told.extend(asked.failure.as_ref().map(ToString::to_string));
-        print(&result_text(&report, &told, words))?;
+        // Where the other side refuses, what failed here before the first packet follows from that.
+        let refused = asked.failure.is_some() && nothing_sent(&report);
+        let text = match refused {
+            true => String::new(),
+            false => result_text(&report, &own_failures, words),
+        };
+        print(&text)?;
         if let Some(sentence) = load_told(&report) {
             print(&(sentence + "\n"))?;
         }
@@ -295,6 +302,7 @@ fn conclude(
     if !words.quiet {
         asked.notices.iter().for_each(|notice| say(format_args!("note: {notice}")));
     }
+    own_failures.iter().for_each(|told| say(format_args!("itg-send: {told}")));
     tell_of_logs(sent);
     if let Some(failure) = &asked.failure {
         say(format_args!("itg-send: receiver {}: {failure}", asked.session.peer));
