@@ -203,7 +203,7 @@ fn fitting(mut rows: Vec<[String; 10]>, width: usize) -> String {
 
 /// Place of the curve, and columns in the order in which they are left out where there is no room.
 const CURVE_AT: usize = 9;
-const LEFT_OUT: [usize; 8] = [8, CURVE_AT, 2, 1, 6, 3, 7, 4];
+const LEFT_OUT: [usize; 9] = [8, CURVE_AT, 2, 1, 6, 3, 7, 4, 5];
 
 const HEAD: [&str; 10] = [
     "flow",
