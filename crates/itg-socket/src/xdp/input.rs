@@ -38,6 +38,8 @@ const AROUND: usize = 18;
 const CHUNKS: (usize, usize) = (64, 65_536);
 /// Longest wait for a queue that is being freed: 10 s (on a busy machine), and between two looks 10 ms.
 const FREED_WITHIN_NS: u64 = 10_000_000_000;
+/// Longest wait for a program that is being detached. One that stays is another's, and is refused after that.
+const DETACHED_WITHIN_NS: u64 = 300_000_000;
 const FREED_LOOK_NS: u64 = 10_000_000;
 /// Chunks of frames to send, of which there are none; the kernel wants the ring.
 const UNUSED: u32 = 2;
@@ -157,13 +159,15 @@ fn open(options: &FrameInputOptions) -> Result<(FrameInput, Vec<FrameQueue>), St
     let chunk_len = chunk_len.unwrap_or(CHUNK_LENS[1]);
     let longest = (chunk_len - HEADROOM) as u16;
     let mut filter = Filter::load(link.mac, longest).map_err(|error| explain(&error))?;
-    let place = filter.attach(device, options.mode).map_err(|error| explain(&error))?;
+    let attach = || filter.attach(device, options.mode);
+    let place = when_free(DETACHED_WITHIN_NS, attach).map_err(|error| explain(&error))?;
     let chunks = (options.buffer / chunk_len).clamp(CHUNKS.0, CHUNKS.1);
     // The power of two that is not above it.
     let chunks = 1 << chunks.ilog2();
     let mut queues = Vec::new();
     for queue in 0..MOST_QUEUES {
-        match FrameQueue::open_when_free(device, queue, (chunks, chunk_len)) {
+        let open = || FrameQueue::open(device, queue, (chunks, chunk_len));
+        match when_free(FREED_WITHIN_NS, open) {
             Ok(opened) => {
                 filter.serve(queue, &opened.socket).map_err(|error| explain(&error))?;
                 queues.push(opened);
@@ -179,6 +183,23 @@ fn open(options: &FrameInputOptions) -> Result<(FrameInput, Vec<FrameQueue>), St
     let zero_copy = queues.iter().all(|queue| queue.zero_copy);
     let queue_count = queues.len();
     Ok((FrameInput { filter, link, place, queues: queue_count, zero_copy }, queues))
+}
+
+/// Tries this again for a while where something else is there: the kernel frees what a program that has ended held a
+/// little later.
+fn when_free<T>(within_ns: u64, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let until_ns = clock::monotonic_ns() + within_ns;
+    loop {
+        match attempt() {
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+                    && clock::monotonic_ns() < until_ns =>
+            {
+                clock::sleep_until(clock::monotonic_ns() + FREED_LOOK_NS);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Describes an error of receiving frames, with what to do.
@@ -218,23 +239,6 @@ pub struct FrameQueue {
 }
 
 impl FrameQueue {
-    /// Opens a queue, and waits a while for one that is taken: the kernel frees those of a program that has
-    /// ended a little later.
-    fn open_when_free(device: u32, queue: u32, chunks: (usize, usize)) -> io::Result<Self> {
-        let until_ns = clock::monotonic_ns() + FREED_WITHIN_NS;
-        loop {
-            match Self::open(device, queue, chunks) {
-                Err(error)
-                    if error.raw_os_error() == Some(libc::EBUSY)
-                        && clock::monotonic_ns() < until_ns =>
-                {
-                    clock::sleep_until(clock::monotonic_ns() + FREED_LOOK_NS);
-                }
-                done => return done,
-            }
-        }
-    }
-
     fn open(device: u32, queue: u32, (chunks, chunk_len): (usize, usize)) -> io::Result<Self> {
         let socket = Socket::new(Domain::from(libc::AF_XDP), Type::RAW, None)?;
         let memory = MmapOptions::new().len(chunks * chunk_len).populate().map_anon()?;
