@@ -17,7 +17,8 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
     let mut notices = Vec::new();
     let flows_a = flows(a);
     let flows_b = flows(b);
-    notices.extend(other_plan(a, b));
+    let other_plan = other_plan(a, b);
+    notices.extend(other_plan.map(|why| format!("A and B have different plans: {why}")));
     for (name, report) in [(a_name, a), (b_name, b)] {
         let relative = |m: &Metrics| m.delay_basis.is_some_and(|b| b.kind == BasisKind::Relative);
         if relative(&report.total.metrics) {
@@ -61,8 +62,10 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
     }
 }
 
-/// The sentence on runs of different plans: other flows, or flows of the same number that are not alike.
-fn other_plan(a: &Report, b: &Report) -> Option<String> {
+/// Difference between the plans of two runs A and B, in words: other flows, or flows of the same number that are not
+/// alike.
+#[must_use]
+pub fn other_plan(a: &Report, b: &Report) -> Option<String> {
     let plan = |report: &Report| -> BTreeMap<u32, [String; 4]> {
         let known = |text: Option<&str>| text.unwrap_or_default().to_owned();
         let flow = |flow: &FlowReport| {
@@ -73,7 +76,7 @@ fn other_plan(a: &Report, b: &Report) -> Option<String> {
         report.flows.iter().map(flow).collect()
     };
     let (a, b) = (plan(a), plan(b));
-    let why = if a.keys().ne(b.keys()) {
+    Some(if a.keys().ne(b.keys()) {
         format!("{} flows and {}, not all of the same numbers", a.len(), b.len())
     } else {
         let (number, [one, other]) = a.iter().find_map(|(number, of_a)| {
@@ -85,8 +88,7 @@ fn other_plan(a: &Report, b: &Report) -> Option<String> {
             Some((number, [differing.0, differing.1]))
         })?;
         format!("flow {number} is {one} in A and {other} in B")
-    };
-    Some(format!("A and B have different plans: {why}"))
+    })
 }
 
 /// Number, figures and course of a flow.

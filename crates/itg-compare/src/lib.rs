@@ -19,7 +19,7 @@ pub mod markdown;
 pub mod sweep;
 mod text;
 
-pub use compare::{compare, effect};
+pub use compare::{compare, effect, other_plan};
 pub use comparison::{COMPARISON_SCHEMA, Comparison, Difference, Effect, Pairing, Resampling};
 
 /// The example of the README, compiled and run with the tests of the documentation.

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use itg_cli::{Failure, WordArgs, load_manifest, print, refuse, say};
 use itg_compare::agreement::{Agreement, judge};
-use itg_compare::{Resampling, compare};
+use itg_compare::{Resampling, compare, other_plan};
 use itg_experiment::Manifest;
 use itg_stats::fidelity::Fidelity;
 
@@ -209,6 +209,12 @@ impl Replayed {
         let packets = of_packets(&planned, a.total.flows);
         judged.push((packets, format!("packets: {}: {planned}", packets.name())));
         judged.push(of_fidelity(&a.total.metrics.fidelity, &b.total.metrics.fidelity));
+        if let Some(why) = other_plan(&a, &b) {
+            judged.push((
+                Agreement::Different,
+                format!("flows: different: {why} (A: the original, B: the replay)"),
+            ));
+        }
         let comparison = compare(("original", &a), ("replay", &b), Resampling::default());
         for (flows, which) in [(&comparison.only_a, "original"), (&comparison.only_b, "replay")] {
             for flow in flows {
