@@ -57,7 +57,7 @@ struct Buckets {
 #[derive(Clone, Debug)]
 struct Signed(Buckets);
 
-/// What is added to the bucket of a magnitude where the value is below 0.
+/// Offset from the bucket of a magnitude to that of a value below 0.
 const NEGATIVE: usize = 1 << 16;
 /// Pages on both sides of 0.
 const PAGES: usize = 2 * NEGATIVE / PAGE;

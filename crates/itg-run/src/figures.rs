@@ -76,7 +76,7 @@ impl Figures {
         total
     }
 
-    /// What the counters of a worker's flows say.
+    /// Counters of a worker's flows.
     fn of(flows: &[(u32, Arc<FlowLive>)]) -> Self {
         let mut figures = Self::default();
         for (number, live) in flows {

@@ -118,7 +118,7 @@ pub fn run(
     done
 }
 
-/// What every rank says, on each rank.
+/// Words of every rank, on each rank.
 fn share<T: Serialize + DeserializeOwned>(job: &Job, own: &T) -> Result<Vec<T>> {
     let all = job.gather_bytes(&serde_json::to_vec(own)?).into_iter();
     all.map(|bytes| serde_json::from_slice(&bytes).context("a rank says what is no answer"))

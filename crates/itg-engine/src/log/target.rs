@@ -130,7 +130,7 @@ impl fmt::Display for LogServerTarget {
 }
 
 impl LogServerTarget {
-    /// Where the server is.
+    /// Place of the server.
     pub(super) fn url(&self) -> String {
         let scheme = match self.transport {
             Transport::Tcp if self.keys.is_some() => "tls",

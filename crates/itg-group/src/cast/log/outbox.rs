@@ -1,4 +1,4 @@
-//! What a member has cast and what of it waits: to be told to others, to be ordered, to be said again.
+//! Messages that a member has cast, and those of them that wait: to be told to others, ordered, said again.
 
 use itg_process::Time;
 

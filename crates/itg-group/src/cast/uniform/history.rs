@@ -1,4 +1,4 @@
-//! What an epoch has delivered, how far each member is in it, and what this member has cast.
+//! Messages that an epoch has delivered, progress of each member in it, and casts of this member.
 
 use std::collections::{BTreeMap, VecDeque};
 
