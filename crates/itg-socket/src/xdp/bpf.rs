@@ -28,7 +28,7 @@ pub(super) enum MapKind {
     Sockets = 17,
 }
 
-/// Where in the kernel a program is run.
+/// Place in the kernel at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the device's driver.
@@ -199,7 +199,7 @@ pub(super) mod trial {
         context_out: u64,
     }
 
-    /// What a program says of a frame, and the frame behind it.
+    /// Verdict of a program on a frame, and the frame behind it.
     pub(in super::super) fn run(
         program: BorrowedFd<'_>,
         frame: &[u8],

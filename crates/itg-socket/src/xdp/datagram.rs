@@ -228,7 +228,7 @@ mod tests {
             prop_assert!(whole.is_err() || destination(&bytes).is_some());
         }
 
-        /// What is accepted of a damaged frame is what was sent: sums of 16 bits find one wrong bit.
+        /// Content that is accepted of a damaged frame is what was sent: sums of 16 bits find one wrong bit.
         #[test]
         fn a_damaged_frame_is_no_other_datagram(
             version in 0..2_usize,

@@ -34,7 +34,7 @@ const KEY_LEN: usize = 20;
 /// Its place on the program's stack.
 const KEY: i16 = -24;
 
-/// Where in the kernel the filter runs.
+/// Place in the kernel at which the filter runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
     /// In the driver where it can, before the network stack elsewhere.
@@ -127,7 +127,7 @@ const QUEUE: i16 = 16;
 /// A verdict: on to the network stack.
 pub(super) const PASS: i32 = 2;
 
-/// Where jumps lead.
+/// Targets of jumps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Label {
     V6,
@@ -385,7 +385,7 @@ impl Filter {
         bpf::remove(self.places.as_fd(), &key(at))
     }
 
-    /// What the program says of a frame that comes to the first queue.
+    /// Verdict of the program on a frame that comes to the first queue.
     #[cfg(test)]
     pub(super) fn judge(&self, frame: &[u8]) -> io::Result<(u32, Vec<u8>)> {
         bpf::trial::run(self.program.as_fd(), frame)

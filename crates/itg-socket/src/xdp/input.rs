@@ -49,7 +49,7 @@ const UNUSED: u32 = 2;
 pub struct FrameInputOptions {
     /// Name of the device.
     pub interface: String,
-    /// Where the filter runs.
+    /// Place of the filter in the kernel.
     pub mode: XdpMode,
     /// Memory for frames of each queue, in bytes.
     pub buffer: usize,
@@ -76,7 +76,7 @@ fn addresses() -> impl Iterator<Item = (String, IpAddr)> {
 pub struct FrameInput {
     filter: Filter,
     link: Link,
-    /// Where the filter runs.
+    /// Place of the filter in the kernel.
     place: &'static str,
     queues: usize,
     zero_copy: bool,
@@ -541,6 +541,20 @@ mod tests {
             });
             let error = error.expect_err("no Ethernet").to_string();
             assert!(error.contains("lo is not an Ethernet device"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_program_that_is_being_detached_is_waited_for() {
+        with_device(|| {
+            let first = FrameInput::open(&options(XdpMode::Auto)).expect("a device");
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    clock::sleep_until(clock::monotonic_ns() + 100_000_000);
+                    drop(first);
+                });
+                FrameInput::open(&options(XdpMode::Auto)).expect("it is free soon");
+            });
         });
     }
 
