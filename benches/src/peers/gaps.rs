@@ -64,6 +64,7 @@ pub(super) fn run(
         Tool::Sockperf,
         Tool::Itg,
         Tool::ItgRealtime,
+        Tool::ItgSpin,
     ]);
     if let Err(why) = observer::may_capture() {
         print(format_args!(
@@ -225,7 +226,7 @@ impl Case {
                 );
                 book.bar(distance <= best.max(*critical), what);
             }
-            if *exact && *at_cpu_rate && spinning > 0.0 {
+            if *exact && *at_cpu_rate && spinning > 0.0 && tools[place] != Tool::ItgSpin {
                 let share = cpu / spinning;
                 let what = format!(
                     "{table}, {name}: {:.1} % of a spinning peer's processor time",

@@ -38,6 +38,8 @@ pub(crate) enum Tool {
     Itg,
     /// With real-time priority.
     ItgRealtime,
+    /// It looks at the clock without pause, as the peers that spin do.
+    ItgSpin,
     /// In bursts of 64.
     ItgBurst,
     /// With a proof in each packet.
@@ -118,13 +120,17 @@ impl Tool {
             Self::Sockperf => "sockperf",
             Self::Itg => "itg-send",
             Self::ItgRealtime => "itg-send --realtime",
+            Self::ItgSpin => "itg-send --pacing spin",
             Self::ItgBurst => "itg-send --burst 64",
             Self::ItgAuth => "itg-send --auth",
         }
     }
 
     pub(crate) const fn is_ours(self) -> bool {
-        matches!(self, Self::Itg | Self::ItgRealtime | Self::ItgBurst | Self::ItgAuth)
+        matches!(
+            self,
+            Self::Itg | Self::ItgRealtime | Self::ItgSpin | Self::ItgBurst | Self::ItgAuth
+        )
     }
 
     /// Programs of others that it needs, and the Debian package that has them.
@@ -210,7 +216,7 @@ pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Resul
             command.args(["server", "-i", address, "-p", &data.to_string()]);
             command
         }
-        Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst | Tool::ItgAuth => {
+        Tool::Itg | Tool::ItgRealtime | Tool::ItgSpin | Tool::ItgBurst | Tool::ItgAuth => {
             let mut command = stage.receiver.command(&stage.programs.path("itg-recv"));
             command.args(["--listen", &format!("{address}:{control}")]);
             command.args(["--data-port", &data.to_string(), "-q", "--log", "r.itg"]);
@@ -335,7 +341,7 @@ impl Ready {
                 command.arg(format!("--mps={rate}"));
                 command
             }
-            Tool::Itg | Tool::ItgRealtime | Tool::ItgBurst | Tool::ItgAuth => {
+            Tool::Itg | Tool::ItgRealtime | Tool::ItgSpin | Tool::ItgBurst | Tool::ItgAuth => {
                 let mut command = stage.sender.command(&stage.programs.path("itg-send"));
                 command.arg(format!("{address}:{control}"));
                 self.add_itg(&mut command, load);
@@ -384,6 +390,7 @@ impl Ready {
         }
         match self.tool {
             Tool::ItgRealtime => drop(command.arg("--realtime")),
+            Tool::ItgSpin => drop(command.args(["--pacing", "spin"])),
             Tool::ItgBurst => drop(command.args(["--burst", "64"])),
             Tool::ItgAuth => drop(command.args(["--auth", "--secret-file", SECRET])),
             _ => {}

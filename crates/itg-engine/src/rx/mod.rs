@@ -168,6 +168,8 @@ struct Rx {
     device: Option<Device>,
     /// True while frames are looked for after each nap: to be told of each of them costs their sender time.
     looking: bool,
+    /// Places of the sockets that are read after each nap for the same reason, and not watched.
+    unwatched: Vec<usize>,
     short: RecvBatch,
     full: Option<RecvBatch>,
     /// Joined datagrams were read in this round.
@@ -198,6 +200,7 @@ impl Rx {
             sources: Vec::new(),
             device: None,
             looking: false,
+            unwatched: Vec::new(),
             short: RecvBatch::new(BATCH, SHORT_BUFFER),
             full: None,
             joined: false,
@@ -228,15 +231,20 @@ impl Rx {
                     0
                 }
             };
-            let mut got = 0;
             self.joined = false;
+            let mut got = self.serve_unwatched();
             for event in &events[..ready] {
                 if event.data() == WAKE_TOKEN {
                     if !self.commands() {
                         return;
                     }
                 } else {
-                    got += self.serve(usize::try_from(event.data()).unwrap_or(usize::MAX));
+                    let place = usize::try_from(event.data()).unwrap_or(usize::MAX);
+                    let packets = self.serve(place);
+                    if packets >= BUSY && self.table.round_trips == 0 {
+                        self.unwatch(place);
+                    }
+                    got += packets;
                 }
             }
             if self.looking {
@@ -244,6 +252,9 @@ impl Rx {
             }
             busy = got >= BUSY && self.table.round_trips == 0;
             self.look_for_frames(busy);
+            if !busy {
+                self.watch_all();
+            }
             let now = clock::monotonic_ns();
             if now >= next_tick_ns {
                 next_tick_ns = now + 5_000_000;
@@ -528,7 +539,9 @@ impl Rx {
 
     fn remove(&mut self, place: usize) {
         if let Some(source) = self.sources[place].take() {
-            if let Err(error) = self.epoll.delete(source.fd()) {
+            let watched = !self.unwatched.contains(&place);
+            self.unwatched.retain(|&other| other != place);
+            if watched && let Err(error) = self.epoll.delete(source.fd()) {
                 tracing::debug!(%error, "a socket was not watched");
             }
             let owner = match source {
@@ -608,6 +621,48 @@ impl Rx {
                 }
                 0
             }
+        }
+    }
+
+    /// Reads the sockets that are not watched; returns the number of packets. Those with few are watched again.
+    fn serve_unwatched(&mut self) -> usize {
+        let mut total = 0;
+        for i in (0..self.unwatched.len()).rev() {
+            let place = self.unwatched[i];
+            let packets = self.serve(place);
+            // A socket whose reading failed is gone from the list.
+            if packets < BUSY && self.unwatched.get(i) == Some(&place) {
+                self.unwatched.swap_remove(i);
+                self.watch_again(place);
+            }
+            total += packets;
+        }
+        total
+    }
+
+    /// Reads a socket with many datagrams after each nap from now on: its sender pays for each packet of which
+    /// somebody is told.
+    fn unwatch(&mut self, place: usize) {
+        let Some(Some(source @ Source::Datagrams(..))) = self.sources.get(place) else { return };
+        match self.epoll.delete(source.fd()) {
+            Ok(()) => self.unwatched.push(place),
+            Err(error) => tracing::error!(%error, "a socket stays watched"),
+        }
+    }
+
+    /// Waits for all sockets again.
+    fn watch_all(&mut self) {
+        while let Some(place) = self.unwatched.pop() {
+            self.watch_again(place);
+        }
+    }
+
+    /// Waits to be told of a socket again; of what came meanwhile it is told at once.
+    fn watch_again(&mut self, place: usize) {
+        let Some(Some(source)) = self.sources.get(place) else { return };
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, place as u64);
+        if let Err(error) = self.epoll.add(source.fd(), event) {
+            tracing::error!(%error, "a socket cannot be watched any more");
         }
     }
 
