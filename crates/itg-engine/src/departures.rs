@@ -53,7 +53,7 @@ pub struct Sampler {
     index: u32,
     every: u64,
     /// True if the kernel keeps the packets' times: it may report each of them.
-    kept: bool,
+    held: bool,
     next_id: u32,
     unread: u32,
     /// Slots whose stamp has not come.
@@ -63,7 +63,7 @@ pub struct Sampler {
     paused_until_ns: Option<u64>,
     slots: Box<[Slot]>,
     totals: DepartureTotals,
-    /// Nothing is stamped without it.
+    /// `None`: this flow is not sampled.
     to_log: Option<SyncSender<Sampled>>,
 }
 
@@ -74,7 +74,7 @@ impl Sampler {
         Self {
             index: 0,
             every: 1,
-            kept: true,
+            held: true,
             next_id: 0,
             unread: 0,
             awaited: 0,
@@ -90,14 +90,14 @@ impl Sampler {
         self.to_log.is_some() && self.paused_until_ns.is_none() && seq.is_multiple_of(self.every)
     }
 
-    /// The kernel has taken so many packets.
+    /// Counts packets that the kernel has taken.
     pub fn passed(&mut self, count: usize) {
-        if self.kept {
+        if self.held {
             self.unread = self.unread.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
-    /// The kernel has taken a packet whose stamp was asked for.
+    /// Counts a packet that the kernel has taken and whose stamp was asked for.
     pub fn handed(&mut self, seq: u64, planned_ns: u64, handed_unix_ns: u64) {
         let id = self.next_id;
         let slot = &mut self.slots[id as usize % self.slots.len()];
@@ -123,7 +123,7 @@ impl Sampler {
 
     /// Returns true while reports of packets may still come.
     pub const fn is_waiting(&self) -> bool {
-        self.awaited > 0 || self.kept
+        self.awaited > 0 || self.held
     }
 
     /// Reads the error queue; `now_ns` on CLOCK_MONOTONIC.
@@ -217,7 +217,7 @@ impl Samples {
         Sampler {
             index,
             every: u64::from(self.every),
-            kept: self.held,
+            held: self.held,
             next_id: 0,
             unread: 0,
             awaited: 0,
@@ -233,7 +233,7 @@ impl Samples {
         log.note(Note::Departures(Departures { index, every, held, samples, totals: None }));
     }
 
-    /// Writes down what has come.
+    /// Writes the samples that have come as notes into the log.
     pub fn look(&self, log: &mut Producer) {
         let mut by_flow: BTreeMap<u32, Vec<DepartureSample>> = BTreeMap::new();
         // No more than the channel holds: others may come meanwhile.

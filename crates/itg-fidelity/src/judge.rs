@@ -12,16 +12,16 @@
 //!   longest time that the sender stood still;
 //! - the time from the first packet to the last, which is the mean packet rate.
 //!
-//! Each is judged by the end of its interval that is nearer to 0 (distances: a standard error; shares and the
-//! rate: 99 %): a few packets are not blamed for what they cannot settle. Times in a log have an uncertainty, the time that handing a packet to the kernel takes;
-//! it is measured ([`Departures`], or the kernel's stamps of departures). Above [`RESOLUTION_LIMIT`] of *g* it is
-//! taken off each figure, and what would pass is *unresolved*.
+//! A figure fails only if the end of its interval that is nearer to 0 is beyond the limit (distances: a standard error;
+//! shares and the rate: 99 %): a few packets do not fail a flow. Times in a log have an uncertainty, the time that
+//! handing a packet to the kernel takes; it is measured ([`Departures`], or the kernel's stamps of departures). Above
+//! [`RESOLUTION_LIMIT`] of *g* it is taken off each figure, and what would pass is *unresolved*.
 //!
 //! A second test finds a generator that draws wrongly (`law`). In burst mode (see `itg_core::schedule`) packets are
 //! planned several at a time, and judged by that plan; lateness, stalls and uncertainty are then measured in
 //! the time between bursts.
 //!
-//! If packets had to wait since TCP or the queue of the device took no more, and at least half as many as
+//! If packets had to wait because TCP or the queue of the device took no more, and at least half as many as
 //! were late, then the path is the cause, and the verdict is *network-limited*. The limits are ours; `docs/fidelity.md`
 //! has the sources, and the power of the tests.
 
@@ -379,7 +379,7 @@ impl Judge<'_> {
             } else {
                 (Cause::FullQueue, "the queue of the socket or the device was full")
             };
-            let words = format!("{waited} packets had to wait since {what}");
+            let words = format!("{waited} packets had to wait because {what}");
             fidelity.object(Verdict::NetworkLimited, cause, words);
         } else {
             fidelity.verdict = fidelity.verdict.max(self.timing);

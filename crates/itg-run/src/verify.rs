@@ -1,6 +1,6 @@
 //! `itg-cluster verify DIR`: holds the files of a run against the hashes that it left, and against one another.
 //!
-//! Three lines of defence. Every file has the size and the SHA-256 that `ro-crate-metadata.json` gives, and no other file
+//! Three checks. Every file has the size and the SHA-256 that `ro-crate-metadata.json` gives, and no other file
 //! is there. The experiment in the manifest gives the plan whose hash the manifest and the logs have. What follows from
 //! logs and manifest (the report in all its forms, the appendix, `ro-crate-metadata.json` itself) is made again and is
 //! the same. Hashes are no signature: whoever makes a whole run anew is not found out.
@@ -164,7 +164,7 @@ impl Findings {
             let hash = |file: &RunFile| file.sha256.clone().unwrap_or_else(|| "none".to_owned());
             self.wrong.extend(match there.get(path) {
                 None => Some(format!("{path}: missing")),
-                // It is told below.
+                // Reported in the loop below.
                 Some(file) if file.sha256.is_none() => None,
                 Some(file) if file.bytes != want.bytes => {
                     Some(format!("{path}: {} bytes, and the run left {}", file.bytes, want.bytes))

@@ -17,7 +17,7 @@ use super::book::SessionId;
 
 /// Blocks that each seat may always have outstanding: one on the way while one is being stored.
 pub(super) const FLOOR: u32 = 2;
-/// Largest part of the pool that one seat may take.
+/// One seat takes at most this part of the pool: an eighth.
 const LARGEST_PART: u64 = 8;
 
 #[derive(Clone, Debug)]
@@ -73,8 +73,8 @@ impl Credit {
         self.seats.values().map(|seat| seat.block * u64::from(seat.outstanding)).sum()
     }
 
-    /// Takes a seat, if there is memory for its [`FLOOR`]. Gives it its first credit, and adds those
-    /// that get more now.
+    /// Takes a seat, if there is memory for its [`FLOOR`]. Gives it its first credit, and adds the
+    /// sessions whose credit has grown.
     pub(super) fn join(
         &mut self,
         id: SessionId,
