@@ -1,7 +1,7 @@
 //! The rules of the house (see `ARCHITECTURE.md`): imports between packages, crates that stay pure,
 //! licences we build on, size of files, and circles among them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itg-group", &["itg-core", "itg-process"]),
     // Simulated flows write the records that real ones write.
     ("itg-sim", &["itg-core", "itg-process", "itg-record"]),
-    ("itg-classic", &["itg-core", "itg-record", "itg-stats", "itg-session"]),
+    ("itg-classic", &["itg-core", "itg-record"]),
     ("itg-socket", &["itg-core"]),
     // Agents, senders and log servers prove with the same keys who they are.
     ("itg-trust", &["itg-socket"]),
@@ -176,6 +176,44 @@ fn metadata() -> Metadata {
     command.exec().expect("cargo metadata")
 }
 
+/// Our packages that a package imports, without those of its tests.
+fn imports(package: &cargo_metadata::Package) -> BTreeSet<&str> {
+    let ours = |dependency: &&cargo_metadata::Dependency| {
+        dependency.path.is_some() && dependency.kind != DependencyKind::Development
+    };
+    package.dependencies.iter().filter(ours).map(|dependency| dependency.name.as_str()).collect()
+}
+
+/// The table of the page names the imports of each crate below `crates/`, as they are.
+#[test]
+fn the_page_on_architecture_names_all_imports() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page");
+    let rows: BTreeMap<_, _> = page
+        .lines()
+        .filter_map(|line| {
+            let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [name, _, told] = cells[..] else { return None };
+            Some((name.strip_prefix('`')?.strip_suffix('`')?, told))
+        })
+        .collect();
+    let metadata = metadata();
+    let crates = root().join("crates");
+    for package in metadata.workspace_packages() {
+        if !package.manifest_path.as_std_path().starts_with(&crates) {
+            continue;
+        }
+        let name = package.name.as_str();
+        let told = rows.get(name).unwrap_or_else(|| panic!("ARCHITECTURE.md has no row of {name}"));
+        let told: BTreeSet<_> = told
+            .split(", ")
+            .filter(|&other| other != "–")
+            .map(|other| format!("itg-{other}"))
+            .collect();
+        let are: BTreeSet<_> = imports(package).into_iter().map(str::to_owned).collect();
+        assert_eq!(told, are, "the row of {name} in ARCHITECTURE.md, and what it imports");
+    }
+}
+
 #[test]
 fn imports_follow_the_arrows() {
     let metadata = metadata();
@@ -185,12 +223,7 @@ fn imports_follow_the_arrows() {
         if name == "itg-tests" {
             continue;
         }
-        for dependency in &package.dependencies {
-            let ours = dependency.path.is_some();
-            if dependency.kind == DependencyKind::Development || !ours {
-                continue;
-            }
-            let to = dependency.name.as_str();
+        for to in imports(package) {
             assert!(!PROGRAMS.contains(&to), "{name} imports the program {to}");
             let allowed = PROGRAMS.contains(&name)
                 || arrows
