@@ -31,6 +31,7 @@ use itg_process::{
 };
 
 use crate::membership::{Evidence, MembershipRequest};
+use crate::observers::Watch;
 
 layer_events! {
     /// Events of failure detectors.
@@ -72,19 +73,6 @@ const MOST_HEALTH: u64 = 8;
 const FORGIVE: u64 = 30 * SECOND;
 /// Probes for others that wait for an answer.
 const MOST_PROBES: usize = 256;
-
-/// Processes to watch, and those that watch this one: a call of the membership to the layer
-/// `detector`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watch {
-    /// Processes to watch, and whether they have been members for longer than this view. One that
-    /// has just joined is not suspected before it has sent something, or for twice the time-out.
-    pub targets: Vec<(Slot, bool)>,
-    /// Processes that watch this one.
-    pub observers: Vec<Slot>,
-    /// Processes that may be asked to probe.
-    pub helpers: Vec<Slot>,
-}
 
 /// Settings; times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

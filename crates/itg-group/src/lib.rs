@@ -6,6 +6,9 @@
 //! | `roster` | sets of members as runs of slots, and changes of them |
 //! | `member` | members, views, the order of succession |
 //! | `radix` | home positions and the tree of a view |
+//! | `observers` | observers of each member |
+//! | `place` | the first view, from the parameters of a layer |
+//! | `wire` | bytes of members and of names of messages |
 //! | `link` | reliable links in order, between two incarnations of two processes |
 //! | `detector` | processes that have been silent for too long |
 //! | `membership` | views and their changes |
@@ -22,11 +25,15 @@ pub mod detector;
 pub mod link;
 mod member;
 pub mod membership;
+pub mod observers;
 pub mod overlay;
+mod place;
 pub mod radix;
 mod roster;
+pub mod wire;
 
-pub use member::{Member, RootPolicy, Rules, Shape, View, ViewChange, ViewError, ViewParts};
+pub use member::{Id, Member, RootPolicy, Rules, Shape, View, ViewChange, ViewError, ViewParts};
+pub use place::place;
 pub use radix::Arity;
 pub use roster::{Changes, MAX_SLOTS, Roster, Run, Span};
 

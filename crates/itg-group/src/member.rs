@@ -45,6 +45,20 @@ impl fmt::Display for Member {
     }
 }
 
+/// Name of a message: the member that cast it, and its number there, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    /// Member that cast it.
+    pub origin: Member,
+    /// Its number among the messages of that incarnation.
+    pub seq: u64,
+}
+
+impl Id {
+    /// Before all others.
+    pub const FIRST: Self = Self { origin: Member::new(Slot(0), 0), seq: 0 };
+}
+
 /// Positions of members in the tree of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shape {

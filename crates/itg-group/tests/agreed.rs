@@ -13,6 +13,7 @@ use itg_group::membership::{
     self, Agreed, AgreedInput, AgreedOutput, AgreedSettings, Evidence, MembershipEvent,
     MembershipMessage,
 };
+use itg_group::observers::observers;
 use itg_group::{Member, Rules, View, cast};
 use itg_process::{Action, Input, Machine, Message, RuntimeEvent, SECOND, Slot, StopReason, Time};
 use itg_sim::{Fault, Kind, LinkFaults, Swarm};
@@ -388,7 +389,7 @@ fn the_window_ends_after_the_last_report_that_counts() {
     let view = View::first(32, Rules::default());
     let mut root = Agreed::new(member(0, 1), view.clone(), AgreedSettings::default());
     let suspect = member(20, 1);
-    let watchers = membership::observers(&view, suspect.slot, AgreedSettings::default().k_obs);
+    let watchers = observers(&view, suspect.slot, AgreedSettings::default().k_obs);
     let enough = (2 * watchers.len()).div_ceil(3);
     for at in 1..=15 {
         let set = reported(&mut root, at, suspect, Evidence::Reset).is_some();

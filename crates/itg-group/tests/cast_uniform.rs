@@ -7,8 +7,8 @@ use casts::order::Order;
 use casts::world;
 use itg_group::cast::log::Settings;
 use itg_group::cast::uniform::{EpochMessage, Fast, Flush, Timer, Uniform, UniformMessage};
-use itg_group::cast::{CastDelivery, CastEvent, CastRequest, Id, Planted};
-use itg_group::{Member, Rules, View};
+use itg_group::cast::{CastDelivery, CastEvent, CastRequest, Planted};
+use itg_group::{Id, Member, Rules, View};
 use itg_process::{Action, Injected, Input, JournalWrite, MS, Machine as _, SECOND, Slot, Time};
 use itg_sim::{Disks, Exit, Fault, World};
 

@@ -3,7 +3,8 @@
 mod views {
     use itg_group::cast::CastEvent;
     use itg_group::check::Views;
-    use itg_group::membership::{MembershipEvent, observers};
+    use itg_group::membership::MembershipEvent;
+    use itg_group::observers::observers;
     use itg_group::{Changes, Member, Rules, View};
     use itg_process::{Event, LayerEvent, Level, Slot};
 

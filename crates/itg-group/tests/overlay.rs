@@ -12,7 +12,7 @@ use common::{Group, MILLI, Top, group};
 use itg_core::seed::RunSeed;
 use itg_core::streams::{below, fnv1a};
 use itg_group::overlay::{self, OverlayDelivery, OverlayEvent, OverlayRequest};
-use itg_group::{cast, detector, membership};
+use itg_group::{Id, cast, detector, membership};
 use itg_process::{Ctx, Layer, Level, Message, Registry, SECOND, Slot, layer_events};
 use itg_sim::{Checker, Fault, Kind, LinkFaults, Observation, ObservedEvent, Swarm};
 
@@ -287,7 +287,7 @@ fn who_joins_gets_what_lasts_until_it_is_dropped() {
     group.run(11 * SECOND);
     assert_eq!(facts.lock().expect("one thread").everywhere.len(), 3);
     for slot in 0..8 {
-        let id = cast::Id { origin: common::member(4, 1), seq: 0 };
+        let id = Id { origin: common::member(4, 1), seq: 0 };
         ask(&mut group, slot, OverlayRequest::Drop(id));
     }
     group.recover(12 * SECOND, 8);

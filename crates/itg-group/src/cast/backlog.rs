@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use bytes::{BufMut as _, BytesMut};
 use itg_process::Time;
 
-use super::entry::{Entry, Id, Put as _, Take};
-use crate::member::Member;
+use super::entry::Entry;
+use crate::member::{Id, Member};
+use crate::wire::{Put as _, Take};
 
 /// A message of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

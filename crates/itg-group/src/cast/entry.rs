@@ -10,8 +10,9 @@ use itg_process::Slot;
 use super::interface::code;
 
 use crate::codec::{read, write};
-use crate::member::{Member, ViewChange};
+use crate::member::{Id, Member, ViewChange};
 use crate::roster::MAX_SLOTS;
+use crate::wire::{Put as _, Take};
 
 /// Longest payload of one message: 4 MiB.
 pub const MOST_PAYLOAD: usize = 4 << 20;
@@ -19,27 +20,11 @@ pub const MOST_PAYLOAD: usize = 4 << 20;
 pub(crate) const MOST_PART: usize = 12 << 20;
 /// Bytes of a snapshot: 100 MiB.
 pub(crate) const MOST_SNAPSHOT: usize = 100 << 20;
-/// Entries of one value or message.
-const MOST_ENTRIES: usize = 1 << 16;
 /// Messages of a cut, or of what a member tells before one: of all members of the greatest group, with full windows.
 /// The bytes of a message are the narrower limit.
 pub(crate) const MOST_NAMED: usize = (MAX_SLOTS as usize) << 10;
 /// Shortest entry on a wire: identifier, Lamport time, kind, length.
 const LEAST_ENTRY: usize = 20 + 8 + 1 + 4;
-
-/// Name of a message: the member that cast it, and its number there, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id {
-    /// Member that cast it.
-    pub origin: Member,
-    /// Its number among the messages of that incarnation.
-    pub seq: u64,
-}
-
-impl Id {
-    /// Before all others.
-    pub(crate) const FIRST: Self = Self { origin: Member::new(Slot(0), 0), seq: 0 };
-}
 
 /// Content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,11 +115,8 @@ impl Value {
     }
 }
 
-/// Writes numbers, members, entries.
-pub(crate) trait Put {
-    fn member(&mut self, member: Member);
-    fn id(&mut self, id: Id);
-    fn blob(&mut self, bytes: &[u8]);
+/// Writes entries.
+pub(crate) trait PutEntry {
     fn entry(&mut self, entry: &Entry);
     fn entries(&mut self, entries: &[Entry]);
     fn value(&mut self, value: &Value);
@@ -144,22 +126,7 @@ fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-impl Put for BytesMut {
-    fn member(&mut self, member: Member) {
-        self.put_u32_le(member.slot.0);
-        self.put_u64_le(member.incarnation);
-    }
-
-    fn id(&mut self, id: Id) {
-        self.member(id.origin);
-        self.put_u64_le(id.seq);
-    }
-
-    fn blob(&mut self, bytes: &[u8]) {
-        self.put_u32_le(count(bytes.len()));
-        self.put_slice(bytes);
-    }
-
+impl PutEntry for BytesMut {
     fn entry(&mut self, entry: &Entry) {
         let (kind, len) = match &entry.body {
             Body::Message(payload) => (0, count(payload.len())),
@@ -201,60 +168,15 @@ impl Put for BytesMut {
 }
 
 /// Reads the same from bytes that may be anything; payloads share the buffer.
-#[derive(Debug)]
-pub(crate) struct Take {
-    left: Bytes,
+pub(crate) trait TakeEntry: Sized {
+    fn entry(&mut self) -> Option<Entry>;
+    fn entries(&mut self) -> Option<Vec<Entry>>;
+    fn value(&mut self) -> Option<Arc<Value>>;
 }
 
-impl Take {
-    pub(crate) const fn new(bytes: Bytes) -> Self {
-        Self { left: bytes }
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let found = *self.left.first_chunk::<N>()?;
-        self.left.advance(N);
-        Some(found)
-    }
-
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn flag(&mut self) -> Option<bool> {
-        match self.u8()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn member(&mut self) -> Option<Member> {
-        Some(Member::new(Slot(self.u32()?), self.u64()?))
-    }
-
-    pub(crate) fn id(&mut self) -> Option<Id> {
-        Some(Id { origin: self.member()?, seq: self.u64()? })
-    }
-
-    pub(crate) fn blob(&mut self, most: usize) -> Option<Bytes> {
-        let len = self.u32()? as usize;
-        if len > most || len > self.left.len() {
-            return None;
-        }
-        Some(self.left.split_to(len))
-    }
-
-    pub(crate) fn entry(&mut self) -> Option<Entry> {
-        let head = *self.left.first_chunk::<LEAST_ENTRY>()?;
+impl TakeEntry for Take {
+    fn entry(&mut self) -> Option<Entry> {
+        let head = self.peek::<LEAST_ENTRY>()?;
         let u32_at =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -263,20 +185,17 @@ impl Take {
         let body = match head[28] {
             0 => {
                 let len = Some(len as usize).filter(|len| *len <= MOST_PAYLOAD)?;
-                if LEAST_ENTRY + len > self.left.len() {
-                    return None;
-                }
-                let mut whole = self.left.split_to(LEAST_ENTRY + len);
+                let mut whole = self.bytes(LEAST_ENTRY + len)?;
                 whole.advance(LEAST_ENTRY);
                 Body::Message(whole)
             }
             1 => {
-                self.left.advance(LEAST_ENTRY);
+                self.array::<LEAST_ENTRY>()?;
                 (len as usize <= MOST_PAYLOAD).then_some(Body::Held(len))?
             }
             2 => {
                 // Its length is that of what follows.
-                self.left.advance(LEAST_ENTRY - 4);
+                self.array::<{ LEAST_ENTRY - 4 }>()?;
                 let change: ViewChange = read(&self.blob(MOST_PART)?)?;
                 let sound = change.changes.is_sound();
                 Body::Change(Arc::new(sound.then_some(change)?), self.blob(MOST_PART)?)
@@ -286,53 +205,11 @@ impl Take {
         Some(Entry { id, lamport, body })
     }
 
-    /// As many things as the bytes say there are, when there can be as many in what is left.
-    pub(crate) fn list<T>(
-        &mut self,
-        least: usize,
-        one: impl Fn(&mut Self) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        self.list_of(MOST_ENTRIES, least, one)
-    }
-
-    /// The same, with a limit of its own.
-    pub(crate) fn list_of<T>(
-        &mut self,
-        most: usize,
-        least: usize,
-        one: impl Fn(&mut Self) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        let len = self.u32()? as usize;
-        if len > most || len > self.left.len() / least {
-            return None;
-        }
-        let mut list = Vec::with_capacity(len);
-        for _ in 0..len {
-            list.push(one(self)?);
-        }
-        Some(list)
-    }
-
-    pub(crate) fn entries(&mut self) -> Option<Vec<Entry>> {
+    fn entries(&mut self) -> Option<Vec<Entry>> {
         self.list(LEAST_ENTRY, Self::entry)
     }
 
-    pub(crate) fn value(&mut self) -> Option<Arc<Value>> {
+    fn value(&mut self) -> Option<Arc<Value>> {
         Some(Arc::new(Value { author: self.member()?, entries: self.entries()? }))
-    }
-
-    /// Returns true if no bytes are left.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    /// The bytes that are left.
-    pub(crate) fn rest(self) -> Bytes {
-        self.left
-    }
-
-    /// The end: bytes that are left over are wrong.
-    pub(crate) fn end<T>(self, found: T) -> Option<T> {
-        self.left.is_empty().then_some(found)
     }
 }

@@ -142,7 +142,7 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
 /// This process as a member, and the first view: the processes of the configuration, or the first
 /// `members` of them.
 fn place(build: &mut Build<'_>, planted: Planted) -> Result<(Member, View), ConfigError> {
-    let (_, view) = crate::membership::place(build)?;
+    let (_, view) = crate::place::place(build)?;
     let ignored = planted.is(Mutant::IncarnationIgnored);
     let life = if ignored { 1 } else { build.incarnation };
     Ok((Member::new(build.me, life), view))

@@ -16,7 +16,7 @@
 //! | `mutant` | planted faults, for tests |
 
 mod backlog;
-pub(crate) mod entry;
+mod entry;
 mod event;
 mod interface;
 mod layers;
@@ -27,7 +27,7 @@ pub mod service;
 pub mod thesis;
 pub mod uniform;
 
-pub use entry::{Body, Entry, Id, MOST_PAYLOAD, Value};
+pub use entry::{Body, Entry, MOST_PAYLOAD, Value};
 pub use event::{CastEvent, ReplicaEvent, ServiceEvent};
 pub use interface::{CAST, CastDelivery, CastRequest, code};
 pub use layers::{CastWiring, layers, restored};

@@ -26,12 +26,13 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Ctx, Dest, Layer, Level, Message, SECOND, Slot, TimerId};
 
-use super::entry::{Id, MOST_PART, Put as _, Take};
+use super::entry::MOST_PART;
 use super::event::{CastEvent, ServiceEvent};
 use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
-use crate::member::Member;
+use crate::member::{Id, Member};
 use crate::roster::MAX_SLOTS;
+use crate::wire::{Put as _, Take};
 
 /// Types of requests and answers.
 const REQUEST: u32 = 1460;

@@ -23,11 +23,12 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
-use super::entry::{Id, MOST_PAYLOAD, Put as _, Take};
+use super::entry::MOST_PAYLOAD;
 use super::event::CastEvent;
 use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
-use crate::member::Member;
+use crate::member::{Id, Member};
+use crate::wire::{Put as _, Take};
 
 /// Algorithm of a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -37,7 +37,8 @@ use itg_process::{Event, Slot};
 
 use crate::cast::CastEvent;
 use crate::member::{Member, View};
-use crate::membership::{MembershipEvent, marks, observers};
+use crate::membership::MembershipEvent;
+use crate::observers::{marks, observers};
 use crate::roster::Changes;
 
 /// Rounds whose votes are remembered.

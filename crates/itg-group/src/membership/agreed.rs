@@ -28,10 +28,10 @@ use itg_process::{Action, Dest, Input, JournalWrite, MS, Machine, Slot, Time};
 use super::change::wants_rerank;
 use super::event::MembershipEvent;
 use super::message::{Evidence, MembershipDelivery, MembershipMessage, MembershipRequest, Tag};
-use super::observers::{marks, observers};
 use crate::cast;
 use crate::codec;
 use crate::member::{Member, Shape, View, ViewChange};
+use crate::observers::{marks, observers};
 use crate::roster::Changes;
 
 /// Of so many requests to join one goes to the next slot in turn, whoever has answered.

@@ -4,20 +4,17 @@ use std::any::Any;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
-use itg_process::{
-    Adapter, Build, ConfigError, Ctx, Injected, Layer, Message, Registry, Slot, Wiring,
-};
+use itg_process::{Adapter, Ctx, Injected, Layer, Message, Registry, Slot, Wiring};
 
 use super::agreed::{Agreed, AgreedInput, AgreedOutput, Settings as AgreedSettings};
 use super::message::{
     Evidence, FIRST, LAST, MembershipDelivery, MembershipMessage, MembershipRequest,
 };
-use super::observers::watch;
 use super::paper::{Paper, Settings};
 use crate::cast;
-use crate::member::{Member, RootPolicy, Rules, View};
+use crate::observers::watch;
 use crate::overlay;
-use crate::radix::Arity;
+use crate::place::place;
 
 /// Type of the message that goes up with each view, over no network: its number and digest, two u64.
 pub const VIEW: u32 = 920;
@@ -166,31 +163,6 @@ fn ask(what: &dyn Any) -> Option<MembershipRequest> {
         Injected::Trust(slot) => Some(MembershipRequest::Trust(*slot)),
         _ => None,
     }
-}
-
-/// This process as a member, and the first view: all processes, or the first `members` of them.
-///
-/// # Errors
-/// Parameters that make no view.
-pub(crate) fn place(build: &mut Build<'_>) -> Result<(Member, View), ConfigError> {
-    let members = build.params.number("members", build.n.into())?;
-    let members = u32::try_from(members).unwrap_or(u32::MAX).clamp(1, build.n.max(1));
-    let usual = Rules::default();
-    let arity = build.params.number("arity", usual.arity.get().into())?;
-    let arity = Arity::try_from(u32::try_from(arity).unwrap_or(u32::MAX))
-        .map_err(|error| build.params.error_at("arity", error))?;
-    let core = build.params.number("core", usual.core.into())?;
-    let core = u8::try_from(core).unwrap_or(u8::MAX).max(1);
-    let root_policy = match build.params.text("root")?.as_deref() {
-        None | Some("oldest") => RootPolicy::Oldest,
-        Some("lowest") => RootPolicy::Lowest,
-        Some(other) => {
-            let text = format!("`{other}`: expected oldest or lowest");
-            return Err(build.params.error_at("root", text));
-        }
-    };
-    let me = Member::born(build.me, build.incarnation);
-    Ok((me, View::first(members, Rules { arity, core, root_policy })))
 }
 
 /// The registry with the layers `membership` (agreed) and `membership-paper`.

@@ -7,7 +7,6 @@
 //! | `agreed` | mode C, the default: a majority of the core decides, through the ordered log |
 //! | `change` | causes of changes, and when positions become ranks |
 //! | `event` | events of both |
-//! | `observers` | observers of each member |
 //! | `layer` | both as layers, by name |
 
 mod agreed;
@@ -15,19 +14,15 @@ mod change;
 mod event;
 mod layer;
 mod message;
-mod observers;
 mod paper;
 
 pub use agreed::{
     Agreed, AgreedInput, AgreedOutput, Settings as AgreedSettings, Timer as AgreedTimer,
 };
 pub use event::MembershipEvent;
-pub(crate) use layer::place;
 pub use layer::{EXCLUDED, SUSPENDED, VIEW, layers};
 pub use message::{
     Cause, Down, Evidence, MembershipDelivery, MembershipMessage, MembershipRequest, Tag, Timer,
     name,
 };
-pub(crate) use observers::marks;
-pub use observers::observers;
 pub use paper::{Paper, Settings as PaperSettings};

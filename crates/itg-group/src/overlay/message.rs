@@ -27,9 +27,8 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{Message, Slot};
 
-use crate::cast::Id;
-use crate::cast::entry::{Put as _, Take};
-use crate::member::View;
+use crate::member::{Id, View};
+use crate::wire::{Put as _, Take};
 
 /// First and last type of these messages on a wire.
 pub(crate) const FIRST: u32 = 1340;

@@ -38,8 +38,7 @@ use itg_process::{Action, Dest, Input, MS, Machine, SECOND, Slot, Time};
 
 use self::gather::Topic;
 use self::spread::{Blob, Had};
-use crate::cast::Id;
-use crate::member::View;
+use crate::member::{Id, View};
 
 pub use event::OverlayEvent;
 pub use layer::{OverlayWiring, layers};

@@ -8,8 +8,7 @@ use itg_process::{Action, Slot, Time};
 
 use super::message::Offer;
 use super::{Out, Overlay, OverlayBody, OverlayDelivery, OverlayEvent, refuse};
-use crate::cast::Id;
-use crate::member::{Member, View};
+use crate::member::{Id, Member, View};
 
 /// Things that are kept.
 const MOST_BLOBS: usize = 4096;

@@ -13,11 +13,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use itg_group::Member;
 use itg_group::cast::log::{LogBody, LogMessage};
 use itg_group::cast::uniform::{EpochMessage, Flush, UniformMessage};
-use itg_group::cast::{Body, CastEvent, Entry, Id, code};
+use itg_group::cast::{Body, CastEvent, Entry, code};
 use itg_group::membership::MembershipEvent;
+use itg_group::{Id, Member};
 use itg_process::{Event, Message, Slot};
 use itg_sim::{Checker, Observation, ObservedEvent, TraceHash};
 

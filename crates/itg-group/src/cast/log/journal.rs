@@ -23,8 +23,9 @@ use itg_process::JournalWrite;
 use super::chunks::{join, split};
 use super::message::Snapshot;
 use crate::cast::backlog::DeliveredRange;
-use crate::cast::entry::{Entry, Put as _, Take, Value};
+use crate::cast::entry::{Entry, PutEntry as _, TakeEntry as _, Value};
 use crate::member::{Member, View};
+use crate::wire::{Put as _, Take};
 
 /// Kinds of pieces of records.
 const PIECE: u8 = 6;

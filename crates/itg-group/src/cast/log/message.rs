@@ -26,9 +26,10 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::cast::backlog::DeliveredRange;
-use crate::cast::entry::{Entry, Id, MOST_PART, MOST_SNAPSHOT, Put as _, Take, Value};
+use crate::cast::entry::{Entry, MOST_PART, MOST_SNAPSHOT, PutEntry as _, TakeEntry as _, Value};
 use crate::codec::{read, write};
-use crate::member::{Member, View, ViewParts};
+use crate::member::{Id, Member, View, ViewParts};
+use crate::wire::{Put as _, Take};
 
 /// A message of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -43,11 +43,11 @@ use self::outbox::Outbox;
 use self::retained::{Keep, Past};
 use self::round::Instance;
 use super::backlog::{Backlog, Novelty};
-use super::entry::{Body, Entry, Id, MOST_PAYLOAD, MOST_SNAPSHOT, Value};
+use super::entry::{Body, Entry, MOST_PAYLOAD, MOST_SNAPSHOT, Value};
 use super::event::CastEvent;
 use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
-use crate::member::{Member, View, ViewChange};
+use crate::member::{Id, Member, View, ViewChange};
 
 pub(crate) use chunks::{join, split};
 pub(crate) use journal::{member_of, numbered};

@@ -2,8 +2,7 @@
 
 use itg_process::Time;
 
-use crate::cast::entry::Id;
-use crate::member::Member;
+use crate::member::{Id, Member};
 
 /// The pause between two repeats of own messages is doubled so often.
 const MOST_DOUBLED: u32 = 3;

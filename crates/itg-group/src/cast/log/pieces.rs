@@ -15,10 +15,11 @@ use itg_process::{Action, SECOND, Slot, Time};
 
 use super::chunks::{Incoming, Outgoing};
 use super::{Log, LogBody, Out, Snapshot};
-use crate::cast::entry::{MOST_SNAPSHOT, Take};
+use crate::cast::entry::MOST_SNAPSHOT;
 use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
 use crate::member::Member;
+use crate::wire::Take;
 
 /// Times that a piece is asked for again.
 const MOST_ASKED: u32 = 8;

@@ -12,11 +12,11 @@ use bytes::Bytes;
 use itg_process::{Action, Dest, Slot, Time};
 
 use super::{JOINING, Log, LogBody, LogMessage, Out, Snapshot, Timer};
-use crate::cast::entry::{Entry, Id, Value};
+use crate::cast::entry::{Entry, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::CastDelivery;
 use crate::cast::mutant::Mutant;
-use crate::member::{Member, View};
+use crate::member::{Id, Member, View};
 
 /// Bytes and number of the decisions that answer one question.
 const ANSWER_BYTES: usize = 1 << 20;

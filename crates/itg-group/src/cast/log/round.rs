@@ -16,10 +16,10 @@ use itg_process::{Action, Slot, Time};
 
 use super::journal::Record;
 use super::{Log, LogBody, Out, Timer};
-use crate::cast::entry::{Body, Entry, Id, Value};
+use crate::cast::entry::{Body, Entry, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
-use crate::member::Member;
+use crate::member::{Id, Member};
 
 /// Rounds that a coordinator keeps behind its own.
 const MOST_ROUNDS: usize = 64;

@@ -11,11 +11,12 @@ use super::message::{put_named, take_named};
 use super::note::Note;
 use super::{EpochMessage, Flush, Named, Out, Uniform};
 use crate::cast::backlog::DeliveredRange;
-use crate::cast::entry::{Id, MOST_PART, Put as _, Take};
+use crate::cast::entry::MOST_PART;
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, CastRequest, code};
-use crate::member::{Member, View, ViewChange};
+use crate::member::{Id, Member, View, ViewChange};
 use crate::roster::Changes;
+use crate::wire::{Put as _, Take};
 
 /// A view change that waits for what the core holds.
 #[derive(Clone, Debug, Hash)]

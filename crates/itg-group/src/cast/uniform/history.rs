@@ -6,8 +6,8 @@ use itg_process::Slot;
 
 use super::message::Named;
 use crate::cast::backlog::Backlog;
-use crate::cast::entry::{Entry, Id};
-use crate::member::Member;
+use crate::cast::entry::Entry;
+use crate::member::{Id, Member};
 
 /// Own messages that wait: this many bytes, and no message is longer.
 const WINDOW_BYTES: usize = 128 << 10;

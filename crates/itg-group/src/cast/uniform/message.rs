@@ -17,9 +17,10 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use crate::cast::entry::{Id, MOST_NAMED, MOST_PAYLOAD, Put as _, Take};
+use crate::cast::entry::{MOST_NAMED, MOST_PAYLOAD};
 use crate::cast::log;
-use crate::member::Member;
+use crate::member::{Id, Member};
+use crate::wire::{Put as _, Take};
 
 /// A message with its name.
 pub type Named = (Id, Bytes);

@@ -37,11 +37,11 @@ use self::history::{AGAIN, FILL_BYTES, History, Outbox, Progress};
 use self::note::{Memory, Note};
 use self::order::Orders;
 use super::backlog::{Backlog, Novelty};
-use super::entry::{Body, Entry, Id};
+use super::entry::{Body, Entry};
 use super::event::CastEvent;
 use super::interface::{CastDelivery, CastRequest, code};
 use super::log::{self, Log, Settings};
-use crate::member::{Member, View};
+use crate::member::{Id, Member, View};
 
 pub use message::{EpochMessage, Flush, Named, UniformMessage};
 pub(crate) use message::{FIRST, LAST};

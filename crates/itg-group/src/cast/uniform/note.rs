@@ -17,10 +17,11 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::JournalWrite;
 
-use crate::cast::entry::{Id, MOST_PART, MOST_PAYLOAD, Put as _, Take};
+use crate::cast::entry::{MOST_PART, MOST_PAYLOAD};
 use crate::cast::log::split;
 use crate::codec::{read, write};
-use crate::member::{View, ViewParts};
+use crate::member::{Id, View, ViewParts};
+use crate::wire::{Put as _, Take};
 
 /// Kinds of the records of the log, of bases, and of pieces of records.
 pub(super) const OF_LOG: u8 = 0;

@@ -7,10 +7,9 @@ use itg_process::{Action, Slot};
 use super::history::AGAIN;
 use super::note::Note;
 use super::{EpochMessage, Fast, Out, Uniform};
-use crate::cast::entry::Id;
 use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
-use crate::member::Member;
+use crate::member::{Id, Member};
 
 /// Known orders of an epoch.
 #[derive(Clone, Debug, Default, Hash)]

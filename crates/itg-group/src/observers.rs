@@ -8,11 +8,23 @@ use std::collections::BTreeSet;
 
 use itg_process::Slot;
 
-use crate::detector::Watch;
 use crate::member::{Member, View};
 
 /// Groups below this watch each other completely.
 const SMALL: u32 = 8;
+
+/// Processes to watch, and those that watch this one: a call of the membership to the layer
+/// `detector`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// Processes to watch, and whether they have been members for longer than this view. One that
+    /// has just joined is not suspected before it has sent something, or for twice the time-out.
+    pub targets: Vec<(Slot, bool)>,
+    /// Processes that watch this one.
+    pub observers: Vec<Slot>,
+    /// Processes that may be asked to probe.
+    pub helpers: Vec<Slot>,
+}
 
 /// Distances in rank between watchers and watched: `k` different ones.
 fn offsets(view: &View, k: u32) -> Vec<u32> {
@@ -53,7 +65,8 @@ pub fn observers(view: &View, slot: Slot, k: u32) -> BTreeSet<Slot> {
 }
 
 /// Numbers of reports that make a member go, and that make others wait: `h` and `l`.
-pub(crate) fn marks(view: &View, member: Member, k: u32) -> (usize, usize) {
+#[must_use]
+pub fn marks(view: &View, member: Member, k: u32) -> (usize, usize) {
     let n = view.len() as usize;
     if view.len() < SMALL {
         // A majority of the others; of two, the other one.
@@ -64,7 +77,8 @@ pub(crate) fn marks(view: &View, member: Member, k: u32) -> (usize, usize) {
 }
 
 /// Task of a member's failure detector in this view.
-pub(super) fn watch(view: &View, me: Member, k: u32) -> Watch {
+#[must_use]
+pub fn watch(view: &View, me: Member, k: u32) -> Watch {
     let settled = |slot: Slot| view.roster().entered(slot).is_some_and(|no| no < view.no());
     let targets: BTreeSet<_> = around(view, me.slot, k, true);
     let observers: Vec<_> = observers(view, me.slot, k).into_iter().collect();
