@@ -6,7 +6,8 @@ use bytes::Bytes;
 use itg_group::cast::log::LogMessage;
 use itg_group::cast::thesis::Word;
 use itg_group::cast::uniform;
-use itg_group::{membership, overlay};
+use itg_group::membership;
+use itg_members::overlay;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use itg_core::seed::RunSeed;
-use itg_group::{cast, detector, link, membership, overlay};
+use itg_group::{cast, detector, membership};
+use itg_members::{link, overlay};
 use itg_process::{
     Config, Contract, MS, Message, Network, Outgoing, Process, Registry, Report, Slot, Time, Transport,
 };

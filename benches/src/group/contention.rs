@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use itg_cli::print;
-use itg_group::Arity;
+use itg_members::Arity;
 use itg_papers::model::{Constants, Contention, Fit, Pattern, fit};
 use itg_report::{Curve, Plot};
 use itg_trials::Lines;

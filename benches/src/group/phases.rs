@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use itg_core::seed::RunSeed;
 use itg_group::membership::MembershipEvent;
-use itg_group::{Arity, Rules};
+use itg_members::{Arity, Rules};
 use itg_mesh::{Listener, MasterSetup, Node, Report, start_master};
 use itg_process::bootstrap::Application;
 use itg_process::{Config, Injected, MS, SECOND, Slot, StopReason};

@@ -25,13 +25,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use itg_core::streams::below;
+use itg_members::observers::Watch;
 use itg_process::{
     Ctx, Dest, Injected, Layer, Level, MS, Message, NetId, Registry, RuntimeEvent, SECOND, Slot,
     Time, TimerId, layer_events,
 };
 
 use crate::membership::{Evidence, MembershipRequest};
-use crate::observers::Watch;
 
 layer_events! {
     /// Events of failure detectors.

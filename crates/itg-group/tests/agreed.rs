@@ -13,8 +13,8 @@ use itg_group::membership::{
     self, Agreed, AgreedInput, AgreedOutput, AgreedSettings, Evidence, MembershipEvent,
     MembershipMessage,
 };
-use itg_group::observers::observers;
 use itg_group::{Member, Rules, View, cast};
+use itg_members::observers::observers;
 use itg_process::{Action, Input, Machine, Message, RuntimeEvent, SECOND, Slot, StopReason, Time};
 use itg_sim::{Fault, Kind, LinkFaults, Swarm};
 

@@ -4,8 +4,8 @@ mod views {
     use itg_group::cast::CastEvent;
     use itg_group::check::Views;
     use itg_group::membership::MembershipEvent;
-    use itg_group::observers::observers;
     use itg_group::{Changes, Member, Rules, View};
+    use itg_members::observers::observers;
     use itg_process::{Event, LayerEvent, Level, Slot};
 
     /// Gives the oracle these events of processes; what it objects to.
@@ -237,9 +237,9 @@ mod events {
 
     use itg_group::cast::{CastEvent, ReplicaEvent, ServiceEvent};
     use itg_group::detector::DetectorEvent;
-    use itg_group::link::LinkEvent;
     use itg_group::membership::MembershipEvent;
-    use itg_group::overlay::OverlayEvent;
+    use itg_members::link::LinkEvent;
+    use itg_members::overlay::OverlayEvent;
 
     #[test]
     fn events_of_one_stack_have_names_of_their_own() {

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use common::{Group, MILLI, Top, group};
 use itg_core::seed::RunSeed;
 use itg_core::streams::{below, fnv1a};
-use itg_group::overlay::{self, OverlayDelivery, OverlayEvent, OverlayRequest};
 use itg_group::{Id, cast, detector, membership};
+use itg_members::overlay::{self, OverlayDelivery, OverlayEvent, OverlayRequest};
 use itg_process::{Ctx, Layer, Level, Message, Registry, SECOND, Slot, layer_events};
 use itg_sim::{Checker, Fault, Kind, LinkFaults, Observation, ObservedEvent, Swarm};
 

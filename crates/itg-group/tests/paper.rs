@@ -7,8 +7,8 @@ mod common;
 use std::time::Instant;
 
 use common::{FIXED, Group, MILLI, member, paper, slots};
-use itg_group::Arity;
 use itg_group::membership::MembershipEvent;
+use itg_members::Arity;
 use itg_papers::model::{Constants, Contention};
 use itg_process::{SECOND, Slot};
 use itg_sim::Fault;

@@ -4,7 +4,7 @@
 //! never happen, always.
 
 use itg_group::check::{self, Deliveries};
-use itg_group::{Arity, RootPolicy, Rules, View};
+use itg_members::{Arity, RootPolicy, Rules, View};
 use itg_process::ConfigError;
 use itg_sim::{Checker, Observation, ObservedEvent};
 

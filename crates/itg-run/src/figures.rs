@@ -2,7 +2,7 @@
 //! and mergeable.
 //!
 //! A worker counts, its agent adds up its workers, and once a second the figures of all nodes go up the tree of
-//! the view, merged on their way ([`itg_group::overlay`]); the root spreads the sum to all members, the
+//! the view, merged on their way ([`itg_members::overlay`]); the root spreads the sum to all members, the
 //! console among them. Each contribution stands for itself: what is lost or comes twice changes nothing.
 
 use std::collections::BTreeMap;

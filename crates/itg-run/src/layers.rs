@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use itg_group::cast::service::{Case, Client, Replicated, Server};
 use itg_group::cast::{self, Planted};
-use itg_group::{Member, detector, link, membership};
+use itg_group::{detector, membership};
+use itg_members::{Member, link};
 use itg_process::{Layer, Registry, SECOND, farm};
 
 use crate::load;

@@ -14,7 +14,7 @@
 
 use itg_process::Time;
 
-use itg_group::Arity;
+use itg_members::Arity;
 
 /// A latency that grows with the number of nodes that talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use itg_process::{Time, US};
 
 pub use contention::{Contention, Fit, Pattern, fit};
 
-use itg_group::Arity;
+use itg_members::Arity;
 
 /// Latency and time to recompute, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut as _, BytesMut};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, Member};
 use itg_process::Time;
 
 use super::entry::Entry;
-use crate::member::{Id, Member};
-use crate::wire::{Put as _, Take};
 
 /// A message of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use itg_core::streams::fnv1a;
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, MAX_SLOTS, Member, ViewChange};
 use itg_process::Slot;
 
 use super::interface::code;
 
 use crate::codec::{read, write};
-use crate::member::{Id, Member, ViewChange};
-use crate::roster::MAX_SLOTS;
-use crate::wire::{Put as _, Take};
 
 /// Longest payload of one message: 4 MiB.
 pub const MOST_PAYLOAD: usize = 4 << 20;

@@ -22,12 +22,12 @@
 use std::any::Any;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, Member, View, ViewChange, ViewParts};
 use itg_process::{Injected, Message, Slot};
 
 use super::entry::MOST_PART;
 use crate::codec::{read, write};
-use crate::member::{Id, Member, View, ViewChange, ViewParts};
-use crate::wire::{Put as _, Take};
 
 /// Request of the user of a broadcast.
 #[derive(Clone, Debug, PartialEq, Eq)]

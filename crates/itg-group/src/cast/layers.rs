@@ -4,6 +4,7 @@ use std::any::Any;
 use std::ops::RangeInclusive;
 
 use bytes::{Bytes, BytesMut};
+use itg_members::{Member, View};
 use itg_process::{
     Adapter, Build, ConfigError, Layer, Machine, Message, Params, Registry, Slot, Wiring,
 };
@@ -14,7 +15,6 @@ use super::mutant::{Mutant, Planted};
 use super::reliable::{self, Data, Mode, Reliable};
 use super::thesis::{self, Algorithm, Thesis, Word};
 use super::uniform::{self, Fast, Uniform};
-use crate::member::{Member, View};
 
 /// Messages of a broadcast, on a wire.
 trait Wire: Sized {
@@ -142,7 +142,7 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
 /// This process as a member, and the first view: the processes of the configuration, or the first
 /// `members` of them.
 fn place(build: &mut Build<'_>, planted: Planted) -> Result<(Member, View), ConfigError> {
-    let (_, view) = crate::place::place(build)?;
+    let (_, view) = itg_members::place(build)?;
     let ignored = planted.is(Mutant::IncarnationIgnored);
     let life = if ignored { 1 } else { build.incarnation };
     Ok((Member::new(build.me, life), view))

@@ -16,14 +16,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, Member};
 use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
 use super::backlog::{Backlog, Novelty};
 use super::entry::{Body, Entry, MOST_PAYLOAD};
 use super::event::CastEvent;
 use super::interface::{CastDelivery, CastRequest, code};
-use crate::member::{Id, Member};
-use crate::wire::{Put as _, Take};
 
 /// Effort of a process so that all have what one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

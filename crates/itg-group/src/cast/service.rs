@@ -24,15 +24,14 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, MAX_SLOTS, Member};
 use itg_process::{Ctx, Dest, Layer, Level, Message, SECOND, Slot, TimerId};
 
 use super::entry::MOST_PART;
 use super::event::{CastEvent, ServiceEvent};
 use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
-use crate::member::{Id, Member};
-use crate::roster::MAX_SLOTS;
-use crate::wire::{Put as _, Take};
 
 /// Types of requests and answers.
 const REQUEST: u32 = 1460;

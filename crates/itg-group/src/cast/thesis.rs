@@ -21,14 +21,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, Member};
 use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
 use super::entry::MOST_PAYLOAD;
 use super::event::CastEvent;
 use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
-use crate::member::{Id, Member};
-use crate::wire::{Put as _, Take};
 
 /// Algorithm of a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -33,13 +33,12 @@ pub use quality::{Quality, Times};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itg_members::observers::{marks, observers};
+use itg_members::{Changes, Member, View};
 use itg_process::{Event, Slot};
 
 use crate::cast::CastEvent;
-use crate::member::{Member, View};
 use crate::membership::MembershipEvent;
-use crate::observers::{marks, observers};
-use crate::roster::Changes;
 
 /// Rounds whose votes are remembered.
 const MOST_VOTES: usize = 4096;
@@ -247,7 +246,7 @@ impl Views {
             new.copied().or_else(|| base.at(slot))
         };
         let root = member(Slot(*root));
-        let shapes = [None, Some(crate::member::Shape::Rerank)];
+        let shapes = [None, Some(itg_members::Shape::Rerank)];
         let made = shapes
             .into_iter()
             .filter_map(|shape| base.at_no(*no, &changes, shape, root))

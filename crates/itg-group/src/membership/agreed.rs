@@ -23,6 +23,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use itg_members::observers::{marks, observers};
+use itg_members::{Changes, Member, Shape, View, ViewChange};
 use itg_process::{Action, Dest, Input, JournalWrite, MS, Machine, Slot, Time};
 
 use super::change::wants_rerank;
@@ -30,9 +32,6 @@ use super::event::MembershipEvent;
 use super::message::{Evidence, MembershipDelivery, MembershipMessage, MembershipRequest, Tag};
 use crate::cast;
 use crate::codec;
-use crate::member::{Member, Shape, View, ViewChange};
-use crate::observers::{marks, observers};
-use crate::roster::Changes;
 
 /// Of so many requests to join one goes to the next slot in turn, whoever has answered.
 const IN_TURN: u32 = 4;

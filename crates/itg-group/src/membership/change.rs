@@ -1,10 +1,9 @@
 //! Changes of views, for both modes: their cause, and when positions in the tree become ranks.
 
+use itg_members::{Changes, Shape, View};
 use itg_process::{MS, Time};
 
 use super::message::Cause;
-use crate::member::{Shape, View};
-use crate::roster::Changes;
 
 /// The tree is reranked at most this often.
 const RERANK_EVERY: u64 = 60_000 * MS;

@@ -1,9 +1,7 @@
 //! Events of memberships.
 
+use itg_members::{Changes, Member, View};
 use itg_process::{Slot, layer_events};
-
-use crate::member::{Member, View};
-use crate::roster::Changes;
 
 layer_events! {
     /// Events of memberships.

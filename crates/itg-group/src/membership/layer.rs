@@ -4,6 +4,9 @@ use std::any::Any;
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
+use itg_members::observers::watch;
+use itg_members::overlay::OverlayRequest;
+use itg_members::place;
 use itg_process::{Adapter, Ctx, Injected, Layer, Message, Registry, Slot, Wiring};
 
 use super::agreed::{Agreed, AgreedInput, AgreedOutput, Settings as AgreedSettings};
@@ -12,9 +15,6 @@ use super::message::{
 };
 use super::paper::{Paper, Settings};
 use crate::cast;
-use crate::observers::watch;
-use crate::overlay;
-use crate::place::place;
 
 /// Type of the message that goes up with each view, over no network: its number and digest, two u64.
 pub const VIEW: u32 = 920;
@@ -148,7 +148,7 @@ fn tell_up(tell: &MembershipDelivery, publish: bool, cx: &mut Ctx<'_>) {
         if publish {
             cx.set_view(view.no(), &view.slots().collect::<Vec<_>>());
         }
-        cx.call("overlay", Box::new(overlay::OverlayRequest::View(view.clone())));
+        cx.call("overlay", Box::new(OverlayRequest::View(view.clone())));
     }
     cx.up(tell_message(cx.me(), tell));
 }

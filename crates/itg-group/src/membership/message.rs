@@ -1,12 +1,11 @@
 //! Messages between members about members. Names are those of the paper.
 
 use bytes::Bytes;
+use itg_members::{Changes, Member, Shape, ViewParts};
 use itg_process::Slot;
 use serde::{Deserialize, Serialize};
 
 use crate::codec;
-use crate::member::{Member, Shape, ViewParts};
-use crate::roster::Changes;
 
 /// Reason for which a view is followed by another; one encoding serves all of the paper's messages
 /// that go down.
@@ -263,7 +262,7 @@ pub enum MembershipRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MembershipDelivery {
     /// This view is in force.
-    View(crate::member::View),
+    View(itg_members::View),
     /// This process is not a member any more.
     Excluded,
     /// A majority of the core cannot be reached from here, or can be again: there is no view that this

@@ -14,6 +14,8 @@
 
 use std::collections::BTreeSet;
 
+use itg_members::radix::Tree;
+use itg_members::{Changes, Member, RootPolicy, Shape, View};
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
 use super::change::{cause, wants_rerank};
@@ -21,9 +23,6 @@ use super::event::MembershipEvent;
 use super::message::{
     Cause, Down, Evidence, MembershipDelivery, MembershipMessage, MembershipRequest, Tag, Timer,
 };
-use crate::member::{Member, RootPolicy, Shape, View};
-use crate::radix::Tree;
-use crate::roster::Changes;
 
 /// Numbers of views that one root can give.
 const REIGN: u64 = 1 << 32;
@@ -709,7 +708,7 @@ impl Paper {
         self.report(now, out);
     }
 
-    fn pushed(&mut self, now: Time, view: crate::member::ViewParts, out: &mut Out) {
+    fn pushed(&mut self, now: Time, view: itg_members::ViewParts, out: &mut Out) {
         let Ok(view) = View::try_from(view) else { return };
         if view.no() <= self.view.no() {
             return;

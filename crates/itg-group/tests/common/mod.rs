@@ -142,9 +142,9 @@ pub fn group(
         arity: find("arity").map_or(usual.arity, |a| a.try_into().expect("an arity")),
         core: find("core").map_or(usual.core, |c| c.try_into().expect("small")),
         root_policy: if layers.contains("\"lowest\"") {
-            itg_group::RootPolicy::Lowest
+            itg_members::RootPolicy::Lowest
         } else {
-            itg_group::RootPolicy::Oldest
+            itg_members::RootPolicy::Oldest
         },
     };
     let first = View::first(find("members").unwrap_or(n), rules);

@@ -18,14 +18,14 @@
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Member, View};
 use itg_process::JournalWrite;
 
 use super::chunks::{join, split};
 use super::message::Snapshot;
 use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::{Entry, PutEntry as _, TakeEntry as _, Value};
-use crate::member::{Member, View};
-use crate::wire::{Put as _, Take};
 
 /// Kinds of pieces of records.
 const PIECE: u8 = 6;

@@ -28,8 +28,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::{Entry, MOST_PART, MOST_SNAPSHOT, PutEntry as _, TakeEntry as _, Value};
 use crate::codec::{read, write};
-use crate::member::{Id, Member, View, ViewParts};
-use crate::wire::{Put as _, Take};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, Member, View, ViewParts};
 
 /// A message of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -35,6 +35,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use itg_members::{Id, Member, View, ViewChange};
 use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
 
 use self::chunks::Transfer;
@@ -47,7 +48,6 @@ use super::entry::{Body, Entry, MOST_PAYLOAD, MOST_SNAPSHOT, Value};
 use super::event::CastEvent;
 use super::interface::{CastDelivery, CastRequest, code};
 use super::mutant::{Mutant, Planted};
-use crate::member::{Id, Member, View, ViewChange};
 
 pub(crate) use chunks::{join, split};
 pub(crate) use journal::{member_of, numbered};

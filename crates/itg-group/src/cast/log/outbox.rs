@@ -1,8 +1,7 @@
 //! Messages that a member has cast, and those of them that wait: to be told to others, ordered, said again.
 
+use itg_members::{Id, Member};
 use itg_process::Time;
-
-use crate::member::{Id, Member};
 
 /// The pause between two repeats of own messages is doubled so often.
 const MOST_DOUBLED: u32 = 3;

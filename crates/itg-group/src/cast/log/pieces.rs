@@ -11,6 +11,8 @@ use std::mem;
 
 use bytes::BytesMut;
 use itg_core::streams::fnv1a;
+use itg_members::Member;
+use itg_members::wire::Take;
 use itg_process::{Action, SECOND, Slot, Time};
 
 use super::chunks::{Incoming, Outgoing};
@@ -18,8 +20,6 @@ use super::{Log, LogBody, Out, Snapshot};
 use crate::cast::entry::MOST_SNAPSHOT;
 use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
-use crate::member::Member;
-use crate::wire::Take;
 
 /// Times that a piece is asked for again.
 const MOST_ASKED: u32 = 8;
@@ -204,8 +204,7 @@ mod tests {
     use super::super::{LogMessage, Settings};
     use super::*;
     use crate::cast::interface::{CastDelivery, CastRequest};
-    use crate::member::{Rules, View, ViewChange};
-    use crate::roster::Changes;
+    use itg_members::{Changes, Rules, View, ViewChange};
 
     const JOINER: Member = Member::new(Slot(2), 2);
     /// Bytes of the state of the tests' user.

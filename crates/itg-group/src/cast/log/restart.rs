@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use itg_members::{Member, View};
 use itg_process::{Action, Time};
 
 use super::journal::{Record, member_of, numbered, whole_records};
@@ -11,7 +12,6 @@ use crate::cast::entry::{Body, Entry, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, code};
 use crate::cast::mutant::Mutant;
-use crate::member::{Member, View};
 
 impl Log {
     /// A member that keeps a journal: the one that `records` tell of, or a new one without any.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use itg_members::{Id, Member, View};
 use itg_process::{Action, Dest, Slot, Time};
 
 use super::{JOINING, Log, LogBody, LogMessage, Out, Snapshot, Timer};
@@ -16,7 +17,6 @@ use crate::cast::entry::{Entry, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::CastDelivery;
 use crate::cast::mutant::Mutant;
-use crate::member::{Id, Member, View};
 
 /// Bytes and number of the decisions that answer one question.
 const ANSWER_BYTES: usize = 1 << 20;

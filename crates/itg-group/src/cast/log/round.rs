@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use itg_members::{Id, Member};
 use itg_process::{Action, Slot, Time};
 
 use super::journal::Record;
@@ -19,7 +20,6 @@ use super::{Log, LogBody, Out, Timer};
 use crate::cast::entry::{Body, Entry, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
-use crate::member::{Id, Member};
 
 /// Rounds that a coordinator keeps behind its own.
 const MOST_ROUNDS: usize = 64;

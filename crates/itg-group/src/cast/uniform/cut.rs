@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Changes, Id, Member, View, ViewChange};
 use itg_process::{Action, Input, Time};
 
 use super::history::History;
@@ -14,9 +16,6 @@ use crate::cast::backlog::DeliveredRange;
 use crate::cast::entry::MOST_PART;
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, CastRequest, code};
-use crate::member::{Id, Member, View, ViewChange};
-use crate::roster::Changes;
-use crate::wire::{Put as _, Take};
 
 /// A view change that waits for what the core holds.
 #[derive(Clone, Debug, Hash)]
@@ -466,7 +465,7 @@ mod tests {
 
     use super::super::{Fast, Settings, UniformMessage};
     use super::*;
-    use crate::member::Rules;
+    use itg_members::Rules;
 
     /// The message with this number in the order of the epoch.
     fn named(number: u64) -> Named {

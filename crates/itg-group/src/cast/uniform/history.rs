@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use itg_members::{Id, Member};
 use itg_process::Slot;
 
 use super::message::Named;
 use crate::cast::backlog::Backlog;
 use crate::cast::entry::Entry;
-use crate::member::{Id, Member};
 
 /// Own messages that wait: this many bytes, and no message is longer.
 const WINDOW_BYTES: usize = 128 << 10;

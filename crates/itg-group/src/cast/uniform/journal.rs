@@ -4,6 +4,7 @@
 //! back by its own records, and tells only what these lack: a crash may have torn the write between the two.
 
 use bytes::Bytes;
+use itg_members::{Member, View};
 use itg_process::{Action, Input, JournalWrite, Machine as _, Time};
 
 use super::cut::{Begun, parts_of_state};
@@ -14,7 +15,6 @@ use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, code};
 use crate::cast::log::{join, member_of, numbered};
 use crate::cast::mutant::Mutant;
-use crate::member::{Member, View};
 
 impl Uniform {
     /// A member that keeps a journal: the one that `records` tell of, or a new one without any.

@@ -19,8 +19,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::cast::entry::{MOST_NAMED, MOST_PAYLOAD};
 use crate::cast::log;
-use crate::member::{Id, Member};
-use crate::wire::{Put as _, Take};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, Member};
 
 /// A message with its name.
 pub type Named = (Id, Bytes);

@@ -30,6 +30,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use itg_members::{Id, Member, View};
 use itg_process::{Action, Dest, Input, Level, Machine, Slot, Time};
 
 use self::cut::{Begun, Collecting, Parts};
@@ -41,7 +42,6 @@ use super::entry::{Body, Entry};
 use super::event::CastEvent;
 use super::interface::{CastDelivery, CastRequest, code};
 use super::log::{self, Log, Settings};
-use crate::member::{Id, Member, View};
 
 pub use message::{EpochMessage, Flush, Named, UniformMessage};
 pub(crate) use message::{FIRST, LAST};

@@ -15,13 +15,13 @@
 //! | 10, 11 | a piece of a base that is longer than 1 MiB, and the last one of it | |
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use itg_members::wire::{Put as _, Take};
+use itg_members::{Id, View, ViewParts};
 use itg_process::JournalWrite;
 
 use crate::cast::entry::{MOST_PART, MOST_PAYLOAD};
 use crate::cast::log::split;
 use crate::codec::{read, write};
-use crate::member::{Id, View, ViewParts};
-use crate::wire::{Put as _, Take};
 
 /// Kinds of the records of the log, of bases, and of pieces of records.
 pub(super) const OF_LOG: u8 = 0;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use itg_members::{Id, Member};
 use itg_process::{Action, Slot};
 
 use super::history::AGAIN;
@@ -9,7 +10,6 @@ use super::note::Note;
 use super::{EpochMessage, Fast, Out, Uniform};
 use crate::cast::event::CastEvent;
 use crate::cast::mutant::Mutant;
-use crate::member::{Id, Member};
 
 /// Known orders of an epoch.
 #[derive(Clone, Debug, Default, Hash)]

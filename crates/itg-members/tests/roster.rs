@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use itg_group::{Changes, Member, Roster, Run};
+use itg_members::{Changes, Member, Roster, Run};
 use itg_process::Slot;
 use proptest::prelude::*;
 

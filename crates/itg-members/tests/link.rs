@@ -1,15 +1,12 @@
 //! Links: once, in order, between incarnations, over networks that lose, repeat and reorder.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use common::MILLI;
 use itg_core::seed::RunSeed;
-use itg_group::link::{self, LinkEvent};
+use itg_members::link::{self, LinkEvent};
 use itg_process::{
-    Config, Ctx, Dest, Layer, Level, Message, Registry, SECOND, Slot, TimerId, layer_events,
+    Config, Ctx, Dest, Layer, Level, MS, Message, Registry, SECOND, Slot, TimerId, layer_events,
 };
 use itg_sim::{Checker, Fault, LinkFaults, Observation, ObservedEvent, World};
 
@@ -31,7 +28,7 @@ const MOST: u64 = 200;
 
 impl Layer for Chatter {
     fn on_start(&mut self, cx: &mut Ctx<'_>) {
-        cx.set_timer_after(10 * MILLI);
+        cx.set_timer_after(10 * MS);
     }
 
     fn timer(&mut self, _id: TimerId, cx: &mut Ctx<'_>) {
@@ -39,7 +36,7 @@ impl Layer for Chatter {
         cx.down(Message::new(Dest::AllButMe, 7, body));
         self.said += 1;
         if self.said < MOST {
-            cx.set_timer_after(10 * MILLI);
+            cx.set_timer_after(10 * MS);
         }
     }
 
@@ -111,14 +108,14 @@ fn run(seed: u64, params: &str, crashes: bool) -> (Option<String>, bool, u64) {
         duplicate: 200_000,
         reorder: 300_000,
         damage: 10_000,
-        late_ns: 50 * MILLI,
+        late_ns: 50 * MS,
         ..LinkFaults::default()
     };
     world.fault_at(0, Fault::Links(0, links));
     if crashes {
-        world.fault_at(700 * MILLI, Fault::Crash(Slot(1)));
-        world.fault_at(900 * MILLI, Fault::Recover(Slot(1)));
-        world.fault_at(1300 * MILLI, Fault::Reset(Slot(0), Slot(2)));
+        world.fault_at(700 * MS, Fault::Crash(Slot(1)));
+        world.fault_at(900 * MS, Fault::Recover(Slot(1)));
+        world.fault_at(1300 * MS, Fault::Reset(Slot(0), Slot(2)));
     }
     world.run(4 * SECOND);
     world.heal(&[]);

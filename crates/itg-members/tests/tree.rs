@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use itg_group::radix::Tree;
-use itg_group::{Arity, Changes, Member, Roster, Rules, Shape, View, ViewChange};
+use itg_members::radix::Tree;
+use itg_members::{Arity, Changes, Member, Roster, Rules, Shape, View, ViewChange};
 use itg_process::Slot;
 use proptest::prelude::*;
 
@@ -290,7 +290,7 @@ fn views_follow_each_other() {
     let mut parts = view.parts();
     parts.root = Slot(9);
     assert!(View::try_from(parts).is_err());
-    let lowest = Rules { root_policy: itg_group::RootPolicy::Lowest, ..rules };
+    let lowest = Rules { root_policy: itg_members::RootPolicy::Lowest, ..rules };
     let gone =
         View::first(3, lowest).next(&change(Changes::removal([Member::new(Slot(0), 1)])), None);
     let back =
