@@ -2,6 +2,7 @@
 //! figure 25 on the second one, clients and servers.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use itg_core::seed::RunSeed;
@@ -199,7 +200,7 @@ fn a_client_asks_and_gets_replies_in_both_cases() {
                 Ok(Box::new(server) as Box<dyn Layer>)
             })
             .with("client", move |_| {
-                Ok(Box::new(Client::new(case, 3, SECOND, false)) as Box<dyn Layer>)
+                Ok(Box::new(Client::new(case, 3, Duration::from_secs(1), false)) as Box<dyn Layer>)
             })
             .with("mine", move |_| {
                 let seen = Arc::clone(&mine);

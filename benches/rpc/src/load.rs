@@ -1,11 +1,13 @@
 //! Load of the ordered broadcasts: the closed system of the thesis, and its clients and servers.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use itg_group::Member;
 use itg_group::cast::service::{Case, Client, Replicated, Server};
 use itg_group::cast::{self, CastDelivery, CastRequest, Planted};
 use itg_process::{
-    Build, Ctx, Layer, Level, Message, Registry, SECOND, Slot, StopReason, Time, layer_events,
+    Build, Ctx, Layer, Level, Message, Registry, Slot, StopReason, Time, layer_events,
 };
 
 layer_events! {
@@ -163,6 +165,6 @@ pub(crate) fn registry() -> Registry {
             // Case A casts into the group itself, by the broadcast below; case B asks one server.
             let direct = build.params.flag("direct", false)?;
             let case = if direct { Case::All } else { Case::One };
-            Ok(Box::new(Client::new(case, servers(build)?, 10 * SECOND, direct)))
+            Ok(Box::new(Client::new(case, servers(build)?, Duration::from_secs(10), direct)))
         })
 }

@@ -23,12 +23,14 @@
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use itg_core::streams::below;
+use itg_core::units::nanoseconds;
 use itg_members::observers::Watch;
 use itg_process::{
-    Ctx, Dest, Injected, Layer, Level, MS, Message, NetId, Registry, RuntimeEvent, SECOND, Slot,
-    Time, TimerId, layer_events,
+    Ctx, Dest, Injected, Layer, Level, Message, NetId, Registry, RuntimeEvent, Slot, Time, TimerId,
+    layer_events,
 };
 
 use crate::membership::{Evidence, MembershipRequest};
@@ -70,22 +72,22 @@ const MOST_PATIENCE: u32 = 16;
 /// Own lateness stretches time-outs by at most this factor.
 const MOST_HEALTH: u64 = 8;
 /// Without a mistake for this long a time-out halves.
-const FORGIVE: u64 = 30 * SECOND;
+const FORGIVE: Duration = Duration::from_secs(30);
 /// Probes for others that wait for an answer.
 const MOST_PROBES: usize = 256;
 
-/// Settings; times in nanoseconds.
+/// Settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Period of heartbeats.
-    pub period: u64,
+    pub period: Duration,
     /// Least time-out of the level `rotate`.
-    pub floor: u64,
+    pub floor: Duration,
     /// Time-out of the level `exclude`.
-    pub exclude: u64,
+    pub exclude: Duration,
     /// Time that helpers may take, within the time-out of the level `exclude`; half of that at
     /// most.
-    pub probe: u64,
+    pub probe: Duration,
     /// Number of helpers that are asked.
     pub helpers: usize,
     /// True if a process that has just joined is watched like others at once: a planted fault.
@@ -96,10 +98,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            period: 50 * MS,
-            floor: 10 * MS,
-            exclude: 3 * SECOND,
-            probe: 500 * MS,
+            period: Duration::from_millis(50),
+            floor: Duration::from_millis(10),
+            exclude: Duration::from_secs(3),
+            probe: Duration::from_millis(500),
             helpers: 3,
             #[cfg(feature = "mutants")]
             joiner_counts_at_once: false,
@@ -186,14 +188,15 @@ impl Detector {
 
     fn watch(&mut self, watch: &Watch, now: Time) {
         let old = std::mem::take(&mut self.peers);
+        let period = nanoseconds(self.settings.period);
         for &(slot, settled) in &watch.targets {
             #[cfg(feature = "mutants")]
             let settled = settled || self.settings.joiner_counts_at_once;
             let new = Peer {
                 heard: now,
                 fresh: !settled,
-                mean: self.settings.period,
-                deviation: self.settings.period / 2,
+                mean: period,
+                deviation: period / 2,
                 patience: 1,
                 rotated: None,
                 doubt: Doubt::None,
@@ -244,8 +247,9 @@ impl Detector {
     }
 
     fn check(&mut self, cx: &mut Ctx<'_>) {
-        let (now, period, health) = (cx.now(), self.settings.period, self.health);
-        let Settings { floor, exclude, probe, .. } = self.settings;
+        let (now, health) = (cx.now(), self.health);
+        let Settings { period, floor, exclude, probe, .. } = self.settings;
+        let [period, floor, exclude, probe] = [period, floor, exclude, probe].map(nanoseconds);
         // Helpers are asked in the last part of the time-out, not behind it.
         let patience = exclude * health;
         let asking = probe.min(patience / 2);
@@ -259,7 +263,7 @@ impl Detector {
                 }
                 continue;
             }
-            if peer.eased.is_some_and(|at| now.since(at) > FORGIVE) && peer.patience > 1 {
+            if peer.eased.is_some_and(|at| now - at > FORGIVE) && peer.patience > 1 {
                 peer.patience /= 2;
                 peer.eased = Some(now);
             }
@@ -356,7 +360,7 @@ impl Detector {
 
 impl Layer for Detector {
     fn on_start(&mut self, cx: &mut Ctx<'_>) {
-        let due = cx.now().after(self.settings.period);
+        let due = cx.now() + self.settings.period;
         self.tick = Some((cx.set_timer(due), due));
     }
 
@@ -392,7 +396,7 @@ impl Layer for Detector {
 
     fn timer(&mut self, id: TimerId, cx: &mut Ctx<'_>) {
         let Some((_, due)) = self.tick.filter(|(tick, _)| *tick == id) else { return };
-        let (now, period) = (cx.now(), self.settings.period);
+        let (now, period) = (cx.now(), nanoseconds(self.settings.period));
         let late = now.since(due);
         if late > period {
             // This process has stood still: what it has not heard says nothing about others.
@@ -466,10 +470,10 @@ pub fn layers(registry: Registry) -> Registry {
     registry.with("detector", |build| {
         let (usual, params) = (Settings::default(), &mut *build.params);
         let settings = Settings {
-            period: params.time_ns("period", usual.period)?.max(1),
-            floor: params.time_ns("floor", usual.floor)?,
-            exclude: params.time_ns("exclude", usual.exclude)?,
-            probe: params.time_ns("probe", usual.probe)?,
+            period: params.duration("period", usual.period)?.max(Duration::from_nanos(1)),
+            floor: params.duration("floor", usual.floor)?,
+            exclude: params.duration("exclude", usual.exclude)?,
+            probe: params.duration("probe", usual.probe)?,
             helpers: usize::try_from(params.number("helpers", 3)?).unwrap_or(usize::MAX),
             #[cfg(feature = "mutants")]
             joiner_counts_at_once: params.flag("mutant_22", false)?,

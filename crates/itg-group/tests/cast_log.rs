@@ -443,7 +443,7 @@ fn a_late_learner_sends_its_own_again_once_a_period() {
     // Its cast is lost.
     let cast = |len: usize| Input::Request(CastRequest::Cast(vec![7; len].into()));
     assert_eq!(again(&sends(&mut learner, cast(10))), 1);
-    let now = Time(2 * settings.rotate);
+    let now = Time::ZERO + 2 * settings.rotate;
     let mut heard = 0;
     for _ in 0..40 {
         let mut queue: VecDeque<_> = (0..60).map(|_| (Slot(0), cast(1000))).collect();

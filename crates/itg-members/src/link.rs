@@ -18,11 +18,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_process::{
-    Ctx, Dest, Layer, Level, MS, Message, NetId, Registry, RuntimeEvent, SECOND, Slot, Time,
-    TimerId, layer_events, types,
+    Ctx, Dest, Layer, Level, Message, NetId, Registry, RuntimeEvent, Slot, Time, TimerId,
+    layer_events, types,
 };
 
 const DATA: u32 = 1110;
@@ -31,6 +32,8 @@ const ACK_LEN: usize = 32;
 const DATA_LEN: usize = 44;
 /// Messages that are sent again at once.
 const BURST: usize = 32;
+/// Longest time-out for an acknowledgement.
+const MOST_WAIT: Duration = Duration::from_secs(1);
 
 layer_events! {
     /// Events of links.
@@ -50,15 +53,15 @@ layer_events! {
     }
 }
 
-/// Settings; times in nanoseconds.
+/// Settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// First time-out for an acknowledgement; it doubles up to a second.
-    pub resend: u64,
+    pub resend: Duration,
     /// Time that an acknowledgement waits for a message to travel with.
-    pub ack: u64,
+    pub ack: Duration,
     /// Time without progress after which a receiver is given up.
-    pub give_up: u64,
+    pub give_up: Duration,
     /// Messages to one process that are not acknowledged; more are refused. As many may wait for an
     /// earlier one.
     pub queue: usize,
@@ -70,9 +73,9 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            resend: 20 * MS,
-            ack: 2 * MS,
-            give_up: 30 * SECOND,
+            resend: Duration::from_millis(20),
+            ack: Duration::from_millis(2),
+            give_up: Duration::from_secs(30),
             queue: 4096,
             #[cfg(feature = "mutants")]
             no_reset: false,
@@ -98,7 +101,7 @@ struct Peer {
     next: u64,
     unacknowledged: VecDeque<Waiting>,
     resend_at: Option<Time>,
-    wait: u64,
+    wait: Duration,
     /// Time of the last acknowledgement, or at which the queue was last empty.
     progress: Time,
     // What arrives.
@@ -134,7 +137,7 @@ impl Link {
         if peer.unacknowledged.is_empty() {
             peer.progress = now;
             peer.wait = settings.resend;
-            peer.resend_at = Some(now.after(settings.resend));
+            peer.resend_at = Some(now + settings.resend);
         }
         let waiting = Waiting {
             seq: peer.next,
@@ -166,7 +169,7 @@ impl Link {
             if peer.resend_at.is_none_or(|at| at > now) {
                 continue;
             }
-            if now.since(peer.progress) >= settings.give_up {
+            if now - peer.progress >= settings.give_up {
                 let lost = peer.unacknowledged.len() as u64;
                 let event = LinkEvent::GaveUp { slot, lost, incarnation: peer.incarnation };
                 cx.log(Level::Warning, event);
@@ -180,8 +183,8 @@ impl Link {
                 cx.down(peer.data(slot, waiting, me));
             }
             cx.sometimes(LinkEvent::Resent);
-            peer.wait = (2 * peer.wait).min(SECOND);
-            peer.resend_at = Some(now.after(peer.wait));
+            peer.wait = (2 * peer.wait).min(MOST_WAIT);
+            peer.resend_at = Some(now + peer.wait);
         }
         self.wake_up(cx);
     }
@@ -218,13 +221,13 @@ impl Link {
                 peer.progress = now;
                 peer.wait = self.settings.resend;
                 let more = !peer.unacknowledged.is_empty();
-                peer.resend_at = more.then(|| now.after(peer.wait));
+                peer.resend_at = more.then(|| now + peer.wait);
             }
         }
         let Some((seq, ty)) = head.data else { return };
         peer.acknowledge = Some(message.net);
         if self.ack_timer.is_none() {
-            self.ack_timer = Some(cx.set_timer_after(self.settings.ack));
+            self.ack_timer = Some(cx.set_timer(now + self.settings.ack));
         }
         if head.to != 0 && head.to != me {
             return cx.sometimes(LinkEvent::ForOldIncarnation);
@@ -367,9 +370,9 @@ pub fn layers(registry: Registry) -> Registry {
     registry.with("link", |build| {
         let (usual, params) = (Settings::default(), &mut *build.params);
         let settings = Settings {
-            resend: params.time_ns("resend", usual.resend)?.max(1),
-            ack: params.time_ns("ack", usual.ack)?,
-            give_up: params.time_ns("give_up", usual.give_up)?,
+            resend: params.duration("resend", usual.resend)?.max(Duration::from_nanos(1)),
+            ack: params.duration("ack", usual.ack)?,
+            give_up: params.duration("give_up", usual.give_up)?,
             queue: usize::try_from(params.number("queue", 4096)?).unwrap_or(usize::MAX),
             #[cfg(feature = "mutants")]
             no_reset: params.flag("mutant_14", false)?,

@@ -1,9 +1,12 @@
 //! Addresses, destinations, messages, times.
 
 use std::fmt;
+use std::ops::{Add, Sub};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use itg_core::units::nanoseconds;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +30,24 @@ impl Time {
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// So much later; at most [`Time::NEVER`].
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        self.after(nanoseconds(time))
+    }
+}
+
+/// Time since an earlier point; none when it is not earlier.
+impl Sub for Time {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.since(earlier))
     }
 }
 
@@ -193,5 +214,25 @@ impl To {
             Self::One(slot) => std::slice::from_ref(slot),
             Self::Many(slots) => slots,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_and_lengths_of_time() {
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        for (at, wait, want) in [
+            (Time(5), Duration::from_nanos(7), Time(12)),
+            (Time::ZERO, second, Time(SECOND)),
+            (Time::NEVER, second, Time::NEVER),
+            (Time(1), Duration::MAX, Time::NEVER),
+        ] {
+            assert_eq!(at + wait, want, "{at} + {wait:?}");
+        }
+        assert_eq!((Time(SECOND) + hour) - Time(SECOND), hour);
+        assert_eq!(Time(3) - Time(4), Duration::ZERO);
     }
 }

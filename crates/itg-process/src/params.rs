@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use itg_core::text::{ConfigError, Position, suggestion};
+use itg_core::units::nanoseconds;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -162,6 +164,18 @@ impl Params {
     pub fn time_ns(&mut self, key: &'static str, default: u64) -> Result<u64, ConfigError> {
         let Some(text) = self.text(key)? else { return Ok(default) };
         itg_core::units::parse_duration_ns(&text).map_err(|error| self.error_at(key, error))
+    }
+
+    /// A time such as `"10ms"`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn duration(
+        &mut self,
+        key: &'static str,
+        default: Duration,
+    ) -> Result<Duration, ConfigError> {
+        self.time_ns(key, nanoseconds(default)).map(Duration::from_nanos)
     }
 
     /// A rate such as `"100Mbps"`, in bits per second.

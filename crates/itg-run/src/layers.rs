@@ -1,12 +1,14 @@
 //! The layers that this program knows, by name: the farm of processors, group communication, clients and
 //! servers, and what gives them something to do ([`crate::load`]).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use itg_group::cast::service::{Case, Client, Replicated, Server};
 use itg_group::cast::{self, Planted};
 use itg_group::{detector, membership};
 use itg_members::{Member, link};
-use itg_process::{Layer, Registry, SECOND, farm};
+use itg_process::{Layer, Registry, farm};
 
 use crate::load;
 
@@ -32,7 +34,7 @@ pub fn registry() -> Registry {
                     return Err(params.error_at("ask", format!("`{other}`: expected all or one")));
                 }
             };
-            let patience = params.time_ns("patience", SECOND)?;
+            let patience = params.duration("patience", Duration::from_secs(1))?;
             let direct = params.flag("direct", false)?;
             Ok(Box::new(Client::new(case, servers, patience, direct)) as Box<dyn Layer>)
         })

@@ -123,8 +123,8 @@ fn settings(build: &mut Build<'_>, planted: Planted) -> Result<Settings, ConfigE
     let usual = Settings::default();
     let params = &mut *build.params;
     Ok(Settings {
-        rotate: params.time_ns("rotate", usual.rotate)?,
-        status: params.time_ns("status", usual.status)?,
+        rotate: params.duration("rotate", usual.rotate)?,
+        status: params.duration("status", usual.status)?,
         batch_msgs: size(params, "batch_msgs", usual.batch_msgs)?,
         batch_bytes: size(params, "batch_bytes", usual.batch_bytes)?,
         inline_max: size(params, "inline_max", usual.inline_max)?,

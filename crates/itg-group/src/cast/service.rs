@@ -22,11 +22,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_members::wire::{Put as _, Take};
 use itg_members::{Id, MAX_SLOTS, Member};
-use itg_process::{Ctx, Dest, Layer, Level, Message, SECOND, Slot, TimerId};
+use itg_process::{Ctx, Dest, Layer, Level, Message, Slot, TimerId};
 
 use super::entry::MOST_PART;
 use super::event::{CastEvent, ServiceEvent};
@@ -41,6 +42,8 @@ const EXPIRED: u32 = 1462;
 const MOST_ANSWERS: usize = 65_536;
 /// Commands that wait at a client.
 const MOST_WAITING: usize = 1024;
+/// Longest time after which a client asks again.
+const MOST_PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Replicated service: a deterministic function of the commands, in their order.
 pub trait Replicated: Send {
@@ -346,8 +349,8 @@ impl Layer for Server {
 pub struct Client {
     case: Case,
     servers: Arc<[Slot]>,
-    /// Nanoseconds after which it asks again.
-    patience: u64,
+    /// Time after which it asks again.
+    patience: Duration,
     /// Commands are cast into the group by the broadcast below: the failure-free case A.
     direct: bool,
     seq: u64,
@@ -361,11 +364,11 @@ impl Client {
     /// A client of the servers at the slots from 0. A `direct` one casts into the group itself, by the
     /// failure-free broadcast below it, and never asks again.
     #[must_use]
-    pub fn new(case: Case, servers: u32, patience: u64, direct: bool) -> Self {
+    pub fn new(case: Case, servers: u32, patience: Duration, direct: bool) -> Self {
         Self {
             case,
             servers: (0..servers).map(Slot).collect(),
-            patience: patience.clamp(1, 3600 * SECOND),
+            patience: patience.clamp(Duration::from_nanos(1), MOST_PATIENCE),
             direct,
             seq: 0,
             command: None,
@@ -394,7 +397,7 @@ impl Client {
         };
         cx.down(Message::new(to, REQUEST, body));
         if !self.direct {
-            self.timer = Some(cx.set_timer_after(self.patience));
+            self.timer = Some(cx.set_timer(cx.now() + self.patience));
         }
     }
 

@@ -21,11 +21,12 @@
 //! information, not needed for safety.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use itg_members::observers::{marks, observers};
 use itg_members::{Changes, Member, Shape, View, ViewChange};
-use itg_process::{Action, Dest, Input, JournalWrite, MS, Machine, Slot, Time};
+use itg_process::{Action, Dest, Input, JournalWrite, Machine, Slot, Time};
 
 use super::change::wants_rerank;
 use super::event::MembershipEvent;
@@ -42,13 +43,13 @@ pub struct Settings {
     /// Observers of each member beside its parent and children.
     pub k_obs: u32,
     /// Time that further reports of silence are waited for.
-    pub window: u64,
+    pub window: Duration,
     /// Time that further joins and reports of other kinds are waited for.
-    pub window_sure: u64,
+    pub window_sure: Duration,
     /// The longest wait for reports.
-    pub batch_max: u64,
+    pub batch_max: Duration,
     /// Interval at which reports, requests to join and proposals are repeated.
-    pub retry: u64,
+    pub retry: Duration,
     /// True if an excluded process comes back by itself, in another incarnation.
     pub rejoin: bool,
     /// True if every report is believed at once: a planted fault.
@@ -63,10 +64,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             k_obs: 3,
-            window: 100 * MS,
-            window_sure: 5 * MS,
-            batch_max: 500 * MS,
-            retry: 500 * MS,
+            window: Duration::from_millis(100),
+            window_sure: Duration::from_millis(5),
+            batch_max: Duration::from_millis(500),
+            retry: Duration::from_millis(500),
             rejoin: true,
             #[cfg(feature = "mutants")]
             no_cut: false,
@@ -186,7 +187,7 @@ impl Machine for Agreed {
                     self.rejoin(out);
                     self.ask_to_join(out);
                 }
-                out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
+                out.push(Action::SetTimer(Timer::Retry, now + self.settings.retry));
             }
             Input::Message(from, AgreedInput::Log(tell)) if from == self.me.slot => {
                 self.log(now, tell, out);
@@ -201,7 +202,7 @@ impl Machine for Agreed {
             Input::Timer(Timer::Window) => self.consider(now, out),
             Input::Timer(Timer::Retry) => {
                 self.again(now, out);
-                out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
+                out.push(Action::SetTimer(Timer::Retry, now + self.settings.retry));
             }
         }
     }
@@ -531,7 +532,7 @@ impl Agreed {
             Evidence::Silence => self.settings.window,
             Evidence::Reset | Evidence::Reported => self.settings.window_sure,
         };
-        let at = now.after(wait).min(first.after(self.settings.batch_max));
+        let at = (now + wait).min(first + self.settings.batch_max);
         out.push(Action::SetTimer(Timer::Window, at.max(now)));
     }
 
@@ -540,17 +541,17 @@ impl Agreed {
         if self.standing != Standing::Member || self.leader() != self.me {
             return;
         }
-        if self.proposed.is_some_and(|(base, at)| {
-            base == self.view.no() && now.since(at) < 2 * self.settings.retry
-        }) {
+        if self
+            .proposed
+            .is_some_and(|(base, at)| base == self.view.no() && now - at < 2 * self.settings.retry)
+        {
             return;
         }
         let (stable, unstable) = self.cut();
-        let patient = self.first.is_some_and(|first| now.since(first) < self.settings.batch_max);
+        let patient = self.first.is_some_and(|first| now - first < self.settings.batch_max);
         if !unstable.is_empty() && patient {
             out.push(Action::sometimes(MembershipEvent::WaitsForReports));
-            let wait = self.settings.window;
-            out.push(Action::SetTimer(Timer::Window, now.after(wait)));
+            out.push(Action::SetTimer(Timer::Window, now + self.settings.window));
             return;
         }
         let joins: Vec<_> = self.joins.keys().copied().collect();
@@ -628,7 +629,7 @@ impl Agreed {
         }
         let old = 3 * self.settings.retry;
         for reports in self.reports.values_mut() {
-            reports.by.retain(|_, (_, at)| now.since(*at) <= old);
+            reports.by.retain(|_, (_, at)| now - *at <= old);
         }
         self.reports.retain(|_, reports| !reports.by.is_empty());
         self.report(now, true, out);

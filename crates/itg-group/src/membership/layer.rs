@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use bytes::Bytes;
 use itg_members::observers::watch;
@@ -177,10 +178,10 @@ pub fn layers(registry: Registry) -> Registry {
         let k_obs = params.number("k_obs", usual.k_obs.into())?;
         let settings = AgreedSettings {
             k_obs: u32::try_from(k_obs).unwrap_or(u32::MAX).min(64),
-            window: params.time_ns("window", usual.window)?,
-            window_sure: params.time_ns("window_sure", usual.window_sure)?,
-            batch_max: params.time_ns("batch_max", usual.batch_max)?,
-            retry: params.time_ns("retry", usual.retry)?.max(1),
+            window: params.duration("window", usual.window)?,
+            window_sure: params.duration("window_sure", usual.window_sure)?,
+            batch_max: params.duration("batch_max", usual.batch_max)?,
+            retry: params.duration("retry", usual.retry)?.max(Duration::from_nanos(1)),
             rejoin: params.flag("rejoin", usual.rejoin)?,
             #[cfg(feature = "mutants")]
             no_cut: params.flag("mutant_23", false)?,
@@ -203,13 +204,13 @@ pub fn layers(registry: Registry) -> Registry {
         let (me, view) = place(build)?;
         let (usual, params) = (Settings::default(), &mut *build.params);
         let settings = Settings {
-            compute: params.time_ns("compute", usual.compute)?,
-            window: params.time_ns("window", usual.window)?,
-            join_window: params.time_ns("join_window", usual.join_window)?,
-            late: params.time_ns("late", usual.late)?,
-            silent: params.time_ns("silent", usual.silent)?,
-            retry: params.time_ns("retry", usual.retry)?,
-            join: params.time_ns("join", usual.join)?,
+            compute: params.duration("compute", usual.compute)?,
+            window: params.duration("window", usual.window)?,
+            join_window: params.duration("join_window", usual.join_window)?,
+            late: params.duration("late", usual.late)?,
+            silent: params.duration("silent", usual.silent)?,
+            retry: params.duration("retry", usual.retry)?,
+            join: params.duration("join", usual.join)?,
         };
         let publish = params.flag("publish", true)?;
         let layer = Adapter::new(Paper::new(me, view, settings), Wire { publish });

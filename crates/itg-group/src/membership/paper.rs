@@ -13,10 +13,11 @@
 //! at the arms below, in capitals, are the paper's; "ours" is what it does not have.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use itg_members::radix::Tree;
 use itg_members::{Changes, Member, RootPolicy, Shape, View};
-use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
+use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
 use super::change::{cause, wants_rerank};
 use super::event::MembershipEvent;
@@ -27,35 +28,35 @@ use super::message::{
 /// Numbers of views that one root can give.
 const REIGN: u64 = 1 << 32;
 
-/// Times, in nanoseconds.
+/// Times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Time to recompute the tree: virtual computation, 0 on real hosts.
-    pub compute: u64,
+    pub compute: Duration,
     /// Time that further failures are waited for before a view change.
-    pub window: u64,
+    pub window: Duration,
     /// Time that further joins are waited for.
-    pub join_window: u64,
+    pub join_window: Duration,
     /// Time after which acknowledgements are late.
-    pub late: u64,
+    pub late: Duration,
     /// Time after which an answer is late.
-    pub silent: u64,
+    pub silent: Duration,
     /// Interval at which reports are repeated.
-    pub retry: u64,
+    pub retry: Duration,
     /// Interval at which the request to join is repeated.
-    pub join: u64,
+    pub join: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            compute: 0,
-            window: 0,
-            join_window: 5 * MS,
-            late: 50 * MS,
-            silent: 20 * MS,
-            retry: 200 * MS,
-            join: 500 * MS,
+            compute: Duration::ZERO,
+            window: Duration::ZERO,
+            join_window: Duration::from_millis(5),
+            late: Duration::from_millis(50),
+            silent: Duration::from_millis(20),
+            retry: Duration::from_millis(200),
+            join: Duration::from_millis(500),
         }
     }
 }
@@ -243,7 +244,7 @@ impl Paper {
                     }
                 }
                 if self.phase.is_some() {
-                    out.push(Action::SetTimer(Timer::Late, now.after(self.settings.late)));
+                    out.push(Action::SetTimer(Timer::Late, now + self.settings.late));
                 }
             }
             Timer::Retry => {
@@ -267,7 +268,7 @@ impl Paper {
             next = (next + 1) % n;
         }
         self.standing = Standing::Outside { ask: Slot(next), advised: false };
-        out.push(Action::SetTimer(Timer::Join, now.after(self.settings.join)));
+        out.push(Action::SetTimer(Timer::Join, now + self.settings.join));
     }
 
     fn outside(&mut self, now: Time, from: Slot, say: MembershipMessage, out: &mut Out) {
@@ -286,7 +287,7 @@ impl Paper {
             }
             MembershipMessage::JoinPending => {
                 self.standing = Standing::Outside { ask: from, advised: false };
-                out.push(Action::SetTimer(Timer::Join, now.after(4 * self.settings.join)));
+                out.push(Action::SetTimer(Timer::Join, now + 4 * self.settings.join));
             }
             MembershipMessage::Welcome { view, .. } | MembershipMessage::Push { view, .. } => {
                 let Ok(view) = View::try_from(view) else { return };
@@ -373,13 +374,13 @@ impl Paper {
             Self::send(root.slot, say, out);
             root.slot
         };
-        out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
+        out.push(Action::SetTimer(Timer::Retry, now + self.settings.retry));
         Some(to)
     }
 
     fn how_are_you(&mut self, now: Time, slot: Slot, out: &mut Out) {
         if self.asked.is_empty() {
-            out.push(Action::SetTimer(Timer::Silent, now.after(self.settings.silent)));
+            out.push(Action::SetTimer(Timer::Silent, now + self.settings.silent));
         }
         if self.asked.insert(slot) {
             self.nonce += 1;
@@ -410,7 +411,7 @@ impl Paper {
             return;
         }
         let failures = !self.removals.is_subset(&self.leaving);
-        if failures && self.settings.window == 0 {
+        if failures && self.settings.window.is_zero() {
             // Failures interrupt a phase, joins do not.
             if self.phase.is_some() {
                 out.push(Action::sometimes(MembershipEvent::PhaseStartsAgain));
@@ -419,17 +420,17 @@ impl Paper {
         } else if self.phase.is_none() && !self.window_set {
             let wait = if failures { self.settings.window } else { self.settings.join_window };
             self.window_set = true;
-            out.push(Action::SetTimer(Timer::Window, now.after(wait)));
+            out.push(Action::SetTimer(Timer::Window, now + wait));
         }
     }
 
     /// Begins the repair of the tree, or begins it again: the root recomputes it.
     fn begin(&mut self, now: Time, out: &mut Out) {
         self.computing = true;
-        if self.settings.compute == 0 {
+        if self.settings.compute.is_zero() {
             self.conduct(now, out);
         } else {
-            let at = now.after(self.settings.compute);
+            let at = now + self.settings.compute;
             out.push(Action::SetTimer(Timer::Computed, at));
         }
     }
@@ -478,7 +479,7 @@ impl Paper {
             return self.complete(now, out);
         }
         out.push(Action::Send(Dest::Many(waiting.into()), MembershipMessage::Down(down)));
-        out.push(Action::SetTimer(Timer::Late, now.after(self.settings.late)));
+        out.push(Action::SetTimer(Timer::Late, now + self.settings.late));
     }
 
     /// All below have installed the view: FAILURE_ACK to the parent. At the root it is stable, and
@@ -681,12 +682,12 @@ impl Paper {
         if self.incoming.as_ref().is_some_and(|(_, old, _)| old.tag >= down.tag) {
             return;
         }
-        if self.settings.compute == 0 {
+        if self.settings.compute.is_zero() {
             return self.adopt(now, from, down, view, out);
         }
         self.incoming = Some((from, down, view));
         self.computing = false;
-        out.push(Action::SetTimer(Timer::Computed, now.after(self.settings.compute)));
+        out.push(Action::SetTimer(Timer::Computed, now + self.settings.compute));
     }
 
     fn adopt(&mut self, now: Time, from: Slot, down: Down, view: View, out: &mut Out) {

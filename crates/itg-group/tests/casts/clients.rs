@@ -2,6 +2,7 @@
 //! [`Linear`] judges all answers together.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use itg_core::seed::RunSeed;
@@ -273,7 +274,9 @@ impl Shape {
                 let server = Server::new(Box::<Register>::default(), servers, planted);
                 Ok(Box::new(server.keeping(answers)) as Box<dyn Layer>)
             })
-            .with("client", move |_| Ok(Box::new(Client::new(case, servers, 60 * MS, direct))))
+            .with("client", move |_| {
+                Ok(Box::new(Client::new(case, servers, Duration::from_millis(60), direct)))
+            })
             .with("caller", move |_| Ok(Box::new(Caller { until, pause: 15 * MS, calls: 0 })));
         let config = Config::parse(&text, "test.toml").expect("well written");
         World::new(&config, &registry, RunSeed(seed)).expect("known layers and networks")

@@ -55,7 +55,7 @@ impl Overlay {
     fn gather_soon(&mut self, now: Time, out: &mut Out) {
         if !self.gathering {
             self.gathering = true;
-            out.push(Action::SetTimer(Timer::Gather, now.after(self.settings.period)));
+            out.push(Action::SetTimer(Timer::Gather, now + self.settings.period));
         }
     }
 

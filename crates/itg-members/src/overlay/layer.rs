@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use bytes::Bytes;
 use itg_process::{Adapter, Layer, Message, Registry, Slot, Wiring};
@@ -57,9 +58,9 @@ pub fn layers(registry: Registry, merge: Merge) -> Registry {
             chunk: usize::try_from(chunk).unwrap_or(usize::MAX).clamp(1, 1 << 20),
             window: u32::try_from(window).unwrap_or(u32::MAX).clamp(1, 1 << 16),
             most: usize::try_from(most).unwrap_or(usize::MAX).min(1 << 30),
-            retry: params.time_ns("retry", usual.retry)?.max(1),
-            give_up: params.time_ns("give_up", usual.give_up)?,
-            period: params.time_ns("period", usual.period)?.max(1),
+            retry: params.duration("retry", usual.retry)?.max(Duration::from_nanos(1)),
+            give_up: params.duration("give_up", usual.give_up)?,
+            period: params.duration("period", usual.period)?.max(Duration::from_nanos(1)),
             merge,
         };
         Ok(Box::new(Adapter::new(Overlay::new(build.me, settings), OverlayWiring))

@@ -32,9 +32,10 @@ mod message;
 mod spread;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
-use itg_process::{Action, Dest, Input, MS, Machine, SECOND, Slot, Time};
+use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
 use self::gather::Topic;
 use self::spread::{Blob, Had};
@@ -56,12 +57,12 @@ pub struct Settings {
     pub window: u32,
     /// Bytes of everything that is kept here.
     pub most: usize,
-    /// Nanoseconds without progress after which things are said again.
-    pub retry: u64,
-    /// Nanoseconds after which a part of what a dead origin has spread is forgotten.
-    pub give_up: u64,
-    /// Nanoseconds between two contributions.
-    pub period: u64,
+    /// Time without progress after which things are said again.
+    pub retry: Duration,
+    /// Time after which a part of what a dead origin has spread is forgotten.
+    pub give_up: Duration,
+    /// Time between two contributions.
+    pub period: Duration,
     /// Function that merges contributions.
     pub merge: Merge,
 }
@@ -72,9 +73,9 @@ impl Default for Settings {
             chunk: 16 << 10,
             window: 16,
             most: 64 << 20,
-            retry: 200 * MS,
-            give_up: 30 * SECOND,
-            period: SECOND,
+            retry: Duration::from_millis(200),
+            give_up: Duration::from_secs(30),
+            period: Duration::from_secs(1),
             merge: counters,
         }
     }
@@ -171,7 +172,7 @@ impl Overlay {
     fn retry_soon(&mut self, now: Time, out: &mut Out) {
         if !self.retrying {
             self.retrying = true;
-            out.push(Action::SetTimer(Timer::Retry, now.after(self.settings.retry)));
+            out.push(Action::SetTimer(Timer::Retry, now + self.settings.retry));
         }
     }
 

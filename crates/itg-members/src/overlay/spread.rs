@@ -474,7 +474,7 @@ impl Overlay {
                 continue;
             }
             busy = true;
-            let waited = now.since(blob.progress);
+            let waited = now - blob.progress;
             let origin_is_in = self.view.as_ref().is_some_and(|view| view.contains(id.origin));
             if !blob.is_whole() && !origin_is_in && waited >= self.settings.give_up {
                 let (seq, chunks) = (id.seq, blob.next());

@@ -33,10 +33,11 @@ mod round;
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use itg_members::{Id, Member, View, ViewChange};
-use itg_process::{Action, Dest, Input, MS, Machine, Slot, Time};
+use itg_process::{Action, Dest, Input, Machine, Slot, Time};
 
 use self::chunks::Transfer;
 use self::journal::{Journal, Record};
@@ -64,11 +65,11 @@ const UNTOLD: usize = 256 << 10;
 /// Settings of a log; all members have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Nanoseconds without progress after which a member says again what may have been lost, and after
+    /// Time without progress after which a member says again what may have been lost, and after
     /// as many more changes the coordinator. Doubles with each round of an instance.
-    pub rotate: u64,
-    /// Nanoseconds between two exchanges of how far members are.
-    pub status: u64,
+    pub rotate: Duration,
+    /// Time between two exchanges of how far members are.
+    pub status: Duration,
     /// Most messages of a batch.
     pub batch_msgs: usize,
     /// Most bytes of a batch.
@@ -96,8 +97,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            rotate: 150 * MS,
-            status: 50 * MS,
+            rotate: Duration::from_millis(150),
+            status: Duration::from_millis(50),
             batch_msgs: 1024,
             batch_bytes: 64 << 10,
             inline_max: 4 << 10,
@@ -579,7 +580,7 @@ impl Log {
     fn input(&mut self, now: Time, input: Input<Self>, out: &mut Out<Self>) {
         match input {
             Input::Start => {
-                out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
+                out.push(Action::SetTimer(Timer::Status, now + self.settings.status));
             }
             Input::Request(CastRequest::Cast(payload)) => {
                 self.cast(Body::Message(payload), now, out)
@@ -616,14 +617,14 @@ impl Log {
                 if !self.fetches() {
                     self.pull(slot, JOINING, out);
                 }
-                out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
+                out.push(Action::SetTimer(Timer::Status, now + self.settings.status));
             }
             Input::Timer(Timer::Status) => {
                 self.fetch_on(now, out);
                 if let Some(slot) = contact.filter(|_| !self.fetches()) {
                     self.pull(slot, JOINING, out);
                 }
-                out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
+                out.push(Action::SetTimer(Timer::Status, now + self.settings.status));
             }
             // One that was not asked for was for another start under this name.
             Input::Message(_, LogMessage { what: LogBody::Snapshot(snapshot), .. })

@@ -1,5 +1,7 @@
 //! Messages that a member has cast, and those of them that wait: to be told to others, ordered, said again.
 
+use std::time::Duration;
+
 use itg_members::{Id, Member};
 use itg_process::Time;
 
@@ -89,11 +91,11 @@ impl Outbox {
 
     /// Returns true if messages of which the oldest waits since then are to be said again: ever more seldom, so
     /// that a log that is slow is not made slower.
-    pub(super) fn repeat_is_due(&mut self, oldest: Time, now: Time, rotate: u64) -> bool {
+    pub(super) fn repeat_is_due(&mut self, oldest: Time, now: Time, rotate: Duration) -> bool {
         if self.repeats.oldest != oldest {
             self.repeats = Repeats { oldest, at: oldest, times: 0 };
         }
-        let due = now.since(self.repeats.at) >= rotate << self.repeats.times.min(MOST_DOUBLED);
+        let due = now - self.repeats.at >= rotate * (1 << self.repeats.times.min(MOST_DOUBLED));
         if due {
             (self.repeats.at, self.repeats.times) = (now, self.repeats.times + 1);
         }
@@ -119,9 +121,11 @@ mod tests {
 
     #[test]
     fn repeats_become_seldom_until_another_message_is_the_oldest() {
-        let mut outbox = Outbox::default();
+        let (mut outbox, rotate) = (Outbox::default(), Duration::from_nanos(10));
         let mut times = |oldest: u64, until: u64| {
-            (oldest..until).filter(|now| outbox.repeat_is_due(Time(oldest), Time(*now), 10)).count()
+            (oldest..until)
+                .filter(|now| outbox.repeat_is_due(Time(oldest), Time(*now), rotate))
+                .count()
         };
         assert_eq!(times(0, 100), 3, "after 10, 30, 70");
         assert_eq!(times(100, 131), 2, "after 10, 30");

@@ -8,12 +8,13 @@
 //! the log names then, or at a member that is ahead.
 
 use std::mem;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use itg_core::streams::fnv1a;
 use itg_members::Member;
 use itg_members::wire::Take;
-use itg_process::{Action, SECOND, Slot, Time};
+use itg_process::{Action, Slot, Time};
 
 use super::chunks::{Incoming, Outgoing};
 use super::{Log, LogBody, Out, Snapshot};
@@ -24,10 +25,10 @@ use crate::cast::mutant::Mutant;
 /// Times that a piece is asked for again.
 const MOST_ASKED: u32 = 8;
 /// Time for a whole snapshot: so much, and so much for each of its bytes (1 MB/s).
-const FETCH: u64 = 60 * SECOND;
-const FETCH_BYTE: u64 = 1000;
+const FETCH: Duration = Duration::from_secs(60);
+const FETCH_BYTE_NS: u64 = 1000;
 /// A snapshot of which no piece is asked for is kept for so many times the patience of a receiver with one piece.
-const UNWANTED: u64 = 2 * MOST_ASKED as u64;
+const UNWANTED: u32 = 2 * MOST_ASKED;
 
 impl Log {
     /// Hands a snapshot to a process, or the first piece of it.
@@ -90,7 +91,7 @@ impl Log {
         let (turn, most) = (self.settings.status, UNWANTED * self.settings.rotate);
         self.transfer.outgoing.take_if(|of| {
             of.idle += 1;
-            u64::from(of.idle) * turn > most
+            turn.saturating_mul(of.idle) > most
         });
     }
 
@@ -170,10 +171,11 @@ impl Log {
         }
         let patience = self.settings.rotate;
         let late = |of: &Incoming| {
-            now.since(of.since) > FETCH.saturating_add(of.total.saturating_mul(FETCH_BYTE))
+            let bytes = Duration::from_nanos(of.total.saturating_mul(FETCH_BYTE_NS));
+            now - of.since > FETCH + bytes
         };
         let Some(incoming) =
-            self.transfer.incoming.as_mut().filter(|of| now.since(of.at) >= patience || late(of))
+            self.transfer.incoming.as_mut().filter(|of| now - of.at >= patience || late(of))
         else {
             return;
         };

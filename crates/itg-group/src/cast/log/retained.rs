@@ -301,7 +301,7 @@ impl Log {
 
     /// Tells the neighbours how far this member is.
     pub(super) fn tell_status(&mut self, now: Time, out: &mut Out<Self>) {
-        out.push(Action::SetTimer(Timer::Status, now.after(self.settings.status)));
+        out.push(Action::SetTimer(Timer::Status, now + self.settings.status));
         self.keep.asked_for = None;
         self.untold = 0;
         if self.settings.trace {
@@ -328,7 +328,7 @@ impl Log {
             self.keep.stable = self.keep.stable.max(low);
             self.trim(out);
         }
-        let late = |since: Time| now.since(since) >= self.settings.rotate;
+        let late = |since: Time| now - since >= self.settings.rotate;
         if self.is_core() {
             to.extend(self.peers.iter().copied());
         } else if late(self.keep.parent_heard) && !self.peers.is_empty() {

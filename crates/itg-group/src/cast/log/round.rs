@@ -124,8 +124,8 @@ impl Log {
     }
 
     fn arm(&mut self, now: Time, out: &mut Out<Self>) {
-        let patience = self.settings.rotate << self.instance.r.min(MOST_DOUBLINGS);
-        out.push(Action::SetTimer(Timer::Round, now.after(patience)));
+        let patience = self.settings.rotate * (1 << self.instance.r.min(MOST_DOUBLINGS));
+        out.push(Action::SetTimer(Timer::Round, now + patience));
     }
 
     /// Enters a round; goes on to the next one while the coordinator is suspected. Phase 1: the estimate and its

@@ -120,7 +120,7 @@ impl Uniform {
     /// suspicions; a member that is fenced for long asks for the next epoch.
     pub(super) fn change_if_wanted(&mut self, now: Time, out: &mut Out) {
         let patience = 4 * self.settings.rotate;
-        if self.collecting.as_ref().is_some_and(|c| now.since(c.since) < patience) {
+        if self.collecting.as_ref().is_some_and(|c| now - c.since < patience) {
             return;
         }
         // What was submitted is on its way: another attempt would stand behind it.
@@ -129,8 +129,9 @@ impl Uniform {
         }
         let suspects: Vec<Member> = self.suspected.iter().copied().collect();
         let first = self.view.succession().find(|member| !suspects.contains(member));
-        let rank = self.view.succession().position(|member| member == self.me).unwrap_or(0) as u64;
-        let long = |since: Time| now.since(since) >= (2 + rank) * patience;
+        let rank = self.view.succession().position(|member| member == self.me).unwrap_or(0);
+        let turns = u32::try_from(2 + rank).unwrap_or(u32::MAX);
+        let long = |since: Time| now - since >= turns * patience;
         let wanted = !suspects.is_empty() && first == Some(self.me);
         if !wanted && !self.fenced.is_some_and(long) && self.collecting.is_none() {
             return;

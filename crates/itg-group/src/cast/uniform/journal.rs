@@ -160,7 +160,7 @@ impl Uniform {
         std::mem::swap(&mut new.memory, &mut self.memory);
         *self = new;
         // The exclusion has ended it.
-        out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
+        out.push(Action::SetTimer(Timer::Tick, now + self.settings.status));
         if self.memory.keeps {
             self.memory.own.clear();
             self.memory.bytes = 0;

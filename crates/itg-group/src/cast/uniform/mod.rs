@@ -311,7 +311,7 @@ impl Uniform {
     /// Tells this member's progress, sends again what may have been lost, and changes the view if
     /// that is wanted.
     fn tick(&mut self, now: Time, out: &mut Out) {
-        out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
+        out.push(Action::SetTimer(Timer::Tick, now + self.settings.status));
         if !self.view.contains(self.me) || self.gone {
             return;
         }
@@ -320,7 +320,7 @@ impl Uniform {
         self.progress.told(self.me.slot, done);
         let least = self.view.slots().map(|slot| self.progress.of(slot)).min().unwrap_or(0);
         self.history.forget_before(least);
-        let late = |since: Time| now.since(since) >= self.settings.rotate;
+        let late = |since: Time| now - since >= self.settings.rotate;
         if self.backlog.oldest(Some(self.me)).is_some_and(late) {
             for (id, payload) in self.own_waiting() {
                 let to = self.lacking(id);
@@ -417,7 +417,7 @@ impl Machine for Uniform {
         }
         if matches!(input, Input::Start) {
             self.come_back(now, out);
-            return out.push(Action::SetTimer(Timer::Tick, now.after(self.settings.status)));
+            return out.push(Action::SetTimer(Timer::Tick, now + self.settings.status));
         }
         if self.gone {
             // Perhaps no other process can tell the rest what was decided before that.
