@@ -133,6 +133,28 @@ enum Phase {
     Gone,
 }
 
+/// Processes that a member has to do with in its view.
+#[derive(Clone, Debug, Hash)]
+struct Places {
+    /// The core of the instance in progress, in the order of succession.
+    core: Arc<[Member]>,
+    /// Slots of the core without this process.
+    peers: Arc<[Slot]>,
+    /// Children in the tree that are learners.
+    learners: Arc<[Slot]>,
+}
+
+impl Places {
+    fn of(view: &View, me: Slot) -> Self {
+        let core: Arc<[Member]> = view.core().into();
+        let is_core = |slot: &Slot| core.iter().any(|member| member.slot == *slot);
+        let peers = core.iter().map(|member| member.slot).filter(|slot| *slot != me).collect();
+        let children = view.tree().children(me).into_iter();
+        let learners = children.filter(|slot| !is_core(slot)).collect();
+        Self { core, peers, learners }
+    }
+}
+
 /// A member of an ordered log.
 #[derive(Clone, Debug)]
 pub struct Log {
@@ -140,12 +162,7 @@ pub struct Log {
     settings: Settings,
     life: Phase,
     view: View,
-    /// The core of the instance in progress, in the order of succession.
-    core: Arc<[Member]>,
-    /// Slots of the core without this process.
-    peers: Arc<[Slot]>,
-    /// Children in the tree that are learners.
-    learners: Arc<[Slot]>,
+    places: Places,
     /// The instance in progress, from 0.
     k: u64,
     /// Entries delivered.
@@ -179,7 +196,7 @@ impl Hash for Log {
         (self.me, self.life, self.view.digest(), self.k, self.position, self.base).hash(state);
         (self.clock, &self.backlog, &self.outbox, &self.transfer).hash(state);
         (&self.instance, &self.ahead, &self.suspected, self.announce).hash(state);
-        (&self.keep, &self.past, &self.local, &self.core).hash(state);
+        (&self.keep, &self.past, &self.local, &self.places).hash(state);
         (self.author, &self.journal).hash(state);
     }
 }
@@ -189,15 +206,12 @@ impl Log {
     #[must_use]
     pub fn new(me: Member, view: View, settings: Settings) -> Self {
         let life = if view.contains(me) { Phase::Member } else { Phase::Joining(None) };
-        let none: Arc<[Slot]> = Arc::from([]);
-        let mut log = Self {
+        Self {
             me,
             settings,
             life,
-            core: view.core().into(),
+            places: Places::of(&view, me.slot),
             view,
-            peers: Arc::clone(&none),
-            learners: none,
             k: 0,
             position: 0,
             author: None,
@@ -215,9 +229,7 @@ impl Log {
             local: VecDeque::new(),
             journal: Journal::default(),
             transfer: Transfer::default(),
-        };
-        log.take_places();
-        log
+        }
     }
 
     /// This process as a member.
@@ -278,24 +290,19 @@ impl Log {
     }
 
     fn is_core(&self) -> bool {
-        self.core.contains(&self.me)
+        self.places.core.contains(&self.me)
     }
 
     /// Core, tree and first coordinator of the view in force.
     fn take_places(&mut self) {
-        self.core = self.view.core().into();
-        let slots = self.core.iter().map(|member| member.slot);
-        self.peers = slots.filter(|slot| *slot != self.me.slot).collect();
-        let children = self.view.tree().children(self.me.slot);
-        let is_core = |slot: &Slot| self.core.iter().any(|member| member.slot == *slot);
-        self.learners = children.into_iter().filter(|slot| !is_core(slot)).collect();
+        self.places = Places::of(&self.view, self.me.slot);
         self.find_base();
     }
 
     /// The first coordinator follows from the last decision alone, not from the member that
     /// announced it.
     fn find_base(&mut self) {
-        let of = |author| self.core.iter().position(|member| *member == author);
+        let of = |author| self.places.core.iter().position(|member| *member == author);
         self.base = self.author.and_then(of).unwrap_or(0);
     }
 
@@ -308,8 +315,8 @@ impl Log {
     }
 
     fn tell_peers(&self, what: LogBody, out: &mut Out<Self>) {
-        if !self.peers.is_empty() {
-            let to = Dest::Many(Arc::clone(&self.peers));
+        if !self.places.peers.is_empty() {
+            let to = Dest::Many(Arc::clone(&self.places.peers));
             out.push(Action::Send(to, LogMessage { from: self.me, what }));
         }
     }
@@ -458,8 +465,8 @@ impl Log {
             } else {
                 self.view_changed();
             }
-            if !self.learners.is_empty() {
-                let to = Dest::Many(Arc::clone(&self.learners));
+            if !self.places.learners.is_empty() {
+                let to = Dest::Many(Arc::clone(&self.places.learners));
                 let what = LogBody::Dec { k: self.k - 1, values: vec![value] };
                 out.push(Action::Send(to, LogMessage { from: self.me, what }));
             }

@@ -7,7 +7,7 @@ use itg_members::{Member, View};
 use itg_process::{Action, Time};
 
 use super::journal::{Record, member_of, numbered, whole_records};
-use super::{Log, Out, Phase, Settings, Snapshot};
+use super::{Log, Out, Phase, Places, Settings, Snapshot};
 use crate::cast::entry::{Body, Entry, Value};
 use crate::cast::event::CastEvent;
 use crate::cast::interface::{CastDelivery, code};
@@ -112,11 +112,12 @@ impl Log {
         if self.life == Phase::Member {
             self.past = self.keep.take_decisions(self.k);
         }
-        let (past, core) = (std::mem::take(&mut self.past), Arc::clone(&self.core));
+        let (past, core) = (std::mem::take(&mut self.past), Arc::clone(&self.places.core));
         let journal = std::mem::take(&mut self.journal);
         let new = Self::new(member, self.view.clone(), self.settings);
         // The core that voted on what is past.
-        *self = Self { past, core, journal, ..new };
+        let places = Places { core, ..new.places };
+        *self = Self { past, places, journal, ..new };
         self.note(&Record::Born(member), out);
     }
 

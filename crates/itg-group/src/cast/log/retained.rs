@@ -114,7 +114,7 @@ impl Log {
     pub(super) fn remember(&self, say: &LogMessage, out: &mut Out<Self>) {
         let k = say.what.instance().filter(|k| self.past.contains_key(k));
         if let Some(k) = k
-            && self.core.contains(&say.from)
+            && self.places.core.contains(&say.from)
             && !matches!(say.what, LogBody::Dec { .. })
         {
             out.push(Action::sometimes(CastEvent::ExcludedTells));
@@ -289,7 +289,7 @@ impl Log {
         }
         if k > self.k {
             self.behind(from, k, out);
-        } else if k < self.k && self.is_core() && !self.peers.contains(&from.slot) {
+        } else if k < self.k && self.is_core() && !self.places.peers.contains(&from.slot) {
             // A learner whose parent does not speak: it may be of an earlier view.
             let near = parent || tree.parent(from.slot) == Some(self.me.slot);
             if !near {
@@ -330,11 +330,11 @@ impl Log {
         }
         let late = |since: Time| now - since >= self.settings.rotate;
         if self.is_core() {
-            to.extend(self.peers.iter().copied());
-        } else if late(self.keep.parent_heard) && !self.peers.is_empty() {
+            to.extend(self.places.peers.iter().copied());
+        } else if late(self.keep.parent_heard) && !self.places.peers.is_empty() {
             // The parent may have to join first, perhaps by way of this very member.
             out.push(Action::sometimes(CastEvent::LearnerAsksCore));
-            to.insert(self.peers[self.keep.asked_core % self.peers.len()]);
+            to.insert(self.places.peers[self.keep.asked_core % self.places.peers.len()]);
             self.keep.asked_core += 1;
         }
         let (k, stable) = (self.k, self.keep.stable);

@@ -64,14 +64,14 @@ pub(crate) struct Instance {
 
 impl Log {
     pub(crate) fn coordinator(&self, r: u32) -> Member {
-        let at = (self.base + r as usize) % self.core.len().max(1);
-        self.core.get(at).copied().unwrap_or(self.me)
+        let at = (self.base + r as usize) % self.places.core.len().max(1);
+        self.places.core.get(at).copied().unwrap_or(self.me)
     }
 
     fn majority(&self) -> usize {
         match self.settings.planted.is(Mutant::HalfIsMajority) {
-            true => (self.core.len() / 2).max(1),
-            false => self.core.len() / 2 + 1,
+            true => (self.places.core.len() / 2).max(1),
+            false => self.places.core.len() / 2 + 1,
         }
     }
 
@@ -149,7 +149,7 @@ impl Log {
                 self.tell(c.slot, LogBody::Est { k, r, ts, value }, out);
             }
             tried += 1;
-            if !self.suspected.contains(&c.slot) || c == self.me || tried > self.core.len() {
+            if !self.suspected.contains(&c.slot) || c == self.me || tried > self.places.core.len() {
                 break;
             }
             // Phase 3, second case: the coordinator is suspected.
@@ -211,7 +211,7 @@ impl Log {
             }
             return self.behind(from, k, out);
         }
-        if !self.core.contains(&from) {
+        if !self.places.core.contains(&from) {
             return;
         }
         if what.round().is_some_and(|r| r > self.instance.r.saturating_add(MOST_AHEAD)) {
@@ -498,7 +498,8 @@ impl Log {
             && let Some(value) = round.proposed.clone()
         {
             let silent = |member: &&Member| !round.acks.contains(member);
-            let silent: Vec<Slot> = self.core.iter().filter(silent).map(|m| m.slot).collect();
+            let silent: Vec<Slot> =
+                self.places.core.iter().filter(silent).map(|m| m.slot).collect();
             for slot in silent {
                 let value = Arc::clone(&value);
                 self.tell(slot, LogBody::Prop { k, r, before: None, value }, out);
@@ -513,7 +514,7 @@ impl Log {
             if let Body::Change(change, _) = &entry.body
                 && let Some(view) = self.view.next(change, Some(value.author))
             {
-                self.core = view.core().into();
+                self.places.core = view.core().into();
             }
         }
     }
@@ -521,7 +522,7 @@ impl Log {
     /// Fault 26: the next coordinator is the member that announced.
     fn mistake_announcer(&mut self, announcer: Member) {
         if self.settings.planted.is(Mutant::Announcer)
-            && let Some(at) = self.core.iter().position(|member| *member == announcer)
+            && let Some(at) = self.places.core.iter().position(|member| *member == announcer)
         {
             self.base = at;
         }

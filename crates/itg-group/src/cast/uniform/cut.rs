@@ -83,10 +83,6 @@ impl Parts {
         all.then(|| parts.values().flat_map(|part| part.iter().copied()).collect())
     }
 
-    pub(super) fn clear(&mut self) {
-        self.of.clear();
-    }
-
     pub(super) fn put(&self, out: &mut BytesMut) {
         out.put_u32_le(u32::try_from(self.of.len()).unwrap_or(u32::MAX));
         for (from, (attempt, parts)) in &self.of {
@@ -120,7 +116,7 @@ impl Uniform {
     /// suspicions; a member that is fenced for long asks for the next epoch.
     pub(super) fn change_if_wanted(&mut self, now: Time, out: &mut Out) {
         let patience = 4 * self.settings.rotate;
-        if self.collecting.as_ref().is_some_and(|c| now - c.since < patience) {
+        if self.epoch.collecting.as_ref().is_some_and(|c| now - c.since < patience) {
             return;
         }
         // What was submitted is on its way: another attempt would stand behind it.
@@ -133,10 +129,10 @@ impl Uniform {
         let turns = u32::try_from(2 + rank).unwrap_or(u32::MAX);
         let long = |since: Time| now - since >= turns * patience;
         let wanted = !suspects.is_empty() && first == Some(self.me);
-        if !wanted && !self.fenced.is_some_and(long) && self.collecting.is_none() {
+        if !wanted && !self.epoch.fenced.is_some_and(long) && self.epoch.collecting.is_none() {
             return;
         }
-        let (change, with) = match self.collecting.take() {
+        let (change, with) = match self.epoch.collecting.take() {
             // A change that was wanted and has not been made.
             Some(old) if suspects.is_empty() => (old.change, old.with),
             _ => {
@@ -155,7 +151,8 @@ impl Uniform {
         out: &mut Out,
     ) {
         let (flushes, submitted, parts) = (BTreeMap::new(), false, None);
-        self.collecting = Some(Collecting { since: now, change, with, flushes, submitted, parts });
+        self.epoch.collecting =
+            Some(Collecting { since: now, change, with, flushes, submitted, parts });
         self.tell_all(EpochMessage::Collect, out);
     }
 
@@ -164,17 +161,17 @@ impl Uniform {
         if !self.is_core() {
             return;
         }
-        if self.fenced.is_none() {
-            self.fenced = Some(now);
+        if self.epoch.fenced.is_none() {
+            self.epoch.fenced = Some(now);
             self.note(&Note::Fence(self.view.no()), out);
         }
         let waiting = self.backlog.batch(usize::MAX, usize::MAX, None);
         let waiting = waiting.into_iter().map(|entry| entry.id).collect::<Vec<_>>();
         let waiting = waiting.into_iter().filter_map(|id| Some((id, self.payload(id)?))).collect();
         let flush = Flush {
-            first: self.history.first(),
-            delivered: self.history.messages().cloned().collect(),
-            orders: self.orders.numbers(),
+            first: self.epoch.history.first(),
+            delivered: self.epoch.history.messages().cloned().collect(),
+            orders: self.epoch.orders.numbers(),
             waiting,
         };
         self.tell(from.slot, EpochMessage::Flush(flush), out);
@@ -183,7 +180,8 @@ impl Uniform {
     pub(super) fn flushed(&mut self, now: Time, from: Member, flush: Flush, out: &mut Out) {
         let majority = self.view.majority();
         let in_core = self.view.core().contains(&from);
-        let Some(collecting) = self.collecting.as_mut().filter(|c| in_core && !c.submitted) else {
+        let Some(collecting) = self.epoch.collecting.as_mut().filter(|c| in_core && !c.submitted)
+        else {
             return;
         };
         collecting.flushes.insert(from, flush);
@@ -232,17 +230,19 @@ impl Uniform {
         if epoch != self.view.no() {
             return;
         }
-        self.parts.add(from, attempt, index, take.rest());
+        self.epoch.parts.add(from, attempt, index, take.rest());
         // Who makes the cut is at work: the others are patient.
-        self.fenced = self.fenced.map(|_| now);
+        self.epoch.fenced = self.epoch.fenced.map(|_| now);
         let me = self.me;
-        let Some(collecting) = self.collecting.as_mut().filter(|_| from == me) else { return };
+        let Some(collecting) = self.epoch.collecting.as_mut().filter(|_| from == me) else {
+            return;
+        };
         // Of an earlier attempt, too: the log is slow, not stuck.
         collecting.since = now;
         let Some((own, count)) = collecting.parts.filter(|(own, _)| *own == attempt) else {
             return;
         };
-        if self.parts.count(me, own) == count as usize {
+        if self.epoch.parts.count(me, own) == count as usize {
             collecting.parts = None;
             let mut with = BytesMut::new();
             with.put_u8(IN_PARTS);
@@ -278,7 +278,7 @@ impl Uniform {
             WHOLE => Some(take.rest()),
             IN_PARTS => {
                 let (from, attempt, count) = (take.member()?, take.u64()?, take.u32()?);
-                self.parts.whole(from, attempt, count)
+                self.epoch.parts.whole(from, attempt, count)
             }
             _ => None,
         }
@@ -361,7 +361,7 @@ impl Uniform {
         if view.no() == self.view.no() && self.view.contains(self.me) {
             // Only the log was behind. Within an epoch this member must not forget what it has stamped and
             // acknowledged; what it lacks the others keep until it has it.
-            self.parts = parts_of_state(&state)?;
+            self.epoch.parts = parts_of_state(&state)?;
             return Some(());
         }
         get_state(state.clone())?;
@@ -379,8 +379,8 @@ impl Uniform {
         self.backlog.retain(|origin| view.contains(origin));
         self.begin_epoch();
         self.begun = None;
-        self.parts = parts;
-        self.history = History::from_number(done);
+        self.epoch.parts = parts;
+        self.epoch.history = History::from_number(done);
         self.position = position;
         out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: 0 }));
         out.push(Action::Deliver(CastDelivery::Install { position, view, state }));
@@ -603,7 +603,7 @@ mod tests {
         part.put_u64_le(0);
         part.put_u32_le(0);
         uniform.part(now, me, part.freeze(), &mut out);
-        assert_eq!(uniform.collecting.map(|collecting| collecting.since), Some(now));
+        assert_eq!(uniform.epoch.collecting.map(|collecting| collecting.since), Some(now));
     }
 
     /// Parts that are taken in can be read again.

@@ -87,15 +87,15 @@ impl Uniform {
     fn present(&self) -> Vec<Bytes> {
         let epoch = self.view.no();
         let planted = self.settings.planted;
-        let kept = (self.history.first()..).zip(self.history.messages());
+        let kept = (self.epoch.history.first()..).zip(self.epoch.history.messages());
         let kept = kept.map(|(number, (id, m))| Note::Kept(epoch, number, *id, m.clone()));
         let kept = kept.filter(|_| !planted.is(Mutant::HistoryNotKept));
         let waiting = self.backlog.batch(usize::MAX, usize::MAX, None).into_iter();
         let waiting =
             waiting.filter_map(|entry| Some(Note::Message(entry.id, self.payload(entry.id)?)));
-        let fence = (self.fenced.is_some() && !planted.is(Mutant::FenceDropped))
+        let fence = (self.epoch.fenced.is_some() && !planted.is(Mutant::FenceDropped))
             .then_some(Note::Fence(epoch));
-        let orders = self.orders.notes(epoch);
+        let orders = self.epoch.orders.notes(epoch);
         let orders = orders.into_iter().filter(|_| !planted.is(Mutant::OrdersDropped));
         let notes = kept.chain(waiting).chain(orders).chain(fence);
         notes.map(|note| note.encode()).collect()
@@ -118,7 +118,7 @@ impl Uniform {
         let (done, seen) = (self.done(), self.backlog.seen());
         let present = if self.memory.keeps { self.present() } else { Vec::new() };
         let (view, mark) = (self.view.clone(), self.memory.own.len());
-        let parts = self.parts.clone();
+        let parts = self.epoch.parts.clone();
         let position = self.position;
         self.begun = Some(Begun { log, position, done, seen, view, present, mark, parts });
         out.push(Action::Deliver(CastDelivery::Checkpoint { position }));
@@ -196,7 +196,7 @@ impl Uniform {
                 None => {}
             }
         }
-        self.orders.count_on(self.done());
+        self.epoch.orders.count_on(self.done());
         self.outbox.cast_before(numbered(&self.backlog.seen(), self.me));
         self.outbox.recount(&self.backlog, self.me);
         self.memory.bytes = own.iter().map(Bytes::len).sum();
@@ -217,7 +217,7 @@ impl Uniform {
                 CastDelivery::Install { view, .. } if !view.contains(self.me) => false,
                 CastDelivery::Install { view, state, .. } => {
                     if !newer(view) {
-                        self.parts = parts_of_state(state).unwrap_or_default();
+                        self.epoch.parts = parts_of_state(state).unwrap_or_default();
                     }
                     newer(view)
                 }
@@ -256,20 +256,20 @@ impl Uniform {
                 self.take_in(id, payload, now);
             }
             Note::Order(of, id, number) if of == epoch && !self.backlog.is_delivered(id) => {
-                self.orders.know(id, number);
+                self.epoch.orders.know(id, number);
             }
             Note::Stamp(of, id, ts) if of == epoch && !self.backlog.is_delivered(id) => {
-                self.orders.stamped(id, ts);
+                self.epoch.orders.stamped(id, ts);
             }
-            Note::Clock(of, clock) if of == epoch => self.orders.clock_is(clock),
-            Note::Fence(of) if of == epoch => self.fenced = Some(now),
+            Note::Clock(of, clock) if of == epoch => self.epoch.orders.clock_is(clock),
+            Note::Fence(of) if of == epoch => self.epoch.fenced = Some(now),
             Note::Delivered(of, number, id, payload) if of == epoch && number == self.done() => {
                 if let Some(payload) = payload.or_else(|| self.payload(id)) {
                     self.deliver(id, payload, out);
                 }
             }
             Note::Kept(of, number, id, payload) if of == epoch => {
-                self.history.restore(number, (id, payload));
+                self.epoch.history.restore(number, (id, payload));
             }
             Note::Epoch(view, with) => self.enter_epoch(view, with, out),
             Note::Order(..)

@@ -85,24 +85,41 @@ pub struct Uniform {
     settings: Settings,
     log: Log,
     view: View,
-    others: Arc<[Slot]>,
+    epoch: Epoch,
     outbox: Outbox,
     backlog: Backlog,
     /// Entries told, over all epochs.
     position: u64,
-    history: History,
-    orders: Orders,
-    progress: Progress,
-    fenced: Option<Time>,
-    collecting: Option<Collecting>,
     suspected: BTreeSet<Member>,
     begun: Option<Begun>,
     gone: bool,
     local: VecDeque<EpochMessage>,
-    parts: Parts,
     memory: Memory,
     /// It was told that the state is too long.
     too_long: bool,
+}
+
+/// State that ends with its view.
+#[derive(Clone, Debug, Default, Hash)]
+struct Epoch {
+    /// Slots of the view without this process.
+    others: Arc<[Slot]>,
+    history: History,
+    orders: Orders,
+    progress: Progress,
+    /// Time since which this member acknowledges nothing more.
+    fenced: Option<Time>,
+    collecting: Option<Collecting>,
+    /// Parts of cuts that the log has delivered.
+    parts: Parts,
+}
+
+impl Epoch {
+    /// The beginning of the epoch of a view.
+    fn of(view: &View, me: Member) -> Self {
+        let others = view.slots().filter(|slot| *slot != me.slot).collect();
+        Self { others, ..Self::default() }
+    }
 }
 
 /// Everything that its next steps depend on, but for the settings and a checkpoint that waits for its user's state:
@@ -110,9 +127,8 @@ pub struct Uniform {
 impl Hash for Uniform {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.me, &self.log, self.view.digest(), &self.outbox, &self.backlog).hash(state);
-        (self.position, &self.history, &self.orders, &self.progress).hash(state);
-        (self.fenced, &self.collecting).hash(state);
-        (&self.suspected, self.gone, &self.local, &self.parts, &self.memory).hash(state);
+        (self.position, &self.epoch, &self.suspected).hash(state);
+        (self.gone, &self.local, &self.memory).hash(state);
     }
 }
 
@@ -121,36 +137,28 @@ impl Uniform {
     #[must_use]
     pub fn new(fast: Fast, me: Member, view: View, settings: Settings) -> Self {
         let settings = limited(settings);
-        let mut uniform = Self {
+        Self {
             fast,
             me,
             settings,
             log: Log::new(me, view.clone(), Settings { trace: false, ..settings }),
+            epoch: Epoch::of(&view, me),
             view,
-            others: Arc::from([]),
             outbox: Outbox::default(),
             backlog: Backlog::new(settings.window),
             position: 0,
-            history: History::default(),
-            orders: Orders::default(),
-            progress: Progress::default(),
-            fenced: None,
-            collecting: None,
             suspected: BTreeSet::new(),
             begun: None,
             gone: false,
             local: VecDeque::new(),
-            parts: Parts::default(),
             memory: Memory::default(),
             too_long: false,
-        };
-        uniform.begin_epoch();
-        uniform
+        }
     }
 
     /// Messages delivered in this epoch.
     fn done(&self) -> u64 {
-        self.history.done()
+        self.epoch.history.done()
     }
 
     fn leader(&self) -> Slot {
@@ -162,14 +170,7 @@ impl Uniform {
     }
 
     fn begin_epoch(&mut self) {
-        let slots = self.view.slots().filter(|slot| *slot != self.me.slot);
-        self.others = slots.collect();
-        self.history = History::default();
-        self.orders = Orders::default();
-        self.progress = Progress::default();
-        self.fenced = None;
-        self.collecting = None;
-        self.parts.clear();
+        self.epoch = Epoch::of(&self.view, self.me);
         self.suspected.retain(|member| self.view.contains(*member));
     }
 
@@ -186,8 +187,8 @@ impl Uniform {
     }
 
     fn tell_others(&self, what: EpochMessage, out: &mut Out) {
-        if !self.others.is_empty() {
-            out.push(Action::Send(Dest::Many(Arc::clone(&self.others)), self.fast(what)));
+        if !self.epoch.others.is_empty() {
+            out.push(Action::Send(Dest::Many(Arc::clone(&self.epoch.others)), self.fast(what)));
         }
     }
 
@@ -195,7 +196,7 @@ impl Uniform {
     fn tell_some(&mut self, to: &[Slot], what: EpochMessage, out: &mut Out) {
         let others: Vec<Slot> = to.iter().copied().filter(|slot| *slot != self.me.slot).collect();
         let own = others.len() < to.len();
-        if others.len() == self.others.len() {
+        if others.len() == self.epoch.others.len() {
             self.tell_others(what.clone(), out);
         } else if !others.is_empty() {
             out.push(Action::Send(Dest::Many(others.into()), self.fast(what.clone())));
@@ -211,7 +212,7 @@ impl Uniform {
     }
 
     fn cast(&mut self, payload: Bytes, now: Time, out: &mut Out) {
-        let room = self.view.contains(self.me) && !self.history.is_full();
+        let room = self.view.contains(self.me) && !self.epoch.history.is_full();
         let id = self.outbox.next(self.me, payload.len()).filter(|_| room);
         let Some(id) = id.filter(|id| self.backlog.has_room(*id)) else {
             return out.push(Action::Deliver(CastDelivery::Busy(payload)));
@@ -245,8 +246,8 @@ impl Uniform {
             let new = self.backlog.get(id).is_none().then(|| payload.clone());
             self.note(&Note::Delivered(self.view.no(), self.done(), id, new), out);
         }
-        self.orders.forget(id);
-        self.history.push((id, payload.clone()));
+        self.epoch.orders.forget(id);
+        self.epoch.history.push((id, payload.clone()));
         let Novelty::Fresh(waiting) = self.backlog.deliver(id) else { return };
         if id.origin == self.me && waiting.is_some() {
             self.outbox.delivered(payload.len());
@@ -286,23 +287,25 @@ impl Uniform {
             EpochMessage::Order(id, number) => self.order(id, number, out),
             // Ours, uniform delivery: a majority of the core holds the numbers up to here before any is delivered.
             EpochMessage::Held(number) => self.held(from, number, out),
-            EpochMessage::Stable(number) => self.orders.stable = self.orders.stable.max(number),
+            EpochMessage::Stable(number) => {
+                self.epoch.orders.stable = self.epoch.orders.stable.max(number)
+            }
             // Skeen, step 2: a timestamp at the collector.
             EpochMessage::Stamp(id, ts) => self.stamp(from, id, ts, out),
             // Ours, uniform delivery of Skeen's: a majority holds this number.
             EpochMessage::HeldOne(id) => self.held_one(from, id, out),
-            EpochMessage::StableOne(id) => self.orders.stable_one(id),
+            EpochMessage::StableOne(id) => self.epoch.orders.stable_one(id),
             EpochMessage::StableOnes(list) => {
                 for (id, number) in list {
                     if self.learn(id, number, out) {
-                        self.orders.stable_one(id);
+                        self.epoch.orders.stable_one(id);
                     }
                 }
             }
             // Ours, fail-over: what a majority of the core holds becomes the cut that ends the epoch.
             EpochMessage::Collect => self.collect(now, from, out),
             EpochMessage::Flush(flush) => self.flushed(now, from, flush, out),
-            EpochMessage::Progress(number) => self.progress.told(from.slot, number),
+            EpochMessage::Progress(number) => self.epoch.progress.told(from.slot, number),
             EpochMessage::Fill(first, list) => self.fill(first, list, out),
         }
         self.deliver_what_is_ready(out);
@@ -317,9 +320,9 @@ impl Uniform {
         }
         let done = self.done();
         self.tell_others(EpochMessage::Progress(done), out);
-        self.progress.told(self.me.slot, done);
-        let least = self.view.slots().map(|slot| self.progress.of(slot)).min().unwrap_or(0);
-        self.history.forget_before(least);
+        self.epoch.progress.told(self.me.slot, done);
+        let least = self.view.slots().map(|slot| self.epoch.progress.of(slot)).min().unwrap_or(0);
+        self.epoch.history.forget_before(least);
         let late = |since: Time| now - since >= self.settings.rotate;
         if self.backlog.oldest(Some(self.me)).is_some_and(late) {
             for (id, payload) in self.own_waiting() {
@@ -348,8 +351,8 @@ impl Uniform {
     /// Sends the messages that they miss to members that are behind and have not moved since the
     /// last time.
     fn fill_gaps(&mut self, out: &mut Out) {
-        for (slot, number) in self.progress.stalled(&self.history) {
-            let what = EpochMessage::Fill(number, self.history.gap(number));
+        for (slot, number) in self.epoch.progress.stalled(&self.epoch.history) {
+            let what = EpochMessage::Fill(number, self.epoch.history.gap(number));
             self.tell(slot, what, out);
         }
     }
@@ -381,7 +384,7 @@ impl Uniform {
         match ask {
             CastRequest::Cast(payload) => self.cast(payload, now, out),
             CastRequest::Change(change, with) => {
-                if change.base == self.view.no() && self.collecting.is_none() {
+                if change.base == self.view.no() && self.epoch.collecting.is_none() {
                     self.start_collecting(now, change, with, out);
                 }
             }

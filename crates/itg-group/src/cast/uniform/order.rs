@@ -110,21 +110,21 @@ impl Uniform {
     pub(super) fn data(&mut self, id: Id, out: &mut Out) {
         match self.fast {
             Fast::Sequencer => {
-                if self.leader() == self.me.slot && !self.orders.numbers.contains_key(&id) {
-                    self.orders.last += 1;
-                    let number = self.orders.last;
+                if self.leader() == self.me.slot && !self.epoch.orders.numbers.contains_key(&id) {
+                    self.epoch.orders.last += 1;
+                    let number = self.epoch.orders.last;
                     self.note(&Note::Order(self.view.no(), id, number), out);
                     self.tell_all(EpochMessage::Order(id, number), out);
-                    self.orders.numbers.insert(id, number);
-                    self.orders.order.insert((number, id));
+                    self.epoch.orders.numbers.insert(id, number);
+                    self.epoch.orders.order.insert((number, id));
                 }
                 self.hold(out);
             }
             Fast::Skeen => {
-                if self.orders.numbers.contains_key(&id) {
+                if self.epoch.orders.numbers.contains_key(&id) {
                     return self.hold_one(id, out);
                 }
-                let (orders, epoch) = (&mut self.orders, self.view.no());
+                let (orders, epoch) = (&mut self.epoch.orders, self.view.no());
                 let (fresh, known) = (orders.clock + 1, orders.pending.contains_key(&id));
                 let ts = *orders.pending.entry(id).or_insert(fresh);
                 orders.clock = orders.clock.max(ts);
@@ -151,38 +151,38 @@ impl Uniform {
         if self.backlog.is_delivered(id) || !self.view.contains(id.origin) {
             return false;
         }
-        if self.orders.numbers.get(&id) != Some(&number) {
+        if self.epoch.orders.numbers.get(&id) != Some(&number) {
             self.note(&Note::Order(self.view.no(), id, number), out);
         }
-        self.orders.pending.remove(&id);
-        self.orders.numbers.insert(id, number);
-        self.orders.order.insert((number, id));
+        self.epoch.orders.pending.remove(&id);
+        self.epoch.orders.numbers.insert(id, number);
+        self.epoch.orders.order.insert((number, id));
         if self.fast == Fast::Skeen && !self.settings.planted.is(Mutant::NoMaxRule) {
-            self.orders.clock = self.orders.clock.max(number);
+            self.epoch.orders.clock = self.epoch.orders.clock.max(number);
         }
         true
     }
 
     fn fence(&self) -> bool {
-        self.fenced.is_some() && !self.settings.planted.is(Mutant::NoFence)
+        self.epoch.fenced.is_some() && !self.settings.planted.is(Mutant::NoFence)
     }
 
     /// Sequencer: acknowledges all orders that are held without a gap, with their messages.
     fn hold(&mut self, out: &mut Out) {
-        let before = self.orders.held;
-        self.orders.held = before.max(self.done());
+        let before = self.epoch.orders.held;
+        self.epoch.orders.held = before.max(self.done());
         loop {
-            let next = self.orders.held + 1;
-            let found = self.orders.order.range((next, Id::FIRST)..).next().copied();
+            let next = self.epoch.orders.held + 1;
+            let found = self.epoch.orders.order.range((next, Id::FIRST)..).next().copied();
             match found {
                 Some((number, id)) if number == next && self.backlog.get(id).is_some() => {
-                    self.orders.held = next;
+                    self.epoch.orders.held = next;
                 }
                 _ => break,
             }
         }
-        if self.orders.held > before && self.is_core() && !self.fence() {
-            let (leader, held) = (self.leader(), self.orders.held);
+        if self.epoch.orders.held > before && self.is_core() && !self.fence() {
+            let (leader, held) = (self.leader(), self.epoch.orders.held);
             self.tell(leader, EpochMessage::Held(held), out);
         }
     }
@@ -199,15 +199,15 @@ impl Uniform {
         if self.leader() != self.me.slot || !self.view.core().contains(&from) {
             return;
         }
-        let known = self.orders.holders.entry(from).or_insert(0);
+        let known = self.epoch.orders.holders.entry(from).or_insert(0);
         *known = (*known).max(number);
-        let mut held: Vec<u64> = self.orders.holders.values().copied().collect();
+        let mut held: Vec<u64> = self.epoch.orders.holders.values().copied().collect();
         held.sort_unstable_by(|a, b| b.cmp(a));
         if let Some(&stable) = held.get(self.view.majority() - 1)
-            && stable > self.orders.stable
+            && stable > self.epoch.orders.stable
         {
             self.tell_all(EpochMessage::Stable(stable), out);
-            self.orders.stable = stable;
+            self.epoch.orders.stable = stable;
         }
     }
 
@@ -216,43 +216,43 @@ impl Uniform {
         if id.origin != self.me || self.backlog.get(id).is_none() {
             return;
         }
-        if let Some(&number) = self.orders.numbers.get(&id) {
+        if let Some(&number) = self.epoch.orders.numbers.get(&id) {
             return self.tell(from.slot, EpochMessage::Order(id, number), out);
         }
-        let stamps = self.orders.stamps.entry(id).or_default();
+        let stamps = self.epoch.orders.stamps.entry(id).or_default();
         stamps.insert(from, ts);
         if stamps.len() == self.view.len() as usize {
             let number = stamps.values().copied().max().unwrap_or(0);
-            self.orders.stamps.remove(&id);
+            self.epoch.orders.stamps.remove(&id);
             self.tell_all(EpochMessage::Order(id, number), out);
         }
     }
 
     /// Skeen: a member holds a final number.
     pub(super) fn held_one(&mut self, from: Member, id: Id, out: &mut Out) {
-        let known = self.orders.numbers.contains_key(&id);
+        let known = self.epoch.orders.numbers.contains_key(&id);
         if id.origin != self.me || !known || !self.view.core().contains(&from) {
             return;
         }
-        let holding = self.orders.holding.entry(id).or_default();
+        let holding = self.epoch.orders.holding.entry(id).or_default();
         holding.insert(from);
-        if holding.len() >= self.view.majority() && !self.orders.stable_ones.contains(&id) {
-            self.orders.stable_ones.insert(id);
+        if holding.len() >= self.view.majority() && !self.epoch.orders.stable_ones.contains(&id) {
+            self.epoch.orders.stable_ones.insert(id);
             self.tell_others(EpochMessage::StableOne(id), out);
         }
     }
 
     pub(super) fn deliver_what_is_ready(&mut self, out: &mut Out) {
         let early = self.settings.planted.is(Mutant::BeforeStable);
-        while let Some(&(number, id)) = self.orders.order.first() {
+        while let Some(&(number, id)) = self.epoch.orders.order.first() {
             let ready = match self.fast {
                 Fast::Sequencer => {
-                    number == self.done() + 1 && (number <= self.orders.stable || early)
+                    number == self.done() + 1 && (number <= self.epoch.orders.stable || early)
                 }
                 Fast::Skeen => {
                     let before = |(other, ts): (&Id, &u64)| (*ts, *other) < (number, id);
-                    let stable = self.orders.stable_ones.contains(&id) || early;
-                    stable && !self.orders.pending.iter().any(before)
+                    let stable = self.epoch.orders.stable_ones.contains(&id) || early;
+                    stable && !self.epoch.orders.pending.iter().any(before)
                 }
             };
             let Some(payload) = self.payload(id).filter(|_| ready) else { return };
@@ -264,23 +264,23 @@ impl Uniform {
     /// that it has numbered; a message of Skeen's that a majority holds with its number needs no other copy.
     pub(super) fn is_mine_to_repeat(&self, id: Id) -> bool {
         match self.fast {
-            Fast::Sequencer => !self.orders.numbers.contains_key(&id),
-            Fast::Skeen => !self.orders.is_stable(id),
+            Fast::Sequencer => !self.epoch.orders.numbers.contains_key(&id),
+            Fast::Skeen => !self.epoch.orders.is_stable(id),
         }
     }
 
     /// Members that have not told that they have an own message, as far as its order waits for them.
     pub(super) fn lacking(&self, id: Id) -> Vec<Slot> {
-        match (self.fast, self.orders.numbers.contains_key(&id)) {
+        match (self.fast, self.epoch.orders.numbers.contains_key(&id)) {
             (Fast::Sequencer, known) => [self.leader()].into_iter().filter(|_| !known).collect(),
             (Fast::Skeen, false) => {
-                let stamps = self.orders.stamps.get(&id);
+                let stamps = self.epoch.orders.stamps.get(&id);
                 let has = |slot: &Slot| self.view.at(*slot).and_then(|m| stamps?.get(&m)).is_some();
                 self.view.slots().filter(|slot| !has(slot)).collect()
             }
             (Fast::Skeen, true) => {
                 let core =
-                    self.view.core().iter().filter(|member| !self.orders.holds(id, **member));
+                    self.view.core().iter().filter(|member| !self.epoch.orders.holds(id, **member));
                 core.map(|member| member.slot).collect()
             }
         }
@@ -289,11 +289,12 @@ impl Uniform {
     /// Sequencer: the other members, and the number up to which each has told that it holds all.
     fn known_of_others(&self) -> Vec<(Slot, u64)> {
         let known = |slot: &Slot| {
-            let held = self.view.at(*slot).and_then(|member| self.orders.holders.get(&member));
-            let done = self.progress.of(*slot);
+            let held =
+                self.view.at(*slot).and_then(|member| self.epoch.orders.holders.get(&member));
+            let done = self.epoch.progress.of(*slot);
             (*slot, held.copied().unwrap_or(0).max(done))
         };
-        self.others.iter().map(known).collect()
+        self.epoch.others.iter().map(known).collect()
     }
 
     /// Sends again what may have been lost within the epoch, to those that have not told that they have it.
@@ -301,7 +302,8 @@ impl Uniform {
         match self.fast {
             Fast::Sequencer => {
                 if self.leader() == self.me.slot {
-                    let open: Vec<_> = self.orders.order.iter().take(AGAIN).copied().collect();
+                    let open: Vec<_> =
+                        self.epoch.orders.order.iter().take(AGAIN).copied().collect();
                     let known = self.known_of_others();
                     for (number, id) in open {
                         let to = known.iter().filter(|(_, known)| *known < number);
@@ -311,30 +313,30 @@ impl Uniform {
                             self.tell_some(&to, EpochMessage::Data(id, payload), out);
                         }
                     }
-                } else if self.orders.held > self.done() && self.is_core() && !self.fence() {
-                    let (leader, held): (Slot, u64) = (self.leader(), self.orders.held);
+                } else if self.epoch.orders.held > self.done() && self.is_core() && !self.fence() {
+                    let (leader, held): (Slot, u64) = (self.leader(), self.epoch.orders.held);
                     self.tell(leader, EpochMessage::Held(held), out);
                 }
-                if self.leader() == self.me.slot && self.orders.stable > 0 {
-                    self.tell_others(EpochMessage::Stable(self.orders.stable), out);
+                if self.leader() == self.me.slot && self.epoch.orders.stable > 0 {
+                    self.tell_others(EpochMessage::Stable(self.epoch.orders.stable), out);
                 }
             }
             Fast::Skeen => {
                 // Numbers that a majority may not hold yet, and in turns those that it does: any
                 // that a member lacks may hold up all that have greater ones.
                 let own = |(_, id): &&(u64, Id)| id.origin == self.me;
-                let own = self.orders.order.iter().filter(own).copied();
+                let own = self.epoch.orders.order.iter().filter(own).copied();
                 let (mut stable, open): (Vec<_>, Vec<_>) =
-                    own.partition(|(_, id)| self.orders.is_stable(*id));
-                let next = stable.partition_point(|one| Some(*one) <= self.orders.said);
+                    own.partition(|(_, id)| self.epoch.orders.is_stable(*id));
+                let next = stable.partition_point(|one| Some(*one) <= self.epoch.orders.said);
                 stable.rotate_left(next);
                 stable.truncate(AGAIN);
-                self.orders.said = stable.last().copied();
+                self.epoch.orders.said = stable.last().copied();
                 for (number, id) in open.into_iter().take(AGAIN) {
                     let holds = |slot: Slot| {
-                        self.view.at(slot).is_some_and(|member| self.orders.holds(id, member))
+                        self.view.at(slot).is_some_and(|member| self.epoch.orders.holds(id, member))
                     };
-                    let to = self.others.iter().copied().filter(|slot| !holds(*slot));
+                    let to = self.epoch.others.iter().copied().filter(|slot| !holds(*slot));
                     let to: Vec<Slot> = to.collect();
                     self.tell_some(&to, EpochMessage::Order(id, number), out);
                 }
@@ -344,7 +346,7 @@ impl Uniform {
                 }
             }
         }
-        if self.orders.order.len() > AGAIN {
+        if self.epoch.orders.order.len() > AGAIN {
             out.push(Action::sometimes(CastEvent::ManyOrdersOpen));
         }
     }
