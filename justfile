@@ -18,7 +18,7 @@ test:
 
 # The README's first command
 quickstart:
-    cargo run -p itg-cluster -- run profiles/quickstart.toml --local
+    cargo run --bin itg-cluster -- run profiles/quickstart.toml --local
 
 # The whole gate: as root on Debian, many minutes
 gate:

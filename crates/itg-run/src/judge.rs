@@ -32,6 +32,10 @@ pub fn run(args: &CheckArgs, parts: &Parts) -> Result<ExitCode> {
     judge(parts, &args.file, &args.traces)
 }
 
+/// Notice where a run is over and its checkers have seen nothing of it.
+pub(crate) const NOT_JUDGED: &str = "the checkers of the file have not judged this run: `check FILE TRACE` judges what \
+                                     --trace writes";
+
 /// Lets the checkers of a configuration judge these traces.
 pub(crate) fn judge(parts: &Parts, file: &Path, traces: &[PathBuf]) -> Result<ExitCode> {
     let config = read_config(file)?;
@@ -45,10 +49,12 @@ pub(crate) fn judge(parts: &Parts, file: &Path, traces: &[PathBuf]) -> Result<Ex
         events.extend(trace::read(path)?);
     }
     let count = events.len();
+    let presence = presence(&events, config.processes);
     match verdict(checkers, events) {
         Some(violation) => Err(Failure::new(1, violation).into()),
         None => {
-            itg_cli::print(&format!("{count} events, no objection of {}\n", names.join(", ")))?;
+            let names = names.join(", ");
+            itg_cli::print(&format!("{count} events{presence}, no objection of {names}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -60,6 +66,31 @@ pub(crate) fn read_config(file: &Path) -> Result<Config> {
     let text = fs::read_to_string(file)
         .map_err(|error| refuse(format!("cannot read configuration `{origin}`: {error}")))?;
     Config::parse(&text, &origin).map_err(refuse)
+}
+
+/// How many processes the traces tell nothing of, and how many of the others have crashed, where there are such.
+fn presence(events: &[TraceEvent], processes: u32) -> String {
+    let mut running = BTreeMap::new();
+    for line in events {
+        let up = running.entry(line.process).or_insert(true);
+        if line.layer == trace::RUNTIME {
+            match line.decode() {
+                Some(ProcessEvent::Started { .. }) => *up = true,
+                Some(ProcessEvent::Stopped { .. }) => *up = false,
+                _ => {}
+            }
+        }
+    }
+    let told = running.len();
+    let crashed = running.values().filter(|up| **up).count();
+    let mut text = String::new();
+    if told < processes as usize {
+        text += &format!(" of {told} of {processes} processes");
+    }
+    if crashed > 0 {
+        text += &format!(", {crashed} crashed (their traces end without a stop)");
+    }
+    text
 }
 
 /// First objection. A process whose trace ends without a stop, or that starts again, has crashed.
@@ -128,5 +159,26 @@ impl Names {
         let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
         self.0.insert(name);
         name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_missing_from_traces_is_told() {
+        let line = |process, layer: &str, event: &str| TraceEvent {
+            at_ns: 1,
+            process,
+            layer: layer.to_owned(),
+            event: event.to_owned(),
+            values: [0; 3],
+        };
+        let both = [line(0, trace::RUNTIME, "stopped"), line(1, trace::RUNTIME, "stopped")];
+        assert_eq!(presence(&both, 2), "");
+        assert_eq!(presence(&both, 3), " of 2 of 3 processes");
+        let killed = [line(0, trace::RUNTIME, "started"), line(1, "counter", "number")];
+        assert_eq!(presence(&killed, 2), ", 2 crashed (their traces end without a stop)");
     }
 }

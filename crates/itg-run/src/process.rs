@@ -156,10 +156,15 @@ pub fn run(args: &ProcessArgs, parts: &Parts, words: WordArgs) -> Result<ExitCod
     }
     children.finish()?;
     itg_cli::print(&summary(&ended))?;
-    if let (true, Some(file), Some(trace)) = (args.local, &args.file, &args.trace)
+    if let Some(file) = &args.file
         && !judge::read_config(file)?.checkers.is_empty()
     {
-        judge::judge(parts, file, std::slice::from_ref(trace))?;
+        match &args.trace {
+            Some(trace) if args.local => {
+                judge::judge(parts, file, std::slice::from_ref(trace))?;
+            }
+            _ => say(judge::NOT_JUDGED),
+        }
     }
     match (signals.exit_code(), ended.reason) {
         (Some(code), _) => Ok(ExitCode::from(code)),
@@ -167,6 +172,14 @@ pub fn run(args: &ProcessArgs, parts: &Parts, words: WordArgs) -> Result<ExitCod
             Err(Failure::new(1, "the application failed").into())
         }
         (None, Some(_)) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Says what of a configuration is for simulations alone.
+pub(crate) fn tell_left_out(config: &Config) {
+    if !config.faults.is_empty() {
+        let count = config.faults.len();
+        say(format_args!("[[fault]]: {count} of the file left out, `simulate` puts them in"));
     }
 }
 
@@ -267,10 +280,7 @@ fn master(
     let listener = listen.map(Listener::bind).transpose()?;
     if !words.quiet {
         say(format_args!("seed {seed}"));
-        if !config.faults.is_empty() {
-            let count = config.faults.len();
-            say(format_args!("[[fault]]: {count} of the file left out, `simulate` puts them in"));
-        }
+        tell_left_out(&config);
         if let Some(listener) = listener.as_ref().filter(|_| !args.local) {
             say(format_args!("listening on {}", listener.address()));
         }

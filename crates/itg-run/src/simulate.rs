@@ -29,8 +29,8 @@ pub struct SimulateArgs {
     /// Seed of all random streams [default: the file's, or drawn and printed]
     #[arg(long, value_name = "N")]
     pub seed: Option<Seed>,
-    /// Run with so many seeds, from --seed on [default: the file's, or 0], and print the command that repeats each
-    /// failure
+    /// Run with so many seeds, from --seed on [default: from the file's seed, or 0], and print the command that
+    /// repeats each failure
     #[arg(long, value_name = "N", conflicts_with_all = ["capture", "events", "trace"])]
     pub seeds: Option<u64>,
     /// Runs at once, with --seeds [default: one for each processor]
@@ -51,7 +51,7 @@ pub struct SimulateArgs {
     /// Write the messages that arrive to this file, for network analysers
     #[arg(long, value_name = "PCAPNG")]
     pub capture: Option<PathBuf>,
-    /// Print every event of a layer
+    /// Print every event of a layer, and the faults that are drawn
     #[arg(long)]
     pub events: bool,
     /// Write every event of all processes to this file, one JSON object a line
@@ -89,7 +89,7 @@ pub fn run(args: &SimulateArgs, parts: &Parts) -> Result<ExitCode> {
     let started = jiff::Timestamp::now();
     let drawn = args.faults.then(|| request.draw(&world, seed));
     if let Some(drawn) = &drawn {
-        drawn.tell();
+        drawn.tell(args.events);
     }
     let detectors = detectors(&world);
     let exit = request.run(&mut world, drawn.as_ref());
@@ -250,11 +250,15 @@ struct Drawn {
 }
 
 impl Drawn {
-    fn tell(&self) {
+    /// Says which faults are drawn; with `each`, when each of them comes.
+    fn tell(&self, each: bool) {
         if self.deaf {
             say("faults: no process has a layer that takes suspicions: none are wrong");
         }
         say(format_args!("faults: {}", self.swarm));
+        for (at, fault) in self.swarm.faults.iter().filter(|_| each) {
+            say(format_args!("fault at {}: {fault}", itg_process::Time(*at)));
+        }
     }
 }
 
@@ -284,12 +288,12 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The objection of a checker to a run with this seed.
-fn objection(request: &Request<'_>, seed: RunSeed) -> Result<Option<Violation>> {
+/// The objection of a checker to a run with this seed, and the number of faults that took place.
+fn objection(request: &Request<'_>, seed: RunSeed) -> Result<(Option<Violation>, u64)> {
     let mut world = request.world(seed)?;
     let drawn = request.args.faults.then(|| request.draw(&world, seed));
     request.run(&mut world, drawn.as_ref());
-    Ok(world.finish().cloned())
+    Ok((world.finish().cloned(), world.counts().faults))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people, rounded")]

@@ -182,6 +182,11 @@ impl TraceEvent {
     pub fn decode<E: LayerEvent>(&self) -> Option<E> {
         E::decode(&self.event, self.values)
     }
+
+    /// Returns true if this is the end of the faults of a simulation: no process says it.
+    pub(crate) fn is_healed(&self) -> bool {
+        self.layer == RUNTIME && self.event == ProcessEvent::Healed.name()
+    }
 }
 
 /// Reads a trace as far as it is written; a last line that is not whole is left out.

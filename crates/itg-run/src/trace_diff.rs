@@ -69,7 +69,7 @@ impl Trace {
         let mut trace = Self::default();
         // Sent and delivered, for each way, network, type and length.
         let mut ways: BTreeMap<_, [Vec<u64>; 2]> = BTreeMap::new();
-        for line in lines {
+        for line in lines.into_iter().filter(|line| !line.is_healed()) {
             let name = (line.layer.clone(), line.event.clone());
             *trace.counts.entry(name).or_default() += 1;
             let message = line.layer.starts_with("network ").then(|| line.decode()).flatten();

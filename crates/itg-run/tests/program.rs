@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use itg_core::seed::RunSeed;
 use itg_process::{
     Build, ConfigError, Ctx, Layer, Level, MS, Message, Registry, Slot, StopReason, TimerId,
     layer_events,
@@ -190,6 +191,8 @@ fn what_is_wrong_with_a_request_is_said_before_anything_runs() {
     let text = fs::read_to_string(&file).expect("written");
     fs::write(&file, text.replace("\"once\"", "\"one\"")).expect("written");
     let file = file.display().to_string();
+    let said = simulated(&[&file, "--seed", "1", "--network", "tcp"]).expect_err("refused");
+    assert!(said.contains("`tcp` is a real network"), "{said}");
     for words in [&[&*file, "--seed", "1"][..], &[&*file, "--seeds", "2"]] {
         let said = simulated(words).expect_err("refused");
         assert!(
@@ -227,6 +230,19 @@ fn faults_of_the_file_come_at_their_times_and_a_network_of_ones_own_carries_mess
 }
 
 #[test]
+fn a_process_that_has_finished_does_not_return_when_the_faults_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = write(dir.path(), "\"counter\"", "");
+    let text = fs::read_to_string(&file).expect("written").replace("check = [\"once\"]\n", "");
+    let config = itg_process::Config::parse(&text, "file").expect("a configuration");
+    let layers = Registry::new().with("counter", counter);
+    let mut world = itg_sim::World::new(&config, &layers, RunSeed(1)).expect("a world");
+    assert_eq!(world.run(60_000 * MS), itg_sim::Exit::Stopped);
+    world.heal(&[0, 1, 2].map(Slot));
+    assert_eq!([0, 1, 2].map(|slot| world.process(Slot(slot)).is_some()), [false; 3]);
+}
+
+#[test]
 fn traces_are_judged_and_compared() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = write(dir.path(), "\"counter\"", "");
@@ -247,6 +263,12 @@ fn traces_are_judged_and_compared() {
         judge::run(&args, &parts()).map(drop).map_err(|error| error.to_string())
     };
     assert_eq!((compared(), judged()), (Ok(()), Ok(())));
+    // Real processes do not say that the faults of a simulation are over.
+    let text = fs::read_to_string(&one).expect("a trace");
+    let real: String = text.split_inclusive('\n').filter(|line| !line.contains("healed")).collect();
+    assert_ne!(text, real);
+    fs::write(&one, real).expect("written");
+    assert_eq!(compared(), Ok(()));
     let lines = trace::read(&one).expect("a trace");
     let count = |event: &str| lines.iter().filter(|line| line.event == event).count();
     assert!(count("send") >= count("deliver") && count("deliver") >= 2 * count("number") - 2);

@@ -23,6 +23,7 @@
 //! | F22 | exhaustion: refusals | [`Fault::Refuse`] |
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use chacha20::ChaCha8Rng;
 use itg_core::streams::{below, happens};
@@ -72,6 +73,46 @@ pub enum Fault {
     Suspect(Slot, Slot),
     /// This layer of this process is told something.
     Inject(Slot, &'static str, Injected),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |ns: u64| ns / 1_000_000;
+        match self {
+            Self::Crash(slot) => write!(f, "process {slot} crashes"),
+            Self::Recover(slot) => write!(f, "process {slot} returns"),
+            Self::OldTicket(slot) => write!(f, "process {slot} has its last ticket but one"),
+            Self::RecoverAs(slot, incarnation) => {
+                write!(f, "process {slot} returns as incarnation {incarnation}")
+            }
+            Self::Pause(slot, ns) => write!(f, "process {slot} pauses for {} ms", ms(*ns)),
+            Self::Slow(slot, 0) => write!(f, "process {slot} is quick again"),
+            Self::Slow(slot, ns) => write!(f, "each call of process {slot} takes {} us", ns / 1000),
+            Self::Partition(groups) => write!(f, "partition: groups {groups:?} by process"),
+            Self::Cut(from, to) => write!(f, "nothing gets from process {from} to {to}"),
+            Self::Mend(from, to) => write!(f, "process {from} reaches {to} again"),
+            Self::Reset(from, to) => {
+                write!(f, "what is on its way between processes {from} and {to} is lost")
+            }
+            Self::Links(network, links) => write!(f, "links of network {network}: {links:?}"),
+            Self::Lossy(slot, millionths) => {
+                write!(f, "links of process {slot} lose {millionths} packets in a million")
+            }
+            Self::Clock(slot, ppm, ns) => write!(
+                f,
+                "the clock of process {slot} is {ppm} ppm fast, and jumps ahead by {} ms",
+                ms(*ns)
+            ),
+            Self::Refuse(slot, ns) => {
+                write!(f, "networks refuse what process {slot} sends for {} ms", ms(*ns))
+            }
+            Self::Disk(slot, fault) => write!(f, "the disk of process {slot}: {fault:?}"),
+            Self::Suspect(slot, other) => write!(f, "process {slot} suspects {other}"),
+            Self::Inject(slot, layer, _) => {
+                write!(f, "layer {layer} of process {slot} is told something")
+            }
+        }
+    }
 }
 
 /// Fault of a disk.

@@ -95,6 +95,8 @@ struct Host {
     booted: bool,
     /// It is down because it has crashed.
     crashed: bool,
+    /// It is down because it has done its work.
+    finished: bool,
 }
 
 /// Counters of a run.
@@ -202,6 +204,7 @@ impl World {
             disk: None,
             booted: false,
             crashed: false,
+            finished: false,
         };
         let mut world = Self {
             seed,
@@ -304,7 +307,7 @@ impl World {
     }
 
     /// Ends the faults: links are fair, no process is paused or slow, and the processes that are
-    /// down and among these come back.
+    /// down and among these come back, unless they have finished.
     pub fn heal(&mut self, core: &[Slot]) {
         self.weather.clear();
         for at in 0..self.hosts.len() {
@@ -315,6 +318,9 @@ impl World {
             self.resume(at);
         }
         for slot in core {
+            if self.hosts.get(slot.index()).is_some_and(|host| host.finished) {
+                continue;
+            }
             self.carry_out_fault(Fault::Recover(*slot));
         }
         self.faults_are_over();
@@ -604,6 +610,7 @@ impl World {
     fn stopped(&mut self, at: usize, why: StopReason) {
         let slot = Slot(u32::try_from(at).unwrap_or(u32::MAX));
         self.hash.word(self.now ^ 0x5354_4f50);
+        self.hosts[at].finished = why == StopReason::Finished;
         self.see(slot, &ObservedEvent::Stopped(why));
         // Its last messages are sent before this: nothing of it is left.
         self.gone(at);
@@ -736,7 +743,7 @@ impl World {
             host.incarnation = incarnation;
             host.tickets = (incarnation, host.tickets.0);
             host.free_at = self.now;
-            host.crashed = false;
+            (host.crashed, host.finished) = (false, false);
             self.begin(at);
         }
     }

@@ -50,6 +50,7 @@ pub(crate) fn run(
     config.set_networks("mpi");
     if root && !words.quiet {
         say(format_args!("seed {seed}, {} ranks, {}", job.size(), job.library()));
+        crate::process::tell_left_out(&config);
     }
     if let (None, Some(path)) = (&trace, &args.trace) {
         // Rank 0 has made the file; on another host it is another one.
@@ -98,6 +99,9 @@ pub(crate) fn run(
             traffic.refused,
             traffic.damaged,
         ))?;
+    }
+    if root && !config.checkers.is_empty() {
+        say(crate::judge::NOT_JUDGED);
     }
     match (signals.exit_code(), reason) {
         (Some(code), _) if root => Ok(ExitCode::from(code)),

@@ -39,6 +39,7 @@ pub(super) fn run(
     let jobs = jobs.unwrap_or_else(processors);
     let next = AtomicU64::new(0);
     let failures = Mutex::new(BTreeMap::new());
+    let faultless = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
@@ -48,7 +49,9 @@ pub(super) fn run(
                         return;
                     }
                     let seed = first.wrapping_add(at);
-                    if let Some(text) = failure(request, RunSeed(seed)) {
+                    let (failure, faults) = outcome(request, RunSeed(seed));
+                    faultless.fetch_add(u64::from(faults == 0), Ordering::Relaxed);
+                    if let Some(text) = failure {
                         let failures = failures.lock();
                         failures.unwrap_or_else(|held| held.into_inner()).insert(at, (seed, text));
                     }
@@ -67,6 +70,13 @@ pub(super) fn run(
     itg_cli::print(&text)?;
     let names: Vec<_> = checkers.iter().map(|checker| checker.name()).collect();
     say(format_args!("{count} seeds from {first} on, {jobs} at once, under {}", names.join(", ")));
+    let faultless = faultless.into_inner();
+    if request.args.faults && faultless > 0 {
+        say(format_args!(
+            "in {faultless} of them no fault took place: a run that is over soon wants a short --until, for two \
+             thirds of which faults are drawn"
+        ));
+    }
     match failures.len() {
         0 => {
             itg_cli::print(&format!("{count} seeds, no objection\n"))?;
@@ -76,11 +86,11 @@ pub(super) fn run(
     }
 }
 
-/// What is wrong with a run, if anything is. A layer that panics is.
-fn failure(request: &Request<'_>, seed: RunSeed) -> Option<String> {
+/// Failure of a run, if it failed (a layer that panics is one), and the number of faults that took place.
+fn outcome(request: &Request<'_>, seed: RunSeed) -> (Option<String>, u64) {
     match catch_unwind(AssertUnwindSafe(|| objection(request, seed))) {
-        Ok(Ok(found)) => found.map(|violation| violation.to_string()),
-        Ok(Err(error)) => Some(format!("{error:#}")),
-        Err(_) => Some("a layer or a checker panics, as said above".to_owned()),
+        Ok(Ok((found, faults))) => (found.map(|violation| violation.to_string()), faults),
+        Ok(Err(error)) => (Some(format!("{error:#}")), 0),
+        Err(_) => (Some("a layer or a checker panics, as said above".to_owned()), 0),
     }
 }

@@ -113,6 +113,12 @@ pub fn network(
         "steps" | "messages" => Box::new(metric::Steps::new(params)?),
         "crowd" => Box::new(crowd::Crowd::new(params, hosts)?),
         "contention" => Box::new(metric::Contention::new(params, hosts)?),
+        "tcp" | "unix" | "udp" | "mpi" => {
+            let text = format!(
+                "`{kind}` is a real network: a simulation takes another one in its place, such as --network fixed"
+            );
+            return Err(params.error_at("kind", text));
+        }
         other => {
             let text = format!("no simulated network `{other}`: {}", suggestion(other, KINDS));
             return Err(params.error_at("kind", text));
