@@ -131,7 +131,12 @@ impl FrameHead {
         out[before..before + head].copy_from_slice(packet.head);
         out[before + head..before + head + body].copy_from_slice(packet.body);
         let udp_len = u16::try_from(UDP_LEN + head + body).expect("fits an IP packet");
-        let content = sum(&out[before..before + head + body]);
+        // Words end where the first piece does, and what is summed has not been written just now; else as it lies.
+        let content = if head.is_multiple_of(2) {
+            sum(packet.head) + sum(packet.body)
+        } else {
+            sum(&out[before..before + head + body])
+        };
         let ip = &mut out[ETHERNET_LEN..];
         if self.v6 {
             ip[V6_PAYLOAD..][..2].copy_from_slice(&udp_len.to_be_bytes());
