@@ -179,12 +179,50 @@ const fn half(value: u16) -> i32 {
     u16::from_ne_bytes(value.to_be_bytes()) as i32
 }
 
+/// Writes the time in front of a frame, unless the driver has no room there.
+fn stamped() -> Vec<Line> {
+    use Line::{Do, To};
+    vec![
+        Do(MOVE, R1, R6, 0, 0),
+        Do(MOVE_IMMEDIATE, R2, 0, 0, -(STAMP_LEN as i32)),
+        call(ADJUST_METADATA),
+        To(Label::Redirect, JUMP_NOT_EQUAL, R0, 0, 0),
+        call(CLOCK_MONOTONIC),
+        load(WORD, R1, R6, DATA_META),
+        load(WORD, R2, R6, DATA),
+        Do(MOVE, R3, R1, 0, 0),
+        Do(ADD, R3, 0, 0, STAMP_LEN as i32),
+        To(Label::Redirect, JUMP_ABOVE, R3, R2, 0),
+        store(LONG, R0, R1, 0),
+    ]
+}
+
+/// Hands a frame to the socket of its queue; without one it passes.
+fn redirected(queues: RawFd) -> Vec<Line> {
+    use Line::{At, Do, Map};
+    vec![
+        At(Label::Redirect),
+        load(WORD, R2, R6, QUEUE),
+        Map(R1, queues),
+        Do(MOVE_IMMEDIATE, R3, 0, 0, PASS),
+        call(REDIRECT),
+        Do(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+/// The program that takes every frame, with the time of its arrival or without.
+fn lines_for_all(with_time: bool, queues: RawFd) -> Vec<Line> {
+    let start = vec![Line::Do(MOVE, R6, R1, 0, 0)];
+    let time = if with_time { stamped() } else { Vec::new() };
+    [start, time, redirected(queues)].concat()
+}
+
 /// The program for a device with this address; longer frames pass.
 fn lines(mac: Mac, longest: u16, places: RawFd, queues: RawFd) -> Vec<Line> {
     use Line::{At, Do, Map, To};
     let [a, b, c, d, e, f] = mac;
     let pass = Label::Pass;
-    vec![
+    let chosen = vec![
         Do(MOVE, R6, R1, 0, 0),
         load(WORD, R2, R6, DATA),
         load(WORD, R3, R6, DATA_END),
@@ -244,29 +282,10 @@ fn lines(mac: Mac, longest: u16, places: RawFd, queues: RawFd) -> Vec<Line> {
         Do(ADD, R2, 0, 0, KEY as i32),
         call(MAP_LOOKUP),
         To(pass, JUMP_EQUAL, R0, 0, 0),
-        // Ours. The time goes in front of it, unless the driver has no room there.
-        Do(MOVE, R1, R6, 0, 0),
-        Do(MOVE_IMMEDIATE, R2, 0, 0, -(STAMP_LEN as i32)),
-        call(ADJUST_METADATA),
-        To(Label::Redirect, JUMP_NOT_EQUAL, R0, 0, 0),
-        call(CLOCK_MONOTONIC),
-        load(WORD, R1, R6, DATA_META),
-        load(WORD, R2, R6, DATA),
-        Do(MOVE, R3, R1, 0, 0),
-        Do(ADD, R3, 0, 0, STAMP_LEN as i32),
-        To(Label::Redirect, JUMP_ABOVE, R3, R2, 0),
-        store(LONG, R0, R1, 0),
-        At(Label::Redirect),
-        // To the socket of its queue; without one it passes.
-        load(WORD, R2, R6, QUEUE),
-        Map(R1, queues),
-        Do(MOVE_IMMEDIATE, R3, 0, 0, PASS),
-        call(REDIRECT),
-        Do(EXIT, 0, 0, 0, 0),
-        At(pass),
-        Do(MOVE_IMMEDIATE, R0, 0, 0, PASS),
-        Do(EXIT, 0, 0, 0, 0),
-    ]
+    ];
+    // Ours.
+    let passed = vec![At(pass), Do(MOVE_IMMEDIATE, R0, 0, 0, PASS), Do(EXIT, 0, 0, 0, 0)];
+    [chosen, stamped(), redirected(queues), passed].concat()
 }
 
 /// An instruction as it lies in memory (struct bpf_insn).
@@ -327,9 +346,19 @@ pub(super) struct Filter {
 impl Filter {
     /// Loads the program for frames of at most `longest` bytes to this address.
     pub(super) fn load(mac: Mac, longest: u16) -> io::Result<Self> {
+        Self::of(|places, queues| lines(mac, longest, places, queues))
+    }
+
+    /// Loads the program that takes every frame, with the time of its arrival or without.
+    pub(super) fn load_for_all(with_time: bool) -> io::Result<Self> {
+        Self::of(|_, queues| lines_for_all(with_time, queues))
+    }
+
+    /// Loads a program that is made of the tables of destinations and of sockets.
+    fn of(lines: impl FnOnce(RawFd, RawFd) -> Vec<Line>) -> io::Result<Self> {
         let places = bpf::map(MapKind::Hash, KEY_LEN as u32, MOST_PLACES)?;
         let queues = bpf::map(MapKind::Sockets, 4, MOST_QUEUES)?;
-        let lines = lines(mac, longest, places.as_raw_fd(), queues.as_raw_fd());
+        let lines = lines(places.as_raw_fd(), queues.as_raw_fd());
         let program = bpf::load(&assemble(&lines))?;
         Ok(Self { places, queues, program, link: None })
     }

@@ -21,6 +21,7 @@ use socket2::{Domain, Socket, Type};
 pub use super::datagram::{BrokenFrame, FrameDatagram};
 use super::datagram::{destination, read};
 use super::filter::{Filter, MOST_QUEUES, STAMP_LEN, XdpMode};
+use super::frame::Mac;
 use super::netlink::{Link, Netlink};
 use super::umem::{Ring, bind_queue, register};
 use crate::clock;
@@ -93,6 +94,20 @@ pub struct Arrived<'a> {
     pub arrived_ns: Option<u64>,
 }
 
+impl<'a> Arrived<'a> {
+    /// Reads a frame that a device, by the kernel's number of it, has received at some time.
+    #[must_use]
+    #[inline]
+    pub fn read(frame: &'a [u8], device: u32, arrived_ns: Option<u64>) -> Self {
+        let datagram = read(frame, device);
+        let to = match &datagram {
+            Ok(datagram) => Some(datagram.to),
+            Err(_) => destination(frame),
+        };
+        Self { datagram, to, arrived_ns }
+    }
+}
+
 impl FrameInput {
     /// Attaches a filter to a device and opens a socket for each of its queues. Nothing is taken yet.
     ///
@@ -100,7 +115,21 @@ impl FrameInput {
     /// Reason why not, and what to do. A program that is attached already is never replaced.
     pub fn open(options: &FrameInputOptions) -> Result<(Self, Vec<FrameQueue>), SocketError> {
         let what = format!("engine xdp: receiving on {}", options.interface);
-        open(options).map_err(|why| SocketError::new(what, why))
+        open(options, Filter::load).map_err(|why| SocketError::new(what, why))
+    }
+
+    /// Takes every frame of a device, its network stack none, with the times of their arrival or without: for
+    /// measurements that compare with this what is done beyond it. [`FrameQueue::take_unread`] hands them over.
+    ///
+    /// # Errors
+    /// Reason why not, and what to do.
+    pub fn open_for_all(
+        options: &FrameInputOptions,
+        with_time: bool,
+    ) -> Result<(Self, Vec<FrameQueue>), SocketError> {
+        let what = format!("taking all frames of {}", options.interface);
+        let load = |_, _| Filter::load_for_all(with_time);
+        open(options, load).map_err(|why| SocketError::new(what, why))
     }
 
     /// Returns the addresses of the device that an address listened at stands for.
@@ -146,7 +175,11 @@ impl fmt::Display for FrameInput {
     }
 }
 
-fn open(options: &FrameInputOptions) -> Result<(FrameInput, Vec<FrameQueue>), String> {
+/// Opens a device with the filter that `load` makes of its address and of the length of its longest frames.
+fn open(
+    options: &FrameInputOptions,
+    load: impl FnOnce(Mac, u16) -> io::Result<Filter>,
+) -> Result<(FrameInput, Vec<FrameQueue>), String> {
     let name = options.interface.as_str();
     let device = nix::net::if_::if_nametoindex(name)
         .map_err(|_| format!("there is no interface `{name}`"))?;
@@ -158,7 +191,7 @@ fn open(options: &FrameInputOptions) -> Result<(FrameInput, Vec<FrameQueue>), St
     let chunk_len = CHUNK_LENS.into_iter().find(|len| link.mtu + AROUND + HEADROOM <= *len);
     let chunk_len = chunk_len.unwrap_or(CHUNK_LENS[1]);
     let longest = (chunk_len - HEADROOM) as u16;
-    let mut filter = Filter::load(link.mac, longest).map_err(|error| explain(&error))?;
+    let mut filter = load(link.mac, longest).map_err(|error| explain(&error))?;
     let attach = || filter.attach(device, options.mode);
     let place = when_free(DETACHED_WITHIN_NS, attach).map_err(|error| explain(&error))?;
     let chunks = (options.buffer / chunk_len).clamp(CHUNKS.0, CHUNKS.1);
@@ -275,6 +308,13 @@ impl FrameQueue {
 
     /// Hands over what has come, without waiting, one after the other, and returns how many there were.
     pub fn take(&mut self, mut each: impl FnMut(Arrived<'_>)) -> usize {
+        let device = self.device;
+        self.take_unread(|frame, arrived_ns| each(Arrived::read(frame, device, arrived_ns)))
+    }
+
+    /// The same of frames as they came, with the times of their arrival where these are kept.
+    #[inline]
+    pub fn take_unread(&mut self, mut each: impl FnMut(&[u8], Option<u64>)) -> usize {
         // Acquire: descriptors and frames are there before the counter says so.
         let there = self.arrived.producer().load(Ordering::Acquire).wrapping_sub(self.next);
         let count = (there as usize).min(Self::BATCH);
@@ -304,7 +344,7 @@ impl FrameQueue {
     }
 
     /// Hands over the frame in these bytes of the memory, which the kernel has written.
-    fn hand_over(&self, start: usize, len: usize, each: &mut impl FnMut(Arrived<'_>)) {
+    fn hand_over(&self, start: usize, len: usize, each: &mut impl FnMut(&[u8], Option<u64>)) {
         let mut arrived_ns = 0;
         if let Some(before) = start.checked_sub(STAMP_LEN) {
             // SAFETY: the bytes in front of the frame lie in its chunk, which is ours until it is given back;
@@ -318,12 +358,7 @@ impl FrameQueue {
         // SAFETY: the bytes are within the memory, as the caller has checked, and the kernel leaves the chunk
         // alone until it is given back, which is after this call.
         let frame = unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(start), len) };
-        let datagram = read(frame, self.device);
-        let to = match &datagram {
-            Ok(datagram) => Some(datagram.to),
-            Err(_) => destination(frame),
-        };
-        each(Arrived { datagram, to, arrived_ns: (arrived_ns != 0).then_some(arrived_ns) });
+        each(frame, (arrived_ns != 0).then_some(arrived_ns));
     }
 
     /// Returns the number of frames that were dropped for want of memory since the socket was opened, modulo 2^32.
@@ -348,7 +383,8 @@ mod tests {
     use proptest::test_runner::{Config, TestRunner};
 
     use super::super::filter::PASS;
-    use super::super::frame::{Ends, FrameHead, Mac};
+    use super::super::frame::{Ends, FrameHead};
+    use super::super::raw::RawSender;
     use super::*;
     use crate::mmsg::Outgoing;
 
@@ -590,6 +626,46 @@ mod tests {
                     assert_eq!(got, round + 1, "{mode}");
                 }
                 assert!(queues.iter().all(|queue| queue.drops() == Some(0)));
+            });
+        }
+    }
+
+    #[test]
+    fn all_frames_of_a_raw_sender_come_to_a_raw_receiver() {
+        for with_time in [true, false] {
+            with_device(|| {
+                let options = options(XdpMode::Auto);
+                let (_input, mut queues) =
+                    FrameInput::open_for_all(&options, with_time).expect("a device");
+                let device = nix::net::if_::if_nametoindex("xdp1").expect("made just now");
+                let mut sender = RawSender::open(device).expect("a queue");
+                // Neither to this device nor of a protocol that anybody knows, and more than there are chunks.
+                let frame =
+                    |number: usize| [&[0x77; 14][..], &number.to_ne_bytes(), &[5; 60]].concat();
+                let (mut written, mut taken, mut got, mut next) = (0, 0, 0, 0);
+                while written < 10_000 {
+                    let handed = sender.send(|chunk| {
+                        let frame = frame(written);
+                        written += 1;
+                        chunk[..frame.len()].copy_from_slice(&frame);
+                        frame.len()
+                    });
+                    taken += handed.expect("a link");
+                    let until = clock::monotonic_ns() + 10_000_000_000;
+                    while got < taken && clock::monotonic_ns() < until {
+                        queues[0].take_unread(|bytes, arrived_ns| {
+                            // The kernel itself sends some to its neighbours.
+                            let Some(rest) = bytes.strip_prefix(&[0x77; 14]) else { return };
+                            let number =
+                                usize::from_ne_bytes(*rest.first_chunk().expect("8 bytes"));
+                            assert!(number >= next, "{number} behind {next}");
+                            assert_eq!(bytes, frame(number));
+                            assert_eq!(arrived_ns.is_some(), with_time, "frame {number}");
+                            (got, next) = (got + 1, number + 1);
+                        });
+                    }
+                    assert_eq!(got, taken, "of {written} frames");
+                }
             });
         }
     }

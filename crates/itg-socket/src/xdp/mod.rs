@@ -13,6 +13,7 @@ mod filter;
 pub(crate) mod frame;
 mod input;
 pub mod netlink;
+mod raw;
 mod ring;
 mod trial;
 mod umem;
@@ -32,6 +33,7 @@ pub use self::input::{
     Arrived, BrokenFrame, FrameDatagram, FrameInput, FrameInputOptions, FrameQueue, device_of,
 };
 use self::netlink::Netlink;
+pub use self::raw::{EthernetPath, RawSender};
 use self::ring::XdpSocket;
 pub use self::trial::rate_over_a_link;
 use crate::mmsg::Outgoing;

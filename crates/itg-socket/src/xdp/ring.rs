@@ -27,7 +27,7 @@ const CHUNKS: u32 = 2048;
 /// Bytes of a chunk, and so of the longest frame: a page, as large as they may be.
 const CHUNK_LEN: usize = 4096;
 /// Frames that one system call may take; the kernel's own limit is 32 (linux/if_xdp.h, from 6.17 on).
-const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
+pub(super) const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 /// No chunk: the kernel passes over a descriptor with this address.
 const WITHDRAWN: u64 = u64::MAX;
 
