@@ -10,6 +10,7 @@
     reason = "chunks and lengths of small C structs, and memory of this process alone"
 )]
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
@@ -55,6 +56,8 @@ pub(crate) struct XdpSocket {
     next: u32,
     /// Descriptors before it that the kernel has still to pass over.
     withdrawn: usize,
+    /// True once others may have had the kernel look at the ring since the last call: polls do.
+    polled: Cell<bool>,
 }
 
 impl XdpSocket {
@@ -92,7 +95,8 @@ impl XdpSocket {
         let done = Ring::map(&socket, offsets.cr, size_of::<u64>(), CHUNKS, at)?;
         bind(&socket, device)?;
         let free = (0..u64::from(CHUNKS)).map(|chunk| chunk * CHUNK_LEN as u64).collect();
-        let mut this = Self { socket, memory, sending, done, free, batch, next: 0, withdrawn: 0 };
+        let (next, withdrawn, polled) = (0, 0, Cell::new(false));
+        let mut this = Self { socket, memory, sending, done, free, batch, next, withdrawn, polled };
         this.prove()?;
         Ok(this)
     }
@@ -117,6 +121,7 @@ impl XdpSocket {
 
     /// The descriptor that becomes writable when there is room.
     pub(crate) fn watched(&self) -> BorrowedFd<'_> {
+        self.polled.set(true);
         self.socket.as_fd()
     }
 
@@ -125,9 +130,15 @@ impl XdpSocket {
     /// # Errors
     /// Reason why the first one was not taken. `WouldBlock`: all chunks are with the device.
     pub(crate) fn send(&mut self, head: &FrameHead, packets: &[Outgoing<'_>]) -> io::Result<usize> {
-        self.settle()?;
         self.reclaim();
         let count = packets.len().min(self.free.len()).min(self.batch);
+        if self.withdrawn <= count && !self.polled.get() {
+            // The kernel has not looked at them since: these frames take their places.
+            self.next = self.next.wrapping_sub(self.withdrawn as u32);
+            self.withdrawn = 0;
+        }
+        self.settle()?;
+        self.polled.set(false);
         let mut chunks = [WITHDRAWN; BATCH];
         for (i, (packet, chunk)) in packets.iter().zip(&mut chunks).take(count).enumerate() {
             let Some(address) = self.free.pop() else { break };
@@ -248,32 +259,103 @@ fn bind(socket: &Socket, device: u32) -> io::Result<()> {
 mod tests {
     use std::process::Command;
 
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use nix::sched::{CloneFlags, unshare};
 
+    use super::super::frame::Ends;
+    use super::super::{FrameInput, FrameInputOptions, XdpMode};
     use super::*;
+    use crate::clock;
 
-    /// The device has four queues to receive and one to send: the kernel lets a socket have the second queue,
-    /// through which nothing can leave.
-    #[test]
-    fn a_queue_that_only_receives_is_found_out() {
+    /// Runs in a network namespace with these devices, which are up; not without root.
+    fn with_devices(add: &'static str, work: impl FnOnce() + Send + 'static) {
         if !nix::unistd::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "CI must run this as root");
             println!("NOT TESTED: network devices are made by root");
             return;
         }
-        let tried = std::thread::spawn(|| {
+        let tried = std::thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("root");
-            let add = "link add xdp0 numrxqueues 4 numtxqueues 1 type veth peer name xdp1";
-            for line in [add, "link set xdp0 up", "link set xdp1 up"] {
-                let done = Command::new("ip").args(line.split(' ')).status().expect("iproute2");
-                assert!(done.success(), "ip {line}");
-            }
-            let device = nix::net::if_::if_nametoindex("xdp0").expect("made just now");
-            let first = XdpSocket::open(device).expect("a queue that sends");
-            let second = XdpSocket::open(device).map(drop).map_err(|error| error.raw_os_error());
+            [add, "link set xdp0 up", "link set xdp1 up"].into_iter().for_each(ip);
+            work();
+        });
+        tried.join().expect("as told above");
+    }
+
+    fn ip(line: &str) {
+        let done = Command::new("ip").args(line.split(' ')).status().expect("iproute2");
+        assert!(done.success(), "ip {line}");
+    }
+
+    fn open() -> io::Result<XdpSocket> {
+        XdpSocket::open(nix::net::if_::if_nametoindex("xdp0").expect("made just now"))
+    }
+
+    /// The device has four queues to receive and one to send: the kernel lets a socket have the second queue,
+    /// through which nothing can leave.
+    #[test]
+    fn a_queue_that_only_receives_is_found_out() {
+        with_devices("link add xdp0 numrxqueues 4 numtxqueues 1 type veth peer name xdp1", || {
+            let first = open().expect("a queue that sends");
+            let second = open().map(drop).map_err(|error| error.raw_os_error());
             assert_eq!(second, Err(Some(libc::EBUSY)), "nothing leaves through the second queue");
             drop(first);
         });
-        tried.join().expect("as told above");
+    }
+
+    /// A device without a link drops the first frame of a batch, and the others are withdrawn. Those that are sent
+    /// next arrive, once and in order, and nothing else, whether or not a poll had the kernel look meanwhile; the
+    /// places of what was withdrawn are taken where they can be, which saves a system call each.
+    #[test]
+    fn what_was_withdrawn_makes_room_for_what_comes_next() {
+        with_devices("link add xdp0 type veth peer name xdp1", || {
+            let interface = "xdp1".to_owned();
+            let options = FrameInputOptions { interface, mode: XdpMode::Generic, buffer: 1 << 22 };
+            let (_input, mut queues) = FrameInput::open_for_all(&options, false).expect("a device");
+            let mut socket = open().expect("a queue that sends");
+            let at = |text: &str| text.parse().expect("an address");
+            let (from, to) = (at("10.77.9.1:1"), at("10.77.9.2:2"));
+            let macs = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+            let ends = Ends { from_mac: macs[0], to_mac: macs[1], from, to, ttl: 64, tos: 0 };
+            let head = FrameHead::new(&ends).expect("one version");
+            let contents: Vec<_> = (0..1_000_u32).map(u32::to_be_bytes).collect();
+            let packets: Vec<_> = contents.iter().map(|bytes| Outgoing::new(bytes, &[])).collect();
+            let (mut first, mut want) = (0, Vec::new());
+            for round in 0..12 {
+                let lost = &packets[first..][..socket.batch];
+                ip("link set xdp1 down");
+                let error = socket.send(&head, lost).expect_err("no link");
+                assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{error}");
+                assert_eq!(socket.withdrawn, socket.batch - 1);
+                first += socket.batch / 2;
+                ip("link set xdp1 up");
+                // Fewer than were withdrawn, a poll before, or neither.
+                let count = if round % 3 == 0 { socket.batch.div_ceil(4) } else { socket.batch };
+                if round % 3 == 1 {
+                    let mut fds = [PollFd::new(socket.watched(), PollFlags::POLLOUT)];
+                    poll(&mut fds, PollTimeout::ZERO).expect("a socket");
+                }
+                let (before, withdrawn) = (socket.next, socket.withdrawn as u32);
+                let sent = socket.send(&head, &packets[first..][..count]).expect("a link again");
+                assert_eq!((sent, socket.withdrawn), (count, 0), "round {round}");
+                let taken = if round % 3 == 2 { withdrawn } else { 0 };
+                let new = socket.next.wrapping_sub(before);
+                assert_eq!(new, sent as u32 - taken, "places in round {round}");
+                want.extend_from_slice(&contents[first..first + sent]);
+                first = (first + sent) % 500;
+            }
+            let (mut got, until) = (Vec::new(), clock::monotonic_ns() + 10_000_000_000);
+            while got.len() < want.len() && clock::monotonic_ns() < until {
+                queues[0].take(|frame| {
+                    if let Ok(datagram) = frame.datagram
+                        && datagram.to == to
+                    {
+                        got.push(<[u8; 4]>::try_from(datagram.content).expect("four bytes"));
+                    }
+                });
+            }
+            queues[0].take(|frame| assert_ne!(frame.to, Some(to), "more than were sent"));
+            assert_eq!(got, want);
+        });
     }
 }
