@@ -53,15 +53,18 @@ pub(super) fn read(stream: LineReader, connection: u64, events: &SyncSender<Job>
                     return;
                 }
             }
-            Err(error) => {
-                let why = match error.kind() {
-                    ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
-                    ErrorKind::InvalidData => itg_trust::explain(&error, "a log server"),
-                    _ => error.to_string(),
-                };
-                return tell(events, NetEvent::Lost(connection, why));
-            }
+            Err(error) => return tell(events, NetEvent::Lost(connection, why_lost(&error))),
         }
+    }
+}
+
+/// Reason for which a connection is lost, for people. Whoever looks first hears of it: the reader, or the writer at its
+/// next words.
+pub(super) fn why_lost(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+        ErrorKind::InvalidData => itg_trust::explain(error, "a log server"),
+        _ => error.to_string(),
     }
 }
 
@@ -76,4 +79,34 @@ fn read_frame(stream: &mut impl Read) -> io::Result<Result<LogMessage, LogCodecE
     let mut bytes = vec![0; head.len as usize];
     stream.read_exact(&mut bytes)?;
     Ok(logs::decode(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::Arc;
+
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto};
+
+    use super::*;
+
+    /// A server refuses keys after a client's handshake: then the client may already be writing.
+    #[test]
+    fn a_writer_knows_what_an_alert_means() {
+        let provider = Arc::new(crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions of TLS")
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let client = ClientConnection::new(Arc::new(config), itg_trust::server_name());
+        let mut client = client.expect("a client");
+        // A fatal alert: certificate_revoked.
+        let alert = [21, 3, 3, 0, 2, 2, 44];
+        assert_eq!(client.read_tls(&mut &alert[..]).expect("bytes"), alert.len());
+        client.process_new_packets().expect_err("an alert");
+        let error = client.writer().write(b"words").expect_err("it is over");
+        let why = why_lost(&error);
+        assert!(why.starts_with("the keys have been revoked"), "{why}");
+    }
 }

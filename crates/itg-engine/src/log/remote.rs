@@ -317,7 +317,7 @@ impl LogLink for Network {
         let Some(line) = &mut self.line else { return Ok(()) };
         let head = head.to_bytes();
         let mut slices = [IoSlice::new(&head), IoSlice::new(first), IoSlice::new(second)];
-        line.write(&mut slices).map_err(|error| error.to_string())
+        line.write(&mut slices).map_err(|error| link::why_lost(&error))
     }
 
     fn prove(&self, text: &[u8]) -> [u8; 32] {
