@@ -3,6 +3,7 @@
 #![cfg(feature = "mpi")]
 
 mod agents;
+mod launcher;
 mod ndjson;
 
 use std::collections::BTreeMap;
@@ -12,20 +13,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use agents::{agent, words};
+use launcher::mpirun;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_itg-cluster");
-
-/// A launcher of so many ranks.
-fn mpirun(ranks: u32) -> Command {
-    let launcher = std::env::var_os("ITG_MPIRUN").unwrap_or_else(|| "mpirun".into());
-    let mut command = Command::new(launcher);
-    // What Open MPI wants to hear from root, and on few processors; others do not know these variables.
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-    command.args(["-n", &ranks.to_string(), PROGRAM]);
-    command.stdin(Stdio::null());
-    command
-}
 
 fn said(output: Output) -> (Option<i32>, String, String) {
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -33,7 +23,9 @@ fn said(output: Output) -> (Option<i32>, String, String) {
 }
 
 fn ranks(ranks: u32, args: &[&str]) -> (Option<i32>, String, String) {
-    said(mpirun(ranks).args(args).output().expect("mpirun: apt-get install openmpi-bin"))
+    let session = tempfile::tempdir().expect("a directory");
+    let mut job = mpirun(ranks, session.path());
+    said(job.args(args).output().expect("mpirun: apt-get install openmpi-bin"))
 }
 
 fn alone(args: &[&str]) -> (Option<i32>, String, String) {
@@ -373,7 +365,7 @@ fn n_12_a_killed_rank_ends_the_job_and_is_named() {
     let file = experiment(dir.path(), 2, true);
     let out = dir.path().join("run").display().to_string();
     let args = ["run", &file, "--mpi", "--duration", "60s", "--out", &out];
-    let mut command = mpirun(3);
+    let mut command = mpirun(3, dir.path());
     command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut job = command.spawn().expect("mpirun");
     let log = Path::new(&out).join("receiver.itg");

@@ -108,6 +108,8 @@ impl Site {
         let mpirun = std::env::var("ITG_MPIRUN").unwrap_or_else(|_| "mpirun".to_owned());
         let mut job = Command::new(self.path("shell"));
         job.args(["h0", "timeout", "120", &mpirun, "-n", &total.to_string(), PROGRAM]).args(args);
+        // Hosts of all sites have the same names, and so have the directories of their launchers' sessions.
+        job.env("TMPDIR", self.dir.path());
         // Settings of Open MPI, and those of MPICH; neither knows the other's.
         job.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         job.env("OMPI_MCA_plm", "rsh").env("OMPI_MCA_plm_rsh_agent", self.path("shell"));

@@ -1,5 +1,8 @@
 //! Runs that anybody can check and repeat, from a shell: `verify` finds every change, `replay` does the same again.
 
+#[cfg(feature = "mpi")]
+mod launcher;
+
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -696,13 +699,7 @@ fn a_run_under_mpi_with_a_log_rank_is_replayed() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     let text = EXPERIMENT.replace("\"3s\"", "\"500ms\"") + "[log]\nserver = \"mpi\"\n";
     fs::write(path("x.toml"), text).expect("written");
-    let ranks = |args: &[&str]| {
-        let launcher = std::env::var_os("ITG_MPIRUN").unwrap_or_else(|| "mpirun".into());
-        let mut command = Command::new(launcher);
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-        said(command.args(["-n", "3", env!("CARGO_BIN_EXE_itg-cluster")]).args(args))
-    };
+    let ranks = |args: &[&str]| said(launcher::mpirun(3, dir.path()).args(args));
     let (code, _, err) = ranks(&["run", &path("x.toml"), "--mpi", "--out", &path("run")]);
     assert_eq!(code, Some(0), "{err}");
     // A busy host may well give other delays; the packets are those that were planned.

@@ -1,17 +1,17 @@
 //! `ITGRecv` and `ITGSend` as tests use them, and peers of D-ITG's protocol that misbehave.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use itg_classic::log::{LogRecord, records};
 use itg_classic::send::{App, HeaderKind};
 use itg_classic::wire::{FlowOffer, NO_SERIAL, OfferProto, SenderMessage};
 use itg_testkit::child::{Output, Running};
-use itg_testkit::host::temp_dir;
+use itg_testkit::host::{free_port, temp_dir};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -21,26 +21,6 @@ use crate::program::program;
 
 /// Time that a program may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
-
-/// A port that was free on all addresses a moment ago, over TCP and UDP; each call another one.
-#[must_use]
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Below the ports that the system gives out by itself.
-    let own = u16::try_from(std::process::id() % 150).expect("small") * 80;
-    for _ in 0..4000 {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 20_000 + (own + step) % 12_000;
-        let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        let free = |ip: &IpAddr| {
-            TcpListener::bind((*ip, port)).is_ok() && UdpSocket::bind((*ip, port)).is_ok()
-        };
-        if any.iter().all(free) {
-            return port;
-        }
-    }
-    panic!("no free port between 20000 and 32000");
-}
 
 /// An `ITGRecv` in a directory of its own.
 #[derive(Debug)]

@@ -25,8 +25,7 @@ mod relay;
 pub use account::{Account, accounts};
 pub use capture::{Capture, CapturedPacket};
 pub use classic::{
-    ClassicLogServer, ClassicPeer, ClassicReceiver, classic_send, classic_sender, free_port,
-    own_address,
+    ClassicLogServer, ClassicPeer, ClassicReceiver, classic_send, classic_sender, own_address,
 };
 pub use cluster::{Authority, Cluster, cluster_keys, cluster_program, flow_packets};
 pub use decode::{Packet, decode, json, lists, packets};
@@ -35,7 +34,7 @@ pub use group::{Group, Judged};
 pub use imports::circles;
 pub use itg_testkit::child::{Output, Running};
 pub use itg_testkit::host::{
-    Tmpfs, clock_ticks, in_parallel, not_run, open_files, temp_dir, wait_for,
+    Tmpfs, clock_ticks, free_port, in_parallel, not_run, open_files, temp_dir, wait_for,
 };
 pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair, Switch};

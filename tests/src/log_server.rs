@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use itg_testkit::child::{Output, Running};
+use itg_testkit::host::free_port;
 use nix::sys::signal::Signal;
 
-use crate::classic::free_port;
 use crate::decode::decode;
 use crate::program::program;
 

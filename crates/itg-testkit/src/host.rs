@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -82,20 +85,49 @@ pub fn has_socket(pid: u32, table: &str, port: u16, state: Option<&str>) -> bool
     })
 }
 
-/// A port that is free, and the next one too. Both are below the ephemeral ports: the agents' own
-/// connections would take those.
+/// A port that is free on all addresses, over TCP and UDP; each call another one, in all programs that draw here.
+#[must_use]
+pub fn free_port() -> u16 {
+    free_ports(1)
+}
+
+/// The first of two such ports, side by side.
 #[must_use]
 pub fn two_ports() -> u16 {
+    free_ports(2)
+}
+
+/// Ports are below the ephemeral ones: connections would take those.
+fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 900).expect("small") * 20;
-    for _ in 0..9_000 {
-        let port = 12_000 + (first + NEXT.fetch_add(2, Ordering::Relaxed)) % 18_000;
-        let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        if free(port) && free(port + 1) {
+    let first = u16::try_from(std::process::id() % 500).expect("small") * 40;
+    for _ in 0..10_000 {
+        let port = 12_000 + (first + NEXT.fetch_add(count, Ordering::Relaxed) % 20_000) % 20_000;
+        if (port..port + count).all(|port| is_claimed(port) && is_free(port)) {
             return port;
         }
     }
-    panic!("no two free ports side by side");
+    panic!("no {count} free ports side by side between 12000 and 32000");
+}
+
+/// Claims a port until this program ends; false if it is claimed already. The claim is an abstract socket: the kernel
+/// knows each name once in a network namespace.
+fn is_claimed(port: u16) -> bool {
+    static CLAIMS: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    UnixListener::bind_addr(&claim_of(port)).is_ok_and(|claim| {
+        CLAIMS.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
+        true
+    })
+}
+
+fn claim_of(port: u16) -> UnixAddress {
+    UnixAddress::from_abstract_name(format!("itg-test-port-{port}")).expect("a short name")
+}
+
+fn is_free(port: u16) -> bool {
+    let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    any.iter()
+        .all(|ip| TcpListener::bind((*ip, port)).is_ok() && UdpSocket::bind((*ip, port)).is_ok())
 }
 
 /// Number of open file descriptors of a process.
@@ -145,5 +177,35 @@ impl Drop for Tmpfs {
     fn drop(&mut self) {
         // Lazily: a program of a failed test may still have a file open.
         drop(Command::new("umount").arg("--lazy").arg(self.dir.path()).output());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_port_is_drawn_twice() {
+        let mut drawn = BTreeSet::new();
+        for _ in 0..50 {
+            let (one, two) = (free_port(), two_ports());
+            for port in [one, two, two + 1] {
+                assert!(is_free(port), "{port}");
+                assert!(drawn.insert(port), "{port} twice");
+            }
+        }
+    }
+
+    #[test]
+    fn what_another_program_has_drawn_is_left_out() {
+        let next = free_port() + 1;
+        // The claim of another program, of this one's other test, or none where somebody listens.
+        let claim = UnixListener::bind_addr(&claim_of(next));
+        for _ in 0..10 {
+            assert_ne!(free_port(), next);
+        }
+        drop(claim);
     }
 }
