@@ -25,17 +25,25 @@ fn ip(words: &str) -> Result<()> {
 }
 
 impl Link {
-    /// Makes two with an MTU of 1500 between them.
+    /// Makes two with an MTU of 1500 between them, whose neighbours are known: a program that takes every frame
+    /// answers no question for them.
     pub(crate) fn new() -> Result<Self> {
         let link = Self::namespaces(&["a", "b"])?;
         let [a, b] = [&link.names[0], &link.names[1]];
+        let mac = |number: i32| format!("02:00:00:4e:00:0{number}");
         ip(&format!(
-            "-n {a} link add link0 mtu 1500 type veth peer name link0 mtu 1500 netns {b}"
+            "-n {a} link add link0 mtu 1500 address {} type veth peer name link0 mtu 1500 address {} netns {b}",
+            mac(1),
+            mac(2)
         ))?;
         for (name, number) in [(a, 1), (b, 2)] {
             ip(&format!("-n {name} link set lo up"))?;
             ip(&format!("-n {name} address add 10.78.0.{number}/24 dev link0"))?;
             ip(&format!("-n {name} link set link0 up"))?;
+        }
+        for (name, other) in [(a, 2), (b, 1)] {
+            let neighbour = format!("10.78.0.{other} lladdr {}", mac(other));
+            ip(&format!("-n {name} neighbour replace {neighbour} dev link0 nud permanent"))?;
         }
         Ok(link)
     }

@@ -35,6 +35,8 @@ pub(crate) struct Counts {
     pub(crate) arrived: u64,
     /// Bytes of those packets.
     pub(crate) octets: u64,
+    /// Frames that its devices have received, whoever takes them.
+    pub(crate) frames: u64,
 }
 
 impl Counts {
@@ -47,6 +49,7 @@ impl Counts {
             dropped: field(&udp, "Udp:", "RcvbufErrors"),
             arrived: field(&ip, "IpExt:", "InNoECTPkts"),
             octets: field(&ip, "IpExt:", "InOctets"),
+            frames: frames(&fs::read_to_string("/proc/thread-self/net/dev")?),
         })
     }
 }
@@ -57,6 +60,15 @@ fn field(text: &str, table: &str, name: &str) -> u64 {
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
     let found = names.split_whitespace().zip(values.split_whitespace()).find(|(n, _)| *n == name);
     found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+}
+
+/// Frames that all devices of the kernel's table have received.
+fn frames(devices: &str) -> u64 {
+    let received = |line: &str| {
+        // Bytes stand before it.
+        line.split_once(':')?.1.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    devices.lines().filter_map(received).sum()
 }
 
 /// Counters over the time of a run.
@@ -245,6 +257,12 @@ mod tests {
         assert_eq!(field(text, "Udp:", "RcvbufErrors"), 7);
         assert_eq!(field(text, "UdpLite:", "InDatagrams"), 9);
         assert_eq!(field(text, "Udp:", "Nonsense"), 0);
+    }
+
+    #[test]
+    fn frames_of_all_devices_count() {
+        let text = "Inter-| Receive\n face |bytes packets errs\n    lo: 70 2 0\n link0:9000 40 1\n";
+        assert_eq!(frames(text), 42);
     }
 
     #[test]

@@ -254,7 +254,7 @@ fn observed(
     let observer = observer::departures(&stage.sender, ready.data)?;
     let sent = ready.send(&load, stage);
     let stamps = observer.stop()?;
-    let cpu = sent?.as_secs_f64() / seconds as f64;
+    let cpu = sent?.cpu.as_secs_f64() / seconds as f64;
     ready.end()?;
     ensure!(stamps.len() > 20, "only {} packets were seen", stamps.len());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]

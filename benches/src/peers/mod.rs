@@ -6,10 +6,12 @@
 
 mod bars;
 mod flows;
+mod frames;
 mod gaps;
 mod options;
 mod rates;
 mod raw;
+mod raw_frames;
 mod tools;
 mod trial;
 
@@ -41,7 +43,8 @@ pub(crate) fn run(args: &PeersArgs) -> Result<()> {
     };
     // Inter-departure times, flows and TCP are measured over loopback.
     stage("lo", Link::loopback(), "127.0.0.1", &mut stages);
-    if args.over(Over::Veth) && (args.wants(Table::Rates) || args.wants(Table::Bursts)) {
+    let over_veth = [Table::Rates, Table::Bursts, Table::Frames];
+    if args.over(Over::Veth) && over_veth.into_iter().any(|table| args.wants(table)) {
         stage("veth", Link::new(), RECEIVER, &mut stages);
     }
     if stages.is_empty() {
@@ -58,6 +61,9 @@ pub(crate) fn run(args: &PeersArgs) -> Result<()> {
                     rates::run(args, stage, bursts, &mut book)?;
                 }
             }
+        }
+        if over == Over::Veth && args.wants(Table::Frames) {
+            frames::run(args, stage, &mut book)?;
         }
     }
     let lo = stages.first().context("a place to measure")?;

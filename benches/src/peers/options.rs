@@ -17,6 +17,8 @@ pub(crate) enum Table {
     Flows,
     /// TCP in bulk
     Tcp,
+    /// One flow past the network stack, as fast as can be, over veth
+    Frames,
 }
 
 /// Interface between sender and receiver.
@@ -37,7 +39,7 @@ pub(crate) struct PeersArgs {
     /// Over these interfaces only
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(super) over: Vec<Over>,
-    /// Payload bytes of packets, for rates and bursts
+    /// Payload bytes of packets, for rates, bursts and frames
     #[arg(long, value_delimiter = ',', default_value = "64,512,1472")]
     pub(super) sizes: Vec<usize>,
     /// Packets a second, for inter-departure times

@@ -2,7 +2,8 @@
 //!
 //! `sendmmsg` of 64 equal datagrams, or one `send` that the kernel cuts (`UDP_SEGMENT`), over and over,
 //! to a receiver that naps between its batches. With a log, the sender reads the clock for each packet
-//! and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file.
+//! and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file. Loops of frames are in
+//! `raw_frames`.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Write as _};
@@ -15,18 +16,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use itg_socket::mmsg::{BATCH, RecvBatch};
+use itg_trials::print;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
+
+use super::raw_frames;
 
 /// Largest payload of a datagram over IPv4 in bytes.
 const LARGEST: usize = 65_507;
 /// Receive buffer in bytes, as much as itg-recv asks for.
-const BUFFER: usize = 8 << 20;
+pub(super) const BUFFER: usize = 8 << 20;
 /// Bytes that are written to the log at once.
-const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 1 << 20;
 /// The receiver ends after this much silence.
-const SILENCE: Duration = Duration::from_millis(400);
+pub(super) const SILENCE: Duration = Duration::from_millis(400);
 /// Time that the receiver waits for the first packet.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Kind of loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,12 +39,14 @@ pub(crate) enum Loop {
     Batches,
     /// UDP_SEGMENT to UDP_GRO
     Segments,
+    /// AF_XDP
+    Frames,
 }
 
 /// One side of a raw loop.
 #[derive(Debug, Args)]
 pub(crate) struct RawArgs {
-    kind: Loop,
+    pub(super) kind: Loop,
     /// Receive at this address
     #[arg(long)]
     listen: Option<SocketAddr>,
@@ -49,36 +55,44 @@ pub(crate) struct RawArgs {
     to: Option<SocketAddr>,
     /// Payload bytes
     #[arg(long, default_value_t = 64)]
-    size: usize,
+    pub(super) size: usize,
     #[arg(long, default_value_t = 1)]
-    seconds: u64,
+    pub(super) seconds: u64,
     /// Stamps, and this file
     #[arg(long)]
-    log: Option<PathBuf>,
+    pub(super) log: Option<PathBuf>,
 }
 
+/// Runs one side, and prints how many datagrams it has sent or received; joined ones count once.
 pub(crate) fn run(args: &RawArgs) -> Result<()> {
-    match (args.listen, args.to) {
-        (Some(at), _) => receive(args, at),
-        (None, Some(to)) if args.kind == Loop::Segments => send_segments(args, to),
-        (None, Some(to)) => send_batches(args, to),
+    let count = match (args.listen, args.to) {
+        (Some(at), _) if args.kind == Loop::Frames => raw_frames::receive(args, at)?,
+        (Some(at), _) => receive(args, at)?,
+        (None, Some(to)) => match args.kind {
+            Loop::Batches => send_batches(args, to)?,
+            Loop::Segments => send_segments(args, to)?,
+            Loop::Frames => raw_frames::send(args, to)?,
+        },
         (None, None) => anyhow::bail!("neither --listen nor --to"),
-    }
+    };
+    print(count);
+    Ok(())
 }
 
-fn connected(to: SocketAddr) -> Result<UdpSocket> {
+pub(super) fn connected(to: SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(to)?;
     Ok(socket)
 }
 
-fn send_batches(args: &RawArgs, to: SocketAddr) -> Result<()> {
+fn send_batches(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     let socket = connected(to)?;
     let bytes = vec![7; args.size];
     let slices = [(); BATCH].map(|()| [IoSlice::new(&bytes)]);
     let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
     let begin = Instant::now();
     let mut stamps = [begin; BATCH];
+    let mut sent = 0;
     while begin.elapsed() < Duration::from_secs(args.seconds) {
         if args.log.is_some() {
             for stamp in &mut stamps {
@@ -86,24 +100,28 @@ fn send_batches(args: &RawArgs, to: SocketAddr) -> Result<()> {
             }
         }
         sendmmsg(socket.as_raw_fd(), &mut headers, &slices, [None; BATCH], [], MsgFlags::empty())?;
+        // A call that waits takes all of them, or ends the loop.
+        sent += BATCH as u64;
     }
-    Ok(())
+    Ok(sent)
 }
 
-fn send_segments(args: &RawArgs, to: SocketAddr) -> Result<()> {
+fn send_segments(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     let socket = connected(to)?;
     setsockopt(&socket, sockopt::UdpGsoSegment, &i32::try_from(args.size)?)?;
     let count = (LARGEST / args.size.max(1)).min(BATCH);
     let bytes = vec![7; args.size * count];
     let begin = Instant::now();
+    let mut messages = 0;
     while begin.elapsed() < Duration::from_secs(args.seconds) {
         let sent = socket.send(&bytes)?;
         ensure!(sent == bytes.len(), "{sent} of {} bytes", bytes.len());
+        messages += 1;
     }
-    Ok(())
+    Ok(messages)
 }
 
-fn receive(args: &RawArgs, at: SocketAddr) -> Result<()> {
+fn receive(args: &RawArgs, at: SocketAddr) -> Result<u64> {
     let socket = UdpSocket::bind(at)?;
     socket.set_nonblocking(true)?;
     // Beyond the system's limit only root gets it.
@@ -111,7 +129,7 @@ fn receive(args: &RawArgs, at: SocketAddr) -> Result<()> {
         setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
     }
     let (mut batch, nap) = match args.kind {
-        Loop::Batches => (RecvBatch::new(BATCH, 64), Duration::from_micros(200)),
+        Loop::Batches | Loop::Frames => (RecvBatch::new(BATCH, 64), Duration::from_micros(200)),
         Loop::Segments => {
             setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
             (RecvBatch::new(BATCH, 65_536), Duration::from_micros(50))
@@ -125,7 +143,7 @@ fn receive(args: &RawArgs, at: SocketAddr) -> Result<()> {
         None => None,
     };
     let mut piece = Vec::with_capacity(PIECE + (BATCH << 16));
-    let mut seq = 0u64;
+    let (mut seq, mut received) = (0u64, 0);
     let mut last = Instant::now();
     let mut patience = PATIENCE;
     loop {
@@ -139,6 +157,7 @@ fn receive(args: &RawArgs, at: SocketAddr) -> Result<()> {
         } else if last.elapsed() > patience {
             break;
         }
+        received += count as u64;
         if let Some(log) = &mut log {
             for i in 0..count {
                 let datagram = batch.get(i);
@@ -164,5 +183,5 @@ fn receive(args: &RawArgs, at: SocketAddr) -> Result<()> {
     if let Some(log) = &mut log {
         log.write_all(&piece)?;
     }
-    Ok(())
+    Ok(received)
 }

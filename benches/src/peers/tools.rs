@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use itg_testkit::child::Running;
+use itg_testkit::child::{Output, Running};
 use nix::sys::signal::Signal;
 
 use crate::programs::{Location, Programs, READY, installed};
@@ -29,6 +29,14 @@ pub(crate) enum Tool {
     RawSegments,
     /// The same with stamps and records.
     RawSegmentsLog,
+    /// A raw loop of AF_XDP that logs nothing.
+    RawFrames,
+    /// The same with the content, checks, stamps and records of ours.
+    RawFramesLog,
+    /// Its sender, to the receiver of the raw loop of sockets.
+    RawFramesOut,
+    /// The same with the content, stamps and records of ours.
+    RawFramesOutLog,
     Ditg,
     DitgPoll,
     Mgen,
@@ -44,6 +52,10 @@ pub(crate) enum Tool {
     ItgBurst,
     /// With a proof in each packet.
     ItgAuth,
+    /// Past the network stack at both ends.
+    ItgFrames,
+    /// The same at the sender alone.
+    ItgFramesOut,
 }
 
 /// Distribution of inter-departure times.
@@ -112,6 +124,10 @@ impl Tool {
             Self::RawLog => "raw loop, logging",
             Self::RawSegments => "raw GSO and GRO loop",
             Self::RawSegmentsLog => "raw GSO and GRO loop, logging",
+            Self::RawFrames => "raw AF_XDP loop",
+            Self::RawFramesLog => "raw AF_XDP loop, logging",
+            Self::RawFramesOut => "raw AF_XDP loop to raw sockets",
+            Self::RawFramesOutLog => "raw AF_XDP loop to raw sockets, logging",
             Self::Ditg => "D-ITG",
             Self::DitgPoll => "D-ITG -poll",
             Self::Mgen => "mgen",
@@ -123,14 +139,33 @@ impl Tool {
             Self::ItgSpin => "itg-send --pacing spin",
             Self::ItgBurst => "itg-send --burst 64",
             Self::ItgAuth => "itg-send --auth",
+            Self::ItgFrames => "--engine xdp at both ends",
+            Self::ItgFramesOut => "--engine xdp to sockets",
         }
     }
 
     pub(crate) const fn is_ours(self) -> bool {
         matches!(
             self,
-            Self::Itg | Self::ItgRealtime | Self::ItgSpin | Self::ItgBurst | Self::ItgAuth
+            Self::Itg
+                | Self::ItgRealtime
+                | Self::ItgSpin
+                | Self::ItgBurst
+                | Self::ItgAuth
+                | Self::ItgFrames
+                | Self::ItgFramesOut
         )
+    }
+
+    /// Kind of the loops of sender and receiver, if it is a pair of raw loops.
+    const fn loops(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Raw | Self::RawLog => Some(("batches", "batches")),
+            Self::RawSegments | Self::RawSegmentsLog => Some(("segments", "segments")),
+            Self::RawFrames | Self::RawFramesLog => Some(("frames", "frames")),
+            Self::RawFramesOut | Self::RawFramesOutLog => Some(("frames", "batches")),
+            _ => None,
+        }
     }
 
     /// Programs of others that it needs, and the Debian package that has them.
@@ -190,10 +225,10 @@ pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Resul
     let address = stage.address;
     let theirs = |name: &str| stage.receiver.command(&Path::new(THEIRS).join(name));
     let mut command = match tool {
-        Tool::Raw | Tool::RawLog | Tool::RawSegments | Tool::RawSegmentsLog => {
+        _ if let Some((_, receiving)) = tool.loops() => {
             let mut command = stage.receiver.command(&stage.programs.path("itg-bench"));
-            command.args(["raw-loop", loop_of(tool), "--listen", &format!("{address}:{data}")]);
-            command.args(log_of(tool));
+            command.args(["raw-loop", receiving, "--listen", &format!("{address}:{data}")]);
+            command.args(log_of(tool, "r.raw"));
             command
         }
         Tool::Ditg | Tool::DitgPoll => {
@@ -216,7 +251,7 @@ pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Resul
             command.args(["server", "-i", address, "-p", &data.to_string()]);
             command
         }
-        Tool::Itg | Tool::ItgRealtime | Tool::ItgSpin | Tool::ItgBurst | Tool::ItgAuth => {
+        _ => {
             let mut command = stage.receiver.command(&stage.programs.path("itg-recv"));
             command.args(["--listen", &format!("{address}:{control}")]);
             command.args(["--data-port", &data.to_string(), "-q", "--log", "r.itg"]);
@@ -226,6 +261,9 @@ pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Resul
             if tool == Tool::ItgAuth {
                 std::fs::write(dir.join(SECRET), "a secret")?;
                 command.args(["--secret-file", SECRET]);
+            }
+            if tool == Tool::ItgFrames {
+                command.args(["--engine", "xdp"]);
             }
             command
         }
@@ -240,23 +278,18 @@ pub(crate) fn ready(tool: Tool, load: &Load, stage: &Stage, dir: &Path) -> Resul
     Ok(Ready { tool, receiver, control, data, dir: dir.to_owned() })
 }
 
-fn loop_of(tool: Tool) -> &'static str {
-    match tool {
-        Tool::RawSegments | Tool::RawSegmentsLog => "segments",
-        _ => "batches",
-    }
-}
-
-fn log_of(tool: Tool) -> &'static [&'static str] {
-    match tool {
-        Tool::RawLog | Tool::RawSegmentsLog => &["--log", "raw.log"],
-        _ => &[],
-    }
+/// Options of one side of a raw loop for its log, where it keeps one.
+fn log_of(tool: Tool, name: &str) -> Vec<&str> {
+    let logs = matches!(
+        tool,
+        Tool::RawLog | Tool::RawSegmentsLog | Tool::RawFramesLog | Tool::RawFramesOutLog
+    );
+    if logs { vec!["--log", name] } else { Vec::new() }
 }
 
 impl Ready {
-    /// Sends, and returns the processor time of the sender.
-    pub(crate) fn send(&self, load: &Load, stage: &Stage) -> Result<Duration> {
+    /// Sends, and returns what the sender says and takes.
+    pub(crate) fn send(&self, load: &Load, stage: &Stage) -> Result<Output> {
         let mut command = self.command(load, stage)?;
         let limit = READY + Duration::from_secs(load.seconds);
         let running = Running::spawn(command.current_dir(&self.dir), SENDER)?;
@@ -269,7 +302,7 @@ impl Ready {
             running.wait(limit)?
         };
         // The observer tells whether it sent.
-        Ok(if mgen { done.cpu } else { done.ended_with(&[0])?.cpu })
+        if mgen { Ok(done) } else { done.ended_with(&[0]) }
     }
 
     fn command(&self, load: &Load, stage: &Stage) -> Result<Command> {
@@ -283,15 +316,12 @@ impl Ready {
         );
         let rate = load.rate.unwrap_or(0.0);
         Ok(match self.tool {
-            Tool::Raw | Tool::RawLog | Tool::RawSegments | Tool::RawSegmentsLog => {
+            _ if let Some((sending, _)) = self.tool.loops() => {
                 let mut command = stage.sender.command(&stage.programs.path("itg-bench"));
-                command.args([
-                    "raw-loop",
-                    loop_of(self.tool),
-                    "--to",
-                    &format!("{address}:{data}"),
-                ]);
-                command.args(["--size", &size, "--seconds", &seconds]).args(log_of(self.tool));
+                command.args(["raw-loop", sending, "--to", &format!("{address}:{data}")]);
+                command
+                    .args(["--size", &size, "--seconds", &seconds])
+                    .args(log_of(self.tool, "s.raw"));
                 command
             }
             Tool::Ditg | Tool::DitgPoll => {
@@ -341,7 +371,7 @@ impl Ready {
                 command.arg(format!("--mps={rate}"));
                 command
             }
-            Tool::Itg | Tool::ItgRealtime | Tool::ItgSpin | Tool::ItgBurst | Tool::ItgAuth => {
+            _ => {
                 let mut command = stage.sender.command(&stage.programs.path("itg-send"));
                 command.arg(format!("{address}:{control}"));
                 self.add_itg(&mut command, load);
@@ -393,24 +423,21 @@ impl Ready {
             Tool::ItgSpin => drop(command.args(["--pacing", "spin"])),
             Tool::ItgBurst => drop(command.args(["--burst", "64"])),
             Tool::ItgAuth => drop(command.args(["--auth", "--secret-file", SECRET])),
+            Tool::ItgFrames | Tool::ItgFramesOut => drop(command.args(["--engine", "xdp"])),
             _ => {}
         }
     }
 
-    /// Ends the receiver.
-    pub(crate) fn end(self) -> Result<()> {
+    /// Ends the receiver, and returns what it says and took.
+    pub(crate) fn end(self) -> Result<Output> {
         let done = match self.tool {
             // They end by themselves.
-            Tool::Raw | Tool::RawLog | Tool::RawSegments | Tool::RawSegmentsLog | Tool::Iperf => {
-                self.receiver.wait(READY)?
-            }
+            Tool::Iperf => self.receiver.wait(READY)?,
+            _ if self.tool.loops().is_some() => self.receiver.wait(READY)?.ended_with(&[0])?,
             Tool::Mgen | Tool::MgenPrecise => self.receiver.stop(Signal::SIGTERM, READY)?,
             _ => self.receiver.stop(Signal::SIGINT, READY)?,
         };
-        if self.tool.is_ours() {
-            done.ended_with(&[130])?;
-        }
-        Ok(())
+        if self.tool.is_ours() { done.ended_with(&[130]) } else { Ok(done) }
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_cli::say;
+use itg_testkit::child::Output;
 use itg_trials::print;
 
 use super::tools::{self, Load, Stage, Tool};
@@ -25,9 +26,11 @@ pub(super) fn present(tools: &[Tool]) -> Vec<Tool> {
     here
 }
 
-/// Counters of the receiver during a trial, and the logs of the trial.
+/// Counters of the receiver during a trial, both programs as they ended, and the logs of the trial.
 pub(super) struct Ran {
     pub(super) course: CounterSeries,
+    pub(super) sender: Output,
+    pub(super) receiver: Output,
     pub(super) logs: tempfile::TempDir,
 }
 
@@ -40,9 +43,9 @@ pub(super) fn trial(tool: Tool, load: &Load, stage: &Stage) -> Result<Ran> {
     // What is in a socket's buffer is still read.
     std::thread::sleep(Duration::from_millis(20));
     let course = observer.stop()?;
-    sent.with_context(|| format!("{} over {}", tool.name(), stage.name))?;
-    ready.end()?;
-    Ok(Ran { course, logs })
+    let sender = sent.with_context(|| format!("{} over {}", tool.name(), stage.name))?;
+    let receiver = ready.end()?;
+    Ok(Ran { course, sender, receiver, logs })
 }
 
 /// Tells on stderr what is measured now.
