@@ -27,6 +27,7 @@ pub mod service;
 pub mod thesis;
 pub mod uniform;
 
+pub(crate) use entry::MOST_PART;
 pub use entry::{Body, Entry, MOST_PAYLOAD, Value};
 pub use event::{CastEvent, ReplicaEvent, ServiceEvent};
 pub use interface::{CAST, CastDelivery, CastRequest, code};

@@ -15,7 +15,7 @@
 //! A name (slot and incarnation) is let in once: the log says with each joiner the nonce of its start. Another
 //! start under that name has forgotten what it had voted for; the name is excluded first, and the start comes in
 //! under a later one. With a journal a start has the nonce of the one before it that came no further than to ask
-//! under the same name, and so promised nothing.
+//! under the same name, and so promised nothing. Who takes a state over knows the nonces of the members by it.
 //!
 //! Acknowledgements go up the tree of each view (`FAILURE_ACK`); that all have installed it is
 //! information, not needed for safety.
@@ -28,6 +28,7 @@ use itg_members::observers::{marks, observers};
 use itg_members::{Changes, Member, Shape, View, ViewChange};
 use itg_process::{Action, Dest, Input, JournalWrite, Machine, Slot, Time};
 
+use super::admitted::Admitted;
 use super::change::wants_rerank;
 use super::event::MembershipEvent;
 use super::message::{Evidence, MembershipDelivery, MembershipMessage, MembershipRequest, Tag};
@@ -84,6 +85,15 @@ pub enum AgreedInput {
     Say(MembershipMessage),
     /// The log of this process.
     Log(cast::CastDelivery),
+}
+
+/// Request of the layers beside it, and of the one above.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgreedRequest {
+    /// What all memberships are asked.
+    Ask(MembershipRequest),
+    /// The state of the layer above at this checkpoint of the log.
+    State(u64, Bytes),
 }
 
 /// Action that it asks for in its process.
@@ -151,8 +161,8 @@ pub struct Agreed {
     reports: BTreeMap<Member, Reports>,
     /// Members that want to join, and the nonce of that start.
     joins: BTreeMap<Member, u64>,
-    /// Nonces of the members that have joined, as the log says them; not of those before a snapshot.
-    admitted: BTreeMap<Member, u64>,
+    /// Nonces of the members that have joined, as the log says them.
+    admitted: Admitted,
     leaves: BTreeSet<Member>,
     /// Time of the first report or request to join that has not led to a view.
     first: Option<Time>,
@@ -169,7 +179,7 @@ pub struct Agreed {
 }
 
 impl Machine for Agreed {
-    type Request = MembershipRequest;
+    type Request = AgreedRequest;
     type Delivery = AgreedOutput;
     type Message = AgreedInput;
     type Timer = Timer;
@@ -197,8 +207,16 @@ impl Machine for Agreed {
                 out.push(Action::log(MembershipEvent::NotOwnLog { from }));
             }
             Input::Message(from, AgreedInput::Say(say)) => self.message(now, from, say, out),
-            Input::Request(ask) if self.standing == Standing::Member => self.asked(now, ask, out),
-            Input::Request(_) => {}
+            Input::Request(AgreedRequest::State(position, state)) => {
+                if let Some(state) = self.admitted.state(position, &state) {
+                    let ask = cast::CastRequest::State(position, state);
+                    out.push(Action::Deliver(AgreedOutput::Ask(ask)));
+                }
+            }
+            Input::Request(AgreedRequest::Ask(ask)) if self.standing == Standing::Member => {
+                self.asked(now, ask, out);
+            }
+            Input::Request(AgreedRequest::Ask(_)) => {}
             Input::Timer(Timer::Window) => self.consider(now, out),
             Input::Timer(Timer::Retry) => {
                 self.again(now, out);
@@ -226,7 +244,7 @@ impl Agreed {
             mine: BTreeMap::new(),
             reports: BTreeMap::new(),
             joins: BTreeMap::new(),
-            admitted: BTreeMap::new(),
+            admitted: Admitted::default(),
             leaves: BTreeSet::new(),
             first: None,
             proposed: None,
@@ -284,14 +302,15 @@ impl Agreed {
 
     // What the log says.
 
-    fn log(&mut self, now: Time, tell: cast::CastDelivery, out: &mut Out) {
-        match &tell {
+    fn log(&mut self, now: Time, mut tell: cast::CastDelivery, out: &mut Out) {
+        match &mut tell {
             cast::CastDelivery::View { view, with, .. } => {
-                let joined: Vec<(Member, u64)> = codec::read(with).unwrap_or_default();
-                self.admitted.extend(joined);
+                self.admitted.changed(with);
                 self.take(now, view.clone(), out);
             }
-            cast::CastDelivery::Install { view, .. } => {
+            cast::CastDelivery::Install { view, state, .. } => {
+                let (admitted, above) = Admitted::parts(state);
+                *state = above;
                 // A log that is delivered again after a restart may have a state of a name before this one.
                 if self.standing != Standing::Member && view.contains(self.me) {
                     self.standing = Standing::Member;
@@ -301,11 +320,12 @@ impl Agreed {
                     out.push(Action::log(MembershipEvent::Welcomed { view, incarnation }));
                 }
                 if view.no() > self.view.no() {
-                    // What the log has said meanwhile is not known here.
-                    self.admitted.clear();
+                    // What the log has said meanwhile is in the state.
+                    self.admitted.replace(admitted);
                     self.take(now, view.clone(), out);
                 }
             }
+            cast::CastDelivery::Checkpoint { position } => self.admitted.checkpoint(*position),
             cast::CastDelivery::Excluded { view } => self.excluded(*view, out),
             _ => {}
         }
@@ -327,7 +347,7 @@ impl Agreed {
             self.mine.clear();
             self.reports.clear();
             self.joins.clear();
-            self.admitted.clear();
+            self.admitted.replace(BTreeMap::new());
             self.waiting.clear();
             let incarnation = self.me.incarnation;
             out.push(Action::log(MembershipEvent::BornAgain { incarnation, view: no }));
@@ -364,10 +384,10 @@ impl Agreed {
         self.leaves.retain(|member| view.contains(*member));
         self.proposed = None;
         let root = view.root() == self.me;
-        self.admitted.retain(|member, _| view.contains(*member));
+        self.admitted.retain(view);
         for (joiner, nonce) in self.joins.iter().filter(|(joiner, _)| view.contains(**joiner)) {
             // Another start under this name may have been taken in, asked for by another proposer.
-            if root && self.admitted.get(joiner) == Some(nonce) {
+            if root && self.admitted.nonce(*joiner) == Some(*nonce) {
                 let say = MembershipMessage::Welcome { view: view.parts(), nonce: *nonce };
                 Self::send(joiner.slot, say, out);
             }
@@ -572,13 +592,11 @@ impl Agreed {
     fn propose(&mut self, now: Time, changes: Changes, shape: Option<Shape>, out: &mut Out) {
         self.proposed = Some((self.view.no(), now));
         let nonces = changes.added().filter_map(|new| Some((new, *self.joins.get(&new)?)));
-        let with = codec::write(&nonces.collect::<Vec<_>>());
+        let with = Admitted::with_change(&nonces.collect::<Vec<_>>());
         out.push(Action::log(MembershipEvent::Proposed { view: self.view.no() }));
         let change = ViewChange { base: self.view.no(), changes, shape };
-        out.push(Action::Deliver(AgreedOutput::Ask(cast::CastRequest::Change(
-            change,
-            with.into(),
-        ))));
+        let ask = cast::CastRequest::Change(change, with);
+        out.push(Action::Deliver(AgreedOutput::Ask(ask)));
     }
 
     /// Suspects that are to go, and those that are not yet certain.
@@ -720,10 +738,10 @@ impl Agreed {
     /// goes first, and it comes in under a later one.
     fn join_again(&mut self, now: Time, from: Slot, (member, nonce): (Member, u64), out: &mut Out) {
         let view = self.view.no();
-        let known = self.admitted.get(&member);
+        let known = self.admitted.nonce(member);
         #[cfg(feature = "mutants")]
-        let known = if self.settings.name_twice { Some(&nonce) } else { known };
-        if known == Some(&nonce) {
+        let known = if self.settings.name_twice { Some(nonce) } else { known };
+        if known == Some(nonce) {
             let say = MembershipMessage::Welcome { view: self.view.parts(), nonce };
             return Self::send(from, say, out);
         }

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use itg_members::observers::watch;
 use itg_members::overlay::OverlayRequest;
 use itg_members::place;
+use itg_members::wire::Take;
 use itg_process::{Adapter, Ctx, Injected, Layer, Message, Registry, Slot, Wiring};
 
-use super::agreed::{Agreed, AgreedInput, AgreedOutput, Settings as AgreedSettings};
+use super::agreed::{Agreed, AgreedInput, AgreedOutput, AgreedRequest, Settings as AgreedSettings};
 use super::message::{
     Evidence, FIRST, LAST, MembershipDelivery, MembershipMessage, MembershipRequest,
 };
@@ -76,8 +77,8 @@ struct AgreedWire {
 
 impl Wiring<Agreed> for AgreedWire {
     fn types(&self) -> &[RangeInclusive<u32>] {
-        // Views, states and exclusions that the log tells; what else it tells passes by.
-        &[FIRST..=LAST, 911..=911, 913..=913, 915..=915, LOCAL]
+        // Views, checkpoints, states and exclusions that the log tells; what else it tells passes by.
+        &[FIRST..=LAST, 911..=913, 915..=915, LOCAL]
     }
 
     fn encode(&self, hear: &AgreedInput) -> (u32, Bytes) {
@@ -96,12 +97,20 @@ impl Wiring<Agreed> for AgreedWire {
             .map(AgreedInput::Log)
     }
 
-    fn request(&self, message: Message) -> Result<MembershipRequest, Message> {
-        Err(message)
+    fn request(&self, message: Message) -> Result<AgreedRequest, Message> {
+        // The state of the layer above; what else it asks of the log passes by.
+        if message.ty != 903 {
+            return Err(message);
+        }
+        let mut take = Take::new(message.body.clone());
+        match take.u64() {
+            Some(position) => Ok(AgreedRequest::State(position, take.rest())),
+            None => Err(message),
+        }
     }
 
-    fn control(&self, what: &dyn Any) -> Option<MembershipRequest> {
-        ask(what)
+    fn control(&self, what: &dyn Any) -> Option<AgreedRequest> {
+        ask(what).map(AgreedRequest::Ask)
     }
 
     fn delivery(&mut self, me: Slot, what: AgreedOutput) -> Message {
