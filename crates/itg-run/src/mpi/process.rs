@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::Result;
 use itg_cli::{Failure, Signals, WordArgs, refuse, say};
 use itg_experiment::Seed;
-use itg_mpi::NetworkError;
-use itg_process::{Config, Registry, Report, StopReason};
+use itg_mpi::{NetworkError, Traffic};
+use itg_process::{Config, Counters, Registry, Report, StopReason};
 use serde_json::{Value, json};
 
 use crate::process::ProcessArgs;
@@ -82,23 +82,7 @@ pub(crate) fn run(
         }
     };
     if root {
-        let why = match reason {
-            StopReason::Finished => "finished",
-            StopReason::Interrupted => "interrupted",
-            StopReason::Failed => "failed",
-        };
-        itg_cli::print(&format!(
-            "{why}: {} messages sent, {} delivered, {} refused, {} of no layer\nmpi: {} frames sent, {} \
-             received, {} refused, {} damaged\n",
-            counters.sent,
-            counters.delivered,
-            counters.refused,
-            counters.unknown_type + counters.unclaimed,
-            traffic.sent,
-            traffic.received,
-            traffic.refused,
-            traffic.damaged,
-        ))?;
+        print_counters(reason, &counters, &traffic)?;
     }
     if root && !config.checkers.is_empty() {
         say(crate::judge::NOT_JUDGED);
@@ -108,6 +92,27 @@ pub(crate) fn run(
         (_, StopReason::Failed) if root => Err(Failure::new(1, "the application failed").into()),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Prints what rank 0 has counted.
+fn print_counters(reason: StopReason, counters: &Counters, traffic: &Traffic) -> Result<()> {
+    let why = match reason {
+        StopReason::Finished => "finished",
+        StopReason::Interrupted => "interrupted",
+        StopReason::Failed => "failed",
+    };
+    itg_cli::print(&format!(
+        "{why}: {} messages sent, {} delivered, {} refused, {} of no layer\nmpi: {} frames sent, {} \
+         received, {} refused, {} damaged\n",
+        counters.sent,
+        counters.delivered,
+        counters.refused,
+        counters.unknown_type + counters.unclaimed,
+        traffic.sent,
+        traffic.received,
+        traffic.refused,
+        traffic.damaged,
+    ))
 }
 
 /// The configuration, once it is known to be one, and the seed.
