@@ -32,6 +32,12 @@ impl TcpWatch {
         }
     }
 
+    /// True if no connection is watched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Looks at all connections.
     pub fn look(&self, log: &mut Producer) {
         self.0.iter().for_each(|(&index, socket)| note(index, socket, log));

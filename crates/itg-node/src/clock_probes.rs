@@ -5,6 +5,7 @@ use itg_core::units::MAX_TIME_NS;
 use itg_engine::log::Producer;
 use itg_record::{ClockProbe, Note};
 use itg_session::ProbeStamps;
+use itg_socket::clock;
 
 /// Of probes that are closer than this share of the run so far, only the best is kept.
 const SHARE: u64 = 256;
@@ -121,7 +122,7 @@ impl ProbeNotes {
     }
 
     fn write(&self, probe: &ProbeStamps, log: &mut Producer) {
-        log.note(Note::Probe(ClockProbe {
+        let note = Note::Probe(ClockProbe {
             run: self.run.clone(),
             sender_boot_id: self.sender_boot_id.clone(),
             receiver_boot_id: self.receiver_boot_id.clone(),
@@ -131,7 +132,8 @@ impl ProbeNotes {
             replied_unix_ns: probe.replied.unix_ns,
             replied_monotonic_ns: probe.replied.monotonic_ns,
             arrived_unix_ns: probe.arrived_unix_ns,
-        }));
+        });
+        log.note_in_time(note, clock::monotonic_ns());
     }
 }
 

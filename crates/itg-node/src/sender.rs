@@ -135,7 +135,10 @@ pub(crate) async fn send_over(
     }
     let (reports, reported) = mpsc::unbounded_channel();
     let mut run = Run::new(job, log, asker, reports);
-    run.drive(reported, stop).await?;
+    // Beside its sessions' tasks: no other thread is woken for what they report, at the cost of the sending one.
+    let mut driving = JoinSet::new();
+    driving.spawn(async move { run.drive(reported, stop).await.map(|()| run) });
+    let run = driving.join_next().await.expect("one task").map_err(std::io::Error::other)??;
     let Run { outcome, log, engine, replies, .. } = run;
     let closing = tokio::task::spawn_blocking(move || {
         if let Some(engine) = engine {
@@ -339,7 +342,7 @@ impl Run {
                     flow.reply_measure = ended.measure();
                     flow.replies = Some(ended.counts);
                 }
-                _ = looks.tick(), if self.engine.is_some() => {
+                _ = looks.tick(), if self.engine.is_some() && self.is_looked_at() => {
                     if let Some(notes) = &mut self.notes {
                         self.tcp.look(notes);
                         if let Some(samples) = self.outlets.samples() {
@@ -443,6 +446,11 @@ impl Run {
             SenderOutput::Done => self.over(index)?,
         }
         Ok(())
+    }
+
+    /// True if something is looked at now and then while packets flow.
+    fn is_looked_at(&self) -> bool {
+        self.outlets.samples().is_some() || !self.tcp.is_empty()
     }
 
     /// A flow goes on at another rate: the sending thread follows, the log tells.

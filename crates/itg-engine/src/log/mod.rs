@@ -283,9 +283,9 @@ impl Producer {
         }
     }
 
-    /// Hands over a block that is older than the limit; call it now and then.
+    /// Hands over a block, and the notes that wait for it, that are older than the limit; call it now and then.
     pub fn tick(&mut self, now_ns: u64) {
-        if !self.block.is_empty() && now_ns.saturating_sub(self.opened_ns) >= self.flush_age_ns {
+        if !self.holds_nothing() && now_ns.saturating_sub(self.opened_ns) >= self.flush_age_ns {
             self.flush();
         }
     }
@@ -297,6 +297,20 @@ impl Producer {
         if self.with_block.len() >= MOST_WITH_BLOCK {
             self.tell_notes();
         }
+    }
+
+    /// Adds a note that may wait for as long as a record: its writer is not woken for it alone. `now_ns` is that of
+    /// [`Producer::push`].
+    pub fn note_in_time(&mut self, note: Note, now_ns: u64) {
+        if self.holds_nothing() {
+            self.opened_ns = now_ns;
+        }
+        self.note_with_block(note);
+        self.tick(now_ns);
+    }
+
+    fn holds_nothing(&self) -> bool {
+        self.block.is_empty() && self.with_block.is_empty()
     }
 
     /// Hands over the notes that wait for the block in hand.

@@ -100,6 +100,29 @@ fn a_note_that_goes_with_a_block_waits_for_it() {
     drop(log.close());
 }
 
+/// Notes without records are in the log as soon as records would be, and no sooner.
+#[test]
+fn a_note_in_time_waits_for_the_age_of_a_block() {
+    let (log, queue) = log_without_writer(LogLimits::default());
+    let told = || queue.try_iter().filter(|job| matches!(job, Job::Note(_))).count();
+    let note = || Note::Clock(crate::clock_pair::clock_pair());
+    let mut producer = log.producer();
+    let second = 1_000_000_000;
+    producer.note_in_time(note(), 5 * second);
+    producer.note_in_time(note(), 6 * second - 1);
+    producer.tick(6 * second - 1);
+    assert_eq!(told(), 0);
+    producer.tick(6 * second);
+    assert_eq!(told(), 2);
+    producer.note_in_time(note(), 9 * second);
+    assert_eq!(told(), 0, "the age of the notes before is not that of this one");
+    producer.note_in_time(note(), 10 * second);
+    assert_eq!(told(), 2);
+    producer.note_in_time(note(), 11 * second);
+    drop(producer);
+    assert_eq!(told(), 1);
+}
+
 #[test]
 fn a_small_pool_makes_the_producer_wait_and_loses_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
