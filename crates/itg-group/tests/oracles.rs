@@ -43,6 +43,43 @@ mod views {
         }
     }
 
+    /// A member may store a view that it makes, and crash before it can tell: when it comes back it has a view that
+    /// nobody has made yet. It must be the one that others make.
+    #[test]
+    fn v6_waits_for_a_view_whose_maker_crashed_before_it_told() {
+        let first = View::first(10, Rules::default());
+        let mut made = removal(&first);
+        let Some((_, MembershipEvent::Installed { digest, .. })) = made.last().copied() else {
+            panic!("the last event")
+        };
+        made.iter_mut().for_each(|(slot, _)| *slot = 1);
+        let back = |slot: u32| {
+            let (member, instance) = (u64::from(slot) << 32 | 1, 0);
+            let install = CastEvent::Install { position: 1, view: 2, instance };
+            [(slot, CastEvent::Back { member, counts: true }), (slot, install)]
+        };
+        let installed = |slot: u32, digest| {
+            (slot, MembershipEvent::Installed { no: 2, digest, incarnation: 1 })
+        };
+        let objection_to = |comes_back: bool, slot: u32, digest: u64| {
+            let mut views = Views::new(first.clone());
+            let found = if comes_back { objection(&mut views, &back(slot)) } else { None };
+            found
+                .or_else(|| objection(&mut views, &[installed(slot, digest)]))
+                .or_else(|| objection(&mut views, &made))
+        };
+        assert_eq!(objection_to(true, 0, digest), None);
+        for (comes_back, slot, digest, want) in [
+            (false, 0, digest, "V6"),
+            (true, 0, digest ^ 1, "V5"),
+            // It is not in that view.
+            (true, 3, digest, "V1"),
+        ] {
+            let found = objection_to(comes_back, slot, digest);
+            assert!(found.as_ref().is_some_and(|text| text.starts_with(want)), "{want}: {found:?}");
+        }
+    }
+
     #[test]
     fn v11_asks_who_is_faulty() {
         let first = View::first(40, Rules::default());

@@ -60,12 +60,23 @@ struct ProcessState {
     installed: Option<u64>,
     excluded: bool,
     up: bool,
+    /// View of the state that its journal gave it when it came back; 0 without one, `None` if it has not come back.
+    restored: Option<u64>,
+}
+
+/// View that is known by members alone that came back with it, and crashed before they could say how it is made.
+#[derive(Debug)]
+struct Unannounced {
+    digest: u64,
+    by: Vec<Member>,
 }
 
 /// The oracle of views.
 #[derive(Debug)]
 pub struct Views {
     views: BTreeMap<u64, View>,
+    /// By their numbers; each leaves when another member makes the view.
+    unannounced: BTreeMap<u64, Unannounced>,
     making: BTreeMap<Slot, Making>,
     processes: BTreeMap<Slot, ProcessState>,
     /// Views up to which trees are checked member by member.
@@ -85,6 +96,7 @@ impl Views {
     pub fn new(first: View) -> Self {
         Self {
             views: BTreeMap::from([(first.no(), first)]),
+            unannounced: BTreeMap::new(),
             making: BTreeMap::new(),
             processes: BTreeMap::new(),
             most_in_tree: 2048,
@@ -145,8 +157,19 @@ impl Views {
             // The member that its journal makes of it; its incarnation counts on from the first one.
             Some(CastEvent::Back { member, .. }) => {
                 let incarnation = member & 0xffff_ffff;
-                let seen = ProcessState { incarnation, up: true, ..ProcessState::default() };
+                let restored = Some(0);
+                let seen =
+                    ProcessState { incarnation, up: true, restored, ..ProcessState::default() };
                 self.processes.insert(slot, seen);
+            }
+            // The first one after it came back is that of its journal.
+            Some(CastEvent::Install { view, .. }) => {
+                if let Some(seen) = self.processes.get_mut(&slot)
+                    && seen.installed.is_none()
+                    && seen.restored.is_some()
+                {
+                    seen.restored = Some(view);
+                }
             }
             Some(CastEvent::Adopted { instance, round, digest }) => {
                 self.votes.entry((instance, round, digest)).or_default().insert(slot);
@@ -271,6 +294,14 @@ impl Views {
             spans(&view).map_err(|text| format!("V8: tree of view {no}: {text}"))?;
         }
         self.justified(base, removed)?;
+        if let Some(Unannounced { digest: theirs, by }) = self.unannounced.remove(no) {
+            if theirs != digest {
+                return Err(format!("V5: two views have number {no}"));
+            }
+            if let Some(odd) = by.iter().find(|member| !view.contains(**member)) {
+                return Err(format!("V1: {odd} installs view {no} and is not in it"));
+            }
+        }
         self.changes += 1;
         self.views.insert(*no, view);
         match self.allowed {
@@ -288,15 +319,23 @@ impl Views {
         digest: u64,
         incarnation: u64,
     ) -> Result<(), String> {
-        let Some(view) = self.views.get(&no) else {
-            return Err(format!("V6: {slot} installs view {no}, which nobody has made"));
-        };
-        if view.digest() != digest {
-            return Err(format!("V5: view {no} at {slot} is not that of the others"));
-        }
         let me = Member::new(slot, incarnation);
-        if !view.contains(me) {
-            return Err(format!("V1: {me} installs view {no} and is not in it"));
+        let restored = self.processes.get(&slot).and_then(|seen| seen.restored);
+        let known = match self.views.get(&no) {
+            Some(view) if !view.contains(me) => {
+                return Err(format!("V1: {me} installs view {no} and is not in it"));
+            }
+            Some(view) => view.digest(),
+            None if restored == Some(no) => {
+                let new = || Unannounced { digest, by: Vec::new() };
+                let view = self.unannounced.entry(no).or_insert_with(new);
+                view.by.push(me);
+                view.digest
+            }
+            None => return Err(format!("V6: {slot} installs view {no}, which nobody has made")),
+        };
+        if known != digest {
+            return Err(format!("V5: view {no} at {slot} is not that of the others"));
         }
         let seen = self
             .processes
