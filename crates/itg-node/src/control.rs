@@ -38,6 +38,8 @@ pub(crate) struct Channel {
 struct Stamped {
     stream: TcpStream,
     arrived_unix_ns: u64,
+    /// Number of times that bytes were read.
+    reads: u64,
 }
 
 impl AsyncRead for Stamped {
@@ -53,6 +55,7 @@ impl AsyncRead for Stamped {
             match self.stream.try_io(Interest::READABLE, read) {
                 Ok((len, stamp)) => {
                     self.arrived_unix_ns = stamp.unwrap_or_else(clock::unix_ns);
+                    self.reads += 1;
                     buf.advance(len);
                     return Poll::Ready(Ok(()));
                 }
@@ -93,7 +96,7 @@ impl Channel {
             .little_endian()
             .max_frame_length(MAX_MESSAGE)
             .new_codec();
-        Self { framed: Framed::new(Stamped { stream, arrived_unix_ns: 0 }, codec) }
+        Self { framed: Framed::new(Stamped { stream, arrived_unix_ns: 0, reads: 0 }, codec) }
     }
 
     /// Waits for the next message. Dropping the future loses nothing.
@@ -115,6 +118,12 @@ impl Channel {
     /// nanoseconds.
     pub(crate) fn heard_unix_ns(&self) -> u64 {
         self.framed.get_ref().arrived_unix_ns
+    }
+
+    /// Number of reads of the connection until the last message: messages with one number had all come by the first of
+    /// them.
+    pub(crate) fn reads(&self) -> u64 {
+        self.framed.get_ref().reads
     }
 
     /// Writes a message; waits at most five seconds.

@@ -3,6 +3,7 @@
 
 mod asked_for;
 pub(crate) mod asking;
+mod buffer_errors;
 mod classic;
 mod frames;
 mod given_up;
@@ -44,6 +45,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::asked_for::{AskedFor, News};
+use self::buffer_errors::BufferErrors;
 pub use self::classic::VisitError;
 pub use self::options::{ClassicNews, ClassicReceiving, ReceiverOptions, SENDERS_PER_ADDRESS};
 use self::origins::{foreign, origin_of};
@@ -363,6 +365,7 @@ struct Session {
     records: u64,
     /// Records that the common log had lost before this session.
     lost_before: u64,
+    buffer_errors: BufferErrors,
 }
 
 impl Session {
@@ -398,6 +401,7 @@ impl Session {
             probes: None,
             records: 0,
             lost_before: 0,
+            buffer_errors: BufferErrors::default(),
         }
     }
 
@@ -460,6 +464,8 @@ impl Session {
             if let Some(flow) = reached {
                 self.arrive(flow);
             }
+            let message = matches!(input, ReceiverInput::Message(_));
+            self.buffer_errors.in_hand(message.then(|| channel.reads()));
             self.note(&input, place);
             self.machine.handle(clock::machine_ns(), input, &mut out);
             let mut lost = None;
@@ -547,10 +553,11 @@ impl Session {
                 }
             }
             ReceiverOutput::End { totals } => {
+                let errors = self.buffer_errors.get(sys::buffer_errors);
                 if let Some(opened) = self.flows.get(&totals.flow) {
                     self.served.ended(&totals);
                     self.watched.ended(&totals);
-                    self.end(opened, Some(totals));
+                    self.end(opened, Some(totals), errors);
                 }
             }
             ReceiverOutput::Abandon { reason } => {
@@ -695,7 +702,8 @@ impl Session {
             key: self.keys.as_ref().map(|keys| keys.of(flow)),
         });
         // Only datagrams find full buffers.
-        let buffer_errors = data.receive_buffer.and_then(|_| sys::buffer_errors());
+        let errors = &mut self.buffer_errors;
+        let buffer_errors = data.receive_buffer.and_then(|_| errors.get(sys::buffer_errors));
         let socket = Taken::Shared(data.asked);
         // Where nobody asks for it, nothing is kept.
         if self.shared.told.get().is_some() {
@@ -731,14 +739,13 @@ impl Session {
         }))
     }
 
-    /// Has a flow drained and counted.
-    fn end(&self, opened: &Opened, totals: Option<FlowTotals>) {
+    /// Has a flow drained and counted, with the host's count of full receive buffers at its end.
+    fn end(&self, opened: &Opened, totals: Option<FlowTotals>, errors: Option<u64>) {
         let told = self.told.clone();
         // The receiving thread goes on with its sockets at once.
         let done = Box::new(move |ended| drop(told.send(Telling::Ended(ended))));
         let (slot, drain, before) = (opened.slot, Drain::USUAL, opened.buffer_errors);
-        let buffer_errors =
-            sys::buffer_errors().zip(before).map(|(now, before)| now.saturating_sub(before));
+        let buffer_errors = errors.zip(before).map(|(now, before)| now.saturating_sub(before));
         let thread = self.shared.thread_of(opened);
         thread.ask(Command::End { slot, totals, drain, buffer_errors, done });
     }

@@ -19,6 +19,7 @@ use itg_session::{
 use itg_socket::clock;
 use itg_socket::host;
 use itg_socket::socket::{self, Towards};
+use itg_socket::sys;
 use socket2::Socket;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -210,8 +211,9 @@ impl Session {
     pub(super) fn end_unended(&self) {
         let flows = &self.served.flows;
         let told = |id: &u32| flows.get(id).is_some_and(|flow| flow.totals.is_some());
+        let errors = sys::buffer_errors();
         for (_, opened) in self.flows.iter().filter(|(id, _)| !told(id)) {
-            self.end(opened, None);
+            self.end(opened, None, errors);
         }
     }
 
