@@ -41,9 +41,12 @@ fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
         "{MANY} flows of {EACH} packets/s, exponential gaps, starts spread over {} ms",
         1e3 / EACH
     );
-    let [mut kpps, mut p50, mut p99, mut kept] = [const { Vec::new() }; 4];
+    let [mut kpps, mut p50, mut p99, mut kept, mut raw] = [const { Vec::new() }; 5];
+    let flat_out = Load { rate: None, distribution: Distribution::Constant, ..load };
     for round in 0..args.runs() {
         progress(&table, round, args.runs());
+        let ran = trial(Tool::Raw, &flat_out, stage)?;
+        raw.push(ran.course.rate(|counts: &Counts| counts.read) / 1e3);
         let ran = trial(Tool::Itg, &load, stage)?;
         let log = std::fs::read(ran.logs.path().join("r.itg")).context("the receiver's log")?;
         let mut late = lateness(&log)?;
@@ -70,6 +73,11 @@ fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
     print(format_args!(
         "\n{table}, {seconds} s, {} trials; late: the kernel's stamp on arrival against the plan\n\n{lines}\n",
         args.runs()
+    ));
+    let most = book.figure(&table, "raw loop", "kpps received", &raw);
+    print(format_args!(
+        "A raw loop that sends a packet through each of {MANY} sockets in turn: {} kpackets/s.\n",
+        with_interval(most, 0)
     ));
     let (late, late_p99, share) = (shown[1].0.mid, shown[2].0.mid, shown[3].0.mid);
     book.bar(late < LATE_BAR_US, format!("{table}: late by {late:.1} µs at p50, < {LATE_BAR_US}"));

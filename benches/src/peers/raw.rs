@@ -1,7 +1,7 @@
 //! Raw loops: what a host can do with these system calls and no generator around them.
 //!
-//! `sendmmsg` of 64 equal datagrams, or one `send` that the kernel cuts (`UDP_SEGMENT`), over and over,
-//! to a receiver that naps between its batches. With a log, the sender reads the clock for each packet
+//! `sendmmsg` of 64 equal datagrams, of one through each of many sockets in turn, or one `send` that the kernel cuts
+//! (`UDP_SEGMENT`), over and over, to a receiver that naps between its batches. With a log, the sender reads the clock for each packet
 //! and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file. Loops of frames are in
 //! `raw_frames`.
 
@@ -58,6 +58,9 @@ pub(crate) struct RawArgs {
     pub(super) size: usize,
     #[arg(long, default_value_t = 1)]
     pub(super) seconds: u64,
+    /// Sockets that send a datagram each in turn; with 1 all 64 of a batch are one socket's
+    #[arg(long, default_value_t = 1)]
+    flows: u32,
     /// Stamps, and this file
     #[arg(long)]
     pub(super) log: Option<PathBuf>,
@@ -69,6 +72,7 @@ pub(crate) fn run(args: &RawArgs) -> Result<()> {
         (Some(at), _) if args.kind == Loop::Frames => raw_frames::receive(args, at)?,
         (Some(at), _) => receive(args, at)?,
         (None, Some(to)) => match args.kind {
+            Loop::Batches if args.flows > 1 => send_in_turn(args, to)?,
             Loop::Batches => send_batches(args, to)?,
             Loop::Segments => send_segments(args, to)?,
             Loop::Frames => raw_frames::send(args, to)?,
@@ -102,6 +106,24 @@ fn send_batches(args: &RawArgs, to: SocketAddr) -> Result<u64> {
         sendmmsg(socket.as_raw_fd(), &mut headers, &slices, [None; BATCH], [], MsgFlags::empty())?;
         // A call that waits takes all of them, or ends the loop.
         sent += BATCH as u64;
+    }
+    Ok(sent)
+}
+
+/// One datagram a call, as packets of many flows leave that are not due together.
+fn send_in_turn(args: &RawArgs, to: SocketAddr) -> Result<u64> {
+    itg_socket::host::raise_open_files();
+    let sockets = (0..args.flows).map(|_| connected(to)).collect::<Result<Vec<_>>>()?;
+    let bytes = vec![7; args.size];
+    let slices = [[IoSlice::new(&bytes)]];
+    let mut headers = MultiHeaders::<SockaddrIn>::preallocate(1, None);
+    let begin = Instant::now();
+    let mut sent = 0;
+    while begin.elapsed() < Duration::from_secs(args.seconds) {
+        for socket in &sockets {
+            sendmmsg(socket.as_raw_fd(), &mut headers, &slices, [None], [], MsgFlags::empty())?;
+            sent += 1;
+        }
     }
     Ok(sent)
 }

@@ -321,6 +321,7 @@ impl Ready {
                 command.args(["raw-loop", sending, "--to", &format!("{address}:{data}")]);
                 command
                     .args(["--size", &size, "--seconds", &seconds])
+                    .args(["--flows", &load.flows.to_string()])
                     .args(log_of(self.tool, "s.raw"));
                 command
             }
