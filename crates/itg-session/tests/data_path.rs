@@ -30,6 +30,13 @@ use path_world::world::World;
 
 /// Seeds of a run without arguments.
 const SEEDS: u64 = 1000;
+/// Seeds that failed once: each run without arguments has them.
+const FAILED_ONCE: [u64; 2] = [
+    // A loss of power left blocks of one log in a spool beside the index of another one.
+    4_060_099,
+    // A block was cut off, and told as missing, and came back with a loss of power.
+    4_098_100,
+];
 /// Seeds within which a planted fault is found.
 const MOST: u64 = 200;
 /// Lines that `--tail` prints.
@@ -159,7 +166,7 @@ fn main() -> ExitCode {
     } else {
         #[expect(clippy::disallowed_methods, reason = "the number of seeds of a gate run")]
         let seeds = std::env::var("ITG_DATA_PATH_SEEDS").map_or(SEEDS, |text| number(&text));
-        let swept = sweep(0..seeds);
+        let swept = sweep((0..seeds).chain(FAILED_ONCE));
         hunt_all() && swept
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }

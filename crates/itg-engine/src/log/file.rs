@@ -154,7 +154,7 @@ impl Writer {
             let (hint, place) = (write_hint(&error), file.file().path().display());
             let kept = match uncut {
                 None => "what was written before stays good",
-                Some(_) => "its last block is incomplete",
+                Some(_) => "its last block may be incomplete",
             };
             format!("log {place}: {error}{hint}; {kept}, {LATER_LOST}")
         })

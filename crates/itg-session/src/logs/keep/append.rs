@@ -19,7 +19,7 @@ pub struct BlockFile<F> {
 pub struct AppendError {
     /// Error of the write, or of the sync behind it.
     pub error: io::Error,
-    /// Error of cutting off what was written of it, if that failed, too.
+    /// Error of cutting off what was written of it, or of the sync behind that, if it failed, too.
     pub uncut: Option<io::Error>,
 }
 
@@ -67,7 +67,13 @@ impl<F: Storage> BlockFile<F> {
                 self.good_bytes += bytes;
                 Ok(())
             }
-            Err(error) => Err(AppendError { error, uncut: self.file.cut(self.good_bytes).err() }),
+            Err(error) => {
+                let cut = self.file.cut(self.good_bytes);
+                // What is told as missing must not come back with a loss of power.
+                let file = &self.file;
+                let cut = cut.and_then(|()| self.syncer.written(now_ns, || file.sync()));
+                Err(AppendError { error, uncut: cut.err() })
+            }
         }
     }
 

@@ -74,11 +74,13 @@ pub struct Spool<F> {
 }
 
 impl<F: Storage> Spool<F> {
-    /// A spool of this log in two empty files.
+    /// A spool of this log in two empty files. Both are on the disk before the first block comes: blocks of one log
+    /// beside the index of another one, which a loss of power could leave else, would be sent in its name.
     ///
     /// # Errors
     /// The system's, of the index.
     pub fn create(file: F, index: F, who: &Registration) -> io::Result<Self> {
+        file.sync_name()?;
         let [file, index] = [file, index].map(|file| BlockFile::new(file, 0, Fsync::Never));
         let mut spool = Self { file, index, blocks: BTreeMap::new() };
         spool.write(&IndexLine::Log {
@@ -91,6 +93,7 @@ impl<F: Storage> Spool<F> {
             block_records: who.block_records,
             block_bytes: who.block_bytes,
         })?;
+        spool.index.file().sync_name()?;
         Ok(spool)
     }
 
