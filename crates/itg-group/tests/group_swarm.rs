@@ -38,13 +38,15 @@ const LIVENESS: u64 = 120 * SECOND;
 /// Seeds of the smoke sweep of each broadcast.
 const SMOKE: u64 = 20;
 /// Seeds that failed once, and the broadcast: each smoke run has them.
-const FAILED_ONCE: [(u64, &str); 3] = [
+const FAILED_ONCE: [(u64, &str); 4] = [
     // Members that were let in and killed before they had a state; those that came back with a state did not know them.
     (0xb58, "log"),
     // The oracle of views: a member that made a view crashed after it had stored it, and before it could tell.
     (0x1e_bfe6, "log"),
     // Pieces of 64 bytes of a state of 2.6 MB.
     (0x1e_9c4a, "uniform-sequencer"),
+    // A cut without what only others than its longest history kept: a member went on without it.
+    (0x2d_d4aa, "uniform-sequencer"),
 ];
 /// Seeds within which each planted fault must be found.
 const MOST: u64 = 200;

@@ -42,6 +42,8 @@ layer_events! {
         SnapshotTooLong { bytes: u64 } = "a snapshot is too long",
         /// View change whose cut is not known here.
         UnreadableCut { view: u64 } = "a cut that cannot be read",
+        /// Cut without messages that this member lacks: its first one, and how many this member has delivered.
+        CutTooLate { view: u64, first: u64, delivered: u64 } = "a cut begins behind what this member has",
         /// Message dropped, as too many cannot be ordered yet.
         TooManyWait { waiting: u64 } = "too many messages wait",
         /// Cast of a message by a reliable broadcast, which has no order.

@@ -316,6 +316,12 @@ impl Uniform {
             out.push(Action::log(CastEvent::UnreadableCut { view: view.no() }));
             return self.give_up(now, out);
         };
+        if first > self.done() {
+            // Nobody of those that made the cut keeps what comes in between.
+            let (view, delivered) = (view.no(), self.done());
+            out.push(Action::log(CastEvent::CutTooLate { view, first, delivered }));
+            return self.give_up(now, out);
+        }
         self.fill(first, list, out);
         self.note(&Note::Epoch(view.clone(), with.clone()), out);
         self.enter_epoch(view, with, out);
@@ -417,12 +423,22 @@ fn cut<'a>(
     fast: super::Fast,
     flushes: impl Iterator<Item = &'a Flush> + Clone,
 ) -> (u64, Vec<Named>) {
-    // The longest of the delivered sequences: of two one is a prefix of the other. What is not kept in front of it all
-    // members of the view have, also those whose flush is older.
+    // The longest of the delivered sequences: of two one is a prefix of the other.
     let end = |flush: &&Flush| flush.first + flush.delivered.len() as u64;
     let Some(longest) = flushes.clone().max_by_key(end) else { return (0, Vec::new()) };
-    let first = longest.first;
+    let mut first = longest.first;
     let mut list = longest.delivered.clone();
+    // In front of it, what others keep: a member that has taken a state over keeps nothing from before, and another one
+    // may lack it. What nobody keeps all members have that have kept their histories.
+    while let Some(front) = flushes
+        .clone()
+        .filter(|flush| flush.first < first && first <= end(flush))
+        .min_by_key(|flush| flush.first)
+    {
+        let count = usize::try_from(first - front.first).unwrap_or(usize::MAX);
+        list.splice(0..0, front.delivered.iter().take(count).cloned());
+        first = front.first;
+    }
     let delivered: std::collections::BTreeSet<Id> = list.iter().map(|(id, _)| *id).collect();
     let mut payloads: BTreeMap<Id, &Bytes> = BTreeMap::new();
     let mut numbers: BTreeMap<Id, u64> = BTreeMap::new();
@@ -496,9 +512,13 @@ mod tests {
                 (flush(70, 77, 140), flush(86, 176, 200)),
                 (flush(70, 77, 240), flush(86, 176, 200)),
                 (flush(70, 77, 80), flush(86, 86, 90)),
+                // The second one has taken a state over and keeps nothing from before.
+                (flush(35, 48, 50), flush(48, 48, 50)),
+                (flush(35, 48, 50), flush(41, 52, 52)),
             ] {
                 let (first, list) = cut(fast, [&a, &b].into_iter());
-                let done = a.first.max(b.first);
+                let joined = a.first + a.delivered.len() as u64 >= b.first;
+                let done = if joined { a.first } else { b.first };
                 assert_eq!(first, done, "{fast:?}");
                 // In Skeen's form what all have may stand in it: it counts for none.
                 let old = |id: &Id| (1..=done).any(|number| named(number).0 == *id);
@@ -545,6 +565,26 @@ mod tests {
             .filter(|action| matches!(action, Action::Deliver(CastDelivery::Message { .. })));
         assert_eq!(delivered.count(), 70_000);
         assert_eq!((uniform.view.no(), uniform.gone), (2, false));
+    }
+
+    /// A member that lacks messages in front of the cut may not go on behind it as if it had them.
+    #[test]
+    fn a_member_that_a_cut_leaves_behind_leaves() {
+        let mut uniform = member(Settings::default());
+        let mut with = BytesMut::new();
+        with.put_u8(WHOLE);
+        with.put_u64_le(3);
+        put_named(&mut with, &[named(4)]);
+        with.blob(b"mine");
+        let out = next_view(&mut uniform, with);
+        let told = out.iter().filter(|action| matches!(action, Action::Deliver(_)));
+        let told: Vec<_> = told.collect();
+        assert!(
+            matches!(told[..], [Action::Deliver(CastDelivery::Excluded { .. })]),
+            "{}",
+            told.len()
+        );
+        assert!(uniform.gone);
     }
 
     /// The log goes on to a view that this member cannot follow it to: it leaves, and does not stay where it was.
