@@ -429,7 +429,7 @@ fn cut<'a>(
     let mut first = longest.first;
     let mut list = longest.delivered.clone();
     // In front of it, what others keep: a member that has taken a state over keeps nothing from before, and another one
-    // may lack it. What nobody keeps all members have that have kept their histories.
+    // may lack it. What somebody only holds, and has not delivered, is not looked at: who lacks it leaves.
     while let Some(front) = flushes
         .clone()
         .filter(|flush| flush.first < first && first <= end(flush))
