@@ -1,9 +1,9 @@
 //! Raw loops: what a host can do with these system calls and no generator around them.
 //!
 //! `sendmmsg` of 64 equal datagrams, of one through each of many sockets in turn, or one `send` that the kernel cuts
-//! (`UDP_SEGMENT`), over and over, to a receiver that naps between its batches. With a log, the sender reads the clock for each packet
-//! and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file. Loops of frames are in
-//! `raw_frames`.
+//! (`UDP_SEGMENT`), over and over, to a receiver that naps between its batches. With a log, the sender reads the clock
+//! for each packet and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file. Loops of frames are
+//! in `raw_frames`.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Write as _};

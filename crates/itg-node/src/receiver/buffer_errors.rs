@@ -6,7 +6,7 @@
 pub(super) struct BufferErrors {
     /// Read of the connection that brought the message in hand; `None` if something else is in hand.
     brought_by: Option<u64>,
-    /// What was read for messages of one read.
+    /// Count that holds for all messages of one read, and the number of that read.
     reading: Option<(u64, Option<u64>)>,
 }
 
