@@ -35,9 +35,10 @@ pub(super) struct Begun {
     /// Position of the log, if that has asked, and of this broadcast.
     pub(super) log: Option<u64>,
     pub(super) position: u64,
-    pub(super) done: u64,
+    /// Messages that some member may lack: who takes the state over keeps them as this member does.
+    pub(super) history: History,
     pub(super) seen: Vec<DeliveredRange>,
-    /// For the journal: the view, what a base does not have of the epoch, and number of own records until then.
+    /// For the journal: the view, what the state does not have of the epoch, and number of own records until then.
     pub(super) view: View,
     pub(super) present: Vec<Bytes>,
     pub(super) mark: usize,
@@ -296,6 +297,7 @@ impl Uniform {
             CastDelivery::Install { view, state, .. } => {
                 if self.install(view, state, out).is_none() {
                     out.push(Action::log(CastEvent::UnreadableSnapshot));
+                    self.give_up(now, out);
                 }
             }
             CastDelivery::Excluded { view } => {
@@ -317,7 +319,7 @@ impl Uniform {
             return self.give_up(now, out);
         };
         if first > self.done() {
-            // Nobody of those that made the cut keeps what comes in between.
+            // Those that made the cut keep what some member may lack: it is not a cut of theirs.
             let (view, delivered) = (view.no(), self.done());
             out.push(Action::log(CastEvent::CutTooLate { view, first, delivered }));
             return self.give_up(now, out);
@@ -379,14 +381,14 @@ impl Uniform {
 
     /// Takes over the state of a joiner, or of the journal, in the view in force; `None` if it cannot be read.
     pub(super) fn take_state(&mut self, state: &Bytes, out: &mut Out) -> Option<()> {
-        let (position, done, seen, parts, state) = get_state(state.clone())?;
+        let (position, history, seen, parts, state) = get_state(state.clone())?;
         let view = self.view.clone();
         self.backlog.install(&seen);
         self.backlog.retain(|origin| view.contains(origin));
         self.begin_epoch();
         self.begun = None;
         self.epoch.parts = parts;
-        self.epoch.history = History::from_number(done);
+        self.epoch.history = history;
         self.position = position;
         out.push(Action::log(CastEvent::Install { position, view: view.no(), instance: 0 }));
         out.push(Action::Deliver(CastDelivery::Install { position, view, state }));
@@ -394,11 +396,12 @@ impl Uniform {
     }
 }
 
-/// State for joiners and journals: position, messages delivered in the epoch and before, parts of cuts, the user's.
+/// State for joiners and journals: position, messages of the epoch that some member may lack, messages delivered, parts
+/// of cuts, the user's.
 fn put_state(begun: &Begun, state: &Bytes) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_u64_le(begun.position);
-    bytes.put_u64_le(begun.done);
+    begun.history.put(&mut bytes);
     bytes.put_u32_le(u32::try_from(begun.seen.len()).unwrap_or(u32::MAX));
     for seen in &begun.seen {
         seen.put(&mut bytes);
@@ -409,12 +412,12 @@ fn put_state(begun: &Begun, state: &Bytes) -> Bytes {
 }
 
 /// The same, read.
-fn get_state(bytes: Bytes) -> Option<(u64, u64, Vec<DeliveredRange>, Parts, Bytes)> {
+fn get_state(bytes: Bytes) -> Option<(u64, History, Vec<DeliveredRange>, Parts, Bytes)> {
     let mut take = Take::new(bytes);
-    let (position, done) = (take.u64()?, take.u64()?);
+    let (position, history) = (take.u64()?, History::take(&mut take)?);
     let seen = take.list(24, DeliveredRange::take)?;
     let parts = Parts::take(&mut take)?;
-    Some((position, done, seen, parts, take.rest()))
+    Some((position, history, seen, parts, take.rest()))
 }
 
 /// The end of an epoch: from the first message that the member with most deliveries still keeps,
@@ -423,22 +426,12 @@ fn cut<'a>(
     fast: super::Fast,
     flushes: impl Iterator<Item = &'a Flush> + Clone,
 ) -> (u64, Vec<Named>) {
-    // The longest of the delivered sequences: of two one is a prefix of the other.
+    // The longest of the delivered sequences: of two one is a prefix of the other. What is not kept in front of it all
+    // members of the view have, also those whose flush is older.
     let end = |flush: &&Flush| flush.first + flush.delivered.len() as u64;
     let Some(longest) = flushes.clone().max_by_key(end) else { return (0, Vec::new()) };
-    let mut first = longest.first;
+    let first = longest.first;
     let mut list = longest.delivered.clone();
-    // In front of it, what others keep: a member that has taken a state over keeps nothing from before, and another one
-    // may lack it. What somebody only holds, and has not delivered, is not looked at: who lacks it leaves.
-    while let Some(front) = flushes
-        .clone()
-        .filter(|flush| flush.first < first && first <= end(flush))
-        .min_by_key(|flush| flush.first)
-    {
-        let count = usize::try_from(first - front.first).unwrap_or(usize::MAX);
-        list.splice(0..0, front.delivered.iter().take(count).cloned());
-        first = front.first;
-    }
     let delivered: std::collections::BTreeSet<Id> = list.iter().map(|(id, _)| *id).collect();
     let mut payloads: BTreeMap<Id, &Bytes> = BTreeMap::new();
     let mut numbers: BTreeMap<Id, u64> = BTreeMap::new();
@@ -512,13 +505,9 @@ mod tests {
                 (flush(70, 77, 140), flush(86, 176, 200)),
                 (flush(70, 77, 240), flush(86, 176, 200)),
                 (flush(70, 77, 80), flush(86, 86, 90)),
-                // The second one has taken a state over and keeps nothing from before.
-                (flush(35, 48, 50), flush(48, 48, 50)),
-                (flush(35, 48, 50), flush(41, 52, 52)),
             ] {
                 let (first, list) = cut(fast, [&a, &b].into_iter());
-                let joined = a.first + a.delivered.len() as u64 >= b.first;
-                let done = if joined { a.first } else { b.first };
+                let done = a.first.max(b.first);
                 assert_eq!(first, done, "{fast:?}");
                 // In Skeen's form what all have may stand in it: it counts for none.
                 let old = |id: &Id| (1..=done).any(|number| named(number).0 == *id);
@@ -565,6 +554,23 @@ mod tests {
             .filter(|action| matches!(action, Action::Deliver(CastDelivery::Message { .. })));
         assert_eq!(delivered.count(), 70_000);
         assert_eq!((uniform.view.no(), uniform.gone), (2, false));
+    }
+
+    /// Who takes a state over keeps what some member may lack, as the giver does: a cut begins no later with it.
+    #[test]
+    fn a_state_has_what_some_member_may_lack() {
+        let (mut giver, mut taker) = (member(Settings::default()), member(Settings::default()));
+        let mut out = Vec::new();
+        for (id, payload) in (1..=9).map(named) {
+            giver.deliver(id, payload, &mut out);
+        }
+        giver.epoch.history.forget_before(3);
+        giver.begin_checkpoint(Some(1), &mut out);
+        let begun = giver.begun.take().expect("a checkpoint");
+        let state = put_state(&begun, &Bytes::from_static(b"mine"));
+        taker.take_state(&state, &mut out).expect("a state");
+        assert_eq!((taker.epoch.history.first(), taker.done()), (3, 9));
+        assert!(taker.epoch.history.messages().eq(giver.epoch.history.messages()));
     }
 
     /// A member that lacks messages in front of the cut may not go on behind it as if it had them.

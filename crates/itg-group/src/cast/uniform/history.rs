@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::{BufMut as _, BytesMut};
+use itg_members::wire::Take;
 use itg_members::{Id, Member};
 use itg_process::Slot;
 
-use super::message::Named;
+use super::message::{Named, put_named, take_named};
 use crate::cast::backlog::Backlog;
 use crate::cast::entry::Entry;
 
@@ -29,11 +31,6 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Nothing is kept of the first so many messages of the epoch.
-    pub(super) fn from_number(first: u64) -> Self {
-        Self { first, ..Self::default() }
-    }
-
     /// Number of the first message that is kept.
     pub(super) const fn first(&self) -> u64 {
         self.first
@@ -55,14 +52,24 @@ impl History {
         self.messages.push_back(named);
     }
 
-    /// Takes back a message that was kept under this number; the first one says where the history begins.
-    pub(super) fn restore(&mut self, number: u64, named: Named) {
-        if self.messages.is_empty() {
-            self.first = number;
-        }
-        if number == self.done() {
-            self.push(named);
-        }
+    /// The same place in the epoch without the messages before it.
+    pub(super) fn without_messages(&self) -> Self {
+        Self { first: self.done(), ..Self::default() }
+    }
+
+    /// Writes what a member that takes a state over keeps: number of the first message, messages.
+    pub(super) fn put(&self, out: &mut BytesMut) {
+        out.put_u64_le(self.first);
+        put_named(out, self.messages.iter());
+    }
+
+    /// Reads it.
+    pub(super) fn take(take: &mut Take) -> Option<Self> {
+        let mut history = Self { first: take.u64()?, ..Self::default() };
+        let messages = take_named(take)?;
+        history.first.checked_add(messages.len() as u64)?;
+        messages.into_iter().for_each(|named| history.push(named));
+        Some(history)
     }
 
     /// Forgets what all members have delivered.

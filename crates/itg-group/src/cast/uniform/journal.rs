@@ -83,13 +83,10 @@ impl Uniform {
         }
     }
 
-    /// Everything of the present epoch that a base does not have.
+    /// Everything of the present epoch that a state does not have.
     fn present(&self) -> Vec<Bytes> {
         let epoch = self.view.no();
         let planted = self.settings.planted;
-        let kept = (self.epoch.history.first()..).zip(self.epoch.history.messages());
-        let kept = kept.map(|(number, (id, m))| Note::Kept(epoch, number, *id, m.clone()));
-        let kept = kept.filter(|_| !planted.is(Mutant::HistoryNotKept));
         let waiting = self.backlog.batch(usize::MAX, usize::MAX, None).into_iter();
         let waiting =
             waiting.filter_map(|entry| Some(Note::Message(entry.id, self.payload(entry.id)?)));
@@ -97,7 +94,7 @@ impl Uniform {
             .then_some(Note::Fence(epoch));
         let orders = self.epoch.orders.notes(epoch);
         let orders = orders.into_iter().filter(|_| !planted.is(Mutant::OrdersDropped));
-        let notes = kept.chain(waiting).chain(orders).chain(fence);
+        let notes = waiting.chain(orders).chain(fence);
         notes.map(|note| note.encode()).collect()
     }
 
@@ -115,12 +112,15 @@ impl Uniform {
 
     /// A checkpoint for the log, or for the journal alone.
     pub(super) fn begin_checkpoint(&mut self, log: Option<u64>, out: &mut Out) {
-        let (done, seen) = (self.done(), self.backlog.seen());
+        let seen = self.backlog.seen();
+        let forgets = self.settings.planted.is(Mutant::HistoryNotKept);
+        let history = &self.epoch.history;
+        let history = if forgets { history.without_messages() } else { history.clone() };
         let present = if self.memory.keeps { self.present() } else { Vec::new() };
         let (view, mark) = (self.view.clone(), self.memory.own.len());
         let parts = self.epoch.parts.clone();
         let position = self.position;
-        self.begun = Some(Begun { log, position, done, seen, view, present, mark, parts });
+        self.begun = Some(Begun { log, position, history, seen, view, present, mark, parts });
         out.push(Action::Deliver(CastDelivery::Checkpoint { position }));
     }
 
@@ -268,16 +268,12 @@ impl Uniform {
                     self.deliver(id, payload, out);
                 }
             }
-            Note::Kept(of, number, id, payload) if of == epoch => {
-                self.epoch.history.restore(number, (id, payload));
-            }
             Note::Epoch(view, with) => self.enter_epoch(view, with, out),
             Note::Order(..)
             | Note::Stamp(..)
             | Note::Clock(..)
             | Note::Fence(_)
-            | Note::Delivered(..)
-            | Note::Kept(..) => {}
+            | Note::Delivered(..) => {}
         }
     }
 

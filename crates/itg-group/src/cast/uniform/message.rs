@@ -91,7 +91,11 @@ const LEAST_NAMED: usize = 24;
 const NUMBERED: usize = 28;
 
 /// Writes messages with their names.
-pub(crate) fn put_named(out: &mut BytesMut, list: &[Named]) {
+pub(crate) fn put_named<'a>(
+    out: &mut BytesMut,
+    list: impl IntoIterator<Item = &'a Named, IntoIter: ExactSizeIterator>,
+) {
+    let list = list.into_iter();
     out.put_u32_le(u32::try_from(list.len()).unwrap_or(u32::MAX));
     for (id, payload) in list {
         out.id(*id);

@@ -10,9 +10,8 @@
 //! | 5 | `Fence`: epoch | before FLUSH leaves: nothing more is acknowledged in that epoch |
 //! | 6 | `Delivered`: epoch, number u64, name, message (u8, message) | before the user and the others know |
 //! | 7 | `Epoch`: view, what went with the change | the epoch begins |
-//! | 8 | `Kept`: epoch, number, name, message | with a base: delivered before it, and some member may lack it |
-//! | 9 | `Clock`: epoch, time u64 | with a base (Skeen) |
-//! | 10, 11 | a piece of a base that is longer than 1 MiB, and the last one of it | |
+//! | 8 | `Clock`: epoch, time u64 | with a base (Skeen) |
+//! | 9, 10 | a piece of a base that is longer than 1 MiB, and the last one of it | |
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use itg_members::wire::{Put as _, Take};
@@ -26,8 +25,8 @@ use crate::codec::{read, write};
 /// Kinds of the records of the log, of bases, and of pieces of records.
 pub(super) const OF_LOG: u8 = 0;
 pub(super) const BASE: u8 = 1;
-pub(super) const PIECE: u8 = 10;
-pub(super) const LAST_PIECE: u8 = 11;
+pub(super) const PIECE: u8 = 9;
+pub(super) const LAST_PIECE: u8 = 10;
 
 /// Room for the fields of a record beside its message.
 const ROOM: usize = 48;
@@ -42,7 +41,6 @@ pub(super) enum Note {
     Fence(u64),
     Delivered(u64, u64, Id, Option<Bytes>),
     Epoch(View, Bytes),
-    Kept(u64, u64, Id, Bytes),
     Clock(u64, u64),
 }
 
@@ -50,10 +48,7 @@ impl Note {
     /// Bytes of the message or state in it.
     fn payload_len(&self) -> usize {
         match self {
-            Self::Base(_, bytes)
-            | Self::Message(_, bytes)
-            | Self::Epoch(_, bytes)
-            | Self::Kept(.., bytes) => bytes.len(),
+            Self::Base(_, bytes) | Self::Message(_, bytes) | Self::Epoch(_, bytes) => bytes.len(),
             Self::Delivered(.., bytes) => bytes.as_ref().map_or(0, Bytes::len),
             Self::Order(..) | Self::Stamp(..) | Self::Fence(_) | Self::Clock(..) => 0,
         }
@@ -91,12 +86,8 @@ impl Note {
                 payload.iter().for_each(|payload| out.blob(payload));
             }
             Self::Epoch(view, with) => viewed(&mut out, 7, view, with),
-            Self::Kept(epoch, number, id, payload) => {
-                numbered(&mut out, 8, epoch, id, number);
-                out.blob(payload);
-            }
             Self::Clock(epoch, clock) => {
-                out.put_u8(9);
+                out.put_u8(8);
                 out.put_u64_le(*epoch);
                 out.put_u64_le(*clock);
             }
@@ -124,11 +115,7 @@ impl Note {
                 Self::Delivered(epoch, number, id, payload)
             }
             7 => return Some(Self::Epoch(view(&mut take)?, take.rest())),
-            8 => {
-                let (epoch, id, number) = numbered(&mut take)?;
-                Self::Kept(epoch, number, id, take.blob(MOST_PAYLOAD)?)
-            }
-            9 => Self::Clock(take.u64()?, take.u64()?),
+            8 => Self::Clock(take.u64()?, take.u64()?),
             _ => return None,
         };
         take.end(note)
