@@ -556,7 +556,7 @@ mod tests {
         assert_eq!((uniform.view.no(), uniform.gone), (2, false));
     }
 
-    /// Who takes a state over keeps what some member may lack, as the giver does: a cut begins no later with it.
+    /// A member that takes a state over keeps what another one may lack, as the giver does: no cut begins behind that.
     #[test]
     fn a_state_has_what_some_member_may_lack() {
         let (mut giver, mut taker) = (member(Settings::default()), member(Settings::default()));
@@ -571,6 +571,22 @@ mod tests {
         taker.take_state(&state, &mut out).expect("a state");
         assert_eq!((taker.epoch.history.first(), taker.done()), (3, 9));
         assert!(taker.epoch.history.messages().eq(giver.epoch.history.messages()));
+    }
+
+    /// A member that cannot read the state that it joins with leaves: others count on it.
+    #[test]
+    fn a_member_that_cannot_read_a_state_leaves() {
+        let mut uniform = member(Settings::default());
+        let change = ViewChange { base: 1, changes: Changes::removal([]), shape: None };
+        let view = uniform.view.next(&change, None).expect("a view");
+        let state = Bytes::from_static(b"short");
+        let tell = CastDelivery::Install { position: 1, view, state };
+        let mut out = Vec::new();
+        uniform.told_by_log(Time(1), tell, &mut out);
+        let told = out.iter().filter(|action| matches!(action, Action::Deliver(_)));
+        let told: Vec<_> = told.collect();
+        assert!(matches!(told[..], [Action::Deliver(CastDelivery::Excluded { .. })]));
+        assert!(uniform.gone);
     }
 
     /// A member that lacks messages in front of the cut may not go on behind it as if it had them.
