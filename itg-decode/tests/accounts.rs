@@ -522,9 +522,9 @@ fn packets_of_several_runs_say_which_run_they_are_of() {
 #[cfg(feature = "parquet")]
 #[test]
 fn numbers_in_parquet_are_signed_and_their_differences_are_too() {
-    use arrow::array::AsArray as _;
-    use arrow::datatypes::{DataType, Int64Type};
-    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use parquet::basic::{LogicalType, Type};
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::RowAccessor as _;
 
     let dir = Dir::new();
     dir.write("r.itg", &behind("c0ffee", 1, 5_000_000).finish());
@@ -532,27 +532,30 @@ fn numbers_in_parquet_are_signed_and_their_differences_are_too() {
         let more = ["--format", "parquet", "-o", "t.parquet"];
         let (code, _, err) = dir.decode(&[&["r.itg"], &args[..], &more].concat());
         assert_eq!(code, 0, "{err}");
-        let file = fs::File::open(dir.path("t.parquet")).unwrap();
-        let batches = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
-        for batch in batches.map(Result::unwrap) {
-            for field in batch.schema().fields() {
-                let signed = matches!(
-                    field.data_type(),
-                    DataType::Int64 | DataType::Float64 | DataType::Utf8 | DataType::Boolean
-                );
-                assert!(signed, "{args:?}: {field}");
-            }
-            let Some(sent) = batch.column_by_name("sent_ns") else { continue };
-            let arrived = batch.column_by_name("arrived_ns").unwrap();
-            let (sent, arrived) =
-                (sent.as_primitive::<Int64Type>(), arrived.as_primitive::<Int64Type>());
-            assert_eq!(sent.len(), 10);
-            for row in 0..10 {
-                let delay = arrived.value(row) - sent.value(row);
-                assert_eq!(delay, -5_000_000 - i64::try_from(row).unwrap());
-            }
-            let run = batch.column_by_name("run").unwrap().as_string::<i32>();
-            assert_eq!(run.value(0), "c0ffee");
+        let table = SerializedFileReader::new(fs::File::open(dir.path("t.parquet")).unwrap());
+        let table = table.unwrap();
+        let columns = table.metadata().file_metadata().schema_descr().columns();
+        for column in columns {
+            let signed = match column.physical_type() {
+                // An integer without a logical type is signed.
+                Type::INT64 => column.logical_type_ref().is_none(),
+                Type::BYTE_ARRAY => column.logical_type_ref() == Some(&LogicalType::String),
+                Type::DOUBLE | Type::BOOLEAN => true,
+                _ => false,
+            };
+            assert!(signed, "{args:?}: {column:?}");
+        }
+        let at = |name: &str| columns.iter().position(|column| column.name() == name).unwrap();
+        if args[0] == "--interval" {
+            continue;
+        }
+        let rows: Vec<_> = table.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 10);
+        for (n, row) in rows.iter().enumerate() {
+            let time = |name| row.get_long(at(name)).unwrap();
+            let delay = time("arrived_ns") - time("sent_ns");
+            assert_eq!(delay, -5_000_000 - i64::try_from(n).unwrap());
+            assert_eq!(row.get_string(at("run")).unwrap(), "c0ffee");
         }
     }
 }
@@ -582,9 +585,8 @@ fn compared(run: &str) -> Vec<u8> {
 #[cfg(feature = "parquet")]
 #[test]
 fn packets_in_parquet_say_what_they_are_of_and_have_the_delays_of_the_report() {
-    use arrow::array::AsArray as _;
-    use arrow::datatypes::Int64Type;
-    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::RowAccessor as _;
 
     let dir = Dir::new();
     dir.write("compared.itg", &compared("c0ffee"));
@@ -594,8 +596,10 @@ fn packets_in_parquet_say_what_they_are_of_and_have_the_delays_of_the_report() {
         let more = [log, "--packets", "--format", "parquet", "-o", "t.parquet"];
         assert_eq!(dir.decode(&more).0, 0);
         let file = fs::File::open(dir.path("t.parquet")).unwrap();
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
-        let metadata = builder.metadata().file_metadata().key_value_metadata().unwrap();
+        let table = SerializedFileReader::new(file).unwrap();
+        let metadata = table.metadata().file_metadata();
+        let columns = metadata.schema_descr().columns();
+        let metadata = metadata.key_value_metadata().unwrap();
         let of = |key: &str| {
             let found =
                 metadata.iter().find(|pair| pair.key == key).unwrap_or_else(|| panic!("{key}"));
@@ -617,39 +621,23 @@ fn packets_in_parquet_say_what_they_are_of_and_have_the_delays_of_the_report() {
             }
             None => assert_eq!(of("itg.clock_bound_ns"), "[null]"),
         }
+        let names: Vec<_> = columns.iter().map(|column| column.name()).collect();
+        assert_eq!(
+            names.join(" "),
+            "run node flow name proto src dst seq size_bytes planned_ns sent_ns arrived_ns read_ns delay_ns"
+        );
+        let at = |name: &str| names.iter().position(|column| *column == name).unwrap();
         let mut delays = Vec::new();
-        for batch in builder.build().unwrap().map(Result::unwrap) {
-            let names: Vec<_> =
-                batch.schema().fields().iter().map(|field| field.name().clone()).collect();
-            assert_eq!(
-                names,
-                [
-                    "run",
-                    "node",
-                    "flow",
-                    "name",
-                    "proto",
-                    "src",
-                    "dst",
-                    "seq",
-                    "size_bytes",
-                    "planned_ns",
-                    "sent_ns",
-                    "arrived_ns",
-                    "read_ns",
-                    "delay_ns"
-                ]
-            );
+        for row in table.get_row_iter(None).unwrap().map(Result::unwrap) {
             for (name, want) in [
                 ("name", "1"),
                 ("proto", "udp"),
                 ("src", "10.0.0.1:4001"),
                 ("dst", "10.0.0.2:8999"),
             ] {
-                assert_eq!(batch.column_by_name(name).unwrap().as_string::<i32>().value(9), want);
+                assert_eq!(row.get_string(at(name)).unwrap(), want);
             }
-            let column = batch.column_by_name("delay_ns").unwrap().as_primitive::<Int64Type>();
-            delays.extend(column.values().iter().copied());
+            delays.push(row.get_long(at("delay_ns")).unwrap());
         }
         let told = ["min", "max"].map(|key| flow["delay_ns"][key].as_i64());
         assert_eq!(told, [delays.iter().min().copied(), delays.iter().max().copied()], "{log}");

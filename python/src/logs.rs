@@ -7,7 +7,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
 use itg_core::units::parse_duration_ns;
-use itg_files::columns::{self, Dictionaries, RunFacts, Selection};
+use itg_files::arrow::{Dictionaries, schema};
+use itg_files::columns::{self, RunFacts, Selection};
 use itg_files::ditg::{Asked, understand};
 use itg_files::{Bytes, Threads};
 use itg_stats::filter::Filter;
@@ -51,14 +52,12 @@ pub(crate) fn read(
     let selection = selection.map_err(|error| Failure::Value(error.to_string()))?;
     with_logs(request, |analysis, threads| {
         let texts = Dictionaries::default();
-        let keys =
-            |column: usize, stretches: &columns::Stretches<'_>| texts.keys(column, stretches);
         let mut made: Vec<(usize, Vec<ArrayRef>)> = Vec::new();
-        let runs = columns::packets(analysis, threads, &selection, &keys, |rows, batch| {
+        let runs = columns::packets(analysis, threads, &selection, &texts, |rows, batch| {
             made.push((rows, batch));
             Ok::<(), Failure>(())
         })?;
-        let schema = selection.schema(&Dictionaries::data_type());
+        let schema = schema(&selection, &Dictionaries::data_type());
         let metadata = columns::metadata(&runs).map(|(key, value)| (key.to_owned(), value));
         let schema = Arc::new(schema.with_metadata(metadata));
         let texts = texts.texts();

@@ -1,24 +1,20 @@
-//! Packets as Arrow columns: what flow they are of, numbers, times and their delay; and facts on their runs.
+//! Packets as columns: what flow they are of, numbers, times and their delay; and facts on their runs.
 //!
-//! Columns are made side by side, a batch for each stretch of packets, and handed on in order. All numbers are signed:
+//! Columns are made side by side, a batch for each stretch of packets, and handed on in order, as whoever reads them
+//! holds them ([`MakeColumn`]): [`crate::arrow`] has Arrow arrays, `itg-decode` what Parquet takes. All numbers are signed:
 //! a difference of two of them, such as a delay that clocks make negative, must not wrap in whatever reads the table.
 //! What is not known, or is 2⁶³ or more (damaged logs only), is null.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::types::Int32Type;
-use arrow_array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, StringArray};
-use arrow_buffer::{BooleanBuffer, NullBuffer};
-use arrow_schema::{DataType, Field, Schema};
 use itg_stats::exec::Executor;
 use itg_stats::{Analysis, PacketFlow, PacketLine};
 
 /// Version of the columns, in the metadata of tables.
 pub const PACKET_SCHEMA: u32 = 3;
 
-/// Number of columns of text; they come first.
-const TEXTS: usize = 6;
+/// Number of columns of text.
+pub const TEXTS: usize = 6;
 
 /// Name of each column, and whether it may be unknown.
 const COLUMNS: [(&str, bool); 14] = [
@@ -41,6 +37,17 @@ const COLUMNS: [(&str, bool); 14] = [
 /// Which columns of packets are made, in the order of their names in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection(Vec<usize>);
+
+/// Column of a selection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it may have values that are not known.
+    pub nullable: bool,
+    /// Its place among the columns of text; a column of numbers has none.
+    pub text: Option<usize>,
+}
 
 /// A name that no column has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,15 +81,12 @@ impl Selection {
         names.iter().map(place).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Names and types of these columns, texts being of the type `text`.
-    #[must_use]
-    pub fn schema(&self, text: &DataType) -> Schema {
-        let field = |&at: &usize| {
+    /// The columns themselves.
+    pub fn columns(&self) -> impl Iterator<Item = Column> {
+        self.0.iter().map(|&at| {
             let (name, nullable) = COLUMNS[at];
-            let kind = if text_of(at).is_some() { text.clone() } else { DataType::Int64 };
-            Field::new(name, kind, nullable)
-        };
-        Schema::new(self.0.iter().map(field).collect::<Vec<_>>())
+            Column { name, nullable, text: text_of(at) }
+        })
     }
 }
 
@@ -114,116 +118,48 @@ fn number(column: usize, line: &PacketLine<'_>) -> Option<i64> {
     }
 }
 
-/// A column of numbers.
-fn numbers(lines: &[PacketLine<'_>], get: impl Fn(&PacketLine<'_>) -> Option<i64>) -> ArrayRef {
+/// Texts of a column for stretches of packets: a text, `None` where it is not known, and the number of packets.
+pub type Stretches<'s> = [(Option<&'s str>, usize)];
+
+/// Maker of columns, by which they are held as their reader wants them.
+pub trait MakeColumn: Sync {
+    /// A column of some packets.
+    type Column: Send;
+
+    /// Makes a column of numbers. `known` says whether the one at a place is known; without it all are.
+    fn numbers(&self, values: Vec<i64>, known: Option<impl Fn(usize) -> bool>) -> Self::Column;
+
+    /// Makes a column of texts, whose place among those of text is given.
+    fn texts(&self, text: usize, stretches: &Stretches<'_>) -> Self::Column;
+}
+
+fn numbers<M: MakeColumn>(
+    maker: &M,
+    lines: &[PacketLine<'_>],
+    get: impl Fn(&PacketLine<'_>) -> Option<i64>,
+) -> M::Column {
     let mut unknown = false;
-    // What stands under a null is never read.
+    // What stands under an unknown one is never read.
     let value = |line| {
         let value = get(line);
         unknown |= value.is_none();
         value.unwrap_or_default()
     };
     let values: Vec<i64> = lines.iter().map(value).collect();
-    let known = || BooleanBuffer::collect_bool(lines.len(), |at| get(&lines[at]).is_some());
-    Arc::new(Int64Array::new(values.into(), unknown.then(|| NullBuffer::new(known()))))
+    maker.numbers(values, unknown.then_some(|at: usize| get(&lines[at]).is_some()))
 }
 
 /// The column of numbers at this place: the choice of the field stands outside of the loop.
-fn number_column(column: usize, lines: &[PacketLine<'_>]) -> ArrayRef {
+fn number_column<M: MakeColumn>(maker: &M, column: usize, lines: &[PacketLine<'_>]) -> M::Column {
     match column {
-        2 => numbers(lines, |line| number(2, line)),
-        7 => numbers(lines, |line| number(7, line)),
-        8 => numbers(lines, |line| number(8, line)),
-        9 => numbers(lines, |line| number(9, line)),
-        10 => numbers(lines, |line| number(10, line)),
-        11 => numbers(lines, |line| number(11, line)),
-        12 => numbers(lines, |line| number(12, line)),
-        _ => numbers(lines, |line| number(13, line)),
-    }
-}
-
-/// Texts of a column for stretches of packets: a text, `None` where it is not known, and the number of packets.
-pub type Stretches<'s> = [(Option<&'s str>, usize)];
-
-/// Makes an array of the texts of a column, whose place among those of text is given.
-pub type MakeTexts<'m> = &'m (dyn Fn(usize, &Stretches<'_>) -> ArrayRef + Sync);
-
-/// Texts, each as often as there are packets.
-#[must_use]
-pub fn strings(_column: usize, stretches: &Stretches<'_>) -> ArrayRef {
-    let all = stretches.iter().flat_map(|&(text, packets)| std::iter::repeat_n(text, packets));
-    Arc::new(all.collect::<StringArray>())
-}
-
-/// The different texts of each column, which grow while packets are listed: columns then hold their numbers.
-#[derive(Debug, Default)]
-pub struct Dictionaries([Mutex<BTreeMap<String, i32>>; TEXTS]);
-
-impl Dictionaries {
-    /// Numbers of texts; [`Dictionaries::finish`] makes texts of them.
-    #[must_use]
-    pub fn keys(&self, column: usize, stretches: &Stretches<'_>) -> ArrayRef {
-        let mut texts = self.0[column].lock().unwrap_or_else(PoisonError::into_inner);
-        let mut key = |text: &str| {
-            if let Some(&key) = texts.get(text) {
-                return Some(key);
-            }
-            let key = i32::try_from(texts.len()).ok()?;
-            texts.insert(text.to_owned(), key);
-            Some(key)
-        };
-        let keys: Vec<_> =
-            stretches.iter().map(|&(text, packets)| (text.and_then(&mut key), packets)).collect();
-        drop(texts);
-        let unknown = keys.iter().any(|(key, _)| key.is_none());
-        if !unknown {
-            let all = keys.iter().map(|&(key, packets)| (key.unwrap_or_default(), packets));
-            let mut values = Vec::with_capacity(keys.iter().map(|(_, packets)| packets).sum());
-            all.for_each(|(key, packets)| values.resize(values.len() + packets, key));
-            return Arc::new(Int32Array::from(values));
-        }
-        let all = keys.into_iter().flat_map(|(key, packets)| std::iter::repeat_n(key, packets));
-        Arc::new(all.collect::<Int32Array>())
-    }
-
-    /// The texts of each column, in the order of their numbers.
-    #[must_use]
-    pub fn texts(&self) -> Vec<ArrayRef> {
-        let texts = self.0.iter().map(|texts| {
-            let texts = texts.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut ordered: Vec<(i32, &str)> =
-                texts.iter().map(|(text, &key)| (key, text.as_str())).collect();
-            ordered.sort_unstable();
-            Arc::new(ordered.into_iter().map(|(_, text)| Some(text)).collect::<StringArray>())
-                as ArrayRef
-        });
-        texts.collect()
-    }
-
-    /// Type of the columns of text.
-    #[must_use]
-    pub fn data_type() -> DataType {
-        DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
-    }
-
-    /// Puts [texts](Self::texts) in the place of their numbers in the columns of a selection.
-    #[must_use]
-    pub fn finish(
-        selection: &Selection,
-        columns: Vec<ArrayRef>,
-        texts: &[ArrayRef],
-    ) -> Vec<ArrayRef> {
-        let with_texts = |(&at, column): (&usize, ArrayRef)| {
-            let keys = column.as_any().downcast_ref::<Int32Array>();
-            match (text_of(at), keys) {
-                (Some(place), Some(keys)) => Arc::new(DictionaryArray::<Int32Type>::new(
-                    keys.clone(),
-                    Arc::clone(&texts[place]),
-                )),
-                _ => column,
-            }
-        };
-        selection.0.iter().zip(columns).map(with_texts).collect()
+        2 => numbers(maker, lines, |line| number(2, line)),
+        7 => numbers(maker, lines, |line| number(7, line)),
+        8 => numbers(maker, lines, |line| number(8, line)),
+        9 => numbers(maker, lines, |line| number(9, line)),
+        10 => numbers(maker, lines, |line| number(10, line)),
+        11 => numbers(maker, lines, |line| number(11, line)),
+        12 => numbers(maker, lines, |line| number(12, line)),
+        _ => numbers(maker, lines, |line| number(13, line)),
     }
 }
 
@@ -257,9 +193,9 @@ pub fn metadata(runs: &[RunFacts]) -> [(&'static str, String); 4] {
 type Span = (u64, u64);
 
 /// A stretch of packets as it is made: its columns, and spans of its flows.
-struct Made<'s> {
+struct Made<'s, C> {
     rows: usize,
-    columns: Vec<ArrayRef>,
+    columns: Vec<C>,
     spans: Vec<((u32, &'s str), Option<Span>)>,
 }
 
@@ -275,17 +211,17 @@ fn wider(a: Option<Span>, b: Option<Span>) -> Option<Span> {
 ///
 /// # Errors
 /// The first one of `each`, which ends the listing.
-pub fn packets<'s, E: Send>(
+pub fn packets<'s, M: MakeColumn, E: Send>(
     analysis: &'s Analysis<'_>,
     executor: &dyn Executor,
     selection: &Selection,
-    texts: MakeTexts<'_>,
-    mut each: impl FnMut(usize, Vec<ArrayRef>) -> Result<(), E> + Send,
+    maker: &M,
+    mut each: impl FnMut(usize, Vec<M::Column>) -> Result<(), E> + Send,
 ) -> Result<Vec<RunFacts>, E> {
     let flows = analysis.packet_flows();
-    let make = |lines: &[PacketLine<'s>]| made(lines, &flows, selection, texts);
+    let make = |lines: &[PacketLine<'s>]| made(lines, &flows, selection, maker);
     let mut spans: BTreeMap<(u32, &'s str), Option<Span>> = BTreeMap::new();
-    analysis.packets_in_order(executor, &make, |made: Made<'s>| {
+    analysis.packets_in_order(executor, &make, |made: Made<'s, M::Column>| {
         for (key, span) in made.spans {
             let so_far = spans.entry(key).or_default();
             *so_far = wider(*so_far, span);
@@ -295,12 +231,12 @@ pub fn packets<'s, E: Send>(
     Ok(facts(&flows, spans))
 }
 
-fn made<'s>(
+fn made<'s, M: MakeColumn>(
     lines: &[PacketLine<'s>],
     flows: &BTreeMap<(u32, String), PacketFlow>,
     selection: &Selection,
-    texts: MakeTexts<'_>,
-) -> Made<'s> {
+    maker: &M,
+) -> Made<'s, M::Column> {
     let unknown = PacketFlow::default();
     let mut spans = Vec::new();
     let mut stretches: [Vec<(Option<&str>, usize)>; TEXTS] = Default::default();
@@ -320,8 +256,8 @@ fn made<'s>(
         }
     }
     let column = |&at: &usize| match text_of(at) {
-        Some(place) => texts(place, &stretches[place]),
-        None => number_column(at, lines),
+        Some(place) => maker.texts(place, &stretches[place]),
+        None => number_column(maker, at, lines),
     };
     Made { rows: lines.len(), columns: selection.0.iter().map(column).collect(), spans }
 }

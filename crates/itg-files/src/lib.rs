@@ -1,10 +1,12 @@
 //! Log files as programs read them: mapped into memory, decoded by all processors, packets as columns.
 //!
 //! [`Bytes`] is a file, [`Threads`] runs the tasks of an analysis over files, [`ditg`] reads logs of D-ITG as ours,
-//! [`columns`] makes Arrow arrays of packets. What is in a log, and what its figures mean, is the business of
+//! [`columns`] makes columns of packets, [`arrow`] holds them as Arrow arrays. What is in a log, and what its figures mean, is the business of
 //! `itg-record` and `itg-stats`.
 
 #[cfg(feature = "arrow")]
+pub mod arrow;
+#[cfg(feature = "columns")]
 pub mod columns;
 #[cfg(feature = "decode")]
 pub mod ditg;
