@@ -24,7 +24,7 @@ use crate::export::Export;
 use crate::print::{WindowLine, window_lines};
 use crate::work::Work;
 
-/// Rows of a row group.
+/// Rows from which on a row group is full.
 pub(crate) const GROUP_ROWS: usize = 1 << 17;
 /// Rows of a text that are written at once.
 const PIECE_ROWS: usize = 1 << 10;
@@ -64,7 +64,6 @@ fn signed(value: Option<u64>) -> Option<i64> {
 }
 
 /// Values of a column that are known, and of each row 1 if its value is, else 0.
-#[derive(Default)]
 struct Cells<T> {
     known: Vec<T>,
     levels: Vec<i16>,

@@ -20,28 +20,6 @@ pub fn schema(selection: &Selection, text: &DataType) -> Schema {
     Schema::new(fields.collect::<Vec<_>>())
 }
 
-fn numbers(values: Vec<i64>, known: Option<impl Fn(usize) -> bool>) -> ArrayRef {
-    let known = known.map(|known| BooleanBuffer::collect_bool(values.len(), known));
-    Arc::new(Int64Array::new(values.into(), known.map(NullBuffer::new)))
-}
-
-/// Columns of text as they are, each text as often as there are packets.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Strings;
-
-impl MakeColumn for Strings {
-    type Column = ArrayRef;
-
-    fn numbers(&self, values: Vec<i64>, known: Option<impl Fn(usize) -> bool>) -> ArrayRef {
-        numbers(values, known)
-    }
-
-    fn texts(&self, _text: usize, stretches: &Stretches<'_>) -> ArrayRef {
-        let all = stretches.iter().flat_map(|&(text, packets)| std::iter::repeat_n(text, packets));
-        Arc::new(all.collect::<StringArray>())
-    }
-}
-
 /// The different texts of each column, which grow while packets are listed: columns then hold their numbers, and
 /// [`Dictionaries::finish`] makes texts of them.
 #[derive(Debug, Default)]
@@ -51,7 +29,8 @@ impl MakeColumn for Dictionaries {
     type Column = ArrayRef;
 
     fn numbers(&self, values: Vec<i64>, known: Option<impl Fn(usize) -> bool>) -> ArrayRef {
-        numbers(values, known)
+        let known = known.map(|known| BooleanBuffer::collect_bool(values.len(), known));
+        Arc::new(Int64Array::new(values.into(), known.map(NullBuffer::new)))
     }
 
     fn texts(&self, text: usize, stretches: &Stretches<'_>) -> ArrayRef {

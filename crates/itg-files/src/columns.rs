@@ -43,7 +43,7 @@ pub struct Selection(Vec<usize>);
 pub struct Column {
     /// Its name.
     pub name: &'static str,
-    /// Whether it may have values that are not known.
+    /// True if it may have values that are not known.
     pub nullable: bool,
     /// Its place among the columns of text; a column of numbers has none.
     pub text: Option<usize>,
