@@ -7,7 +7,6 @@
 mod agents;
 mod chaos;
 mod classic;
-mod clock;
 mod cluster;
 mod decode;
 mod doctor;
@@ -74,7 +73,7 @@ enum Command {
     Peers(peers::PeersArgs),
     /// Bound of the clock offset in made cases that try to fool the estimate: how often the truth is within it, and how
     /// near it is to the best possible one
-    Clock(clock::ClockArgs),
+    Clock(itg_bench_clock::Options),
     /// Power of the verdict on fidelity: how often sound traffic is not passed, and planted distortions are
     Fidelity(fidelity::FidelityArgs),
     /// Agreement of the verdict on fidelity with an independent observer: real runs with and without busy loops
@@ -149,7 +148,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Classic(args) => classic::run(&args)?,
         Command::Decode(args) => decode::run(&args)?,
         Command::Peers(args) => peers::run(&args)?,
-        Command::Clock(args) => clock::run(&args)?,
+        Command::Clock(args) => itg_bench_clock::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
         Command::Fidelity(args) => fidelity::run(&args)?,
         Command::Observed(args) => observed::run(&args)?,

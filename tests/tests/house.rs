@@ -110,6 +110,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // For ourselves: reproductions, and what measurements share.
     ("itg-papers", &["itg-arena", "itg-group", "itg-members", "itg-process"]),
     ("itg-trials", &["itg-cli", KIT]),
+    ("itg-bench-clock", &["itg-clocks", "itg-core", "itg-stats", "itg-trials"]),
     ("itg-bench-expresso", &["itg-papers", "itg-trials"]),
 ];
 /// Packages that nothing imports: programs, measurements, examples. They may import any crate.
@@ -131,6 +132,7 @@ const KIT: &str = "itg-testkit";
 /// (`packages_can_be_published`).
 const PRIVATE: &[&str] = &[
     "itg-benches",
+    "itg-bench-clock",
     "itg-bench-expresso",
     "itg-bench-rpc",
     "itg-examples",

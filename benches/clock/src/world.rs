@@ -7,7 +7,7 @@
 
 use itg_clocks::Probe;
 
-use super::random::Random;
+use crate::random::Random;
 
 /// Unix time at which a run starts, in nanoseconds.
 const START: i128 = 1_700_000_000_000_000_000;

@@ -3,10 +3,10 @@
 use itg_clocks::{ClockModel, estimate};
 use itg_stats::report::{BasisKind, ClockReport, DelayBasis};
 
-use super::best::Best;
-use super::kinds;
-use super::random::Random;
-use super::world::World;
+use crate::best::Best;
+use crate::kinds;
+use crate::random::Random;
+use crate::world::World;
 
 /// Instants at which the offset is compared.
 const INSTANTS: u32 = 400;

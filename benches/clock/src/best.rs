@@ -7,7 +7,7 @@
 //! them is true: half of what they leave open at an instant is the smallest bound that always holds. With one probe it
 //! is half the round trip (Cristian 1989). No estimate that is not told as much can do better.
 
-use super::world::{Jump, World};
+use crate::world::{Jump, World};
 
 /// Clocks are not apart by more than this: ns per second.
 const MOST_SKEW: f64 = 1e6;

@@ -1,7 +1,7 @@
 //! Kinds of cases: what somebody would do who wants to fool the estimate.
 
-use super::random::Random;
-use super::world::{Bloat, Host, Jump, Setting, Way};
+use crate::random::Random;
+use crate::world::{Bloat, Host, Jump, Setting, Way};
 
 /// Kinds, as they are printed.
 pub(crate) const KINDS: [&str; 13] = [

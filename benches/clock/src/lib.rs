@@ -13,8 +13,8 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use itg_trials::{Claim, Estimate, Lines, print, share, with_interval};
 
-use self::judge::{Basis, judge};
-use self::kinds::KINDS;
+use crate::judge::{Basis, judge};
+use crate::kinds::KINDS;
 
 /// Share of cases whose truth is to be within the bound.
 const COVERAGE: f64 = 0.999;
@@ -23,7 +23,7 @@ const RATIO: f64 = 1.5;
 
 /// Options of `clock`.
 #[derive(Debug, Args)]
-pub(crate) struct ClockArgs {
+pub struct Options {
     /// Cases, in equal parts of each kind
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     cases: u64,
@@ -117,7 +117,12 @@ impl Tally {
     }
 }
 
-pub(crate) fn run(args: &ClockArgs) -> Result<()> {
+/// Tries the bound on made cases, and prints how often it holds and how near it is to the best one.
+///
+/// # Errors
+///
+/// If there are fewer cases than kinds.
+pub fn run(args: &Options) -> Result<()> {
     let kinds = KINDS.len() as u64;
     ensure!(args.cases >= kinds, "at least {kinds} cases: there are so many kinds");
     let mut lines = Lines::new([
