@@ -8,10 +8,12 @@ mod bars;
 mod flows;
 mod frames;
 mod gaps;
+mod noise;
 mod options;
 mod rates;
 mod raw;
 mod raw_frames;
+mod shards;
 mod tools;
 mod trial;
 
@@ -72,6 +74,12 @@ pub(crate) fn run(args: &PeersArgs) -> Result<()> {
     }
     if args.wants(Table::Flows) {
         flows::run(args, lo, &mut book)?;
+    }
+    if args.wants(Table::Noise) {
+        noise::run(args, lo, &mut book)?;
+    }
+    if args.wants(Table::Shards) {
+        shards::run(args, lo, &mut book)?;
     }
     if args.wants(Table::Tcp) {
         rates::tcp(args, lo, &mut book)?;

@@ -15,6 +15,10 @@ pub(crate) enum Table {
     Gaps,
     /// 10 000 flows, and 64 against one
     Flows,
+    /// A paced flow with noisy flows beside it
+    Noise,
+    /// A receiver of several threads
+    Shards,
     /// TCP in bulk
     Tcp,
     /// One flow past the network stack, as fast as can be, over veth

@@ -13,8 +13,8 @@ use nix::sys::signal::Signal;
 use crate::programs::{Location, Programs, READY, installed};
 
 /// Processors of the two sides.
-const SENDER: &[usize] = &[0];
-const RECEIVER: &[usize] = &[1];
+pub(super) const SENDER: &[usize] = &[0];
+pub(super) const RECEIVER: &[usize] = &[1];
 /// A rate beyond what any host does, for programs that have no word for flat out.
 const FLAT_OUT: &str = "5000000";
 
