@@ -1,4 +1,4 @@
-//! The vocabulary of the end-to-end tests in `tests/tests/`: programs with deadlines, receivers,
+//! The vocabulary of the end-to-end tests in `tests/tests/` and `tests/long/`: programs with deadlines, receivers,
 //! senders, relays that impair, decoded logs, network namespaces and packet captures.
 //!
 //! The programs are those that cargo has built beside the test (`target/debug`): run the tests with

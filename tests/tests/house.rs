@@ -139,6 +139,7 @@ const PRIVATE: &[&str] = &[
     "itg-papers",
     "itg-python",
     "itg-tests",
+    "itg-tests-long",
     KIT,
     "itg-trials",
 ];

@@ -333,7 +333,7 @@ fn t1_managers_in_rust_python_and_the_shell_drive_a_daemon() {
     if not_run_without_d_itg() {
         return;
     }
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/itgapi");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/itgapi");
     let asks = [program("ITGManager"), examples.join("itgapi.py"), examples.join("itgapi.sh")];
     let both = |asks: &PathBuf| [(Who::Real, asks.clone()), (Who::Ours, asks.clone())];
     let rows: Vec<_> = asks.iter().flat_map(both).collect();

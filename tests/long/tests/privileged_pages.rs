@@ -19,7 +19,7 @@ const LOG_SERVER: u16 = 9003;
 const AGENT: u16 = 9020;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a workspace")
 }
 
 /// Commands of a page, in order: the lines of its blocks that are marked `console` or `sh`, without remarks.
