@@ -168,7 +168,7 @@ fn files_that_pages_name_are_there() {
     };
     for (path, text) in texts().iter().filter(|(path, _)| page(path)) {
         for name in text.split('`').filter(|name| name.ends_with(".rs")) {
-            let ours = ["crates/", "itg-", "tests/", "benches/", "fuzz/"];
+            let ours = ["crates/", "itg-", "tests/tests/", "tests/long/", "benches/", "fuzz/"];
             let from_the_root = ours.iter().any(|start| name.starts_with(start));
             assert!(
                 !from_the_root || root().join(name).is_file(),
