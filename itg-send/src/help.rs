@@ -61,6 +61,7 @@ pub(crate) const HELP: Help = Help {
                 "dest-port",
                 "source",
                 "source-port",
+                "sockets",
                 "interface",
                 "ttl",
                 "dscp",

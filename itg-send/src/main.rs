@@ -261,11 +261,11 @@ fn check_words(request: &Request) -> Result<()> {
              and --under-load",
         ));
     }
-    if request.classic
-        && (request.pacing.level == Some(Level::Txtime) || request.pacing.tx_stamps.is_some())
-    {
+    let pacing = &request.pacing;
+    let kept = pacing.level == Some(Level::Txtime) || pacing.tx_stamps.is_some();
+    if request.classic && (kept || pacing.sockets.is_some()) {
         return Err(refuse(
-            "--classic has neither --pacing txtime nor --tx-stamps: leave them out",
+            "--classic has neither --pacing txtime, --tx-stamps nor --sockets: leave them out",
         ));
     }
     Ok(())

@@ -1,11 +1,13 @@
 //! What is said of many flows: the worst and the total, and all of them with `-v`; numbers that are what they say.
 #![allow(missing_docs, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 
+use itg_record::{Item, LogReader, Note};
 use itg_testkit::child::said;
 use itg_tests::{Receiver, program, send, temp_dir};
 
@@ -125,6 +127,47 @@ fn a_percentile_of_few_packets_is_a_dash() {
         let from_the_end = head.len() - place;
         assert_eq!(row[row.len() - from_the_end] != "-", told, "{done}");
         assert_ne!(row[row.len() - from_the_end + 1], "-", "the largest delay is known: {done}");
+    }
+    drop(receiver.stop());
+}
+
+/// Flows by source address in a log.
+fn flows_by_source(log: &Path) -> BTreeMap<String, u32> {
+    let mut flows = BTreeMap::new();
+    for item in LogReader::new(&fs::read(log).expect("a log")) {
+        if let Item::Note { note: Note::Flow(flow), .. } = item {
+            *flows.entry(flow.src).or_default() += 1;
+        }
+    }
+    flows
+}
+
+#[test]
+fn flows_share_sockets_where_they_are_asked_to() {
+    let receiver = Receiver::start::<&str>(&[]);
+    let dir = temp_dir();
+    let send = |options: &str| {
+        let (send, at) = (program("itg-send").display().to_string(), receiver.at());
+        // Fewer files than flows.
+        let line = format!(
+            "ulimit -n 64; exec {send} {at} --flows 300 --rate 50pps --packets 20 {options}"
+        );
+        said(Command::new("sh").args(["-c", &line]).current_dir(dir.path()))
+    };
+    let (code, out, err) = send("--json -q --sockets 3 --log s.itg");
+    assert_eq!(code, Some(0), "{err}");
+    let report: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&report["total"]["packets"], &report["total"]["lost"]), (&6000.into(), &0.into()));
+    let flows = report["flows"].as_array().expect("flows");
+    assert!(flows.len() == 300 && flows.iter().all(|flow| flow["packets"] == 20), "{out}");
+    let sources = flows_by_source(&dir.path().join("s.itg"));
+    assert_eq!(sources.values().copied().collect::<Vec<_>>(), [100; 3], "{sources:?}");
+    // Without it there are files for some of them.
+    let (code, out, _) = send("-q");
+    assert!(code == Some(3) && out.contains("--sockets"), "{code:?} {out}");
+    for options in ["--meter rtt", "--proto tcp", "--pacing txtime", "--classic", "--tx-stamps 4"] {
+        let (code, _, err) = send(&format!("-q --sockets 2 {options}"));
+        assert!(code == Some(2) && err.contains("--sockets"), "{options}: {code:?} {err}");
     }
     drop(receiver.stop());
 }

@@ -37,6 +37,10 @@ pub struct PacingArgs {
     /// UDP in exact mode through sockets) [default: none; with --pacing txtime: 16]
     #[arg(long, value_name = "N")]
     tx_stamps: Option<NonZeroU32>,
+    /// Let one-way UDP flows to one destination share N sockets, and so N source ports, in turn: for more flows than
+    /// this host has ports or may have open files [default: each flow has its own]
+    #[arg(long, value_name = "N", conflicts_with = "tx_stamps")]
+    sockets: Option<NonZeroU32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +68,7 @@ impl PacingArgs {
         let engine = (self.engine != PacketEngine::default()).then(|| self.engine.to_string());
         flag("engine", engine);
         flag("tx-stamps", self.tx_stamps.map(|every| every.to_string()));
+        flag("sockets", self.sockets.map(|count| count.to_string()));
         words.extend(self.realtime.then(|| "--realtime".to_owned()));
         words
     }
@@ -80,6 +85,7 @@ impl PacingArgs {
             max_error_p99: declared.or_else(|| file.max_error_p99.map(TimeSpan::duration)),
             engine: self.engine,
             tx_stamps: self.tx_stamps,
+            sockets: self.sockets,
         }
     }
 }
@@ -102,6 +108,7 @@ mod tests {
             &[][..],
             &["--pacing", "spin", "--cpu", "1", "--realtime"],
             &["--max-error", "20us", "--engine", "xdp", "--tx-stamps", "16"],
+            &["--sockets", "4"],
         ] {
             let parse = |words: &[String]| {
                 let words = ["x".to_owned()].into_iter().chain(words.iter().cloned());

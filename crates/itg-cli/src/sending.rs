@@ -14,7 +14,7 @@ use itg_engine::{FlowLive, LogLimits, LogTarget};
 use itg_experiment::{Plan, PlannedFlow};
 use itg_node::{FlowOutcome, SendFlow, SendJob, SendOutcome, Start};
 use itg_session::{Difference, explain, explain_replies};
-use itg_socket::{PacketEngine, txtime};
+use itg_socket::{PacketEngine, can_share, txtime};
 use itg_stats::summary::ROWS;
 
 use crate::failure::{Failure, refuse};
@@ -95,6 +95,17 @@ impl Sending<'_> {
                 "--pacing txtime leaves times to the queueing disciplines that --engine {engine} goes past: \
                  leave one out"
             )));
+        }
+        if self.pacing.sockets.is_some() {
+            if held || engine != PacketEngine::default() {
+                return Err(refuse(
+                    "--sockets is for packets that leave through sockets at once: leave it out with --pacing txtime and \
+                     --engine xdp",
+                ));
+            }
+            if !flows.iter().any(|flow| can_share(flow.flow().spec())) {
+                return Err(refuse("--sockets is for one-way flows of UDP: leave it out"));
+            }
         }
         for flow in flows.iter().filter(|_| held) {
             txtime::serves(flow.flow().spec()).map_err(refuse)?;
@@ -210,6 +221,9 @@ pub fn choose_pacing(
     }
     if let Some(every) = options.tx_stamps {
         settings.insert("tx_stamps".to_owned(), every.to_string());
+    }
+    if let Some(count) = options.sockets {
+        settings.insert("sockets".to_owned(), count.to_string());
     }
     let (pacing, measured) = pacing::choose(options).map_err(|e| Failure::new(1, e))?;
     settings.insert("pacing".to_owned(), pacing.describe());

@@ -151,7 +151,7 @@ mod tests {
         let data =
             open_sender(&FlowSpec::new(1), to.local_addr().expect("bound")).expect("loopback");
         let copy = || DataSocket {
-            socket: data.socket.try_clone().expect("files may be open"),
+            socket: Arc::clone(&data.socket),
             local: data.local,
             remote: data.remote,
             raw_v4: false,

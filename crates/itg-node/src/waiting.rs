@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -108,6 +109,7 @@ impl Waiting {
         let remote = plain(peer);
         let local = socket.local_addr().map_err(fail)?.as_socket().map_or(remote, plain);
         socket.set_nonblocking(true).map_err(fail)?;
+        let socket = Arc::new(socket);
         Ok(DataSocket { socket, local, remote, raw_v4: false, path: None, kept: None })
     }
 

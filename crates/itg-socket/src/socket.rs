@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use itg_core::flow::{FlowSpec, Meter, Proto};
@@ -39,7 +40,10 @@ pub mod icmp_type {
 }
 
 /// Advice for when each flow's socket is one file too many.
-const TOO_MANY_FILES: &str = ": each flow has a socket of its own; raise the limit on open files (ulimit -Hn), or send fewer flows";
+const TOO_MANY_FILES: &str = ": each flow has a socket of its own; raise the limit on open files (ulimit -Hn), let flows share sockets (--sockets), or send fewer";
+/// Advice for when no source port is left, which connecting says by EAGAIN.
+const NO_PORT: &str =
+    ": no source port is free; let flows share sockets (--sockets), or send fewer";
 
 /// A socket that cannot be had, in words for the user.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +69,7 @@ impl SocketError {
             Some(libc::EACCES | libc::EPERM) => ": this needs root or a capability",
             Some(libc::ENODEV) => ": there is no such interface",
             Some(libc::EMFILE) => TOO_MANY_FILES,
+            Some(libc::EAGAIN) => NO_PORT,
             _ => "",
         };
         Self { what, why: format!("{error}{hint}") }
@@ -135,8 +140,8 @@ fn parse_port(text: &str, digits: &str) -> Result<u16, SocketError> {
 /// A sender's data socket.
 #[derive(Debug)]
 pub struct DataSocket {
-    /// The socket.
-    pub socket: Socket,
+    /// The socket: the flow's own, unless flows share it.
+    pub socket: Arc<Socket>,
     /// Its own address.
     pub local: SocketAddr,
     /// The receiver's address.
@@ -204,7 +209,14 @@ pub fn open_sender(spec: &FlowSpec, target: SocketAddr) -> Result<DataSocket, So
         .local_addr()
         .and_then(|a| a.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into()))
         .map_err(fail("asking for the local address".to_owned()))?;
-    Ok(DataSocket { socket, local, remote, raw_v4, path: None, kept: None })
+    Ok(DataSocket { socket: Arc::new(socket), local, remote, raw_v4, path: None, kept: None })
+}
+
+/// Returns true for flows that can leave through one socket with others: all that tells their packets apart is in the
+/// packets.
+#[must_use]
+pub fn can_share(spec: &FlowSpec) -> bool {
+    spec.proto == Proto::Udp && spec.meter == Meter::Owd
 }
 
 /// Gives the data socket of a sender what its flow asks for: marks, buffers, options of TCP.

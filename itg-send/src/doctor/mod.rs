@@ -99,6 +99,9 @@ pub(crate) fn run(args: &DoctorArgs, words: WordArgs) -> Result<ExitCode> {
              txtime and --tx-stamps out",
         ));
     }
+    if options.sockets.is_some() {
+        return Err(refuse("doctor measures flows with sockets of their own: leave --sockets out"));
+    }
     let findings = examine(options, args.quick, words.quiet)?;
     let json = serde_json::to_string_pretty(&findings)? + "\n";
     if let Some(path) = &args.output {

@@ -94,6 +94,11 @@ impl Prepared {
         self.options.engine
     }
 
+    /// Number of sockets that flows to one destination share; `None` where each has its own.
+    pub const fn sockets(&self) -> Option<NonZeroU32> {
+        self.options.sockets
+    }
+
     /// Interval, in packets of a flow, between those that are stamped when they leave this host;
     /// `None`: none.
     pub fn stamp_every(&self) -> Option<u32> {

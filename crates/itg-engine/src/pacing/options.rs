@@ -22,4 +22,6 @@ pub struct PacingOptions {
     /// Sample when packets leave this host, one of so many of each flow; with `txtime`, one of 16 unless
     /// told otherwise.
     pub tx_stamps: Option<NonZeroU32>,
+    /// Number of sockets that one-way flows of UDP to one destination share; each has its own unless told otherwise.
+    pub sockets: Option<NonZeroU32>,
 }

@@ -1,9 +1,12 @@
 //! Ways of a run's flows out of this host: their sockets, frames past the network stack, times that the
 //! kernel keeps, and samples of departures.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use itg_core::flow::{FlowSpec, Meter, Proto};
+use itg_core::flow::{FlowSpec, Meter, Proto, SocketOptions};
 use itg_engine::departures::{Sampler, Samples};
 use itg_engine::pacing::{Level, Prepared};
 use itg_socket::errqueue::ask_for_departures;
@@ -11,6 +14,9 @@ use itg_socket::socket::{self, DataSocket, SocketError};
 use itg_socket::txtime;
 use itg_socket::wire::{Sockets, Wire};
 use itg_socket::xdp::{Frames, PacketEngine};
+
+/// Sockets that flows share, by destination and place, for each choice of options.
+type SharedSockets = BTreeMap<(SocketAddr, u32), Vec<(SocketOptions, DataSocket)>>;
 
 /// State that the flows of a run share on their way out.
 #[derive(Debug, Default)]
@@ -22,6 +28,8 @@ pub(super) struct Outlets {
     held: Option<txtime::Ways>,
     /// Samples of departures, where they are asked for and there is a log for them.
     samples: Option<Samples>,
+    /// Number of sockets that flows to one destination share, and those that are open.
+    shared: Option<(NonZeroU32, SharedSockets)>,
 }
 
 impl Outlets {
@@ -34,6 +42,7 @@ impl Outlets {
             frames: None,
             held: held.then(txtime::Ways::default),
             samples: every.map(|every| Samples::new(every, held)),
+            shared: pacing.sockets().map(|count| (count, BTreeMap::new())),
         }
     }
 
@@ -43,6 +52,11 @@ impl Outlets {
         spec: &FlowSpec,
         target: SocketAddr,
     ) -> Result<DataSocket, SocketError> {
+        if let Some((count, open)) = &mut self.shared
+            && socket::can_share(spec)
+        {
+            return share(open.entry((target, spec.id % *count)).or_default(), spec, target);
+        }
         let mut data = socket::open_sender(spec, target)?;
         if let Some(held) = &mut self.held {
             data.kept = Some(Box::new(held.attach(spec, &data)?));
@@ -96,4 +110,29 @@ impl Outlets {
             None => Box::new(Sockets),
         }
     }
+}
+
+/// A flow's share of the socket among these that has its options; it is opened for the first flow.
+fn share(
+    open: &mut Vec<(SocketOptions, DataSocket)>,
+    spec: &FlowSpec,
+    target: SocketAddr,
+) -> Result<DataSocket, SocketError> {
+    let place = match open.iter().position(|(options, _)| *options == spec.socket) {
+        Some(place) => place,
+        None => {
+            open.push((spec.socket.clone(), socket::open_sender(spec, target)?));
+            open.len() - 1
+        }
+    };
+    let DataSocket { socket, local, remote, raw_v4, .. } = &open[place].1;
+    let socket = Arc::clone(socket);
+    Ok(DataSocket {
+        socket,
+        local: *local,
+        remote: *remote,
+        raw_v4: *raw_v4,
+        path: None,
+        kept: None,
+    })
 }
