@@ -64,6 +64,8 @@ use crate::classic::{self, ClassicTarget};
 const MOST_WITH_BLOCK: usize = 64;
 /// Longest wait for an empty block; after it the block in hand is lost.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Time until the full queue of the writer is looked at again.
+const QUEUE_LOOK: Duration = Duration::from_millis(1);
 /// Time in which a log server usually answers; then the user is told that it is waited for.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -352,16 +354,42 @@ impl Producer {
         self.stuck = false;
         self.tell_left_out();
         let full = std::mem::replace(&mut self.block, next);
-        let job = Job::Records(full, self.give_back.clone());
-        if let Err(error) = self.jobs.try_send(job) {
-            let (job, why) = match error {
-                TrySendError::Full(job) => (job, "too many blocks wait for the disk"),
-                TrySendError::Disconnected(job) => (job, "the log writer has ended"),
+        let Err((block, why)) = self.pass(full) else { return };
+        give(std::mem::replace(&mut self.block, block), &self.give_back);
+        match self.limits.on_full {
+            OnFull::Drop => self.leave_out(),
+            OnFull::Wait | OnFull::Grow => self.lose(why),
+        }
+    }
+
+    /// Passes a block to the writer, or tells why it cannot. Where notes fill the queue, as of thousands of flows at their
+    /// ends, it waits for a place there, unless packets are not to wait.
+    fn pass(&mut self, block: BlockBuf) -> Result<(), (BlockBuf, &'static str)> {
+        let mut job = Job::Records(block, self.give_back.clone());
+        let mut waited = Duration::ZERO;
+        loop {
+            let (refused, why) = match self.jobs.try_send(job) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(job)) => (job, None),
+                Err(TrySendError::Disconnected(job)) => (job, Some("the log writer has ended")),
             };
-            if let Job::Records(block, _) = job {
-                self.block = block;
+            self.stuck |= waited >= LONGEST_WAIT;
+            let full = self.limits.on_full == OnFull::Drop || self.stuck;
+            let full = full.then_some("too many blocks and notes wait for the disk");
+            if let Some(why) = why.or(full)
+                && let Job::Records(block, _) = refused
+            {
+                return Err((block, why));
             }
-            self.lose(why);
+            if waited.is_zero() {
+                self.shared.stalls.fetch_add(1, Ordering::Relaxed);
+            }
+            let since = clock::monotonic_ns();
+            thread::sleep(QUEUE_LOOK);
+            let slept_ns = clock::monotonic_ns().saturating_sub(since);
+            self.shared.stalled_ns.fetch_add(slept_ns, Ordering::Relaxed);
+            waited += Duration::from_nanos(slept_ns);
+            job = refused;
         }
     }
 

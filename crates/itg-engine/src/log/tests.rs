@@ -1,6 +1,6 @@
 //! Logs to files.
 
-use itg_record::{ClockPair, Item, LogReader, RECORD_LEN, SentPacket, Side};
+use itg_record::{ClockPair, FlowEnd, Item, LogReader, RECORD_LEN, SentPacket, Side};
 
 use std::fs::File;
 
@@ -211,6 +211,40 @@ fn l_5_wait_waits_and_says_how_long() {
     assert_eq!(outcome.lost_records, 0);
     assert!((1..10).contains(&outcome.stalls) && outcome.stalled_ns > 0, "{outcome}");
     assert!(outcome.to_string().contains("packets waited for it"), "{outcome}");
+}
+
+/// Notes of thousands of flows fill the queue of the writer.
+#[test]
+fn l_5_a_block_waits_behind_notes_or_is_left_out_as_asked() {
+    for on_full in [OnFull::Grow, OnFull::Wait, OnFull::Drop] {
+        let limits = LogLimits { on_full, block_records: 2, ..LogLimits::default() };
+        let (log, queue) = log_without_writer(limits);
+        let (mut notes, mut packets) = (log.producer(), log.producer());
+        for index in 0..16 {
+            notes.note(Note::FlowEnd(FlowEnd::new(index, "end".to_owned())));
+        }
+        let writer = thread::spawn(move || {
+            clock::sleep_until(clock::monotonic_ns() + 100_000_000);
+            queue.iter().filter(|job| matches!(job, Job::Records(..))).count()
+        });
+        // Again and again, for blocks that were refused are used again.
+        for _ in 0..3 {
+            fill(&mut packets, 1, 2);
+        }
+        if on_full == OnFull::Drop {
+            clock::sleep_until(clock::monotonic_ns() + 300_000_000);
+        }
+        fill(&mut packets, 1, 2);
+        drop((notes, packets));
+        let Log { jobs, shared, .. } = log;
+        drop(jobs);
+        let blocks = writer.join().expect("no panic");
+        let outcome = shared.outcome(String::new(), 0);
+        let want = if on_full == OnFull::Drop { (1, 6, 6, None) } else { (4, 0, 0, None) };
+        let got = (blocks, outcome.lost_records, outcome.left_out_records, outcome.error.as_ref());
+        assert_eq!(got, want, "{on_full:?}");
+        assert_eq!(outcome.stalls > 0, on_full != OnFull::Drop, "{on_full:?} {outcome}");
+    }
 }
 
 #[test]
