@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use itg_clocks::{ClockModel, Probe, estimate};
 use itg_core::flow::{Flow, Meter, Proto, SCHEDULE_DONE};
 use itg_core::text::{grouped, visible};
-use itg_experiment::Plan;
+use itg_experiment::{Plan, PlannedFlow};
 use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
 use itg_session::{DelayMeasure, Difference, FlowCounts, FlowMeasure, FlowTotals, explain_replies};
 use itg_stats::delay::{Delay, Jitter};
@@ -30,6 +30,9 @@ const LOOKS: u64 = 32;
 const MOST_VALUES: usize = 1 << 20;
 /// Remark on a flow that was not sent; a reason may follow.
 const UNSENT: &str = "not sent";
+/// Notice of a flow whose receiver told counts alone.
+const UNMEASURED: &str = "the receiver does not measure this flow: it has more than it measures at a time, or is of an \
+                          older release";
 /// Lateness of which a reader is told, if it is as many inter-departure times as [`LATE_GAPS`], too: 20 ms.
 const LATE_NS: u64 = 20_000_000;
 const LATE_GAPS: f64 = 10.0;
@@ -183,10 +186,10 @@ fn ended_here<'a>(
         let place = outcome.clocks.iter().position(|clock| clock.receiver == flow.receiver)?;
         clocks.get(place)
     };
-    let judged = |flow: u32| {
-        let own = own_log?.flows.iter().find(|own| own.flow == flow && own.side == "sender")?;
-        Some(own.metrics.fidelity.clone())
-    };
+    let own = own_log.into_iter().flat_map(|log| &log.flows).filter(|own| own.side == "sender");
+    let own: BTreeMap<u32, &Fidelity> = own.map(|own| (own.flow, &own.metrics.fidelity)).collect();
+    let planned: BTreeMap<u32, &PlannedFlow> =
+        plan.flows.iter().map(|planned| (planned.flow.spec().id, planned)).collect();
     let elsewhere = outcome.log.as_ref().map(|log| {
         let place = &log.place;
         let reason = format!(
@@ -196,8 +199,7 @@ fn ended_here<'a>(
     });
     let mut ended = Vec::new();
     for flow in &outcome.flows {
-        let of_plan = plan.flows.iter().find(|planned| planned.flow.spec().id == flow.flow);
-        let Some(planned) = of_plan else { continue };
+        let Some(planned) = planned.get(&flow.flow) else { continue };
         let spec = planned.flow.spec();
         let round_trip = spec.meter == Meter::Rtt && flow.replies.is_some();
         let (counts, measure) = if round_trip {
@@ -219,7 +221,9 @@ fn ended_here<'a>(
             counts: counts.as_ref(),
             measure: measure.as_deref(),
             clock: clock_of(flow).filter(|_| !round_trip),
-            fidelity: judged(flow.flow)
+            fidelity: own
+                .get(&flow.flow)
+                .map(|&fidelity| fidelity.clone())
                 .or_else(|| elsewhere.clone())
                 .filter(|_| flow.totals.is_some()),
             notices: wrong(flow).into_iter().chain(stalled(&planned.flow, flow)).collect(),
@@ -290,7 +294,7 @@ fn wrong(flow: &FlowOutcome) -> Vec<String> {
         None => vec!["the receiver's count did not come".to_owned()],
     };
     if flow.counts.as_ref().is_some_and(|counts| counts.packets > 0) && flow.measure.is_none() {
-        notices.push("the receiver is of a release that does not measure flows".to_owned());
+        notices.push(UNMEASURED.to_owned());
     }
     if let Some(replies) = flow.replies.as_ref().filter(|replies| replies.unique < totals.packets) {
         notices.push(explain_replies(totals, replies));
@@ -729,6 +733,6 @@ mod tests {
             row,
             ["1", "call", "udp", "99", "-", "-", "1.00", "-", "-", "-", "-", "unknown"]
         );
-        assert!(text.contains("does not measure flows"), "{text}");
+        assert!(text.contains("does not measure this flow"), "{text}");
     }
 }

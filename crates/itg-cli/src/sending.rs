@@ -307,12 +307,10 @@ pub fn announce(plan: &Plan, words: WordArgs) {
 #[must_use]
 pub fn account(plan: &Plan, outcome: &SendOutcome) -> String {
     let mut text = String::new();
+    let names: BTreeMap<u32, &str> =
+        plan.flows.iter().map(|planned| (planned.flow.spec().id, planned.name.as_str())).collect();
     for flow in &outcome.flows {
-        let name = plan
-            .flows
-            .iter()
-            .find(|planned| planned.flow.spec().id == flow.flow)
-            .map_or("", |planned| planned.name.as_str());
+        let name = names.get(&flow.flow).copied().unwrap_or_default();
         text.push_str(&format!("flow {} ({name}): {}\n", flow.flow, flow_account(flow)));
     }
     if outcome.flows.len() > 1 {
