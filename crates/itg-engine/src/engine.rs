@@ -153,6 +153,9 @@ pub struct TxEnded {
     pub behind: bool,
     /// Packets sent that were due while the socket, or the queue of the device, took no more.
     pub waited: u64,
+    /// Its socket, where closing it tells its receiver nothing: thousands of them take long to close, and other flows
+    /// of the sending thread are due.
+    pub socket: Option<DataSocket>,
 }
 
 /// Packets that are counted at most to tell how many an overloaded flow did not send.
@@ -439,10 +442,11 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             next_seq: flow.tx.traffic.next_seq() - if behind { 0 } else { unsent },
             reason,
         };
-        let waited = flow.waited;
-        // Its socket is closed before its end is reported.
-        drop(flow);
-        (self.on_end)(TxEnded { index, totals, departures, behind, waited });
+        let Running { tx, waited, .. } = flow;
+        // One of a connection is closed before its end is reported.
+        let connected = !matches!(tx.traffic.proto(), Proto::Udp | Proto::Icmp);
+        let socket = Some(tx.socket).filter(|_| !connected);
+        (self.on_end)(TxEnded { index, totals, departures, behind, waited, socket });
     }
 
     /// Waits for the next deadline or a blocked socket, whichever comes first; returns the time.
