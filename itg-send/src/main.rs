@@ -203,6 +203,7 @@ async fn to_itg(
         run: id.clone(),
         recv_log: request.logs.recv_log(),
         packet_secret: request.packet_secret,
+        giving_way: true,
         progress: !words.quiet,
         interval: request.output.lines(),
         settings,

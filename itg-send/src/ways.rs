@@ -225,6 +225,7 @@ async fn send(
         run: id.to_owned(),
         recv_log: None,
         packet_secret: None,
+        giving_way: false,
         progress: !words.quiet,
         interval: request.output.lines(),
         settings,

@@ -44,6 +44,9 @@ pub struct Sending<'a> {
     pub recv_log: Option<String>,
     /// Secret shared with the receivers, when packets shall prove where they come from.
     pub packet_secret: Option<Vec<u8>>,
+    /// True if this thread gives way to the one that sends, for good: where the program sends one run and does nothing
+    /// else.
+    pub giving_way: bool,
     /// True to show progress, on a terminal.
     pub progress: bool,
     /// Lines for intervals, instead of the progress.
@@ -173,6 +176,7 @@ pub async fn send_plan_observed(
         .recv_log(sending.recv_log)
         .packet_secret(sending.packet_secret.map(Arc::from))
         .program(program, version)
+        .giving_way(sending.giving_way)
         .settings(settings);
     let outcome = itg_node::send(job, signals.stop.clone()).await;
     if let Some(progress) = progress {

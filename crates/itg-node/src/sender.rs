@@ -38,6 +38,7 @@ use itg_session::{
 use itg_socket::clock;
 use itg_socket::host;
 use itg_socket::socket::{self, DataSocket};
+use itg_socket::sys;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -690,6 +691,10 @@ impl Run {
             .run();
         })?;
         self.engine = Some(engine);
+        // What is started before, the sending thread and the log's, keeps the priority that it has.
+        if self.job.giving_way {
+            sys::give_way();
+        }
         Ok(())
     }
 

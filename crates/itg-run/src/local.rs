@@ -86,6 +86,7 @@ async fn both_sides(
 
     let sending = Sending {
         packet_secret: None,
+        giving_way: false,
         start: Start::Soon,
         plan: &loaded.plan,
         program: ("itg-cluster", env!("CARGO_PKG_VERSION")),

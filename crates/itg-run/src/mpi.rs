@@ -460,6 +460,7 @@ impl Ranks<'_> {
         let sending = mine.map(|(flow, receiver)| {
             let sending = Sending {
                 packet_secret: None,
+                giving_way: false,
                 plan: &loaded.plan,
                 program: ("itg-cluster", env!("CARGO_PKG_VERSION")),
                 run: run.run.clone(),

@@ -16,6 +16,15 @@ pub struct ClockQuality {
     pub synchronised: bool,
 }
 
+/// Steps of nice by which a thread gives way: it has a tenth of the time of one that does not, where both want all.
+const WAY: i32 = 10;
+
+/// Lowers the priority of the calling thread, and of those that it starts from now on, for good.
+pub fn give_way() {
+    // SAFETY: no memory is passed. Lowering is always allowed, so that the result says nothing.
+    unsafe { libc::nice(WAY) };
+}
+
 /// Reads the state of the kernel's clock discipline without changing it.
 pub fn clock_quality() -> Option<ClockQuality> {
     // SAFETY: timex is plain integers; `modes` 0 asks only to fill it.

@@ -90,6 +90,8 @@ pub struct SendJob {
     pub(crate) settings: BTreeMap<String, String>,
     /// Of a run that is part of a larger one.
     pub(crate) orders: Option<Orders>,
+    /// True if the thread that drives the run gives way to the one that sends.
+    pub(crate) giving_way: bool,
 }
 
 impl SendJob {
@@ -111,6 +113,7 @@ impl SendJob {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings: BTreeMap::new(),
             orders: None,
+            giving_way: false,
         }
     }
 
@@ -149,6 +152,10 @@ impl SendJob {
     setters! {
         /// Sets every resolved setting, for the log.
         settings(settings: BTreeMap<String, String>);
+
+        /// Lets the thread of the runtime that drives the run have a lower priority, for good, from the moment when
+        /// packets are sent: they leave in time when thousands of flows end.
+        giving_way(giving_way: bool);
 
         /// Makes it part of a larger run.
         orders(orders: into Option<Orders>);
