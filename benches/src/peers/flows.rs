@@ -88,7 +88,7 @@ fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
 }
 
 /// Time from when each packet of a receiver's log was planned until it arrived, in nanoseconds.
-fn lateness(log: &[u8]) -> Result<Vec<u64>> {
+pub(super) fn lateness(log: &[u8]) -> Result<Vec<u64>> {
     let mut flows: BTreeMap<u32, (u64, u64, Schedule)> = BTreeMap::new();
     let mut arrived = Vec::new();
     for item in LogReader::new(log) {

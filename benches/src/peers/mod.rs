@@ -5,6 +5,7 @@
 //! of the programs are not used. Sender and receiver have a processor each where there are two.
 
 mod bars;
+mod crowd;
 mod flows;
 mod frames;
 mod gaps;
@@ -80,6 +81,9 @@ pub(crate) fn run(args: &PeersArgs) -> Result<()> {
     }
     if args.wants(Table::Shards) {
         shards::run(args, lo, &mut book)?;
+    }
+    if args.wants(Table::Crowd) {
+        crowd::run(args, lo, &mut book)?;
     }
     if args.wants(Table::Tcp) {
         rates::tcp(args, lo, &mut book)?;

@@ -15,6 +15,8 @@ pub(crate) enum Table {
     Gaps,
     /// 10 000 flows, and 64 against one
     Flows,
+    /// 100 000 flows that share sockets, to two receivers
+    Crowd,
     /// A paced flow with noisy flows beside it
     Noise,
     /// A receiver of several threads
