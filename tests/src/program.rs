@@ -10,7 +10,7 @@ pub fn program(name: &str) -> PathBuf {
     let path = built.join(name);
     assert!(
         path.is_file(),
-        "{} is not built: run `cargo test --workspace`, or `cargo build -p {name}` first",
+        "{} is not built: run `cargo test --workspace`, or `cargo build --bin {name}` first",
         path.display()
     );
     path
