@@ -6,10 +6,11 @@ use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use itg_record::{Item, LogReader, Note};
 use itg_testkit::child::said;
-use itg_tests::{Receiver, program, send, temp_dir};
+use itg_tests::{Receiver, program, send, sender, temp_dir, wait_for};
 
 /// Exit code, stdout and stderr of a program in this directory.
 #[track_caller]
@@ -169,6 +170,39 @@ fn flows_share_sockets_where_they_are_asked_to() {
         let (code, _, err) = send(&format!("-q --sockets 2 {options}"));
         assert!(code == Some(2) && err.contains("--sockets"), "{options}: {code:?} {err}");
     }
+    drop(receiver.stop());
+}
+
+/// Threads of a process: number, name and nice.
+fn threads(pid: u32) -> Vec<(u32, String, i32)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let told = tasks.filter_map(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        let (head, tail) = stat.rsplit_once(") ")?;
+        let (thread, name) = head.split_once(" (")?;
+        Some((thread.parse().ok()?, name.to_owned(), tail.split(' ').nth(16)?.parse().ok()?))
+    });
+    told.collect()
+}
+
+#[test]
+fn what_signals_gives_way_to_what_sends() {
+    let receiver = Receiver::start::<&str>(&[]);
+    let running = sender(&[&receiver.at(), "--rate", "200pps", "-t", "3", "-q"]);
+    let pid = running.pid();
+    let nice_of = |name: &str| {
+        let all = threads(pid);
+        all.into_iter().find(|(thread, of, _)| *thread != pid && of == name).map(|(.., nice)| nice)
+    };
+    wait_for("the sending thread", Duration::from_secs(20), || nice_of("itg-send").is_some());
+    let nice = nice_of("itg-send").expect("it sends for three seconds");
+    // This process may have given way itself: as far as there are steps.
+    let want = (nice + 10).min(19);
+    wait_for("the other one to give way", Duration::from_secs(2), || {
+        nice_of("tokio-rt-worker") == Some(want)
+    });
+    assert_eq!(nice_of("itg-send"), Some(nice), "{:?}", threads(pid));
+    drop(running.finish(Duration::from_secs(20)).exits(0));
     drop(receiver.stop());
 }
 
