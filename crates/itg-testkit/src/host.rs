@@ -192,7 +192,8 @@ mod tests {
         for _ in 0..50 {
             let (one, two) = (free_port(), two_ports());
             for port in [one, two, two + 1] {
-                assert!(is_free(port), "{port}");
+                // A child of another test has what was tried here until it becomes its program.
+                wait_for("a free port", Duration::from_secs(5), || is_free(port));
                 assert!(drawn.insert(port), "{port} twice");
             }
         }
