@@ -19,11 +19,11 @@ pub const SCHEMA: u32 = 1;
 
 /// An experiment of the Internet traffic generator ITG.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// Version of this format: 1.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1)))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1)))]
     pub schema: u32,
     /// Name of the experiment, for reports.
     pub name: String,
@@ -49,12 +49,12 @@ pub struct Experiment {
     /// Variables of a sweep with their values: the experiment is run once for each combination. A variable is
     /// put where the file says `"${NAME}"`; one that it says nowhere is the path of a key, as `flow.size`,
     /// `flow.2.rate` or `network.rate`. Each `[[matrix.case]]` adds one more combination.
-    #[cfg_attr(feature = "schema", schemars(with = "Option<MatrixShape>"))]
+    #[cfg_attr(test, schemars(with = "Option<MatrixShape>"))]
     pub matrix: Option<toml::Table>,
     /// Number, time limits and order of the runs of a sweep.
     pub sweep: Option<SweepEntry>,
     /// The simulated network; used only with `--sim`.
-    #[cfg_attr(feature = "schema", schemars(with = "Option<BTreeMap<String, serde_json::Value>>"))]
+    #[cfg_attr(test, schemars(with = "Option<BTreeMap<String, serde_json::Value>>"))]
     pub network: Option<toml::Table>,
     /// Name of the file it was read from, for messages; empty when there is none.
     #[serde(skip)]
@@ -66,7 +66,7 @@ pub struct Experiment {
 
 /// A host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table such as { address = \"10.0.0.4\" }")]
 pub struct NodeEntry {
     /// Its address or name, as its peers reach it.
@@ -78,7 +78,7 @@ pub const LOG_RANK: &str = "mpi";
 
 /// Destination of logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [log]")]
 pub struct LogEntry {
     /// Log server for both sides' logs of `itg-send run`: `tcp://HOST:PORT`, `udp://HOST:PORT` or
@@ -111,7 +111,7 @@ impl LogEntry {
 /// Pacing: the way in which the sending threads wait until a packet is due. Flags of the command
 /// line go before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [pacing]")]
 pub struct PacingEntry {
     /// The level. Default: hybrid, or the cheapest that keeps `max_error_p99`.
@@ -127,7 +127,7 @@ pub struct PacingEntry {
 
 /// Conditions under which a run counts as failed, judged by the report of its logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [gates]")]
 pub struct GatesEntry {
     /// Conditions, such as `delay.p99 > 20ms`, `total.loss > 0.1%`, `fidelity != pass`: the run fails
@@ -140,7 +140,7 @@ pub struct GatesEntry {
 }
 
 /// The shape of `[matrix]`, for its schema.
-#[cfg(feature = "schema")]
+#[cfg(test)]
 #[derive(schemars::JsonSchema)]
 #[expect(dead_code, reason = "only its shape is of use")]
 struct MatrixShape {
@@ -153,17 +153,17 @@ struct MatrixShape {
 
 /// Number and order of the runs of the combinations of `[matrix]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [sweep]")]
 pub struct SweepEntry {
     /// Runs of each combination, each with its own seed. Default: 1; with `repeat_until` the least number, 3.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000)))]
     pub repetitions: Option<u32>,
     /// A combination is run again until this holds, as `ci95(delay.p99) < 5%`: half the 95 % interval of the
     /// mean is less than that share of the mean. Several, all of which shall hold, are joined by `and`.
     pub repeat_until: Option<String>,
     /// With `repeat_until`: at most so many runs of each combination. Default: 30.
-    #[cfg_attr(feature = "schema", schemars(range(min = 3, max = 10_000)))]
+    #[cfg_attr(test, schemars(range(min = 3, max = 10_000)))]
     pub max_repetitions: Option<u32>,
     /// No run begins after all runs together have taken this long.
     pub max_time: Option<TimeSpan>,
@@ -181,7 +181,7 @@ pub struct SweepEntry {
 /// Keys that are left out come from the profile; without a profile a flow sends UDP, one packet of
 /// 512 bytes each millisecond.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a table: [[flow]]")]
 pub struct FlowEntry {
     /// Name of the flow, for reports. Default: the profile, or the protocol.
@@ -191,7 +191,7 @@ pub struct FlowEntry {
     /// The node that receives.
     pub to: Option<String>,
     /// Number of equal flows that this entry stands for; each has its own random streams.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100_000)))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 100_000)))]
     pub count: Option<u32>,
     /// Transport protocol. Default: the profile's, or udp.
     pub proto: Option<ProtoName>,
@@ -223,7 +223,7 @@ pub struct FlowEntry {
     /// Delay that is measured. Default: owd.
     pub meter: Option<MeterKind>,
     /// IPv4 time to live or IPv6 hop limit.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
+    #[cfg_attr(test, schemars(range(min = 1)))]
     pub ttl: Option<u8>,
     /// Differentiated-services code point.
     pub dscp: Option<Dscp>,
@@ -244,10 +244,10 @@ pub struct FlowEntry {
     /// Treatment of packets that could not leave at their time. Default: keep.
     pub late: Option<LateRule>,
     /// At most this many packets leave back to back to catch up.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
+    #[cfg_attr(test, schemars(range(min = 1)))]
     pub max_burst: Option<u32>,
     /// Burst mode (UDP): so many packets at a time leave when the first of them is due.
-    #[cfg_attr(feature = "schema", schemars(range(min = 2, max = 64)))]
+    #[cfg_attr(test, schemars(range(min = 2, max = 64)))]
     pub burst: Option<u32>,
     /// Congestion control of TCP, by the kernel's name. Default: the system's.
     pub congestion: Option<String>,
@@ -266,12 +266,5 @@ impl Experiment {
     /// values without a unit or with a wrong one. Each problem names line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ExperimentError> {
         read::experiment(text, origin)
-    }
-
-    /// The JSON Schema (draft 2020-12) of the experiment file, made from the types that read it.
-    #[cfg(feature = "schema")]
-    #[must_use]
-    pub fn json_schema() -> serde_json::Value {
-        crate::schema::generate()
     }
 }

@@ -1,7 +1,7 @@
 //! The JSON Schema of the experiment file, and the one walk along it that finds unknown keys.
 //!
-//! The feature `schema` makes it from the types that read the file; a test holds the published one to
-//! that, so programs need no more than the published one.
+//! A test makes it from the types that read the file, and holds the published one to that, so programs
+//! need no more than the published one.
 
 use serde_json::Value;
 use toml::de::DeValue;
@@ -10,50 +10,6 @@ use toml::de::DeValue;
 pub(crate) fn published() -> Value {
     let text = include_str!("experiment.schema.json");
     serde_json::from_str(text).expect("a test holds the published schema to the types")
-}
-
-/// The schema of the types: TOML has no null, so nothing may be null.
-#[cfg(feature = "schema")]
-pub(crate) fn generate() -> Value {
-    use schemars::generate::SchemaSettings;
-
-    let generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
-    let mut schema = generator.into_root_schema_for::<crate::Experiment>().to_value();
-    drop_null(&mut schema);
-    schema
-}
-
-#[cfg(feature = "schema")]
-fn drop_null(schema: &mut Value) {
-    match schema {
-        Value::Array(items) => items.iter_mut().for_each(drop_null),
-        Value::Object(object) => {
-            if let Some(Value::Array(types)) = object.get_mut("type") {
-                types.retain(|name| name != "null");
-                if let [only] = &types[..] {
-                    let only = only.clone();
-                    object.insert("type".to_owned(), only);
-                }
-            }
-            if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
-                choices.retain(|choice| choice.get("type").is_none_or(|name| name != "null"));
-                if let [Value::Object(only)] = &mut choices[..] {
-                    let only = std::mem::take(only);
-                    object.remove("anyOf");
-                    // What is said of the key goes before what is said of its type.
-                    only.into_iter().for_each(|(key, value)| {
-                        object.entry(key).or_insert(value);
-                    });
-                }
-            }
-            // A default of null is no default.
-            if object.get("default").is_some_and(Value::is_null) {
-                object.remove("default");
-            }
-            object.values_mut().for_each(drop_null);
-        }
-        _ => {}
-    }
 }
 
 /// The path of a key in the table at `path`.
@@ -136,5 +92,81 @@ impl Walk<'_> {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use schemars::generate::SchemaSettings;
+
+    use super::*;
+    use crate::Experiment;
+
+    /// The schema of the types: TOML has no null, so nothing may be null.
+    fn generated() -> Value {
+        let generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
+        let mut schema = generator.into_root_schema_for::<Experiment>().to_value();
+        drop_null(&mut schema);
+        schema
+    }
+
+    fn drop_null(schema: &mut Value) {
+        match schema {
+            Value::Array(items) => items.iter_mut().for_each(drop_null),
+            Value::Object(object) => {
+                if let Some(Value::Array(types)) = object.get_mut("type") {
+                    types.retain(|name| name != "null");
+                    if let [only] = &types[..] {
+                        let only = only.clone();
+                        object.insert("type".to_owned(), only);
+                    }
+                }
+                if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
+                    choices.retain(|choice| choice.get("type").is_none_or(|name| name != "null"));
+                    if let [Value::Object(only)] = &mut choices[..] {
+                        let only = std::mem::take(only);
+                        object.remove("anyOf");
+                        // What is said of the key goes before what is said of its type.
+                        only.into_iter().for_each(|(key, value)| {
+                            object.entry(key).or_insert(value);
+                        });
+                    }
+                }
+                // A default of null is no default.
+                if object.get("default").is_some_and(Value::is_null) {
+                    object.remove("default");
+                }
+                object.values_mut().for_each(drop_null);
+            }
+            _ => {}
+        }
+    }
+
+    /// `UPDATE=1 cargo test -p itg-experiment schema` writes it anew.
+    #[test]
+    fn the_published_schema_is_that_of_the_types() {
+        let made = serde_json::to_string_pretty(&generated()).expect("JSON") + "\n";
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiment.schema.json");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, &made).expect("written");
+        }
+        let published = std::fs::read_to_string(&path).expect("the schema");
+        assert!(
+            published == made,
+            "docs/experiment.schema.json is out of date: run this test with UPDATE=1"
+        );
+    }
+
+    #[test]
+    fn nothing_is_null_and_nothing_unknown_is_allowed() {
+        let text = published().to_string();
+        assert!(!text.contains("null"), "TOML has no null");
+        let closed = text.matches("\"additionalProperties\":false").count();
+        assert_eq!(
+            closed, 7,
+            "the file, [log], [pacing], [gates], [sweep], nodes and [[flow]] are closed"
+        );
     }
 }

@@ -27,7 +27,7 @@ impl ValueError {
 
 /// A value that is read from text, with its description.
 #[cfg_attr(
-    not(feature = "schema"),
+    not(test),
     allow(dead_code, reason = "the published schema alone names choices and examples")
 )]
 trait Value: Sized + FromStr<Err = ValueError> {
@@ -75,7 +75,7 @@ impl<T: Value> Visitor<'_> for ValueVisitor<T> {
     }
 }
 
-#[cfg(feature = "schema")]
+#[cfg(test)]
 fn schema_of<T: Value>() -> schemars::Schema {
     use serde_json::json;
 
@@ -103,7 +103,7 @@ macro_rules! values {
                 input.deserialize_any(ValueVisitor(PhantomData))
             }
         }
-        #[cfg(feature = "schema")]
+        #[cfg(test)]
         impl schemars::JsonSchema for $name {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($name).into()
