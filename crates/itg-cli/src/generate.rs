@@ -24,18 +24,18 @@ pub fn parse<C: Parser>(help: Option<&Help>) -> C {
         .unwrap_or_else(|error| error.format(&mut arranged()).exit())
 }
 
-#[cfg(feature = "generate")]
+#[cfg(any(test, feature = "generate"))]
 mod release {
-    use std::io::Write as _;
-
     use clap::{Command, ValueEnum as _};
     use clap_complete::Shell;
 
     use crate::failure::Failure;
-    use crate::verbosity::say;
 
     /// Prints it and returns the exit code.
+    #[cfg(feature = "generate")]
     pub(super) fn to_stdout(command: Command, what: &str) -> i32 {
+        use std::io::Write as _;
+
         let printed = text(command, what).and_then(|text| {
             std::io::stdout()
                 .write_all(&text)
@@ -44,7 +44,7 @@ mod release {
         match printed {
             Ok(()) => 0,
             Err(failure) => {
-                say(&failure);
+                crate::verbosity::say(&failure);
                 i32::from(failure.code())
             }
         }
