@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
+use crate::tokens::{Token, tokens};
 
 /// Path of a module, from the root of its crate.
 type Module = Vec<String>;
@@ -67,8 +67,8 @@ fn imports(files: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String
     let modules: Modules<'_> = files.keys().map(|file| (module_of(file), file)).collect();
     let mut contents: BTreeMap<&String, Contents> = BTreeMap::new();
     for (file, text) in files {
-        let tokens = text.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
-        contents.entry(file).or_default().read(tokens, &module_of(file), &modules);
+        let tokens = tokens(text).unwrap_or_else(|error| panic!("{file}: {error}"));
+        contents.entry(file).or_default().read(&tokens, &module_of(file), &modules);
     }
     let imported = |(file, found): (&&String, &Contents)| {
         let used = |path: &&Path| !path.passed_on || found.words.contains(&path.name);
@@ -116,34 +116,29 @@ fn file_of(
 
 impl Contents {
     /// Adds what is in `tokens`, a part of `module`.
-    fn read(&mut self, tokens: TokenStream, module: &Module, modules: &Modules<'_>) {
-        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    fn read(&mut self, tokens: &[Token<'_>], module: &Module, modules: &Modules<'_>) {
         let (mut at, mut passed_on) = (0, false);
         while at < tokens.len() {
             match &tokens[at..] {
                 rest if is_of_tests(rest) => {
                     // An item ends with its block or its semicolon.
-                    at += rest.iter().position(ends_item).unwrap_or(rest.len());
+                    at += rest.iter().position(Token::ends_item).unwrap_or(rest.len());
                 }
-                [TokenTree::Ident(word), TokenTree::Ident(name), TokenTree::Group(body), ..]
-                    if word == "mod" =>
-                {
-                    let inner = [module.as_slice(), &[name.to_string()]].concat();
-                    self.read(body.stream(), &inner, modules);
+                [Token::Word("mod"), Token::Word(name), Token::Group { inner, .. }, ..] => {
+                    let path = [module.as_slice(), &[(*name).to_owned()]].concat();
+                    self.read(inner, &path, modules);
                     at += 2;
                 }
-                [TokenTree::Ident(word), TokenTree::Ident(_), ..] if word == "mod" => at += 1,
-                [TokenTree::Ident(word), TokenTree::Ident(next), ..] if is_pub_use(word, next) => {
+                [Token::Word("mod"), Token::Word(_), ..] => at += 1,
+                [Token::Word("pub"), Token::Word("use"), ..] => {
                     passed_on = true;
                     at += 1;
                 }
-                [TokenTree::Ident(word), TokenTree::Group(_), TokenTree::Ident(next), ..]
-                    if is_pub_use(word, next) =>
-                {
+                [Token::Word("pub"), Token::Group { .. }, Token::Word("use"), ..] => {
                     passed_on = true;
                     at += 2;
                 }
-                rest @ [TokenTree::Ident(_), ..] => {
+                rest @ [Token::Word(_), ..] => {
                     let mut paths = Vec::new();
                     at += read_path(rest, &[], passed_on, &mut paths) - 1;
                     if !passed_on {
@@ -152,8 +147,8 @@ impl Contents {
                     let ours = paths.into_iter().filter_map(|path| path.rooted(module, modules));
                     self.paths.extend(ours);
                 }
-                [TokenTree::Group(group), ..] => self.read(group.stream(), module, modules),
-                [end, ..] if ends_item(end) => passed_on = false,
+                [Token::Group { inner, .. }, ..] => self.read(inner, module, modules),
+                [end, ..] if end.ends_item() => passed_on = false,
                 _ => {}
             }
             at += 1;
@@ -183,58 +178,37 @@ impl Path {
     }
 }
 
-fn is_pub_use(word: &Ident, next: &Ident) -> bool {
-    word == "pub" && next == "use"
-}
-
 /// Returns true before `#[cfg(test)]`, also with more conditions.
-fn is_of_tests(tokens: &[TokenTree]) -> bool {
-    let [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] = tokens else { return false };
-    let text = attribute.stream().to_string();
-    hash.as_char() == '#' && text.starts_with("cfg") && text.contains("test")
-}
-
-fn ends_item(token: &TokenTree) -> bool {
-    match token {
-        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
-        TokenTree::Punct(punct) => punct.as_char() == ';',
-        _ => false,
-    }
-}
-
-fn is(token: Option<&TokenTree>, sign: char) -> bool {
-    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == sign)
+fn is_of_tests(tokens: &[Token<'_>]) -> bool {
+    let [Token::Sign('#'), Token::Group { inner, .. }, ..] = tokens else { return false };
+    matches!(&inner[..], [Token::Word("cfg"), conditions] if conditions.has_word("test"))
 }
 
 /// Adds the paths that begin with `tokens` to `paths`, `prefix` before each: several where a group in
 /// braces follows. Returns how many tokens they take.
 fn read_path(
-    tokens: &[TokenTree],
+    tokens: &[Token<'_>],
     prefix: &[String],
     passed_on: bool,
     paths: &mut Vec<Path>,
 ) -> usize {
     let mut segments = prefix.to_vec();
     let mut at = 0;
-    while let Some(TokenTree::Ident(word)) = tokens.get(at) {
-        segments.push(word.to_string());
+    while let Some(Token::Word(word)) = tokens.get(at) {
+        segments.push((*word).to_owned());
         at += 1;
-        if !(is(tokens.get(at), ':') && is(tokens.get(at + 1), ':')) {
+        if !matches!(&tokens[at..], [Token::Sign(':'), Token::Sign(':'), ..]) {
             let renamed = match &tokens[at..] {
-                [TokenTree::Ident(word), TokenTree::Ident(name), ..] if word == "as" => name,
+                [Token::Word("as"), Token::Word(name), ..] => name,
                 _ => word,
             };
-            let name = renamed.to_string();
-            paths.push(Path { segments, name, passed_on });
+            paths.push(Path { segments, name: (*renamed).to_owned(), passed_on });
             return at;
         }
         at += 2;
     }
-    if let Some(TokenTree::Group(group)) = tokens.get(at)
-        && group.delimiter() == Delimiter::Brace
-    {
-        let inner: Vec<TokenTree> = group.stream().into_iter().collect();
-        for part in inner.split(|token| is(Some(token), ',')) {
+    if let Some(Token::Group { opened: '{', inner }) = tokens.get(at) {
+        for part in inner.split(|token| matches!(token, Token::Sign(','))) {
             read_path(part, &segments, passed_on, paths);
         }
         return at + 1;

@@ -21,6 +21,7 @@ mod peer;
 mod program;
 mod receiver;
 mod relay;
+mod tokens;
 
 pub use account::{Account, accounts};
 pub use capture::{Capture, CapturedPacket};

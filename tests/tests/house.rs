@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+use cargo_metadata::{DepKindInfo, DependencyKind, Metadata, MetadataCommand, TargetKind};
 use itg_tests::circles;
 
 /// Allowed imports among our own packages, as `ARCHITECTURE.md` draws them.
@@ -176,8 +176,13 @@ fn root() -> PathBuf {
 }
 
 fn metadata() -> Metadata {
+    metadata_with(&[])
+}
+
+fn metadata_with(options: &[&str]) -> Metadata {
+    let options = ["--locked"].iter().chain(options).map(|&option| option.to_owned());
     let mut command = MetadataCommand::new();
-    command.manifest_path(root().join("Cargo.toml")).other_options(["--locked".to_owned()]);
+    command.manifest_path(root().join("Cargo.toml")).other_options(options.collect::<Vec<_>>());
     command.exec().expect("cargo metadata")
 }
 
@@ -248,6 +253,38 @@ fn pure_crates_import_nothing_that_does_io() {
             let impure = IMPURE.contains(&dependency.name.as_str());
             if dependency.kind != DependencyKind::Development {
                 assert!(!(pure && impure), "{} imports {}", package.name, dependency.name);
+            }
+        }
+    }
+}
+
+/// What derives are made of would be compiled in another way if a library used it too, and with it all derives and all
+/// that they derive for: once more for those who have compiled the programs alone.
+#[test]
+fn what_derives_are_made_of_is_compiled_for_them_alone() {
+    // Without libraries for other systems.
+    let metadata = metadata_with(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
+    let packages: BTreeMap<_, _> =
+        metadata.packages.iter().map(|package| (&package.id, package)).collect();
+    let resolved = metadata.resolve.as_ref().expect("a resolved workspace");
+    let nodes: BTreeMap<_, _> = resolved.nodes.iter().map(|node| (&node.id, node)).collect();
+    let is_derive = |id| {
+        let targets = &packages[id].targets;
+        targets.iter().any(|target| target.kind.contains(&TargetKind::ProcMacro))
+    };
+    let mut left: Vec<_> = metadata.workspace_members.iter().collect();
+    let mut seen: BTreeSet<_> = left.iter().copied().collect();
+    while let Some(id) = left.pop() {
+        let of = packages[id].name.as_str();
+        for dependency in &nodes[id].deps {
+            let for_build = |kind: &DepKindInfo| kind.kind == DependencyKind::Build;
+            if dependency.dep_kinds.iter().all(for_build) || is_derive(&dependency.pkg) {
+                continue;
+            }
+            let name = packages[&dependency.pkg].name.as_str();
+            assert!(!["proc-macro2", "unicode-ident"].contains(&name), "{of} imports {name}");
+            if seen.insert(&dependency.pkg) {
+                left.push(&dependency.pkg);
             }
         }
     }
