@@ -192,6 +192,12 @@ fn tasks(
     let [a, b, c, d] = &to_csv;
     add(PACKETS, *arrived, against(1), &[&"-q", receiver, a, b, c, d, &csv]);
     add(HTML, *arrived, None, &[&"-q", receiver, &"--html", &html]);
+    // As many bytes as the file of lines has; it is there after the first round's.
+    let zeros = dir.join("zeros");
+    let script =
+        "dd if=/dev/zero of=\"$2\" bs=1M count=$(($(stat -c %s \"$1\") >> 20)) status=none";
+    let words: [&dyn AsRef<OsStr>; 5] = [&"-c", &script, &"sh", &csv, &zeros];
+    tasks.push(Task::new(ZEROS, "dd", *arrived, None, Path::new("sh"), &words));
     tasks
 }
 
@@ -199,6 +205,7 @@ const SUMMARY: &str = "summary, receiver's log";
 const BOTH: &str = "summary, both logs";
 const PACKETS: &str = "a line a packet";
 const HTML: &str = "HTML page";
+const ZEROS: &str = "zeros, as many bytes as these lines";
 
 fn table(tasks: &[Task]) -> Lines {
     let header = ["", "program", "s", "M records/s", "x ITGDec, same round", "peak MiB"];
@@ -219,6 +226,11 @@ fn table(tasks: &[Task]) -> Lines {
 
 /// Prints which bars hold.
 fn bars(tasks: &[Task]) {
+    let of = |what, program| tasks.iter().find(|task| task.what == what && task.program == program);
+    if let (Some(lines), Some(zeros)) = (of(PACKETS, "itg-decode"), of(ZEROS, "dd")) {
+        let part = with_interval(ratio(&lines.rates(), &zeros.rates()), 2);
+        print(format_args!("{PACKETS}: {part} of what this directory takes of zeros"));
+    }
     for task in tasks.iter().filter(|task| task.program == "itg-decode") {
         let against = task.against.map(|place| ratio(&task.rates(), &tasks[place].rates()).mid);
         let least = if task.what == PACKETS { CSV_RATIO } else { SUMMARY_RATIO };

@@ -21,6 +21,7 @@ use crate::agents::Agents;
 use crate::decode;
 use crate::made_logs::{self, LogContents};
 use crate::programs::{Location, Programs, memory};
+use crate::raw_links::most_by_least;
 
 /// Packets a second of all flows together, where their number grows.
 const RATE: u32 = 20_000;
@@ -342,6 +343,7 @@ fn produced(programs: &Programs, producers: u64) -> Result<Vec<Figure>> {
     });
     let ended = ended?;
     let stopped = server.stop()?;
+    let links = ended.len();
     let stored = || ended.iter().map(|(stored, _)| *stored as f64);
     let took = ended.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
     let (most, least) = (stored().fold(0.0, f64::max), stored().fold(f64::MAX, f64::min));
@@ -350,6 +352,8 @@ fn produced(programs: &Programs, producers: u64) -> Result<Vec<Figure>> {
         Figure::cost("server, ns of processor a record", stopped.cpu.as_secs_f64() * 1e9 / records),
         Figure::other("most / least of a producer", 2, most / least.max(1.0)),
         Figure::other("M records/s, all", 2, records / took / 1e6),
+        // As many writers with nothing behind them: what the system's scheduler makes of them.
+        Figure::other("raw links, most / least", 2, most_by_least(links, PUSHING)?),
     ])
 }
 

@@ -24,6 +24,7 @@ mod observer;
 mod papers;
 mod peers;
 mod programs;
+mod raw_links;
 mod replays;
 mod runtime;
 mod soak;
@@ -114,6 +115,9 @@ enum Command {
     /// One side of a raw loop of `peers`
     #[command(hide = true)]
     RawLoop(peers::RawArgs),
+    /// What the raw links of `growth` write to
+    #[command(hide = true)]
+    RawSink,
     /// Runs one command and tells its time and memory; for the measurements themselves
     #[command(hide = true)]
     Measured(decode::MeasuredArgs),
@@ -137,6 +141,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         Command::RawLoop(args) => {
             peers::raw(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::RawSink => {
+            raw_links::sink()?;
             return Ok(ExitCode::SUCCESS);
         }
         _ => print(describe("itg-bench")),
@@ -164,6 +172,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Soak(args) => soak::run(&args)?,
         Command::RuntimePeer(_)
         | Command::RawLoop(_)
+        | Command::RawSink
         | Command::Measured(_)
         | Command::Process(_) => {}
     }

@@ -62,6 +62,7 @@ pub(super) fn run(
         Tool::MgenPrecise,
         Tool::Iperf,
         Tool::Sockperf,
+        Tool::RawSpin,
         Tool::Itg,
         Tool::ItgRealtime,
         Tool::ItgSpin,
@@ -186,7 +187,7 @@ impl Case {
     fn judge(&self, tools: &[Tool], medians: &BTreeMap<usize, Medians>, book: &mut Book) {
         let Self { table, exact, critical, at_cpu_rate } = self;
         let best = |value: fn(&Medians) -> f64| {
-            let theirs = medians.iter().filter(|(place, _)| !tools[**place].is_ours());
+            let theirs = medians.iter().filter(|(place, _)| tools[**place].is_peer());
             theirs.map(|(_, all)| value(all)).fold(f64::INFINITY, f64::min)
         };
         let spinning = medians
@@ -218,6 +219,13 @@ impl Case {
                     p99 <= P99_BAR * best_p99,
                     format!("{table}, {name}: gap error p99 {p99:.2} µs, best peer {best_p99:.2}"),
                 );
+                let raw = medians.iter().find(|(place, _)| tools[**place] == Tool::RawSpin);
+                if let Some((_, raw)) = raw {
+                    print(format_args!(
+                        "{table}, {name}: gap error p99 {:.2} x that of a raw loop that spins",
+                        p99 / raw.p99
+                    ));
+                }
             } else {
                 let best = best(|all| all.distance);
                 let what = format!(

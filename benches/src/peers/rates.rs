@@ -81,23 +81,41 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, bursts: bool, book: &mut Book
             lines.row([tool.name().to_owned(), with_interval(rate, 0), loss, to(raw), to(ditg)]);
         }
         print(format_args!("\n{table}, {seconds} s, {} trials in turns\n\n{lines}\n", args.runs()));
-        let ours = at(if bursts { Tool::ItgBurst } else { Tool::Itg });
-        let (Some(ours), Some(raw)) = (ours, raw) else { continue };
-        let got = ratio(&kpps[ours], &kpps[raw]);
-        book.bar(
-            got.mid >= RAW_BAR,
-            format!("{table}: >= {RAW_BAR} x the raw loop: {}", with_interval(got, 2)),
-        );
-        let loss = Estimate::of(&lost[ours]).mid;
-        book.bar(loss < LOSS_BAR, format!("{table}: less than 0.1 % lost: {:.3} %", 100.0 * loss));
-        if let Some(ditg) = ditg {
-            let got = ratio(&kpps[ours], &kpps[ditg]);
-            let what = format!("{table}: >= {DITG_BAR} x D-ITG: {}", with_interval(got, 2));
-            book.bar(got.mid >= DITG_BAR, what);
-        }
+        judge(&table, bursts, &tools, &kpps, &lost, book);
         print("");
     }
     Ok(())
+}
+
+/// Holds ours against the raw loops and D-ITG.
+fn judge(
+    table: &str,
+    bursts: bool,
+    tools: &[Tool],
+    kpps: &[Vec<f64>],
+    lost: &[Vec<f64>],
+    book: &mut Book,
+) {
+    let at = |tool| tools.iter().position(|&t| t == tool);
+    let ours = at(if bursts { Tool::ItgBurst } else { Tool::Itg });
+    let raw = at(if bursts { Tool::RawSegments } else { Tool::Raw });
+    let (Some(ours), Some(raw)) = (ours, raw) else { return };
+    let got = ratio(&kpps[ours], &kpps[raw]);
+    book.bar(
+        got.mid >= RAW_BAR,
+        format!("{table}: >= {RAW_BAR} x the raw loop: {}", with_interval(got, 2)),
+    );
+    if let Some(same) = at(Tool::RawSegmentsLog) {
+        let part = with_interval(ratio(&kpps[ours], &kpps[same]), 2);
+        print(format_args!("{table}: {part} x the raw loop with the same bytes and records"));
+    }
+    let loss = Estimate::of(&lost[ours]).mid;
+    book.bar(loss < LOSS_BAR, format!("{table}: less than 0.1 % lost: {:.3} %", 100.0 * loss));
+    if let Some(ditg) = at(Tool::DitgPoll) {
+        let got = ratio(&kpps[ours], &kpps[ditg]);
+        let what = format!("{table}: >= {DITG_BAR} x D-ITG: {}", with_interval(got, 2));
+        book.bar(got.mid >= DITG_BAR, what);
+    }
 }
 
 /// TCP in bulk, beside iperf3.

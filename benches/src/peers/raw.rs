@@ -2,20 +2,25 @@
 //!
 //! `sendmmsg` of 64 equal datagrams, of one through each of many sockets in turn, or one `send` that the kernel cuts
 //! (`UDP_SEGMENT`), over and over, to a receiver that naps between its batches. With a log, the sender reads the clock
-//! for each packet and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file. Loops of frames are
-//! in `raw_frames`.
+//! for each packet and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file; where the kernel
+//! cuts, each packet has ITG's header and a content of its own, the sender writes 40 bytes for it as well, and the
+//! receiver reads its header. Loops of frames are in `raw_frames`. `spin` is one datagram at a time, on time.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
-use itg_socket::mmsg::{BATCH, RecvBatch};
+use itg_core::header::{FULL_LEN, PacketHeader};
+use itg_core::payload::Content;
+use itg_core::seed::RunSeed;
+use itg_socket::clock;
+use itg_socket::mmsg::{BATCH, Datagram, RecvBatch};
 use itg_trials::print;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 
@@ -26,7 +31,9 @@ const LARGEST: usize = 65_507;
 /// Receive buffer in bytes, as much as itg-recv asks for.
 pub(super) const BUFFER: usize = 8 << 20;
 /// Bytes that are written to the log at once.
-pub(super) const PIECE: usize = 1 << 20;
+const PIECE: usize = 1 << 20;
+/// Bytes of the header of ITG.
+pub(super) const HEAD: usize = FULL_LEN as usize;
 /// The receiver ends after this much silence.
 pub(super) const SILENCE: Duration = Duration::from_millis(400);
 /// Time that the receiver waits for the first packet.
@@ -41,6 +48,8 @@ pub(crate) enum Loop {
     Segments,
     /// AF_XDP
     Frames,
+    /// One datagram at a time, on time
+    Spin,
 }
 
 /// One side of a raw loop.
@@ -61,6 +70,9 @@ pub(crate) struct RawArgs {
     /// Sockets that send a datagram each in turn; with 1 all 64 of a batch are one socket's
     #[arg(long, default_value_t = 1)]
     flows: u32,
+    /// Packets a second, for `spin`
+    #[arg(long, default_value_t = 1000.0)]
+    rate: f64,
     /// Stamps, and this file
     #[arg(long)]
     pub(super) log: Option<PathBuf>,
@@ -76,6 +88,7 @@ pub(crate) fn run(args: &RawArgs) -> Result<()> {
             Loop::Batches => send_batches(args, to)?,
             Loop::Segments => send_segments(args, to)?,
             Loop::Frames => raw_frames::send(args, to)?,
+            Loop::Spin => send_on_time(args, to)?,
         },
         (None, None) => anyhow::bail!("neither --listen nor --to"),
     };
@@ -132,15 +145,103 @@ fn send_segments(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     let socket = connected(to)?;
     setsockopt(&socket, sockopt::UdpGsoSegment, &i32::try_from(args.size)?)?;
     let count = (LARGEST / args.size.max(1)).min(BATCH);
-    let bytes = vec![7; args.size * count];
+    let mut bytes = vec![7; args.size * count];
+    let mut log = args.log.as_deref().map(RecordFile::create).transpose()?;
+    ensure!(log.is_none() || args.size >= HEAD, "a packet has at least {HEAD} bytes");
+    let (content, mut seq) = (Content::random(RunSeed(1)), 0);
+    let size = u32::try_from(args.size)?;
     let begin = Instant::now();
     let mut messages = 0;
     while begin.elapsed() < Duration::from_secs(args.seconds) {
+        if let Some(log) = &mut log {
+            let now_ns = clock::unix_ns();
+            for packet in bytes.chunks_exact_mut(args.size) {
+                if let Some((head, body)) = packet.split_first_chunk_mut() {
+                    PacketHeader::write(1, seq, now_ns, size, head);
+                    body.copy_from_slice(content.of(1, seq, body.len()));
+                }
+                log.push([1, seq, u64::from(size), now_ns, now_ns]);
+                seq += 1;
+            }
+            log.write_piece()?;
+        }
         let sent = socket.send(&bytes)?;
         ensure!(sent == bytes.len(), "{sent} of {} bytes", bytes.len());
         messages += 1;
     }
+    log.map_or(Ok(()), RecordFile::finish)?;
     Ok(messages)
+}
+
+/// One datagram at each of these instants, for which it looks at the clock without pause.
+fn send_on_time(args: &RawArgs, to: SocketAddr) -> Result<u64> {
+    ensure!(args.rate > 0.0, "no rate");
+    let socket = connected(to)?;
+    let bytes = vec![7; args.size];
+    let begin_ns = clock::monotonic_ns();
+    let mut sent = 0;
+    loop {
+        let after_ns = sent as f64 * 1e9 / args.rate;
+        if after_ns >= args.seconds as f64 * 1e9 {
+            return Ok(sent);
+        }
+        while (clock::monotonic_ns() - begin_ns) as f64 <= after_ns {
+            std::hint::spin_loop();
+        }
+        socket.send(&bytes)?;
+        sent += 1;
+    }
+}
+
+/// Records of 40 bytes, a megabyte at a time.
+pub(super) struct RecordFile {
+    file: File,
+    piece: Vec<u8>,
+}
+
+impl RecordFile {
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).with_context(|| path.display().to_string())?;
+        Ok(Self { file, piece: Vec::with_capacity(2 * PIECE) })
+    }
+
+    pub(super) fn push(&mut self, words: [u64; 5]) {
+        for word in words {
+            self.piece.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// Writes what there is, if it is a megabyte.
+    pub(super) fn write_piece(&mut self) -> Result<()> {
+        if self.piece.len() >= PIECE { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.file.write_all(&self.piece)?;
+        self.piece.clear();
+        Ok(())
+    }
+
+    /// Writes the rest.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.write()
+    }
+
+    /// Adds the packets of a datagram, joined ones with what their headers say; `seq` is the number of the next.
+    fn take(&mut self, datagram: &Datagram<'_>, seq: &mut u64) {
+        let arrived_ns = datagram.arrived_ns.unwrap_or(0);
+        if datagram.segment == 0 {
+            self.push([*seq, datagram.len as u64, arrived_ns, arrived_ns, 0]);
+            *seq += 1;
+            return;
+        }
+        for packet in datagram.bytes.chunks(datagram.segment) {
+            if let Some(PacketHeader { handle, seq, sent_ns }) = PacketHeader::parse(packet) {
+                let (size, sent_ns) = (packet.len() as u64, sent_ns.unwrap_or(0));
+                self.push([handle.into(), seq, size, sent_ns, arrived_ns]);
+            }
+        }
+    }
 }
 
 fn receive(args: &RawArgs, at: SocketAddr) -> Result<u64> {
@@ -151,20 +252,18 @@ fn receive(args: &RawArgs, at: SocketAddr) -> Result<u64> {
         setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
     }
     let (mut batch, nap) = match args.kind {
-        Loop::Batches | Loop::Frames => (RecvBatch::new(BATCH, 64), Duration::from_micros(200)),
+        Loop::Batches | Loop::Frames | Loop::Spin => {
+            (RecvBatch::new(BATCH, 64), Duration::from_micros(200))
+        }
         Loop::Segments => {
             setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
             (RecvBatch::new(BATCH, 65_536), Duration::from_micros(50))
         }
     };
-    let mut log = match &args.log {
-        Some(path) => {
-            setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
-            Some(File::create(path).with_context(|| path.display().to_string())?)
-        }
-        None => None,
-    };
-    let mut piece = Vec::with_capacity(PIECE + (BATCH << 16));
+    let mut log = args.log.as_deref().map(RecordFile::create).transpose()?;
+    if log.is_some() {
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+    }
     let (mut seq, mut received) = (0u64, 0);
     let mut last = Instant::now();
     let mut patience = PATIENCE;
@@ -182,28 +281,14 @@ fn receive(args: &RawArgs, at: SocketAddr) -> Result<u64> {
         received += count as u64;
         if let Some(log) = &mut log {
             for i in 0..count {
-                let datagram = batch.get(i);
-                let arrived = datagram.arrived_ns.unwrap_or(0);
-                let parts = datagram.len.div_ceil(datagram.segment.max(1)).max(1);
-                let parts = if datagram.segment == 0 { 1 } else { parts };
-                for _ in 0..parts {
-                    for word in [seq, datagram.len as u64, arrived, arrived, 0] {
-                        piece.extend_from_slice(&word.to_le_bytes());
-                    }
-                    seq += 1;
-                }
+                log.take(&batch.get(i), &mut seq);
             }
-            if piece.len() >= PIECE {
-                log.write_all(&piece)?;
-                piece.clear();
-            }
+            log.write_piece()?;
         }
         if count < batch.capacity() {
             thread::sleep(nap);
         }
     }
-    if let Some(log) = &mut log {
-        log.write_all(&piece)?;
-    }
+    log.map_or(Ok(()), RecordFile::finish)?;
     Ok(received)
 }

@@ -5,16 +5,13 @@
 //! packet: the sender writes ITG's header and a content of its own, sums them up, and keeps a record; the receiver
 //! takes the time of arrival, checks the sum, reads the header and keeps a record.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use etherparse::PacketBuilder;
-use itg_core::header::{FULL_LEN, PacketHeader};
+use itg_core::header::PacketHeader;
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
 use itg_socket::clock;
@@ -22,7 +19,7 @@ use itg_socket::xdp::{
     EthernetPath, FrameInput, FrameInputOptions, FrameQueue, RawSender, XdpMode, device_of,
 };
 
-use super::raw::{BUFFER, PATIENCE, PIECE, RawArgs, SILENCE, connected};
+use super::raw::{BUFFER, HEAD, PATIENCE, RawArgs, RecordFile, SILENCE, connected};
 
 /// Offsets in a frame of Ethernet, IPv4 and UDP: addresses, the header of UDP, ports and sum in it, content.
 const ADDRESSES: usize = 26;
@@ -34,36 +31,6 @@ const CONTENT: usize = 42;
 const PROTOCOL: u16 = 17;
 /// Pause of the receiver when there was less than a batch.
 const NAP: Duration = Duration::from_micros(150);
-/// Bytes of the header of ITG.
-const HEAD: usize = FULL_LEN as usize;
-
-/// Records of 40 bytes, a megabyte at a time.
-struct RecordFile {
-    file: File,
-    piece: Vec<u8>,
-}
-
-impl RecordFile {
-    fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).with_context(|| path.display().to_string())?;
-        Ok(Self { file, piece: Vec::with_capacity(2 * PIECE) })
-    }
-
-    fn push(&mut self, words: [u64; 5]) {
-        for word in words {
-            self.piece.extend_from_slice(&word.to_le_bytes());
-        }
-    }
-
-    /// Writes what there is once it is so much.
-    fn write(&mut self, from: usize) -> Result<()> {
-        if self.piece.len() >= from {
-            self.file.write_all(&self.piece)?;
-            self.piece.clear();
-        }
-        Ok(())
-    }
-}
 
 /// Sum of the bytes as words of this machine (RFC 1071).
 fn sum(bytes: &[u8]) -> u64 {
@@ -150,9 +117,9 @@ pub(super) fn send(args: &RawArgs, to: SocketAddr) -> Result<u64> {
             seq += 1;
             chunk.len()
         })? as u64;
-        log.write(PIECE)?;
+        log.write_piece()?;
     }
-    log.write(0)?;
+    log.finish()?;
     Ok(sent)
 }
 
@@ -209,15 +176,13 @@ pub(super) fn receive(args: &RawArgs, at: SocketAddr) -> Result<u64> {
             break;
         }
         if let Some(log) = &mut received.log {
-            log.write(PIECE)?;
+            log.write_piece()?;
         }
         if most < FrameQueue::BATCH {
             thread::sleep(NAP);
         }
     }
-    if let Some(log) = &mut received.log {
-        log.write(0)?;
-    }
+    received.log.map_or(Ok(()), RecordFile::finish)?;
     Ok(received.packets)
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Tool {
     RawLog,
     /// A raw loop of segments.
     RawSegments,
-    /// The same with stamps and records.
+    /// The same with the content, stamps and records of ours.
     RawSegmentsLog,
     /// A raw loop of AF_XDP that logs nothing.
     RawFrames,
@@ -37,6 +37,8 @@ pub(crate) enum Tool {
     RawFramesOut,
     /// The same with the content, stamps and records of ours.
     RawFramesOutLog,
+    /// A raw loop that sends on time and looks at the clock without pause.
+    RawSpin,
     Ditg,
     DitgPoll,
     Mgen,
@@ -128,6 +130,7 @@ impl Tool {
             Self::RawFramesLog => "raw AF_XDP loop, logging",
             Self::RawFramesOut => "raw AF_XDP loop to raw sockets",
             Self::RawFramesOutLog => "raw AF_XDP loop to raw sockets, logging",
+            Self::RawSpin => "raw loop, spinning",
             Self::Ditg => "D-ITG",
             Self::DitgPoll => "D-ITG -poll",
             Self::Mgen => "mgen",
@@ -157,6 +160,11 @@ impl Tool {
         )
     }
 
+    /// Returns true for a generator of others.
+    pub(crate) const fn is_peer(self) -> bool {
+        self.needs().is_some()
+    }
+
     /// Kind of the loops of sender and receiver, if it is a pair of raw loops.
     const fn loops(self) -> Option<(&'static str, &'static str)> {
         match self {
@@ -164,6 +172,7 @@ impl Tool {
             Self::RawSegments | Self::RawSegmentsLog => Some(("segments", "segments")),
             Self::RawFrames | Self::RawFramesLog => Some(("frames", "frames")),
             Self::RawFramesOut | Self::RawFramesOutLog => Some(("frames", "batches")),
+            Self::RawSpin => Some(("spin", "batches")),
             _ => None,
         }
     }
@@ -322,6 +331,7 @@ impl Ready {
                 command
                     .args(["--size", &size, "--seconds", &seconds])
                     .args(["--flows", &load.flows.to_string()])
+                    .args(load.rate.map(|rate| format!("--rate={rate}")))
                     .args(log_of(self.tool, "s.raw"));
                 command
             }

@@ -1,0 +1,67 @@
+//! Raw links: how evenly this host divides itself among writers over TCP, with no log server behind them.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use itg_testkit::child::Running;
+use nix::sys::signal::Signal;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
+
+/// Time within which the sink waits for links, and ends.
+const READY: Duration = Duration::from_secs(20);
+/// What the sink says first, before its address.
+const LISTENING: &str = "reading at ";
+/// Bytes that are written and read at once.
+const PIECE: usize = 64 << 10;
+
+/// Reads what comes over any link, until it is killed.
+pub(crate) fn sink() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        itg_cli::say(format_args!("itg-bench: {LISTENING}{}", listener.local_addr()?));
+        loop {
+            let (mut link, _) = listener.accept().await?;
+            tokio::spawn(async move {
+                let mut piece = vec![0; PIECE];
+                while link.read(&mut piece).await.is_ok_and(|read| read > 0) {}
+            });
+        }
+    })
+}
+
+/// Lets so many threads write over a link each, for the same time; returns how much more the first of them wrote than
+/// the last.
+pub(crate) fn most_by_least(links: usize, lasts: Duration) -> Result<f64> {
+    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
+    let sink = Running::spawn(command.arg("raw-sink"), &[])?;
+    let address = sink.after(LISTENING, READY)?;
+    let address = address.trim();
+    let ready = Barrier::new(links);
+    let one = || -> Result<u64> {
+        let link = TcpStream::connect(address);
+        ready.wait();
+        let (mut link, started, piece) = (link?, Instant::now(), vec![7; PIECE]);
+        let mut written = 0;
+        while started.elapsed() < lasts {
+            link.write_all(&piece)?;
+            written += PIECE as u64;
+        }
+        Ok(written)
+    };
+    let written: Result<Vec<u64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..links).map(|_| scope.spawn(one)).collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended.map(|written| written.map_err(|_| anyhow!("a writer panicked"))?).collect()
+    });
+    let written = written?;
+    sink.stop(Signal::SIGKILL, READY)?;
+    let most = written.iter().max().copied().unwrap_or_default() as f64;
+    let least = written.iter().min().copied().unwrap_or_default() as f64;
+    Ok(most / least.max(1.0))
+}
