@@ -9,7 +9,7 @@ pub(crate) enum Token<'a> {
     Word(&'a str),
     /// Punctuation.
     Sign(char),
-    /// What stands between brackets.
+    /// Tokens between brackets.
     Group {
         /// The bracket that opens it.
         opened: char,
@@ -39,7 +39,7 @@ impl Token<'_> {
 ///
 /// # Errors
 ///
-/// Where brackets do not match, or a token is none of Rust's.
+/// Brackets that do not match, and tokens that are none of Rust's.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, String> {
     let mut open: Vec<(char, Vec<Token<'_>>)> = Vec::new();
     let (mut outside, mut at) = (Vec::new(), 0);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cargo_metadata::{DepKindInfo, DependencyKind, Metadata, MetadataCommand, TargetKind};
 use itg_tests::circles;
@@ -258,7 +259,7 @@ fn pure_crates_import_nothing_that_does_io() {
     }
 }
 
-/// What derives are made of would be compiled in another way if a library used it too, and with it all derives and all
+/// A library that derives are made of is compiled in another way if others use it too, and with it all derives and all
 /// that they derive for: once more for those who have compiled the programs alone.
 #[test]
 fn what_derives_are_made_of_is_compiled_for_them_alone() {
@@ -288,6 +289,27 @@ fn what_derives_are_made_of_is_compiled_for_them_alone() {
             }
         }
     }
+}
+
+/// Libraries of others, and their features, that cargo chooses for a selection of our packages.
+fn libraries(selection: &[&str]) -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["tree", "--locked", "--no-dedupe", "--prefix", "none", "-f", "{p}|{f}"]);
+    let done = command.args(selection).current_dir(root()).output().expect("cargo tree");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let said = String::from_utf8(done.stdout).expect("text");
+    said.lines().filter(|line| !line.starts_with("itg-")).map(str::to_owned).collect()
+}
+
+/// See the dependencies of these tests.
+#[test]
+fn the_whole_workspace_shares_what_the_programs_compile() {
+    let programs = libraries(&["-e", "normal,build"]);
+    let all =
+        libraries(&["-e", "normal,build,dev", "--workspace", "--features", "itg-cluster/mpi"]);
+    let alone: Vec<_> = programs.difference(&all).collect();
+    assert!(alone.is_empty(), "other features are chosen for the whole workspace: {alone:?}");
 }
 
 /// What `cargo package` asks of a package, and what readers of a registry look for. `tests/packages` makes and builds
