@@ -352,7 +352,7 @@ fn produced(programs: &Programs, producers: u64) -> Result<Vec<Figure>> {
         Figure::cost("server, ns of processor a record", stopped.cpu.as_secs_f64() * 1e9 / records),
         Figure::other("most / least of a producer", 2, most / least.max(1.0)),
         Figure::other("M records/s, all", 2, records / took / 1e6),
-        // As many writers with nothing behind them: what the system's scheduler makes of them.
+        // As many writers, whose bytes are thrown away.
         Figure::other("raw links, most / least", 2, most_by_least(links, PUSHING)?),
     ])
 }

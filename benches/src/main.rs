@@ -115,7 +115,7 @@ enum Command {
     /// One side of a raw loop of `peers`
     #[command(hide = true)]
     RawLoop(peers::RawArgs),
-    /// What the raw links of `growth` write to
+    /// Reading end of the raw links of `growth`
     #[command(hide = true)]
     RawSink,
     /// Runs one command and tells its time and memory; for the measurements themselves

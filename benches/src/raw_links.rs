@@ -1,4 +1,4 @@
-//! Raw links: how evenly this host divides itself among writers over TCP, with no log server behind them.
+//! Raw links: shares of writers over TCP that a single reader throws away, with no log server behind them.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 /// Time within which the sink waits for links, and ends.
 const READY: Duration = Duration::from_secs(20);
-/// What the sink says first, before its address.
+/// Words of the sink before its address.
 const LISTENING: &str = "reading at ";
 /// Bytes that are written and read at once.
 const PIECE: usize = 64 << 10;

@@ -107,7 +107,7 @@ fn judge(
     );
     if let Some(same) = at(Tool::RawSegmentsLog) {
         let part = with_interval(ratio(&kpps[ours], &kpps[same]), 2);
-        print(format_args!("{table}: {part} x the raw loop with the same bytes and records"));
+        print(format_args!("{table}: {part} x the raw loop with headers, contents and records"));
     }
     let loss = Estimate::of(&lost[ours]).mid;
     book.bar(loss < LOSS_BAR, format!("{table}: less than 0.1 % lost: {:.3} %", 100.0 * loss));

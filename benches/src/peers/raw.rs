@@ -2,9 +2,10 @@
 //!
 //! `sendmmsg` of 64 equal datagrams, of one through each of many sockets in turn, or one `send` that the kernel cuts
 //! (`UDP_SEGMENT`), over and over, to a receiver that naps between its batches. With a log, the sender reads the clock
-//! for each packet and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file; where the kernel
-//! cuts, each packet has ITG's header and a content of its own, the sender writes 40 bytes for it as well, and the
-//! receiver reads its header. Loops of frames are in `raw_frames`. `spin` is one datagram at a time, on time.
+//! for each packet and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file. Where the kernel
+//! cuts, each packet has ITG's header and a content of its own, the receiver reads all headers, and both sides write 40
+//! bytes for a run of packets, as ours do. Loops of frames are in `raw_frames`. `spin` is one datagram at a time, on
+//! time.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Write as _};
@@ -155,12 +156,12 @@ fn send_segments(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     while begin.elapsed() < Duration::from_secs(args.seconds) {
         if let Some(log) = &mut log {
             let now_ns = clock::unix_ns();
+            log.push([1, seq, u64::from(size), now_ns, count as u64]);
             for packet in bytes.chunks_exact_mut(args.size) {
                 if let Some((head, body)) = packet.split_first_chunk_mut() {
                     PacketHeader::write(1, seq, now_ns, size, head);
                     body.copy_from_slice(content.of(1, seq, body.len()));
                 }
-                log.push([1, seq, u64::from(size), now_ns, now_ns]);
                 seq += 1;
             }
             log.write_piece()?;
@@ -227,7 +228,7 @@ impl RecordFile {
         self.write()
     }
 
-    /// Adds the packets of a datagram, joined ones with what their headers say; `seq` is the number of the next.
+    /// Adds a datagram, which has this number, or the runs among joined ones as their headers tell them.
     fn take(&mut self, datagram: &Datagram<'_>, seq: &mut u64) {
         let arrived_ns = datagram.arrived_ns.unwrap_or(0);
         if datagram.segment == 0 {
@@ -235,11 +236,18 @@ impl RecordFile {
             *seq += 1;
             return;
         }
-        for packet in datagram.bytes.chunks(datagram.segment) {
-            if let Some(PacketHeader { handle, seq, sent_ns }) = PacketHeader::parse(packet) {
-                let (size, sent_ns) = (packet.len() as u64, sent_ns.unwrap_or(0));
-                self.push([handle.into(), seq, size, sent_ns, arrived_ns]);
+        let mut headers =
+            datagram.bytes.chunks(datagram.segment).map(PacketHeader::parse).peekable();
+        while let Some(first) = headers.next() {
+            let Some(PacketHeader { handle, seq, sent_ns }) = first else { continue };
+            let mut packets = 1;
+            let follows = |next: &Option<PacketHeader>, packets| {
+                *next == Some(PacketHeader { handle, seq: seq.wrapping_add(packets), sent_ns })
+            };
+            while headers.next_if(|next| follows(next, packets)).is_some() {
+                packets += 1;
             }
+            self.push([handle.into(), seq, packets, sent_ns.unwrap_or(0), arrived_ns]);
         }
     }
 }
