@@ -188,20 +188,21 @@ fn threads(pid: u32) -> Vec<(u32, String, i32)> {
 #[test]
 fn what_signals_gives_way_to_what_sends() {
     let receiver = Receiver::start::<&str>(&[]);
-    let running = sender(&[&receiver.at(), "--rate", "200pps", "-t", "3", "-q"]);
+    let running = sender(&[&receiver.at(), "--rate", "200pps", "-t", "10", "-q"]);
     let pid = running.pid();
-    let nice_of = |name: &str| {
+    let sending = || {
         let all = threads(pid);
-        all.into_iter().find(|(thread, of, _)| *thread != pid && of == name).map(|(.., nice)| nice)
+        all.into_iter().find(|(thread, of, _)| *thread != pid && of == "itg-send")
     };
-    wait_for("the sending thread", Duration::from_secs(20), || nice_of("itg-send").is_some());
-    let nice = nice_of("itg-send").expect("it sends for three seconds");
+    wait_for("the sending thread", Duration::from_secs(20), || sending().is_some());
+    let (.., nice) = sending().expect("it sends for ten seconds");
     // This process may have given way itself: as far as there are steps.
     let want = (nice + 10).min(19);
-    wait_for("the other one to give way", Duration::from_secs(2), || {
-        nice_of("tokio-rt-worker") == Some(want)
+    wait_for("the others to give way, and the sending thread not", Duration::from_secs(5), || {
+        let all = threads(pid);
+        let has = |name: &str, nice: i32| all.iter().any(|(_, of, n)| of == name && *n == nice);
+        has("tokio-rt-worker", want) && has("itg-send", nice)
     });
-    assert_eq!(nice_of("itg-send"), Some(nice), "{:?}", threads(pid));
     drop(running.finish(Duration::from_secs(20)).exits(0));
     drop(receiver.stop());
 }
