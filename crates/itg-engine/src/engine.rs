@@ -4,6 +4,7 @@
 //! in batches of one system call; a socket that takes no more is watched until it does, and its
 //! packets stay due. Nothing here allocates, locks, or waits for anything but the clock and sockets.
 
+mod ends;
 mod running;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,6 +26,7 @@ use itg_socket::wire::{Segments, Sockets, Wire};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::time::TimeSpec;
 
+use self::ends::Ends;
 use self::running::{Handing, Refused, Running};
 use crate::clock_pair::UnixClock;
 use crate::departures::Sampler;
@@ -241,6 +243,8 @@ pub struct Engine<F: FnMut(TxEnded)> {
     /// Places of flows that have ended.
     free: Vec<usize>,
     next_join_ns: u64,
+    /// Ends that have not been reported.
+    ends: Ends<TxEnded>,
     on_end: F,
     identifier: u16,
 }
@@ -258,6 +262,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let mut engine = Self {
             blocked: Vec::with_capacity(flows.len()),
             flows: Vec::with_capacity(flows.len()),
+            ends: Ends::with_capacity(flows.len()),
             due: DueQueue::with_capacity(flows.len()),
             next_poll_ns: 0,
             heads: Box::new([[0; HEAD_LEN]; BATCH]),
@@ -303,12 +308,27 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         // Room for every flow to be blocked, or to end.
         self.blocked.reserve(self.flows.len() - self.blocked.len());
         self.free.reserve(self.flows.len() - self.free.len());
+        self.ends.reserve(self.flows.len());
+    }
+
+    /// Returns true if no flow is sent.
+    fn is_idle(&self) -> bool {
+        self.due.is_empty() && self.blocked.is_empty()
+    }
+
+    /// Reports flows that have ended: few at a time while others are sent.
+    fn report(&mut self, now_ns: u64) {
+        if self.is_idle() {
+            self.ends.take_all().for_each(&mut self.on_end);
+        } else {
+            self.ends.take(now_ns).for_each(&mut self.on_end);
+        }
     }
 
     /// Takes in flows that have come; waits for the first one when there is nothing else to do.
     fn join(&mut self, now_ns: u64) {
         let Some(joining) = &self.joining else { return };
-        let idle = self.due.is_empty() && self.blocked.is_empty();
+        let idle = self.is_idle();
         if !idle && now_ns < self.next_join_ns {
             return;
         }
@@ -337,7 +357,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
     pub fn run(&mut self) {
         let mut turn = self.pacing.enter();
         self.join(clock::monotonic_ns());
-        while !(self.due.is_empty() && self.blocked.is_empty()) {
+        while !self.is_idle() {
             let stops = self.stop.raised.load(Ordering::Acquire);
             if stops != self.stops_seen {
                 self.stops_seen = stops;
@@ -364,8 +384,10 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 let next = self.turn(index, now);
                 self.place(index, next);
             }
+            self.report(now);
             self.join(now);
         }
+        self.ends.take_all().for_each(&mut self.on_end);
         self.log = None;
     }
 
@@ -446,7 +468,14 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         // One of a connection is closed before its end is reported.
         let connected = !matches!(tx.traffic.proto(), Proto::Udp | Proto::Icmp);
         let socket = Some(tx.socket).filter(|_| !connected);
-        (self.on_end)(TxEnded { index, totals, departures, behind, waited, socket });
+        let told = matches!(totals.reason.cause, EndCause::Interrupted | EndCause::LeaseOver);
+        let ended = TxEnded { index, totals, departures, behind, waited, socket };
+        if told {
+            // Somebody waits for it.
+            (self.on_end)(ended);
+        } else {
+            self.ends.push(ended);
+        }
     }
 
     /// Waits for the next deadline or a blocked socket, whichever comes first; returns the time.
