@@ -148,7 +148,7 @@ impl Pacer {
 
     /// Packets that must leave at `now_ns` together, at most `most`; `None` leaves it to [`Pacer::take`].
     /// They are those that it would give.
-    pub fn take_burst(&mut self, now_ns: u64, most: u64) -> Option<Together> {
+    pub fn take_burst(&mut self, now_ns: u64, most: usize) -> Option<Together> {
         let next = self.schedule.peek()?;
         let plain = self.first == self.end && self.late != Late::Drop && self.max_burst.is_none();
         if !plain || next.due_ns > now_ns {
@@ -241,7 +241,7 @@ mod tests {
         #[test]
         fn bursts_taken_together_are_those_taken_one_by_one(
             (packets, bytes) in (1u64..300, 20u64..20_000), duration_ns in 1u64..400_000,
-            gap in prop::sample::select(vec![0.0, 0.5, 1000.0]), burst in 2u32..65, most in 1u64..70,
+            gap in prop::sample::select(vec![0.0, 0.5, 1000.0]), burst in 2u32..65, most in 1usize..70,
         ) {
             let mut spec = FlowSpec::new(1);
             (spec.idt, spec.size) = (Distribution::Constant(gap), Distribution::Constant(64.0));

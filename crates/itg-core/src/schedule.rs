@@ -41,13 +41,13 @@ pub struct Together {
     /// The first of them.
     pub first: Departure,
     /// Number of the packets.
-    pub count: u64,
+    pub count: usize,
 }
 
 impl Together {
     /// The packets, one by one.
     pub fn packets(self) -> impl Iterator<Item = Departure> {
-        (0..self.count).map(move |i| Departure { seq: self.first.seq + i, ..self.first })
+        (self.first.seq..).take(self.count).map(move |seq| Departure { seq, ..self.first })
     }
 }
 
@@ -194,9 +194,10 @@ impl Schedule {
     /// Takes what is left of the burst in force, all at once, if that is at most `most` packets: to be
     /// had where inter-departure times and sizes are constant and no limit is near. `None` leaves
     /// it to [`Schedule::advance`].
-    pub fn advance_burst(&mut self, most: u64) -> Option<Together> {
+    pub fn advance_burst(&mut self, most: usize) -> Option<Together> {
         let first = self.next?;
         let count = self.burst_end - first.seq;
+        let together = Together { first, count: usize::try_from(count).ok()? };
         let (gap, size) = (self.idt.steady()?, self.size.steady()?);
         let (stop, at) = (self.stop, &mut self.at);
         let (length, bytes) = (count.checked_mul(gap)?, count.checked_mul(size)?);
@@ -204,7 +205,7 @@ impl Schedule {
         let far = |limit: Option<u64>, value: u64| limit.is_none_or(|limit| value < limit);
         let whole = self.periods.is_none()
             && self.rates.none()
-            && count <= most
+            && together.count <= most
             && far(stop.packets, first.seq.checked_add(count)?)
             && far(stop.duration_ns, active_ns)
             && far(stop.bytes, at.bytes.checked_add(bytes)?);
@@ -215,7 +216,7 @@ impl Schedule {
         at.bytes += bytes;
         at.active_ns = active_ns;
         self.next = self.look();
-        Some(Together { first, count })
+        Some(together)
     }
 
     /// The packet that `at` stands before, or `None` when a limit ends the flow.

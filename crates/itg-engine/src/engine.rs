@@ -427,7 +427,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 flow.tx.traffic.change_rates(&changes);
                 if !self.blocked.contains(&index) {
                     // At the end of its schedule, or with packets that have been taken, it is its turn.
-                    let next = flow.tx.traffic.next_ns().filter(|_| flow.pending.is_empty());
+                    let next = flow.tx.traffic.next_ns().filter(|_| flow.unsent() == 0);
                     self.due.push(next.map_or(0, |next| flow.wake_ns(next)), index);
                 }
             }
@@ -454,7 +454,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         let socket = flow.tx.socket.socket.as_fd();
         let sampler = flow.tx.sampler.take();
         let departures = sampler.map(|sampler| sampler.finish(socket, &mut self.errors));
-        let unsent = flow.pending.len() as u64;
+        let unsent = flow.unsent() as u64;
         let totals = FlowTotals {
             flow: flow.tx.traffic.id(),
             packets: flow.packets,
@@ -560,22 +560,20 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 flow.read(&mut self.errors, now_ns);
             }
             flow.gather(now_ns, self.pacing.tolerance_ns());
-            few &= flow.pending.len() <= FEW;
-            if flow.pending.is_empty() {
-                break;
-            }
+            few &= flow.unsent() <= FEW;
+            let Some(first) = flow.first_unsent() else { break };
             if now_ns >= flow.give_up_ns {
                 if flow.unpaced {
                     return Next::Ended(flow.ending(self.ways.of(&flow.tx.traffic)), false);
                 }
-                let late_ms = flow.late_ns(&flow.pending[0], now_ns) / 1_000_000;
+                let late_ms = flow.late_ns(first, now_ns) / 1_000_000;
                 return Next::Ended(EndCause::TooSlow { late_ms }.into(), true);
             }
             let monotonic_ns = clock::monotonic_ns();
             let handing = Handing { monotonic_ns, unix_ns: self.unix.at(monotonic_ns) };
             let sent = match flow.tx.traffic.proto() {
                 Proto::Tcp => flow.send_stream(&mut self.heads, handing.unix_ns),
-                _ if let Some(sent) = flow.send_alike(&mut self.ways.bursts, handing.unix_ns) => {
+                _ if let Some(sent) = flow.send_whole(&mut self.ways.bursts, handing.unix_ns) => {
                     sent
                 }
                 _ => {
@@ -586,7 +584,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             flow.sample(*sent.as_ref().unwrap_or(&0), handing, &mut self.errors);
             match sent {
                 Ok(count) => {
-                    let short = count < flow.pending.len();
+                    let short = count < flow.unsent();
                     flow.account(count, handing, now_ns, self.log.as_mut());
                     if short && flow.tx.traffic.proto() == Proto::Tcp {
                         flow.refused = true;
@@ -610,7 +608,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             }
             now_ns = clock::monotonic_ns();
         }
-        if !flow.pending.is_empty() {
+        if flow.unsent() > 0 {
             return Next::At(now_ns);
         }
         if few {

@@ -102,9 +102,24 @@ impl FlowLive {
             return;
         }
         add(&self.late[class], of_class);
-        add(&self.lateness_sum_ns, sum);
+        self.count(packets, bytes, sum);
+        self.note_lateness(last, most);
+    }
+
+    /// The same for packets that are equally late.
+    pub fn sent_together(&self, packets: u64, bytes: u64, late_ns: u64) {
+        add(&self.late[class_of(late_ns)], packets);
+        self.count(packets, bytes, late_ns.saturating_mul(packets));
+        self.note_lateness(late_ns, late_ns);
+    }
+
+    fn count(&self, packets: u64, bytes: u64, lateness_sum_ns: u64) {
+        add(&self.lateness_sum_ns, lateness_sum_ns);
         add(&self.sent_packets, packets);
         add(&self.sent_bytes, bytes);
+    }
+
+    fn note_lateness(&self, last: u64, most: u64) {
         self.lateness_ns.store(last, Ordering::Relaxed);
         if most > self.lateness_max_ns.load(Ordering::Relaxed) {
             self.lateness_max_ns.store(most, Ordering::Relaxed);

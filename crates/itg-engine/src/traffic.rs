@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::lease::schedule_from;
 use itg_core::flow::{Flow, Proto};
-use itg_core::header::{FRAME_LEN, PROVEN_LEN, PacketHeader, PacketKey};
+use itg_core::header::{FRAME_LEN, FULL_LEN, PROVEN_LEN, PacketHeader, PacketKey};
 use itg_core::pacing::Pacer;
 use itg_core::payload::Content;
 use itg_core::rate::RateChange;
-use itg_core::schedule::Departure;
+use itg_core::schedule::{Departure, Together};
 use itg_socket::icmp;
 use itg_socket::mmsg::BATCH;
 
@@ -184,19 +184,20 @@ impl Traffic {
         }
     }
 
+    /// Takes a whole burst of equal UDP packets that must leave now, if that is what comes next; up to [`BATCH`] of them.
+    pub fn take_burst(&mut self, now_ns: u64) -> Option<Together> {
+        match &mut self.packets {
+            Packets::Itg(itg) if self.burst && self.proto == Proto::Udp => {
+                itg.pacer.take_burst(now_ns, BATCH)
+            }
+            _ => None,
+        }
+    }
+
     /// Takes packets that must leave now.
     pub fn gather(&mut self, share: Share, pending: &mut Vec<Departure>) {
         match &mut self.packets {
-            Packets::Itg(itg) => {
-                let most = (BATCH - pending.len()) as u64;
-                if self.burst
-                    && pending.is_empty()
-                    && let Some(together) = itg.pacer.take_burst(share.now_ns, most)
-                {
-                    pending.extend(together.packets());
-                }
-                gather(&mut itg.pacer, share, pending);
-            }
+            Packets::Itg(itg) => gather(&mut itg.pacer, share, pending),
             Packets::Classic(classic) => gather(&mut **classic, share, pending),
         }
     }
@@ -287,18 +288,22 @@ impl Traffic {
         (&head[..used], self.carried(packet, used))
     }
 
-    /// Writes whole datagrams of equal size one behind the other, as many as there are packets; `false`
-    /// when they are not of that kind.
-    pub fn put(&self, packets: &[Departure], stamp_ns: u64, bytes: &mut [u8]) -> bool {
+    /// Writes the datagrams of a burst one behind the other; `false` when they are of another form, and where they do not
+    /// fill `bytes`.
+    pub fn put(&self, burst: Together, stamp_ns: u64, bytes: &mut [u8]) -> bool {
+        let Together { first, count } = burst;
         let (Packets::Itg(itg), Form::Itg { handle, key: None }) = (&self.packets, &self.form)
         else {
             return false;
         };
-        let size = bytes.len() / packets.len().max(1);
-        for (packet, place) in packets.iter().zip(bytes.chunks_exact_mut(size.max(1))) {
+        let size = first.size as usize;
+        if size < FULL_LEN as usize || Some(bytes.len()) != size.checked_mul(count) {
+            return false;
+        }
+        for (seq, place) in (first.seq..).zip(bytes.chunks_exact_mut(size)) {
             let Some((head, body)) = place.split_first_chunk_mut() else { return false };
-            PacketHeader::write(*handle, packet.seq, stamp_ns, packet.size, head);
-            body.copy_from_slice(itg.content.of(self.id, packet.seq, body.len()));
+            PacketHeader::write(*handle, seq, stamp_ns, first.size, head);
+            body.copy_from_slice(itg.content.of(self.id, seq, body.len()));
         }
         true
     }
@@ -383,7 +388,8 @@ mod tests {
             let content = Arc::new(Content::random(RunSeed(3)));
             let traffic = Traffic::itg(flow, handle, content, 0);
             let mut bytes = vec![0; count * size as usize];
-            let whole = traffic.put(&packets, stamp_ns, &mut bytes);
+            let burst = Together { first: packets[0], count };
+            let whole = traffic.put(burst, stamp_ns, &mut bytes);
             prop_assert_eq!(whole, size >= 20, "shorter ones carry no time");
             let mut want = Vec::new();
             for packet in &packets {

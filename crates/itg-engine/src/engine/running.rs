@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 
 use itg_core::flow::Proto;
-use itg_core::schedule::Departure;
+use itg_core::schedule::{Departure, Together};
 use itg_record::{Record, SentPacket};
 use itg_session::{EndCause, EndReason};
 use itg_socket::errqueue::ErrorQueue;
@@ -28,6 +28,8 @@ pub(super) struct Running {
     pub(super) unpaced: bool,
     /// Packets taken from the schedule and not yet by the kernel.
     pub(super) pending: Vec<Departure>,
+    /// The same as one piece, when they are a burst of equal packets; nothing is pending beside it.
+    whole: Option<Together>,
     /// Bytes of the first pending packet that a stream has taken.
     pub(super) partial: usize,
     /// Stamp in the header of that packet.
@@ -78,6 +80,7 @@ impl Running {
             give_up_ns,
             unpaced,
             pending: Vec::with_capacity(BATCH),
+            whole: None,
             partial: 0,
             partial_stamp_ns: 0,
             lingered: false,
@@ -100,8 +103,21 @@ impl Running {
         }
     }
 
+    /// Packets taken from the schedule and not yet by the kernel.
+    pub(super) fn unsent(&self) -> usize {
+        self.pending.len() + self.whole.map_or(0, |whole| whole.count)
+    }
+
+    /// The first of them.
+    pub(super) fn first_unsent(&self) -> Option<&Departure> {
+        self.whole.as_ref().map(|whole| &whole.first).or_else(|| self.pending.first())
+    }
+
     /// Takes packets that are due, as many as may share a time. Bursts are due together.
     pub(super) fn gather(&mut self, now_ns: u64, tolerance_ns: u64) {
+        if self.whole.is_some() {
+            return;
+        }
         let start = self.tx.start;
         // Of packets whose times the kernel keeps, all that are due soon: each has its own.
         let (tolerance_ns, until_ns) = match self.tx.socket.kept {
@@ -111,25 +127,37 @@ impl Running {
         let now_ns = now_ns.max(start.instant_ns(0));
         let Some(ahead_ns) = until_ns.checked_sub(now_ns) else { return };
         let share = Share { now_ns: start.elapsed_ns(now_ns), ahead_ns, tolerance_ns };
-        self.tx.traffic.gather(share, &mut self.pending);
+        let one_by_one = self.tx.sampler.is_some() || self.tx.socket.kept.is_some();
+        if !one_by_one && self.pending.is_empty() {
+            self.whole = self.tx.traffic.take_burst(share.now_ns);
+        }
+        if self.whole.is_none() {
+            self.tx.traffic.gather(share, &mut self.pending);
+        }
     }
 
-    /// Sends a burst of equal packets as one message; `None` where that is not what they are.
-    pub(super) fn send_alike(
-        &self,
+    /// Sends a burst of equal packets as one message; `None` where that is not what is pending.
+    pub(super) fn send_whole(
+        &mut self,
         wire: &mut Segments,
         stamp_ns: u64,
     ) -> Option<io::Result<usize>> {
-        let (count, size) = (self.pending.len(), self.pending.first()?.size);
-        let alike = self.tx.traffic.burst()
-            && self.tx.traffic.proto() == Proto::Udp
-            && self.tx.sampler.is_none()
-            && self.pending.iter().all(|packet| packet.size == size);
-        let bytes = wire.room(count, size as usize).filter(|_| alike)?;
-        if !self.tx.traffic.put(&self.pending, stamp_ns, bytes) {
-            return None;
+        let whole = self.whole?;
+        let (count, size) = (whole.count, whole.first.size as usize);
+        let bytes = wire.room(count, size);
+        let written = bytes.is_some_and(|bytes| self.tx.traffic.put(whole, stamp_ns, bytes));
+        let sent = if written { wire.send_room(&self.tx.socket, count, size) } else { None };
+        // What the socket has no room for stays in one piece.
+        let stays = match &sent {
+            Some(Ok(_)) => true,
+            Some(Err(error)) => error.kind() == ErrorKind::WouldBlock,
+            None => false,
+        };
+        if !stays {
+            self.pending.extend(whole.packets());
+            self.whole = None;
         }
-        wire.send_room(&self.tx.socket, count, size as usize)
+        sent
     }
 
     /// Lateness of a packet, in nanoseconds.
@@ -262,7 +290,21 @@ impl Running {
         Ok(whole)
     }
 
-    /// Logs and counts the first `count` pending packets as sent.
+    /// Record of a packet that has been handed over.
+    fn record(&self, departure: &Departure, handing: Handing) -> Record {
+        let &Departure { seq, size, due_ns: planned_ns } = departure;
+        let (flow, ahead_ns) = (self.tx.log_index, self.ahead_ns(departure, handing));
+        let sent_ns = handing.unix_ns + ahead_ns;
+        let packet = SentPacket { flow, seq, size, planned_ns, sent_ns };
+        if ahead_ns == 0 { Record::sent(packet) } else { Record::held(packet, ahead_ns) }
+    }
+
+    /// Returns true if the packet was due while the path took no more.
+    fn has_waited(&self, departure: &Departure) -> bool {
+        self.tx.start.instant_ns(departure.due_ns) <= self.waited_until_ns
+    }
+
+    /// Logs and counts the first `count` unsent packets as sent.
     pub(super) fn account(
         &mut self,
         count: usize,
@@ -270,6 +312,46 @@ impl Running {
         now_ns: u64,
         log: Option<&mut Producer>,
     ) {
+        let (bytes, waited, last) = match self.whole {
+            Some(whole) => self.account_whole(&whole, handing, now_ns, log),
+            None => self.account_pending(count, handing, now_ns, log),
+        };
+        self.waited += waited;
+        if let Some(last) = last {
+            self.last_ns = self.tx.start.instant_ns(last.due_ns);
+        }
+        self.packets += count as u64;
+        self.bytes += bytes;
+        self.whole = None;
+        self.pending.drain(..count.min(self.pending.len()));
+    }
+
+    /// Logs a burst that has been sent, and returns its bytes, how many of its packets had waited, and the last of them.
+    fn account_whole(
+        &self,
+        whole: &Together,
+        handing: Handing,
+        now_ns: u64,
+        log: Option<&mut Producer>,
+    ) -> (u64, u64, Option<Departure>) {
+        let Together { first, count } = *whole;
+        if let Some(log) = log {
+            log.push_run(&self.record(&first, handing), count, now_ns);
+        }
+        let packets = count as u64;
+        let bytes = packets * u64::from(first.size);
+        self.tx.live.sent_together(packets, bytes, self.late_ns(&first, now_ns));
+        (bytes, if self.has_waited(&first) { packets } else { 0 }, Some(first))
+    }
+
+    /// The same of the first `count` pending packets.
+    fn account_pending(
+        &self,
+        count: usize,
+        handing: Handing,
+        now_ns: u64,
+        log: Option<&mut Producer>,
+    ) -> (u64, u64, Option<Departure>) {
         let sent = &self.pending[..count];
         let bytes = sent.iter().map(|departure| u64::from(departure.size)).sum();
         if let Some(log) = log {
@@ -279,42 +361,15 @@ impl Running {
                 burst && a.seq + 1 == b.seq && (a.due_ns, a.size) == (b.due_ns, b.size)
             };
             for run in sent.chunk_by(together) {
-                let Departure { seq, size, due_ns } = run[0];
-                let (index, stamp_ns) = (self.tx.log_index, handing.unix_ns);
-                let record = match self.ahead_ns(&run[0], handing) {
-                    0 => Record::sent(SentPacket {
-                        flow: index,
-                        seq,
-                        size,
-                        planned_ns: due_ns,
-                        sent_ns: stamp_ns,
-                    }),
-                    ahead => Record::held(
-                        SentPacket {
-                            flow: index,
-                            seq,
-                            size,
-                            planned_ns: due_ns,
-                            sent_ns: stamp_ns + ahead,
-                        },
-                        ahead,
-                    ),
-                };
-                log.push_run(&record, run.len(), now_ns);
+                log.push_run(&self.record(&run[0], handing), run.len(), now_ns);
             }
         }
-        let start = self.tx.start;
-        let due_by =
-            |departure: &Departure| start.instant_ns(departure.due_ns) <= self.waited_until_ns;
-        // They are in the order of their times.
-        self.waited += sent.partition_point(due_by) as u64;
-        if let Some(last) = sent.last() {
-            self.last_ns = start.instant_ns(last.due_ns);
+        if !sent.is_empty() {
             self.tx.live.sent(bytes, sent.iter().map(|departure| self.late_ns(departure, now_ns)));
         }
-        self.packets += count as u64;
-        self.bytes += bytes;
-        self.pending.drain(..count);
+        // They are in the order of their times.
+        let waited = sent.partition_point(|departure| self.has_waited(departure));
+        (bytes, waited as u64, sent.last().copied())
     }
 
     /// Decides about an error of the first pending packet.
