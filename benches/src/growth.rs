@@ -249,8 +249,39 @@ fn grow(series: Series, args: &GrowthArgs, programs: &Programs) -> Result<()> {
     fs::write(&path, plot.svg()).with_context(|| path.display().to_string())
 }
 
-/// Flows of this rate together, logged on both sides.
+/// Costs and accounts of flows.
+struct Flows {
+    sender: Duration,
+    receiver: Duration,
+    packets: f64,
+    late_us: f64,
+}
+
+/// Cost of a packet of flows of this rate together, and what the sender takes beside packets, to begin and end flows:
+/// of two runs, the longer one differs from the other by its packets alone.
 fn traffic(programs: &Programs, rate: f64, flows: u64) -> Result<Vec<Figure>> {
+    let (short, long) =
+        (sent(programs, rate, flows, LASTS)?, sent(programs, rate, flows, 2 * LASTS)?);
+    let packets = long.packets - short.packets;
+    ensure!(packets > 0.0, "the longer run has no more packets");
+    let cost = |long: Duration, short: Duration| {
+        (long.as_secs_f64() - short.as_secs_f64()) * 1e9 / packets
+    };
+    let sender_ns = cost(long.sender, short.sender);
+    let rest_s = short.sender.as_secs_f64() - sender_ns / 1e9 * short.packets;
+    let planned = rate * (2 * LASTS).as_secs_f64();
+    Ok(vec![
+        Figure::cost("sender, ns of processor a packet", sender_ns),
+        Figure::cost("receiver, ns of processor a packet", cost(long.receiver, short.receiver)),
+        // Flows that begin later have a little less.
+        Figure::other("arrived, % of the plan", 2, (100.0 * long.packets / planned).min(100.0)),
+        Figure::other("late p99, us", 1, long.late_us),
+        Figure::other("sender, s of processor beside packets", 2, rest_s),
+    ])
+}
+
+/// Flows of this rate together, logged on both sides.
+fn sent(programs: &Programs, rate: f64, flows: u64, lasts: Duration) -> Result<Flows> {
     let work = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
     let [sent, arrived] = ["s.itg", "r.itg"].map(|name| work.path().join(name));
     let log = ["--log".to_owned(), arrived.display().to_string()];
@@ -259,26 +290,18 @@ fn traffic(programs: &Programs, rate: f64, flows: u64) -> Result<Vec<Figure>> {
     let mut send = Command::new(programs.path("itg-send"));
     send.arg(&receiver.address).args(["--rate", &format!("{each}pps"), "--json"]);
     send.args(["--size", &SIZE.to_string(), "--flows", &flows.to_string()]);
-    send.args(["--duration", &format!("{}s", LASTS.as_secs()), "--log"]).arg(&sent);
+    send.args(["--duration", &format!("{}s", lasts.as_secs()), "--log"]).arg(&sent);
     if flows > 1 {
         // One after the other, within the time between two packets of a flow.
         send.args(["--stagger", &format!("{:.0}us", (1e6 / each).min(1e6))]);
     }
-    let done = Running::spawn(&mut send, &[])?.wait(LASTS + LIMIT)?.ended_with(&[0, 4])?;
+    let done = Running::spawn(&mut send, &[])?.wait(lasts + LIMIT)?.ended_with(&[0, 4])?;
     let received = receiver.stop()?;
     let report: serde_json::Value = serde_json::from_str(&done.out).context("a report")?;
     let packets = report["total"]["packets"].as_f64().context("packets")?;
     ensure!(packets > 0.0, "no packet arrived");
-    let logged = programs.decode(&sent)?;
-    let planned = rate * LASTS.as_secs_f64();
-    let cost = |cpu: Duration| cpu.as_secs_f64() * 1e9 / packets;
-    Ok(vec![
-        Figure::cost("sender, ns of processor a packet", cost(done.cpu)),
-        Figure::cost("receiver, ns of processor a packet", cost(received.cpu)),
-        // Flows that begin later have a little less.
-        Figure::other("arrived, % of the plan", 2, (100.0 * packets / planned).min(100.0)),
-        Figure::other("late p99, us", 1, logged.late_us.unwrap_or(f64::NAN)),
-    ])
+    let late_us = programs.decode(&sent)?.late_us.unwrap_or(f64::NAN);
+    Ok(Flows { sender: done.cpu, receiver: received.cpu, packets, late_us })
 }
 
 /// A log of so many records, decoded.

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
+use itg_core::distribution::Distribution;
+use itg_core::flow::{Flow, FlowSpec};
 use itg_core::header::{FULL_LEN, PacketHeader};
 use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
@@ -103,6 +105,12 @@ pub(super) fn connected(to: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
+/// One for each flow.
+fn sockets(args: &RawArgs, to: SocketAddr) -> Result<Vec<UdpSocket>> {
+    itg_socket::host::raise_open_files();
+    (0..args.flows).map(|_| connected(to)).collect()
+}
+
 fn send_batches(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     let socket = connected(to)?;
     let bytes = vec![7; args.size];
@@ -126,8 +134,7 @@ fn send_batches(args: &RawArgs, to: SocketAddr) -> Result<u64> {
 
 /// One datagram a call, as packets of many flows leave that are not due together.
 fn send_in_turn(args: &RawArgs, to: SocketAddr) -> Result<u64> {
-    itg_socket::host::raise_open_files();
-    let sockets = (0..args.flows).map(|_| connected(to)).collect::<Result<Vec<_>>>()?;
+    let sockets = sockets(args, to)?;
     let bytes = vec![7; args.size];
     let slices = [[IoSlice::new(&bytes)]];
     let mut headers = MultiHeaders::<SockaddrIn>::preallocate(1, None);
@@ -174,24 +181,49 @@ fn send_segments(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     Ok(messages)
 }
 
-/// One datagram at each of these instants, for which it looks at the clock without pause.
-fn send_on_time(args: &RawArgs, to: SocketAddr) -> Result<u64> {
+/// Instants at which packets are due, in nanoseconds: of one flow at even times, of many with exponential gaps, their
+/// starts spread over one gap.
+fn plan(args: &RawArgs) -> Result<Vec<u64>> {
     ensure!(args.rate > 0.0, "no rate");
-    let socket = connected(to)?;
-    let bytes = vec![7; args.size];
-    let begin_ns = clock::monotonic_ns();
-    let mut sent = 0;
-    loop {
-        let after_ns = sent as f64 * 1e9 / args.rate;
-        if after_ns >= args.seconds as f64 * 1e9 {
-            return Ok(sent);
-        }
-        while (clock::monotonic_ns() - begin_ns) as f64 <= after_ns {
-            std::hint::spin_loop();
-        }
-        socket.send(&bytes)?;
-        sent += 1;
+    let gap = Duration::try_from_secs_f64(1.0 / args.rate)?;
+    let gap_ns = 1e9 / args.rate;
+    let mut spec = FlowSpec::new(1);
+    spec.idt = match args.flows {
+        1 => Distribution::Constant(gap_ns),
+        _ => Distribution::Exp { mean: gap_ns },
+    };
+    spec.stop.duration_ns = Some(args.seconds * 1_000_000_000);
+    let mut plan = Vec::new();
+    for number in 0..args.flows {
+        spec.id = number;
+        let start_ns = u64::try_from(gap.as_nanos())? * u64::from(number) / u64::from(args.flows);
+        let flow = Flow::resolve(spec.clone(), RunSeed(1))?;
+        plan.extend(flow.schedule().map(|packet| start_ns + packet.due_ns));
     }
+    plan.sort_unstable();
+    Ok(plan)
+}
+
+/// One datagram at each of these instants, for which it looks at the clock without pause, through its sockets in turn.
+/// Prints how late its calls began.
+fn send_on_time(args: &RawArgs, to: SocketAddr) -> Result<u64> {
+    let (sockets, plan) = (sockets(args, to)?, plan(args)?);
+    let bytes = vec![7; args.size];
+    let mut late_ns = Vec::with_capacity(plan.len());
+    let begin_ns = clock::monotonic_ns();
+    for (due_ns, socket) in plan.iter().zip(sockets.iter().cycle()) {
+        let mut after_ns = clock::monotonic_ns() - begin_ns;
+        while after_ns < *due_ns {
+            std::hint::spin_loop();
+            after_ns = clock::monotonic_ns() - begin_ns;
+        }
+        late_ns.push(after_ns - due_ns);
+        socket.send(&bytes)?;
+    }
+    late_ns.sort_unstable();
+    let at = |share: usize| late_ns.get(late_ns.len().saturating_sub(1) * share / 100);
+    print(format_args!("late {} {}", at(50).unwrap_or(&0), at(99).unwrap_or(&0)));
+    Ok(plan.len() as u64)
 }
 
 /// Records of 40 bytes, a megabyte at a time.

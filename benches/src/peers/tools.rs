@@ -46,6 +46,8 @@ pub(crate) enum Tool {
     Iperf,
     Sockperf,
     Itg,
+    /// Many flows through few sockets.
+    ItgSockets,
     /// With real-time priority.
     ItgRealtime,
     /// It looks at the clock without pause, as the peers that spin do.
@@ -138,6 +140,7 @@ impl Tool {
             Self::Iperf => "iperf3",
             Self::Sockperf => "sockperf",
             Self::Itg => "itg-send",
+            Self::ItgSockets => "itg-send --sockets 64",
             Self::ItgRealtime => "itg-send --realtime",
             Self::ItgSpin => "itg-send --pacing spin",
             Self::ItgBurst => "itg-send --burst 64",
@@ -151,6 +154,7 @@ impl Tool {
         matches!(
             self,
             Self::Itg
+                | Self::ItgSockets
                 | Self::ItgRealtime
                 | Self::ItgSpin
                 | Self::ItgBurst
@@ -430,6 +434,7 @@ impl Ready {
             command.args(["--proto", "tcp"]);
         }
         match self.tool {
+            Tool::ItgSockets => drop(command.args(["--sockets", "64"])),
             Tool::ItgRealtime => drop(command.arg("--realtime")),
             Tool::ItgSpin => drop(command.args(["--pacing", "spin"])),
             Tool::ItgBurst => drop(command.args(["--burst", "64"])),
