@@ -204,7 +204,7 @@ fn c_1_many_agents_start_together() {
     let flows: String = (0..AGENTS)
         .map(|node| {
             format!(
-                "[[flow]]\nfrom = \"{}\"\nto = \"{}\"\nidt = \"constant(10ms)\"\nduration = \"1s\"\n",
+                "[[flow]]\nfrom = \"{}\"\nto = \"{}\"\nidt = \"constant(10ms)\"\npackets = 100\n",
                 name(node),
                 name((node + 1) % AGENTS)
             )
