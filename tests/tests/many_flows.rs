@@ -200,7 +200,9 @@ fn what_signals_gives_way_to_what_sends() {
     let want = (nice + 10).min(19);
     wait_for("the others to give way, and the sending thread not", Duration::from_secs(5), || {
         let all = threads(pid);
-        let has = |name: &str, nice: i32| all.iter().any(|(_, of, n)| of == name && *n == nice);
+        let has = |name: &str, nice: i32| {
+            all.iter().any(|(thread, of, n)| *thread != pid && of == name && *n == nice)
+        };
         has("tokio-rt-worker", want) && has("itg-send", nice)
     });
     drop(running.finish(Duration::from_secs(20)).exits(0));

@@ -351,6 +351,32 @@ fn losses_are_what_the_link_lost() {
 }
 
 #[test]
+fn bursts_that_their_socket_has_no_room_for_wait_and_arrive() {
+    const PACKETS: u64 = 20_000;
+    if not_run() {
+        return;
+    }
+    // Whole bursts, parts of bursts, and what the kernel cuts where it lies.
+    let cases = [
+        ("64 of 400 B", ["64", "400", "20mbit"]),
+        ("24 of 400 B", ["24", "400", "20mbit"]),
+        ("64 of 1400 B", ["64", "1400", "60mbit"]),
+    ];
+    in_parallel(&cases, |[burst, size, link]| {
+        let pair = Pair::new();
+        // What waits there fills the socket's buffer.
+        pair.sender.tc(&format!("qdisc add dev link0 root tbf rate {link} burst 64kb limit 20mb"));
+        let count = PACKETS.to_string();
+        let args = ["10.77.0.2", "--burst", burst, "--rate", "25000pps", "--size", size];
+        let run = run(&pair, &[&args[..], &["--packets", &count]].concat());
+        run.agreed();
+        assert_eq!(run.accounts[0].sent, PACKETS, "{}", run.accounts[0].line);
+        let waited = "packets had to wait because the queue of the socket or the device was full";
+        assert!(run.done.out.contains(waited), "{}", run.done);
+    });
+}
+
+#[test]
 fn a_link_that_is_cut_for_a_while_costs_packets_and_not_the_run() {
     if not_run() {
         return;

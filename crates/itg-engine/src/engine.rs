@@ -361,6 +361,8 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             let stops = self.stop.raised.load(Ordering::Acquire);
             if stops != self.stops_seen {
                 self.stops_seen = stops;
+                // Somebody waits for the ends of a group that is stopped.
+                self.ends.take_all().for_each(&mut self.on_end);
                 self.end_stopped();
                 self.change_rates();
             }
@@ -573,7 +575,9 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             let handing = Handing { monotonic_ns, unix_ns: self.unix.at(monotonic_ns) };
             let sent = match flow.tx.traffic.proto() {
                 Proto::Tcp => flow.send_stream(&mut self.heads, handing.unix_ns),
-                _ if let Some(sent) = flow.send_whole(&mut self.ways.bursts, handing.unix_ns) => {
+                _ if let Some(sent) =
+                    flow.send_together(&mut self.ways.bursts, handing.unix_ns) =>
+                {
                     sent
                 }
                 _ => {

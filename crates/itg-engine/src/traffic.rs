@@ -184,14 +184,23 @@ impl Traffic {
         }
     }
 
-    /// Takes a whole burst of equal UDP packets that must leave now, if that is what comes next; up to [`BATCH`] of them.
-    pub fn take_burst(&mut self, now_ns: u64) -> Option<Together> {
-        match &mut self.packets {
-            Packets::Itg(itg) if self.burst && self.proto == Proto::Udp => {
-                itg.pacer.take_burst(now_ns, BATCH)
-            }
-            _ => None,
+    /// Takes a whole burst of equal UDP packets that must leave now, up to [`BATCH`] of them, where that is what comes
+    /// next and nothing is pending. One that others may share a time with is taken apart.
+    pub fn take_burst(&mut self, share: Share, pending: &mut Vec<Departure>) -> Option<Together> {
+        let Packets::Itg(itg) = &mut self.packets else { return None };
+        if !(self.burst && self.proto == Proto::Udp && pending.is_empty()) {
+            return None;
         }
+        let burst = itg.pacer.take_burst(share.now_ns, BATCH)?;
+        let company = |due_ns: u64| {
+            due_ns <= share.now_ns.saturating_add(share.ahead_ns)
+                && due_ns.saturating_sub(burst.first.due_ns) <= share.tolerance_ns
+        };
+        if burst.count < BATCH && itg.pacer.due_ns().is_some_and(company) {
+            pending.extend(burst.packets());
+            return None;
+        }
+        Some(burst)
     }
 
     /// Takes packets that must leave now.
@@ -399,6 +408,40 @@ mod tests {
                 want.extend_from_slice(body);
             }
             prop_assert!(!whole || bytes == want);
+        }
+    }
+
+    /// A flow of bursts, and what is taken of it at once: a whole burst, or so many packets one by one.
+    fn taken(burst: u32, idt: Distribution, tolerance_ns: u64) -> (Option<usize>, usize) {
+        let mut spec = FlowSpec::new(7);
+        (spec.idt, spec.size) = (idt, Distribution::Constant(64.0));
+        spec.burst = Some(burst);
+        let flow = Flow::resolve(spec, RunSeed(3)).expect("a flow that can be run");
+        let mut traffic = Traffic::itg(flow, 1, Arc::new(Content::random(RunSeed(3))), 0);
+        let share = Share { now_ns: 1_000_000, ahead_ns: 0, tolerance_ns };
+        let mut pending = Vec::new();
+        let whole = traffic.take_burst(share, &mut pending);
+        if whole.is_none() {
+            traffic.gather(share, &mut pending);
+        }
+        (whole.map(|whole| whole.count), pending.len())
+    }
+
+    #[test]
+    fn a_burst_stays_whole_unless_others_leave_with_it() {
+        let constant = Distribution::Constant;
+        for (burst, idt, tolerance_ns, want) in [
+            (64, constant(0.0), 0, (Some(64), 0)),
+            (8, constant(1000.0), 0, (Some(8), 0)),
+            (8, constant(0.0), 0, (None, 64)),
+            (8, constant(1000.0), 20_000, (None, 24)),
+            (8, Distribution::Exp { mean: 1e3 }, 0, (None, 8)),
+        ] {
+            assert_eq!(
+                taken(burst, idt.clone(), tolerance_ns),
+                want,
+                "{burst} {idt:?} {tolerance_ns}"
+            );
         }
     }
 }

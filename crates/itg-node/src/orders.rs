@@ -33,6 +33,6 @@ pub struct Orders {
     pub stops: mpsc::UnboundedReceiver<u32>,
     /// Numbers of flows with all changes of their rates so far; times count from the start of the flow.
     pub rates: mpsc::UnboundedReceiver<(u32, Vec<RateChange>)>,
-    /// Is told of each flow that has sent its last packet, as soon as it has.
+    /// Is told of each flow that has sent its last packet; of thousands that end together, little by little.
     pub ends: mpsc::UnboundedSender<FlowTotals>,
 }

@@ -128,24 +128,36 @@ impl Running {
         let Some(ahead_ns) = until_ns.checked_sub(now_ns) else { return };
         let share = Share { now_ns: start.elapsed_ns(now_ns), ahead_ns, tolerance_ns };
         let one_by_one = self.tx.sampler.is_some() || self.tx.socket.kept.is_some();
-        if !one_by_one && self.pending.is_empty() {
-            self.whole = self.tx.traffic.take_burst(share.now_ns);
+        if !one_by_one {
+            self.whole = self.tx.traffic.take_burst(share, &mut self.pending);
         }
         if self.whole.is_none() {
             self.tx.traffic.gather(share, &mut self.pending);
         }
     }
 
-    /// Sends a burst of equal packets as one message; `None` where that is not what is pending.
-    pub(super) fn send_whole(
+    /// What is unsent, where that is equal packets of bursts.
+    fn together(&self) -> Option<Together> {
+        let (&first, count) = (self.pending.first()?, self.pending.len());
+        let alike = self.tx.traffic.burst()
+            && self.tx.traffic.proto() == Proto::Udp
+            && self.tx.sampler.is_none()
+            && (first.seq..)
+                .zip(&self.pending)
+                .all(|(seq, p)| (p.seq, p.size) == (seq, first.size));
+        alike.then_some(Together { first, count })
+    }
+
+    /// Sends equal packets of bursts as one message; `None` where that is not what is unsent.
+    pub(super) fn send_together(
         &mut self,
         wire: &mut Segments,
         stamp_ns: u64,
     ) -> Option<io::Result<usize>> {
-        let whole = self.whole?;
-        let (count, size) = (whole.count, whole.first.size as usize);
+        let together = self.whole.or_else(|| self.together())?;
+        let (count, size) = (together.count, together.first.size as usize);
         let bytes = wire.room(count, size);
-        let written = bytes.is_some_and(|bytes| self.tx.traffic.put(whole, stamp_ns, bytes));
+        let written = bytes.is_some_and(|bytes| self.tx.traffic.put(together, stamp_ns, bytes));
         let sent = if written { wire.send_room(&self.tx.socket, count, size) } else { None };
         // What the socket has no room for stays in one piece.
         let stays = match &sent {
@@ -153,9 +165,8 @@ impl Running {
             Some(Err(error)) => error.kind() == ErrorKind::WouldBlock,
             None => false,
         };
-        if !stays {
+        if !stays && let Some(whole) = self.whole.take() {
             self.pending.extend(whole.packets());
-            self.whole = None;
         }
         sent
     }
