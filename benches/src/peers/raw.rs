@@ -73,7 +73,7 @@ pub(crate) struct RawArgs {
     /// Sockets that send a datagram each in turn; with 1 all 64 of a batch are one socket's
     #[arg(long, default_value_t = 1)]
     flows: u32,
-    /// Packets a second, for `spin`
+    /// Packets a second of each flow, for `spin`
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
     /// Stamps, and this file
