@@ -26,7 +26,7 @@ const RATE_BAR: f64 = 0.99;
 const FEW_BAR: f64 = 0.9;
 /// Figures of many flows, each with its digits.
 const FIGURES: [(&str, usize); 4] =
-    [("kpps received", 1), ("late p50, us", 1), ("late p99, us", 1), ("share of the plan", 4)];
+    [("kpps received", 1), ("late p50 us", 1), ("late p99 us", 1), ("share of the plan", 4)];
 /// Flows that are compared with one.
 const FEW: u32 = 64;
 

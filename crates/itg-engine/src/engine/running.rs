@@ -136,7 +136,7 @@ impl Running {
         }
     }
 
-    /// What is unsent, where that is equal packets of bursts.
+    /// Pending packets as one piece, where they are equal packets of bursts.
     fn together(&self) -> Option<Together> {
         let (&first, count) = (self.pending.first()?, self.pending.len());
         let alike = self.tx.traffic.burst()
