@@ -315,6 +315,28 @@ fn the_whole_workspace_shares_what_the_programs_compile() {
 /// What `cargo package` asks of a package, and what readers of a registry look for. `tests/packages` makes and builds
 /// them.
 #[test]
+fn every_file_of_tests_is_run() {
+    let mut forgotten = Vec::new();
+    for package in metadata().workspace_packages() {
+        let tests =
+            || package.targets.iter().filter(|target| target.kind.contains(&TargetKind::Test));
+        let Some(cases) = tests().find(|target| target.name == "cases") else { continue };
+        let cases = fs::read_to_string(&cases.src_path).expect("its source");
+        for entry in fs::read_dir(package.manifest_path.with_file_name("tests")).expect("tests") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
+            if path.extension().is_some_and(|extension| extension == "rs")
+                && !tests().any(|target| target.name == name)
+                && !cases.lines().any(|line| line == format!("mod {name};"))
+            {
+                forgotten.push(path);
+            }
+        }
+    }
+    assert!(forgotten.is_empty(), "named neither in cases.rs nor in Cargo.toml: {forgotten:?}");
+}
+
+#[test]
 fn packages_can_be_published() {
     let metadata = metadata();
     let stays = |name: &str| PRIVATE.contains(&name);

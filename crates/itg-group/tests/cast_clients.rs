@@ -3,11 +3,10 @@
 
 #![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 
-mod casts;
-
+use crate::casts;
 use std::collections::{BTreeMap, BTreeSet};
 
-use casts::clients::{Operation, Shape, ask};
+use crate::casts::clients::{Operation, Shape, ask};
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_group::cast::service::Case;

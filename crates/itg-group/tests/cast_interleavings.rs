@@ -2,9 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 
-mod casts;
-
-use casts::explore::{Form, Scope, State};
+use crate::casts::explore::{Form, Scope, State};
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_group::cast::log::{Log, Settings};

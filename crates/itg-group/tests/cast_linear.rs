@@ -7,11 +7,9 @@
 
 #![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 
-mod casts;
-
 use std::collections::BTreeMap;
 
-use casts::clients::{Linear, Shape};
+use crate::casts::clients::{Linear, Shape};
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_group::cast::service::Case;

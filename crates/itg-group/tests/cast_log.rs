@@ -2,14 +2,12 @@
 
 #![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 
-mod casts;
-
 use std::collections::VecDeque;
 
+use crate::casts::chat::ChatEvent;
+use crate::casts::order::Order;
+use crate::casts::world;
 use bytes::Bytes;
-use casts::chat::ChatEvent;
-use casts::order::Order;
-use casts::world;
 use itg_group::cast::log::{Log, LogBody, LogMessage, Settings, Timer};
 use itg_group::cast::{CastDelivery, CastEvent, CastRequest, Mutant, Planted};
 use itg_group::{Changes, Member, Rules, View, ViewChange};

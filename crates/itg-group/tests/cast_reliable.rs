@@ -1,11 +1,9 @@
 //! Reliable broadcast: exact counts, and validity, agreement, integrity at every event under crashes in
 //! the middle of a cast.
 
-mod casts;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use casts::world;
+use crate::casts::world;
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_group::cast::{CastEvent, CastRequest, Planted};

@@ -2,11 +2,9 @@
 
 #![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 
-mod casts;
-
-use casts::chat::ChatEvent;
-use casts::order::Order;
-use casts::world;
+use crate::casts::chat::ChatEvent;
+use crate::casts::order::Order;
+use crate::casts::world;
 use itg_group::cast::{CastEvent, Mutant, Planted};
 use itg_process::{MS, SECOND, Slot};
 use itg_sim::{Disks, Exit, Fault, LinkFaults, World};

@@ -2,10 +2,8 @@
 
 #![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 
-mod casts;
-
-use casts::order::Order;
-use casts::world;
+use crate::casts::order::Order;
+use crate::casts::world;
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;
 use itg_group::cast::{Algorithm, CastEvent, CastRequest, Mutant, Planted};

@@ -1,10 +1,8 @@
 //! The uniform forms: cuts of any length, and journals.
 
-mod casts;
-
+use crate::casts::order::Order;
+use crate::casts::world;
 use bytes::Bytes;
-use casts::order::Order;
-use casts::world;
 use itg_group::cast::log::Settings;
 use itg_group::cast::uniform::{EpochMessage, Fast, Flush, Timer, Uniform, UniformMessage};
 use itg_group::cast::{CastDelivery, CastEvent, CastRequest, Planted};

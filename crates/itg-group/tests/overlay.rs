@@ -2,13 +2,12 @@
 
 #![allow(clippy::print_stdout, reason = "what was tried, and what it led to")]
 
-mod common;
-
+use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use crate::common::{Group, MILLI, Top, group};
 use bytes::Bytes;
-use common::{Group, MILLI, Top, group};
 use itg_core::seed::RunSeed;
 use itg_core::streams::{below, fnv1a};
 use itg_group::{Id, cast, detector, membership};

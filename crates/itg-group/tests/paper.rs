@@ -2,11 +2,9 @@
 
 #![allow(clippy::print_stdout, reason = "what was tried, and what it led to")]
 
-mod common;
-
 use std::time::Instant;
 
-use common::{FIXED, Group, MILLI, member, paper, slots};
+use crate::common::{FIXED, Group, MILLI, member, paper, slots};
 use itg_group::membership::MembershipEvent;
 use itg_members::Arity;
 use itg_papers::model::{Constants, Contention};

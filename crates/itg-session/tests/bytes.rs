@@ -1,12 +1,10 @@
 //! The bytes of messages: golden ones of each kind, and whatever else may arrive.
 #![allow(missing_docs, reason = "a test program")]
 
-mod codecs;
-mod messages;
-
-use codecs::bytes;
+use crate::codecs;
+use crate::codecs::bytes;
+use crate::messages::{any_message, examples};
 use itg_session::{CodecError, MAX_MESSAGE, Message, decode, encode};
-use messages::{any_message, examples};
 use proptest::prelude::*;
 
 #[test]

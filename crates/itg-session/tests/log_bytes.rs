@@ -1,17 +1,15 @@
 //! The bytes of log messages: golden ones of each kind, and whatever else may arrive.
 #![allow(missing_docs, reason = "a test program")]
 
-mod codecs;
-mod log_messages;
-
+use crate::codecs;
 use std::collections::BTreeSet;
 
-use codecs::bytes;
+use crate::codecs::bytes;
+use crate::log_messages::{any_log_message, examples, registration};
 use itg_session::logs::{
     LEAVE_FLOWS, LEFT_RANGES, LogCodecError, LogMessage, MAX_LOG_MESSAGE, MAX_NAME, MAX_REASON,
     decode, encode,
 };
-use log_messages::{any_log_message, examples, registration};
 use proptest::prelude::*;
 
 #[test]

@@ -1,14 +1,12 @@
 //! Reactions of a producer's machine to its inputs, step by step.
 #![allow(missing_docs, reason = "a test program")]
 
-mod log_messages;
-
+use crate::log_messages::registration;
 use itg_session::logs::{
     LOG_MAGIC, LOG_VERSION, LogCodecError, LogFate, LogMessage as M, LogProducer,
     LogProducerConfig, ProducerInput as I, ProducerOutput as O, ProducerTimeouts, Registration,
     SpooledBlock, SpooledLog, Transport,
 };
-use log_messages::registration;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;

@@ -1,16 +1,14 @@
 //! Peers and drivers that do anything at all: no panic, no growth, sums that add up, an end in time.
 #![allow(missing_docs, clippy::cast_possible_truncation, reason = "a test program")]
 
-mod log_messages;
-
 use std::collections::BTreeSet;
 
+use crate::log_messages::{any_log_message, registration};
 use itg_session::logs::{
     LogBook, LogLimits, LogMessage, LogProducer, LogProducerConfig, LogServerConfig,
     LogServerSession, LogServerTimeouts, ProducerInput, ProducerOutput, ProducerTimeouts,
     RestoredLog, ServerInput, ServerOutput, SpooledBlock, SpooledLog, Transport, decode,
 };
-use log_messages::{any_log_message, registration};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;

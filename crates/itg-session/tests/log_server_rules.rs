@@ -1,14 +1,12 @@
 //! Reactions of a log server's session to its inputs, step by step.
 #![allow(missing_docs, reason = "a test program")]
 
-mod log_messages;
-
+use crate::log_messages::registration;
 use itg_session::logs::{
     LogBook, LogCodecError, LogLimits, LogMessage as M, LogServerConfig, LogServerSession,
     LogServerTimeouts, Registration, RestoredLog, Role, ServerInput as I, ServerOutput as O,
     Transport, proof_text,
 };
-use log_messages::registration;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;

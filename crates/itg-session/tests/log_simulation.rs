@@ -1,12 +1,10 @@
 //! Producers and a log server over whole experiments, with every kind of fault.
 #![allow(missing_docs, clippy::print_stdout, reason = "a test program")]
 
-mod log_harness;
-
 use std::collections::BTreeSet;
 
+use crate::log_harness::{Bug, MS, OnFull, Outage, Plan, SECOND, Trace, check, run};
 use itg_session::logs::{LogFate, Transport};
-use log_harness::{Bug, MS, OnFull, Outage, Plan, SECOND, Trace, check, run};
 
 fn assert_good(plan: &Plan) -> Trace {
     let trace = run(plan, None);

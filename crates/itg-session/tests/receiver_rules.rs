@@ -1,13 +1,11 @@
 //! Violations of the receiver's rules, and its answers to them.
 #![allow(missing_docs, reason = "a test program")]
 
-mod samples;
-
+use crate::samples::{SECOND, counts, hello, measure, no, open, reply, totals, welcome};
 use itg_session::{
     ClockReading, CodecError, Message, ReceiverConfig, ReceiverInput, ReceiverOutput,
     ReceiverSession, Timeouts,
 };
-use samples::{SECOND, counts, hello, measure, no, open, reply, totals, welcome};
 
 fn ping(n: u64, unix_ns: u64) -> Message {
     Message::Ping { n, sent: ClockReading { unix_ns, monotonic_ns: 0 }, previous: None }

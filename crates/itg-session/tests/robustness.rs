@@ -1,22 +1,18 @@
 //! Peers and drivers that do anything at all: no panic, no growth, an end in time.
 #![allow(missing_docs, reason = "a test program")]
 
-mod harness;
-mod messages;
-mod samples;
-
 use std::collections::BTreeSet;
 
-use harness::{check_receiver, check_sender_order, log_summary};
+use crate::harness::{check_receiver, check_sender_order, log_summary};
+use crate::messages::any_message;
+use crate::samples::{counts, hello, measure, reply, totals};
 use itg_core::flow::FlowSpec;
 use itg_session::{
     ClockReading, MAGIC, Message, OPEN_BATCH, OpenReply, ReceiverConfig, ReceiverInput,
     ReceiverOutput, ReceiverSession, SenderConfig, SenderInput, SenderOutput, SenderSession,
     Timeouts, VERSION, decode,
 };
-use messages::any_message;
 use proptest::prelude::*;
-use samples::{counts, hello, measure, reply, totals};
 
 /// Most flows that the receiver under test takes.
 const MAX_FLOWS: u32 = 6;

@@ -1,14 +1,12 @@
 //! Violations of the sender's rules, and its reactions to them.
 #![allow(missing_docs, reason = "a test program")]
 
-mod samples;
-
+use crate::samples::{RUN, SECOND, counts, measure, no, open, reply, totals, welcome};
 use itg_core::flow::{FlowSpec, Payload};
 use itg_session::{
     ClockReading, CodecError, ErrorKind, MAGIC, MAX_MESSAGE, Message, OPEN_BATCH, OpenReply,
     OpenedFlow, Phase, SenderConfig, SenderInput, SenderOutput, SenderSession, Timeouts,
 };
-use samples::{RUN, SECOND, counts, measure, no, open, reply, totals, welcome};
 
 fn sender(flows: Vec<FlowSpec>) -> SenderSession {
     SenderSession::new(SenderConfig {

@@ -1,8 +1,6 @@
 //! Both machines against each other, over thousands of seeded sessions.
 
-mod harness;
-
-use harness::{Answer, Bug, Cut, MS, Output, Plan, SECOND, check, run, script};
+use crate::harness::{Answer, Bug, Cut, MS, Output, Plan, SECOND, check, run, script};
 use itg_session::{ErrorKind, Phase, SenderOutput, SessionError};
 
 /// Sessions drawn in one test run.

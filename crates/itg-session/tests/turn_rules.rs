@@ -1,15 +1,13 @@
 //! The exchange of the roles: both sides, and their answers to what is against the rules.
 #![allow(missing_docs, reason = "a test program")]
 
-mod samples;
-
+use crate::samples::{RUN, SECOND, hello, open, reply, totals, welcome as welcomed};
 use itg_core::flow::FlowSpec;
 use itg_session::{
     ClockReading, CodecError, ErrorKind, MAGIC, Message, Phase, ReceiverConfig, ReceiverInput,
     ReceiverOutput, ReceiverSession, SenderConfig, SenderInput, SenderOutput, SenderSession,
     Timeouts, TurnInput, TurnOutput, TurnSession, VERSION,
 };
-use samples::{RUN, SECOND, hello, open, reply, totals, welcome as welcomed};
 
 fn asker() -> TurnSession {
     TurnSession::new(config(false))

@@ -1,6 +1,6 @@
 //! The published JSON Schema of the report is the one of the types, and reports keep to it.
 //!
-//! `UPDATE_SCHEMA=1 cargo test -p itg-stats --test schema` writes it anew.
+//! `UPDATE_SCHEMA=1 cargo test -p itg-stats --test cases schema::` writes it anew.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use itg_stats::report::GroupBy;

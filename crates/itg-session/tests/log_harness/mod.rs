@@ -2,7 +2,6 @@
 //! doubled and overtaken, a disk that is slow, full or fails, a server that is killed and comes
 //! back; and what must hold whatever happens, checked while it runs and at the end.
 #![allow(
-    dead_code,
     unused_imports,
     unreachable_pub,
     missing_docs,

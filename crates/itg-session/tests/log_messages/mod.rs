@@ -1,5 +1,5 @@
 //! Log messages for tests: one of each kind with its bytes, and any at all.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "shared by several test programs")]
+#![allow(unreachable_pub, missing_docs, reason = "shared by several files of tests")]
 
 use itg_session::logs::{LOG_MAGIC, LOG_VERSION, LogMessage, Registration, Role, Transport};
 use proptest::prelude::*;

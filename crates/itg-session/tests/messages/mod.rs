@@ -1,5 +1,5 @@
 //! Messages for tests: golden examples of each kind, and any message at all.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "shared by several test programs")]
+#![allow(unreachable_pub, missing_docs, reason = "shared by several files of tests")]
 
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Late, Meter, OnOff, Payload, Proto, SocketOptions, Stop};

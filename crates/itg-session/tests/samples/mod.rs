@@ -1,5 +1,5 @@
 //! Ordinary messages for tests.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "shared by several test programs")]
+#![allow(unreachable_pub, missing_docs, reason = "shared by several files of tests")]
 
 use itg_core::flow::FlowSpec;
 use itg_session::{

@@ -1,0 +1,10 @@
+//! Tests of this crate as one program: `cargo test -p itg-stats --test cases NAME::` runs those of one file.
+
+mod clock_report;
+mod damaged;
+mod parallel;
+mod partial_logs;
+mod report;
+mod schema;
+mod twin;
+mod verdicts;
