@@ -312,8 +312,7 @@ fn the_whole_workspace_shares_what_the_programs_compile() {
     assert!(alone.is_empty(), "other features are chosen for the whole workspace: {alone:?}");
 }
 
-/// What `cargo package` asks of a package, and what readers of a registry look for. `tests/packages` makes and builds
-/// them.
+/// Where the tests of a crate are one program, a file that it does not name would never be compiled.
 #[test]
 fn every_file_of_tests_is_run() {
     let mut forgotten = Vec::new();
@@ -336,6 +335,8 @@ fn every_file_of_tests_is_run() {
     assert!(forgotten.is_empty(), "named neither in cases.rs nor in Cargo.toml: {forgotten:?}");
 }
 
+/// What `cargo package` asks of a package, and what readers of a registry look for. `tests/packages` makes and builds
+/// them.
 #[test]
 fn packages_can_be_published() {
     let metadata = metadata();

@@ -2,10 +2,9 @@
 
 #![allow(clippy::print_stdout, reason = "what was tried, and what it led to")]
 
-use crate::common;
 use std::collections::BTreeSet;
 
-use crate::common::{Group, MILLI, agreed, member, slots};
+use crate::common::{self, Group, MILLI, agreed, member, slots};
 use itg_core::streams::happens;
 use itg_group::detector::DetectorEvent;
 use itg_group::membership::{

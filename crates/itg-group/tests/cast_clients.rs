@@ -3,9 +3,9 @@
 
 #![allow(clippy::print_stdout, reason = "a search says how much it has seen")]
 
-use crate::casts;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::casts;
 use crate::casts::clients::{Operation, Shape, ask};
 use itg_core::seed::RunSeed;
 use itg_core::streams::below;

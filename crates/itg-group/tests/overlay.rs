@@ -2,11 +2,10 @@
 
 #![allow(clippy::print_stdout, reason = "what was tried, and what it led to")]
 
-use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Group, MILLI, Top, group};
+use crate::common::{self, Group, MILLI, Top, group};
 use bytes::Bytes;
 use itg_core::seed::RunSeed;
 use itg_core::streams::{below, fnv1a};

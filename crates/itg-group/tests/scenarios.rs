@@ -1,8 +1,8 @@
 //! Scenarios of groups as scripts with their expected trace: `tests/scenarios/*.txt` at the top of the repository.
 //!
 //! A script is blocks: commands, a line `----`, and what happens until the next blank line. `UPDATE=1 cargo test -p
-//! itg-group --test cases scenarios::` writes what happens into the scripts; the difference is then read before it is kept.
-//! The form is that of etcd's raft (`testdata`). Commands, with slots for processes and times as `10ms` or `2s`:
+//! itg-group --test cases scenarios::` writes what happens into the scripts; the difference is then read before it is
+//! kept. The form is that of etcd's raft (`testdata`). Commands, with slots for processes and times as `10ms` or `2s`:
 //!
 //! | command | what |
 //! |---|---|
@@ -19,13 +19,13 @@
 //! | `run T` | time goes on |
 //! | `agreed` | what all that are alive agree on |
 
-use crate::casts;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use crate::casts;
 use crate::common::{Top, Watch};
 use itg_core::seed::RunSeed;
 use itg_group::cast::CastEvent;

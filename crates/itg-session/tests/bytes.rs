@@ -1,8 +1,7 @@
 //! The bytes of messages: golden ones of each kind, and whatever else may arrive.
 #![allow(missing_docs, reason = "a test program")]
 
-use crate::codecs;
-use crate::codecs::bytes;
+use crate::codecs::{self, bytes};
 use crate::messages::{any_message, examples};
 use itg_session::{CodecError, MAX_MESSAGE, Message, decode, encode};
 use proptest::prelude::*;

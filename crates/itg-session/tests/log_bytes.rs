@@ -1,10 +1,9 @@
 //! The bytes of log messages: golden ones of each kind, and whatever else may arrive.
 #![allow(missing_docs, reason = "a test program")]
 
-use crate::codecs;
 use std::collections::BTreeSet;
 
-use crate::codecs::bytes;
+use crate::codecs::{self, bytes};
 use crate::log_messages::{any_log_message, examples, registration};
 use itg_session::logs::{
     LEAVE_FLOWS, LEFT_RANGES, LogCodecError, LogMessage, MAX_LOG_MESSAGE, MAX_NAME, MAX_REASON,

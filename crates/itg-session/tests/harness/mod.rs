@@ -1,6 +1,6 @@
 //! Both machines in virtual time: a network with delays and cuts between them, drivers that answer
 //! soon, late or never, and a checker of what must hold whatever happens ([`check`]).
-#![allow(unused_imports, unreachable_pub, missing_docs, reason = "shared by several test programs")]
+#![allow(unreachable_pub, missing_docs, reason = "shared by several files of tests")]
 
 mod check;
 

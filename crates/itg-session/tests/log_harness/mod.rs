@@ -2,7 +2,6 @@
 //! doubled and overtaken, a disk that is slow, full or fails, a server that is killed and comes
 //! back; and what must hold whatever happens, checked while it runs and at the end.
 #![allow(
-    unused_imports,
     unreachable_pub,
     missing_docs,
     clippy::cast_possible_truncation,
@@ -25,7 +24,7 @@ use itg_session::logs::{
 use rand::{RngExt, SeedableRng};
 
 pub use check::check;
-pub use plan::{BLOCK_BYTES, MS, OnFull, Outage, Plan, ProducerPlan, SECOND};
+pub use plan::{BLOCK_BYTES, MS, OnFull, Outage, Plan, SECOND};
 
 /// Something wrong with a program, put in on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
