@@ -238,6 +238,19 @@ def native(proto, version, meter, size=None, count=PACKETS, idt="constant(10ms)"
             carries(sides[side], packets, length, f"the {side}'s log")
 
 
+def slow_way_back(count=200):
+    """What the receiver's socket has no room for yet is sent back when the flow is over, too."""
+    with Cell() as cell:
+        sender, receiver = cell.pair()
+        plain("tc", "-n", receiver, *"qdisc add dev link0 root netem rate 500kbit limit 10000".split())
+        cell.receiver(receiver)
+        done = cell.run(
+            sender, ours("itg-send"), "-v", "10.77.0.2", "--proto", "sctp", "--meter", "rtt", "--idt", "constant(5ms)",
+            "--size", 1000, "--packets", count,
+        ).exits(0)
+        came_back(done, count)
+
+
 def at_the_end(cell, count, packets, length, arrived, arrived_length, lost):
     """DCCP drops what waits in its queue (net.dccp.default.tx_qlen, 5) when its sender closes: it counts as lost."""
     check(packets == count and lost == packets - arrived <= 5, f"{packets} packets sent, {arrived} arrived, {lost} lost")
@@ -596,6 +609,7 @@ def cells():
         yield f"{proto} IPv4 rtt: ITGSend to D-ITG's ITGRecv", to_classic, (proto, 4, "rtt", ours("ITGSend"), "ITGRecv")
     for meter in ("owd", "rtt"):
         yield f"sctp IPv4 {meter}: the largest messages", native, ("sctp", 4, meter, "constant(65507)", 20, "constant(200ms)")
+    yield "sctp IPv4 rtt: a slow way back", slow_way_back, ()
     yield "netem delay", netem, ("delay 50ms", delayed)
     yield "netem loss", netem, ("loss 10%", thinned)
     yield "netem duplicate", netem, ("duplicate 10%", copied)

@@ -377,6 +377,24 @@ fn bursts_that_their_socket_has_no_room_for_wait_and_arrive() {
 }
 
 #[test]
+fn what_comes_back_on_a_slow_way_is_waited_for() {
+    if not_run() {
+        return;
+    }
+    // More than the receiver's socket has room for; a reply every half second, the first after as long.
+    let cases = [("TCP", ["tcp", "100", "200kbit"]), ("UDP", ["udp", "5", "16kbit"])];
+    in_parallel(&cases, |[proto, count, link]| {
+        let pair = Pair::new();
+        pair.receiver
+            .tc(&format!("qdisc add dev link0 root tbf rate {link} burst 4kb limit 400kb"));
+        let args = ["10.77.0.2", "--proto", proto, "--meter", "rtt", "--idt", "constant(10ms)"];
+        let run = run(&pair, &[&args[..], &["--size", "1000", "--packets", count]].concat());
+        let words = format!("{count} replies came back, 0 did not");
+        assert!(run.accounts[0].line.contains(&words), "{}", run.done);
+    });
+}
+
+#[test]
 fn a_link_that_is_cut_for_a_while_costs_packets_and_not_the_run() {
     if not_run() {
         return;

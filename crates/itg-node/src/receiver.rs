@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use itg_core::flow::{FlowSpec, Proto};
 use itg_core::text::visible;
 use itg_engine::log::{Log, LogOutcome, Producer};
-use itg_engine::rx::{Command, Drain, PacketFormat, RxEnded};
+use itg_engine::rx::{Command, PacketFormat, RxEnded};
 use itg_record::FlowInfo;
 use itg_session::{
     FlowArrivals, FlowCounts, FlowTotals, Message, OpenReply, OpenedFlow, PONG_FLOWS,
@@ -744,10 +744,10 @@ impl Session {
         let told = self.told.clone();
         // The receiving thread goes on with its sockets at once.
         let done = Box::new(move |ended| drop(told.send(Telling::Ended(ended))));
-        let (slot, drain, before) = (opened.slot, Drain::USUAL, opened.buffer_errors);
+        let (slot, before) = (opened.slot, opened.buffer_errors);
         let buffer_errors = errors.zip(before).map(|(now, before)| now.saturating_sub(before));
         let thread = self.shared.thread_of(opened);
-        thread.ask(Command::End { slot, totals, drain, buffer_errors, done });
+        thread.ask(Command::End { slot, totals, drain: None, buffer_errors, done });
     }
 
     /// Gives back what a counted flow used.

@@ -749,8 +749,9 @@ impl Run {
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();
             let done = Box::new(move |ended| drop(replied.send(ended)));
+            let interrupted = totals.reason.cause == EndCause::Interrupted;
+            let drain = interrupted.then_some(Drain::INTERRUPTED);
             let (slot, totals) = (place, Some(totals.clone()));
-            let drain = Drain::USUAL;
             rx.ask(Command::End { slot, totals, drain, buffer_errors: None, done });
             self.awaited += 1;
         }

@@ -27,8 +27,24 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// 300 ms of silence, 5 s.
-    pub const USUAL: Self = Self { quiet_ns: 300_000_000, limit_ns: 5_000_000_000 };
+    /// Limits for a flow that was interrupted: 1 s of silence, 5 s.
+    pub const INTERRUPTED: Self = Self { quiet_ns: 1_000_000_000, limit_ns: 5_000_000_000 };
+
+    /// Limits for packets of a flow: 300 ms of silence, 5 s. Packets that come back have a longer way, and nobody else
+    /// waits for them: 2 s of silence.
+    ///
+    /// TCP and SCTP lose nothing, and the end of a connection follows its last packet: what is sent again, perhaps
+    /// more than once, has 5 s, and a minute when it comes back.
+    pub(super) const fn usual(flow: &RxFlow) -> Self {
+        let sent_again = matches!(flow.proto, Proto::Tcp | Proto::Sctp);
+        let (quiet_ms, limit_ms) = match (sent_again, flow.replies.is_some()) {
+            (false, false) => (300, 5000),
+            (false, true) => (2000, 5000),
+            (true, false) => (5000, 5000),
+            (true, true) => (5000, 60_000),
+        };
+        Self { quiet_ns: quiet_ms * 1_000_000, limit_ns: limit_ms * 1_000_000 }
+    }
 }
 
 /// A flow that has ended, as it was received.
@@ -173,8 +189,8 @@ pub enum Command {
         slot: usize,
         /// The sender's account.
         totals: Option<FlowTotals>,
-        /// Limits of the wait for late packets.
-        drain: Drain,
+        /// Limits of the wait for late packets; those of its protocol when `None`.
+        drain: Option<Drain>,
         /// Datagrams that found a full buffer.
         buffer_errors: Option<u64>,
         /// Receives what was received.

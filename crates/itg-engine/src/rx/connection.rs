@@ -25,6 +25,8 @@ pub(super) struct Connection {
     pub(super) socket: Socket,
     pub(super) from: Option<SocketAddr>,
     pub(super) opened_ns: u64,
+    /// Instant from which on it has been known that its flow is over.
+    pub(super) left_ns: Option<u64>,
     /// Slot and handle of the flow that it belongs to, once known.
     pub(super) owner: Option<(usize, u32)>,
     begun: Begun,
@@ -110,12 +112,18 @@ impl Connection {
     pub(super) fn new(port: Port, socket: Socket, from: Option<SocketAddr>) -> Self {
         let opened_ns = clock::monotonic_ns();
         let (begun, back) = (Begun::default(), Backlog::default());
-        Self { port, socket, from, opened_ns, owner: None, begun, back, marked: false }
+        let (owner, left_ns) = (None, None);
+        Self { port, socket, from, opened_ns, left_ns, owner, begun, back, marked: false }
     }
 
     /// Returns true if whole messages must be read, not only their first bytes.
     pub(super) fn wants_whole(&self, table: &Table) -> bool {
         self.port.proto == Proto::Sctp || table.round_trips > 0 && self.port.owner.is_none()
+    }
+
+    /// Returns true while something waits to be sent back.
+    pub(super) const fn is_writing(&self) -> bool {
+        !self.back.is_empty()
     }
 
     /// Sends back what waits: to be called when the connection can be written. Returns true if all
@@ -126,7 +134,7 @@ impl Connection {
 
     /// Reads one batch of messages, and says what to wait for.
     pub(super) fn serve(&mut self, batch: &mut RecvBatch, table: &mut Table) -> (Served, Flowing) {
-        let was_writing = !self.back.is_empty();
+        let was_writing = self.is_writing();
         if was_writing && !self.write_back() {
             return (Served::NOTHING, Flowing::Same);
         }

@@ -67,6 +67,8 @@ const STREAM_BUFFER: usize = 256 << 10;
 const MAX_CONNECTIONS: usize = 16_384;
 /// A connection that has not shown a packet for this long is closed: 30 s.
 const NAMELESS_NS: u64 = 30_000_000_000;
+/// A connection whose flow is over is closed after this long, though something waits to be sent back: 60 s.
+const LEFT_NS: u64 = 60_000_000_000;
 /// Wake-up interval without traffic, in milliseconds.
 const IDLE_MS: u8 = 100;
 /// Wake-up interval while flows are being drained, in milliseconds.
@@ -271,19 +273,28 @@ impl Rx {
     /// Closes connections that belong to no flow: not yet after a while, or no more.
     fn sweep(&mut self, now_ns: u64) {
         for place in 0..self.sources.len() {
-            let (owner, opened_ns, proto, from) = match &self.sources[place] {
+            let (owner, opened_ns, proto, from, left_ns, writing) = match &mut self.sources[place] {
                 Some(Source::Stream(stream)) => {
-                    (stream.owner, stream.opened_ns, Proto::Tcp, stream.from)
+                    let writing = stream.is_writing();
+                    let Stream { owner, opened_ns, from, left_ns, .. } = &mut **stream;
+                    (*owner, *opened_ns, Proto::Tcp, *from, left_ns, writing)
                 }
                 // Replies come when they come: their socket is closed by its number.
                 Some(Source::Connection(connection)) if connection.port.owner.is_none() => {
-                    let Connection { owner, opened_ns, port, from, .. } = **connection;
-                    (owner, opened_ns, port.proto, from)
+                    let writing = connection.is_writing();
+                    let Connection { owner, opened_ns, port, from, left_ns, .. } =
+                        &mut **connection;
+                    (*owner, *opened_ns, port.proto, *from, left_ns, writing)
                 }
                 _ => continue,
             };
             let idle = match owner {
-                Some(owner) => self.table.owned(owner).is_none(),
+                Some(owner) if self.table.owned(owner).is_some() => false,
+                // What was received may still be on its way back.
+                Some(_) => {
+                    let since_ns = *left_ns.get_or_insert(now_ns);
+                    !writing || now_ns.saturating_sub(since_ns) > LEFT_NS
+                }
                 // A flow that starts late names itself late.
                 None => {
                     let awaited = from.is_some_and(|from| self.table.awaits(proto, from));
@@ -307,15 +318,12 @@ impl Rx {
             let Some(flow) = &self.table.flows[slot] else { continue };
             let Some(ending) = &flow.ending else { continue };
             let quiet_since = flow.last_ns.max(ending.since_ns);
-            // SCTP loses nothing, and the end of the connection follows the last message: large ones, sent again, take
-            // their time.
-            let sure = flow.rx.proto == Proto::Sctp && flow.rx.replies.is_none();
             let over = ending
                 .totals
                 .as_ref()
                 .is_some_and(|totals| flow.arrivals.unique() >= totals.packets)
                 || flow.stream_over
-                || !sure && now_ns.saturating_sub(quiet_since) >= ending.drain.quiet_ns
+                || now_ns.saturating_sub(quiet_since) >= ending.drain.quiet_ns
                 || now_ns.saturating_sub(ending.since_ns) >= ending.drain.limit_ns;
             if over {
                 self.finish(slot);
@@ -417,6 +425,7 @@ impl Rx {
                 Command::End { slot, totals, drain, buffer_errors, done } => {
                     if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::as_mut) {
                         let since_ns = clock::monotonic_ns();
+                        let drain = drain.unwrap_or_else(|| Drain::usual(&flow.rx));
                         let ending = Ending { totals, drain, since_ns, buffer_errors, done };
                         flow.ending = Some(ending);
                         self.table.draining += 1;
@@ -480,9 +489,13 @@ impl Rx {
         for place in 0..self.sources.len() {
             let its = match &self.sources[place] {
                 Some(Source::Datagrams(port, _) | Source::Listener(port, _)) => port.id,
-                // What was accepted at a listener has its number.
-                Some(Source::Connection(connection)) => connection.port.id,
-                Some(Source::Stream(_) | Source::Frames(_)) | None => continue,
+                // What was accepted at a listener has its number, and is closed once nothing waits to be sent back.
+                Some(Source::Connection(connection)) if !connection.is_writing() => {
+                    connection.port.id
+                }
+                Some(Source::Connection(_) | Source::Stream(_) | Source::Frames(_)) | None => {
+                    continue;
+                }
             };
             if its == id {
                 self.remove(place);

@@ -29,6 +29,8 @@ pub(super) struct Stream {
     /// Slot and handle of the flow that the stream belongs to, once known.
     pub(super) owner: Option<(usize, u32)>,
     pub(super) opened_ns: u64,
+    /// Instant from which on it has been known that its flow is over.
+    pub(super) left_ns: Option<u64>,
     /// First bytes of a stream that has not named its flow yet: length and handle of its first packet.
     first: [u8; NAME_LEN],
     named: usize,
@@ -100,7 +102,20 @@ impl Stream {
         let opened_ns = clock::monotonic_ns();
         let (first, named, echo) = ([0; NAME_LEN], 0, Vec::new());
         let (listener, echoed) = (usize::MAX, 0);
-        Self { socket, from, listener, framing, owner, opened_ns, first, named, echo, echoed }
+        let left_ns = None;
+        Self {
+            socket,
+            from,
+            listener,
+            framing,
+            owner,
+            opened_ns,
+            left_ns,
+            first,
+            named,
+            echo,
+            echoed,
+        }
     }
 
     /// Moves what can be moved; an error ends the stream, silently when it just ended.
@@ -109,7 +124,7 @@ impl Stream {
         buffer: &mut [u8],
         table: &mut Table,
     ) -> Result<Flowing, Option<String>> {
-        let was_writing = self.echoed < self.echo.len();
+        let was_writing = self.is_writing();
         if was_writing && !self.write_back()? {
             return Ok(Flowing::Same);
         }
@@ -117,12 +132,12 @@ impl Stream {
         if self.owner.is_none() && !self.take_name(table)? {
             return Ok(again);
         }
+        let Some(got) = self.read(buffer)? else { return Ok(again) };
         if self.owner.is_some_and(|owner| table.owned(owner).is_none()) {
             // Its packets are nobody else's.
             tracing::info!("{} goes on behind the end of its flow: closed", self.name());
             return Err(None);
         }
-        let Some(got) = self.read(buffer)? else { return Ok(again) };
         let now_ns = clock::monotonic_ns();
         let read_ns = table.unix.at(now_ns);
         let (from, ttl, tos) = (self.from, 0, 0);
@@ -211,9 +226,14 @@ impl Stream {
         flow.is_some_and(|flow| flow.rx.meter == Meter::Rtt && flow.rx.replies.is_none())
     }
 
+    /// Returns true while something waits to be sent back.
+    pub(super) const fn is_writing(&self) -> bool {
+        self.echoed < self.echo.len()
+    }
+
     /// Sends back what waits; returns true if all of it has gone.
     pub(super) fn write_back(&mut self) -> Result<bool, Option<String>> {
-        while self.echoed < self.echo.len() {
+        while self.is_writing() {
             match (&self.socket).write(&self.echo[self.echoed..]) {
                 Ok(sent) => self.echoed += sent,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),

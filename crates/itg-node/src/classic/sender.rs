@@ -471,7 +471,7 @@ impl Shared {
         rx.ask(Command::End {
             slot: flow.place,
             totals: Some(totals),
-            drain: if hurry { Drain::USUAL } else { REPLIES },
+            drain: Some(if hurry { Drain::INTERRUPTED } else { REPLIES }),
             buffer_errors: None,
             done: Box::new(move |ended| drop(mail.send(Mail::Replied(ended.counts)))),
         });

@@ -16,7 +16,7 @@ use itg_classic::wire::{
 };
 use itg_core::distribution::{Distribution, Unit};
 use itg_core::flow::{FlowSpec, Meter, Proto, SocketOptions};
-use itg_engine::rx::{ClassicRx, Command, Drain, Origin, PacketFormat, Port, RxEnded};
+use itg_engine::rx::{ClassicRx, Command, Origin, PacketFormat, Port, RxEnded};
 use itg_record::{DitgFlow, FlowInfo};
 use itg_session::FlowCounts;
 use itg_socket::clock;
@@ -266,7 +266,7 @@ impl Session {
                 self.shared.rx.first().ask(Command::End {
                     slot: opened.slot,
                     totals: None,
-                    drain: Drain::USUAL,
+                    drain: None,
                     buffer_errors: None,
                     done: Box::new(move |ended| {
                         drop(told.send(SessionInput::Ended(ended.counts, ended.stranger)));
