@@ -448,9 +448,9 @@ def two_clocks(there_ms, back_ms):
 # -- times that the kernel keeps -------------------------------------------------------------------------------------
 
 HELD = 150
-# fq and etf (its delta) let packets go up to 100 µs before their time. This machine reads two clocks up to some 100 µs
-# apart, and packets that nobody holds leave several milliseconds early.
-EARLY_NS = 1_000_000
+# fq and etf (its delta) let packets go up to 100 µs before their time, and this machine reads two clocks up to some 100 µs
+# apart. Packets are handed over 500 to 1000 µs before their time: so early leave those that nobody holds.
+EARLY_NS = 400_000
 
 
 def txtime(discipline):
