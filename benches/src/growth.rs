@@ -168,8 +168,9 @@ impl Series {
 
     fn trial(self, programs: &Programs, x: u64) -> Result<Vec<Figure>> {
         match self {
-            Self::Rate => traffic(programs, x as f64, 1),
-            Self::Flows => traffic(programs, f64::from(RATE), x),
+            Self::Rate => traffic(programs, x as f64, 1, "hybrid"),
+            // A sender that spins takes all of its processor, whatever a packet costs.
+            Self::Flows => traffic(programs, f64::from(RATE), x, "sleep"),
             Self::Log => decoded(programs, x),
             Self::Producers => produced(programs, x),
             Self::Hosts => hosts(x),
@@ -259,9 +260,9 @@ struct Flows {
 
 /// Cost of a packet of flows of this rate together, and what the sender takes beside packets, to begin and end flows:
 /// of two runs, the longer one differs from the other by its packets alone.
-fn traffic(programs: &Programs, rate: f64, flows: u64) -> Result<Vec<Figure>> {
-    let (short, long) =
-        (sent(programs, rate, flows, LASTS)?, sent(programs, rate, flows, 2 * LASTS)?);
+fn traffic(programs: &Programs, rate: f64, flows: u64, pacing: &str) -> Result<Vec<Figure>> {
+    let sent = |lasts: Duration| sent(programs, rate, flows, pacing, lasts);
+    let (short, long) = (sent(LASTS)?, sent(2 * LASTS)?);
     let packets = long.packets - short.packets;
     ensure!(packets > 0.0, "the longer run has no more packets");
     let cost = |long: Duration, short: Duration| {
@@ -281,7 +282,13 @@ fn traffic(programs: &Programs, rate: f64, flows: u64) -> Result<Vec<Figure>> {
 }
 
 /// Flows of this rate together, logged on both sides.
-fn sent(programs: &Programs, rate: f64, flows: u64, lasts: Duration) -> Result<Flows> {
+fn sent(
+    programs: &Programs,
+    rate: f64,
+    flows: u64,
+    pacing: &str,
+    lasts: Duration,
+) -> Result<Flows> {
     let work = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
     let [sent, arrived] = ["s.itg", "r.itg"].map(|name| work.path().join(name));
     let log = ["--log".to_owned(), arrived.display().to_string()];
@@ -289,7 +296,7 @@ fn sent(programs: &Programs, rate: f64, flows: u64, lasts: Duration) -> Result<F
     let each = rate / flows as f64;
     let mut send = Command::new(programs.path("itg-send"));
     send.arg(&receiver.address).args(["--rate", &format!("{each}pps"), "--json"]);
-    send.args(["--size", &SIZE.to_string(), "--flows", &flows.to_string()]);
+    send.args(["--size", &SIZE.to_string(), "--flows", &flows.to_string(), "--pacing", pacing]);
     send.args(["--duration", &format!("{}s", lasts.as_secs()), "--log"]).arg(&sent);
     if flows > 1 {
         // One after the other, within the time between two packets of a flow.

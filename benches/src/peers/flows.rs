@@ -11,7 +11,7 @@ use itg_trials::{Lines, order, print, ratio, with_interval};
 
 use super::bars::Book;
 use super::options::PeersArgs;
-use super::tools::{Distribution, Load, Stage, Tool};
+use super::tools::{Distribution, Load, SPREAD_MS, Stage, Tool};
 use super::trial::{progress, trial};
 use crate::observer::Counts;
 
@@ -41,8 +41,7 @@ fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
     let load =
         Load { rate: Some(EACH), distribution, size: SIZE, seconds, flows: MANY, tcp: false };
     let table = format!(
-        "{MANY} flows of {EACH} packets/s, exponential gaps, starts spread over {} ms",
-        1e3 / EACH
+        "{MANY} flows of {EACH} packets/s, exponential gaps, starts spread over {SPREAD_MS} ms"
     );
     // Raw loops have a plan of their own.
     let on_time = Load { distribution: Distribution::Constant, ..load };

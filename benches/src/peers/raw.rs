@@ -28,6 +28,7 @@ use itg_trials::print;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 
 use super::raw_frames;
+use super::tools::SPREAD_MS;
 
 /// Largest payload of a datagram over IPv4 in bytes.
 const LARGEST: usize = 65_507;
@@ -182,10 +183,9 @@ fn send_segments(args: &RawArgs, to: SocketAddr) -> Result<u64> {
 }
 
 /// Instants at which packets are due, in nanoseconds: of one flow at even times, of many with exponential gaps, their
-/// starts spread over one gap.
+/// starts spread as those of others.
 fn plan(args: &RawArgs) -> Result<Vec<u64>> {
     ensure!(args.rate > 0.0, "no rate");
-    let gap = Duration::try_from_secs_f64(1.0 / args.rate)?;
     let gap_ns = 1e9 / args.rate;
     let mut spec = FlowSpec::new(1);
     spec.idt = match args.flows {
@@ -196,7 +196,7 @@ fn plan(args: &RawArgs) -> Result<Vec<u64>> {
     let mut plan = Vec::new();
     for number in 0..args.flows {
         spec.id = number;
-        let start_ns = u64::try_from(gap.as_nanos())? * u64::from(number) / u64::from(args.flows);
+        let start_ns = SPREAD_MS * 1_000_000 * u64::from(number) / u64::from(args.flows);
         let flow = Flow::resolve(spec.clone(), RunSeed(1))?;
         plan.extend(flow.schedule().map(|packet| start_ns + packet.due_ns));
     }

@@ -15,6 +15,8 @@ use crate::programs::{Location, Programs, READY, installed};
 /// Processors of the two sides.
 pub(super) const SENDER: &[usize] = &[0];
 pub(super) const RECEIVER: &[usize] = &[1];
+/// Time over which the starts of many flows are spread, in milliseconds: within less they begin faster than a host sends.
+pub(super) const SPREAD_MS: u64 = 500;
 /// A rate beyond what any host does, for programs that have no word for flat out.
 const FLAT_OUT: &str = "5000000";
 
@@ -428,7 +430,7 @@ impl Ready {
         command.args(["--flows", &load.flows.to_string()]);
         if load.flows > 1 && gap_ns > 0.0 {
             // Their first packets are not due at one instant.
-            command.args(["--stagger", &format!("{gap_ns:.0}ns")]);
+            command.args(["--stagger", &format!("{SPREAD_MS}ms")]);
         }
         if load.tcp {
             command.args(["--proto", "tcp"]);
