@@ -320,14 +320,31 @@ def from_d_itg_over_dccp(*args):
 IMPAIRED = 1000
 
 
+def impair(sender, words):
+    """UDP goes through netem; signalling goes past it."""
+    tc = ["tc", "-n", sender]
+    plain(*tc, "qdisc", "add", "dev", "link0", "root", "handle", "1:", "prio", "bands", "4")
+    plain(*tc, "qdisc", "add", "dev", "link0", "parent", "1:4", "handle", "40:", "netem", "limit", "10000", *words.split())
+    plain(*tc, *"filter add dev link0 parent 1: protocol ip u32 match ip protocol 17 0xff flowid 1:4".split())
+
+
+def far():
+    """The last packets arrive long after the flow's end has been told."""
+    with Cell() as cell:
+        sender, receiver = cell.pair()
+        impair(sender, "delay 700ms")
+        cell.receiver(receiver)
+        done = cell.run(sender, ours("itg-send"), "-v", "10.77.0.2", "--idt", "constant(500ms)", "--packets", 4).exits(0)
+        packets, _ = amount(done, "both sides agree on")
+        check(packets == 4, done)
+
+
 def netem(words, judge):
-    """UDP through netem; signalling goes past it. `judge` is given flow, packets and what netem counted."""
+    """UDP through netem. `judge` is given flow, packets and what netem counted."""
     with Cell() as cell:
         sender, receiver = cell.pair()
         tc = ["tc", "-n", sender]
-        plain(*tc, "qdisc", "add", "dev", "link0", "root", "handle", "1:", "prio", "bands", "4")
-        plain(*tc, "qdisc", "add", "dev", "link0", "parent", "1:4", "handle", "40:", "netem", "limit", "10000", *words.split())
-        plain(*tc, *"filter add dev link0 parent 1: protocol ip u32 match ip protocol 17 0xff flowid 1:4".split())
+        impair(sender, words)
         cell.receiver(receiver)
         cell.run(
             sender, ours("itg-send"), "10.77.0.2", "--idt", "constant(3ms)", "--size", 200, "--packets", IMPAIRED,
@@ -614,6 +631,7 @@ def cells():
         yield f"sctp IPv4 {meter}: the largest messages", native, ("sctp", 4, meter, "constant(65507)", 20, "constant(200ms)")
     yield "sctp IPv4 rtt: a slow way back", slow_way_back, ()
     yield "netem delay", netem, ("delay 50ms", delayed)
+    yield "netem delay beyond the flow's end", far, ()
     yield "netem loss", netem, ("loss 10%", thinned)
     yield "netem duplicate", netem, ("duplicate 10%", copied)
     yield "netem reorder", netem, ("delay 200ms reorder 25%", shuffled)

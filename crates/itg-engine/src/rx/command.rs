@@ -30,15 +30,15 @@ impl Drain {
     /// Limits for a flow that was interrupted: 1 s of silence, 5 s.
     pub const INTERRUPTED: Self = Self { quiet_ns: 1_000_000_000, limit_ns: 5_000_000_000 };
 
-    /// Limits for packets of a flow: 300 ms of silence, 5 s. Packets that come back have a longer way, and nobody else
-    /// waits for them: 2 s of silence.
+    /// Limits for packets of a flow: 300 ms of silence where it is not known how many were sent, 1 s where some are
+    /// known to be missing; 5 s. Packets that come back have a longer way, and nobody else waits for them: 2 s.
     ///
     /// TCP and SCTP lose nothing, and the end of a connection follows its last packet: what is sent again, perhaps
     /// more than once, has 5 s, and a minute when it comes back.
-    pub(super) const fn usual(flow: &RxFlow) -> Self {
+    pub(super) const fn usual(flow: &RxFlow, known: bool) -> Self {
         let sent_again = matches!(flow.proto, Proto::Tcp | Proto::Sctp);
         let (quiet_ms, limit_ms) = match (sent_again, flow.replies.is_some()) {
-            (false, false) => (300, 5000),
+            (false, false) => (if known { 1000 } else { 300 }, 5000),
             (false, true) => (2000, 5000),
             (true, false) => (5000, 5000),
             (true, true) => (5000, 60_000),

@@ -425,7 +425,8 @@ impl Rx {
                 Command::End { slot, totals, drain, buffer_errors, done } => {
                     if let Some(flow) = self.table.flows.get_mut(slot).and_then(Option::as_mut) {
                         let since_ns = clock::monotonic_ns();
-                        let drain = drain.unwrap_or_else(|| Drain::usual(&flow.rx));
+                        let drain =
+                            drain.unwrap_or_else(|| Drain::usual(&flow.rx, totals.is_some()));
                         let ending = Ending { totals, drain, since_ns, buffer_errors, done };
                         flow.ending = Some(ending);
                         self.table.draining += 1;
