@@ -381,12 +381,12 @@ fn what_comes_back_on_a_slow_way_is_waited_for() {
     if not_run() {
         return;
     }
-    // More than the receiver's socket has room for; a reply every half second, the first after as long.
+    // More than the receiver's socket has room for; a reply every half second.
     let cases = [("TCP", ["tcp", "100", "200kbit"]), ("UDP", ["udp", "5", "16kbit"])];
     in_parallel(&cases, |[proto, count, link]| {
         let pair = Pair::new();
         pair.receiver
-            .tc(&format!("qdisc add dev link0 root tbf rate {link} burst 4kb limit 400kb"));
+            .tc(&format!("qdisc add dev link0 root tbf rate {link} burst 1600 limit 400kb"));
         let args = ["10.77.0.2", "--proto", proto, "--meter", "rtt", "--idt", "constant(10ms)"];
         let run = run(&pair, &[&args[..], &["--size", "1000", "--packets", count]].concat());
         let words = format!("{count} replies came back, 0 did not");

@@ -15,7 +15,8 @@ use crate::programs::{Location, Programs, READY, installed};
 /// Processors of the two sides.
 pub(super) const SENDER: &[usize] = &[0];
 pub(super) const RECEIVER: &[usize] = &[1];
-/// Time over which the starts of many flows are spread, in milliseconds: within less they begin faster than a host sends.
+/// Time over which the starts of many flows are spread, in milliseconds. In less time, more packets are due than a host
+/// can send.
 pub(super) const SPREAD_MS: u64 = 500;
 /// A rate beyond what any host does, for programs that have no word for flat out.
 const FLAT_OUT: &str = "5000000";

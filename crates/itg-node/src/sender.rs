@@ -356,6 +356,9 @@ impl Run {
                     for peer in &self.peers {
                         tell(peer, SenderInput::Stop { reason: reason.clone() });
                     }
+                    if let Some(rx) = &self.replies {
+                        (0..self.job.flows.len()).for_each(|slot| rx.ask(Command::Hasten { slot }));
+                    }
                     self.outcome.interrupted = Some(reason);
                 }
             }
@@ -720,6 +723,8 @@ impl Run {
     async fn on_end(&mut self, end: TxEnded) {
         let place = end.index;
         let mut totals = end.totals;
+        let hurry = self.outcome.interrupted.is_some()
+            || matches!(totals.reason.cause, EndCause::Interrupted | EndCause::LeaseOver);
         if totals.reason.cause == EndCause::Interrupted
             && let Some(why) = &self.peers[self.peer_of[place]].stopped
         {
@@ -749,8 +754,7 @@ impl Run {
         if let Some(rx) = self.replies.as_ref().filter(|_| flow.spec().meter == Meter::Rtt) {
             let replied = self.replied.clone();
             let done = Box::new(move |ended| drop(replied.send(ended)));
-            let interrupted = totals.reason.cause == EndCause::Interrupted;
-            let drain = interrupted.then_some(Drain::INTERRUPTED);
+            let drain = hurry.then_some(Drain::INTERRUPTED);
             let (slot, totals) = (place, Some(totals.clone()));
             rx.ask(Command::End { slot, totals, drain, buffer_errors: None, done });
             self.awaited += 1;

@@ -27,21 +27,21 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Limits for a flow that was interrupted: 1 s of silence, 5 s.
-    pub const INTERRUPTED: Self = Self { quiet_ns: 1_000_000_000, limit_ns: 5_000_000_000 };
+    /// Limits for a flow that was interrupted: 1 s of silence, 2 s.
+    pub const INTERRUPTED: Self = Self { quiet_ns: 1_000_000_000, limit_ns: 2_000_000_000 };
 
     /// Limits for packets of a flow: 300 ms of silence where it is not known how many were sent, 1 s where some are
     /// known to be missing; 5 s. Packets that come back have a longer way, and nobody else waits for them: 2 s.
     ///
     /// TCP and SCTP lose nothing, and the end of a connection follows its last packet: what is sent again, perhaps
-    /// more than once, has 5 s, and a minute when it comes back.
+    /// more than once, has 5 s of silence, 8 s, and 15 s when it comes back.
     pub(super) const fn usual(flow: &RxFlow, known: bool) -> Self {
         let sent_again = matches!(flow.proto, Proto::Tcp | Proto::Sctp);
         let (quiet_ms, limit_ms) = match (sent_again, flow.replies.is_some()) {
             (false, false) => (if known { 1000 } else { 300 }, 5000),
             (false, true) => (2000, 5000),
-            (true, false) => (5000, 5000),
-            (true, true) => (5000, 60_000),
+            (true, false) => (5000, 8000),
+            (true, true) => (5000, 15_000),
         };
         Self { quiet_ns: quiet_ms * 1_000_000, limit_ns: limit_ms * 1_000_000 }
     }
@@ -195,6 +195,11 @@ pub enum Command {
         buffer_errors: Option<u64>,
         /// Receives what was received.
         done: Box<dyn FnOnce(RxEnded) + Send>,
+    },
+    /// The end of this flow was asked for, and somebody has interrupted the wait: [`Drain::INTERRUPTED`].
+    Hasten {
+        /// Index of the flow in the table.
+        slot: usize,
     },
     /// Forget the flow, and tell what was received of it so far.
     Abandon {

@@ -171,6 +171,11 @@ impl Connection {
             if !whole {
                 continue;
             }
+            if self.owner.is_some_and(|owner| table.owned(owner).is_none()) {
+                // Behind the end of its flow.
+                self.begun.clear();
+                continue;
+            }
             let message = Message {
                 bytes,
                 len,

@@ -67,8 +67,8 @@ const STREAM_BUFFER: usize = 256 << 10;
 const MAX_CONNECTIONS: usize = 16_384;
 /// A connection that has not shown a packet for this long is closed: 30 s.
 const NAMELESS_NS: u64 = 30_000_000_000;
-/// A connection whose flow is over is closed after this long, though something waits to be sent back: 60 s.
-const LEFT_NS: u64 = 60_000_000_000;
+/// A connection whose flow is over is closed after this long, though what was sent back may not have arrived: 15 s.
+const LEFT_NS: u64 = 15_000_000_000;
 /// Wake-up interval without traffic, in milliseconds.
 const IDLE_MS: u8 = 100;
 /// Wake-up interval while flows are being drained, in milliseconds.
@@ -273,18 +273,18 @@ impl Rx {
     /// Closes connections that belong to no flow: not yet after a while, or no more.
     fn sweep(&mut self, now_ns: u64) {
         for place in 0..self.sources.len() {
-            let (owner, opened_ns, proto, from, left_ns, writing) = match &mut self.sources[place] {
+            let (owner, opened_ns, proto, from, left_ns, back) = match &mut self.sources[place] {
                 Some(Source::Stream(stream)) => {
-                    let writing = stream.is_writing();
+                    let back = stream.has_sent_back();
                     let Stream { owner, opened_ns, from, left_ns, .. } = &mut **stream;
-                    (*owner, *opened_ns, Proto::Tcp, *from, left_ns, writing)
+                    (*owner, *opened_ns, Proto::Tcp, *from, left_ns, back)
                 }
                 // Replies come when they come: their socket is closed by its number.
                 Some(Source::Connection(connection)) if connection.port.owner.is_none() => {
-                    let writing = connection.is_writing();
+                    let back = connection.is_writing();
                     let Connection { owner, opened_ns, port, from, left_ns, .. } =
                         &mut **connection;
-                    (*owner, *opened_ns, port.proto, *from, left_ns, writing)
+                    (*owner, *opened_ns, port.proto, *from, left_ns, back)
                 }
                 _ => continue,
             };
@@ -293,7 +293,7 @@ impl Rx {
                 // What was received may still be on its way back.
                 Some(_) => {
                     let since_ns = *left_ns.get_or_insert(now_ns);
-                    !writing || now_ns.saturating_sub(since_ns) > LEFT_NS
+                    !back || now_ns.saturating_sub(since_ns) > LEFT_NS
                 }
                 // A flow that starts late names itself late.
                 None => {
@@ -430,6 +430,12 @@ impl Rx {
                         let ending = Ending { totals, drain, since_ns, buffer_errors, done };
                         flow.ending = Some(ending);
                         self.table.draining += 1;
+                    }
+                }
+                Command::Hasten { slot } => {
+                    let flow = self.table.flows.get_mut(slot).and_then(Option::as_mut);
+                    if let Some(ending) = flow.and_then(|flow| flow.ending.as_mut()) {
+                        ending.drain = Drain::INTERRUPTED;
                     }
                 }
                 Command::Abandon { slot, reason, done } => {

@@ -134,7 +134,10 @@ impl Stream {
         }
         let Some(got) = self.read(buffer)? else { return Ok(again) };
         if self.owner.is_some_and(|owner| table.owned(owner).is_none()) {
-            // Its packets are nobody else's.
+            // Its packets are nobody else's. To close it now would take back what is on its way there.
+            if self.has_sent_back() {
+                return Ok(again);
+            }
             tracing::info!("{} goes on behind the end of its flow: closed", self.name());
             return Err(None);
         }
@@ -229,6 +232,11 @@ impl Stream {
     /// Returns true while something waits to be sent back.
     pub(super) const fn is_writing(&self) -> bool {
         self.echoed < self.echo.len()
+    }
+
+    /// Returns true if packets of the stream have been sent back.
+    pub(super) const fn has_sent_back(&self) -> bool {
+        self.echo.capacity() > 0
     }
 
     /// Sends back what waits; returns true if all of it has gone.
