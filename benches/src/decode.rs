@@ -22,6 +22,8 @@ const LINES_RATE: f64 = 12.0;
 const PEAK_MIB: f64 = 64.0;
 const CSV_RATIO: f64 = 20.0;
 const HTML_SECONDS: f64 = 3.0;
+/// Logs that are read in one pass, together as long as the one.
+const LOGS: u64 = 100;
 /// Time that a program may take.
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -138,7 +140,15 @@ pub(crate) fn run(args: &DecodeArgs) -> Result<()> {
     let packets = if args.quick { args.records.min(1_000_000) } else { args.records };
     let trials = if args.quick { 3 } else { args.trials.max(1) };
     let (idt, size) = (args.idt.clone(), args.size.clone());
-    let made = made_logs::write(dir, &LogContents { packets, flows: args.flows, idt, size })?;
+    let wish = LogContents { run: "c0ffee".to_owned(), packets, flows: args.flows, idt, size };
+    let made = made_logs::write(dir, &wish)?;
+    let many = (1..=LOGS).map(|number| {
+        let dir = dir.join(number.to_string());
+        std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        let (run, packets) = (format!("{number:x}"), packets / LOGS);
+        made_logs::write(&dir, &LogContents { run, packets, ..wish.clone() })
+    });
+    let many: Vec<Made> = many.collect::<Result<_>>()?;
     let peer = installed("ITGDec").then(|| dir.join("recv.ditg"));
     if let Some(log) = &peer {
         let mut command = Command::new(programs.path("itg-decode"));
@@ -153,6 +163,11 @@ pub(crate) fn run(args: &DecodeArgs) -> Result<()> {
         args.flows, args.idt, args.size, made.arrived
     ));
     let mut tasks = tasks(&programs, &made, packets, peer.as_deref(), dir);
+    let logs: Vec<&dyn AsRef<OsStr>> = many.iter().map(|made| &made.receiver as _).collect();
+    let (words, arrived) =
+        ([&[&"-q" as _], &logs[..]].concat(), many.iter().map(|made| made.arrived));
+    let ours = programs.path("itg-decode");
+    tasks.push(Task::new(MANY, "itg-decode", arrived.sum(), None, &ours, &words));
     // The first round brings everything into the page cache.
     for round in 0..=trials {
         for at in order(tasks.len(), round) {
@@ -203,6 +218,7 @@ fn tasks(
 
 const SUMMARY: &str = "summary, receiver's log";
 const BOTH: &str = "summary, both logs";
+const MANY: &str = "summary, 100 receivers' logs in one pass";
 const PACKETS: &str = "a line a packet";
 const HTML: &str = "HTML page";
 const ZEROS: &str = "zeros, as many bytes as these lines";

@@ -314,9 +314,9 @@ fn sent(
 /// A log of so many records, decoded.
 fn decoded(programs: &Programs, records: u64) -> Result<Vec<Figure>> {
     let work = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
-    let (idt, size) = ("exp(10us)".to_owned(), "constant(512)".to_owned());
-    let made =
-        made_logs::write(work.path(), &LogContents { packets: records, flows: 1, idt, size })?;
+    let [run, idt, size] = ["c0ffee", "exp(10us)", "constant(512)"].map(str::to_owned);
+    let wish = LogContents { run, packets: records, flows: 1, idt, size };
+    let made = made_logs::write(work.path(), &wish)?;
     let program = programs.path("itg-decode");
     let (took, peak_mib) =
         decode::measure(&[program.as_os_str(), "-q".as_ref(), made.receiver.as_os_str()])?;

@@ -19,6 +19,8 @@ const BLOCK: u32 = 4096;
 /// Requested contents of the logs.
 #[derive(Clone, Debug)]
 pub(crate) struct LogContents {
+    /// Name of the run, in hexadecimal digits.
+    pub(crate) run: String,
     /// Packets sent, over all flows.
     pub(crate) packets: u64,
     /// Flows, all alike.
@@ -78,7 +80,7 @@ pub(crate) fn write(dir: &Path, wish: &LogContents) -> Result<Made> {
         schedules.push(Flow::resolve(spec.clone(), RunSeed(SEED))?.schedule());
         let src = format!("10.0.0.1:{}", 20_000 + index % 40_000);
         for log in [&mut sender.log, &mut receiver.log] {
-            log.flow_of(index, &spec, ["b", "b"], "c0ffee", &src);
+            log.flow_of(index, &spec, ["b", "b"], &wish.run, &src);
         }
     }
     let (mut state, mut last, mut arrived) = (1u64, 0, 0);
@@ -135,9 +137,9 @@ mod tests {
     #[test]
     fn the_logs_hold_what_was_wished_for() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (idt, size) = ("exp(10us)".to_owned(), "constant(512)".to_owned());
-        let made =
-            write(dir.path(), &LogContents { packets: 20_000, flows: 2, idt, size }).expect("logs");
+        let [run, idt, size] = ["c0ffee", "exp(10us)", "constant(512)"].map(str::to_owned);
+        let wish = LogContents { run, packets: 20_000, flows: 2, idt, size };
+        let made = write(dir.path(), &wish).expect("logs");
         let records = |path: &Path| -> u64 {
             let bytes = std::fs::read(path).expect("there");
             let items = LogReader::new(&bytes).map(|item| match item {
