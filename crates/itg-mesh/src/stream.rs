@@ -30,8 +30,9 @@ const AGAIN: [Duration; 5] = [
     Duration::from_millis(64),
     Duration::from_millis(256),
 ];
-/// Nanoseconds within which a connection ends at once.
-const AT_ONCE: u64 = SECOND;
+/// Nanoseconds within which a connection ends at once: on a busy host a process that is killed closes what it has open
+/// a second later.
+const AT_ONCE: u64 = 3 * SECOND;
 /// Longest greeting, in bytes.
 const MOST_GREETING: usize = 4096;
 /// Connections at a time whose process is not known yet.
