@@ -422,7 +422,8 @@ impl Shared {
             *replies = Some(rx);
         }
         let Some(rx) = &*replies else { return Ok(()) };
-        let handle = u32::try_from(place).unwrap_or(u32::MAX);
+        // A place is taken again while a connection of the flow that left it may still be open.
+        let handle = log_index;
         let socket = data.socket.try_clone()?;
         let (proto, kind) = (flow.spec.proto, flow.offer.header);
         rx.ask(Command::Flow(Box::new(RxFlow {
