@@ -312,7 +312,7 @@ fn the_whole_workspace_shares_what_the_programs_compile() {
     assert!(alone.is_empty(), "other features are chosen for the whole workspace: {alone:?}");
 }
 
-/// Where the tests of a crate are one program, a file that it does not name would never be compiled.
+/// A file of tests that no program names is never compiled: crates whose tests are one program name each of theirs.
 #[test]
 fn every_file_of_tests_is_run() {
     let mut forgotten = Vec::new();
