@@ -129,7 +129,9 @@ impl Target {
         let closed = || closing.load(Ordering::Relaxed);
         let socket = connect(&self.address, CONNECT, closed).map_err(|error| {
             let refused = error.kind() == ErrorKind::ConnectionRefused;
-            Unreached { refused, ..Unreached::from(error) }
+            // It was made and has ended before this process looked.
+            let cut = matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+            Unreached { refused, cut, ..Unreached::from(error) }
         })?;
         let addresses = self.own.clone();
         let made = clock::machine_ns();
@@ -355,7 +357,8 @@ mod tests {
     /// The connections behind a listener of a process that is killed close before the listener.
     #[test]
     fn a_door_that_closes_after_the_connection_is_a_refusal() {
-        for before in 0..3 {
+        // The door without a connection closes at another moment in each round: before, while and after one is made.
+        for before in [0; 1000].into_iter().chain(0..3) {
             let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
             let address = SockAddr::from(listener.local_addr().unwrap());
             let dying = thread::spawn(move || {
