@@ -400,7 +400,7 @@ impl<'a> Analysis<'a> {
                 for (index, plan) in flows {
                     let key = logs[number].key(index, sides[number]);
                     if let Some(&place) = objects.places.get(&key) {
-                        objects.list[place].stats.adopt_departures(plan);
+                        objects.list[place].stats.adopt_departures(*plan);
                     }
                 }
             }
@@ -484,7 +484,7 @@ impl<'a> Analysis<'a> {
                 let object = self.object(objects, source, log, log.side(), basis);
                 let Some(object) = object else { continue };
                 object.owners.saw(source, part.volume());
-                if !object.whole && !object.stats.append(part) {
+                if !object.whole && !object.stats.append(*part) {
                     // Another log of the same flow, whose packets lie among those of this one.
                     let sources: Vec<_> = object.owners.sources().collect();
                     let again = sources.iter().any(|source| planned.contains(source));

@@ -52,8 +52,9 @@ struct Piece {
 /// belong to the stretch before.
 type Cut = BTreeMap<(u32, bool), usize>;
 
-/// The figures of the flows of a log, by the flow's index in it.
-pub(crate) type Decoded = BTreeMap<u32, FlowStats>;
+/// The figures of the flows of a log, by the flow's index in it. Each lies by itself: a node of the map has room for
+/// many, and most logs of a directory have one flow.
+pub(crate) type Decoded = BTreeMap<u32, Box<FlowStats>>;
 
 /// Task of a pass: how to set up each flow of each log; `None` leaves the flow out.
 pub(crate) struct Pass<'p, 'a> {
@@ -97,17 +98,17 @@ impl Pass<'_, '_> {
                     }
                     Entry::Occupied(stats) => stats.into_mut(),
                 };
-                if !stats.append(part)
+                if !stats.append(*part)
                     && let Some(again) = self.one_by_one(&[source], Lane::Arrivals)
                 {
-                    *stats = again;
+                    **stats = again;
                     whole.insert(source);
                 }
             }
         }
         for (log, index, plan) in plans {
             match all[log].entry(index) {
-                Entry::Occupied(stats) => stats.into_mut().adopt_departures(plan),
+                Entry::Occupied(stats) => stats.into_mut().adopt_departures(*plan),
                 Entry::Vacant(place) => {
                     place.insert(plan);
                 }
@@ -211,13 +212,18 @@ impl Pass<'_, '_> {
         if let Some(cut) = &piece.to {
             flows.add_part(&log.blocks[piece.blocks.end], cut, false, open);
         }
-        flows.list.into_iter().filter_map(|(index, stats)| Some((index, stats?))).collect()
+        let ended = |(index, stats): (u32, Option<Box<FlowStats>>)| {
+            let mut stats = stats?;
+            stats.end_plan();
+            Some((index, stats))
+        };
+        flows.list.into_iter().filter_map(ended).collect()
     }
 }
 
 /// The flows of a piece, found by their index in the log.
 struct Flows {
-    list: Vec<(u32, Option<FlowStats>)>,
+    list: Vec<(u32, Option<Box<FlowStats>>)>,
     /// Place in the list by index, plus 1; 0 where there is none yet.
     places: Vec<u32>,
     /// The same for indices beyond [`NEAR`].
@@ -263,7 +269,7 @@ impl Flows {
     fn plans_are_done(&self, mut flows: impl Iterator<Item = u32>) -> bool {
         flows.all(|index| {
             let found = self.find(index).map(|place| &self.list[place].1);
-            found.is_some_and(|stats| stats.as_ref().is_none_or(FlowStats::plan_is_done))
+            found.is_some_and(|stats| stats.as_ref().is_none_or(|stats| stats.plan_is_done()))
         })
     }
 
@@ -305,7 +311,7 @@ impl Flows {
     #[cold]
     fn open(&mut self, index: u32, setup: Option<Setup>) -> usize {
         let place = self.list.len();
-        self.list.push((index, setup.map(FlowStats::new)));
+        self.list.push((index, setup.map(FlowStats::new).map(Box::new)));
         match (usize::try_from(index), u32::try_from(place + 1)) {
             (Ok(at), Ok(next)) if index < NEAR => {
                 if self.places.len() <= at {

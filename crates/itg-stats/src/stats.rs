@@ -434,6 +434,11 @@ impl FlowStats {
         self.behind_plan >= STRAGGLING
     }
 
+    /// Forgets the plan behind the last record: with it what is kept for packets out of order.
+    pub(crate) fn end_plan(&mut self) {
+        self.setup.plan = None;
+    }
+
     /// At the receiver: when the packet should have left, by the plan, and when it says it did. `None` where it does
     /// not say, or nothing is known of the plan.
     fn replanned_departure(&mut self, record: &Record) -> Option<Departed> {
