@@ -405,7 +405,7 @@ fn join(pieces: &[Piece]) -> Vec<Span> {
             (Some((base, ends)), _) => {
                 spans.push(Span::between(pair[0], pair[1], base.offset, ends));
             }
-            (None, Some(before)) => spans.push(before.prolonged(pair[0], pair[1])),
+            (None, Some(before)) => spans.push(before.prolonged(pair[0])),
             (None, None) => {}
         }
     }

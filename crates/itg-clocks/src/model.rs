@@ -40,7 +40,6 @@ pub(crate) struct Skew {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     from: u64,
-    to: u64,
     base: i64,
     /// Nanoseconds beyond `base` at `from`, and per nanosecond.
     offset: (f64, f64),
@@ -58,17 +57,16 @@ impl Span {
         };
         Self {
             from,
-            to,
             base,
             offset: line(|(low, high)| (low + high) / 2.0),
             bound: line(|(low, high)| (high - low) / 2.0),
         }
     }
 
-    /// The same line between other instants.
-    pub(crate) fn prolonged(&self, from: u64, to: u64) -> Self {
+    /// The same line from another instant on.
+    pub(crate) fn prolonged(&self, from: u64) -> Self {
         let on = |(at, slope): (f64, f64)| (at + slope * self.length_to(from), slope);
-        Self { from, to, base: self.base, offset: on(self.offset), bound: on(self.bound) }
+        Self { from, base: self.base, offset: on(self.offset), bound: on(self.bound) }
     }
 
     #[inline]
@@ -81,10 +79,18 @@ impl Span {
         self.base.saturating_add(whole(self.offset.0 + self.offset.1 * self.length_to(at)))
     }
 
-    fn bound_at(&self, at: u64) -> u64 {
-        let bound = self.bound.0 + self.bound.1 * self.length_to(at);
-        whole(bound.ceil()).unsigned_abs()
+    fn bound_on_line(&self, at: u64) -> f64 {
+        self.bound.0 + self.bound.1 * self.length_to(at)
     }
+
+    fn bound_at(&self, at: u64) -> u64 {
+        ceiling(self.bound_on_line(at))
+    }
+}
+
+/// The smallest whole number that is not below a bound.
+const fn ceiling(bound: f64) -> u64 {
+    whole(bound.ceil()).unsigned_abs()
 }
 
 /// The nearest whole number, kept within 64 bits.
@@ -130,12 +136,17 @@ impl ClockModel {
     /// offset, with the largest step for packets that were on their way then, and the unit of the stamps.
     #[must_use]
     pub fn bound_between(&self, from_unix_ns: u64, until_unix_ns: u64) -> u64 {
-        let within = |at: &u64| (from_unix_ns..=until_unix_ns).contains(at);
-        let corners = self.spans.iter().flat_map(|span| [span.from, span.to]).filter(within);
-        let ends = [from_unix_ns, until_unix_ns];
-        // At a jump of the curve both sides count.
-        let sides = corners.flat_map(|at| [at.saturating_sub(1), at]).chain(ends);
-        let most = sides.map(|at| self.bound_at(at)).max().unwrap_or(0);
+        // Bounds are straight from the start of a span to the next: the largest one is at an end.
+        let first = self.place(from_unix_ns);
+        let spans = self.spans[first..].iter().enumerate();
+        let spans = spans.take_while(|(at, span)| *at == 0 || span.from <= until_unix_ns);
+        let ends = spans.flat_map(|(at, span)| {
+            let next =
+                self.spans.get(first + at + 1).map_or(u64::MAX, |next| next.from.saturating_sub(1));
+            let start = if at == 0 { from_unix_ns } else { span.from };
+            [start, next.min(until_unix_ns)].map(|at| span.bound_on_line(at))
+        });
+        let most = ceiling(ends.fold(0.0, f64::max));
         // A packet that was on its way when a clock was set is dated by the clocks of both sides.
         let within =
             |step: &&Step| step.from_unix_ns <= until_unix_ns && step.until_unix_ns >= from_unix_ns;

@@ -240,6 +240,14 @@ fn probes_of_a_day_are_thinned_and_still_followed() {
         // Beyond the last probe that is kept, nothing bounds the rate.
         assert!(model.bound_at(probe.sent) < 120_000 || i + 8 >= probes.len());
     }
+    // Over a time, it is the largest one in it, and no larger.
+    for i in (0..29_000).step_by(500) {
+        let (from, until) = (probes[i].sent, probes[i + 40].sent);
+        let points = (from..=until).step_by(50_000_000);
+        let most = points.map(|at| model.bound_at(at)).max().expect("points");
+        let between = model.bound_between(from, until);
+        assert!((most..most + 3_000).contains(&between), "{i}: {between}, {most}");
+    }
 }
 
 proptest! {
@@ -265,7 +273,12 @@ proptest! {
         }));
         if let Some(model) = estimate(&probes) {
             prop_assert!(model.bound_at(at) >= model.round_trip_ns() / 2);
-            let _ = (model.offset_at(at), model.bound_between(at / 2, at), model.steps().len());
+            let _ = (model.offset_at(at), model.steps().len());
+            let between = model.bound_between(at / 2, at);
+            for part in 0..=64 {
+                let at = at / 2 + (at - at / 2) / 64 * part;
+                prop_assert!(between >= model.bound_at(at), "{between} at {at}");
+            }
             prop_assert!(model.skew_ppm().is_finite() && model.skew_bound_ppm().is_finite());
         }
     }
