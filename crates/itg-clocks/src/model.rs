@@ -138,12 +138,12 @@ impl ClockModel {
     pub fn bound_between(&self, from_unix_ns: u64, until_unix_ns: u64) -> u64 {
         // Bounds are straight from the start of a span to the next: the largest one is at an end.
         let first = self.place(from_unix_ns);
-        let spans = self.spans[first..].iter().enumerate();
-        let spans = spans.take_while(|(at, span)| *at == 0 || span.from <= until_unix_ns);
-        let ends = spans.flat_map(|(at, span)| {
+        let last = self.place(until_unix_ns).max(first);
+        let ends = (first..=last).flat_map(|place| {
+            let span = &self.spans[place];
             let next =
-                self.spans.get(first + at + 1).map_or(u64::MAX, |next| next.from.saturating_sub(1));
-            let start = if at == 0 { from_unix_ns } else { span.from };
+                self.spans.get(place + 1).map_or(u64::MAX, |next| next.from.saturating_sub(1));
+            let start = if place == first { from_unix_ns } else { span.from };
             [start, next.min(until_unix_ns)].map(|at| span.bound_on_line(at))
         });
         let most = ceiling(ends.fold(0.0, f64::max));
