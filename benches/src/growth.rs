@@ -18,6 +18,7 @@ use itg_testkit::child::Running;
 use itg_trials::{Claim, Estimate, Lines, order, print, with_interval};
 
 use crate::agents::Agents;
+use crate::arrivals::Arrivals;
 use crate::decode;
 use crate::made_logs::{self, LogContents};
 use crate::programs::{Location, Programs, memory};
@@ -255,6 +256,7 @@ struct Flows {
     sender: Duration,
     receiver: Duration,
     packets: f64,
+    share: f64,
     late_us: f64,
 }
 
@@ -270,12 +272,10 @@ fn traffic(programs: &Programs, rate: f64, flows: u64, pacing: &str) -> Result<V
     };
     let sender_ns = cost(long.sender, short.sender);
     let rest_s = short.sender.as_secs_f64() - sender_ns / 1e9 * short.packets;
-    let planned = rate * (2 * LASTS).as_secs_f64();
     Ok(vec![
         Figure::cost("sender, ns of processor a packet", sender_ns),
         Figure::cost("receiver, ns of processor a packet", cost(long.receiver, short.receiver)),
-        // Flows that begin later have a little less.
-        Figure::other("arrived, % of the plan", 2, (100.0 * long.packets / planned).min(100.0)),
+        Figure::other("arrived, % of the plan", 2, 100.0 * long.share),
         Figure::other("late p99, us", 1, long.late_us),
         Figure::other("sender, s of processor beside packets", 2, rest_s),
     ])
@@ -308,7 +308,9 @@ fn sent(
     let packets = report["total"]["packets"].as_f64().context("packets")?;
     ensure!(packets > 0.0, "no packet arrived");
     let late_us = programs.decode(&sent)?.late_us.unwrap_or(f64::NAN);
-    Ok(Flows { sender: done.cpu, receiver: received.cpu, packets, late_us })
+    let log = fs::read(&arrived).context("the receiver's log")?;
+    let share = Arrivals::of(&[log])?.share();
+    Ok(Flows { sender: done.cpu, receiver: received.cpu, packets, share, late_us })
 }
 
 /// A log of so many records, decoded.

@@ -5,6 +5,7 @@
 //! command measures and how to read it: `docs/lab/README.md`.
 
 mod agents;
+mod arrivals;
 mod chaos;
 mod classic;
 mod cluster;

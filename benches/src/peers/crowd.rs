@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use itg_testkit::child::Running;
 use itg_trials::{Lines, print, with_interval};
 
 use super::bars::Book;
-use super::flows::lateness;
 use super::options::PeersArgs;
 use super::tools::{RECEIVER, SEED, SENDER, Stage};
 use super::trial::progress;
+use crate::arrivals::Arrivals;
 use crate::programs::memory;
 
 /// Flows of one packet a second.
@@ -32,11 +32,10 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()
     let [mut p50, mut p99, mut kept] = [const { Vec::new() }; 3];
     for round in 0..args.runs() {
         progress(&table, round, args.runs());
-        let late = trial(stage, seconds)?;
-        let at = |share: usize| late[(late.len() - 1) * share / 100] as f64 / 1e3;
-        p50.push(at(50));
-        p99.push(at(99));
-        kept.push(late.len() as f64 / (f64::from(FLOWS) * seconds as f64));
+        let arrivals = trial(stage, seconds)?;
+        p50.push(arrivals.late_us(50));
+        p99.push(arrivals.late_us(99));
+        kept.push(arrivals.share());
     }
     let mut lines = Lines::new(["", "arrived late by, p50 µs", "p99 µs", "share of the plan"]);
     let row = "itg-send --sockets";
@@ -54,8 +53,8 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()
     Ok(())
 }
 
-/// Lateness of all packets in nanoseconds, sorted.
-fn trial(stage: &Stage, seconds: u64) -> Result<Vec<u64>> {
+/// Packets of a trial at both receivers.
+fn trial(stage: &Stage, seconds: u64) -> Result<Arrivals> {
     let work = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
     let mut experiment = format!(
         "schema = 1\nname = 'crowd'\nseed = {SEED}\n[nodes]\nsender = {{ address = '{}' }}\n",
@@ -87,12 +86,7 @@ fn trial(stage: &Stage, seconds: u64) -> Result<Vec<u64>> {
     for receiver in receivers {
         receiver.stop()?.ended_with(&[130])?;
     }
-    let mut late = Vec::new();
-    for log in logs {
-        let bytes = std::fs::read(&log).context("a receiver's log")?;
-        late.extend(lateness(&bytes)?);
-    }
-    ensure!(!late.is_empty(), "no packet arrived");
-    late.sort_unstable();
-    Ok(late)
+    let logs: Result<Vec<_>> =
+        logs.iter().map(|log| std::fs::read(log).context("a receiver's log")).collect();
+    Arrivals::of(&logs?)
 }

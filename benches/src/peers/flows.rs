@@ -1,18 +1,13 @@
 //! Many flows: lateness of their packets, and cost against one flow.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context as _, Result, ensure};
-use itg_core::flow::Flow;
-use itg_core::schedule::Schedule;
-use itg_core::seed::RunSeed;
-use itg_record::{Item, LogReader, Note};
+use anyhow::{Context as _, Result};
 use itg_trials::{Lines, order, print, ratio, with_interval};
 
 use super::bars::Book;
 use super::options::PeersArgs;
 use super::tools::{Distribution, Load, SPREAD_MS, Stage, Tool};
 use super::trial::{progress, trial};
+use crate::arrivals::Arrivals;
 use crate::observer::Counts;
 
 /// Flows, and packets a second of each.
@@ -107,13 +102,9 @@ fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
 fn of_many(tool: Tool, load: &Load, stage: &Stage) -> Result<[f64; FIGURES.len()]> {
     let ran = trial(tool, load, stage)?;
     let log = std::fs::read(ran.logs.path().join("r.itg")).context("the receiver's log")?;
-    let mut late = lateness(&log)?;
-    ensure!(!late.is_empty(), "no packet arrived");
-    late.sort_unstable();
-    let at = |share: usize| late[(late.len() - 1) * share / 100] as f64 / 1e3;
+    let arrivals = Arrivals::of(&[&log])?;
     let kpps = ran.course.rate(|counts: &Counts| counts.read) / 1e3;
-    let kept = late.len() as f64 / (f64::from(MANY) * EACH * load.seconds as f64);
-    Ok([kpps, at(50), at(99), kept])
+    Ok([kpps, arrivals.late_us(50), arrivals.late_us(99), arrivals.share()])
 }
 
 /// Lateness of a raw loop's packets at p99 in microseconds, as it prints it.
@@ -121,39 +112,6 @@ fn raw_lateness(words: &str) -> Result<f64> {
     let line = words.lines().find_map(|line| line.strip_prefix("late "));
     let p99_ns = line.and_then(|line| line.split(' ').next_back()).context("no lateness")?;
     Ok(p99_ns.parse::<f64>()? / 1e3)
-}
-
-/// Time from when each packet of a receiver's log was planned until it arrived, in nanoseconds.
-pub(super) fn lateness(log: &[u8]) -> Result<Vec<u64>> {
-    let mut flows: BTreeMap<u32, (u64, u64, Schedule)> = BTreeMap::new();
-    let mut arrived = Vec::new();
-    for item in LogReader::new(log) {
-        match item {
-            Item::Note { note: Note::Flow(flow), .. } => {
-                let plan = Flow::resolve(flow.spec.clone(), RunSeed(flow.seed))?.schedule();
-                flows.insert(flow.index, (flow.epoch_unix_ns, 0, plan));
-            }
-            Item::Records { records, .. } => {
-                arrived.extend(records.map(|record| (record.flow, record.seq, record.b)));
-            }
-            Item::Note { .. } => {}
-            Item::Damage(damage) => anyhow::bail!("the receiver's log is damaged: {damage:?}"),
-        }
-    }
-    arrived.sort_unstable();
-    let mut late = Vec::with_capacity(arrived.len());
-    for (flow, seq, arrived_ns) in arrived {
-        let (epoch_ns, next, plan) = flows.get_mut(&flow).context("a record without a flow")?;
-        // A packet that arrived twice has been taken already.
-        while *next <= seq {
-            let packet = plan.next().context("more packets than planned")?;
-            if packet.seq == seq {
-                late.push(arrived_ns.saturating_sub(*epoch_ns + packet.due_ns));
-            }
-            *next += 1;
-        }
-    }
-    Ok(late)
 }
 
 fn few(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
