@@ -210,6 +210,30 @@ fn the_pages_say_what_the_accounts_say() {
     drop(receiver.stop());
 }
 
+/// A way that loses few packets and doubles many: copies do not make good what is missing.
+#[test]
+fn copies_are_no_arrivals_of_missing_packets() {
+    let port = free_port();
+    let mut command = Command::new(program("itg-recv"));
+    let listen = format!("127.0.0.1:{}", free_port());
+    command.args(["--listen", &listen, "--data-port", &port.to_string()]);
+    let receiver = Receiver::run(&mut command);
+    let other = IpAddr::from([127, 0, 0, 2]);
+    let bad = Impairment { seed: 7, lost: 0.05, twice: 0.3, late: 0.0 };
+    let relay = Relay::start(other, SocketAddr::new(receiver.address.ip(), port), bad);
+    let agreements = Relay::start(other, receiver.address, Impairment::default());
+    let at = agreements.address.to_string();
+    let running =
+        sender(&[&at, "--rate", "1000pps", "--duration", "10s", "--metrics", "127.0.0.1:0"]);
+    let page = until(&running, |page| {
+        page.all("itg_flow_sent_packets_total", &[]).iter().any(|sent| *sent >= 1500.0)
+    });
+    let missing = page.all("itg_flow_missing_packets", &[]);
+    assert!(matches!(missing[..], [missing] if missing > 20.0), "{}", page.text);
+    drop((running, relay, agreements));
+    drop(receiver.stop());
+}
+
 /// Replies are told of as they come back, and round trips when the flow has ended.
 #[test]
 fn round_trips_have_one_clock() {

@@ -126,7 +126,7 @@ impl FlowBar {
         let share = 100.0 * reading.missing as f64 / reading.sent_packets.max(1) as f64;
         text.push_str(&format!(", {} missing ({share:.2} %)", reading.missing));
         if reading.received_packets > 0 {
-            let away = reading.sent_packets.saturating_sub(reading.received_packets);
+            let away = reading.sent_packets.saturating_sub(reading.received_unique);
             text.push_str(&format!(", {away} not back"));
         }
         if reading.ended {

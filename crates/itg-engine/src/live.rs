@@ -32,6 +32,7 @@ pub struct FlowLive {
     late: [AtomicU64; LATENESS_BOUNDS_NS.len() + 1],
     received_packets: AtomicU64,
     received_bytes: AtomicU64,
+    received_unique: AtomicU64,
     sent_before: AtomicU64,
     missing: AtomicU64,
     ended: AtomicBool,
@@ -56,6 +57,8 @@ pub struct FlowReading {
     pub received_packets: u64,
     /// Bytes of these packets.
     pub received_bytes: u64,
+    /// Different ones among these packets.
+    pub received_unique: u64,
     /// Packets that the receiver had not read when it was asked last, about four times a second.
     pub missing: u64,
     /// True once the flow has ended.
@@ -76,6 +79,7 @@ impl FlowLive {
             late: self.late.each_ref().map(get),
             received_packets: get(&self.received_packets),
             received_bytes: get(&self.received_bytes),
+            received_unique: get(&self.received_unique),
             missing: get(&self.missing),
             ended: self.ended.load(Ordering::Relaxed),
         }
@@ -126,10 +130,11 @@ impl FlowLive {
         }
     }
 
-    /// Counts packets that arrived.
-    pub fn received(&self, packets: u64, bytes: u64) {
+    /// Counts packets that arrived, after which so many different ones have.
+    pub fn received(&self, packets: u64, bytes: u64, unique: u64) {
         self.received_packets.fetch_add(packets, Ordering::Relaxed);
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.received_unique.store(unique, Ordering::Relaxed);
     }
 
     /// Notes how much has been sent, right before the receiver is asked what has arrived.
@@ -137,9 +142,10 @@ impl FlowLive {
         self.sent_before.store(self.sent_packets.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Notes the receiver's answer.
+    /// Notes the receiver's answer: how many different packets have arrived.
     pub fn answered(&self, arrived: u64) {
         let sent = self.sent_before.load(Ordering::Relaxed);
+        // What has arrived may have been sent behind that.
         self.missing.store(sent.saturating_sub(arrived), Ordering::Relaxed);
     }
 

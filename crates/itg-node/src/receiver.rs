@@ -611,11 +611,11 @@ impl Session {
         self.probes = notes.map(|log| (ProbeNotes::new(self.run.clone(), there, here), log));
     }
 
-    /// Returns the numbers of packets that have arrived, for the first [`PONG_FLOWS`] flows.
+    /// Returns the numbers of different packets that have arrived, for the first [`PONG_FLOWS`] flows.
     fn arrivals(&self) -> impl Iterator<Item = FlowArrivals> + '_ {
         self.flows.iter().take(PONG_FLOWS).map(|(&flow, opened)| FlowArrivals {
             flow,
-            packets: opened.live.read().received_packets,
+            packets: opened.live.read().received_unique,
         })
     }
 

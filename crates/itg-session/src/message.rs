@@ -250,7 +250,7 @@ pub struct OpenedFlow {
 pub struct FlowArrivals {
     /// Number of the flow.
     pub flow: u32,
-    /// Packets that have been read so far.
+    /// Different packets that have been read so far.
     pub packets: u64,
 }
 

@@ -93,8 +93,8 @@ fn facts(flow: &WatchedFlow, told: &mut Told) -> FlowFacts {
         labels,
         sent: totals.map(|totals| (totals.packets, totals.bytes)),
         received: Some((flow.reading.received_packets, flow.reading.received_bytes)),
-        lost: both.map(|(totals, counts)| totals.packets.saturating_sub(counts.unique)),
-        duplicated: counts.map(|counts| counts.packets.saturating_sub(counts.unique)),
+        lost: both.and_then(|(totals, counts)| totals.packets.checked_sub(counts.unique)),
+        duplicated: counts.and_then(|counts| counts.packets.checked_sub(counts.unique)),
         skipped: totals.map(|totals| totals.skipped),
         ..FlowFacts::default()
     };
