@@ -677,9 +677,12 @@ impl FlowStats {
             stack_ns: Way::of(&self.stack),
             loss: self.loss_split(metrics.lost, facts),
         };
+        // Of a flow that had several owners not all may have told what they sent: then of those that are judged.
+        let judged =
+            || Some(departures.lateness().moments().count()).filter(|packets| *packets > 0);
         let skipped = facts.skipped_packets.unwrap_or(0) as f64;
-        let asked = metrics.sent_packets.unwrap_or(0) as f64 + skipped;
-        let share = if asked > 0.0 { skipped / asked } else { 0.0 };
+        let asked = metrics.sent_packets.or_else(judged).map(|sent| sent as f64 + skipped);
+        let share = asked.filter(|asked| *asked > 0.0).map_or(0.0, |asked| skipped / asked);
         metrics.fidelity = departures.judge(&Asked {
             skipped_share: share,
             distributions: self.setup.distributions.as_ref(),

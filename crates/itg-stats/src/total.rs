@@ -234,7 +234,7 @@ impl Totals {
         // A receiver need not log the packets of a round-trip flow: it only sends them back.
         unmatched.flows += u64::from(!has_peer && meter == Meter::Owd);
         if has_peer && stats.counts_arrivals() {
-            unmatched.packets += stats.unmatched(facts).unwrap_or(0);
+            unmatched.packets += stats.unmatched(facts);
         }
     }
 

@@ -108,6 +108,44 @@ fn leftovers_of_the_join_are_counted() {
 }
 
 #[test]
+fn packets_of_a_flow_whose_sender_logged_none_are_all_unmatched() {
+    let [_, receiver] = run_of_two_flows();
+    let arrived = report(&[&receiver]).total.metrics.packets;
+    let mut sender = TestLog::new(Side::Sender, "a");
+    for (index, number) in (0..).zip(1..=2) {
+        sender.flow(index, &spec(number, "constant(1ms)", "constant(64)", 80), ["a", "b"]);
+    }
+    let report = report(&[&sender.killed(), &receiver]);
+    let unmatched = report.total.unmatched.unwrap();
+    let duplicated = report.total.metrics.duplicated.unwrap();
+    assert_eq!((unmatched.flows, unmatched.packets), (0, arrived - duplicated));
+}
+
+#[test]
+fn the_share_left_out_is_not_of_nothing_where_not_all_owners_told_what_they_sent() {
+    let flow = spec(1, "constant(1ms)", "constant(64)", 1000);
+    let mut receiver = TestLog::new(Side::Receiver, "b");
+    receiver.flow(0, &flow, ["a", "b"]);
+    receiver.records(plan(&flow).into_iter().skip(10).map(|due| {
+        let at = EPOCH + due.due_ns;
+        Record::received(ReceivedPacket {
+            flow: 0,
+            seq: due.seq,
+            size: due.size,
+            sent_ns: at,
+            arrived_ns: at + 10,
+            read_ns: at + 20,
+            ttl: 64,
+            tos: 0,
+        })
+    }));
+    receiver.end_flow(FlowEnd { sent_packets: None, skipped_packets: Some(10), ..end(0) });
+    let report = report(&[&receiver.finish()]);
+    let fidelity = &report.flows[0].metrics.fidelity;
+    assert_eq!(fidelity.verdict, Verdict::Pass, "{:?}", fidelity.reasons);
+}
+
+#[test]
 fn delay_is_absolute_only_on_one_clock() {
     let at = EPOCH + 5;
     for (boot_ids, side, meter, want) in [

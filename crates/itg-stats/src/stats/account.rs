@@ -109,11 +109,11 @@ impl FlowStats {
         })
     }
 
-    /// Packets that arrived but are not in the sender's log; `None` without that log.
+    /// Packets that arrived but are not in the sender's log: all of them where that has none of the flow.
     #[must_use]
-    pub fn unmatched(&self, facts: &Facts<'_>) -> Option<u64> {
-        let sent = &self.sender(facts).filter(|s| s.sent_seqs.unique() > 0)?.sent_seqs;
-        let both = sent.unique() - self.arrived_seqs.missing_of(sent).lost;
-        Some(self.arrived_seqs.unique() - both)
+    pub fn unmatched(&self, facts: &Facts<'_>) -> u64 {
+        let sent = self.sender(facts).map(|sender| &sender.sent_seqs);
+        let both = sent.map_or(0, |sent| sent.unique() - self.arrived_seqs.missing_of(sent).lost);
+        self.arrived_seqs.unique() - both
     }
 }
