@@ -87,11 +87,60 @@ fn decode(asked_pps: u32, duration_ns: u64, logs: &[std::path::PathBuf; 2]) -> R
     }
     let total = analysis.finish().total.metrics;
     ensure!(total.packets > 0, "no packet arrived at {asked_pps} packets/s");
-    let lateness_ns = total.lateness_ns.map_or(0, |lateness| lateness.p99);
+    let lateness_ns = match (asked_pps, total.lateness_ns) {
+        // Nothing is asked for that they could be late for.
+        (0, _) => 0,
+        (_, lateness) => lateness.context("the lateness of the packets is not known")?.p99,
+    };
     Ok(Trial {
         asked_pps,
-        arrived_pps: total.packets as f64 * 1e9 / duration_ns as f64,
-        lost: total.loss_share().unwrap_or(0.0),
+        // A sender that is late may go on past its time.
+        arrived_pps: total.packets as f64 * 1e9 / duration_ns.max(total.duration_ns) as f64,
+        lost: total.loss_share().context("how many packets were lost is not known")?,
         lateness_p99_ns: u64::try_from(lateness_ns).unwrap_or(0),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use itg_record::{FlowEnd, ReceivedPacket, Record, SentPacket, Side};
+    use itg_testkit::logs::{EPOCH, TestLog, end, plan, spec};
+
+    use super::*;
+
+    #[test]
+    fn a_rate_that_is_kept_for_longer_than_asked_for_is_the_lower_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let flow = spec(1, "constant(1ms)", "constant(64)", 100);
+        let mut sender = TestLog::new(Side::Sender, "a");
+        let mut receiver = TestLog::new(Side::Receiver, "a");
+        let counted = FlowEnd { sent_packets: Some(100), received_packets: Some(100), ..end(0) };
+        for log in [&mut sender, &mut receiver] {
+            log.flow(0, &flow, ["a", "a"]);
+        }
+        for packet in plan(&flow) {
+            let sent_ns = EPOCH + packet.due_ns * 3 / 2;
+            let (seq, size, planned_ns) = (packet.seq, packet.size, packet.due_ns);
+            sender.records([Record::sent(SentPacket { flow: 0, seq, size, planned_ns, sent_ns })]);
+            receiver.records([Record::received(ReceivedPacket {
+                flow: 0,
+                seq,
+                size,
+                sent_ns,
+                arrived_ns: sent_ns + 10,
+                read_ns: sent_ns + 20,
+                ttl: 64,
+                tos: 0,
+            })]);
+        }
+        let logs = [("s", sender), ("r", receiver)].map(|(name, mut log)| {
+            log.end_flow(counted.clone());
+            let path = dir.path().join(name);
+            fs::write(&path, log.finish()).expect("written");
+            path
+        });
+        let trial = decode(1000, 100_000_000, &logs).expect("a trial");
+        assert!((trial.arrived_pps - 100.0 / 0.1485).abs() < 1.0, "{trial:?}");
+        assert!(trial.lost.abs() < f64::EPSILON && trial.lateness_p99_ns > 40_000_000, "{trial:?}");
+    }
 }
