@@ -77,7 +77,7 @@ const WAYS: [(Way, &str); 4] = [
 /// Sums over the logs of one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Side {
-    /// Packets that were sent, and records of them.
+    /// Packets that were sent, and those of which there is a record.
     sent: u64,
     logged: u64,
     /// Packets without a record, and records beyond one a packet; of each flow, added up.
@@ -99,9 +99,10 @@ struct Trial {
 }
 
 /// One flow of a log.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Tally {
-    logged: u64,
+    /// Number of each packet that was logged.
+    seqs: Vec<u64>,
     /// As its end says, or the last number that was logged where that is missing.
     sent: u64,
     first_ns: u64,
@@ -110,7 +111,7 @@ struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { logged: 0, sent: 0, first_ns: u64::MAX, last_ns: 0 }
+        Self { seqs: Vec::new(), sent: 0, first_ns: u64::MAX, last_ns: 0 }
     }
 }
 
@@ -122,7 +123,7 @@ fn read(bytes: &[u8], kind: Kind) -> Side {
             Item::Records { log, records, .. } => {
                 for record in records.filter(|record| record.kind == kind) {
                     let tally = flows.entry((log, record.flow)).or_default();
-                    tally.logged += 1;
+                    tally.seqs.push(record.seq);
                     tally.sent = tally.sent.max(record.seq + 1);
                     tally.first_ns = tally.first_ns.min(record.b);
                     tally.last_ns = tally.last_ns.max(record.b);
@@ -136,15 +137,20 @@ fn read(bytes: &[u8], kind: Kind) -> Side {
         }
     }
     let mut side = Side::default();
-    for tally in flows.values() {
+    for mut tally in flows.into_values() {
+        let records = tally.seqs.len() as u64;
+        tally.seqs.sort_unstable();
+        tally.seqs.dedup();
+        let logged = tally.seqs.len() as u64;
         side.sent += tally.sent;
-        side.logged += tally.logged;
-        side.missing += tally.sent.saturating_sub(tally.logged);
-        side.twice += tally.logged.saturating_sub(tally.sent);
+        side.logged += logged;
+        // No number is beyond what was sent.
+        side.missing += tally.sent - logged;
+        side.twice += records - logged;
         let seconds = tally.last_ns.saturating_sub(tally.first_ns) as f64 / 1e9;
         if seconds > 0.0 {
             side.sent_pps += tally.sent as f64 / seconds;
-            side.logged_pps += tally.logged as f64 / seconds;
+            side.logged_pps += logged as f64 / seconds;
         }
     }
     side
@@ -427,8 +433,8 @@ mod tests {
         for log_id in [1, 2] {
             let mut log = LogBuilder::new(log_id);
             let mut block = BlockBuf::new(8);
-            // Packet 2 is missing; one each second.
-            for seq in [0_u64, 1, 3, 4] {
+            // Packet 2 is missing, packet 1 is there twice; one each second.
+            for seq in [0_u64, 1, 1, 3, 4] {
                 block.push(&Record::sent(SentPacket {
                     flow: 0,
                     seq,
@@ -445,7 +451,7 @@ mod tests {
         }
         let side = read(&bytes, Kind::Sent);
         assert_eq!((side.sent, side.logged), (6 + 5, 8));
-        assert_eq!((side.missing, side.twice), (3, 0));
+        assert_eq!((side.missing, side.twice), (3, 2));
         assert!((side.sent_pps - (6.0 + 5.0) / 4.0).abs() < 1e-9, "{side:?}");
         assert!((side.logged_pps - 2.0).abs() < 1e-9, "{side:?}");
         assert_eq!(read(&bytes, Kind::Received), Side::default());
