@@ -5,6 +5,7 @@ use itg_trials::{Estimate, Lines, order, print, ratio, with_interval};
 
 use super::bars::Book;
 use super::options::PeersArgs;
+use super::raw::joined;
 use super::tools::{Distribution, Load, Stage, Tool};
 use super::trial::{present, progress, trial};
 use crate::observer::Counts;
@@ -56,7 +57,7 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, bursts: bool, book: &mut Book
                 let ran = trial(tools[place], &load, stage)?;
                 // Only the parts of joined datagrams can be counted, where they arrive.
                 let cut = bursts && tools[place] != Tool::Iperf;
-                let share = ran.course.lost(if cut { 64 } else { 1 });
+                let share = ran.course.lost(if cut { joined(size) as u64 } else { 1 });
                 let rate = if cut {
                     ran.course.rate(|counts: &Counts| counts.arrived) * (1.0 - share)
                 } else {

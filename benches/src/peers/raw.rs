@@ -150,10 +150,15 @@ fn send_in_turn(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     Ok(sent)
 }
 
+/// Packets of this size that leave as one message.
+pub(super) fn joined(size: usize) -> usize {
+    (LARGEST / size.max(1)).min(BATCH)
+}
+
 fn send_segments(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     let socket = connected(to)?;
     setsockopt(&socket, sockopt::UdpGsoSegment, &i32::try_from(args.size)?)?;
-    let count = (LARGEST / args.size.max(1)).min(BATCH);
+    let count = joined(args.size);
     let mut bytes = vec![7; args.size * count];
     let mut log = args.log.as_deref().map(RecordFile::create).transpose()?;
     ensure!(log.is_none() || args.size >= HEAD, "a packet has at least {HEAD} bytes");
