@@ -307,10 +307,10 @@ pub struct Statistics {
     pub sent_packets: u64,
     /// Bytes of these.
     pub sent_bytes: u64,
-    /// Packets a second.
-    pub packet_rate_pps: f64,
-    /// Bits a second.
-    pub bitrate_bps: f64,
+    /// Packets a second; none where the counters of a node that is gone are not in the sums any more.
+    pub packet_rate_pps: Option<f64>,
+    /// Bits a second; likewise.
+    pub bitrate_bps: Option<f64>,
     /// Packets that receivers had not read when they were asked last: lost, or on their way.
     pub missing_packets: u64,
     /// The share of these.
@@ -334,12 +334,14 @@ impl Statistics {
     #[expect(clippy::cast_precision_loss, reason = "rates for people and plots")]
     fn of(now: &FlowFigures, before: Option<&FlowFigures>, seconds: f64) -> Self {
         let before = before.copied().unwrap_or_default();
-        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(1e-3);
+        let rate = |now: u64, before: u64| {
+            now.checked_sub(before).map(|more| more as f64 / seconds.max(1e-3))
+        };
         Self {
             sent_packets: now.sent_packets,
             sent_bytes: now.sent_bytes,
             packet_rate_pps: rate(now.sent_packets, before.sent_packets),
-            bitrate_bps: 8.0 * rate(now.sent_bytes, before.sent_bytes),
+            bitrate_bps: rate(now.sent_bytes, before.sent_bytes).map(|bytes| 8.0 * bytes),
             missing_packets: now.missing_packets,
             missing: now.missing_packets as f64 / now.sent_packets.max(1) as f64,
             lateness_max_ns: now.lateness_max_ns,
@@ -468,7 +470,10 @@ impl Events {
             });
             let flows = flows.collect();
             let then = before.map(Figures::total);
-            let total = Statistics::of(&now.total(), then.as_ref(), seconds);
+            let mut total = Statistics::of(&now.total(), then.as_ref(), seconds);
+            if before.is_some_and(|before| now.lacks(before)) {
+                (total.packet_rate_pps, total.bitrate_bps) = (None, None);
+            }
             let lateness_p99_ns = now.late_p99_ns(before);
             inner.figures = Some((now.clone(), at));
             What::Statistics { total, lateness_p99_ns, flows }
@@ -497,6 +502,43 @@ mod tests {
             fresh.display(),
             published.display()
         );
+    }
+
+    #[test]
+    fn rates_are_not_known_when_the_counters_of_a_node_are_gone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("events.ndjson");
+        let events = Events::to(Some(&path), false).expect("a file");
+        events.begin(What::Word { text: "first".to_owned() });
+        let flow = |packets| FlowFigures { sent_packets: packets, ..FlowFigures::default() };
+        let of = |flows: &[(u32, u64)], late: [u64; 2]| {
+            let mut figures = Figures::default();
+            figures.flows.extend(flows.iter().map(|(number, packets)| (*number, flow(*packets))));
+            figures.late[..2].copy_from_slice(&late);
+            figures
+        };
+        // Flow 2 goes with its node, and flow 1 has a new owner then.
+        for figures in [
+            of(&[(1, 10), (2, 1000)], [10, 1000]),
+            of(&[(1, 20_000)], [20_000, 0]),
+            of(&[(1, 5)], [5, 0]),
+            of(&[(1, 15)], [15, 0]),
+        ] {
+            events.statistics(&figures);
+        }
+        let text = std::fs::read_to_string(&path).expect("text");
+        let known: Vec<_> = (text.lines().skip(1))
+            .map(|line| match serde_json::from_str::<Line>(line).expect("a line").what {
+                What::Statistics { total, lateness_p99_ns, flows } => (
+                    total.packet_rate_pps.is_some(),
+                    flows[0].figures.packet_rate_pps.is_some(),
+                    lateness_p99_ns.is_some(),
+                ),
+                _ => panic!("{line}"),
+            })
+            .collect();
+        let [all, none] = [(true, true, true), (false, false, false)];
+        assert_eq!(known, [all, (false, true, false), none, all], "{text}");
     }
 
     #[test]
@@ -529,7 +571,8 @@ mod tests {
         assert_eq!((total.sent_packets, total.missing_packets, flows[0].flow), (30, 3, 3));
         assert!((total.missing - 0.1).abs() < 1e-12);
         // 20 packets of 100 bytes since the line before, whatever time that took.
-        assert!((total.bitrate_bps / total.packet_rate_pps - 800.0).abs() < 1e-6);
+        let rates = total.bitrate_bps.zip(total.packet_rate_pps).expect("known");
+        assert!((rates.0 / rates.1 - 800.0).abs() < 1e-6);
         assert_eq!(*lateness_p99_ns, Some(4000));
         let value: serde_json::Value =
             serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");

@@ -93,16 +93,21 @@ impl Figures {
         figures
     }
 
+    /// Returns true if counters of `before` are not in these any more: those of a node that is gone.
+    pub fn lacks(&self, before: &Self) -> bool {
+        before.flows.iter().any(|(number, then)| {
+            self.flows.get(number).is_none_or(|now| now.sent_packets < then.sent_packets)
+        })
+    }
+
     /// The class of lateness up to which 99 % of the packets are, by its upper bound; where it has none, the
-    /// largest lateness of all. `None` without packets.
+    /// largest lateness of all. `None` without packets, and where counters are gone.
     pub fn late_p99_ns(&self, before: Option<&Self>) -> Option<u64> {
         let counts: Vec<u64> = match before {
-            Some(before) => self
-                .late
-                .iter()
-                .zip(&before.late)
-                .map(|(now, then)| now.saturating_sub(*then))
-                .collect(),
+            Some(before) => {
+                let classes = self.late.iter().zip(&before.late);
+                classes.map(|(now, then)| now.checked_sub(*then)).collect::<Option<_>>()?
+            }
             None => self.late.to_vec(),
         };
         let all: u64 = counts.iter().sum();

@@ -174,14 +174,14 @@ impl Board {
 
     fn total_line(&self, width: u16) -> Text<'static> {
         let total = &self.total;
-        let late = self.late_p99_ns.map_or_else(|| "-".to_owned(), |ns| format!("< {}", short(ns)));
+        let late = known(self.late_p99_ns, |ns| format!("< {}", short(ns)));
         let missing = format!("{:.2} %", 100.0 * total.missing);
         let plain = Style::new();
         // The larger the number, the sooner it gives way where there is no room.
         let mut parts = vec![
             (1, format!("{} packets", total.sent_packets), plain),
-            (0, format_bit_rate(total.bitrate_bps), plain),
-            (4, format!("{:.0} packets/s", total.packet_rate_pps), plain),
+            (0, known(total.bitrate_bps, format_bit_rate), plain),
+            (4, known(total.packet_rate_pps, |pps| format!("{pps:.0} packets/s")), plain),
             (3, format!("late p99 {late}"), plain),
             (2, format!("missing {missing}"), bad(total.missing > 0.01)),
         ];
@@ -258,7 +258,7 @@ impl Board {
                 Span::raw(clip(&row.name, 14)),
                 Span::raw(clip(&row.path, 15)),
                 Span::styled(state, bad(stands)),
-                Span::raw(format_bit_rate(figures.bitrate_bps)),
+                Span::raw(known(figures.bitrate_bps, format_bit_rate)),
                 Span::styled(short(figures.lateness_max_ns), bad(late >= 10)),
                 Span::styled(format!("{:.2}%", 100.0 * figures.missing), bad(missing >= 10)),
             ];
@@ -335,6 +335,11 @@ fn clip(text: &str, most: usize) -> String {
     }
 }
 
+/// A figure in words, or that it is not known.
+fn known<T>(figure: Option<T>, words: impl FnOnce(T) -> String) -> String {
+    figure.map_or_else(|| "-".to_owned(), words)
+}
+
 /// A time to two or three digits.
 fn short(ns: u64) -> String {
     match ns {
@@ -378,8 +383,8 @@ mod tests {
         Statistics {
             sent_packets: 1000,
             sent_bytes: 512_000,
-            packet_rate_pps: 100.0,
-            bitrate_bps: 409_600.0,
+            packet_rate_pps: Some(100.0),
+            bitrate_bps: Some(409_600.0),
             missing_packets: 1,
             missing,
             lateness_max_ns: late_ms * 1_000_000,
