@@ -381,6 +381,44 @@ fn what_a_socket_dropped_of_others_makes_the_network_no_better() {
     }
 }
 
+/// Flows of one socket, each told of its 4 drops: 2 of them lose 1 and 3 packets together, the last one 4 behind them.
+#[test]
+fn drops_at_a_socket_of_several_flows_are_counted_once_or_not_known() {
+    let dir = Dir::new();
+    let report = |name: &str, flows: &[(u32, Range<u64>, u64)]| {
+        let mut log = TestLog::new(Side::Receiver, "a");
+        for (index, seqs, lost) in flows {
+            let spec = spec(index + 1, "constant(1ms)", "constant(64)", 1000);
+            log.flow(*index, &spec, ["a", "a"]);
+            let count = seqs.end - seqs.start;
+            log.records(seqs.clone().map(|seq| received(*index, seq)));
+            let end = counted(*index, Some(count + lost), Some(count));
+            log.end_flow(FlowEnd { socket_drops: Some(4), ..end });
+        }
+        dir.write(name, &log.finish());
+        dir.json(&[name])
+    };
+    let split = |metrics: &Value| {
+        let split = &metrics["ledger"]["loss"];
+        (metrics["lost"].clone(), split["socket"].clone(), split["network"].clone())
+    };
+    let null = Value::Null;
+    let together = report("together.itg", &[(0, 0..100, 1), (1, 50..150, 3)]);
+    assert_eq!(split(&together["total"]), (4.into(), null.clone(), null.clone()));
+    for (flow, lost) in [(0, 1), (1, 3)] {
+        assert_eq!(split(&together["flows"][flow]), (lost.into(), 4.into(), null.clone()));
+    }
+    let notices = together["flows"][0]["notices"].to_string();
+    assert!(
+        notices.contains(
+            "4 packets were dropped by the kernel at the socket, of this flow or of others"
+        )
+    );
+    let apart = report("apart.itg", &[(0, 0..100, 4), (1, 200..300, 5)]);
+    assert_eq!(split(&apart["total"]), (9.into(), 8.into(), 1.into()));
+    assert_eq!(split(&apart["flows"][1]), (5.into(), 4.into(), 1.into()));
+}
+
 #[test]
 fn packets_that_nobody_sent_are_an_error_even_where_counts_agree() {
     let dir = Dir::new();

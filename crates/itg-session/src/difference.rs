@@ -14,7 +14,7 @@ pub struct Difference {
     /// Packets that were sent and never read.
     pub lost: u64,
     /// Packets of which the receiver's kernel says that it dropped them before the receiver could read
-    /// them, at most `lost`.
+    /// them; 0 where it dropped more than are lost: those were of other flows, too.
     pub dropped_by_socket: u64,
     /// Further copies of packets.
     pub duplicated: u64,
@@ -32,7 +32,7 @@ impl Difference {
         let lost = totals.packets.saturating_sub(counts.unique);
         let mut difference = Self {
             lost,
-            dropped_by_socket: counts.socket_drops.unwrap_or(0).min(lost),
+            dropped_by_socket: counts.socket_drops.filter(|drops| *drops <= lost).unwrap_or(0),
             duplicated: counts.packets.saturating_sub(counts.unique),
             unexplained: counts.unique.saturating_sub(totals.packets),
             bytes: 0,
@@ -180,11 +180,11 @@ mod tests {
                  the receiver, 2 duplicates.",
             ),
             (
-                // The socket dropped foreign packets too: only the flow's own losses are its.
+                // The socket dropped packets of others, too: whose the lost one was is not known.
                 t(10, 5120),
                 drops(99, c(9, 4608, 9)),
-                "flow 3: 10 packets (5120 bytes) sent, 9 (4608 bytes) received: 1 packet dropped \
-                 by the receiver's full socket buffer.",
+                "flow 3: 10 packets (5120 bytes) sent, 9 (4608 bytes) received: 1 packet lost in \
+                 the network or at the receiver.",
             ),
             (
                 t(10, 5120),

@@ -9,6 +9,7 @@ mod described;
 mod notices;
 mod owners;
 mod promises;
+mod shared_drops;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -88,6 +89,8 @@ struct Object {
     notices: Vec<String>,
     /// True if the records of all owners have been added, one by one.
     whole: bool,
+    /// True if its socket dropped packets while other flows came to it.
+    shares_drops: bool,
 }
 
 /// All of them, found by their key.
@@ -249,7 +252,8 @@ impl<'a> Analysis<'a> {
     fn report(&self, executor: &dyn Executor) -> Report {
         let grid = self.grid(executor);
         let clocks = Clocks::of(&self.logs().logs);
-        let objects = self.decode(grid, &clocks, executor);
+        let mut objects = self.decode(grid, &clocks, executor);
+        shared_drops::mark(&mut objects);
         let mut totals = Totals::default();
         let mut groups: BTreeMap<Vec<String>, Totals> = BTreeMap::new();
         let mut flows = Vec::new();
@@ -553,6 +557,7 @@ impl Object {
             stats,
             notices,
             whole: false,
+            shares_drops: false,
         }
     }
 
@@ -649,6 +654,7 @@ fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
         received_packets: owners::received(sender, receiver, |end| end.received_packets),
         received_unique: owners::received(sender, receiver, |end| end.received_unique),
         socket_drops: owners::either(&object.owners, other, |end| end.socket_drops),
+        shared_drops: [Some(object), peer].into_iter().flatten().any(|o| o.shares_drops),
         unlogged: owners::unlogged(sender, receiver),
         breaks_off: lack == Lack::Tail,
         lacks_records: lack == Lack::Some,

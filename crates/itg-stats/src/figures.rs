@@ -189,12 +189,13 @@ pub struct Ledger {
 pub struct LossSplit {
     /// Packets that the sender left out: never sent, and not among the lost.
     pub skipped: Option<u64>,
-    /// Dropped by the kernel at the socket of the receiver.
+    /// Dropped by the kernel at the socket of the receiver while the flow ran, packets of other flows among them; of a
+    /// total `None` where flows ran at one socket together.
     pub socket: Option<u64>,
     /// Arrived, but their records did not make it into the log: not among the lost.
     pub log: Option<u64>,
     /// The rest of the lost ones: in the network, or in a host below the socket; `None` also where the socket
-    /// dropped more than were lost, as it does with packets of others and duplicates.
+    /// dropped more than were lost, as it does with duplicates, and where it may have dropped packets of others.
     pub network: Option<u64>,
 }
 

@@ -186,6 +186,8 @@ pub struct Facts<'a> {
     pub received_unique: Option<u64>,
     /// Packets the kernel dropped at the receiver's socket.
     pub socket_drops: Option<u64>,
+    /// True if some of these may have been packets of other flows.
+    pub shared_drops: bool,
     /// Packets that arrived, but are not in the receiver's log.
     pub unlogged: Option<u64>,
     /// True if the log that has the arrivals breaks off before the flow ends.
@@ -625,7 +627,8 @@ impl FlowStats {
         let here = self.setup.side == Side::Receiver || self.setup.meter == Meter::Owd;
         let of_receiver = |count: Option<u64>| count.filter(|_| here);
         let (socket, log) = (of_receiver(facts.socket_drops), of_receiver(facts.unlogged));
-        LossSplit::of(lost, facts.skipped_packets, socket, log)
+        let shared = facts.shared_drops && socket > Some(0);
+        LossSplit::of(lost.filter(|_| !shared), facts.skipped_packets, socket, log)
     }
 
     /// Bytes of packets that had arrived before.

@@ -39,6 +39,7 @@ pub(crate) struct Totals {
     unknown_sent: bool,
     unknown_loss: bool,
     unknown_network: bool,
+    unknown_socket: bool,
     unknown_bursts: bool,
     delay: DelayStats,
     lateness: SampleDistribution,
@@ -128,6 +129,7 @@ impl Totals {
         sums.excess_packets = sums.excess_packets.saturating_add(metrics.excess_packets);
         self.unknown_loss |= metrics.lost.is_none();
         self.unknown_network |= metrics.ledger.loss.network.is_none();
+        self.unknown_socket |= facts.shared_drops && metrics.ledger.loss.socket > Some(0);
         plus(&mut sums.duplicated, metrics.duplicated);
         plus(&mut sums.reordered, metrics.reordered);
         plus(&mut sums.sent_packets, metrics.sent_packets);
@@ -299,6 +301,8 @@ impl Totals {
             (metrics.loss_bursts, metrics.loss_burst_mean) = (None, None);
         }
         let LossSplit { skipped, socket, log, .. } = self.split;
+        // The same drops are told with each of the flows that came to a socket.
+        let socket = socket.filter(|_| !self.unknown_socket);
         let lost = metrics.lost.filter(|_| !self.unknown_network);
         let split = LossSplit::of(lost, skipped, socket, log);
         let negative = metrics.negative_delays;

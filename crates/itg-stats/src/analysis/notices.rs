@@ -38,7 +38,11 @@ pub(super) fn of_flow(
     if stats.counts_arrivals() {
         note(
             owners.told(|end| end.socket_drops).unwrap_or(0),
-            "packets were dropped by the kernel at the socket: they are part of the loss",
+            if facts.shared_drops {
+                "packets were dropped by the kernel at the socket, of this flow or of others that came to it meanwhile"
+            } else {
+                "packets were dropped by the kernel at the socket: they are part of the loss"
+            },
         );
         note(
             owners.told(|end| end.foreign_packets).unwrap_or(0),
