@@ -48,7 +48,7 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()
             found[place].push(trial(stage, seconds, settings[place].1)?);
         }
     }
-    let header = ["", "lost", "of them at the socket"].into_iter();
+    let header = ["", "lost", "dropped at the socket, of all flows"].into_iter();
     let mut lines = Lines::new(header.chain(PARTS.map(|(_, name)| name)));
     for ((name, _), trials) in settings.iter().zip(&found) {
         let mut cell = |figure, digits, of: &dyn Fn(&Paced) -> f64| {
