@@ -169,8 +169,15 @@ fn is_run_elsewhere(line: &str) -> bool {
     let program = line.split(' ').next().unwrap_or(line);
     matches!(
         program,
-        "cargo" | "apt-get" | "sudo" | "docker" | "dist/build" | "dist/wheel" | "pip" | "mpirun"
-    )
+        "cargo"
+            | "apt-get"
+            | "sudo"
+            | "docker"
+            | "dist/build"
+            | "dist/wheel"
+            | "itg-python/bin/pip"
+            | "mpirun"
+    ) || line.starts_with("python3 -m venv ")
 }
 
 #[test]
