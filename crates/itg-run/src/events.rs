@@ -3,6 +3,7 @@
 //! The layout is that of [`Line`], whose JSON Schema is `docs/events.schema.json`. The live view is fed by the same
 //! lines. A file that cannot be written any more is complained of once; the run goes on.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -307,7 +308,7 @@ pub struct Statistics {
     pub sent_packets: u64,
     /// Bytes of these.
     pub sent_bytes: u64,
-    /// Packets a second; none where the counters of a node that is gone are not in the sums any more.
+    /// Packets a second; none where counters of a node are not in the sums any more, or are again.
     pub packet_rate_pps: Option<f64>,
     /// Bits a second; likewise.
     pub bitrate_bps: Option<f64>,
@@ -347,6 +348,10 @@ impl Statistics {
             lateness_max_ns: now.lateness_max_ns,
         }
     }
+
+    fn without_rates(self) -> Self {
+        Self { packet_rate_pps: None, bitrate_bps: None, ..self }
+    }
 }
 
 /// Callback that gets each line.
@@ -365,6 +370,8 @@ struct Inner {
     over: bool,
     /// The figures before, and when they came.
     figures: Option<(Figures, Instant)>,
+    /// Most packets that were told of each flow.
+    most: BTreeMap<u32, u64>,
 }
 
 impl std::fmt::Debug for Events {
@@ -407,6 +414,7 @@ impl Events {
             let mut inner = self.inner();
             (inner.began, inner.over) = (Some(Instant::now()), false);
             inner.figures = None;
+            inner.most.clear();
         }
         self.tell(run);
     }
@@ -464,17 +472,31 @@ impl Events {
                 Some((before, then)) => (Some(before), at.duration_since(*then).as_secs_f64()),
                 None => (None, inner.began.map_or(1.0, |began| began.elapsed().as_secs_f64())),
             };
+            // Counters that were not in the sums before, and are again: they did not grow since then alone.
+            let mut returned = false;
             let flows = now.flows.iter().map(|(flow, figures)| {
                 let then = before.and_then(|before| before.flows.get(flow));
-                FlowStatistics { flow: *flow, figures: Statistics::of(figures, then, seconds) }
+                let most = inner.most.get(flow).copied().unwrap_or(0);
+                let known = Statistics::of(figures, then, seconds);
+                let back =
+                    then.map_or(0, |then| then.sent_packets) < most && figures.sent_packets >= most;
+                returned |= back;
+                FlowStatistics {
+                    flow: *flow,
+                    figures: if back { known.without_rates() } else { known },
+                }
             });
             let flows = flows.collect();
             let then = before.map(Figures::total);
             let mut total = Statistics::of(&now.total(), then.as_ref(), seconds);
-            if before.is_some_and(|before| now.lacks(before)) {
-                (total.packet_rate_pps, total.bitrate_bps) = (None, None);
+            let mut lateness_p99_ns = now.late_p99_ns(before);
+            if returned || before.is_some_and(|before| now.lacks(before)) {
+                (total, lateness_p99_ns) = (total.without_rates(), None);
             }
-            let lateness_p99_ns = now.late_p99_ns(before);
+            for (flow, figures) in &now.flows {
+                let most = inner.most.entry(*flow).or_default();
+                *most = figures.sent_packets.max(*most);
+            }
             inner.figures = Some((now.clone(), at));
             What::Statistics { total, lateness_p99_ns, flows }
         };
@@ -523,6 +545,9 @@ mod tests {
             of(&[(1, 20_000)], [20_000, 0]),
             of(&[(1, 5)], [5, 0]),
             of(&[(1, 15)], [15, 0]),
+            // Its counters are in the sums again, with those of its new owner.
+            of(&[(1, 20_030)], [20_030, 0]),
+            of(&[(1, 20_040)], [20_040, 0]),
         ] {
             events.statistics(&figures);
         }
@@ -538,7 +563,7 @@ mod tests {
             })
             .collect();
         let [all, none] = [(true, true, true), (false, false, false)];
-        assert_eq!(known, [all, (false, true, false), none, all], "{text}");
+        assert_eq!(known, [all, (false, true, false), none, all, none, all], "{text}");
     }
 
     #[test]
