@@ -53,7 +53,7 @@ impl Shown {
     }
 
     fn drawn(self, value: f64) -> f64 {
-        if matches!(self, Self::Error) { 100.0 * value.max(0.0) } else { value }
+        if matches!(self, Self::Error) { 100.0 * value } else { value }
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Plot {
     pub x: String,
     /// True if the x axis is logarithmic.
     pub x_log: bool,
-    /// Label of the y axis, which begins at 0.
+    /// Label of the y axis, which begins at 0, or below the lowest value under it.
     pub y: String,
     /// The lines.
     pub lines: Vec<Curve>,
@@ -41,14 +41,16 @@ impl Plot {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let xs = || points().map(|(x, _)| *x).filter(|x| x.is_finite());
         let right = xs().fold(0.0, f64::max);
-        let high = points().map(|(_, y)| *y).filter(|y| y.is_finite()).fold(0.0, f64::max);
+        let ys = || points().map(|(_, y)| *y).filter(|y| y.is_finite());
+        let (low, high) = (ys().fold(0.0, f64::min), ys().fold(0.0, f64::max));
         let x = match self.x_log {
             true => Scale::log(xs().filter(|x| *x > 0.0).fold(right, f64::min), right * 1.05),
             false => Scale::from_zero(right),
         };
+        let y = if low < 0.0 { Scale::fitting(low, high) } else { Scale::from_zero(high) };
         let frame = Frame {
             x: Axis::new(x, Quantity::Count, right, &self.x),
-            y: Axis::new(Scale::from_zero(high), Quantity::Count, high, &self.y),
+            y: Axis::new(y, Quantity::Count, high, &self.y),
         };
         let inner = html! {
             @for (line, look) in self.lines.iter().zip(looks()) {
@@ -127,5 +129,14 @@ mod tests {
             plot.lines.clear();
             assert!(plot.svg().contains("asked"));
         }
+    }
+    #[test]
+    fn what_is_below_0_is_drawn_below_it() {
+        let points = vec![(1.0, 0.0), (2.0, -50.0), (3.0, 100.0)];
+        let lines = vec![Curve { name: "error".to_owned(), points }];
+        let svg = Plot { x: "asked".to_owned(), y: "%".to_owned(), lines, ..Plot::default() }.svg();
+        let heights = svg.split("cy=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let heights: Vec<f64> = heights.map(|y| y.parse().unwrap()).collect();
+        assert!(heights[1] > heights[0] + 10.0 && heights[0] > heights[2] + 10.0, "{heights:?}");
     }
 }
