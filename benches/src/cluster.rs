@@ -125,7 +125,7 @@ fn rates(args: &ClusterArgs) -> Result<()> {
     Ok(())
 }
 
-/// Lateness of the first packet of each flow of a sender's log, in milliseconds.
+/// Lateness of the first packet of each flow of a sender's log, in milliseconds; below 0 where it left early.
 fn lateness(log: &Path) -> Result<Vec<f64>> {
     let bytes = fs::read(log)?;
     let mut epochs = BTreeMap::new();
@@ -138,7 +138,7 @@ fn lateness(log: &Path) -> Result<Vec<f64>> {
             Item::Records { records, .. } => {
                 for record in records.filter(|r| r.kind == Kind::Sent && r.seq == 0) {
                     let epoch = epochs.get(&record.flow).context("a flow's note")?;
-                    late.push(record.b.saturating_sub(epoch + record.a) as f64 / 1e6);
+                    late.push(record.b.wrapping_sub(epoch + record.a).cast_signed() as f64 / 1e6);
                 }
             }
             _ => {}

@@ -309,7 +309,7 @@ fn sent(
     ensure!(packets > 0.0, "no packet arrived");
     let late_us = programs.decode(&sent)?.late_us.unwrap_or(f64::NAN);
     let log = fs::read(&arrived).context("the receiver's log")?;
-    let share = Arrivals::of(&[log])?.share();
+    let share = Arrivals::of(&[log], flows)?.share();
     Ok(Flows { sender: done.cpu, receiver: received.cpu, packets, share, late_us })
 }
 

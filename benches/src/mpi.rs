@@ -148,8 +148,11 @@ fn read(bytes: &[u8], kind: Kind) -> Side {
         side.missing += tally.sent - logged;
         side.twice += records - logged;
         let seconds = tally.last_ns.saturating_sub(tally.first_ns) as f64 / 1e9;
-        if seconds > 0.0 {
-            side.sent_pps += tally.sent as f64 / seconds;
+        if let (Some(first), Some(last)) = (tally.seqs.first(), tally.seqs.last())
+            && seconds > 0.0
+        {
+            // What was sent before the first record and after the last has no times.
+            side.sent_pps += (last - first + 1) as f64 / seconds;
             side.logged_pps += logged as f64 / seconds;
         }
     }
@@ -452,7 +455,7 @@ mod tests {
         let side = read(&bytes, Kind::Sent);
         assert_eq!((side.sent, side.logged), (6 + 5, 8));
         assert_eq!((side.missing, side.twice), (3, 2));
-        assert!((side.sent_pps - (6.0 + 5.0) / 4.0).abs() < 1e-9, "{side:?}");
+        assert!((side.sent_pps - (5.0 + 5.0) / 4.0).abs() < 1e-9, "{side:?}");
         assert!((side.logged_pps - 2.0).abs() < 1e-9, "{side:?}");
         assert_eq!(read(&bytes, Kind::Received), Side::default());
     }

@@ -44,15 +44,16 @@ pub(crate) fn run(args: &BenchArgs, groups: &[u32], rounds: u64) -> Result<()> {
             for (name, points) in ALGORITHMS.iter().zip(&mut points) {
                 let seen = offer(n, name, load, lasts)?;
                 let share = match seen.share {
-                    share if share > 0.9995 => String::new(),
-                    share => format!(" ({:.1} %)", 100.0 * share),
+                    share if share >= 1.0 => String::new(),
+                    // Never rounded to all of them.
+                    share => format!(" ({:.2} %)", (1e4 * share).floor() / 1e2),
                 };
                 let (p50, p99) = (us(seen.p50) / 1000.0, us(seen.p99) / 1000.0);
                 row.push(match seen.p50 {
                     0 => "none".to_owned(),
                     _ => format!("{p50:.2} / {p99:.2}{share}"),
                 });
-                if share.is_empty() {
+                if seen.share > 0.9995 {
                     let load = u32::try_from(load).unwrap_or(u32::MAX);
                     points.push((f64::from(load), p50));
                 }

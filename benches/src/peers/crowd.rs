@@ -88,5 +88,5 @@ fn trial(stage: &Stage, seconds: u64) -> Result<Arrivals> {
     }
     let logs: Result<Vec<_>> =
         logs.iter().map(|log| std::fs::read(log).context("a receiver's log")).collect();
-    Arrivals::of(&logs?)
+    Arrivals::of(&logs?, u64::from(FLOWS))
 }

@@ -102,7 +102,7 @@ fn many(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()> {
 fn of_many(tool: Tool, load: &Load, stage: &Stage) -> Result<[f64; FIGURES.len()]> {
     let ran = trial(tool, load, stage)?;
     let log = std::fs::read(ran.logs.path().join("r.itg")).context("the receiver's log")?;
-    let arrivals = Arrivals::of(&[&log])?;
+    let arrivals = Arrivals::of(&[&log], u64::from(load.flows))?;
     let kpps = ran.course.rate(|counts: &Counts| counts.read) / 1e3;
     Ok([kpps, arrivals.late_us(50), arrivals.late_us(99), arrivals.share()])
 }
