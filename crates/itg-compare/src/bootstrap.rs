@@ -42,6 +42,7 @@ pub(crate) struct Blocks {
     /// Ends of each row that occurs, in nanoseconds, ascending.
     edges: Vec<(f64, f64)>,
     bin_ns: f64,
+    losses_known: bool,
 }
 
 impl Blocks {
@@ -70,6 +71,7 @@ impl Blocks {
             rows: rows.collect(),
             edges: edges.collect(),
             bin_ns: curves.bins.bin_ns() as f64,
+            losses_known: curves.losses_known,
         }
     }
 
@@ -88,7 +90,7 @@ impl Blocks {
         let at = |share| self.quantile(counts, sums.delays, share);
         [
             Some(8e9 * sums.bytes / (self.bin_ns * places.len().max(1) as f64)),
-            mean(sums.lost, sums.lost + sums.packets),
+            mean(sums.lost, sums.lost + sums.packets).filter(|_| self.losses_known),
             mean(sums.delay, sums.delays),
             at(0.5),
             at(0.9),
@@ -238,6 +240,7 @@ mod tests {
         let none = Vec::new;
         Curves {
             bins,
+            losses_known: true,
             origin_ns: 0,
             delay: none(),
             delay_marks: [0; 2],

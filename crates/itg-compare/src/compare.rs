@@ -31,20 +31,31 @@ pub fn compare(a: (&str, &Report), b: (&str, &Report), resampling: Resampling) -
             notices.push(format!("{name}: a log is damaged: see its own report"));
         }
     }
+    let mut pairs = Vec::new();
+    let mut views = View::Same;
+    for (number, metrics, curves, side) in &flows_a {
+        if let Some(other) = flows_b.iter().find(|other| other.0 == *number) {
+            let view = View::of(*side, other.3);
+            if view > View::Same && views == View::Same {
+                notices.push(format!(
+                    "flow {number} is seen by its {} in A and by its {} in B: throughput, delay and jitter of both \
+                     cannot be compared, nor those of the total",
+                    side.0, other.3.0
+                ));
+            }
+            views = views.max(view);
+            let own = (*metrics, *curves);
+            pairs.push(pairing(Some(*number), own, (other.1, other.2), view, resampling));
+        }
+    }
     let known = |report: &Report| report.plots.as_ref().map(|plots| plots.total.clone());
     let total = pairing(
         None,
         (&a.total.metrics, known(a).as_ref()),
         (&b.total.metrics, known(b).as_ref()),
+        views,
         resampling,
     );
-    let mut pairs = Vec::new();
-    for (number, metrics, curves) in &flows_a {
-        if let Some(other) = flows_b.iter().find(|other| other.0 == *number) {
-            let own = (*metrics, *curves);
-            pairs.push(pairing(Some(*number), own, (other.1, other.2), resampling));
-        }
-    }
     let missing = |own: &[Side<'_>], other: &[Side<'_>]| -> Vec<u32> {
         let absent = own.iter().filter(|flow| !other.iter().any(|other| other.0 == flow.0));
         absent.map(|flow| flow.0).collect()
@@ -91,8 +102,38 @@ pub fn other_plan(a: &Report, b: &Report) -> Option<String> {
     })
 }
 
-/// Number, figures and course of a flow.
-type Side<'a> = (u32, &'a Metrics, Option<&'a Curves>);
+/// Number, figures and course of a flow; the side that counts it, and whether it is one of round trips.
+type Side<'a> = (u32, &'a Metrics, Option<&'a Curves>, (&'static str, bool));
+
+/// Sides of a flow in two runs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum View {
+    /// The same.
+    Same,
+    /// What was sent in one run, what arrived in the other: of one flow, both have the same loss.
+    Other,
+    /// Round trips in one, the way there in the other.
+    OtherWay,
+}
+
+impl View {
+    fn of(a: (&str, bool), b: (&str, bool)) -> Self {
+        match (a.0 == b.0, a.1 || b.1) {
+            (true, _) => Self::Same,
+            (false, false) => Self::Other,
+            (false, true) => Self::OtherWay,
+        }
+    }
+
+    /// Returns true if such a figure means the same in both.
+    fn shares(self, metric: &str) -> bool {
+        match self {
+            Self::Same => true,
+            Self::Other => ["loss", "lateness.p99"].contains(&metric),
+            Self::OtherWay => metric == "lateness.p99",
+        }
+    }
+}
 
 /// The flows by number, at the side that the total counts; of several runs the first.
 fn flows(report: &Report) -> Vec<Side<'_>> {
@@ -103,7 +144,8 @@ fn flows(report: &Report) -> Vec<Side<'_>> {
         }
         let drawn = report.plots.iter().flat_map(|plots| &plots.flows);
         let curves = drawn.into_iter().find(|drawn| drawn.place == place);
-        list.push((flow.flow, &flow.metrics, curves.map(|drawn| &drawn.curves)));
+        let side = (flow.side, flow.meter == Some("rtt"));
+        list.push((flow.flow, &flow.metrics, curves.map(|drawn| &drawn.curves), side));
     }
     list
 }
@@ -112,6 +154,7 @@ fn pairing(
     flow: Option<u32>,
     a: (&Metrics, Option<&Curves>),
     b: (&Metrics, Option<&Curves>),
+    view: View,
     resampling: Resampling,
 ) -> Pairing {
     let ((a, a_curves), (b, b_curves)) = (a, b);
@@ -125,7 +168,7 @@ fn pairing(
         .enumerate()
         .map(|(place, &(metric, unit, needs_clock, get))| {
             let (a, b) = (get(a), get(b));
-            let usable = clocks || !needs_clock;
+            let usable = (clocks || !needs_clock) && view.shares(metric);
             let difference = a.zip(b).filter(|_| usable).map(|(a, b)| b - a);
             let interval = intervals.get(place).copied().flatten();
             let interval = interval.zip(difference).map(|(ends, d)| ends.map(|end| end + d));
@@ -144,7 +187,7 @@ fn pairing(
             }
         })
         .collect();
-    let delay = a_curves.zip(b_curves).filter(|_| clocks);
+    let delay = a_curves.zip(b_curves).filter(|_| clocks && view == View::Same);
     let delay = delay.and_then(|(a, b)| effect(&a.delay, &b.delay));
     Pairing { flow, figures, delay }
 }

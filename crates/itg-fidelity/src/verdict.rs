@@ -199,6 +199,14 @@ impl Fidelity {
         }
     }
 
+    /// Of a total in which so many flows of all could not be judged: they do not pass with the others.
+    pub fn not_all_judged(&mut self, unknown: u64, all: u64) {
+        if unknown > 0 && self.verdict == Verdict::Pass {
+            self.verdict = Verdict::Unknown;
+            self.reasons.insert(0, format!("{unknown} of {all} flows could not be judged"));
+        }
+    }
+
     /// Largest distance over the scales, by the near end of its interval: how far flows with the same verdict
     /// are from their plans.
     #[must_use]

@@ -33,7 +33,7 @@ use crate::plan::Plan;
 use crate::plot::trace::TraceSetup;
 use crate::plot::{self, Plots};
 use crate::report::{
-    DelayBasis, FlowIntervals, FlowReport, GroupBy, GroupReport, Intervals, LogDamage,
+    ClockReport, DelayBasis, FlowIntervals, FlowReport, GroupBy, GroupReport, Intervals, LogDamage,
     REPORT_SCHEMA, Report,
 };
 use crate::series::{Grid, IntervalRow, Series};
@@ -659,6 +659,7 @@ fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
         breaks_off: lack == Lack::Tail,
         lacks_records: lack == Lack::Some,
         sender_lacks: sender.is_some_and(|sender| sender.lack() != Lack::Nothing),
+        sender_lacks_records: sender.is_some_and(|sender| sender.lack() == Lack::Some),
         contradicted: [Some(object), peer]
             .into_iter()
             .flatten()
@@ -690,15 +691,29 @@ fn report(
         metrics.set_departures(departed);
         notices = departed.notices();
     }
-    let clock = info.and_then(|info| clocks.report(info, object.stats.volume(), key.side));
+    let pair = |info: &FlowInfo| [info.sender_boot_id.clone(), info.receiver_boot_id.clone()];
+    let owners = || object.owners.described(info);
+    // Of senders with different clocks none is that of the flow.
+    let alike = info.filter(|info| owners().all(|(other, _)| pair(other) == pair(info)));
+    let clock = alike.and_then(|info| clocks.report(info, object.stats.volume(), key.side));
     metrics.delay_basis = metrics.delay_ns.map(|delay| {
-        if object.stats.is_round_trip() || info.is_some_and(one_clock) {
-            DelayBasis::ONE_CLOCK
-        } else if let Some(clock) = &clock {
-            DelayBasis::corrected(clock.bound_ns, delay.p50)
-        } else {
-            DelayBasis::TWO_CLOCKS
-        }
+        let basis = |info: &FlowInfo, clock: Option<&ClockReport>| match clock {
+            _ if object.stats.is_round_trip() || one_clock(info) => DelayBasis::ONE_CLOCK,
+            Some(clock) => DelayBasis::corrected(clock.bound_ns, delay.p50),
+            None => DelayBasis::TWO_CLOCKS,
+        };
+        let of_all = match alike {
+            Some(info) => Some(basis(info, clock.as_ref())),
+            // Each over its own packets, as they were corrected.
+            None => owners()
+                .map(|(info, seen)| basis(info, clocks.report(info, &seen, key.side).as_ref()))
+                .reduce(DelayBasis::and),
+        };
+        let unknown = || match object.stats.is_round_trip() {
+            true => DelayBasis::ONE_CLOCK,
+            false => DelayBasis::TWO_CLOCKS,
+        };
+        of_all.unwrap_or_else(unknown)
     });
     let counted = Some(&object.owners).filter(|_| key.side == Side::Receiver);
     // D-ITG's logs do not say which marks its flows ask for.
@@ -736,10 +751,12 @@ fn report(
 fn intervals(grid: Grid, objects: &Objects, notices: &mut Vec<String>) -> Intervals {
     let mut total = Series::new(grid);
     let mut series = Vec::new();
+    let mut all_see_loss = true;
     for (key, object) in objects.in_order() {
         let Some(own) = object.stats.series() else { continue };
         if objects.counts(key, object) {
             total.merge(own);
+            all_see_loss &= object.stats.counts_arrivals();
         }
         series.push((key, object.stats.counts_arrivals(), own.windows()));
     }
@@ -774,6 +791,6 @@ fn intervals(grid: Grid, objects: &Objects, notices: &mut Vec<String>) -> Interv
                 windows: rows(windows, *sees_loss),
             })
             .collect(),
-        total: rows(&total.windows(), series.iter().any(|(_, sees_loss, _)| *sees_loss)),
+        total: rows(&total.windows(), all_see_loss && !series.is_empty()),
     }
 }

@@ -194,8 +194,9 @@ pub struct LossSplit {
     pub socket: Option<u64>,
     /// Arrived, but their records did not make it into the log: not among the lost.
     pub log: Option<u64>,
-    /// The rest of the lost ones: in the network, or in a host below the socket; `None` also where the socket
-    /// dropped more than were lost, as it does with duplicates, and where it may have dropped packets of others.
+    /// The rest of the lost ones: in the network, in a host below the socket, and of round trips at the sender's socket;
+    /// `None` also where it is not known how many the receiver's socket dropped, where that dropped more than were lost,
+    /// as it does with duplicates, and where it may have dropped packets of others.
     pub network: Option<u64>,
 }
 
@@ -208,7 +209,11 @@ impl LossSplit {
         socket: Option<u64>,
         log: Option<u64>,
     ) -> Self {
-        let network = lost.and_then(|lost| lost.checked_sub(socket.unwrap_or(0)));
+        let network = lost.and_then(|lost| match socket {
+            Some(socket) => lost.checked_sub(socket),
+            // Some of them, or all, may be the socket's.
+            None => Some(0).filter(|_| lost == 0),
+        });
         Self { skipped, socket, log, network }
     }
 

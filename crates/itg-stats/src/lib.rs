@@ -31,6 +31,7 @@ pub mod report;
 pub mod sequence;
 pub mod series;
 pub mod stats;
+pub mod sum;
 pub mod summary;
 pub mod tcp;
 pub mod text;

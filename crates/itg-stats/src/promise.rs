@@ -99,6 +99,8 @@ pub struct PromiseReport {
 pub(crate) struct Sent {
     /// True if the figures cover all flows of the log; false if some were not decoded.
     pub(crate) all: bool,
+    /// True if none of its flows was sent by others, too.
+    pub(crate) alone: bool,
     pub(crate) rate_pps: f64,
     pub(crate) late_p99_ns: Option<i64>,
     pub(crate) left_out_share: f64,
@@ -112,7 +114,7 @@ impl PromiseReport {
         pacing: (Option<&str>, Option<&str>),
         sent: Sent,
     ) -> Self {
-        let Sent { all, rate_pps, late_p99_ns, left_out_share } = sent;
+        let Sent { all, alone, rate_pps, late_p99_ns, left_out_share } = sent;
         let promised_p99_ns = promise.at(rate_pps);
         let why_not = match (pacing, promised_p99_ns, late_p99_ns) {
             ((promised, run), ..) if promised != run => Some(format!(
@@ -121,6 +123,7 @@ impl PromiseReport {
                 run.unwrap_or("unknown")
             )),
             _ if !all => Some("only some flows were decoded".to_owned()),
+            _ if !alone => Some("some flows were sent by other hosts, too".to_owned()),
             (_, None, _) => Some("nothing was promised for so high a rate".to_owned()),
             (.., None) => Some("how late packets left is not known".to_owned()),
             _ => None,
@@ -224,7 +227,13 @@ mod tests {
                 "other pacing (hybrid) than the run (spin)",
             ),
         ] {
-            let sent = Sent { all: true, rate_pps: rate, late_p99_ns: late, left_out_share: 0.01 };
+            let sent = Sent {
+                all: true,
+                alone: true,
+                rate_pps: rate,
+                late_p99_ns: late,
+                left_out_share: 0.01,
+            };
             let report = PromiseReport::of("s.itg", &promise(), pacing, sent);
             assert_eq!(report.kept, kept, "{words}");
             assert!(report.to_string().ends_with(words), "{report}");

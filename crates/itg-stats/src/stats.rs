@@ -196,6 +196,8 @@ pub struct Facts<'a> {
     pub lacks_records: bool,
     /// True if the sender's log lacks records, or breaks off.
     pub sender_lacks: bool,
+    /// True if it lacks records that could not be written or read.
+    pub sender_lacks_records: bool,
     /// True if a log has more packets than the account in it.
     pub contradicted: bool,
     /// Packets that were due while the sender's socket, or the queue of its device, took no more.
@@ -515,6 +517,11 @@ impl FlowStats {
         if self.counts_arrivals() { &self.arrived } else { &self.sent }
     }
 
+    /// Packets that were sent, by the log.
+    pub(crate) const fn sent(&self) -> &Volume {
+        &self.sent
+    }
+
     /// Delays in order of arrival.
     #[must_use]
     pub const fn delay(&self) -> &DelayStats {
@@ -622,11 +629,18 @@ impl FlowStats {
         if self.setup.side == Side::Sender { Some(self) } else { facts.peer }
     }
 
+    /// Packets of the plan before the last one in the sender's log that are not in it, where it lacks no records but
+    /// those of its end.
+    fn left_out(&self, facts: &Facts<'_>) -> Option<u64> {
+        let sent = &self.sender(facts).filter(|_| !facts.sender_lacks_records)?.sent_seqs;
+        let planned = sent.max()?.checked_add(1)?;
+        planned.checked_sub(sent.unique())
+    }
+
     fn loss_split(&self, lost: Option<u64>, facts: &Facts<'_>) -> LossSplit {
-        // The drops and the log of a round trip are those of its way there, not of the replies.
+        // What is dropped on the way there has no reply; the log of the receiver is not that of the replies.
         let here = self.setup.side == Side::Receiver || self.setup.meter == Meter::Owd;
-        let of_receiver = |count: Option<u64>| count.filter(|_| here);
-        let (socket, log) = (of_receiver(facts.socket_drops), of_receiver(facts.unlogged));
+        let (socket, log) = (facts.socket_drops, facts.unlogged.filter(|_| here));
         let shared = facts.shared_drops && socket > Some(0);
         LossSplit::of(lost.filter(|_| !shared), facts.skipped_packets, socket, log)
     }
@@ -683,7 +697,7 @@ impl FlowStats {
         // Of a flow that had several owners not all may have told what they sent: then of those that are judged.
         let judged =
             || Some(departures.lateness().moments().count()).filter(|packets| *packets > 0);
-        let skipped = facts.skipped_packets.unwrap_or(0) as f64;
+        let skipped = facts.skipped_packets.or_else(|| self.left_out(facts)).unwrap_or(0) as f64;
         let asked = metrics.sent_packets.or_else(judged).map(|sent| sent as f64 + skipped);
         let share = asked.filter(|asked| *asked > 0.0).map_or(0.0, |asked| skipped / asked);
         metrics.fidelity = departures.judge(&Asked {

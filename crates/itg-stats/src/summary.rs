@@ -9,6 +9,7 @@ use itg_core::flow::SCHEDULE_DONE;
 use itg_core::text::{align, grouped, visible};
 use itg_core::units::format_duration_ns;
 
+use crate::fidelity::Verdict;
 use crate::figures::is_told;
 use crate::gate::counted;
 use crate::report::{BasisKind, FlowReport, GroupReport, Intervals, Metrics, Report};
@@ -124,7 +125,12 @@ fn worst<'r>(flows: &[&'r FlowReport], most: usize) -> Vec<&'r FlowReport> {
         let trouble = |place: &usize| {
             let m = &flows[*place].metrics;
             let lost = m.loss_share().unwrap_or(0.0);
-            (m.fidelity.verdict, lost, m.delay_ns.map_or(i64::MIN, |delay| delay.max))
+            // What could not be judged may be worse than what passes.
+            let verdict = match m.fidelity.verdict {
+                Verdict::Pass => None,
+                verdict => Some(verdict),
+            };
+            (verdict, lost, m.delay_ns.map_or(i64::MIN, |delay| delay.max))
         };
         places.sort_by(|a, b| {
             let (a, b) = (trouble(a), trouble(b));

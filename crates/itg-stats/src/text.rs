@@ -92,7 +92,8 @@ impl Page {
             flow.profile.as_ref().map_or_else(String::new, |name| format!(", profile {name}"));
         self.line(&format!("Counted: {counted} ({proto}{profile})"));
         self.line(RULE);
-        self.metrics(&flow.metrics, flow.side == "sender" && flow.meter != Some("rtt"));
+        let sent = flow.side == "sender" && flow.meter != Some("rtt");
+        self.metrics(&flow.metrics, if sent { "Bytes sent" } else { "Bytes received" });
         if let Some(clock) = flow.clock.as_ref().filter(|clock| !clock.shared) {
             self.clock(clock);
         }
@@ -106,7 +107,7 @@ impl Page {
         self.line(RULE);
     }
 
-    fn metrics(&mut self, m: &Metrics, sent: bool) {
+    fn metrics(&mut self, m: &Metrics, bytes: &str) {
         let delay = m.delay_ns;
         let jitter = m.jitter_ns;
         self.value("Total time", &format!("{:.6}", m.duration_ns as f64 / 1e9), "s");
@@ -116,7 +117,7 @@ impl Page {
         self.seconds("Average delay", delay.map(|d| d.mean));
         self.seconds("Average jitter", jitter.map(|j| j.mean));
         self.seconds("Delay standard deviation", delay.map(|d| d.stddev));
-        self.count(if sent { "Bytes sent" } else { "Bytes received" }, Some(m.bytes), "B");
+        self.count(bytes, Some(m.bytes), "B");
         self.value("Average bitrate", &format!("{:.6}", m.bitrate_bps / 1e3), "Kbit/s");
         self.value("Average packet rate", &format!("{:.6}", m.packet_rate_pps), "pkt/s");
         self.losses(m);
@@ -327,7 +328,7 @@ impl Page {
         self.line(&format!("Group: {}", by.join(", ")));
         self.line(RULE);
         self.count("Number of flows", Some(group.flows), "");
-        self.metrics(&group.metrics, false);
+        self.metrics(&group.metrics, bytes_of(&group.metrics));
         self.notes(&group.notices);
         self.line(RULE);
     }
@@ -341,7 +342,8 @@ impl Page {
         self.count("Number of flows", Some(total.flows), "");
         let one_sided = |side| report.flows.iter().all(|flow| flow.side == side);
         let owd = report.flows.iter().all(|flow| flow.meter != Some("rtt"));
-        self.metrics(&total.metrics, !report.flows.is_empty() && one_sided("sender") && owd);
+        let sent = !report.flows.is_empty() && one_sided("sender") && owd;
+        self.metrics(&total.metrics, if sent { "Bytes sent" } else { bytes_of(&total.metrics) });
         if let Some(unmatched) = total.unmatched {
             self.count("Unmatched flows", Some(unmatched.flows), "");
             self.count("Unmatched packets", Some(unmatched.packets), "pkt");
@@ -382,4 +384,8 @@ fn basis(basis: Option<DelayBasis>) -> String {
             "relative (two clocks: only differences mean something)".to_owned()
         }
     }
+}
+/// What the bytes of several flows are: those without their receiver's log count what was sent.
+const fn bytes_of(metrics: &Metrics) -> &'static str {
+    if metrics.reordered.is_some() { "Bytes received" } else { "Bytes sent or received" }
 }

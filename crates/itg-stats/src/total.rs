@@ -3,7 +3,7 @@
 //! Counts are sums; the duration runs from the first packet of any flow to the last of any other.
 //! Delays and their variation are taken over all packets, but never from one flow to another
 //! (D-ITG's total jitter mixes successive records of different flows). The fidelity is the worst of
-//! all flows.
+//! all flows; where none is worse than those that pass, but some could not be judged, it is not known.
 //!
 //! Times that a peer or a file makes up stay with their flow: delays and lateness of a day or more, and
 //! packets more than a year away from those of the other flows, are left out of the total, which says so.
@@ -20,6 +20,7 @@ use crate::figures::{Ledger, LossModel, LossSplit, Reordering, Way};
 use crate::report::{Metrics, TotalReport, Unmatched};
 use crate::sequence::{Disorder, Loss};
 use crate::stats::{Facts, FlowStats, LossBasis, Volume, per_second};
+use crate::sum::Sum;
 
 /// The sums while flows are added.
 #[derive(Debug, Default)]
@@ -36,8 +37,11 @@ pub(crate) struct Totals {
     worst: Vec<WorstFlow>,
     loss: Loss,
     bursts_known: bool,
-    unknown_sent: bool,
-    unknown_loss: bool,
+    sent: Sum,
+    lost: Sum,
+    duplicated: Sum,
+    reordered: Sum,
+    skipped: Sum,
     unknown_network: bool,
     unknown_socket: bool,
     unknown_bursts: bool,
@@ -119,22 +123,22 @@ impl Totals {
         self.volume.bytes += volume.bytes;
         let span = volume.first_unix_ns.zip(volume.last_unix_ns);
         self.spans.extend(span.map(|(first, last)| (flow, first, last)));
-        let plus = |sum: &mut Option<u64>, more: Option<u64>| {
-            if let Some(more) = more {
-                *sum = Some(sum.unwrap_or(0).saturating_add(more));
-            }
-        };
+        for (sum, count) in [
+            (&mut self.sent, metrics.sent_packets),
+            (&mut self.lost, metrics.lost),
+            (&mut self.duplicated, metrics.duplicated),
+            (&mut self.reordered, metrics.reordered),
+            (&mut self.skipped, metrics.skipped_packets),
+        ] {
+            sum.add(count);
+        }
         let sums = &mut self.sums;
-        plus(&mut sums.lost, metrics.lost);
         sums.excess_packets = sums.excess_packets.saturating_add(metrics.excess_packets);
-        self.unknown_loss |= metrics.lost.is_none();
-        self.unknown_network |= metrics.ledger.loss.network.is_none();
-        self.unknown_socket |= facts.shared_drops && metrics.ledger.loss.socket > Some(0);
-        plus(&mut sums.duplicated, metrics.duplicated);
-        plus(&mut sums.reordered, metrics.reordered);
-        plus(&mut sums.sent_packets, metrics.sent_packets);
-        plus(&mut sums.skipped_packets, metrics.skipped_packets);
-        self.unknown_sent |= metrics.sent_packets.is_none();
+        let split = &metrics.ledger.loss;
+        self.unknown_network |= split.network.is_none();
+        self.unknown_socket |= facts.shared_drops && split.socket > Some(0);
+        // A stream has no such drops.
+        self.unknown_socket |= !facts.stream && split.socket.is_none() && metrics.lost > Some(0);
         // The receiver's count does not tell which packets are lost.
         self.unknown_bursts |=
             metrics.lost_basis == Some(LossBasis::ReceiverCount) && metrics.lost > Some(0);
@@ -221,6 +225,8 @@ impl Totals {
             fidelity.reasons.push(format!("flow {flow}: {}", own.reasons.join("; ")));
         }
         self.tally.worst = self.worst.iter().map(|worst| worst.flow).collect();
+        let unknown = self.tally.verdicts.get(Verdict::Unknown.name()).copied().unwrap_or(0);
+        fidelity.not_all_judged(unknown, self.flows);
         fidelity.tally = Some(std::mem::take(&mut self.tally));
     }
 
@@ -286,25 +292,24 @@ impl Totals {
         metrics.duration_ns = volume.duration_ns;
         metrics.bitrate_bps = volume.bitrate_bps;
         metrics.packet_rate_pps = volume.packet_rate_pps;
-        if self.unknown_sent {
-            metrics.sent_packets = None;
-        }
+        metrics.sent_packets = self.sent.known();
+        metrics.lost = self.lost.known();
+        metrics.duplicated = self.duplicated.known();
+        metrics.reordered = self.reordered.known();
+        metrics.skipped_packets = self.skipped.known();
         if self.bursts_known {
             metrics.set_bursts(self.loss);
         }
-        if self.unknown_loss {
-            // A sum without some of the flows is not the loss of all.
-            (metrics.lost, metrics.lost_basis) = (None, None);
-        }
-        let unknown_bursts = self.unknown_loss || self.unknown_bursts;
+        metrics.lost_basis = metrics.lost_basis.filter(|_| metrics.lost.is_some());
+        let unknown_bursts = self.lost.lacks_some() || self.unknown_bursts;
         if unknown_bursts {
             (metrics.loss_bursts, metrics.loss_burst_mean) = (None, None);
         }
-        let LossSplit { skipped, socket, log, .. } = self.split;
+        let LossSplit { socket, log, .. } = self.split;
         // The same drops are told with each of the flows that came to a socket.
         let socket = socket.filter(|_| !self.unknown_socket);
         let lost = metrics.lost.filter(|_| !self.unknown_network);
-        let split = LossSplit::of(lost, skipped, socket, log);
+        let split = LossSplit::of(lost, metrics.skipped_packets, socket, log);
         let negative = metrics.negative_delays;
         if self.one_way && self.round_trip {
             metrics.delay_basis = None;

@@ -147,7 +147,8 @@ pub(super) fn figures(report: &Report) -> Markup {
     let m = &report.total.metrics;
     let delay = m.delay_ns;
     let late = m.lateness_ns;
-    let kind = if report.flows.iter().any(|flow| flow.meter == Some("rtt")) {
+    let kind = if report.flows.iter().any(|flow| flow.meter == Some("rtt") && flow.side == "sender")
+    {
         "Round trip"
     } else {
         "Delay"

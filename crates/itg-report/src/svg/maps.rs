@@ -320,7 +320,7 @@ mod tests {
         cell.window.packets = rows.len() as u64;
         cell.rows = rows.iter().map(|row| (*row, 1)).collect();
         let [delay, jitter, lateness] = [(); 3].map(|()| Vec::new());
-        Curves { bins, origin_ns, delay, delay_marks: [0; 2], jitter, lateness }
+        Curves { bins, losses_known: true, origin_ns, delay, delay_marks: [0; 2], jitter, lateness }
     }
 
     #[test]

@@ -284,6 +284,7 @@ pub(super) fn delay_by_flow(
     Some(chart.into())
 }
 
+/// None also where it is not known which packets were lost.
 pub(super) fn loss(curves: &Curves, of: &str) -> Option<Chart> {
     let course = BinnedSeries::of(curves)?;
     let shares: Vec<f64> = course
@@ -344,7 +345,15 @@ mod tests {
             cell.rows = vec![(3, 1)];
         }
         let [delay, jitter, lateness] = [(); 3].map(|()| Vec::new());
-        Curves { bins, origin_ns: 0, delay, delay_marks: [0; 2], jitter, lateness }
+        Curves {
+            bins,
+            losses_known: true,
+            origin_ns: 0,
+            delay,
+            delay_marks: [0; 2],
+            jitter,
+            lateness,
+        }
     }
 
     #[test]

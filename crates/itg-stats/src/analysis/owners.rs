@@ -19,9 +19,12 @@ struct Owner {
     source: (usize, u32),
     /// Address and port that it sent from; empty where the description is lost.
     src: String,
-    /// Packets in the log, and the time of the first one.
+    /// Its description, where it is not the first one: that is the flow's.
+    info: Option<Box<FlowInfo>>,
+    /// Packets in the log, and the times of the first and the last one.
     packets: u64,
     first_unix_ns: Option<u64>,
+    last_unix_ns: Option<u64>,
     end: Option<FlowEnd>,
     lack: Lack,
 }
@@ -50,11 +53,14 @@ impl Owners {
     pub(super) fn add(&mut self, source: (usize, u32), info: Option<&FlowInfo>) {
         if !self.0.iter().any(|owner| owner.source == source) {
             let src = info.map_or_else(String::new, |info| info.src.clone());
+            let later = info.filter(|_| !self.0.is_empty());
             self.0.push(Owner {
                 source,
                 src,
+                info: later.cloned().map(Box::new),
                 packets: 0,
                 first_unix_ns: None,
+                last_unix_ns: None,
                 end: None,
                 lack: Lack::Nothing,
             });
@@ -69,6 +75,7 @@ impl Owners {
     pub(super) fn saw(&mut self, source: (usize, u32), volume: &Volume) {
         if let Some(owner) = self.get(source) {
             (owner.packets, owner.first_unix_ns) = (volume.packets, volume.first_unix_ns);
+            owner.last_unix_ns = volume.last_unix_ns;
         }
     }
 
@@ -112,6 +119,19 @@ impl Owners {
     /// Packets of all of them in the log.
     fn packets(&self) -> u64 {
         self.0.iter().map(|owner| owner.packets).fold(0, u64::saturating_add)
+    }
+
+    /// Descriptions of those that have packets in the log, each with the times of these; `first` is the flow's.
+    pub(super) fn described<'a>(
+        &'a self,
+        first: Option<&'a FlowInfo>,
+    ) -> impl Iterator<Item = (&'a FlowInfo, Volume)> {
+        let seen = self.0.iter().filter(|owner| owner.packets > 0);
+        seen.filter_map(move |owner| {
+            let Owner { packets, first_unix_ns, last_unix_ns, .. } = *owner;
+            let volume = Volume { packets, first_unix_ns, last_unix_ns, ..Volume::default() };
+            Some((owner.info.as_deref().or(first)?, volume))
+        })
     }
 
     /// Places of their records: number of the log and index of the flow in it.

@@ -16,7 +16,7 @@ impl Analysis<'_> {
                 continue;
             };
             let (mut lateness, mut volume) = (SampleDistribution::default(), Volume::default());
-            let (mut asked, mut left_out) = (0.0, 0.0);
+            let (mut asked, mut left_out, mut alone) = (0.0, 0.0, true);
             let own = objects.list.iter().filter(|object| object.stats.side() == Side::Sender);
             for object in own.filter(|object| object.owners.sources().any(|(log, _)| log == number))
             {
@@ -27,7 +27,9 @@ impl Analysis<'_> {
                         lateness.merge(object.stats.departures(&facts(object, None)).lateness())
                     }
                 }
-                volume.merge(object.stats.volume());
+                volume.merge(object.stats.sent());
+                // Its figures are those of all that sent it.
+                alone &= object.owners.sources().count() == 1;
                 let facts = facts(object, None);
                 let skipped = facts.skipped_packets.unwrap_or(0) as f64;
                 asked += object.stats.sent_packets(&facts).unwrap_or(0) as f64 + skipped;
@@ -38,6 +40,7 @@ impl Analysis<'_> {
             let pacing = (log.setting("promise_pacing"), log.setting("pacing"));
             let sent = Sent {
                 all: self.options.flows.is_empty() && self.options.filter.is_none(),
+                alone,
                 rate_pps: volume.packet_rate_pps(),
                 late_p99_ns: late,
                 left_out_share: if asked > 0.0 { left_out / asked } else { 0.0 },

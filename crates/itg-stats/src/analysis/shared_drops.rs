@@ -14,9 +14,10 @@ struct Span {
     place: usize,
 }
 
-/// Marks flows of which others came to the same port of the same receiver meanwhile, and saw drops, too.
+/// Marks flows of which others came to the same port of the same receiver meanwhile, and saw drops, too. Flows of a run
+/// are opened before its start: they see the drops of the others from then on.
 pub(super) fn mark(objects: &mut Objects) {
-    let mut sockets: BTreeMap<_, Vec<Span>> = BTreeMap::new();
+    let mut sockets: BTreeMap<_, Vec<(&String, Span)>> = BTreeMap::new();
     for (key, &place) in &objects.places {
         let Object { info: Some(info), owners, stats, .. } = &objects.list[place] else { continue };
         let drops = owners.told(|end| end.socket_drops).unwrap_or(0);
@@ -29,14 +30,22 @@ pub(super) fn mark(objects: &mut Objects) {
         let last_ns = volume.last_unix_ns.unwrap_or(u64::MAX);
         for (log, _) in owners.sources() {
             let socket = sockets.entry((log, info.spec.proto.name(), port.clone())).or_default();
-            socket.push(Span { first_ns, last_ns, place });
+            socket.push((&key.run, Span { first_ns, last_ns, place }));
         }
     }
     let mut shared = BTreeSet::new();
-    for spans in sockets.values_mut() {
+    for flows in sockets.into_values() {
+        let mut began_ns: BTreeMap<&str, u64> = BTreeMap::new();
+        for &(run, span) in &flows {
+            let began_ns = began_ns.entry(run).or_insert(span.first_ns);
+            *began_ns = span.first_ns.min(*began_ns);
+        }
+        let spans =
+            flows.iter().map(|&(run, span)| Span { first_ns: began_ns[run.as_str()], ..span });
+        let mut spans: Vec<_> = spans.collect();
         spans.sort_unstable();
         let mut latest: Option<Span> = None;
-        for &span in &*spans {
+        for &span in &spans {
             let other =
                 latest.filter(|other| other.last_ns >= span.first_ns && other.place != span.place);
             shared.extend(other.into_iter().flat_map(|other| [other.place, span.place]));

@@ -20,7 +20,7 @@ use crate::plot::trace::{Cell, Trace};
 use crate::quantiles::{Point, Quantiles};
 use crate::report::Metrics;
 use crate::sequence::Run;
-use crate::stats::{Facts, FlowStats};
+use crate::stats::{Facts, FlowStats, LossBasis};
 
 /// Most bins of time for each flow.
 pub const MOST_BINS: usize = 512;
@@ -62,6 +62,8 @@ pub struct Curves {
     /// The course over time. `window.lost` is exact here: a lost packet counts where the first one
     /// with a larger number arrived, or in the last bin.
     pub bins: TimeBins<Cell>,
+    /// False where it is not known which packets were lost: then the bins have none.
+    pub losses_known: bool,
     /// Delay that counts as 0 in the delay map, in nanoseconds.
     pub origin_ns: i64,
     /// Delays in nanoseconds, ascending.
@@ -176,9 +178,17 @@ impl Plots {
         }
         total.cells_mut().for_each(|cell| cell.window.lost = 0);
         let mut rows = Vec::new();
+        let mut losses_known = true;
         for subject in subjects {
-            let Some(trace) = subject.stats.trace() else { continue };
-            let row = loss_row(subject, trace, &total);
+            let Some(trace) = subject.stats.trace() else {
+                // What is lost of a flow of which nothing arrived has no time.
+                losses_known &= subject.metrics.lost == Some(0);
+                continue;
+            };
+            let Some(row) = loss_row(subject, trace, &total) else {
+                losses_known = false;
+                continue;
+            };
             if row.iter().any(|&(lost, _)| lost > 0) {
                 for (sum, (more, _)) in total.cells_mut().zip(&row) {
                     sum.window.lost = sum.window.lost.saturating_add(*more);
@@ -186,12 +196,16 @@ impl Plots {
                 rows.push(LossRow { place: subject.place, cells: row });
             }
         }
+        if !losses_known {
+            total.cells_mut().for_each(|cell| cell.window.lost = 0);
+        }
         let sum = |row: &LossRow| row.cells.iter().map(|cell| cell.0).sum::<u64>();
         rows.sort_by_key(|row| std::cmp::Reverse(sum(row)));
         rows.truncate(LOSS_ROWS);
         rows.sort_by_key(|row| row.place);
         let curves = Curves {
             bins: total,
+            losses_known,
             origin_ns,
             delay: thin(&delay.points()),
             delay_marks: delay.at([0.5, 0.99]),
@@ -232,15 +246,17 @@ impl FlowPlots {
                 pair(&asked.points(), &actual.points())
             })
             .next_back();
+        let holes = Holes::of(stats, facts);
         let curves = Curves {
-            bins: counted(trace.bins(), stats, facts),
+            bins: counted(trace.bins(), holes.as_ref()),
+            losses_known: holes.is_some(),
             origin_ns: trace.setup().origin_ns,
             delay: thin(&stats.delay().values().points()),
             delay_marks: stats.delay().values().at([0.5, 0.99]),
             jitter: thin(&magnitudes(&stats.delay().variation().points())),
             lateness: thin(&departures.lateness().quantiles().points()),
         };
-        Some(Self { place, curves, raster: Raster::of(stats, facts), gaps, sizes })
+        Some(Self { place, curves, raster: holes.as_ref().and_then(Raster::of), gaps, sizes })
     }
 }
 
@@ -276,7 +292,25 @@ fn expected<'a>(
     Some((Box::new(std::iter::once(Run { first: 0, last })), end))
 }
 
-fn lost_by_bin(bins: &TimeBins<Cell>, stats: &FlowStats, facts: &Facts<'_>) -> Vec<u64> {
+/// Numbers of the lost packets.
+struct Holes {
+    runs: Vec<Run>,
+    /// How many numbers were sent.
+    end: u64,
+}
+
+impl Holes {
+    /// Those that the account of the flow has; `None` where it does not tell which they are.
+    fn of(stats: &FlowStats, facts: &Facts<'_>) -> Option<Self> {
+        let (loss, basis) = stats.account(facts).loss?;
+        let (sent, end) = expected(stats, facts)?;
+        let runs: Vec<Run> = absent(sent, stats.arrived_seqs().runs()).collect();
+        let count = runs.iter().map(|run| run.last - run.first + 1).fold(0, u64::saturating_add);
+        (count == loss.lost && basis != LossBasis::ReceiverCount).then_some(Self { runs, end })
+    }
+}
+
+fn lost_by_bin(bins: &TimeBins<Cell>, holes: &Holes) -> Vec<u64> {
     let mut reached = 0;
     let ends: Vec<u64> = bins
         .cells()
@@ -286,10 +320,9 @@ fn lost_by_bin(bins: &TimeBins<Cell>, stats: &FlowStats, facts: &Facts<'_>) -> V
         })
         .collect();
     let mut lost = vec![0u64; ends.len()];
-    let Some((sent, _)) = expected(stats, facts) else { return lost };
     let Some(last) = ends.len().checked_sub(1) else { return lost };
     let mut bin = 0;
-    for hole in absent(sent, stats.arrived_seqs().runs()) {
+    for hole in &holes.runs {
         let mut first = hole.first;
         loop {
             while bin < last && ends[bin] < first {
@@ -306,39 +339,44 @@ fn lost_by_bin(bins: &TimeBins<Cell>, stats: &FlowStats, facts: &Facts<'_>) -> V
     lost
 }
 
-/// The bins with their exact losses.
-fn counted(bins: &TimeBins<Cell>, stats: &FlowStats, facts: &Facts<'_>) -> TimeBins<Cell> {
+/// The bins with their exact losses, none where these are not known.
+fn counted(bins: &TimeBins<Cell>, holes: Option<&Holes>) -> TimeBins<Cell> {
     let mut bins = bins.clone();
-    let lost = lost_by_bin(&bins, stats, facts);
+    let lost = holes.map_or_else(|| vec![0; bins.cells().len()], |holes| lost_by_bin(&bins, holes));
     for (cell, lost) in bins.cells_mut().zip(lost) {
         cell.window.lost = lost;
     }
     bins
 }
 
-/// Lost and arrived packets of one flow in the bins of the total.
-fn loss_row(subject: &Subject<'_>, trace: &Trace, total: &TimeBins<Cell>) -> Vec<(u64, u64)> {
+/// Lost and arrived packets of one flow in the bins of the total; `None` where it is not known which were lost.
+fn loss_row(
+    subject: &Subject<'_>,
+    trace: &Trace,
+    total: &TimeBins<Cell>,
+) -> Option<Vec<(u64, u64)>> {
+    let holes = Holes::of(subject.stats, &subject.facts)?;
     let mut row = vec![(0, 0); total.cells().len()];
     let mut bins = trace.bins().clone();
     bins.widen(total.bin_ns());
     let (Some(own), Some(start)) = (bins.start_unix_ns(), total.start_unix_ns()) else {
-        return row;
+        return Some(row);
     };
     let skip = usize::try_from(own.saturating_sub(start) / total.bin_ns()).unwrap_or(usize::MAX);
-    let lost = lost_by_bin(&bins, subject.stats, &subject.facts);
+    let lost = lost_by_bin(&bins, &holes);
     for (place, (cell, lost)) in row.iter_mut().skip(skip).zip(bins.cells().zip(lost)) {
         *place = (lost, cell.window.packets);
     }
-    row
+    Some(row)
 }
 
 impl Raster {
-    fn of(stats: &FlowStats, facts: &Facts<'_>) -> Option<Self> {
-        let (sent, end) = expected(stats, facts)?;
+    fn of(holes: &Holes) -> Option<Self> {
+        let end = holes.end;
         let numbers = end.div_ceil(RASTER_CELLS).max(1).checked_next_power_of_two()?;
         let cells = usize::try_from(end.div_ceil(numbers)).ok()?;
         let mut lost = vec![0u64; cells];
-        for hole in absent(sent, stats.arrived_seqs().runs()) {
+        for hole in &holes.runs {
             let (first, last) = (hole.first / numbers, hole.last / numbers);
             for cell in first..=last.min(cells as u64 - 1) {
                 let from = hole.first.max(cell * numbers);

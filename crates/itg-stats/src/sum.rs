@@ -1,0 +1,48 @@
+//! Sum of a count over flows that may not all tell it.
+
+/// Sum of a count of flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    told: Option<u64>,
+    /// A flow did not tell it.
+    unknown: bool,
+}
+
+impl Sum {
+    /// Adds the count of a flow.
+    pub fn add(&mut self, count: Option<u64>) {
+        match count {
+            Some(count) => self.told = Some(self.told.unwrap_or(0).saturating_add(count)),
+            None => self.unknown = true,
+        }
+    }
+
+    /// The sum; `None` without flows, and where one did not tell its count: without some it is not that of all.
+    #[must_use]
+    pub fn known(self) -> Option<u64> {
+        self.told.filter(|_| !self.unknown)
+    }
+
+    /// Returns true if a flow did not tell its count.
+    #[must_use]
+    pub const fn lacks_some(self) -> bool {
+        self.unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_without_some_is_not_known() {
+        let of = |counts: &[Option<u64>]| {
+            let mut sum = Sum::default();
+            counts.iter().for_each(|count| sum.add(*count));
+            (sum.known(), sum.lacks_some())
+        };
+        assert_eq!(of(&[]), (None, false));
+        assert_eq!(of(&[Some(2), Some(u64::MAX)]), (Some(u64::MAX), false));
+        assert_eq!(of(&[Some(2), None, Some(3)]), (None, true));
+    }
+}
