@@ -71,7 +71,7 @@ pub(crate) fn page(program: Program, facts: &Facts) -> String {
             FlowFacts {
                 labels,
                 sent: Some((figures.sent_packets, figures.sent_bytes)),
-                missing: Some(figures.missing_packets),
+                missing: figures.missing_packets,
                 lateness_max_ns: Some(figures.lateness_max_ns),
                 ..FlowFacts::default()
             }
@@ -94,7 +94,7 @@ mod tests {
             let counters = FlowFigures {
                 sent_packets: 10 * u64::from(flow),
                 sent_bytes: 5120,
-                missing_packets: 1,
+                missing_packets: Some(1),
                 lateness_max_ns: 1_500_000_000,
             };
             figures.flows.insert(flow, counters);

@@ -122,9 +122,11 @@ impl FlowBar {
             format_duration_ns(reading.lateness_ns / 1_000 * 1_000),
             format_duration_ns(reading.lateness_max_ns / 1_000 * 1_000),
         );
-        #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-        let share = 100.0 * reading.missing as f64 / reading.sent_packets.max(1) as f64;
-        text.push_str(&format!(", {} missing ({share:.2} %)", reading.missing));
+        if let Some(missing) = reading.missing {
+            #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+            let share = 100.0 * missing as f64 / reading.sent_packets.max(1) as f64;
+            text.push_str(&format!(", {missing} missing ({share:.2} %)"));
+        }
         if reading.received_packets > 0 {
             let away = reading.sent_packets.saturating_sub(reading.received_unique);
             text.push_str(&format!(", {away} not back"));

@@ -12,13 +12,16 @@ use itg_core::flow::{Flow, Meter, Proto, SCHEDULE_DONE};
 use itg_core::text::{grouped, visible};
 use itg_experiment::{Plan, PlannedFlow};
 use itg_node::{FlowOutcome, PeerClock, SendOutcome, ServedFlow, ServedSession};
-use itg_session::{DelayMeasure, Difference, FlowCounts, FlowMeasure, FlowTotals, explain_replies};
+use itg_session::{
+    DelayMeasure, Difference, FlowCounts, FlowMeasure, FlowTotals, SharedDrops, explain_replies,
+};
 use itg_stats::delay::{Delay, Jitter};
-use itg_stats::fidelity::Fidelity;
+use itg_stats::fidelity::{Fidelity, Verdict};
 use itg_stats::report::{
     ClockReport, DelayBasis, FlowReport, GroupReport, Metrics, REPORT_SCHEMA, Report, TotalReport,
 };
 use itg_stats::stats::{LossBasis, Volume};
+use itg_stats::sum::Sum;
 use itg_stats::summary::{self, DIRECTION};
 use serde_json::{Map, Value};
 
@@ -109,7 +112,12 @@ impl Clock {
 #[must_use]
 pub fn sent(plan: &Plan, run: &str, outcome: &SendOutcome, own_log: Option<&Report>) -> Report {
     let clocks: Vec<_> = outcome.clocks.iter().map(Clock::of).collect();
-    report(&ended_here(plan, outcome, own_log, &clocks), run, Some(plan.seed.0))
+    let ended = ended_here(plan, outcome, own_log, &clocks);
+    Report { notices: told(&outcome.shared_drops), ..report(&ended, run, Some(plan.seed.0)) }
+}
+
+fn told(drops: &[SharedDrops]) -> Vec<String> {
+    drops.iter().map(ToString::to_string).collect()
 }
 
 /// The report of a run of which some flows were sent from here, and some by the other side, which was asked for them;
@@ -158,7 +166,8 @@ pub fn exchanged(
         }
     }));
     ended.sort_by_key(|flow| flow.flow);
-    let whole = report(&ended, run, Some(plan.seed.0));
+    let notices = [&outcome.shared_drops[..], &session.shared_drops].map(told).concat();
+    let whole = Report { notices, ..report(&ended, run, Some(plan.seed.0)) };
     // Round trips go both ways.
     let (to_here, from_here): (Vec<_>, Vec<_>) = ended
         .into_iter()
@@ -264,7 +273,7 @@ pub fn received(session: &ServedSession) -> Report {
             end: None,
         })
         .collect();
-    report(&ended, &session.run, None)
+    Report { notices: told(&session.shared_drops), ..report(&ended, &session.run, None) }
 }
 
 /// Fault of a flow that came from elsewhere and that not both sides have counted.
@@ -575,8 +584,16 @@ fn thin(values: &mut Vec<(i64, u64)>) {
 #[derive(Default)]
 struct Total {
     volume: Volume,
+    /// A flow has packets and no times.
+    untimed: bool,
     sums: Metrics,
-    unknown_loss: bool,
+    lost: Sum,
+    duplicated: Sum,
+    reordered: Sum,
+    sent: Sum,
+    skipped: Sum,
+    /// Flows whose fidelity is not known.
+    unjudged: u64,
     pool: Pool,
     basis: Option<DelayBasis>,
     /// Kinds of the delays: one-way, of round trips.
@@ -592,17 +609,15 @@ impl Total {
 
     fn add(&mut self, volume: &Volume, of: &Metrics) {
         self.volume.merge(volume);
-        let sum = |sum: &mut Option<u64>, more: Option<u64>| {
-            *sum = more.map(|more| sum.unwrap_or(0).saturating_add(more)).or(*sum);
-        };
-        self.unknown_loss |= of.lost.is_none();
-        sum(&mut self.sums.lost, of.lost);
-        sum(&mut self.sums.duplicated, of.duplicated);
-        sum(&mut self.sums.reordered, of.reordered);
-        sum(&mut self.sums.sent_packets, of.sent_packets);
-        sum(&mut self.sums.skipped_packets, of.skipped_packets);
+        self.untimed |= volume.packets > 0 && volume.first_unix_ns.is_none();
+        self.lost.add(of.lost);
+        self.duplicated.add(of.duplicated);
+        self.reordered.add(of.reordered);
+        self.sent.add(of.sent_packets);
+        self.skipped.add(of.skipped_packets);
         self.sums.negative_delays = self.sums.negative_delays.saturating_add(of.negative_delays);
         self.sums.excess_packets = self.sums.excess_packets.saturating_add(of.excess_packets);
+        self.unjudged += u64::from(of.fidelity.verdict == Verdict::Unknown);
         let worse = of.fidelity.verdict > self.sums.fidelity.verdict;
         if worse || self.sums.fidelity.reasons.is_empty() {
             let Fidelity { verdict, reasons, .. } = &of.fidelity;
@@ -613,15 +628,20 @@ impl Total {
 
     fn report(mut self, flows: u64) -> TotalReport {
         self.pool.sort();
+        if self.untimed {
+            // The bytes of all in the time of some are no rate.
+            (self.volume.first_unix_ns, self.volume.last_unix_ns) = (None, None);
+        }
         let mut metrics = Metrics::of_volume(&self.volume);
-        metrics.lost = self.sums.lost.filter(|_| !self.unknown_loss);
+        metrics.lost = self.lost.known();
         metrics.lost_basis = metrics.lost.map(|_| LossBasis::SenderCount);
-        metrics.duplicated = self.sums.duplicated;
-        metrics.reordered = self.sums.reordered;
-        metrics.sent_packets = self.sums.sent_packets;
-        metrics.skipped_packets = self.sums.skipped_packets;
+        metrics.duplicated = self.duplicated.known();
+        metrics.reordered = self.reordered.known();
+        metrics.sent_packets = self.sent.known();
+        metrics.skipped_packets = self.skipped.known();
         metrics.excess_packets = self.sums.excess_packets;
         metrics.fidelity = self.sums.fidelity;
+        metrics.fidelity.not_all_judged(self.unjudged, flows);
         // Times of one way and of both have no percentiles together.
         if self.kinds != [true, true] {
             metrics.negative_delays = self.sums.negative_delays;

@@ -200,7 +200,7 @@ fn counted(lives: &[Arc<FlowLive>]) -> Counted {
         sum.flows += usize::from(!reading.ended);
         sum.packets += reading.sent_packets;
         sum.bytes += reading.sent_bytes;
-        sum.missing = sum.missing.map(|missing| missing + reading.missing);
+        sum.missing = sum.missing.zip(reading.missing).map(|(sum, more)| sum + more);
     }
     sum
 }
@@ -321,10 +321,16 @@ pub fn account(plan: &Plan, outcome: &SendOutcome) -> String {
         let totals = outcome.flows.iter().filter_map(|flow| flow.totals.as_ref());
         let (packets, bytes) =
             totals.fold((0, 0), |(p, b), totals| (p + totals.packets, b + totals.bytes));
-        let received: u64 =
-            outcome.flows.iter().filter_map(|flow| flow.counts.as_ref()).map(|c| c.unique).sum();
+        for shared in &outcome.shared_drops {
+            text.push_str(&format!("{shared}\n"));
+        }
+        let counts = || outcome.flows.iter().map(|flow| flow.counts.as_ref());
+        let received: u64 = counts().flatten().map(|counts| counts.unique).sum();
+        let untold = counts().filter(Option::is_none).count();
+        let but =
+            if untold > 0 { format!(" ({untold} flows are not counted)") } else { String::new() };
         text.push_str(&format!(
-            "total: {packets} packets ({}) sent, {received} received\n",
+            "total: {packets} packets ({}) sent, {received} received{but}\n",
             format_bytes(bytes)
         ));
     }

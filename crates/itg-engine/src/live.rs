@@ -35,6 +35,8 @@ pub struct FlowLive {
     received_unique: AtomicU64,
     sent_before: AtomicU64,
     missing: AtomicU64,
+    /// The receiver has told what has arrived.
+    told: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -59,8 +61,9 @@ pub struct FlowReading {
     pub received_bytes: u64,
     /// Different ones among these packets.
     pub received_unique: u64,
-    /// Packets that the receiver had not read when it was asked last, about four times a second.
-    pub missing: u64,
+    /// Packets that the receiver had not read when it was asked last, about four times a second, or less often where
+    /// there are hundreds of flows; `None` as long as it has not told.
+    pub missing: Option<u64>,
     /// True once the flow has ended.
     pub ended: bool,
 }
@@ -70,8 +73,10 @@ impl FlowLive {
     #[must_use]
     pub fn read(&self) -> FlowReading {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let sent_packets = get(&self.sent_packets);
+        let known = self.told.load(Ordering::Acquire) || sent_packets == 0;
         FlowReading {
-            sent_packets: get(&self.sent_packets),
+            sent_packets,
             sent_bytes: get(&self.sent_bytes),
             lateness_ns: get(&self.lateness_ns),
             lateness_max_ns: get(&self.lateness_max_ns),
@@ -80,7 +85,7 @@ impl FlowLive {
             received_packets: get(&self.received_packets),
             received_bytes: get(&self.received_bytes),
             received_unique: get(&self.received_unique),
-            missing: get(&self.missing),
+            missing: known.then(|| get(&self.missing)),
             ended: self.ended.load(Ordering::Relaxed),
         }
     }
@@ -147,6 +152,7 @@ impl FlowLive {
         let sent = self.sent_before.load(Ordering::Relaxed);
         // What has arrived may have been sent behind that.
         self.missing.store(sent.saturating_sub(arrived), Ordering::Relaxed);
+        self.told.store(true, Ordering::Release);
     }
 
     /// Marks the flow as ended.
@@ -169,7 +175,8 @@ mod tests {
     fn every_packet_of_a_batch_is_in_its_class() {
         let live = FlowLive::default();
         live.sent(10, []);
-        assert_eq!(live.read(), FlowReading::default(), "nothing was sent");
+        let nothing = FlowReading { missing: Some(0), ..FlowReading::default() };
+        assert_eq!(live.read(), nothing, "nothing was sent");
         live.sent(600, [9_000_000, 5_000_000, 5_000_000, 1001, 1000, 0]);
         live.sent(100, [u64::MAX]);
         let reading = live.read();
@@ -177,5 +184,16 @@ mod tests {
         assert_eq!((reading.sent_packets, reading.sent_bytes), (7, 700));
         assert_eq!((reading.lateness_ns, reading.lateness_max_ns), (u64::MAX, u64::MAX));
         assert_eq!(reading.lateness_sum_ns, u64::MAX, "no more than that");
+    }
+
+    #[test]
+    fn what_is_missing_is_known_when_the_receiver_has_told() {
+        let live = FlowLive::default();
+        live.sent_together(10, 1000, 0);
+        assert_eq!(live.read().missing, None);
+        live.asking();
+        live.sent_together(5, 500, 0);
+        live.answered(8);
+        assert_eq!(live.read().missing, Some(2));
     }
 }

@@ -346,6 +346,8 @@ struct Session {
     told: mpsc::UnboundedSender<Telling>,
     tellings: mpsc::UnboundedReceiver<Telling>,
     flows: BTreeMap<u32, Opened>,
+    /// The flow from which on the sender is told next what has arrived.
+    told_next: u32,
     run: String,
     seed: u64,
     boot_id: String,
@@ -390,6 +392,7 @@ impl Session {
             told,
             tellings,
             flows: BTreeMap::new(),
+            told_next: 0,
             run: String::new(),
             seed: 0,
             boot_id: String::new(),
@@ -413,6 +416,7 @@ impl Session {
             Some(turn) => turn.send(channel, self.stop).await,
             None => channel.close().await,
         }
+        self.served.finish();
         if let Some(told) = self.shared.told.get().filter(|_| !self.served.flows.is_empty())
             && told.try_send(self.served).is_err()
         {
@@ -611,12 +615,18 @@ impl Session {
         self.probes = notes.map(|log| (ProbeNotes::new(self.run.clone(), there, here), log));
     }
 
-    /// Returns the numbers of different packets that have arrived, for the first [`PONG_FLOWS`] flows.
-    fn arrivals(&self) -> impl Iterator<Item = FlowArrivals> + '_ {
-        self.flows.iter().take(PONG_FLOWS).map(|(&flow, opened)| FlowArrivals {
-            flow,
-            packets: opened.live.read().received_unique,
-        })
+    /// Returns the numbers of different packets that have arrived, for [`PONG_FLOWS`] flows: each time for the next ones.
+    fn arrivals(&mut self) -> Vec<FlowArrivals> {
+        let from = self.told_next;
+        let around = self.flows.range(from..).chain(self.flows.range(..from)).take(PONG_FLOWS);
+        let told: Vec<_> = around
+            .map(|(&flow, opened)| FlowArrivals {
+                flow,
+                packets: opened.live.read().received_unique,
+            })
+            .collect();
+        self.told_next = told.last().map_or(0, |last| last.flow.wrapping_add(1));
+        told
     }
 
     fn tell(&self, input: ReceiverInput) {

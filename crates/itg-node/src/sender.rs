@@ -33,7 +33,8 @@ use itg_engine::tcp_watch::{self, TcpWatch};
 use itg_engine::traffic::Traffic;
 use itg_record::{FlowInfo, Note, Side};
 use itg_session::{
-    EndCause, OpenedFlow, ProbeStamps, SenderConfig, SenderInput, SenderOutput, Timeouts,
+    EndCause, OpenedFlow, ProbeStamps, SenderConfig, SenderInput, SenderOutput, SharedDrops,
+    Timeouts,
 };
 use itg_socket::clock;
 use itg_socket::host;
@@ -140,7 +141,10 @@ pub(crate) async fn send_over(
     let mut driving = JoinSet::new();
     driving.spawn(async move { run.drive(reported, stop).await.map(|()| run) });
     let run = driving.join_next().await.expect("one task").map_err(std::io::Error::other)??;
-    let Run { outcome, log, engine, replies, .. } = run;
+    let Run { mut outcome, log, engine, replies, .. } = run;
+    let counts = outcome.flows.iter_mut();
+    outcome.shared_drops =
+        SharedDrops::take(counts.filter_map(|flow| Some((flow.path?.1, flow.counts.as_mut()?))));
     let closing = tokio::task::spawn_blocking(move || {
         if let Some(engine) = engine {
             drop(engine.join());

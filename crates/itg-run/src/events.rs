@@ -312,10 +312,11 @@ pub struct Statistics {
     pub packet_rate_pps: Option<f64>,
     /// Bits a second; likewise.
     pub bitrate_bps: Option<f64>,
-    /// Packets that receivers had not read when they were asked last: lost, or on their way.
-    pub missing_packets: u64,
+    /// Packets that receivers had not read when they were asked last: lost, or on their way; none as long as the
+    /// receiver of one has not told.
+    pub missing_packets: Option<u64>,
     /// The share of these.
-    pub missing: f64,
+    pub missing: Option<f64>,
     /// Largest lateness of a packet so far, in nanoseconds.
     pub lateness_max_ns: u64,
 }
@@ -344,7 +345,9 @@ impl Statistics {
             packet_rate_pps: rate(now.sent_packets, before.sent_packets),
             bitrate_bps: rate(now.sent_bytes, before.sent_bytes).map(|bytes| 8.0 * bytes),
             missing_packets: now.missing_packets,
-            missing: now.missing_packets as f64 / now.sent_packets.max(1) as f64,
+            missing: now
+                .missing_packets
+                .map(|missing| missing as f64 / now.sent_packets.max(1) as f64),
             lateness_max_ns: now.lateness_max_ns,
         }
     }
@@ -575,7 +578,7 @@ mod tests {
         let flow = |packets| FlowFigures {
             sent_packets: packets,
             sent_bytes: 100 * packets,
-            missing_packets: packets / 10,
+            missing_packets: Some(packets / 10),
             lateness_max_ns: 5,
         };
         let mut figures = Figures::default();
@@ -593,8 +596,8 @@ mod tests {
         let What::Statistics { total, lateness_p99_ns, flows } = &lines[2].what else {
             panic!("{text}");
         };
-        assert_eq!((total.sent_packets, total.missing_packets, flows[0].flow), (30, 3, 3));
-        assert!((total.missing - 0.1).abs() < 1e-12);
+        assert_eq!((total.sent_packets, total.missing_packets, flows[0].flow), (30, Some(3), 3));
+        assert!(total.missing.is_some_and(|share| (share - 0.1).abs() < 1e-12));
         // 20 packets of 100 bytes since the line before, whatever time that took.
         let rates = total.bitrate_bps.zip(total.packet_rate_pps).expect("known");
         assert!((rates.0 / rates.1 - 800.0).abs() < 1e-6);

@@ -25,14 +25,14 @@ const EVERY: Duration = Duration::from_secs(1);
 pub use itg_cli::LATENESS_BOUNDS_NS as BOUNDS_NS;
 
 /// Counters of a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowFigures {
     /// Packets handed to the kernel.
     pub sent_packets: u64,
     /// Bytes of these.
     pub sent_bytes: u64,
-    /// Packets that the receiver had not read when it was asked last.
-    pub missing_packets: u64,
+    /// Packets that the receiver had not read when it was asked last; `None` as long as it has not told.
+    pub missing_packets: Option<u64>,
     /// Largest lateness of a packet, in nanoseconds.
     pub lateness_max_ns: u64,
 }
@@ -48,11 +48,19 @@ pub struct Figures {
     pub late_sum_ns: u64,
 }
 
+impl Default for FlowFigures {
+    /// Those of nothing: nothing is missing of it.
+    fn default() -> Self {
+        Self { sent_packets: 0, sent_bytes: 0, missing_packets: Some(0), lateness_max_ns: 0 }
+    }
+}
+
 impl FlowFigures {
     fn add(&mut self, other: &Self) {
         self.sent_packets = self.sent_packets.saturating_add(other.sent_packets);
         self.sent_bytes = self.sent_bytes.saturating_add(other.sent_bytes);
-        self.missing_packets = self.missing_packets.saturating_add(other.missing_packets);
+        let missing = self.missing_packets.zip(other.missing_packets);
+        self.missing_packets = missing.map(|(here, there)| here.saturating_add(there));
         self.lateness_max_ns = self.lateness_max_ns.max(other.lateness_max_ns);
     }
 }
@@ -191,7 +199,7 @@ mod tests {
             let counters = FlowFigures {
                 sent_packets: *packets,
                 sent_bytes: 100 * packets,
-                missing_packets: 1,
+                missing_packets: Some(1),
                 lateness_max_ns: *packets,
             };
             figures.flows.insert(*flow, counters);

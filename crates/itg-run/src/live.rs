@@ -40,7 +40,7 @@ impl Row {
     fn trouble(&self) -> (bool, u64, u64) {
         let stands = self.state == Some(FlowState::Waiting) && self.figures.sent_packets > 0;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
-        let missing = (self.figures.missing.clamp(0.0, 1.0) * 1000.0) as u64;
+        let missing = (self.figures.missing.unwrap_or(0.0).clamp(0.0, 1.0) * 1000.0) as u64;
         (stands, missing, self.figures.lateness_max_ns / 100_000)
     }
 }
@@ -175,7 +175,7 @@ impl Board {
     fn total_line(&self, width: u16) -> Text<'static> {
         let total = &self.total;
         let late = known(self.late_p99_ns, |ns| format!("< {}", short(ns)));
-        let missing = format!("{:.2} %", 100.0 * total.missing);
+        let missing = known(total.missing, |share| format!("{:.2} %", 100.0 * share));
         let plain = Style::new();
         // The larger the number, the sooner it gives way where there is no room.
         let mut parts = vec![
@@ -183,7 +183,7 @@ impl Board {
             (0, known(total.bitrate_bps, format_bit_rate), plain),
             (4, known(total.packet_rate_pps, |pps| format!("{pps:.0} packets/s")), plain),
             (3, format!("late p99 {late}"), plain),
-            (2, format!("missing {missing}"), bad(total.missing > 0.01)),
+            (2, format!("missing {missing}"), bad(total.missing > Some(0.01))),
         ];
         let long = |parts: &[(u8, String, Style)]| -> usize {
             parts.iter().map(|(_, text, _)| text.chars().count() + 2).sum()
@@ -260,7 +260,10 @@ impl Board {
                 Span::styled(state, bad(stands)),
                 Span::raw(known(figures.bitrate_bps, format_bit_rate)),
                 Span::styled(short(figures.lateness_max_ns), bad(late >= 10)),
-                Span::styled(format!("{:.2}%", 100.0 * figures.missing), bad(missing >= 10)),
+                Span::styled(
+                    known(figures.missing, |share| format!("{:.2}%", 100.0 * share)),
+                    bad(missing >= 10),
+                ),
             ];
             lines.push(row_of(cells, columns));
         }
@@ -385,8 +388,8 @@ mod tests {
             sent_bytes: 512_000,
             packet_rate_pps: Some(100.0),
             bitrate_bps: Some(409_600.0),
-            missing_packets: 1,
-            missing,
+            missing_packets: Some(1),
+            missing: Some(missing),
             lateness_max_ns: late_ms * 1_000_000,
         }
     }

@@ -60,6 +60,7 @@ mod message;
 mod offer;
 mod receiver;
 mod sender;
+mod shared_drops;
 mod timeouts;
 mod turn;
 
@@ -75,6 +76,7 @@ pub use message::{
 };
 pub use receiver::{ReceiverConfig, ReceiverInput, ReceiverOutput, ReceiverSession};
 pub use sender::{SenderConfig, SenderInput, SenderOutput, SenderSession};
+pub use shared_drops::SharedDrops;
 pub use timeouts::Timeouts;
 pub use turn::{TurnInput, TurnOutput, TurnSession};
 

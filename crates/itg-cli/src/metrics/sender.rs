@@ -200,7 +200,7 @@ fn running(sent: &Sent) -> FlowFacts {
         labels: sent.labels.clone(),
         sent: Some((reading.sent_packets, reading.sent_bytes)),
         replies: sent.round_trip.then_some((reading.received_packets, reading.received_bytes)),
-        missing: (!reading.ended).then_some(reading.missing),
+        missing: reading.missing.filter(|_| !reading.ended),
         lateness_max_ns: (reading.sent_packets > 0).then_some(reading.lateness_max_ns),
         ..FlowFacts::default()
     }

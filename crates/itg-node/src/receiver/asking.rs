@@ -109,7 +109,8 @@ impl Receiver {
                 (notices, session.shortfall())
             }
         };
-        let Session { served, .. } = session;
+        let Session { mut served, .. } = session;
+        served.finish();
         AskOutcome { session: served, notices, failure, receiver: self.close(1).await }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use itg_core::flow::{FlowSpec, Meter, Proto};
-use itg_session::{DelayMeasure, FlowCounts, FlowMeasure, FlowTotals};
+use itg_session::{DelayMeasure, FlowCounts, FlowMeasure, FlowTotals, SharedDrops};
 
 use crate::clock_probes::ClockProbes;
 
@@ -30,6 +30,8 @@ pub struct ServedSession {
     pub clock: ClockProbes,
     /// Its flows by number.
     pub flows: BTreeMap<u32, ServedFlow>,
+    /// Drops of sockets that are not one flow's own; the flows' counts have none of them when the session is over.
+    pub shared_drops: Vec<SharedDrops>,
     /// Values that the measures of its flows have together.
     values: usize,
 }
@@ -62,6 +64,7 @@ impl ServedSession {
             shared_clock: false,
             clock: ClockProbes::default(),
             flows: BTreeMap::new(),
+            shared_drops: Vec::new(),
             values: 0,
         }
     }
@@ -94,6 +97,13 @@ impl ServedSession {
         if let Some(flow) = self.flows.get_mut(&flow).filter(sent) {
             (flow.totals, flow.cut_short) = (None, Some(reason.to_owned()));
         }
+    }
+
+    /// The session is over.
+    pub(super) fn finish(&mut self) {
+        let counts = self.flows.values_mut();
+        self.shared_drops =
+            SharedDrops::take(counts.filter_map(|flow| Some((flow.to, flow.counts.as_mut()?))));
     }
 
     /// Keeps the measure of a flow; its delays as long as there is room for their values.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use itg_engine::log::LogOutcome;
-use itg_session::{FlowCounts, FlowMeasure, FlowTotals, LogSummary, SessionError};
+use itg_session::{FlowCounts, FlowMeasure, FlowTotals, LogSummary, SessionError, SharedDrops};
 
 use crate::clock_probes::ClockProbes;
 
@@ -54,6 +54,8 @@ pub struct SendOutcome {
     pub remote_logs: Vec<(SocketAddr, LogSummary)>,
     /// The clocks of the receivers.
     pub clocks: Vec<PeerClock>,
+    /// Drops of receivers' sockets that are not one flow's own; the flows' counts have none of them.
+    pub shared_drops: Vec<SharedDrops>,
     /// Sessions that failed.
     pub failures: Vec<(SocketAddr, SessionError)>,
     /// Reason of the end, if the run was ended early.
