@@ -5,6 +5,7 @@ follow from Cargo.lock and the sources of the crates: the same bytes each time.
 """
 
 import hashlib
+import html
 import json
 import pathlib
 import re
@@ -15,8 +16,8 @@ import uuid
 from datetime import datetime, timezone
 
 TEXTS = re.compile(r"(?i)^(licen[cs]e|copying|notice|unlicense)")
-# What the linker adds to static programs.
-LIBC = pathlib.Path("/usr/share/doc/libc6/copyright")
+# What the linker adds to static programs: who wrote it, and the licence that this names.
+LIBC = [pathlib.Path("/usr/share/doc/libc6/copyright"), pathlib.Path("/usr/share/common-licenses/LGPL-2.1")]
 
 
 def cargo(*args):
@@ -100,6 +101,21 @@ def sbom(target, version, seconds, crates, packages, edges):
     }
 
 
+def rust_notices():
+    root = subprocess.run(["rustc", "--print", "sysroot"], check=True, capture_output=True, text=True).stdout.strip()
+    return pathlib.Path(root, "share/doc/rust/COPYRIGHT-library.html")
+
+
+def read(file):
+    if not file.is_file():
+        print(f"parts: NOT DONE: {file} is missing, whose licences go with the programs", file=sys.stderr)
+        sys.exit(3)
+    text = file.read_text(errors="replace")
+    if file.suffix == ".html":
+        text = html.unescape(re.sub(r"<[^>]*>", "", text))
+    return re.sub(r"\n{3,}", "\n\n", text.strip().replace("\r\n", "\n"))
+
+
 def licences(target, crates, packages):
     """Pages of text: a list of crates, then each text with the crates that it came with."""
     lines, texts = ["Crates of others in ITG's programs, and their licences\n\n"], {}
@@ -107,13 +123,17 @@ def licences(target, crates, packages):
         package = packages[crate]
         if package["source"] is None:
             continue
-        lines.append(f"{crate[0]} {crate[1]}: {licence(package)}\n")
-        for file in sorted(pathlib.Path(package["manifest_path"]).parent.iterdir()):
-            if file.is_file() and TEXTS.match(file.name):
-                text = file.read_text(errors="replace").strip().replace("\r\n", "\n")
-                texts.setdefault(text, []).append(f"{crate[0]} {crate[1]} ({file.name})")
-    if "gnu" in target and LIBC.is_file():
-        text = LIBC.read_text(errors="replace").strip()
+        there = sorted(pathlib.Path(package["manifest_path"]).parent.iterdir())
+        found = [file for file in there if file.is_file() and TEXTS.match(file.name)]
+        authors = ", ".join(package["authors"]) or package["repository"]
+        without = "" if found else f" (by {authors}; its package has no text)"
+        lines.append(f"{crate[0]} {crate[1]}: {licence(package)}{without}\n")
+        for file in found:
+            text = file.read_text(errors="replace").strip().replace("\r\n", "\n")
+            texts.setdefault(text, []).append(f"{crate[0]} {crate[1]} ({file.name})")
+    texts[read(rust_notices())] = ["Rust's standard library"]
+    if "gnu" in target:
+        text = "\n\n".join(read(file) for file in LIBC)
         texts[text] = ["GNU C library, in the static programs and the image alone; these can be linked again from the sources"]
     for text, names in sorted(texts.items(), key=lambda item: (item[1], item[0])):
         lines.append(f"\n{'=' * 100}\n" + "\n".join(names) + f"\n{'-' * 100}\n{text}\n")
