@@ -284,7 +284,7 @@ fn pages_of_many_flows_are_bounded() {
         let page = until(program, |page| page.all("itg_flows_running", &[]) == [1100.0]);
         assert_eq!(page.count("itg_flows_left_out", &[]), 100);
         let lines = page.all("itg_flow_received_packets_total", &[]).len()
-            + page.all("itg_flow_missing_packets", &[]).len();
+            + page.all("itg_flow_sent_packets_total", &[]).len();
         assert_eq!(lines, 1000);
         assert!(page.all("itg_flow_delay_seconds_count", &[]).len() <= 256);
         assert!(page.text.len() < 6 << 20, "{} bytes", page.text.len());
