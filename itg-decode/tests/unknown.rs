@@ -1,4 +1,4 @@
-//! What logs do not tell is not known: no plot, verdict, total, promise or comparison has a figure for it.
+//! Facts that logs do not tell are not known: no plot, verdict, total, promise or comparison has a figure for them.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use std::fs;

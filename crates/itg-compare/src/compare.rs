@@ -110,7 +110,7 @@ type Side<'a> = (u32, &'a Metrics, Option<&'a Curves>, (&'static str, bool));
 enum View {
     /// The same.
     Same,
-    /// What was sent in one run, what arrived in the other: of one flow, both have the same loss.
+    /// Packets sent in one run, packets that arrived in the other: of one flow, both have the same loss.
     Other,
     /// Round trips in one, the way there in the other.
     OtherWay,

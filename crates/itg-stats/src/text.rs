@@ -385,7 +385,7 @@ fn basis(basis: Option<DelayBasis>) -> String {
         }
     }
 }
-/// What the bytes of several flows are: those without their receiver's log count what was sent.
+/// Name of the bytes of several flows: those without their receiver's log count what was sent.
 const fn bytes_of(metrics: &Metrics) -> &'static str {
     if metrics.reordered.is_some() { "Bytes received" } else { "Bytes sent or received" }
 }

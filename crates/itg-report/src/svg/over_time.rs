@@ -284,7 +284,7 @@ pub(super) fn delay_by_flow(
     Some(chart.into())
 }
 
-/// None also where it is not known which packets were lost.
+/// Draws the share of lost packets over time; `None` also where it is not known which were lost.
 pub(super) fn loss(curves: &Curves, of: &str) -> Option<Chart> {
     let course = BinnedSeries::of(curves)?;
     let shares: Vec<f64> = course

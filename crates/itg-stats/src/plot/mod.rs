@@ -295,7 +295,7 @@ fn expected<'a>(
 /// Numbers of the lost packets.
 struct Holes {
     runs: Vec<Run>,
-    /// How many numbers were sent.
+    /// Count of the numbers that were sent.
     end: u64,
 }
 
