@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use itg_testkit::child::Running;
 use itg_tests::{
-    Impairment, LogServer, Receiver, Relay, free_port, program, send, sender, temp_dir,
+    Impairment, LogServer, Receiver, Relay, free_port, leave_out, program, send, sender, temp_dir,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -64,10 +64,7 @@ impl Page {
             .stderr(Stdio::piped())
             .spawn();
         let Ok(mut promtool) = command else {
-            return drop(writeln!(
-                io::stderr(),
-                "NOT RUN: needs promtool (apt-get install prometheus)"
-            ));
+            return leave_out("promtool (apt-get install prometheus)");
         };
         promtool.stdin.take().expect("piped").write_all(self.text.as_bytes()).expect("written");
         let done = promtool.wait_with_output().expect("its end");
@@ -443,10 +440,7 @@ fn alerts_and_dashboard_fit_the_pages() {
     ] {
         let mut promtool = Command::new("promtool");
         let Ok(done) = promtool.args(args).current_dir(shipped).output() else {
-            return drop(writeln!(
-                io::stderr(),
-                "NOT RUN: needs promtool (apt-get install prometheus)"
-            ));
+            return leave_out("promtool (apt-get install prometheus)");
         };
         let words = [done.stdout, done.stderr].concat();
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&words));
@@ -496,10 +490,7 @@ fn a_prometheus_answers_with_the_accounts() {
     let ports = [free_port(), free_port(), free_port()];
     let [at, theirs, ours] = ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let Some(prometheus) = prometheus(dir.path(), [at, theirs, ours]) else {
-        return drop(writeln!(
-            io::stderr(),
-            "NOT RUN: needs Prometheus (apt-get install prometheus)"
-        ));
+        return leave_out("Prometheus (apt-get install prometheus)");
     };
     let receiver = Receiver::start(&["--metrics", &theirs.to_string()]);
     // A Prometheus that is ready begins to read seconds later: rates need more than the last page.

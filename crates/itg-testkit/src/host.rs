@@ -55,17 +55,24 @@ pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Returns true if a test that needs root must be left out, and says so on stderr. Under CI
-/// (environment variable `CI`) it fails instead.
+/// Says on stderr that a test, or a part of it, is left out, and what it needs. Under CI (environment variable `CI`) it
+/// fails instead.
+#[track_caller]
+pub fn leave_out(needs: &str) {
+    assert!(std::env::var_os("CI").is_none(), "under CI this test must run, and it needs {needs}");
+    let name = thread::current().name().unwrap_or("a test").to_owned();
+    // Past the test harness, which keeps to itself what passing tests print.
+    drop(writeln!(io::stderr(), "NOT RUN: needs {needs}: {name}"));
+}
+
+/// Returns true if a test that needs root is left out.
 #[must_use]
+#[track_caller]
 pub fn not_run() -> bool {
     if nix::unistd::geteuid().is_root() {
         return false;
     }
-    assert!(std::env::var_os("CI").is_none(), "under CI this test must run, and it needs root");
-    let name = thread::current().name().unwrap_or("a test").to_owned();
-    // Past the test harness, which keeps to itself what passing tests print.
-    drop(writeln!(io::stderr(), "NOT RUN: needs root: {name}"));
+    leave_out("root");
     true
 }
 
