@@ -22,7 +22,7 @@ use itg_trust::Role;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
-use crate::handle::Handle;
+use crate::handle::{Handle, Leaving};
 use crate::idle::{Idle, Sight, Verdict};
 use crate::member::Member;
 use crate::metrics::{Facts, page};
@@ -50,6 +50,8 @@ const RATE_LIMIT: Duration = Duration::from_secs(8);
 /// Message to a user at a terminal when that takes too long.
 const SILENT: &str =
     "it has not been ordered in time: a majority of the nodes does not answer; it may be yet";
+/// Time for closing the logs of a run when the agent is stopped.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Longest remark, in bytes.
 const MOST_LABEL: usize = 200;
 /// Connections of programs that have proved that they belong to the cluster.
@@ -129,7 +131,7 @@ struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.handle.abandon("another run has taken this node");
+        self.handle.leave(Leaving::Abandoned("another run has taken this node"));
     }
 }
 
@@ -215,6 +217,7 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
                 }
             }
         }
+        agent.stop().await;
         Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
     })
 }
@@ -430,9 +433,23 @@ impl Agent {
 
     /// Ends the part in a run, and what is remembered of it: the member first, whose journals these are.
     fn end(&self, before: Run, why: &'static str) {
-        before.handle.abandon(why);
+        before.handle.leave(Leaving::Abandoned(why));
         before.handle.member.end();
         self.state.forget(&before.id);
+    }
+
+    /// Stores what it holds of a run, which it takes up again when it is started again.
+    async fn stop(&self) {
+        let Some((_, handle)) = self.handle().await else { return };
+        handle.leave(Leaving::Stopped);
+        let stored = async {
+            while !handle.seen().closed {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(STOP_LIMIT, stored).await.is_err() {
+            tracing::error!("the logs of its run are not closed within {STOP_LIMIT:?}");
+        }
     }
 
     /// Carries what another member says to this one.

@@ -63,6 +63,15 @@ impl WorkSnapshot {
     }
 }
 
+/// End of a node's part in a run before the run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// For good, and why.
+    Abandoned(&'static str),
+    /// With the agent, which goes on with it when it is started again.
+    Stopped,
+}
+
 /// The work of a run, as its agent sees it.
 #[derive(Clone)]
 pub(crate) struct Handle {
@@ -70,8 +79,8 @@ pub(crate) struct Handle {
     pub(crate) seen: Arc<Mutex<WorkSnapshot>>,
     pub(crate) applied: broadcast::Sender<(u32, u64, Command, Option<String>)>,
     pub(crate) replica: watch::Receiver<Option<Replica>>,
-    /// Reason that the run is no more; `None` as long as it is.
-    pub(crate) left: Arc<watch::Sender<Option<&'static str>>>,
+    /// End of the part in the run; `None` as long as it goes on.
+    pub(crate) left: Arc<watch::Sender<Option<Leaving>>>,
 }
 
 impl Handle {
@@ -79,10 +88,9 @@ impl Handle {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the work at once: no packet leaves any more, logs are closed, and say that they were abandoned.
-    /// The first reason counts.
-    pub(crate) fn abandon(&self, why: &'static str) {
-        self.left.send_if_modified(|left| left.is_none() && left.replace(why).is_none());
+    /// Ends the work at once: no packet leaves any more, and logs are closed. The first reason counts.
+    pub(crate) fn leave(&self, how: Leaving) {
+        self.left.send_if_modified(|left| left.is_none() && left.replace(how).is_none());
     }
 
     /// Figures of the flows that this node has sent.

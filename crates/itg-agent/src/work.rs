@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::description::Description;
 use crate::ends::{GIVE_UP_NS, latest_end_ns, received_ns};
-use crate::handle::Handle;
+use crate::handle::{Handle, Leaving};
 use crate::member::Member;
 use crate::metrics::labels;
 use crate::policy::Policy;
@@ -184,7 +184,7 @@ pub(crate) fn begin(
         ending: false,
         silence: None,
     };
-    // It ends by itself, or because it is abandoned.
+    // It ends by itself, or because the agent leaves it.
     let left = handle.left.subscribe();
     drop(tokio::spawn(work.run(told, events, left)));
     handle
@@ -195,7 +195,7 @@ impl Work {
         mut self,
         mut told: mpsc::UnboundedReceiver<ControlDelivery>,
         mut events: mpsc::UnboundedReceiver<(u64, Event)>,
-        mut left: watch::Receiver<Option<&'static str>>,
+        mut left: watch::Receiver<Option<Leaving>>,
     ) {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -204,14 +204,15 @@ impl Work {
         loop {
             tokio::select! {
                 Ok(()) = left.changed() => {
-                    let why = left.borrow_and_update().unwrap_or_default();
-                    self.leave(why).await;
+                    let how = left.borrow_and_update().unwrap_or(Leaving::Stopped);
+                    self.leave(how).await;
                     break;
                 }
                 tell = told.recv() => {
                     let Some(tell) = tell else {
-                        let why = left.borrow_and_update().unwrap_or("its member has ended");
-                        self.leave(why).await;
+                        let ended = Leaving::Abandoned("its member has ended");
+                        let how = left.borrow_and_update().unwrap_or(ended);
+                        self.leave(how).await;
                         break;
                     };
                     self.told(tell).await;
@@ -727,12 +728,16 @@ impl Work {
     }
 
     /// The agent leaves the run: no packet leaves any more, what was received is kept.
-    async fn leave(&mut self, why: &str) {
+    async fn leave(&mut self, how: Leaving) {
         self.handle.member.end();
         if self.handle.seen().closed {
             return;
         }
-        tracing::warn!("a run is abandoned: {why}");
+        let (kept, why) = match how {
+            Leaving::Abandoned(why) => (LogState::Abandoned, why),
+            Leaving::Stopped => (LogState::Open, "the agent is stopped"),
+        };
+        tracing::warn!("its part in a run ends: {why}");
         // Their lease is over; a worker that does not end is killed with its task.
         self.order(|| Order::Lease(0));
         for worker in std::mem::take(&mut self.workers).into_values() {
@@ -742,7 +747,7 @@ impl Work {
                 task.abort();
             }
         }
-        self.close(LogState::Abandoned, why).await;
+        self.close(kept, why).await;
     }
 
     /// Closes the receiver and its log.

@@ -23,6 +23,7 @@ use itg_node::{Orders, SendFlow, SendJob, Start};
 use itg_run::figures::{self, Figures};
 use itg_session::{EndCause, FlowTotals};
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::description::Description;
@@ -159,6 +160,8 @@ async fn tell_ends(mut endings: mpsc::UnboundedReceiver<FlowTotals>) -> BTreeSet
 }
 
 async fn work(job: Job) -> Result<()> {
+    // Its agent ends it, and gets these signals, too: from a terminal, or when its service is stopped.
+    let _caught = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
     let (experiment, plan) = job.description.plan()?;
     let lease = Arc::new(Lease::until(job.lease_ns));
     let (stop, stops) = mpsc::unbounded_channel();
