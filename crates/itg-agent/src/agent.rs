@@ -20,7 +20,7 @@ use itg_node::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use itg_socket::{clock, host};
 use itg_trust::Role;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
 use crate::handle::{Handle, Leaving};
 use crate::idle::{Idle, Sight, Verdict};
@@ -50,8 +50,9 @@ const RATE_LIMIT: Duration = Duration::from_secs(8);
 /// Message to a user at a terminal when that takes too long.
 const SILENT: &str =
     "it has not been ordered in time: a majority of the nodes does not answer; it may be yet";
-/// Time for closing the logs of a run when the agent is stopped.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Time for closing the logs of a run when the agent is stopped: those of its workers, and the receiver's behind them. The
+/// next agent waits for the directory a little longer.
+const STOP_LIMIT: Duration = Duration::from_secs(9);
 /// Longest remark, in bytes.
 const MOST_LABEL: usize = 200;
 /// Connections of programs that have proved that they belong to the cluster.
@@ -164,7 +165,7 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
     });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         let signals = Signals::watch()?;
         let listener = TcpListener::bind(listen).await.map_err(|error| {
             Failure::new(
@@ -217,9 +218,12 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
                 }
             }
         }
-        agent.stop().await;
+        let _rests = agent.stop().await;
         Ok(ExitCode::from(signals.exit_code().unwrap_or(0)))
-    })
+    });
+    // A log on a disk that hangs is not waited for any longer.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done
 }
 
 impl Agent {
@@ -438,10 +442,15 @@ impl Agent {
         self.state.forget(&before.id);
     }
 
-    /// Stores what it holds of a run, which it takes up again when it is started again.
-    async fn stop(&self) {
-        let Some((_, handle)) = self.handle().await else { return };
+    /// Stores what it holds of a run, which it takes up again when it is started again. Until then nobody else has the
+    /// run, so that no call ends it for good.
+    async fn stop(&self) -> MutexGuard<'_, Option<Run>> {
+        let run = self.run.lock().await;
+        let Some(present) = &*run else { return run };
+        let handle = &present.handle;
         handle.leave(Leaving::Stopped);
+        // Work that waits for a member whose disk is full hears of it, too.
+        handle.member.end();
         let stored = async {
             while !handle.seen().closed {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -450,6 +459,7 @@ impl Agent {
         if tokio::time::timeout(STOP_LIMIT, stored).await.is_err() {
             tracing::error!("the logs of its run are not closed within {STOP_LIMIT:?}");
         }
+        run
     }
 
     /// Carries what another member says to this one.

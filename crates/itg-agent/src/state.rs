@@ -29,8 +29,8 @@ use crate::work::run_dir;
 const START: &str = "start";
 /// File of a run.
 const RUN: &str = "run.json";
-/// Agents that were killed let go of their directory within this time.
-const LOCKED: Duration = Duration::from_secs(3);
+/// Agents that were killed or stopped let go of their directory within this time.
+const LOCKED: Duration = Duration::from_secs(11);
 /// Time between two attempts to take the directory.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Longest description of a run: that of 4096 members has less than 1 MiB.
@@ -62,6 +62,11 @@ impl State {
     /// # Errors
     /// The system's; another agent has it.
     pub(crate) fn open(dir: &Path) -> Result<Self> {
+        Self::open_within(dir, LOCKED)
+    }
+
+    /// The same, with another time to wait for who has it.
+    fn open_within(dir: &Path, limit: Duration) -> Result<Self> {
         let context = || format!("state {}", dir.display());
         if let Some(above) = dir.parent() {
             fs::DirBuilder::new()
@@ -72,7 +77,7 @@ impl State {
         }
         make_private_dir(dir).with_context(context)?;
         let handle = File::open(dir).with_context(context)?;
-        let deadline = std::time::Instant::now() + LOCKED;
+        let deadline = std::time::Instant::now() + limit;
         loop {
             match handle.try_lock() {
                 Ok(()) => break,
@@ -257,7 +262,7 @@ mod tests {
         let _start = state.grant(0).expect("granted");
         let mode = |path: &Path| fs::metadata(path).expect("facts").permissions().mode() & 0o777;
         assert_eq!((mode(&dir), mode(&dir.join(START))), (0o700, 0o600));
-        let other = State::open(&dir).map(drop).map_err(|error| error.to_string());
+        let other = State::open_within(&dir, AGAIN).map(drop).map_err(|error| error.to_string());
         assert!(other.is_err_and(|why| why.contains("another agent has it")));
         // What a link leads to is not overwritten.
         let diary = above.path().join("diary");

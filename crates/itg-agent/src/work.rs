@@ -32,8 +32,9 @@ use crate::workers::{AGAIN_NS, Duty, Event, Worker};
 const LOOK: Duration = Duration::from_millis(100);
 /// A run whose console is gone is looked at this often.
 const ORPHAN: Duration = Duration::from_secs(1);
-/// Time that a worker of an abandoned run may take to close its log.
-const WORKER_END: Duration = Duration::from_secs(3);
+/// Time that the workers of a run that is left may take to close their logs: longer than they wait for a receiver that is
+/// silent.
+const WORKER_END: Duration = Duration::from_secs(6);
 
 /// A receiver whose port is taken is no reason to refuse the run before this time.
 const PORT_PATIENCE_NS: u64 = 3_000_000_000;
@@ -737,13 +738,14 @@ impl Work {
             Leaving::Abandoned(why) => (LogState::Abandoned, why),
             Leaving::Stopped => (LogState::Open, "the agent is stopped"),
         };
-        tracing::warn!("its part in a run ends: {why}");
         // Their lease is over; a worker that does not end is killed with its task.
         self.order(|| Order::Lease(0));
-        for worker in std::mem::take(&mut self.workers).into_values() {
-            let Worker { orders, mut task, .. } = worker;
-            drop(orders);
-            if tokio::time::timeout(WORKER_END, &mut task).await.is_err() {
+        // They end together: without a channel for orders they know that this is the end.
+        let workers = std::mem::take(&mut self.workers).into_values();
+        let tasks: Vec<_> = workers.map(|worker| worker.task).collect();
+        let until = tokio::time::Instant::now() + WORKER_END;
+        for mut task in tasks {
+            if tokio::time::timeout_at(until, &mut task).await.is_err() {
                 task.abort();
             }
         }
@@ -769,7 +771,13 @@ impl Work {
             if let Err(error) = kept.write(&self.setup.dir) {
                 tracing::error!("{}: {error}", self.setup.dir.display());
             }
-            tracing::info!("experiment {} is over", known.plan.name);
+            let name = &known.plan.name;
+            match kept {
+                LogState::Closed => tracing::info!("experiment {name} is over"),
+                LogState::Open | LogState::Abandoned => {
+                    tracing::warn!("experiment {name} is left: {why}")
+                }
+            }
         }
         self.handle.seen().closed = true;
     }

@@ -11,6 +11,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_cli::{Contents, PacingArgs, choose_pacing};
@@ -27,6 +28,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::description::Description;
+
+/// Time that a worker whose agent is gone may take to close its log.
+const ALONE: Duration = Duration::from_secs(10);
 
 /// Work of a worker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -190,6 +194,9 @@ async fn work(job: Job) -> Result<()> {
         }
         orders_lease.renew(0);
         drop(end.send(Some("the agent is gone".to_owned())));
+        // Nobody is left to end a worker that hangs.
+        std::thread::sleep(ALONE);
+        std::process::exit(1);
     });
     let flows = job.flows_of(&plan)?;
     let lives = flows.iter().map(|flow| (flow.flow().spec().id, flow.counters())).collect();

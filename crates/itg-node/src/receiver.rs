@@ -275,11 +275,13 @@ async fn serve_one(
     (peer, place): (SocketAddr, ConnectionSlot),
     stop: watch::Receiver<Option<String>>,
 ) {
+    let mut stopped = stop.clone();
     let classic = shared.options.classic.only
         || tokio::select! {
             speaks = classic::speaks(&stream) => speaks,
             // It has said nothing, so it is not known in which protocol it would be told.
             () = place.lost() => return,
+            _ = stopped.wait_for(Option::is_some) => return,
         };
     if classic {
         classic::Session::new(shared, peer, stop, None).run(stream, Some(place)).await;

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -190,8 +191,13 @@ fn all_agents_are_killed_at_once_and_started_again() {
     wait_for("nothing is kept of the run", LIMIT, || (0..4).all(|node| kept(node) == 0));
 }
 
-/// Asks an agent and all its workers to end, as when its service is stopped, and waits until they have.
+/// Asks an agent and all its workers to end, as when its service is stopped, and waits until they have. A stranger who
+/// says nothing does not keep it.
 fn stop(cluster: &mut Cluster, node: usize) {
+    let mut data: SocketAddr = cluster.address(node).parse().expect("an address");
+    data.set_port(data.port() + 1);
+    let _stranger = TcpStream::connect(data).expect("a connection");
+    thread::sleep(Duration::from_millis(200));
     let agent = cluster.agents[node].take().expect("it runs");
     let pid = agent.pid();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads").flatten();
