@@ -500,15 +500,16 @@ def txtime(discipline):
                 r"a packet to be held for \S+ left \S+ late|a packet was dropped for its time|a packet vanished|"
                 "a packet with a time was refused: No buffer space available"
             )
-            refused = re.search(transient, done.out + done.err)
+            # Each clock is tried, and the reason of each is told.
+            refused = re.findall(transient, done.out + done.err)
             check(done.code == 3 and refused, done)
-            refusals.append(refused[0])
+            refusals.extend(refused)
         if done.code != 0:
             # etf drops what this machine brings to it too late: refusing is right, and fq must have been kept.
             check(discipline.startswith("etf"), "never quiet enough to keep times:", done)
             # A packet of another clock is refused so each time.
             check(any("No buffer space" not in words for words in refusals), "always refused:", done)
-            return f"NOT HELD: too slow here, refused with `{refused[0]}`"
+            return f"NOT HELD: too slow here, refused with `{refused[-1]}`"
         flow = cell.decode(cell.at(f"{attempt}.itg"))["sender"]
         departures = flow["departures"]
         check(departures["held"] is True, departures)
@@ -598,6 +599,20 @@ class Disk:
 
 def power(fsync, survives, server_ends):
     """Logs at a log server and in a file, whole and acknowledged; then the power goes."""
+    # The kernel may write by itself what nobody has synced: then it is tried again.
+    for _ in range(1 if survives else 3):
+        found = left_by_power(fsync, server_ends)
+        if sum(found.values()) < 2 * PACKETS:
+            break
+    if survives:
+        check(sorted(found.values()) == [PACKETS, PACKETS], f"{found}: {PACKETS} records each were acknowledged")
+    else:
+        check(sum(found.values()) < 2 * PACKETS, f"{found}: the disk has lost nothing, so this shows nothing")
+    return ", ".join(f"{count} records in {name}" for name, count in sorted(found.items())) or "nothing is left"
+
+
+def left_by_power(fsync, server_ends):
+    """Records of each log on the disk behind a loss of power."""
     for file, value in (("dirty_writeback_centisecs", "0"), ("dirty_expire_centisecs", "360000")):
         with open(f"/proc/sys/vm/{file}", "w") as knob:
             knob.write(value)
@@ -622,11 +637,7 @@ def power(fsync, survives, server_ends):
         for name in there:
             read = cell.run(host, ours("itg-decode"), os.path.join(disk.place, name), "--packets", "--format", "csv")
             found[name] = max(0, len(read.out.splitlines()) - 1)
-        if survives:
-            check(sorted(found.values()) == [PACKETS, PACKETS], f"{found}: {PACKETS} records each were acknowledged")
-        else:
-            check(sum(found.values()) < 2 * PACKETS, f"{found}: the disk has lost nothing, so this shows nothing")
-        return ", ".join(f"{count} records in {name}" for name, count in sorted(found.items())) or "nothing is left"
+        return found
 
 
 def cells():

@@ -280,8 +280,9 @@ fn flows_without_a_console_do_as_they_were_told() {
             let report = decoded(&logs(&cluster.path("agent-2"), "receiver"));
             for flow in 1..=2 {
                 let got = flow_packets(&report, flow, "receiver");
-                // Those that stop do so within some 3 s of 12.
-                assert_eq!(got > 600, *goes_on, "{orphan}: flow {flow}: {got}");
+                // Of 1200; those that stop do so within some 3 s of 12, on a machine that has time for them.
+                let right = if *goes_on { got > 600 } else { got < 1000 };
+                assert!(right, "{orphan}: flow {flow}: {got}");
             }
         },
     );
