@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -271,6 +273,9 @@ fn traffic(programs: &Programs, rate: f64, flows: u64, pacing: &str) -> Result<V
         (long.as_secs_f64() - short.as_secs_f64()) * 1e9 / packets
     };
     let sender_ns = cost(long.sender, short.sender);
+    let (raw_short, raw_long) = (raw_cpu(flows, rate, LASTS)?, raw_cpu(flows, rate, 2 * LASTS)?);
+    let raw_ns =
+        (raw_long.as_secs_f64() - raw_short.as_secs_f64()) * 1e9 / (rate * LASTS.as_secs_f64());
     let rest_s = short.sender.as_secs_f64() - sender_ns / 1e9 * short.packets;
     Ok(vec![
         Figure::cost("sender, ns of processor a packet", sender_ns),
@@ -278,7 +283,32 @@ fn traffic(programs: &Programs, rate: f64, flows: u64, pacing: &str) -> Result<V
         Figure::other("arrived, % of the plan", 2, 100.0 * long.share),
         Figure::other("late p99, us", 1, long.late_us),
         Figure::other("sender, s of processor beside packets", 2, rest_s),
+        Figure::other("raw loop that sleeps, ns of processor a packet", 0, raw_ns),
     ])
+}
+
+/// Processor time of a raw loop that sleeps until packets of so many sockets are due; what it sends is thrown away.
+fn raw_cpu(flows: u64, rate: f64, lasts: Duration) -> Result<Duration> {
+    let sink = UdpSocket::bind("127.0.0.1:0")?;
+    sink.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let to = sink.local_addr()?.to_string();
+    let over = AtomicBool::new(false);
+    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
+    command.args(["raw-loop", "sleep", "--to", &to, "--flows", &flows.to_string()]);
+    command.args(["--rate", &(rate / flows as f64).to_string(), "--size", &SIZE.to_string()]);
+    command.args(["--seconds", &lasts.as_secs().to_string()]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bytes = [0; 2048];
+            while !over.load(Ordering::Relaxed) {
+                // A pause is no error.
+                sink.recv(&mut bytes).unwrap_or_default();
+            }
+        });
+        let done = Running::spawn(&mut command, &[]).and_then(|loop_| loop_.wait(lasts + LIMIT));
+        over.store(true, Ordering::Relaxed);
+        Ok(done?.ended_with(&[0])?.cpu)
+    })
 }
 
 /// Flows of this rate together, logged on both sides.

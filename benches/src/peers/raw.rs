@@ -5,7 +5,7 @@
 //! for each packet and the receiver keeps the kernel's stamp and writes 40 bytes a packet to a file. Where the kernel
 //! cuts, each packet has ITG's header and a content of its own, the receiver reads all headers, and both sides write 40
 //! bytes for a run of packets, as ours do. Loops of frames are in `raw_frames`. `spin` is one datagram at a time, on
-//! time.
+//! time; `sleep` wakes when one is due, and sends all that are due then.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Write as _};
@@ -54,6 +54,8 @@ pub(crate) enum Loop {
     Frames,
     /// One datagram at a time, on time
     Spin,
+    /// What is due when it wakes, one call for each socket
+    Sleep,
 }
 
 /// One side of a raw loop.
@@ -74,7 +76,7 @@ pub(crate) struct RawArgs {
     /// Sockets that send a datagram each in turn; with 1 all 64 of a batch are one socket's
     #[arg(long, default_value_t = 1)]
     flows: u32,
-    /// Packets a second of each flow, for `spin`
+    /// Packets a second of each flow, for `spin` and `sleep`
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
     /// Stamps, and this file
@@ -93,6 +95,7 @@ pub(crate) fn run(args: &RawArgs) -> Result<()> {
             Loop::Segments => send_segments(args, to)?,
             Loop::Frames => raw_frames::send(args, to)?,
             Loop::Spin => send_on_time(args, to)?,
+            Loop::Sleep => send_when_awake(args, to)?,
         },
         (None, None) => anyhow::bail!("neither --listen nor --to"),
     };
@@ -231,6 +234,39 @@ fn send_on_time(args: &RawArgs, to: SocketAddr) -> Result<u64> {
     Ok(plan.len() as u64)
 }
 
+/// Packets at even times, through its sockets in turn: sleeps until one is due, and sends what is due then, of one socket
+/// with one call.
+fn send_when_awake(args: &RawArgs, to: SocketAddr) -> Result<u64> {
+    ensure!(args.rate > 0.0, "no rate");
+    let sockets = sockets(args, to)?;
+    let gap = Duration::from_secs_f64(1.0 / (args.rate * f64::from(args.flows)));
+    let gap_ns = u64::try_from(gap.as_nanos())?.max(1);
+    let count = args.seconds * 1_000_000_000 / gap_ns;
+    let bytes = vec![7; args.size];
+    let slices = [(); BATCH].map(|()| [IoSlice::new(&bytes)]);
+    let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
+    let mut turns = sockets.iter().cycle();
+    clock::sharpen_timers();
+    let begin_ns = clock::monotonic_ns();
+    let mut sent = 0;
+    while sent < count {
+        clock::sleep_until(begin_ns + sent * gap_ns);
+        let due = (clock::monotonic_ns() - begin_ns) / gap_ns + 1;
+        let due = usize::try_from(due.min(count).saturating_sub(sent))?.clamp(1, BATCH);
+        if let [socket] = &sockets[..] {
+            let (socket, slices) = (socket.as_raw_fd(), &slices[..due]);
+            let addresses = &[None; BATCH][..due];
+            sendmmsg(socket, &mut headers, slices, addresses, [], MsgFlags::empty())?;
+        } else {
+            for socket in turns.by_ref().take(due) {
+                socket.send(&bytes)?;
+            }
+        }
+        sent += due as u64;
+    }
+    Ok(sent)
+}
+
 /// Records of 40 bytes, a megabyte at a time.
 pub(super) struct RecordFile {
     file: File,
@@ -297,7 +333,7 @@ fn receive(args: &RawArgs, at: SocketAddr) -> Result<u64> {
         setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
     }
     let (mut batch, nap) = match args.kind {
-        Loop::Batches | Loop::Frames | Loop::Spin => {
+        Loop::Batches | Loop::Frames | Loop::Spin | Loop::Sleep => {
             (RecvBatch::new(BATCH, 64), Duration::from_micros(200))
         }
         Loop::Segments => {
