@@ -179,15 +179,7 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
             ));
         }
         if let Some(at) = args.metrics {
-            let server = MetricsServer::bind(at)
-                .await
-                .map_err(|error| Failure::new(1, format!("metrics on {at}: {error}")))?;
-            let agent = Arc::clone(&agent);
-            let program = Program::started("itg-cluster agent", env!("CARGO_PKG_VERSION"));
-            tokio::spawn(server.serve(move || {
-                let agent = Arc::clone(&agent);
-                async move { page(program, &agent.facts().await) }
-            }));
+            agent.serve_metrics(at).await?;
         }
         let resumed = agent.resume().await;
         resumed.map_err(|error| Failure::new(1, format!("its run is not taken up: {error:#}")))?;
@@ -227,6 +219,20 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
 }
 
 impl Agent {
+    /// Serves Prometheus at this address from here on.
+    async fn serve_metrics(self: &Arc<Self>, at: SocketAddr) -> Result<()> {
+        let server = MetricsServer::bind(at)
+            .await
+            .map_err(|error| Failure::new(1, format!("metrics on {at}: {error}")))?;
+        let agent = Arc::clone(self);
+        let program = Program::started("itg-cluster agent", env!("CARGO_PKG_VERSION"));
+        tokio::spawn(server.serve(move || {
+            let agent = Arc::clone(&agent);
+            async move { page(program, &agent.facts().await) }
+        }));
+        Ok(())
+    }
+
     /// Lets a program in that proves to belong to the cluster, as long as there is room.
     async fn let_in(
         self: Arc<Self>,
