@@ -54,7 +54,7 @@ pub(crate) enum Loop {
     Frames,
     /// One datagram at a time, on time
     Spin,
-    /// What is due when it wakes, one call for each socket
+    /// Datagrams that are due when it wakes, one call for each socket
     Sleep,
 }
 
