@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use itg_classic::send::LogProto;
@@ -16,6 +17,7 @@ use itg_tests::{
     ClassicReceiver, LogServer, Receiver, free_port, in_parallel, send, stored, temp_dir,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
 use socket2::{Domain, Socket, Type};
 
 /// Time that a program may take on a busy machine.
@@ -134,6 +136,17 @@ fn who_finds_no_place_is_told_which_option_makes_one() {
     silent.set_read_timeout(Some(LIMIT)).expect("a time-out");
     let Message::Refuse { reason } = hear(&mut silent) else { panic!("not refused") };
     assert!(reason.contains("--max-per-address"), "{reason}");
+}
+
+#[test]
+fn a_connection_that_says_nothing_does_not_hold_up_the_end() {
+    let receiver = Receiver::start::<&str>(&[]);
+    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let _silent = crowd(1, local, receiver.address, &[]).remove(0);
+    thread::sleep(Duration::from_millis(200));
+    receiver.running.signal(Signal::SIGTERM);
+    // Half of the time that it waits for a first byte.
+    drop(receiver.running.finish(LIMIT).exits(143).within(Duration::from_secs(5)));
 }
 
 #[test]
