@@ -4,6 +4,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -246,6 +247,20 @@ fn run(cell: &Cell) -> Result<(), String> {
     Ok(())
 }
 
+/// Tries once, and up to three times with a program of D-ITG: those race with themselves and read
+/// bytes that nobody wrote. Ours may not.
+fn tried(has_real: bool, run: impl Fn() -> Result<(), String>) -> Result<(), String> {
+    let once = || {
+        std::panic::catch_unwind(AssertUnwindSafe(&run))
+            .unwrap_or_else(|_| Err("a program hangs or fails: see above".to_owned()))
+    };
+    let mut went = once();
+    for _ in 1..if has_real { 3 } else { 1 } {
+        went = went.or_else(|_| once());
+    }
+    went
+}
+
 /// Runs cells, some at a time; returns what was wrong.
 fn failures(cells: &[Cell]) -> Vec<String> {
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -253,19 +268,7 @@ fn failures(cells: &[Cell]) -> Vec<String> {
         for _ in 0..TOGETHER {
             scope.spawn(|| {
                 while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let once = || {
-                        std::panic::catch_unwind(|| run(cell))
-                            .unwrap_or_else(|_| Err("a program hangs: see above".to_owned()))
-                    };
-                    let mut went = once();
-                    // D-ITG's own programs race with themselves; ours may not.
-                    let tries = if cell.has_real() { 3 } else { 1 };
-                    for _ in 1..tries {
-                        if went.is_err() {
-                            went = once();
-                        }
-                    }
-                    if let Err(why) = went {
+                    if let Err(why) = tried(cell.has_real(), || run(cell)) {
                         failures.lock().expect("no panic").push(format!("{cell}: {why}"));
                     }
                 }
@@ -321,7 +324,14 @@ fn t1_managers_in_rust_python_and_the_shell_drive_a_daemon() {
     let names: Vec<String> =
         rows.iter().map(|(who, asks)| format!("{who:?}, {}", asks.display())).collect();
     let rows: Vec<_> = names.iter().map(String::as_str).zip(rows).collect();
-    itg_tests::in_parallel(&rows, |(who, asks)| asks_a_daemon(*who, asks));
+    itg_tests::in_parallel(&rows, |(who, asks)| {
+        // D-ITG's daemon now and then takes a byte more than it was sent, and answers with it.
+        let went = tried(*who == Who::Real, || {
+            asks_a_daemon(*who, asks);
+            Ok(())
+        });
+        assert_eq!(went, Ok(()));
+    });
 }
 
 /// Our receiver keeps its log at our server by its own `-L`; D-ITG's sender.
