@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use itg_record::{Item, LogReader, Note};
 use itg_testkit::child::said;
-use itg_tests::{Receiver, program, send, sender, temp_dir, wait_for};
+use itg_tests::{Receiver, free_port, program, send, sender, temp_dir, wait_for};
 
 /// Exit code, stdout and stderr of a program in this directory.
 #[track_caller]
@@ -211,8 +211,10 @@ fn what_signals_gives_way_to_what_sends() {
 
 #[test]
 fn a_data_port_that_is_taken_is_told_at_the_start() {
-    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let port = taken.local_addr().expect("an address").port().to_string();
+    // No connection of another test takes this one while it is free.
+    let port = free_port();
+    let taken = UdpSocket::bind(("127.0.0.1", port)).expect("a free port");
+    let port = port.to_string();
     let start = || {
         let mut command = Command::new(program("itg-recv"));
         Receiver::run(command.args(["--listen", "127.0.0.1:0", "--data-port", &port]))
