@@ -58,17 +58,45 @@ impl MakeColumn for Dictionaries {
     }
 }
 
+/// The texts of a column in their order, and the place of each number among them.
+#[derive(Debug)]
+pub struct Texts {
+    ordered: ArrayRef,
+    places: Vec<i32>,
+}
+
+impl Texts {
+    /// A column with these texts in the place of their numbers.
+    fn column(&self, numbers: &Int32Array) -> ArrayRef {
+        let place = |number: i32| {
+            let known = usize::try_from(number).ok().and_then(|number| self.places.get(number));
+            known.copied().unwrap_or_default()
+        };
+        let keys = if self.places.is_sorted() {
+            numbers.clone()
+        } else {
+            numbers.unary::<_, Int32Type>(place)
+        };
+        Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::clone(&self.ordered)))
+    }
+}
+
 impl Dictionaries {
-    /// The texts of each column, in the order of their numbers.
+    /// The texts of each column. Their order does not say which thread met them first.
     #[must_use]
-    pub fn texts(&self) -> Vec<ArrayRef> {
+    pub fn texts(&self) -> Vec<Texts> {
         let texts = self.0.iter().map(|texts| {
             let texts = texts.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut ordered: Vec<(i32, &str)> =
-                texts.iter().map(|(text, &key)| (key, text.as_str())).collect();
-            ordered.sort_unstable();
-            Arc::new(ordered.into_iter().map(|(_, text)| Some(text)).collect::<StringArray>())
-                as ArrayRef
+            let mut places = vec![0; texts.len()];
+            for (place, &number) in (0..).zip(texts.values()) {
+                if let Some(known) =
+                    usize::try_from(number).ok().and_then(|number| places.get_mut(number))
+                {
+                    *known = place;
+                }
+            }
+            let ordered = Arc::new(texts.keys().map(Some).collect::<StringArray>());
+            Texts { ordered, places }
         });
         texts.collect()
     }
@@ -81,21 +109,43 @@ impl Dictionaries {
 
     /// Puts [texts](Self::texts) in the place of their numbers in the columns of a selection.
     #[must_use]
-    pub fn finish(
-        selection: &Selection,
-        columns: Vec<ArrayRef>,
-        texts: &[ArrayRef],
-    ) -> Vec<ArrayRef> {
+    pub fn finish(selection: &Selection, columns: Vec<ArrayRef>, texts: &[Texts]) -> Vec<ArrayRef> {
         let with_texts = |(place, column): (Option<usize>, ArrayRef)| {
-            let keys = column.as_any().downcast_ref::<Int32Array>();
-            match (place, keys) {
-                (Some(place), Some(keys)) => Arc::new(DictionaryArray::<Int32Type>::new(
-                    keys.clone(),
-                    Arc::clone(&texts[place]),
-                )),
+            let numbers = column.as_any().downcast_ref::<Int32Array>();
+            match (place, numbers) {
+                (Some(place), Some(numbers)) => texts[place].column(numbers),
                 _ => column,
             }
         };
         selection.columns().map(|column| column.text).zip(columns).map(with_texts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_in_their_order_whoever_met_them_first() {
+        let selection = Selection::of(&["name".to_owned()]);
+        let selection = selection.expect("a column");
+        let of = |met: &[Option<&str>]| {
+            let texts = Dictionaries::default();
+            let columns: Vec<_> = selection
+                .columns()
+                .map(|column| {
+                    let stretches: Vec<_> = met.iter().map(|&text| (text, 2)).collect();
+                    MakeColumn::texts(&texts, column.text.expect("a text"), &stretches)
+                })
+                .collect();
+            Dictionaries::finish(&selection, columns, &texts.texts()).swap_remove(0)
+        };
+        let column = of(&[Some("c"), None, Some("a"), Some("b"), Some("c")]);
+        let column = column.as_any().downcast_ref::<DictionaryArray<Int32Type>>().expect("texts");
+        let values = column.values().as_any().downcast_ref::<StringArray>().expect("texts");
+        assert_eq!(values.iter().flatten().collect::<Vec<_>>(), ["a", "b", "c"]);
+        let keys: Vec<_> = column.keys().iter().step_by(2).collect();
+        assert_eq!(keys, [Some(2), None, Some(0), Some(1), Some(2)]);
+        assert_eq!(of(&[None]).null_count(), 2);
     }
 }
