@@ -34,6 +34,10 @@ class RunError(_itg.Error):
         self.run = run
         """What is there of the run."""
 
+    def __reduce__(self) -> tuple[type[RunError], tuple[int, str, Run]]:
+        # It reaches the caller of a worker process as it is.
+        return RunError, (self.code, self.stderr, self.run)
+
 
 class Run:
     """Results of a run, in its directory."""
@@ -55,7 +59,7 @@ class Run:
     @property
     def report(self) -> dict[str, Any]:
         """The report that the run left, as ``itg-decode --format json`` prints it."""
-        found: dict[str, Any] = json.loads((self.directory / "report.json").read_text())
+        found: dict[str, Any] = json.loads((self.directory / "report.json").read_text(encoding="utf-8"))
         return found
 
     def read(self, **options: Any) -> Packets:
@@ -86,14 +90,17 @@ def program(name: str) -> pathlib.Path:
 
 
 def _new_directory(name: str) -> pathlib.Path:
+    """Makes a directory, so that no other run has it."""
     letters = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name).strip(".")
     base = f"{letters or 'run'}-{time.strftime('%Y%m%d-%H%M%S')}"
     taken = 0
     while True:
         path = pathlib.Path("itg-out") / (f"{base}-{taken}" if taken else base)
-        if not path.exists():
+        try:
+            path.mkdir(parents=True)
             return path
-        taken += 1
+        except FileExistsError:
+            taken += 1
 
 
 def _carry_out(command: Sequence[str]) -> tuple[int, str]:
@@ -139,10 +146,10 @@ def run(
     with tempfile.TemporaryDirectory(prefix="itg-") as scratch:
         if isinstance(experiment, Mapping):
             file, name = pathlib.Path(scratch) / "experiment.toml", str(experiment.get("name", "run"))
-            file.write_text(_itg.experiment(json.dumps(experiment)))
+            file.write_text(_itg.experiment(json.dumps(experiment)), encoding="utf-8")
         elif isinstance(experiment, str) and "\n" in experiment:
             file, name = pathlib.Path(scratch) / "experiment.toml", "run"
-            file.write_text(experiment)
+            file.write_text(experiment, encoding="utf-8")
         else:
             file = pathlib.Path(experiment)
             name = file.stem

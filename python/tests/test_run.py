@@ -1,7 +1,9 @@
 """Runs by the programs of the wheel."""
 
+import concurrent.futures
 import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -49,6 +51,14 @@ def test_an_experiment_runs_on_this_host(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(list(Path("itg-out").iterdir())) == 3
 
 
+def test_runs_of_one_second_have_their_own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(lambda _: itg.run(TEXT, sim=True), range(4)))
+    assert len({run.directory for run in runs}) == 4
+    assert all(len(run.read()) == 100 for run in runs)
+
+
 def test_a_mapping_is_the_file_that_it_spells(simulated: itg.Run, tmp_path: Path) -> None:
     again = itg.run(copy.deepcopy(EXPERIMENT), sim=True, out=tmp_path / "again")
     assert [log.read_bytes() for log in again.logs] == [log.read_bytes() for log in simulated.logs]
@@ -63,6 +73,8 @@ def test_a_run_that_fails_is_an_exception(tmp_path: Path) -> None:
     with pytest.raises(itg.RunError, match="exit code 99") as error:
         itg.run(TEXT, local=True, out=tmp_path / "b", options=["--fail-if", "packets > 10"])
     assert len(error.value.run.read()) == 100, "what was measured is there"
+    other = pickle.loads(pickle.dumps(error.value))
+    assert (str(other), other.code, other.run.logs) == (str(error.value), 99, error.value.run.logs)
     with pytest.raises(itg.RunError, match="exit code 2"):
         itg.run(tmp_path / "missing.toml", sim=True, out=tmp_path / "c")
     with pytest.raises(ValueError, match="not both"):
