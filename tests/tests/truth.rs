@@ -252,3 +252,31 @@ fn what_a_receiver_too_slow_loses_is_lost_in_the_host() {
         },
     );
 }
+
+#[test]
+fn datagrams_of_a_burst_that_are_dropped_are_not_told_as_packets() {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let (receiver, _) = receiver(&["--log", &theirs, "--receive-buffer", "64KiB"]);
+    let args = ["--rate", "40kpps", "--size", "200", "--burst", "16", "--duration", "3s"];
+    let running = sender(&[&[receiver.at().as_str(), "--log", &ours], &args[..]].concat());
+    drop(receiver.running.line_with(" flows", Duration::from_secs(90)));
+    thread::sleep(Duration::from_millis(800));
+    receiver.running.signal(Signal::SIGSTOP);
+    thread::sleep(Duration::from_secs(1));
+    receiver.running.signal(Signal::SIGCONT);
+    let done = running.finish(Duration::from_secs(60)).exits(0);
+    drop(receiver.stop());
+    let report = json(&[&ours, &theirs]);
+    let flow = at_receiver(&report);
+    let number = |key: &str| flow[key].as_u64().unwrap_or_else(|| panic!("{key} of {flow}"));
+    let (lost, datagrams) = (number("lost"), number("host_buffer_errors"));
+    assert!(lost > 100, "the receiver was not slow enough: {done}");
+    assert!(datagrams > 0, "{flow}");
+    // How many packets each of those had is known to nobody.
+    let words = format!("{lost} packets lost in the network or at the receiver");
+    assert!(accounts(&done.out)[0].line.contains(&words), "{words:?} in {done}");
+    let split = &flow["ledger"]["loss"];
+    assert_eq!((&split["socket"], &split["network"]), (&Value::Null, &Value::Null), "{flow}");
+}

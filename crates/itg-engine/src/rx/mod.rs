@@ -353,11 +353,10 @@ impl Rx {
         buffer_errors: Option<u64>,
         reason: String,
     ) -> RxEnded {
-        let socket_drops = self.drops(flow.rx.socket).map(|now| {
-            // The kernel counts in 32 bits.
-            let since = now.wrapping_sub(flow.drops_before);
-            u64::from(since)
-        });
+        // The kernel counts in 32 bits, and joined packets once: how many those were is not known.
+        let since = self.drops(flow.rx.socket).map(|now| now.wrapping_sub(flow.drops_before));
+        let known = since.filter(|&since| since == 0 || !self.takes_joined(flow.rx.socket));
+        let socket_drops = known.map(u64::from);
         let mut counts = FlowCounts {
             flow: flow.rx.flow,
             packets: flow.arrivals.packets(),
@@ -382,6 +381,14 @@ impl Rx {
         })?;
         let of_device = self.device.as_ref().filter(|device| device.serves(wanted));
         Some(of_device.map_or(0, |_| self.frames_dropped()).wrapping_add(drops))
+    }
+
+    /// True if packets come joined to this socket.
+    fn takes_joined(&self, socket: Option<usize>) -> bool {
+        self.sources.iter().flatten().any(|source| match source {
+            Source::Datagrams(port, _) => socket == Some(port.id) && port.joined,
+            _ => false,
+        })
     }
 
     /// Frames that the queues of the device had no room for, modulo 2^32.
