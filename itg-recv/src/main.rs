@@ -26,6 +26,7 @@ use itg_node::{
 };
 use itg_session::logs::Role;
 use itg_socket::PacketEngine;
+use itg_socket::socket::RECEIVE_BUFFER;
 use itg_socket::xdp::{FrameInputOptions, XdpMode, device_of};
 use tokio::task::JoinHandle;
 
@@ -35,6 +36,8 @@ const CONTROL_PORT: u16 = 9000;
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Largest receive buffer that may be asked for: 1 GiB.
 const MOST_BUFFER: u32 = 1 << 30;
+/// Memory for frames of each queue of a device, in bytes.
+const FRAME_BUFFER: usize = 8 << 20;
 
 /// Receive the flows of any number of senders and log every packet.
 ///
@@ -55,9 +58,9 @@ struct Cli {
     #[arg(long, value_name = "PORT", default_value_t = 8999)]
     data_port: u16,
     /// Receive buffer to ask for at each data socket of UDP and ICMP; beyond the system's limit
-    /// (net.core.rmem_max) only root gets it
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = buffer)]
-    receive_buffer: u32,
+    /// (net.core.rmem_max) only root gets it [default: 32MiB; with --engine xdp 8MiB for each queue of the device]
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
+    receive_buffer: Option<u32>,
     /// Receiving threads, 1 to 64: each flow of UDP belongs to one of them; worth it where there are more
     /// processors than the senders' packets keep busy
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -183,12 +186,21 @@ fn main() -> ExitCode {
     finish("itg-recv", run(&cli))
 }
 
+/// Receive buffer to ask for, in bytes.
+fn receive_buffer(cli: &Cli) -> usize {
+    let standard = match cli.engine {
+        PacketEngine::Socket => RECEIVE_BUFFER,
+        PacketEngine::Xdp => FRAME_BUFFER,
+    };
+    cli.receive_buffer.map_or(standard, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
 /// Every resolved setting, for the words at the start and for the log.
 fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     settings.insert("listen".to_owned(), listen.to_string());
     settings.insert("data-port".to_owned(), cli.data_port.to_string());
-    settings.insert("receive-buffer".to_owned(), cli.receive_buffer.to_string());
+    settings.insert("receive-buffer".to_owned(), receive_buffer(cli).to_string());
     settings.insert("shards".to_owned(), cli.shards.to_string());
     if let Some(us) = cli.busy_poll {
         settings.insert("busy-poll".to_owned(), format!("{us}us"));
@@ -239,8 +251,7 @@ fn frames(cli: &Cli, listen: SocketAddr) -> Result<Option<FrameInputOptions>> {
             "--engine xdp takes the frames of one device: name it with --interface",
         ));
     };
-    let buffer = usize::try_from(cli.receive_buffer).unwrap_or(usize::MAX);
-    Ok(Some(FrameInputOptions { interface, mode: cli.xdp_mode, buffer }))
+    Ok(Some(FrameInputOptions { interface, mode: cli.xdp_mode, buffer: receive_buffer(cli) }))
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
@@ -265,7 +276,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         .shards(usize::from(cli.shards))
         .busy_poll_us(cli.busy_poll)
         .frames(frames)
-        .receive_buffer_bytes(usize::try_from(cli.receive_buffer).ok())
+        .receive_buffer_bytes(receive_buffer(cli))
         .log(cli.log.target(&run, Role::Receiver)?)
         .log_limits(cli.log.limits()?)
         .log_dir(cli.log_dir.clone(), quota)

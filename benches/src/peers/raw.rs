@@ -24,6 +24,7 @@ use itg_core::payload::Content;
 use itg_core::seed::RunSeed;
 use itg_socket::clock;
 use itg_socket::mmsg::{BATCH, Datagram, RecvBatch};
+use itg_socket::socket::RECEIVE_BUFFER;
 use itg_trials::print;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 
@@ -32,8 +33,6 @@ use super::tools::SPREAD_MS;
 
 /// Largest payload of a datagram over IPv4 in bytes.
 const LARGEST: usize = 65_507;
-/// Receive buffer in bytes, as much as itg-recv asks for.
-pub(super) const BUFFER: usize = 8 << 20;
 /// Bytes that are written to the log at once.
 const PIECE: usize = 1 << 20;
 /// Bytes of the header of ITG.
@@ -329,8 +328,8 @@ fn receive(args: &RawArgs, at: SocketAddr) -> Result<u64> {
     let socket = UdpSocket::bind(at)?;
     socket.set_nonblocking(true)?;
     // Beyond the system's limit only root gets it.
-    if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
-        setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
+    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
     }
     let (mut batch, nap) = match args.kind {
         Loop::Batches | Loop::Frames | Loop::Spin | Loop::Sleep => {

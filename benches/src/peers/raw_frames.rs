@@ -19,7 +19,7 @@ use itg_socket::xdp::{
     EthernetPath, FrameInput, FrameInputOptions, FrameQueue, RawSender, XdpMode, device_of,
 };
 
-use super::raw::{BUFFER, HEAD, PATIENCE, RawArgs, RecordFile, SILENCE, connected};
+use super::raw::{HEAD, PATIENCE, RawArgs, RecordFile, SILENCE, connected};
 
 /// Offsets in a frame of Ethernet, IPv4 and UDP: addresses, the header of UDP, ports and sum in it, content.
 const ADDRESSES: usize = 26;
@@ -29,6 +29,8 @@ const SUM: usize = 40;
 const CONTENT: usize = 42;
 /// Number of UDP among the protocols of IP (IANA).
 const PROTOCOL: u16 = 17;
+/// Memory for frames of each queue in bytes, as much as itg-recv asks for.
+const FRAME_BUFFER: usize = 8 << 20;
 /// Pause of the receiver when there was less than a batch.
 const NAP: Duration = Duration::from_micros(150);
 
@@ -157,7 +159,7 @@ impl Received {
 /// Receives until nothing comes, and returns the number of packets.
 pub(super) fn receive(args: &RawArgs, at: SocketAddr) -> Result<u64> {
     let interface = device_of(at.ip()).with_context(|| format!("no device has {}", at.ip()))?;
-    let options = FrameInputOptions { interface, mode: XdpMode::Auto, buffer: BUFFER };
+    let options = FrameInputOptions { interface, mode: XdpMode::Auto, buffer: FRAME_BUFFER };
     let (_input, mut queues) = FrameInput::open_for_all(&options, args.log.is_some())?;
     let log = args.log.as_deref().map(RecordFile::create).transpose()?;
     let mut received = Received { port: at.port().to_be_bytes(), packets: 0, log };

@@ -23,7 +23,7 @@ pub struct ReceiverOptions {
     pub(crate) listen: SocketAddr,
     /// Data port of flows that do not ask for another one; 0 lets the system choose.
     pub(crate) data_port: u16,
-    /// Receive buffer to ask for at each data socket of UDP and ICMP, in bytes; `None` stands for 8 MiB.
+    /// Receive buffer to ask for at each data socket of UDP and ICMP, in bytes; `None` stands for 32 MiB.
     pub(crate) receive_buffer: Option<usize>,
     /// Receiving threads, 1 to 64: flows of UDP are spread over them.
     pub(crate) shards: usize,
@@ -106,7 +106,7 @@ impl ReceiverOptions {
         /// Sets the data port of flows that do not ask for another one; 0 lets the system choose.
         data_port(data_port: u16);
 
-        /// Sets the receive buffer to ask for at each data socket of UDP and ICMP; 8 MiB unless set.
+        /// Sets the receive buffer to ask for at each data socket of UDP and ICMP; 32 MiB unless set.
         receive_buffer_bytes(receive_buffer: into Option<usize>);
 
         /// Sets the number of receiving threads, 1 to 64: flows of UDP are spread over them.
