@@ -123,14 +123,15 @@ def licences(target, crates, packages):
         package = packages[crate]
         if package["source"] is None:
             continue
-        there = sorted(pathlib.Path(package["manifest_path"]).parent.iterdir())
+        top = pathlib.Path(package["manifest_path"]).parent
+        there = (file for file in sorted(top.rglob("*")) if "/." not in f"/{file.relative_to(top)}")
         found = [file for file in there if file.is_file() and TEXTS.match(file.name)]
         authors = ", ".join(package["authors"]) or package["repository"]
         without = "" if found else f" (by {authors}; its package has no text)"
         lines.append(f"{crate[0]} {crate[1]}: {licence(package)}{without}\n")
         for file in found:
             text = file.read_text(errors="replace").strip().replace("\r\n", "\n")
-            texts.setdefault(text, []).append(f"{crate[0]} {crate[1]} ({file.name})")
+            texts.setdefault(text, []).append(f"{crate[0]} {crate[1]} ({file.relative_to(top)})")
     texts[read(rust_notices())] = ["Rust's standard library"]
     if "gnu" in target:
         text = "\n\n".join(read(file) for file in LIBC)
