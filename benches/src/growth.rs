@@ -6,8 +6,8 @@ use std::fs;
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -30,8 +30,8 @@ use crate::raw_links::most_by_least;
 const RATE: u32 = 20_000;
 /// Bytes of a packet.
 const SIZE: u32 = 64;
-/// Time for which producers push records.
-const PUSHING: Duration = Duration::from_secs(1);
+/// Time for which producers push records: many turns of each of a thousand threads.
+const PUSHING: Duration = Duration::from_secs(5);
 /// Limits of the log server, beyond what is measured.
 const LIMITS: [&str; 6] =
     ["--max-producers", "2000", "--max-experiments", "2000", "--max-per-address", "2000"];
@@ -375,15 +375,18 @@ fn produced(programs: &Programs, producers: u64) -> Result<Vec<Figure>> {
     // Who is ahead of the server waits, so that each has what the server gives it.
     let limits = LogLimits { on_full: OnFull::Wait, pool_bytes: 1 << 20, ..LogLimits::default() };
     let ready = Barrier::new(usize::try_from(producers)?);
+    // The same instant for all.
+    let ends = OnceLock::new();
     let one = || -> Result<(u64, f64)> {
         let info =
             log_info(Side::Sender, "itg-bench", "0", "00".to_owned(), Some(1), BTreeMap::new());
         let log = Log::create(&target, info, limits);
         ready.wait();
         let (log, started) = (log?, Instant::now());
+        let ends = *ends.get_or_init(|| started + PUSHING);
         let mut records = log.producer();
         let mut pushed = 0;
-        while started.elapsed() < PUSHING {
+        while Instant::now() < ends {
             for seq in pushed..pushed + 1024 {
                 let due_ns = seq * 1000;
                 let (planned_ns, sent_ns) = (due_ns, due_ns + 77);
@@ -412,7 +415,7 @@ fn produced(programs: &Programs, producers: u64) -> Result<Vec<Figure>> {
     let records: f64 = stored().sum();
     Ok(vec![
         Figure::cost("server, ns of processor a record", stopped.cpu.as_secs_f64() * 1e9 / records),
-        Figure::other("most / least of a producer", 2, most / least.max(1.0)),
+        Figure::other("most / least of a producer", 2, most / least),
         Figure::other("M records/s, all", 2, records / took / 1e6),
         // As many writers, whose bytes are thrown away.
         Figure::other("raw links, most / least", 2, most_by_least(links, PUSHING)?),
