@@ -381,6 +381,27 @@ fn what_a_socket_dropped_of_others_makes_the_network_no_better() {
     }
 }
 
+/// A flow whose sender was moved: of its second part it is not known how many the socket dropped.
+#[test]
+fn drops_of_one_part_of_a_flow_are_not_those_of_all() {
+    let dir = Dir::new();
+    let mut log = TestLog::new(Side::Receiver, "a");
+    for (index, seqs, drops) in [(0, 0..50, Some(0)), (1, 60..100, None)] {
+        let spec = spec(1, "constant(1ms)", "constant(64)", 100);
+        log.flow_of(index, &spec, ["a", "a"], "a", "10.0.0.1:4001");
+        let count = seqs.end - seqs.start;
+        log.records(seqs.map(|seq| received(index, seq)));
+        log.end_flow(FlowEnd { socket_drops: drops, ..counted(index, Some(50), Some(count)) });
+    }
+    dir.write("r.itg", &log.finish());
+    let report = dir.json(&["r.itg"]);
+    for metrics in [counting(&report), &report["total"]] {
+        let split = &metrics["ledger"]["loss"];
+        assert_eq!(metrics["lost"], 10, "{metrics:#}");
+        assert_eq!((&split["socket"], &split["network"]), (&Value::Null, &Value::Null));
+    }
+}
+
 /// Flows of one socket, each told of its 4 drops: 2 of them lose 1 and 3 packets together, the last one 4 behind them.
 #[test]
 fn drops_at_a_socket_of_several_flows_are_counted_once_or_not_known() {

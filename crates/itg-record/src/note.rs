@@ -150,7 +150,7 @@ pub struct FlowEnd {
     pub received_bytes: Option<u64>,
     /// Records of this flow that did not make it into the log.
     pub log_lost_records: u64,
-    /// Packets that the kernel dropped at the socket.
+    /// Packets that the kernel dropped at the socket; `None` also where it dropped joined ones, which it counts once.
     pub socket_drops: Option<u64>,
     /// Datagrams that found a full buffer at any socket of the host (of its network namespace) while the flow
     /// ran; `None` where it is not counted, and in logs of earlier versions.

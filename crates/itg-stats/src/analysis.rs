@@ -653,7 +653,7 @@ fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
         skipped_packets: owners::either(&object.owners, other, |end| end.skipped_packets),
         received_packets: owners::received(sender, receiver, |end| end.received_packets),
         received_unique: owners::received(sender, receiver, |end| end.received_unique),
-        socket_drops: owners::either(&object.owners, other, |end| end.socket_drops),
+        socket_drops: owners::of_all(&object.owners, other, |end| end.socket_drops),
         shared_drops: [Some(object), peer].into_iter().flatten().any(|o| o.shares_drops),
         unlogged: owners::unlogged(sender, receiver),
         breaks_off: lack == Lack::Tail,

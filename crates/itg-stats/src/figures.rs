@@ -189,8 +189,8 @@ pub struct Ledger {
 pub struct LossSplit {
     /// Packets that the sender left out: never sent, and not among the lost.
     pub skipped: Option<u64>,
-    /// Dropped by the kernel at the socket of the receiver while the flow ran, packets of other flows among them; of a
-    /// total `None` where flows ran at one socket together.
+    /// Dropped by the kernel at the socket of the receiver while the flow ran, packets of other flows among them; `None`
+    /// of a total where flows ran at one socket together, and of bursts some of which it dropped.
     pub socket: Option<u64>,
     /// Arrived, but their records did not make it into the log: not among the lost.
     pub log: Option<u64>,

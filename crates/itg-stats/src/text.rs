@@ -244,7 +244,7 @@ impl Page {
     /// Lost packets by the place of their loss, when a host lost some, and those that only a log lacks.
     fn split(&mut self, m: &Metrics) {
         let split = m.ledger.loss;
-        // Not known where flows came to one socket together.
+        // Not known where flows came to one socket together, or in bursts.
         let unsplit = m.lost > Some(0) && split.network.is_none();
         if unsplit || split.socket.is_some_and(|count| count > 0) {
             self.count("Lost at the socket", split.socket, "pkt");

@@ -334,7 +334,8 @@ impl Session {
             thread.ask(Command::Stream { socket: data, from: remote, owner, classic: None });
         }
         self.served.opened(spec, local);
-        self.flows.insert(flow, Opened { slot, socket: Taken::Own(id), live, buffer_errors: None });
+        let buffer_errors = datagrams.then(sys::buffer_errors).flatten();
+        self.flows.insert(flow, Opened { slot, socket: Taken::Own(id), live, buffer_errors });
         Ok(OpenedFlow { flow, handle, port: local.port() })
     }
 }

@@ -271,10 +271,14 @@ fn by_receiver(sender: Option<&Owners>, receiver: Option<&Owners>, what: Count) 
     receiver.filter(|owners| owners.len() >= known).and_then(|owners| owners.sum(what))
 }
 
-/// A count that either side may have: of all owners where one side has that, else of those that are known.
+/// A count that either side may have, of all owners.
+pub(super) fn of_all(own: &Owners, other: Option<&Owners>, what: Count) -> Option<u64> {
+    own.sum(what).or_else(|| other.and_then(|owners| owners.sum(what)))
+}
+
+/// The same, or else of those that are known.
 pub(super) fn either(own: &Owners, other: Option<&Owners>, what: Count) -> Option<u64> {
-    own.sum(what)
-        .or_else(|| other.and_then(|owners| owners.sum(what)))
+    of_all(own, other, what)
         .or_else(|| own.told(what))
         .or_else(|| other.and_then(|owners| owners.told(what)))
 }
