@@ -58,7 +58,7 @@ struct Cli {
     #[arg(long, value_name = "PORT", default_value_t = 8999)]
     data_port: u16,
     /// Receive buffer to ask for at each data socket of UDP and ICMP; beyond the system's limit
-    /// (net.core.rmem_max) only root gets it [default: 32MiB; with --engine xdp 8MiB for each queue of the device]
+    /// (net.core.rmem_max) only root gets it [default: 32MiB; 8MiB for the frames of each queue with --engine xdp]
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     receive_buffer: Option<u32>,
     /// Receiving threads, 1 to 64: each flow of UDP belongs to one of them; worth it where there are more
@@ -186,13 +186,9 @@ fn main() -> ExitCode {
     finish("itg-recv", run(&cli))
 }
 
-/// Receive buffer to ask for, in bytes.
-fn receive_buffer(cli: &Cli) -> usize {
-    let standard = match cli.engine {
-        PacketEngine::Socket => RECEIVE_BUFFER,
-        PacketEngine::Xdp => FRAME_BUFFER,
-    };
-    cli.receive_buffer.map_or(standard, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+/// Bytes that are asked for, or else those of the standard.
+fn buffer_or(asked: Option<u32>, standard: usize) -> usize {
+    asked.map_or(standard, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Every resolved setting, for the words at the start and for the log.
@@ -200,7 +196,8 @@ fn settings(cli: &Cli, listen: SocketAddr) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
     settings.insert("listen".to_owned(), listen.to_string());
     settings.insert("data-port".to_owned(), cli.data_port.to_string());
-    settings.insert("receive-buffer".to_owned(), receive_buffer(cli).to_string());
+    let buffer = buffer_or(cli.receive_buffer, RECEIVE_BUFFER);
+    settings.insert("receive-buffer".to_owned(), buffer.to_string());
     settings.insert("shards".to_owned(), cli.shards.to_string());
     if let Some(us) = cli.busy_poll {
         settings.insert("busy-poll".to_owned(), format!("{us}us"));
@@ -251,7 +248,8 @@ fn frames(cli: &Cli, listen: SocketAddr) -> Result<Option<FrameInputOptions>> {
             "--engine xdp takes the frames of one device: name it with --interface",
         ));
     };
-    Ok(Some(FrameInputOptions { interface, mode: cli.xdp_mode, buffer: receive_buffer(cli) }))
+    let buffer = buffer_or(cli.receive_buffer, FRAME_BUFFER);
+    Ok(Some(FrameInputOptions { interface, mode: cli.xdp_mode, buffer }))
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
@@ -276,7 +274,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         .shards(usize::from(cli.shards))
         .busy_poll_us(cli.busy_poll)
         .frames(frames)
-        .receive_buffer_bytes(receive_buffer(cli))
+        .receive_buffer_bytes(buffer_or(cli.receive_buffer, RECEIVE_BUFFER))
         .log(cli.log.target(&run, Role::Receiver)?)
         .log_limits(cli.log.limits()?)
         .log_dir(cli.log_dir.clone(), quota)
