@@ -252,7 +252,7 @@ fn bars(tasks: &[Task]) {
     let of = |what, program| tasks.iter().find(|task| task.what == what && task.program == program);
     if let (Some(lines), Some(zeros)) = (of(PACKETS, "itg-decode"), of(ZEROS, "dd")) {
         let part = with_interval(ratio(&lines.rates(), &zeros.rates()), 2);
-        print(format_args!("{PACKETS}: {part} of what this host's disk takes of zeros"));
+        print(format_args!("{PACKETS}: {part} of what this directory takes of zeros"));
     }
     for task in tasks.iter().filter(|task| task.program == "itg-decode") {
         let against = task.against.map(|place| ratio(&task.rates(), &tasks[place].rates()).mid);

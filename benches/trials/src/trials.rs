@@ -83,8 +83,9 @@ fn normally_skipped(n: usize) -> usize {
 /// The ratio of pairs of trials, each pair taken in the same round.
 #[must_use]
 pub fn ratio(of: &[f64], to: &[f64]) -> Estimate {
-    // Nothing is no yardstick: no bound holds of what is not a number.
-    let part = |(of, to): (&f64, &f64)| if *to > 0.0 { of / to } else { f64::NAN };
+    // Nothing, were it in one trial, is no yardstick: no bound holds of what is not a number.
+    let known = to.iter().all(|to| *to > 0.0);
+    let part = |(of, to): (&f64, &f64)| if known { of / to } else { f64::NAN };
     let ratios: Vec<_> = of.iter().zip(to).map(part).collect();
     Estimate::of(&ratios)
 }
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_did_nothing_is_no_yardstick() {
-        let got = ratio(&[5.0, 6.0, 7.0], &[0.0, 0.0, 0.0]).mid;
+        let got = ratio(&[5.0, 6.0, 7.0], &[5.0, 0.0, 6.0]).mid;
         assert!(!(got >= 0.9 || got <= 1.3), "{got}");
         assert_eq!(ratio(&[5.0, 6.0, 7.0], &[5.0, 6.0, 7.0]).mid.to_bits(), 1_f64.to_bits());
     }
