@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -158,5 +159,9 @@ def run(
         code, words = _carry_out(command)
     result = Run(directory, words)
     if code != 0:
+        if out is None:
+            # It stays where anything is in it.
+            with contextlib.suppress(OSError):
+                directory.rmdir()
         raise RunError(code, words, result)
     return result
