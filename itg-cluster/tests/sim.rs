@@ -36,6 +36,20 @@ fn an_experiment_is_simulated_twice_to_the_same_bytes() {
 }
 
 #[test]
+fn runs_of_one_second_have_their_own_directories() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = profile("simulated-switch.toml");
+    for _ in 0..4 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_itg-cluster"));
+        command.args(["run", &file, "--sim", "--duration", "6s"]).current_dir(dir.path());
+        let (code, _, err) = said(&mut command);
+        assert_eq!(code, Some(0), "{err}");
+    }
+    let runs = fs::read_dir(dir.path().join("itg-out")).expect("runs").count();
+    assert_eq!(runs, 4);
+}
+
+#[test]
 fn a_tcp_flow_faster_than_its_network_is_network_limited_and_not_the_generators_fault() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("x.toml");

@@ -100,7 +100,7 @@ impl GateOptions {
 /// Destinations of the results of a run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct OutputOptions {
-    /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME]
+    /// New directory for logs, report and manifest [default: itg-out/NAME-DATE-TIME, with a number where that is taken]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Events as they happen: one JSON object a line to this file; `-`: to stdout, instead of the report
@@ -160,7 +160,12 @@ impl OutputOptions {
     pub(crate) fn directory(&self, name: &str, started: jiff::Timestamp) -> PathBuf {
         self.out.clone().unwrap_or_else(|| {
             let time = started.strftime("%Y%m%d-%H%M%S");
-            Path::new("itg-out").join(format!("{}-{time}", crate::directory::file_name(name)))
+            let base = format!("{}-{time}", crate::directory::file_name(name));
+            let first = std::iter::once(base.clone());
+            // Simulations are over within a second.
+            let further = (1..).map(|count: u64| format!("{base}-{count}"));
+            let all = first.chain(further).map(|name| Path::new("itg-out").join(name));
+            all.into_iter().find(|path| !path.exists()).unwrap_or_default()
         })
     }
 }
