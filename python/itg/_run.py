@@ -134,6 +134,7 @@ def run(
     """Runs an experiment and returns its results.
 
     ``experiment`` is the path of an experiment file, its text (TOML, of more than one line), or a mapping of its keys.
+    Files that it names lie beside it; a text or a mapping names them by absolute paths.
     ``local`` runs all its nodes on this host, ``sim`` in virtual time over the network that it describes; with neither
     it runs over agents, which ``options`` then name (``["--keys", "keys"]``). ``out`` is a new directory, which is
     ``itg-out/NAME-DATE-TIME`` without it; ``options`` are further ones of ``itg-cluster run``. Ctrl-C ends the run,
