@@ -7,6 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use itg_testkit::child::Output;
 use itg_tests::{
     Impairment, Receiver, Relay, Traffic, accounts, free_port, in_parallel, json, packets, program,
     send, sender, temp_dir,
@@ -215,31 +216,37 @@ fn a_receiver_that_stands_still_for_two_seconds_loses_nothing_that_its_buffer_ho
     assert!(read > 1_000_000_000, "the report does not tell how long packets waited: {flow}");
 }
 
+/// What a sender with these options says, and the report of the receiving side: the receiver, which has this buffer, is
+/// stopped for a second meanwhile.
+fn stopped_for_a_second(buffer: &str, options: &[&str]) -> (Output, Value) {
+    let dir = temp_dir();
+    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
+    let (receiver, _) = receiver(&["--log", &theirs, "--receive-buffer", buffer]);
+    let args = ["--rate", "40kpps", "--size", "200", "--duration", "3s", "--log", ours.as_str()];
+    let running = sender(&[&[receiver.at().as_str()], &args[..], options].concat());
+    drop(receiver.running.line_with(" flows", Duration::from_secs(90)));
+    thread::sleep(Duration::from_millis(800));
+    receiver.running.signal(Signal::SIGSTOP);
+    thread::sleep(Duration::from_secs(1));
+    receiver.running.signal(Signal::SIGCONT);
+    let done = running.finish(Duration::from_secs(60)).exits(0);
+    drop(receiver.stop());
+    let flow = at_receiver(&json(&[&ours, &theirs])).clone();
+    let lost = flow["lost"].as_u64();
+    assert!(lost > Some(100), "the receiver was not slow enough: {done}");
+    (done, flow)
+}
+
 #[test]
 fn what_a_receiver_too_slow_loses_is_lost_in_the_host() {
     in_parallel(
         &[("stopped for a second", "1MiB"), ("stopped, with a small buffer", "16KiB")],
         |buffer| {
-            let dir = temp_dir();
-            let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
-            let (ours, theirs) = (log("send.itg"), log("recv.itg"));
-            let (receiver, _) = receiver(&["--log", &theirs, "--receive-buffer", buffer]);
-            let args =
-                ["--rate", "40kpps", "--size", "200", "--duration", "3s", "--log", ours.as_str()];
-            let running = sender(&[&[receiver.at().as_str()], &args[..]].concat());
-            drop(receiver.running.line_with(" flows", Duration::from_secs(90)));
-            thread::sleep(Duration::from_millis(800));
-            receiver.running.signal(Signal::SIGSTOP);
-            thread::sleep(Duration::from_secs(1));
-            receiver.running.signal(Signal::SIGCONT);
-            let done = running.finish(Duration::from_secs(60)).exits(0);
-            drop(receiver.stop());
-            let report = json(&[&ours, &theirs]);
-            let flow = at_receiver(&report);
+            let (done, flow) = stopped_for_a_second(buffer, &[]);
             let number =
                 |key: &str| flow[key].as_u64().unwrap_or_else(|| panic!("{key} of {flow}"));
             let lost = number("lost");
-            assert!(lost > 100, "the receiver was not slow enough: {done}");
             // Loopback loses nothing: every loss is a datagram that found the buffer full.
             let words = format!("{lost} packets dropped by the receiver's full socket buffer");
             assert!(accounts(&done.out)[0].line.contains(&words), "{words:?} in {done}");
@@ -255,27 +262,10 @@ fn what_a_receiver_too_slow_loses_is_lost_in_the_host() {
 
 #[test]
 fn datagrams_of_a_burst_that_are_dropped_are_not_told_as_packets() {
-    let dir = temp_dir();
-    let log = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
-    let (ours, theirs) = (log("send.itg"), log("recv.itg"));
-    let (receiver, _) = receiver(&["--log", &theirs, "--receive-buffer", "64KiB"]);
-    let args = ["--rate", "40kpps", "--size", "200", "--burst", "16", "--duration", "3s"];
-    let running = sender(&[&[receiver.at().as_str(), "--log", &ours], &args[..]].concat());
-    drop(receiver.running.line_with(" flows", Duration::from_secs(90)));
-    thread::sleep(Duration::from_millis(800));
-    receiver.running.signal(Signal::SIGSTOP);
-    thread::sleep(Duration::from_secs(1));
-    receiver.running.signal(Signal::SIGCONT);
-    let done = running.finish(Duration::from_secs(60)).exits(0);
-    drop(receiver.stop());
-    let report = json(&[&ours, &theirs]);
-    let flow = at_receiver(&report);
-    let number = |key: &str| flow[key].as_u64().unwrap_or_else(|| panic!("{key} of {flow}"));
-    let (lost, datagrams) = (number("lost"), number("host_buffer_errors"));
-    assert!(lost > 100, "the receiver was not slow enough: {done}");
-    assert!(datagrams > 0, "{flow}");
+    let (done, flow) = stopped_for_a_second("64KiB", &["--burst", "16"]);
+    assert!(flow["host_buffer_errors"].as_u64() > Some(0), "{flow}");
     // How many packets each of those had is known to nobody.
-    let words = format!("{lost} packets lost in the network or at the receiver");
+    let words = format!("{} packets lost in the network or at the receiver", flow["lost"]);
     assert!(accounts(&done.out)[0].line.contains(&words), "{words:?} in {done}");
     let split = &flow["ledger"]["loss"];
     assert_eq!((&split["socket"], &split["network"]), (&Value::Null, &Value::Null), "{flow}");

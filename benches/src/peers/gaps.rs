@@ -302,3 +302,24 @@ fn plan(distribution: Distribution, rate: f64, packets: usize) -> Result<Vec<f64
     let flow = Flow::resolve(spec, RunSeed(SEED.parse()?))?;
     Ok(flow.schedule().take(packets).map(|packet| packet.due_ns as f64).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sends_at_another_rate_is_no_yardstick_for_gaps() {
+        let of = |rate_error| Medians { rate_error, p50: 0.5, p99: 4.0, distance: 0.0, cpu: 1.0 };
+        let bars = |tools: &[Tool], medians: &[Medians]| {
+            let mut book = Book::new(String::new());
+            let medians = medians.iter().copied().enumerate().collect();
+            let table = "gaps".to_owned();
+            let case = Case { table, exact: true, critical: 0.0, at_cpu_rate: false };
+            case.judge(tools, &medians, &mut book);
+            serde_json::to_string(&book).expect("JSON").matches("gap error").count()
+        };
+        assert_eq!(bars(&[Tool::Itg], &[of(0.0)]), 0, "nobody beside it");
+        assert_eq!(bars(&[Tool::Itg, Tool::Ditg], &[of(0.0), of(-0.08)]), 0);
+        assert_eq!(bars(&[Tool::Itg, Tool::DitgPoll], &[of(0.0), of(-0.0001)]), 2);
+    }
+}
