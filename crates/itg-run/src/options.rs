@@ -161,11 +161,15 @@ impl OutputOptions {
         self.out.clone().unwrap_or_else(|| {
             let time = started.strftime("%Y%m%d-%H%M%S");
             let base = format!("{}-{time}", crate::directory::file_name(name));
-            let first = std::iter::once(base.clone());
+            let mut path = Path::new("itg-out").join(&base);
             // Simulations are over within a second.
-            let further = (1..).map(|count: u64| format!("{base}-{count}"));
-            let all = first.chain(further).map(|name| Path::new("itg-out").join(name));
-            all.into_iter().find(|path| !path.exists()).unwrap_or_default()
+            for count in 1_u64.. {
+                if !path.exists() {
+                    break;
+                }
+                path.set_file_name(format!("{base}-{count}"));
+            }
+            path
         })
     }
 }
