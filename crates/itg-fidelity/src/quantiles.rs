@@ -13,6 +13,7 @@
 //! Source: G. Tene, HdrHistogram (bucket layout).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::narrow::Narrow;
 
@@ -185,7 +186,11 @@ impl Quantiles {
     /// The quantiles at the given shares, which must ascend; 0 each when there is no value.
     #[must_use]
     pub fn at<const N: usize>(&self, shares: [f64; N]) -> [i64; N] {
-        quantiles_of(&self.points(), self.count, shares).map(|q| q.clamp(self.min, self.max))
+        let found = match &self.buckets {
+            Some(buckets) => quantiles_of(buckets.points(), self.count, shares),
+            None => quantiles_of(same(&self.sorted()), self.count, shares),
+        };
+        found.map(|q| q.clamp(self.min, self.max))
     }
 
     /// The quantiles of the magnitudes of the values, as [`Quantiles::at`].
@@ -198,24 +203,27 @@ impl Quantiles {
                 (point.low, point.high) = (magnitude(point.high), magnitude(point.low));
             }
         }
-        points.sort_unstable_by_key(|point| point.high);
+        // Two runs, which a stable sort joins as they are.
+        points.sort_by_key(|point| point.high);
         let magnitude = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let largest = magnitude(self.min.unsigned_abs().max(self.max.unsigned_abs()));
-        quantiles_of(&points, self.count, shares).map(|q| q.min(largest))
+        quantiles_of(points, self.count, shares).map(|q| q.min(largest))
     }
 
     /// The values in ascending order, equal ones together.
     #[must_use]
     pub fn points(&self) -> Vec<Point> {
-        if let Some(buckets) = &self.buckets {
-            return buckets.points();
-        }
+        let Some(buckets) = &self.buckets else { return same(&self.sorted()).collect() };
+        let mut points = Vec::with_capacity(buckets.0.used());
+        points.extend(buckets.points());
+        points
+    }
+
+    /// The exact values, ascending.
+    fn sorted(&self) -> Vec<i64> {
         let mut sorted = self.exact.clone();
         sorted.sort_unstable();
         sorted
-            .chunk_by(|a, b| a == b)
-            .map(|same| Point { low: same[0], high: same[0], count: same.len() as u64 })
-            .collect()
     }
 
     /// Moves the exact values to buckets.
@@ -237,21 +245,18 @@ impl Default for Signed {
 }
 
 impl Signed {
-    fn points(&self) -> Vec<Point> {
+    /// The buckets that hold values, ascending.
+    fn points(&self) -> impl Iterator<Item = Point> {
         let signed = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
-        let (mut positive, mut points) = (Vec::new(), Vec::new());
-        for (bucket, count) in self.0.counts() {
-            if let Some(bucket) = bucket.checked_sub(NEGATIVE) {
-                let (low, high) = bounds(bucket);
-                points.push(Point { low: -signed(high), high: -signed(low), count });
-            } else {
-                let (low, high) = bounds(bucket);
-                positive.push(Point { low: signed(low), high: signed(high), count });
-            }
-        }
-        points.reverse();
-        points.append(&mut positive);
-        points
+        let below = self.0.counts_in(NEGATIVE / PAGE..PAGES).rev().map(move |(bucket, count)| {
+            let (low, high) = bounds(bucket - NEGATIVE);
+            Point { low: -signed(high), high: -signed(low), count }
+        });
+        let above = self.0.counts_in(0..NEGATIVE / PAGE).map(move |(bucket, count)| {
+            let (low, high) = bounds(bucket);
+            Point { low: signed(low), high: signed(high), count }
+        });
+        below.chain(above)
     }
 }
 
@@ -370,17 +375,22 @@ impl Buckets {
         }
     }
 
-    /// The pages that exist, ascending, with their numbers.
-    fn pages(&self) -> impl Iterator<Item = (usize, &[u32])> {
-        self.places.iter().enumerate().filter(|(_, place)| **place > 0).map(|(number, place)| {
-            let start = (usize::from(*place) - 1) * PAGE;
-            (number, &self.counters[start..start + PAGE])
+    /// Counters that hold values, nearly.
+    fn used(&self) -> usize {
+        self.counters.iter().filter(|counter| **counter > 0).count()
+    }
+
+    /// The pages of these numbers that exist, ascending.
+    fn pages_in(&self, numbers: Range<usize>) -> impl DoubleEndedIterator<Item = (usize, &[u32])> {
+        numbers.filter_map(move |number| {
+            let place = usize::from(self.places[number]).checked_sub(1)?;
+            Some((number, &self.counters[place * PAGE..(place + 1) * PAGE]))
         })
     }
 
-    /// The buckets that hold values, ascending, and how many each.
-    fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.pages().flat_map(move |(number, page)| {
+    /// The buckets in these pages that hold values, ascending, and how many each.
+    fn counts_in(&self, pages: Range<usize>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+        self.pages_in(pages).flat_map(move |(number, page)| {
             page.iter().enumerate().filter_map(move |(at, &low)| {
                 let bucket = number * PAGE + at;
                 let carries = self.carries.get(&bucket).map_or(0, |&carries| carries << 32);
@@ -388,6 +398,14 @@ impl Buckets {
                 (count > 0).then_some((bucket, count))
             })
         })
+    }
+
+    fn pages(&self) -> impl Iterator<Item = (usize, &[u32])> {
+        self.pages_in(0..self.places.len())
+    }
+
+    fn counts(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.counts_in(0..self.places.len())
     }
 }
 
@@ -428,10 +446,20 @@ const fn bounds(bucket: usize) -> (u64, u64) {
     (low, low + ((1 << shift) - 1))
 }
 
+/// Points of ascending values, equal ones together.
+fn same(values: &[i64]) -> impl Iterator<Item = Point> {
+    let same = values.chunk_by(|a, b| a == b);
+    same.map(|same| Point { low: same[0], high: same[0], count: same.len() as u64 })
+}
+
 /// The quantiles of `count` values in ascending points; 0 each when there is none.
-fn quantiles_of<const N: usize>(points: &[Point], count: u64, shares: [f64; N]) -> [i64; N] {
+fn quantiles_of<const N: usize>(
+    points: impl IntoIterator<Item = Point>,
+    count: u64,
+    shares: [f64; N],
+) -> [i64; N] {
     debug_assert!(shares.is_sorted(), "shares ascend");
-    let mut points = points.iter();
+    let mut points = points.into_iter();
     let (mut reached, mut value) = (0, 0);
     shares.map(|share| {
         let rank = rank(share, count);

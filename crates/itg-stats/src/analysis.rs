@@ -23,7 +23,7 @@ use crate::clocks::{Clocks, one_clock};
 use crate::decode::{self, Decoded, Pass};
 use crate::delay::signed_difference;
 use crate::departures::Departed;
-use crate::exec::{Executor, Inline};
+use crate::exec::{self, Executor, Inline};
 use crate::fidelity::Distributions;
 use crate::filter::{Attributes, Filter};
 use crate::logs::{Key, Log, LogError, Logs, known_meter, known_proto, side_name};
@@ -262,11 +262,16 @@ impl<'a> Analysis<'a> {
             .map(|side| objects.places.keys().any(|key| key.side == side))
             .iter()
             .all(|&given| given);
-        for (key, object) in objects.in_order() {
+        let all = objects.in_order();
+        let made = exec::collect(executor, all.len(), |place| {
+            let (key, object) = all[place];
             let peer = objects.get(&key.other());
             let facts = facts(object, peer);
             let departed = departed(object, peer);
-            let mut report = report(key, object, &facts, &clocks, departed.as_ref());
+            (report(key, object, &facts, &clocks, departed.as_ref()), facts, departed)
+        });
+        for ((key, object), (mut report, facts, departed)) in all.into_iter().zip(made) {
+            let peer = objects.get(&key.other());
             if objects.counts(key, object) {
                 remarks.add(&mut report, object, peer, &facts);
                 let departed = departed.as_ref();
