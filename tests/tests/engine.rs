@@ -65,6 +65,12 @@ fn every_packet_of_a_burst_is_accounted_for_with_one_record_a_burst() {
     let text = decode(&[ours.as_str(), &theirs, "--format", "itgdec"]).exits(0).out;
     assert!(text.contains("(burst mode, 25 packets at a time)"), "{text}");
     assert!(done.err.contains("burst 25"), "{done}");
+    // The sender tells what lies in the receiver's log.
+    let told = done.err.lines().find_map(|line| {
+        let (_, words) = line.split_once(&format!("log {theirs} on "))?;
+        words.strip_suffix(" records")?.rsplit(' ').next()?.parse::<u64>().ok()
+    });
+    assert!(told.is_some_and(|records| records <= 2 * PACKETS / BURST), "{told:?} in {done}");
 }
 
 #[test]

@@ -366,7 +366,8 @@ struct Session {
     log: SessionLog,
     /// Notes of this sender's clock probes, and the log that they go to.
     probes: Option<(ProbeNotes, Producer)>,
-    records: u64,
+    /// Records of its packets that were meant for its log.
+    records: Arc<AtomicU64>,
     /// Records that the common log had lost before this session.
     lost_before: u64,
     buffer_errors: BufferErrors,
@@ -404,7 +405,7 @@ impl Session {
             ended: String::new(),
             log: SessionLog::None,
             probes: None,
-            records: 0,
+            records: Arc::default(),
             lost_before: 0,
             buffer_errors: BufferErrors::default(),
         }
@@ -578,7 +579,8 @@ impl Session {
                     probes.finish(&mut log);
                 }
                 let log = std::mem::replace(&mut self.log, SessionLog::None);
-                let summary = log.close(&self.shared, (self.records, self.lost_before)).await;
+                let records = self.records.load(Ordering::Relaxed);
+                let summary = log.close(&self.shared, (records, self.lost_before)).await;
                 self.tell(ReceiverInput::LogClosed(summary));
             }
             ReceiverOutput::Disconnect { reason } => {
@@ -753,9 +755,12 @@ impl Session {
 
     /// Has a flow drained and counted, with the host's count of full receive buffers at its end.
     fn end(&self, opened: &Opened, totals: Option<FlowTotals>, errors: Option<u64>) {
-        let told = self.told.clone();
+        let (told, records) = (self.told.clone(), Arc::clone(&self.records));
         // The receiving thread goes on with its sockets at once.
-        let done = Box::new(move |ended| drop(told.send(Telling::Ended(ended))));
+        let done = Box::new(move |ended: RxEnded| {
+            records.fetch_add(ended.records, Ordering::Relaxed);
+            drop(told.send(Telling::Ended(ended)));
+        });
         let (slot, before) = (opened.slot, opened.buffer_errors);
         let buffer_errors = errors.zip(before).map(|(now, before)| now.saturating_sub(before));
         let thread = self.shared.thread_of(opened);
@@ -773,7 +778,6 @@ impl Session {
 
     /// Adds the packets of a flow to the accounts of the session and of the receiver.
     fn add(&mut self, counts: &FlowCounts) {
-        self.records += counts.packets;
         self.served.counted(counts);
         self.shared.packets.fetch_add(counts.packets, Ordering::Relaxed);
     }

@@ -58,6 +58,8 @@ pub struct RxEnded {
     pub measuring: Option<Box<Measuring>>,
     /// Packets that arrived behind one with a larger number.
     pub reordered: u64,
+    /// Records of its packets that were meant for its log.
+    pub records: u64,
 }
 
 impl RxEnded {

@@ -369,8 +369,9 @@ impl Rx {
         let lost = HostLoss { socket_drops, buffer_errors, foreign: counts.foreign };
         let stranger = flow.origins.stranger();
         let (measuring, reordered) = (flow.rx.measuring.take(), flow.arrivals.reordered());
+        let records = flow.records;
         counts.log_lost_records = self.table.retire(flow, totals, lost, reason);
-        RxEnded { counts, stranger, measuring, reordered }
+        RxEnded { counts, stranger, measuring, reordered, records }
     }
 
     fn drops(&self, socket: Option<usize>) -> Option<u32> {
@@ -538,6 +539,7 @@ impl Rx {
             origins: Origins::new(rx.origin),
             rx,
             arrivals: Arrivals::default(),
+            records: 0,
             last_ns: 0,
             introduced: false,
             drops_before,

@@ -28,6 +28,8 @@ use crate::log::Producer;
 pub(super) struct Flow {
     pub(super) rx: RxFlow,
     pub(super) arrivals: Arrivals,
+    /// Records of its packets for its log: one for those of a burst.
+    pub(super) records: u64,
     pub(super) last_ns: u64,
     pub(super) introduced: bool,
     pub(super) drops_before: u32,
@@ -372,6 +374,7 @@ impl Table {
                 record.flags |= flag::USER_STAMP;
             }
             log.producer.push_run(&record, packets, now_ns);
+            flow.records += 1;
         }
         flow.rx.meter == Meter::Rtt && flow.rx.replies.is_none()
     }

@@ -1,6 +1,7 @@
 //! Flows that are given up before both sides have counted them: what has arrived of them is kept.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use itg_engine::rx::{Command, RxEnded};
@@ -20,10 +21,13 @@ impl Session {
         for (flow, opened) in std::mem::take(&mut self.flows) {
             self.served.cut_short(flow, reason);
             let (shared, told) = (Arc::downgrade(&self.shared), told.clone());
+            let records = Arc::clone(&self.records);
             let slot = opened.slot;
             let thread = self.shared.thread_of(&opened);
             // The slot is free only when the receiving thread has forgotten the flow.
-            let done = Box::new(move |ended| {
+            let done = Box::new(move |ended: Option<RxEnded>| {
+                let of_flow = ended.as_ref().map_or(0, |ended| ended.records);
+                records.fetch_add(of_flow, Ordering::Relaxed);
                 if let Some(shared) = shared.upgrade() {
                     shared.give_back(&opened);
                 }
