@@ -19,6 +19,9 @@ use crate::programs::Location;
 
 /// Time between two looks at the counters.
 const EVERY: Duration = Duration::from_millis(20);
+/// Time between two looks at an empty capture. The kernel stamps packets as they leave, and its buffer holds those of a
+/// second: a reader that wakes rarely takes no processor from those that it looks at.
+const READ_EVERY: Duration = Duration::from_millis(10);
 /// Receive buffer of the capture in bytes.
 const BUFFER: usize = 64 << 20;
 /// Bytes of a packet that are kept: those of its headers, and of ours behind them.
@@ -205,7 +208,7 @@ pub(crate) fn departures_of<T: Send + 'static>(
                     if last {
                         return Ok(seen);
                     }
-                    thread::sleep(Duration::from_micros(200));
+                    thread::sleep(READ_EVERY);
                 }
                 Err(error) => return Err(error.into()),
             }
