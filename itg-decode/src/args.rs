@@ -30,7 +30,7 @@ use crate::outputs::OutputArgs;
 #[command(
     name = "itg-decode",
     version,
-    long_version = itg_cli::version!("generate", "parquet"),
+    long_version = itg_cli::version!("parquet"),
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]

@@ -42,12 +42,18 @@ impl Program {
     }
 }
 
+/// The program whose name this process was called with.
+#[must_use]
+pub fn called() -> Option<Program> {
+    let called = env::args_os().next();
+    let name = called.as_deref().map(Path::new).and_then(Path::file_name);
+    name.and_then(|name| name.to_str()).and_then(Program::named)
+}
+
 /// Runs the program whose name this process was called with; another name leads to `program`.
 #[must_use]
 pub fn run(program: Program) -> ExitCode {
-    let called = env::args_os().next();
-    let name = called.as_deref().map(Path::new).and_then(Path::file_name);
-    match name.and_then(|name| name.to_str()).and_then(Program::named).unwrap_or(program) {
+    match called().unwrap_or(program) {
         Program::Dec => dec::main(),
         Program::Log => log::main(),
         Program::Manager => manager::main(),

@@ -106,7 +106,12 @@ impl Worker {
         news: mpsc::UnboundedSender<(u64, Event)>,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("the path of this program")?;
-        let mut child = process::Command::new(program)
+        let mut command = process::Command::new(program);
+        // One program may go by several names.
+        if let Some(name) = std::env::args_os().next() {
+            command.arg0(name);
+        }
+        let mut child = command
             .args(["worker", "--quiet"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,8 +1,26 @@
-//! Order of a program's options in its help: the few that most people need, then the others by subject.
+//! A program's command line, and the order of its options in its help: the few that most people need, then the others by
+//! subject.
 
 use std::collections::BTreeSet;
 
-use clap::{Arg, Command};
+use clap::{Arg, Command, CommandFactory, Parser};
+
+/// The command line of a program; `help` puts its options in order.
+#[must_use]
+pub fn command<C: CommandFactory>(help: Option<&Help>) -> Command {
+    match help {
+        Some(help) => help.arrange(C::command()),
+        None => C::command(),
+    }
+}
+
+/// Reads the command line of this process.
+#[must_use]
+pub fn parse<C: Parser>(help: Option<&Help>) -> C {
+    let mut matches = command::<C>(help).get_matches();
+    C::from_arg_matches_mut(&mut matches)
+        .unwrap_or_else(|error| error.format(&mut command::<C>(help)).exit())
+}
 
 /// Order of a program's options in its help, by their long names; options of its commands among them.
 #[derive(Clone, Copy, Debug)]

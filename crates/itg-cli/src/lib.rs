@@ -9,7 +9,6 @@
 
 mod failure;
 mod gates;
-mod generate;
 mod help;
 mod verbosity;
 mod version;
@@ -41,8 +40,7 @@ mod terminal;
 
 pub use failure::{Failure, finish, refuse};
 pub use gates::{Gates, Judged};
-pub use generate::parse;
-pub use help::Help;
+pub use help::{Help, command, parse};
 pub use verbosity::{WordArgs, print, say};
 pub use version::version_text;
 

@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn a_version_says_what_it_was_built_from() {
-        let text = version_text("0.1.0", Some("c0ffee"), &[("mpi", true), ("generate", false)]);
+        let text = version_text("0.1.0", Some("c0ffee"), &[("mpi", true), ("parquet", false)]);
         assert!(text.starts_with("0.1.0\ncommit: c0ffee\ntarget: "), "{text}");
         assert!(text.ends_with("\nfeatures: mpi"), "{text}");
         let text = version_text("0.1.0", None, &[]);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -340,6 +341,10 @@ impl Children {
         let program = std::env::current_exe().context("the path of this program")?;
         let step = itg_core::units::format_duration_ns(args.step_timeout.0);
         let mut command = Command::new(program);
+        // One program may go by several names.
+        if let Some(name) = std::env::args_os().next() {
+            command.arg0(name);
+        }
         command.arg("process").args(args.messages.then_some("--messages"));
         if let Some(trace) = &args.trace {
             command.arg("--append").arg("--trace").arg(trace);

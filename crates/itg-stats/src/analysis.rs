@@ -5,6 +5,7 @@
 //! logs are borrowed and not copied, and of a compacted log one block at a time is decoded. How the
 //! work is cut into pieces is in `decode`.
 
+mod both_ends;
 mod described;
 mod notices;
 mod owners;
@@ -14,7 +15,7 @@ mod shared_drops;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use itg_core::flow::{Meter, Proto};
+use itg_core::flow::Meter;
 use itg_core::units::{MAX_TIME_NS, format_duration_ns};
 use itg_record::{Departures, FlowInfo, Kind, Record, Side, TcpSample};
 use serde_json::Map;
@@ -40,6 +41,7 @@ use crate::series::{Grid, IntervalRow, Series};
 use crate::stats::{Facts, FlowStats, Lane, PLAN_PACKETS, Setup};
 use crate::tcp;
 use crate::total::Totals;
+use both_ends::{departed, facts};
 pub use described::PacketFlow;
 use notices::Remarks;
 use owners::{Lack, Owners};
@@ -640,46 +642,6 @@ fn is_counted(log: &Log<'_>, record: &Record) -> bool {
         Kind::Sent => log.meter(record.flow) == Meter::Owd,
         Kind::Received | Kind::Echoed => true,
     }
-}
-
-/// Counts of a flow from both of its ends.
-fn facts<'o>(object: &'o Object, peer: Option<&'o Object>) -> Facts<'o> {
-    let other = peer.map(|peer| &peer.owners);
-    let of = |side: Side| {
-        let both = [Some(object), peer].into_iter().flatten();
-        both.into_iter().find(|object| object.stats.side() == side).map(|object| &object.owners)
-    };
-    let (sender, receiver) = (of(Side::Sender), of(Side::Receiver));
-    // The log that has the arrivals.
-    let arrivals = if object.stats.is_round_trip() { sender } else { receiver };
-    let lack = arrivals.map_or(Lack::Nothing, Owners::lack);
-    Facts {
-        sent_packets: owners::sent_packets(sender, receiver),
-        skipped_packets: owners::either(&object.owners, other, |end| end.skipped_packets),
-        received_packets: owners::received(sender, receiver, |end| end.received_packets),
-        received_unique: owners::received(sender, receiver, |end| end.received_unique),
-        socket_drops: owners::of_all(&object.owners, other, |end| end.socket_drops),
-        shared_drops: [Some(object), peer].into_iter().flatten().any(|o| o.shares_drops),
-        unlogged: owners::unlogged(sender, receiver),
-        breaks_off: lack == Lack::Tail,
-        lacks_records: lack == Lack::Some,
-        sender_lacks: sender.is_some_and(|sender| sender.lack() != Lack::Nothing),
-        sender_lacks_records: sender.is_some_and(|sender| sender.lack() == Lack::Some),
-        contradicted: [Some(object), peer]
-            .into_iter()
-            .flatten()
-            .any(|o| o.contradiction().is_some()),
-        waited_packets: owners::either(&object.owners, other, |end| end.waited_packets),
-        stream: object.info.as_ref().is_some_and(|info| info.spec.proto == Proto::Tcp),
-        departure_spread_ns: departed(object, peer).and_then(|departed| departed.spread_ns()),
-        peer: peer.map(|peer| &peer.stats),
-    }
-}
-
-/// Departures of a flow from its sender, from the log of either side.
-fn departed(object: &Object, peer: Option<&Object>) -> Option<Departed> {
-    let both = [Some(object), peer].into_iter().flatten();
-    both.into_iter().find_map(|object| Departed::of(&object.departures, object.held))
 }
 
 fn report(
