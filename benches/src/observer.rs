@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use itg_socket::mmsg::{BATCH, RecvBatch};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::{SysconfVar, sysconf};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::os::fd::AsFd as _;
 
@@ -63,6 +64,18 @@ fn field(text: &str, table: &str, name: &str) -> u64 {
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
     let found = names.split_whitespace().zip(values.split_whitespace()).find(|(n, _)| *n == name);
     found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+}
+
+/// Processor time in seconds that the host of a virtual machine has taken from it since it began.
+pub(crate) fn stolen() -> Result<f64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let ticks_a_second = sysconf(SysconfVar::CLK_TCK)?.context("ticks a second")?;
+    Ok(stolen_ticks(&stat).context("/proc/stat")? / ticks_a_second as f64)
+}
+
+/// Of the first line of `/proc/stat` (`man 5 proc_stat`): its eighth number.
+fn stolen_ticks(stat: &str) -> Option<f64> {
+    stat.lines().next()?.split_whitespace().nth(8)?.parse().ok()
 }
 
 /// Frames that all devices of the kernel's table have received.
@@ -260,6 +273,13 @@ mod tests {
         assert_eq!(field(text, "Udp:", "RcvbufErrors"), 7);
         assert_eq!(field(text, "UdpLite:", "InDatagrams"), 9);
         assert_eq!(field(text, "Udp:", "Nonsense"), 0);
+    }
+
+    #[test]
+    fn stolen_time_is_that_of_all_processors() {
+        let stat = "cpu  5 0 4 90 1 0 2 73 6 0\ncpu0 5 0 4 90 1 0 2 40 6 0\n";
+        assert_eq!(stolen_ticks(stat), Some(73.0));
+        assert_eq!(stolen_ticks("cpu 1 2"), None);
     }
 
     #[test]

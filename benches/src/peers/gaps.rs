@@ -97,6 +97,8 @@ struct Trial {
     /// Distance of the observed distribution of inter-departure times from the requested one.
     distance: f64,
     gaps: usize,
+    /// Processor time that the host took away meanwhile, per wall time.
+    stolen: f64,
 }
 
 fn one(
@@ -126,6 +128,7 @@ fn one(
         "p99 µs",
         "distance from the distribution",
         "CPU s a second",
+        "stolen s a second",
     ]);
     let mut medians: BTreeMap<usize, Medians> = BTreeMap::new();
     for (place, tool) in tools.iter().enumerate() {
@@ -138,6 +141,7 @@ fn one(
         let p99 = of("gap error p99 us", |trial| trial.seen.gap_p99_us);
         let distance = of("distance", |trial| trial.distance);
         let cpu = of("processor", |trial| trial.seen.cpu);
+        let stolen = of("stolen", |trial| trial.stolen);
         // Where inter-departure times are random, only ours are known beforehand.
         let planned = exact || tool.is_ours();
         let known = |estimate: Estimate, digits| {
@@ -150,6 +154,7 @@ fn one(
             known(p99, 2),
             if exact { "-".to_owned() } else { with_interval(distance, 4) },
             with_interval(cpu, 3),
+            with_interval(stolen, 3),
         ]);
         let [rate_error, p50, p99, distance, cpu] =
             [rate_error, p50, p99, distance, cpu].map(|estimate| estimate.mid);
@@ -269,7 +274,9 @@ fn observed(
     let logs = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
     let ready = ready(tool, &load, stage, logs.path())?;
     let observer = observer::departures(&stage.sender, ready.data)?;
+    let stolen_before = observer::stolen()?;
     let sent = ready.send(&load, stage);
+    let stolen = (observer::stolen()? - stolen_before) / seconds as f64;
     let stamps = observer.stop()?;
     let cpu = sent?.cpu.as_secs_f64() / seconds as f64;
     ready.end()?;
@@ -289,7 +296,7 @@ fn observed(
         .collect();
     let count = gaps.len();
     let distance = distance(&mut gaps, |x| distribution.cumulative(x));
-    Ok(Trial { seen: GapFigures { cpu, ..seen }, distance, gaps: count })
+    Ok(Trial { seen: GapFigures { cpu, ..seen }, distance, gaps: count, stolen })
 }
 
 /// Instants at which our packets are due, in nanoseconds after the start.
