@@ -23,7 +23,40 @@ pub fn schema(selection: &Selection, text: &DataType) -> Schema {
 /// The different texts of each column, which grow while packets are listed: columns then hold their numbers, and
 /// [`Dictionaries::finish`] makes texts of them.
 #[derive(Debug, Default)]
-pub struct Dictionaries([Mutex<BTreeMap<String, i32>>; TEXTS]);
+pub struct Dictionaries([Mutex<Dictionary>; TEXTS]);
+
+#[derive(Debug, Default)]
+struct Dictionary {
+    numbers: BTreeMap<String, i32>,
+    /// The longest column so far of one text alone, which others of it are parts of.
+    uniform: Option<(i32, Int32Array)>,
+}
+
+impl Dictionary {
+    /// The number of a text.
+    fn number(&mut self, text: &str) -> Option<i32> {
+        if let Some(&number) = self.numbers.get(text) {
+            return Some(number);
+        }
+        let number = i32::try_from(self.numbers.len()).ok()?;
+        self.numbers.insert(text.to_owned(), number);
+        Some(number)
+    }
+
+    /// A column of one text alone.
+    fn uniform(&mut self, number: i32, packets: usize) -> Int32Array {
+        match &self.uniform {
+            Some((same, column)) if *same == number && column.len() >= packets => {
+                column.slice(0, packets)
+            }
+            _ => {
+                let column = Int32Array::from_value(number, packets);
+                self.uniform = Some((number, column.clone()));
+                column
+            }
+        }
+    }
+}
 
 impl MakeColumn for Dictionaries {
     type Column = ArrayRef;
@@ -35,21 +68,20 @@ impl MakeColumn for Dictionaries {
 
     fn texts(&self, text: usize, stretches: &Stretches<'_>) -> ArrayRef {
         let mut texts = self.0[text].lock().unwrap_or_else(PoisonError::into_inner);
-        let mut key = |text: &str| {
-            if let Some(&key) = texts.get(text) {
-                return Some(key);
-            }
-            let key = i32::try_from(texts.len()).ok()?;
-            texts.insert(text.to_owned(), key);
-            Some(key)
-        };
+        let mut key = |text: &str| texts.number(text);
         let keys: Vec<_> =
             stretches.iter().map(|&(text, packets)| (text.and_then(&mut key), packets)).collect();
+        let packets = keys.iter().map(|(_, packets)| packets).sum();
+        if let Some(&(Some(first), _)) = keys.first()
+            && keys.iter().all(|(key, _)| *key == Some(first))
+        {
+            return Arc::new(texts.uniform(first, packets));
+        }
         drop(texts);
         let unknown = keys.iter().any(|(key, _)| key.is_none());
         if !unknown {
             let all = keys.iter().map(|&(key, packets)| (key.unwrap_or_default(), packets));
-            let mut values = Vec::with_capacity(keys.iter().map(|(_, packets)| packets).sum());
+            let mut values = Vec::with_capacity(packets);
             all.for_each(|(key, packets)| values.resize(values.len() + packets, key));
             return Arc::new(Int32Array::from(values));
         }
@@ -87,6 +119,7 @@ impl Dictionaries {
     pub fn texts(&self) -> Vec<Texts> {
         let texts = self.0.iter().map(|texts| {
             let texts = texts.lock().unwrap_or_else(PoisonError::into_inner);
+            let texts = &texts.numbers;
             let mut places = vec![0; texts.len()];
             for (place, &number) in (0..).zip(texts.values()) {
                 if let Some(known) =
@@ -147,5 +180,26 @@ mod tests {
         let keys: Vec<_> = column.keys().iter().step_by(2).collect();
         assert_eq!(keys, [Some(2), None, Some(0), Some(1), Some(2)]);
         assert_eq!(of(&[None]).null_count(), 2);
+    }
+
+    /// Columns of one text share their numbers, and say the same as if each had its own.
+    #[test]
+    fn columns_of_one_text_have_that_text() {
+        let selection = Selection::of(&["name".to_owned()]).expect("a column");
+        let text = selection.columns().find_map(|column| column.text).expect("a text");
+        let texts = Dictionaries::default();
+        let batches = [("c", 3), ("c", 2), ("a", 2), ("c", 5), ("c", 4), ("b", 1), ("c", 3)];
+        let columns = batches.map(|(name, packets)| {
+            let halves = [(Some(name), packets - 1), (Some(name), 1)];
+            MakeColumn::texts(&texts, text, &halves)
+        });
+        let met = texts.texts();
+        for ((name, packets), column) in batches.into_iter().zip(columns) {
+            let column = Dictionaries::finish(&selection, vec![column], &met).swap_remove(0);
+            let column = column.as_any().downcast_ref::<DictionaryArray<Int32Type>>();
+            let column = column.and_then(|column| column.downcast_dict::<StringArray>());
+            let got: Vec<_> = column.expect("texts").into_iter().flatten().collect();
+            assert_eq!(got, vec![name; packets]);
+        }
     }
 }
