@@ -2,6 +2,7 @@
 //! time.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use itg_core::distribution::Unit;
@@ -97,7 +98,7 @@ struct Trial {
     /// Distance of the observed distribution of inter-departure times from the requested one.
     distance: f64,
     gaps: usize,
-    /// Processor time that the host took away meanwhile, per wall time.
+    /// Time that the host took away from all processors meanwhile, per wall time.
     stolen: f64,
 }
 
@@ -128,7 +129,7 @@ fn one(
         "p99 µs",
         "distance from the distribution",
         "CPU s a second",
-        "stolen s a second",
+        "stolen of all, s a second",
     ]);
     let mut medians: BTreeMap<usize, Medians> = BTreeMap::new();
     for (place, tool) in tools.iter().enumerate() {
@@ -274,9 +275,9 @@ fn observed(
     let logs = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
     let ready = ready(tool, &load, stage, logs.path())?;
     let observer = observer::departures(&stage.sender, ready.data)?;
-    let stolen_before = observer::stolen()?;
+    let (began, stolen_before) = (Instant::now(), observer::stolen()?);
     let sent = ready.send(&load, stage);
-    let stolen = (observer::stolen()? - stolen_before) / seconds as f64;
+    let stolen = (observer::stolen()? - stolen_before) / began.elapsed().as_secs_f64();
     let stamps = observer.stop()?;
     let cpu = sent?.cpu.as_secs_f64() / seconds as f64;
     ready.end()?;
