@@ -335,6 +335,12 @@ fn what_is_no_log_gets_one_sentence() {
         assert_eq!(run.code, Some(code), "{args:?}: {}", run.err);
         assert!(run.err.contains(sentence), "{args:?}: {}", run.err);
     }
+    // One that differs behind its start alone is no copy.
+    let mut other = fs::read(dir.path("recv.itg")).unwrap();
+    *other.last_mut().unwrap() ^= 1;
+    dir.write("other.itg", &other);
+    let run = dir.decode(&["recv.itg", "other.itg"]);
+    assert!(other.len() > 4096 && !run.err.contains("the same log"), "{}", run.err);
     // What is good beside it is decoded all the same.
     let run = dir.decode(&["empty.itg", "recv.itg", "--format", "json"]);
     let report: Value = serde_json::from_str(&run.out).unwrap();

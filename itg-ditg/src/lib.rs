@@ -30,7 +30,8 @@ pub enum Program {
 
 impl Program {
     /// The program of this name.
-    fn named(name: &str) -> Option<Self> {
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "ITGDec" => Self::Dec,
             "ITGLog" => Self::Log,
@@ -42,18 +43,12 @@ impl Program {
     }
 }
 
-/// The program whose name this process was called with.
-#[must_use]
-pub fn called() -> Option<Program> {
-    let called = env::args_os().next();
-    let name = called.as_deref().map(Path::new).and_then(Path::file_name);
-    name.and_then(|name| name.to_str()).and_then(Program::named)
-}
-
 /// Runs the program whose name this process was called with; another name leads to `program`.
 #[must_use]
 pub fn run(program: Program) -> ExitCode {
-    match called().unwrap_or(program) {
+    let called = env::args_os().next();
+    let name = called.as_deref().map(Path::new).and_then(Path::file_name);
+    match name.and_then(|name| name.to_str()).and_then(Program::named).unwrap_or(program) {
         Program::Dec => dec::main(),
         Program::Log => log::main(),
         Program::Manager => manager::main(),

@@ -2,8 +2,8 @@
 //!
 //! Logs are joined on (run id, flow number). A flow whose two sides are given has two entries in
 //! the report; the receiver's knows what the sender sent, how late and how faithfully. The bytes of the
-//! logs are borrowed and not copied, and of a compacted log one block at a time is decoded. How the
-//! work is cut into pieces is in `decode`.
+//! logs are borrowed and not copied, and of a compacted log one block at a time is decoded. How their
+//! decoding is cut into pieces is in `decode`; reports are made flow by flow, side by side.
 
 mod both_ends;
 mod described;
@@ -270,10 +270,13 @@ impl<'a> Analysis<'a> {
             let peer = objects.get(&key.other());
             let facts = facts(object, peer);
             let departed = departed(object, peer);
-            (report(key, object, &facts, &clocks, departed.as_ref()), facts, departed)
+            report(key, object, &facts, &clocks, departed.as_ref())
         });
-        for ((key, object), (mut report, facts, departed)) in all.into_iter().zip(made) {
+        for ((key, object), mut report) in all.into_iter().zip(made) {
             let peer = objects.get(&key.other());
+            let facts = facts(object, peer);
+            // Of all flows at once it would be too much to hold.
+            let departed = departed(object, peer);
             if objects.counts(key, object) {
                 remarks.add(&mut report, object, peer, &facts);
                 let departed = departed.as_ref();
