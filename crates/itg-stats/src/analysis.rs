@@ -8,6 +8,7 @@
 mod both_ends;
 mod described;
 mod notices;
+mod objects;
 mod owners;
 mod promises;
 mod shared_drops;
@@ -17,7 +18,7 @@ use std::sync::OnceLock;
 
 use itg_core::flow::Meter;
 use itg_core::units::{MAX_TIME_NS, format_duration_ns};
-use itg_record::{Departures, FlowInfo, Kind, Record, Side, TcpSample};
+use itg_record::{FlowInfo, Kind, Record, Side};
 use serde_json::Map;
 
 use crate::clocks::{Clocks, one_clock};
@@ -44,6 +45,7 @@ use crate::total::Totals;
 use both_ends::{departed, facts};
 pub use described::PacketFlow;
 use notices::Remarks;
+use objects::{Object, Objects};
 use owners::{Lack, Owners};
 
 /// Rows of a series beyond which only windows that hold packets are listed.
@@ -74,59 +76,6 @@ pub struct Analysis<'a> {
     given: Logs<'a>,
     /// The same files read block by block, where one was found not to be as it was written.
     strict: OnceLock<Logs<'a>>,
-}
-
-/// A flow at one side, while its records are added up.
-struct Object {
-    info: Option<FlowInfo>,
-    /// Owners of the flow: every node that sent it for some time.
-    owners: Owners,
-    /// Of each connection, what the kernel said of it.
-    tcp: Vec<Vec<TcpSample>>,
-    /// Of each owner, when sampled packets left, with the start of the flow on its clock.
-    departures: Vec<(Option<u64>, Vec<Departures>)>,
-    /// True if the kernel kept the times of its packets.
-    held: bool,
-    stats: FlowStats,
-    notices: Vec<String>,
-    /// True if the records of all owners have been added, one by one.
-    whole: bool,
-    /// True if its socket dropped packets while other flows came to it.
-    shares_drops: bool,
-}
-
-/// All of them, found by their key.
-#[derive(Default)]
-struct Objects {
-    list: Vec<Object>,
-    places: BTreeMap<Key, usize>,
-}
-
-impl Objects {
-    fn get(&self, key: &Key) -> Option<&Object> {
-        self.places.get(key).map(|&place| &self.list[place])
-    }
-
-    /// By flow and run; of two sides of a flow, the one that the total counts comes first.
-    fn in_order(&self) -> Vec<(&Key, &Object)> {
-        let mut all: Vec<_> =
-            self.places.iter().map(|(key, &place)| (key, &self.list[place])).collect();
-        all.sort_by_key(|(key, object)| (key.flow, &key.run, !object.is_primary()));
-        all
-    }
-
-    /// Flows whose plan is computed again from what arrived: those at receivers whose sender, as far as
-    /// given, is as asked for.
-    fn planned(&self, sender: impl Fn(Option<&Object>) -> bool) -> BTreeSet<(usize, u32)> {
-        let receivers = self.places.iter().filter(|(key, _)| key.side == Side::Receiver);
-        let asked = receivers.filter(|(key, _)| sender(self.get(&key.other())));
-        asked.flat_map(|(_, &place)| self.list[place].owners.sources()).collect()
-    }
-
-    /// Returns true if the total counts this side of the flow.
-    fn counts(&self, key: &Key, object: &Object) -> bool {
-        object.is_primary() || self.get(&key.other()).is_none()
-    }
 }
 
 impl<'a> Analysis<'a> {

@@ -3,7 +3,7 @@
 use itg_core::flow::Proto;
 use itg_record::Side;
 
-use super::Object;
+use super::objects::Object;
 use super::owners::{self, Lack, Owners};
 use crate::departures::Departed;
 use crate::stats::Facts;

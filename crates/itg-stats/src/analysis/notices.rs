@@ -7,7 +7,7 @@ use itg_core::rate::{AS_ASKED_PPM, RateChange};
 use itg_core::units::format_duration_ns;
 use itg_record::Side;
 
-use super::Object;
+use super::objects::Object;
 use crate::fidelity::{STALL_GAPS, Stall};
 use crate::logs::side_name;
 use crate::report::{ClockReport, FlowReport};

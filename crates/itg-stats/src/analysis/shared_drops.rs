@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use itg_record::Side;
 
-use super::{Object, Objects};
+use super::objects::{Object, Objects};
 
 /// Time from the first packet of a flow that arrived to the last one, in Unix nanoseconds, and the place of the flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
