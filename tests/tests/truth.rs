@@ -216,7 +216,7 @@ fn a_receiver_that_stands_still_for_two_seconds_loses_nothing_that_its_buffer_ho
     assert!(read > 1_000_000_000, "the report does not tell how long packets waited: {flow}");
 }
 
-/// What a sender with these options says, and the report of the receiving side: the receiver, which has this buffer, is
+/// Words of a sender with these options, and the report of the receiving side: the receiver, which has this buffer, is
 /// stopped for a second meanwhile.
 fn stopped_for_a_second(buffer: &str, options: &[&str]) -> (Output, Value) {
     let dir = temp_dir();

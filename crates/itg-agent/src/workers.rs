@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 use itg_core::rate::RateChange;
+use itg_run::process::this_program;
 use itg_socket::clock;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process;
@@ -105,13 +106,7 @@ impl Worker {
         job: &Job,
         news: mpsc::UnboundedSender<(u64, Event)>,
     ) -> Result<Self> {
-        let program = std::env::current_exe().context("the path of this program")?;
-        let mut command = process::Command::new(program);
-        // One program may go by several names.
-        if let Some(name) = std::env::args_os().next() {
-            command.arg0(name);
-        }
-        let mut child = command
+        let mut child = process::Command::from(this_program()?)
             .args(["worker", "--quiet"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -332,19 +332,26 @@ fn slave(
     Ok(start_slave(setup))
 }
 
+/// This program, to be started once more: under its name, since one file may go by several.
+///
+/// # Errors
+/// A program whose file cannot be found.
+pub fn this_program() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
+    if let Some(name) = std::env::args_os().next() {
+        command.arg0(name);
+    }
+    Ok(command)
+}
+
 /// Processes that this one has started; killed and reaped when dropped.
 #[derive(Debug, Default)]
 struct Children(Vec<Child>);
 
 impl Children {
     fn start(&mut self, master: SocketAddr, args: &ProcessArgs) -> Result<()> {
-        let program = std::env::current_exe().context("the path of this program")?;
         let step = itg_core::units::format_duration_ns(args.step_timeout.0);
-        let mut command = Command::new(program);
-        // One program may go by several names.
-        if let Some(name) = std::env::args_os().next() {
-            command.arg0(name);
-        }
+        let mut command = this_program()?;
         command.arg("process").args(args.messages.then_some("--messages"));
         if let Some(trace) = &args.trace {
             command.arg("--append").arg("--trace").arg(trace);

@@ -1,4 +1,4 @@
-//! What the two ends of a flow tell of it together.
+//! Facts on a flow from both of its ends.
 
 use itg_core::flow::Proto;
 use itg_record::Side;
