@@ -35,8 +35,8 @@ use crate::wire::{
 };
 use crate::work::{self, LogState, Setup, run_dir};
 
-/// Members that are about to leave a run that this agent has left do not bring it back for so long:
-/// they may have begun to count only when it left.
+/// Members that are about to leave a run that this agent has left, or to forget one that is over, do not bring it back
+/// for so long: they may have begun to count only when it left.
 const LEFT_NS: u64 = 70_000_000_000;
 /// Time that a user at a terminal waits for a command to be ordered.
 const ORDERED: Duration = Duration::from_secs(5);
@@ -117,7 +117,7 @@ struct Agent {
     state: State,
     data: SocketAddr,
     run: Mutex<Option<Run>>,
-    /// The run that it has left last because no console ended it, and when (CLOCK_MONOTONIC).
+    /// The run that it has left last, and when (CLOCK_MONOTONIC).
     left: std::sync::Mutex<Option<(String, u64)>>,
 }
 
@@ -446,6 +446,8 @@ impl Agent {
         before.handle.leave(Leaving::Abandoned(why));
         before.handle.member.end();
         self.state.forget(&before.id);
+        let left = Some((before.id.clone(), clock::monotonic_ns()));
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
     }
 
     /// Stores what it holds of a run, which it takes up again when it is started again. Until then nobody else has the
@@ -497,11 +499,7 @@ impl Agent {
                 let nothing = Command::Released { flow: 0, fence: 0, next: 0 };
                 return member.try_ask(&ControlRequest::Command(nothing));
             }
-            Verdict::Leave(why) => {
-                let left = Some((present.id.clone(), clock::monotonic_ns()));
-                *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
-                why
-            }
+            Verdict::Leave(why) => why,
             Verdict::Forget => "the run is over",
         };
         run.take().into_iter().for_each(|before| self.end(before, why));

@@ -140,6 +140,31 @@ fn who_only_receives_stays_until_the_flows_that_go_on_are_over() {
     assert!(came() > 290, "{} packets: {:?}", came(), states(&cluster, 1));
 }
 
+/// A run of some length is over. Agents forget it one after the other: who does so later does not bring those back who
+/// have forgotten it, and the next run has them all.
+#[test]
+fn a_run_that_is_over_is_not_begun_again_by_those_who_forget_it_later() {
+    let mut cluster = Cluster::new(5);
+    for node in 0..5 {
+        // They look at their runs once a second, from their start on.
+        drop(cluster.agents[node].take());
+        thread::sleep(Duration::from_millis(190));
+        cluster.start(node, &[]);
+    }
+    let flow = SHORT.replace("packets = 100", "duration = \"6s\"");
+    drop(cluster.run(&flow, &[]).finish(LIMIT).exits(0));
+    let forgotten = |node| {
+        let done = cluster.ask_of(node, &["status", "--json"]).exits(0);
+        let status: Value = serde_json::from_str(&done.out).expect("JSON");
+        status["run"].is_null()
+    };
+    let all = || (0..5).all(forgotten);
+    wait_for("all have forgotten it", LIMIT, || (0..5).any(forgotten));
+    thread::sleep(Duration::from_secs(2));
+    assert!(all(), "one was called back");
+    drop(cluster.run_into("second", SHORT, &[]).finish(LIMIT).exits(0));
+}
+
 /// One node has another run: the others, which had joined already, are told that this one does not begin.
 #[test]
 fn nodes_that_had_joined_forget_a_run_that_does_not_begin() {
