@@ -42,36 +42,3 @@ fn whole(command: Command) -> Command {
     let command = command.long_version(Resettable::Reset);
     command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(whole)
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::arg;
-    use itg_cli::Help;
-
-    use super::*;
-
-    #[test]
-    fn every_option_is_explained_and_completed() {
-        let help = Help { first: &["rate"], subjects: &[("Rare", &["dscp"])], examples: &[] };
-        let with_options = |command: Command| {
-            command.arg(arg!(--rate <RATE> "Packets")).arg(arg!(--dscp <CLASS> "Mark"))
-        };
-        let run = with_options(Command::new("run").about("Runs"));
-        let program = with_options(Command::new("itg-example")).subcommand(run);
-        let program = help.arrange(program.version("1").long_version("1\ncommit: unknown"));
-        let dir = tempfile::tempdir().expect("a directory");
-        write(program.clone(), dir.path()).expect("pages");
-        let text = |name: &str| fs::read_to_string(dir.path().join(name)).expect(name);
-        for page in ["man/itg-example.1", "man/itg-example-run.1"] {
-            for word in ["rate", "Packets", "dscp", "Mark"] {
-                assert!(text(page).contains(word), "{page}: no {word}");
-            }
-            assert!(!text(page).contains("commit"), "{page}");
-        }
-        for shell in ["bash", "zsh", "fish"] {
-            let text = text(&format!("itg-example.{shell}"));
-            assert!(text.contains("itg-example") && text.contains("rate"), "{shell}: {text}");
-        }
-        assert!(write(program, Path::new("/proc/nowhere")).is_err());
-    }
-}
