@@ -28,12 +28,13 @@ use crate::member::Member;
 use crate::metrics::{Facts, page};
 use crate::policy::Policy;
 use crate::roles::may;
+use crate::run_dir::{LogState, run_dir};
 use crate::state::{State, is_systems};
 use crate::trust::{self, Line, Trust};
 use crate::wire::{
     self, AGENT_PORT, CHUNK, Call, Hello, Join, Logs, NewRate, Reply, Status, answered,
 };
-use crate::work::{self, LogState, Setup, run_dir};
+use crate::work::{self, Setup};
 
 /// Members that are about to leave a run that this agent has left, or to forget one that is over, do not bring it back
 /// for so long: they may have begun to count only when it left.

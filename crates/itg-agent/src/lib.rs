@@ -45,6 +45,7 @@ mod missing;
 mod options;
 mod policy;
 mod roles;
+mod run_dir;
 mod state;
 mod status;
 mod trust;

@@ -22,8 +22,8 @@ use itg_mesh::journal_files::{JournalFiles, make_private_dir};
 use itg_process::Journals;
 use serde::{Deserialize, Serialize};
 
+use crate::run_dir::run_dir;
 use crate::wire::{Join, PROTOCOL};
-use crate::work::run_dir;
 
 /// File of the number of the last start.
 const START: &str = "start";

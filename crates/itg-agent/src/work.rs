@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::handle::{Handle, Leaving};
 use crate::member::Member;
 use crate::metrics::labels;
 use crate::policy::Policy;
+use crate::run_dir::LogState;
 use crate::worker::{Job, News, Order};
 use crate::workers::{AGAIN_NS, Duty, Event, Worker};
 
@@ -44,35 +45,6 @@ const TOO_FAST: &str = "the policy does not allow its new rate";
 const TOO_LATE: &str = "its time was over before its receiver was reached";
 /// Longest reason that others are told, in characters.
 const MOST_REASON: usize = 200;
-/// File of a run's directory that says how its logs ended.
-const STATE: &str = "state";
-
-/// End of the logs of a run, as its directory says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogState {
-    /// They have not, or with their process.
-    Open,
-    /// They are complete.
-    Closed,
-    /// The agent has left the run before its end.
-    Abandoned,
-}
-
-impl LogState {
-    const ALL: [(Self, &str); 3] =
-        [(Self::Open, "open\n"), (Self::Closed, "closed\n"), (Self::Abandoned, "abandoned\n")];
-
-    /// State that a directory says; `None` without one.
-    pub(crate) fn read(dir: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(dir.join(STATE)).ok()?;
-        Self::ALL.into_iter().find(|(_, word)| *word == text).map(|(kept, _)| kept)
-    }
-
-    fn write(self, dir: &Path) -> std::io::Result<()> {
-        let word = Self::ALL.into_iter().find(|(kept, _)| *kept == self).map(|(_, word)| word);
-        std::fs::write(dir.join(STATE), word.unwrap_or_default())
-    }
-}
 
 /// Settings of the work, which do not change.
 pub(crate) struct Setup {
@@ -789,10 +761,4 @@ impl Drop for Work {
             worker.task.abort();
         }
     }
-}
-
-/// The directory of a run under that of an agent; a run is 32 digits of base 16.
-pub(crate) fn run_dir(dir: &Path, run: &str) -> Option<PathBuf> {
-    let plain = run.len() == 32 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
-    plain.then(|| dir.join(run))
 }
