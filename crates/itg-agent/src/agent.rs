@@ -360,6 +360,9 @@ impl Agent {
         }
         self.trust.check_members(join)?;
         let dir = run_dir(&self.dir, &join.run).context("the name of the run makes no sense")?;
+        if LogState::read(&dir) == Some(LogState::Closed) {
+            bail!("this run is over here");
+        }
         // What was there before ends here, and its logs say so.
         if let Some(before) = run.take() {
             self.end(before, "another run takes this node");
@@ -431,15 +434,31 @@ impl Agent {
         Ok(Run { id, handle, idle, resumed })
     }
 
-    /// Leaves a run that has not begun.
+    /// Leaves a run that has not begun, and takes no part if it is still to hear of it.
     async fn forget(&self, run: &str) {
         let mut present = self.run.lock().await;
-        if present.as_ref().is_some_and(|p| p.id == run && p.handle.seen().name.is_empty()) {
-            present
-                .take()
-                .into_iter()
-                .for_each(|before| self.end(before, "the run does not begin"));
+        match &*present {
+            Some(known) if known.id == run && !known.handle.seen().name.is_empty() => {}
+            Some(known) if known.id == run => {
+                present
+                    .take()
+                    .into_iter()
+                    .for_each(|before| self.leave(before, "the run does not begin"));
+            }
+            _ => self.has_left(run),
         }
+    }
+
+    /// Ends the part in a run for good.
+    fn leave(&self, before: Run, why: &'static str) {
+        self.has_left(&before.id);
+        self.end(before, why);
+    }
+
+    /// Remembers that nobody is to bring it back into this run.
+    fn has_left(&self, run: &str) {
+        let left = Some((run.to_owned(), clock::monotonic_ns()));
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
     }
 
     /// Ends the part in a run, and what is remembered of it: the member first, whose journals these are.
@@ -447,8 +466,6 @@ impl Agent {
         before.handle.leave(Leaving::Abandoned(why));
         before.handle.member.end();
         self.state.forget(&before.id);
-        let left = Some((before.id.clone(), clock::monotonic_ns()));
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
     }
 
     /// Stores what it holds of a run, which it takes up again when it is started again. Until then nobody else has the
@@ -490,7 +507,9 @@ impl Agent {
             let (lines, console) = member.lines();
             let (closed, sending) = (seen.closed, seen.workers > 0);
             let receiving = clock::unix_ns() < seen.receives_until_ns;
-            Sight { closed, sending, receiving, lines, console, ordered: seen.ordered }
+            // What it had known of a start before its own restart it may not know yet.
+            let begun = seen.begun || present.resumed;
+            Sight { begun, closed, sending, receiving, lines, console, ordered: seen.ordered }
         };
         let verdict = present.idle.look(clock::monotonic_ns(), sight);
         let why = match verdict {
@@ -503,7 +522,7 @@ impl Agent {
             Verdict::Leave(why) => why,
             Verdict::Forget => "the run is over",
         };
-        run.take().into_iter().for_each(|before| self.end(before, why));
+        run.take().into_iter().for_each(|before| self.leave(before, why));
     }
 
     async fn handle(&self) -> Option<(String, Handle)> {

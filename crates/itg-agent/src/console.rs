@@ -40,8 +40,6 @@ const LOADING: Duration = Duration::from_secs(15);
 const MARGIN_NS: u64 = 700_000_000;
 /// Time between two looks at the state.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time that nodes may take to hear that a run that was interrupted does not begin.
-const FORGETTING: Duration = Duration::from_secs(1);
 /// Least time of the work of nodes at the start and at the end: nobody is missed sooner.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -206,7 +204,7 @@ impl Ready<'_> {
         let found = unless_stopped(&signals, found).await;
         if found.is_err() && signals.exit_code().is_some() {
             // Some may have joined already.
-            drop(tokio::time::timeout(FORGETTING, run.forget(addresses)).await);
+            run.forget(addresses).await;
         }
         let mut console = found?;
         console.conduct(&signals).await?;

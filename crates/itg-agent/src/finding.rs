@@ -1,6 +1,7 @@
 //! The nodes of a run before it begins: found, their versions and clocks compared, told of the run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use itg_cli::Failure;
@@ -9,6 +10,9 @@ use tokio::task::JoinSet;
 use crate::member::{compare_clocks, greet};
 use crate::trust::Trust;
 use crate::wire::{Call, Join, Reply, ask};
+
+/// Time that nodes may take to hear that a run does not begin.
+const FORGETTING: Duration = Duration::from_secs(1);
 
 /// A node of the experiment.
 #[derive(Clone, Debug)]
@@ -54,35 +58,36 @@ impl Run {
         join: &Join,
         nodes: impl Iterator<Item = (u32, &'a Node)>,
     ) -> Result<()> {
-        let mut joining = JoinSet::new();
+        let (mut joining, mut asked) = (JoinSet::new(), Vec::new());
         for (slot, node) in nodes {
+            asked.push(node.address.clone());
             let (trust, node) = (self.trust.clone(), node.clone());
             let (offset_ns, uncertainty_ns) = node.clock;
             let join = Join { slot, offset_ns, uncertainty_ns, ..join.clone() };
             joining.spawn(async move {
                 let joined = call(&trust, &node.address, Call::Join(join)).await;
                 let place = format!("node {} ({})", node.name, node.address);
-                match joined {
-                    Ok(_) => Ok(node.address),
-                    Err(error) => Err(Failure::new(3, format!("{place}: joining: {error:#}"))),
-                }
+                joined.map_err(|error| Failure::new(3, format!("{place}: joining: {error:#}")))
             });
         }
-        let (mut joined, mut failed) = (Vec::new(), None);
+        let mut failed = None;
         while let Some(done) = joining.join_next().await {
-            match done? {
-                Ok(address) => joined.push(address),
-                Err(error) => failed = failed.or(Some(error)),
+            if let Err(error) = done? {
+                failed = failed.or(Some(error));
             }
         }
         let Some(failed) = failed else { return Ok(()) };
-        // The others would wait for a run that does not come.
-        self.forget(joined).await;
+        // They would wait for a run that does not come; one whose answer was lost may have joined, too.
+        self.forget(asked).await;
         Err(failed.into())
     }
 
-    /// Tells nodes that the run does not begin: they would wait for it.
+    /// Tells nodes that the run does not begin: they would wait for it. Those that do not hear of it in time find out.
     pub(crate) async fn forget(&self, addresses: Vec<String>) {
+        drop(tokio::time::timeout(FORGETTING, self.tell_to_forget(addresses)).await);
+    }
+
+    async fn tell_to_forget(&self, addresses: Vec<String>) {
         let mut leaving = JoinSet::new();
         for address in addresses {
             let Self { trust, id } = self.clone();
@@ -90,7 +95,7 @@ impl Run {
         }
         while let Some(left) = leaving.join_next().await {
             if let Ok(Err(error)) = left {
-                tracing::warn!("a node that had joined: {error:#}");
+                tracing::debug!("a node that may have joined: {error:#}");
             }
         }
     }

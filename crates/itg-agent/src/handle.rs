@@ -26,6 +26,8 @@ pub(crate) struct WorkSnapshot {
     pub(crate) view: u64,
     /// Number of commands and views that the group has agreed on, as far as this node knows.
     pub(crate) ordered: u64,
+    /// The run has been started.
+    pub(crate) begun: bool,
     /// Workers that run.
     pub(crate) workers: usize,
     /// No worker runs, and none will.

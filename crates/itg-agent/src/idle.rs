@@ -3,7 +3,8 @@
 //!
 //! No member is connected: others would be called for ever, and would begin the run again. Or
 //! others are, but neither the console nor a majority: what this agent wants ordered is not. An
-//! agent that waits is of no use, and takes no other run.
+//! agent that waits is of no use, and takes no other run. A run that has not begun is its console's: without that, others
+//! are as good as nobody.
 //!
 //! A run that was taken up again after a restart may have ended meanwhile. As long as nothing shows that it goes on,
 //! another console has it soon.
@@ -13,6 +14,8 @@ use std::time::Duration;
 /// State of its run as an agent sees it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sight {
+    /// It has been started.
+    pub(crate) begun: bool,
     /// Its logs are closed.
     pub(crate) closed: bool,
     /// It sends flows.
@@ -45,8 +48,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Limits {
     /// A run that is over is remembered for so long, so that all members hear of the end.
     pub(crate) linger_ns: u64,
-    /// A run to which no member is connected, and in which nothing is sent or comes, gives way to
-    /// another one after this time.
+    /// A run to which no member is connected, or not the one that is to begin it, and in which nothing is sent or comes,
+    /// gives way to another one after this time.
     pub(crate) abandoned_ns: u64,
     /// … and is left after this time, whether or not another one comes; so is one in which nothing can be agreed.
     pub(crate) dead_ns: u64,
@@ -84,7 +87,7 @@ pub(crate) struct Idle {
     last_ns: u64,
     /// Since when it has been over.
     closed_ns: Option<u64>,
-    /// Instant since which no member has been connected.
+    /// Instant since which no member that counts has been connected.
     alone_ns: Option<u64>,
     /// Since when nothing has been ordered without the console, and how much had been then.
     stuck: Option<(u64, u64)>,
@@ -138,10 +141,14 @@ impl Idle {
         }
         let busy = sight.sending || sight.receiving;
         // Without a majority no member is excluded: what counts is which are connected.
-        let alone = !busy && sight.lines == 0;
+        let alone = !busy && (sight.lines == 0 || !(sight.begun || sight.console));
         self.alone_ns = alone.then(|| self.alone_ns.unwrap_or(now_ns));
         if self.alone_ns.is_some_and(|since| now_ns - since > self.limits.dead_ns) {
-            return Verdict::Leave("nobody was connected to the run any more");
+            return Verdict::Leave(if sight.lines == 0 {
+                "nobody was connected to the run any more"
+            } else {
+                "the console was gone before the run began"
+            });
         }
         if busy || sight.console {
             self.stuck = None;
@@ -217,6 +224,7 @@ mod tests {
             ("it receives", Sight { receiving: true, ..alone }),
             ("it receives from some", Sight { receiving: true, lines: 1, ..alone }),
             ("the console is there", Sight { lines: 1, console: true, ..alone }),
+            ("the console of a run", Sight { begun: true, lines: 1, console: true, ..alone }),
         ] {
             let mut idle = Idle::with(LIMITS);
             assert_eq!(looked(&mut idle, 0..500, |_| used), [], "{what}");
@@ -230,7 +238,8 @@ mod tests {
     fn who_only_receives_leaves_when_the_last_flow_is_over() {
         for lines in [0, 1] {
             let mut idle = Idle::with(LIMITS);
-            let sight = |now: u64| Sight { receiving: now < 300, lines, ..Sight::default() };
+            let begun = true;
+            let sight = |now: u64| Sight { begun, receiving: now < 300, lines, ..Sight::default() };
             assert_eq!(looked(&mut idle, 0..320, sight), [], "{lines}");
             assert!(idle.gives_way(320) == (lines == 0));
             let verdicts = looked(&mut idle, 320..362, sight);
@@ -240,7 +249,7 @@ mod tests {
 
     #[test]
     fn who_reaches_too_few_to_agree_tries_and_leaves() {
-        let few = Sight { lines: 1, ..Sight::default() };
+        let few = Sight { begun: true, lines: 1, ..Sight::default() };
         let mut idle = Idle::with(LIMITS);
         let why = Verdict::Leave("neither the console nor a majority of the nodes was there");
         assert_eq!(looked(&mut idle, 100..162, |_| few), [(131, Verdict::Try), (161, why)]);
@@ -255,11 +264,22 @@ mod tests {
         );
     }
 
+    /// They agree on what they like: nobody is there who would start it.
+    #[test]
+    fn who_waits_for_a_start_without_the_console_gives_way_and_leaves() {
+        let many = |now: u64| Sight { lines: 7, ordered: now, ..Sight::default() };
+        let mut idle = Idle::with(LIMITS);
+        let why = Verdict::Leave("the console was gone before the run began");
+        assert_eq!(looked(&mut idle, 100..162, many), [(161, why)]);
+        assert!(!idle.gives_way(110) && idle.gives_way(111));
+    }
+
     /// Of two that leave one is the first: the other one is no better off without it.
     #[test]
     fn who_is_left_alone_at_last_leaves_all_the_same() {
         let mut idle = Idle::with(LIMITS);
-        let few = |now: u64| Sight { lines: usize::from(now < 158), ..Sight::default() };
+        let lines = |now| usize::from(now < 158);
+        let few = |now: u64| Sight { begun: true, lines: lines(now), ..Sight::default() };
         let verdicts = looked(&mut idle, 100..162, few);
         assert!(
             matches!(verdicts[..], [(131, Verdict::Try), (161, Verdict::Leave(_))]),

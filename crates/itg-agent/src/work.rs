@@ -253,7 +253,10 @@ impl Work {
         if self.alone() && replica.phase() >= Phase::Running && replica.is_settled() {
             (self.draining, self.ending) = (true, true);
         }
-        self.handle.seen().receives_until_ns = self.receives_until_ns(&replica);
+        let mut seen = self.handle.seen();
+        seen.begun |= replica.phase() >= Phase::Running;
+        seen.receives_until_ns = self.receives_until_ns(&replica);
+        drop(seen);
         self.replica.send_replace(Some(replica));
     }
 

@@ -90,6 +90,34 @@ fn a_run_that_nobody_wants_gives_way_to_another() {
     drop(done);
 }
 
+/// The console is gone before the start, while it waits for a receiver's port: the nodes, which reach each other, wait
+/// for nothing, and the next run has them.
+#[test]
+fn a_run_whose_console_is_gone_before_the_start_gives_way() {
+    let cluster = Cluster::new(3);
+    let taken = data_port(&cluster, 1);
+    let run = cluster.run(SHORT, &[]);
+    let joined = |node| status(&cluster, node)["run"].is_string();
+    wait_for("all have joined", LIMIT, || (0..3).all(joined));
+    thread::sleep(Duration::from_millis(500));
+    drop((run, taken));
+    let deadline = Instant::now() + Duration::from_secs(40);
+    loop {
+        let done = cluster.run_into("second", SHORT, &[]).finish(LIMIT);
+        if done.code == Some(0) {
+            break;
+        }
+        assert!(done.err.contains("takes part in another run"), "{done}");
+        assert!(Instant::now() < deadline, "the first run does not give way: {done}");
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn status(cluster: &Cluster, node: usize) -> Value {
+    let done = cluster.ask_of(node, &["status", "--json"]).exits(0);
+    serde_json::from_str(&done.out).expect("JSON")
+}
+
 /// Final states of the logs of all runs of an agent.
 fn states(cluster: &Cluster, node: usize) -> Vec<String> {
     let runs = fs::read_dir(cluster.path(&format!("agent-{node}"))).into_iter().flatten().flatten();
@@ -153,11 +181,7 @@ fn a_run_that_is_over_is_not_begun_again_by_those_who_forget_it_later() {
     }
     let flow = SHORT.replace("packets = 100", "duration = \"6s\"");
     drop(cluster.run(&flow, &[]).finish(LIMIT).exits(0));
-    let forgotten = |node| {
-        let done = cluster.ask_of(node, &["status", "--json"]).exits(0);
-        let status: Value = serde_json::from_str(&done.out).expect("JSON");
-        status["run"].is_null()
-    };
+    let forgotten = |node| status(&cluster, node)["run"].is_null();
     let all = || (0..5).all(forgotten);
     wait_for("all have forgotten it", LIMIT, || (0..5).any(forgotten));
     thread::sleep(Duration::from_secs(2));
