@@ -437,26 +437,26 @@ impl Agent {
     /// Leaves a run that has not begun, and takes no part if it is still to hear of it.
     async fn forget(&self, run: &str) {
         let mut present = self.run.lock().await;
-        match &*present {
-            Some(known) if known.id == run && !known.handle.seen().name.is_empty() => {}
-            Some(known) if known.id == run => {
-                present
-                    .take()
-                    .into_iter()
-                    .for_each(|before| self.leave(before, "the run does not begin"));
+        let here = present.as_ref().filter(|known| known.id == run);
+        let is_loaded = here.map(|known| !known.handle.seen().name.is_empty());
+        match is_loaded {
+            Some(true) => {}
+            Some(false) => {
+                let taken = present.take();
+                taken.into_iter().for_each(|before| self.leave(before, "the run does not begin"));
             }
-            _ => self.has_left(run),
+            None => self.remember_left(run),
         }
     }
 
     /// Ends the part in a run for good.
     fn leave(&self, before: Run, why: &'static str) {
-        self.has_left(&before.id);
+        self.remember_left(&before.id);
         self.end(before, why);
     }
 
     /// Remembers that nobody is to bring it back into this run.
-    fn has_left(&self, run: &str) {
+    fn remember_left(&self, run: &str) {
         let left = Some((run.to_owned(), clock::monotonic_ns()));
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
     }

@@ -181,12 +181,26 @@ fn a_run_that_is_over_is_not_begun_again_by_those_who_forget_it_later() {
     }
     let flow = SHORT.replace("packets = 100", "duration = \"6s\"");
     drop(cluster.run(&flow, &[]).finish(LIMIT).exits(0));
-    let forgotten = |node| status(&cluster, node)["run"].is_null();
-    let all = || (0..5).all(forgotten);
-    wait_for("all have forgotten it", LIMIT, || (0..5).any(forgotten));
-    thread::sleep(Duration::from_secs(2));
-    assert!(all(), "one was called back");
+    wait_until_forgotten(&cluster);
     drop(cluster.run_into("second", SHORT, &[]).finish(LIMIT).exits(0));
+}
+
+/// The same of one that was started again meanwhile, and knows nothing of the run but its logs.
+#[test]
+fn who_is_started_again_after_the_end_is_not_called_back() {
+    let mut cluster = Cluster::new(3);
+    let flow = SHORT.replace("packets = 100", "duration = \"6s\"");
+    drop(cluster.run(&flow, &[]).finish(LIMIT).exits(0));
+    drop(cluster.agents[0].take());
+    cluster.start(0, &[]);
+    wait_until_forgotten(&cluster);
+}
+
+/// Waits until no agent has a run; one that was called back would have it for a minute.
+fn wait_until_forgotten(cluster: &Cluster) {
+    wait_for("all have forgotten the run", Duration::from_secs(20), || {
+        (0..cluster.agents.len()).all(|node| status(cluster, node)["run"].is_null())
+    });
 }
 
 /// One node has another run: the others, which had joined already, are told that this one does not begin.
