@@ -172,24 +172,10 @@ impl StatusReport {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
     fn the_published_schema_is_up_to_date() {
-        let schema = schemars::schema_for!(StatusReport);
-        let made = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
-        let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/status.schema.json");
-        if std::fs::read_to_string(&published).is_ok_and(|text| text == made) {
-            return;
-        }
-        let fresh = std::env::temp_dir().join("status.schema.json");
-        std::fs::write(&fresh, made).expect("write the new schema");
-        panic!(
-            "docs/status.schema.json is out of date:\n  cp {} {}",
-            fresh.display(),
-            published.display()
-        );
+        itg_testkit::published::compare("status", &schemars::schema_for!(StatusReport));
     }
 }

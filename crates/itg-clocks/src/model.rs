@@ -19,7 +19,7 @@ pub struct ClockModel {
 
 /// A clock was set, or the stamps look like it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Step {
     /// Not before this instant of the sender's clock as it was then, Unix time in nanoseconds.
     pub from_unix_ns: u64,
@@ -198,5 +198,18 @@ impl ClockModel {
     #[inline]
     fn place(&self, at: u64) -> usize {
         self.spans.partition_point(|span| span.from <= at).saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_schema_is_up_to_date() {
+        let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+        let mut generator = settings.into_generator();
+        generator.subschema_for::<Step>();
+        itg_testkit::published::compare_definitions("report", generator.take_definitions(true));
     }
 }

@@ -1,6 +1,6 @@
 //! Faults that are planted so that tests can show that they would be seen.
 //!
-//! They exist under the feature `mutants` alone, which nothing but this crate's own tests turns on.
+//! They have an effect where debug assertions are compiled in alone: no release has them.
 
 /// A planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +21,14 @@ impl Mutant {
         [Self::LeaseFromReceipt, Self::NoWait, Self::NoLease, Self::OwnFirst];
 }
 
-/// Planted fault of a member: none without the feature.
+/// Planted fault of a member: none without debug assertions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
-    #[cfg(feature = "mutants")]
     mutant: Option<Mutant>,
 }
 
 impl Planted {
     /// A member with this fault.
-    #[cfg(feature = "mutants")]
     #[must_use]
     pub const fn new(mutant: Mutant) -> Self {
         Self { mutant: Some(mutant) }
@@ -38,15 +36,7 @@ impl Planted {
 
     /// Returns true if the member has this fault.
     #[must_use]
-    #[allow(unused_variables, reason = "without the feature there is nothing to compare with")]
     pub(crate) fn is(self, mutant: Mutant) -> bool {
-        #[cfg(feature = "mutants")]
-        {
-            self.mutant == Some(mutant)
-        }
-        #[cfg(not(feature = "mutants"))]
-        {
-            false
-        }
+        cfg!(debug_assertions) && self.mutant == Some(mutant)
     }
 }

@@ -97,8 +97,6 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use schemars::generate::SchemaSettings;
 
     use super::*;
@@ -144,19 +142,9 @@ mod tests {
         }
     }
 
-    /// `UPDATE=1 cargo test -p itg-experiment schema` writes it anew.
     #[test]
-    fn the_published_schema_is_that_of_the_types() {
-        let made = serde_json::to_string_pretty(&generated()).expect("JSON") + "\n";
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiment.schema.json");
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&path, &made).expect("written");
-        }
-        let published = std::fs::read_to_string(&path).expect("the schema");
-        assert!(
-            published == made,
-            "docs/experiment.schema.json is out of date: run this test with UPDATE=1"
-        );
+    fn the_published_schema_is_up_to_date() {
+        itg_testkit::published::compare("experiment", &generated());
     }
 
     #[test]

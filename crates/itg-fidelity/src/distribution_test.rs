@@ -47,7 +47,7 @@ pub fn law_distance(sample: &[Point], tolerance: f64, cdf: impl Fn(f64) -> f64) 
 
 /// A chi-square test of whole numbers against a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChiSquare {
     /// Σ (seen − expected)² / expected.
     pub statistic: f64,

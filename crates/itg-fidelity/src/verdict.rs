@@ -7,7 +7,7 @@ use crate::distribution_test::ChiSquare;
 
 /// Cause of a verdict that is not *pass*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Packets left at other times than planned: the sender or its host could not keep up.
@@ -49,7 +49,7 @@ impl Cause {
 
 /// The verdict on a flow, from the least to the worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Nothing to compare.
@@ -88,7 +88,7 @@ impl Verdict {
 
 /// Distance between planned and actual sums of successive inter-departure times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScaleDistance {
     /// Inter-departure times in a sum.
     pub gaps: u64,
@@ -110,7 +110,7 @@ impl ScaleDistance {
 
 /// Flows of a total by their verdicts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Tally {
     /// Number of flows with each verdict that occurs.
     pub verdicts: std::collections::BTreeMap<&'static str, u64>,
@@ -122,7 +122,7 @@ pub struct Tally {
 
 /// Verdict and the figures behind it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fidelity {
     /// The verdict.
     pub verdict: Verdict,
@@ -213,5 +213,18 @@ impl Fidelity {
     pub fn severity(&self) -> f64 {
         let scales = self.scales.iter().map(ScaleDistance::near_end);
         scales.chain(self.gap_error).chain(self.size_ks).fold(0.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_schema_is_up_to_date() {
+        let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+        let mut generator = settings.into_generator();
+        generator.subschema_for::<Fidelity>();
+        itg_testkit::published::compare_definitions("report", generator.take_definitions(true));
     }
 }

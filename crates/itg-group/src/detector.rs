@@ -91,7 +91,7 @@ pub struct Settings {
     /// Number of helpers that are asked.
     pub helpers: usize,
     /// True if a process that has just joined is watched like others at once: a planted fault.
-    #[cfg(feature = "mutants")]
+    #[cfg(debug_assertions)]
     pub joiner_counts_at_once: bool,
 }
 
@@ -103,7 +103,7 @@ impl Default for Settings {
             exclude: Duration::from_secs(3),
             probe: Duration::from_millis(500),
             helpers: 3,
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             joiner_counts_at_once: false,
         }
     }
@@ -190,7 +190,7 @@ impl Detector {
         let old = std::mem::take(&mut self.peers);
         let period = nanoseconds(self.settings.period);
         for &(slot, settled) in &watch.targets {
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             let settled = settled || self.settings.joiner_counts_at_once;
             let new = Peer {
                 heard: now,
@@ -475,7 +475,7 @@ pub fn layers(registry: Registry) -> Registry {
             exclude: params.duration("exclude", usual.exclude)?,
             probe: params.duration("probe", usual.probe)?,
             helpers: usize::try_from(params.number("helpers", 3)?).unwrap_or(usize::MAX),
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             joiner_counts_at_once: params.flag("mutant_22", false)?,
         };
         let net = u8::try_from(params.number("net", 0)?).unwrap_or(u8::MAX);

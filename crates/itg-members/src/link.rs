@@ -66,7 +66,7 @@ pub struct Settings {
     /// earlier one.
     pub queue: usize,
     /// True if numbers go on when the other end begins another incarnation: a planted fault.
-    #[cfg(feature = "mutants")]
+    #[cfg(debug_assertions)]
     pub no_reset: bool,
 }
 
@@ -77,7 +77,7 @@ impl Default for Settings {
             ack: Duration::from_millis(2),
             give_up: Duration::from_secs(30),
             queue: 4096,
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             no_reset: false,
         }
     }
@@ -201,9 +201,9 @@ impl Link {
             return cx.sometimes(LinkEvent::OldIncarnationIgnored);
         }
         if head.incarnation > peer.incarnation {
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             let reset = !self.settings.no_reset;
-            #[cfg(not(feature = "mutants"))]
+            #[cfg(not(debug_assertions))]
             let reset = true;
             if peer.incarnation > 0 && reset {
                 cx.sometimes(LinkEvent::BeginsAgain);
@@ -374,7 +374,7 @@ pub fn layers(registry: Registry) -> Registry {
             ack: params.duration("ack", usual.ack)?,
             give_up: params.duration("give_up", usual.give_up)?,
             queue: usize::try_from(params.number("queue", 4096)?).unwrap_or(usize::MAX),
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             no_reset: params.flag("mutant_14", false)?,
         };
         Ok(Box::new(Link::new(settings)) as Box<dyn Layer>)

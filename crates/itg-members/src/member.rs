@@ -69,7 +69,7 @@ pub enum Shape {
     Rerank,
     /// A planted fault (15): below the home grandparent when the home parent has failed, whichever
     /// members are left.
-    #[cfg(feature = "mutants")]
+    #[cfg(debug_assertions)]
     Grandparent,
 }
 

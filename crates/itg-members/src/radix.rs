@@ -155,7 +155,7 @@ impl<'a> Tree<'a> {
                 Some(self.root)
             }
             Shape::Rerank => self.arity.parent(self.position(slot)).and_then(|p| self.placed(p)),
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             Shape::Grandparent => {
                 let lives = |position: &u32| self.roster.at(Slot(*position)).is_some();
                 let home = self.arity.parent(slot.0);
@@ -183,7 +183,7 @@ impl<'a> Tree<'a> {
                 found.retain(|child| *child != self.root);
                 found.sort_unstable();
             }
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             Shape::Grandparent => {
                 let slots = self.roster.members().map(|member| member.slot);
                 found.extend(slots.filter(|child| self.parent(*child) == Some(slot)));

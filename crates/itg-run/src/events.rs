@@ -513,20 +513,7 @@ mod tests {
 
     #[test]
     fn the_published_schema_is_up_to_date() {
-        let schema = schemars::schema_for!(Line);
-        let made = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let published = dir.join("../../docs/events.schema.json");
-        if std::fs::read_to_string(&published).is_ok_and(|text| text == made) {
-            return;
-        }
-        let fresh = std::env::temp_dir().join("events.schema.json");
-        std::fs::write(&fresh, made).expect("write the new schema");
-        panic!(
-            "docs/events.schema.json is out of date:\n  cp {} {}",
-            fresh.display(),
-            published.display()
-        );
+        itg_testkit::published::compare("events", &schemars::schema_for!(Line));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct DelayStats {
 
 /// Delay in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Delay {
     /// Smallest.
     pub min: i64,
@@ -51,7 +51,7 @@ pub struct Delay {
 
 /// Delay variation in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Jitter {
     /// Mean of |Dᵢ − Dᵢ₋₁|; 0 when fewer than two delays are known.
     pub mean: f64,

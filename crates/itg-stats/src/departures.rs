@@ -10,7 +10,7 @@ use crate::figures::Way;
 
 /// Departures of a flow's packets, sampled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeparturesReport {
     /// One of so many packets was sampled; 0 where the log does not say.
     pub every: u32,

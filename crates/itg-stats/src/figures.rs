@@ -21,7 +21,7 @@ pub fn is_told(count: u64, share: f64) -> bool {
 
 /// Percentiles (nearest rank) in nanoseconds; `None` where fewer than [`BEYOND`] values lie beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Percentiles {
     /// Number of values.
     pub count: u64,
@@ -70,7 +70,7 @@ impl Percentiles {
 /// Delay variation from packet to packet (RFC 5481, section 4.1) in nanoseconds: Dᵢ − Dᵢ₋₁ over
 /// successive arrivals, signed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ipdv {
     /// Number of differences.
     pub count: u64,
@@ -90,7 +90,7 @@ pub struct Ipdv {
 
 /// Delay variation against the smallest delay (RFC 5481, section 4.2) in nanoseconds: Dᵢ − min D.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pdv {
     /// Mean.
     pub mean: f64,
@@ -130,7 +130,7 @@ impl DelayStats {
 
 /// One way of a packet in the ledger, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Way {
     /// Packets of which it is known.
     pub count: u64,
@@ -168,7 +168,7 @@ impl Way {
 
 /// Time of the packets by its place, and lost packets by the place of their loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ledger {
     /// In the sender: sent − planned.
     pub lateness_ns: Option<Way>,
@@ -185,7 +185,7 @@ pub struct Ledger {
 
 /// Lost packets by where they were lost; `None` where it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LossSplit {
     /// Packets that the sender left out: never sent, and not among the lost.
     pub skipped: Option<u64>,
@@ -234,7 +234,7 @@ impl LossSplit {
 /// nothing else in the bad one). The estimates are those of maximum likelihood: the share of packets
 /// in one state that are followed by one in the other (Yajnik et al., INFOCOM 1999).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LossModel {
     /// Probability of a loss behind an arrival; `None` without arrivals.
     pub p: Option<f64>,
@@ -268,7 +268,7 @@ impl LossModel {
 
 /// Extent of reordering (RFC 4737).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reordering {
     /// Mean extent of the reordered packets: how many packets before one the first with a larger number
     /// had arrived (section 4.2.1); 0 without any.

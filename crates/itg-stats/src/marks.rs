@@ -125,7 +125,7 @@ impl Marks {
 /// Marks of the packets of a flow that arrived, beside those that it was sent with; at the sender of a round-trip flow
 /// those of the replies. Keys are the values, values the packets that had them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MarksReport {
     /// DSCP that the flow asks for.
     pub sent_dscp: Option<u8>,

@@ -76,7 +76,7 @@ impl std::fmt::Display for Promise {
 
 /// Promise of a host for its sending, and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PromiseReport {
     /// Name of the sender's log.
     pub log: String,

@@ -31,7 +31,7 @@ pub const SAME_CLOCK_UNCERTAINTY_NS: u64 = 1_000;
 
 /// Everything decoded from one or more logs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     /// Version of this layout: [`REPORT_SCHEMA`].
     pub schema: u32,
@@ -63,7 +63,7 @@ pub struct Report {
 
 /// One flow at one side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FlowReport {
     /// Number of the flow in its experiment.
     pub flow: u32,
@@ -131,7 +131,7 @@ impl FlowReport {
 
 /// The figures of a flow, or of all flows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Metrics {
     /// Packets: arrived at the receiver, sent at the sender, come back in a round-trip flow.
     pub packets: u64,
@@ -162,6 +162,7 @@ pub struct Metrics {
     /// Lateness: time from the planned time of a packet until it left, in nanoseconds.
     pub lateness_ns: Option<Lateness>,
     /// Agreement of the traffic sent with the traffic requested.
+    #[cfg_attr(test, schemars(schema_with = "schema::fidelity"))]
     pub fidelity: Fidelity,
     /// Packets sent, where that is known.
     pub sent_packets: Option<u64>,
@@ -194,7 +195,7 @@ pub struct Metrics {
 
 /// Basis of a delay: the meaning of its zero, and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DelayBasis {
     /// Absolute or relative.
     pub kind: BasisKind,
@@ -204,7 +205,7 @@ pub struct DelayBasis {
 
 /// Kind of delays: values with a meaning of their own, or differences only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum BasisKind {
     /// Both times come from one clock, or from two whose offset is known well enough.
@@ -250,7 +251,7 @@ impl DelayBasis {
 
 /// Comparison of the receiver's clock with the sender's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClockReport {
     /// True if both hosts are one and the clocks the same: then nothing is corrected, and the
     /// offset below shows the error of the estimate.
@@ -265,6 +266,7 @@ pub struct ClockReport {
     /// Bound of the error of `skew_ppm`, in parts per million.
     pub skew_bound_ppm: f64,
     /// Times at which a clock was set.
+    #[cfg_attr(test, schemars(schema_with = "schema::steps"))]
     pub steps: Vec<Step>,
     /// Two-way probes used.
     pub probes: u64,
@@ -294,7 +296,7 @@ impl ClockReport {
 
 /// Lateness in nanoseconds: sent − (start of the flow + planned).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Lateness {
     /// Median.
     pub p50: i64,
@@ -307,7 +309,7 @@ pub struct Lateness {
 /// All flows together. A flow whose sender and receiver both have a log counts once: at its
 /// receiver, or at its sender when it measures round trips.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TotalReport {
     /// Number of flows.
     pub flows: u64,
@@ -360,7 +362,7 @@ impl GroupBy {
 
 /// Flows that have something in common.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupReport {
     /// Attributes that they have in common; empty where one is not known.
     pub by: BTreeMap<String, String>,
@@ -375,7 +377,7 @@ pub struct GroupReport {
 
 /// Flows and packets that are in the logs of one side only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Unmatched {
     /// Flows of which only one side has a log.
     pub flows: u64,
@@ -385,7 +387,7 @@ pub struct Unmatched {
 
 /// The course of all flows over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Intervals {
     /// Length of a window in nanoseconds.
     pub interval_ns: u64,
@@ -399,7 +401,7 @@ pub struct Intervals {
 
 /// The course of one flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FlowIntervals {
     /// Number of the flow.
     pub flow: u32,
@@ -413,7 +415,7 @@ pub struct FlowIntervals {
 
 /// Something in a log that was not as written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LogDamage {
     /// Name of the log.
     pub log: String,
@@ -500,21 +502,39 @@ impl Metrics {
 }
 
 impl Report {
-    /// The JSON Schema (draft 2020-12) of [`Report::to_json`], as published in
-    /// `docs/report.schema.json`.
-    #[cfg(feature = "schema")]
-    #[must_use]
-    pub fn json_schema() -> Value {
-        let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
-        let mut schema = settings.into_generator().into_root_schema_for::<Self>().to_value();
-        schema["title"] = "The report of itg-decode, schema 1".into();
-        schema
-    }
-
-    /// The report as one JSON object over several lines.
+    /// The report as one JSON object over several lines; `docs/report.schema.json` is its schema.
     #[must_use]
     pub fn to_json(&self) -> String {
         // Every key is a text and every figure finite, so there is nothing that JSON cannot say.
         serde_json::to_string_pretty(self).unwrap_or_else(|error| unreachable!("report: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod schema {
+    use schemars::generate::SchemaSettings;
+    use schemars::{Schema, SchemaGenerator, json_schema};
+
+    use super::*;
+
+    /// Two types are those of other crates, whose tests compare them with the published schema.
+    const FOREIGN: [&str; 2] = ["Fidelity", "Step"];
+
+    pub(super) fn fidelity(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "$ref": "#/$defs/Fidelity" })
+    }
+
+    pub(super) fn steps(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "array", "items": { "$ref": "#/$defs/Step" } })
+    }
+
+    #[test]
+    fn the_published_schema_is_up_to_date() {
+        let settings = SchemaSettings::draft2020_12().for_serialize();
+        let mut made = settings.into_generator().into_root_schema_for::<Report>().to_value();
+        made["title"] = "The report of itg-decode, schema 1".into();
+        let foreign = itg_testkit::published::definitions("report", &FOREIGN);
+        made["$defs"].as_object_mut().expect("definitions").extend(foreign);
+        itg_testkit::published::compare("report", &made);
     }
 }

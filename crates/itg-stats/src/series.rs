@@ -60,7 +60,7 @@ pub struct Series {
 
 /// One window of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IntervalRow {
     /// Start of the window, from the first packet of all flows.
     pub start_ns: u64,

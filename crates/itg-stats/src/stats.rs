@@ -212,7 +212,7 @@ pub struct Facts<'a> {
 
 /// Source of the number of lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LossBasis {
     /// Every sequence number in the sender's log was looked for.

@@ -8,7 +8,7 @@ const MOST_POINTS: usize = 1000;
 
 /// A TCP connection, as its sender's kernel saw it (`TCP_INFO`).
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TcpReport {
     /// Segments sent again.
     pub retransmitted: u64,
@@ -20,7 +20,7 @@ pub struct TcpReport {
 
 /// A TCP connection at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TcpPoint {
     /// Instant of the sample: Unix time of the sender in nanoseconds.
     pub unix_ns: u64,

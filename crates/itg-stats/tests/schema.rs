@@ -1,24 +1,10 @@
-//! The published JSON Schema of the report is the one of the types, and reports keep to it.
-//!
-//! `UPDATE_SCHEMA=1 cargo test -p itg-stats --test cases schema::` writes it anew.
+//! Reports keep to the published JSON Schema.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use itg_stats::report::GroupBy;
-use itg_stats::{Analysis, Options, Report};
+use itg_stats::{Analysis, Options};
 use itg_testkit::logs::run_of_two_flows;
 use serde_json::Value;
-
-const PUBLISHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report.schema.json");
-
-#[test]
-fn the_published_schema_is_current() {
-    let want = serde_json::to_string_pretty(&Report::json_schema()).unwrap() + "\n";
-    if option_env!("UPDATE_SCHEMA").is_some() {
-        std::fs::write(PUBLISHED, &want).unwrap();
-    }
-    let published = std::fs::read_to_string(PUBLISHED).unwrap();
-    assert!(published == want, "docs/report.schema.json is out of date: see the head of this test");
-}
 
 /// Collects the places at which a value is not as its schema says: types, enumerations, required
 /// and unknown keys.
@@ -89,7 +75,7 @@ fn check(path: &str, value: &Value, schema: &Value, root: &Value, wrong: &mut Ve
 
 #[test]
 fn reports_keep_to_the_schema() {
-    let schema = Report::json_schema();
+    let schema = itg_testkit::published::schema("report");
     let [sender, receiver] = run_of_two_flows();
     for logs in [&[&sender[..], &receiver][..], &[&receiver], &[&receiver[..900]], &[]] {
         let mut analysis = Analysis::new(Options {

@@ -7,6 +7,7 @@ pub mod child;
 pub mod distortions;
 pub mod host;
 pub mod logs;
+pub mod published;
 
 /// The example of the README, compiled and run with the tests of the documentation.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! Faults that are planted so that tests can show that they would be seen.
 //!
-//! They exist under the feature `mutants` alone, which nothing but this crate's own tests turns on.
+//! They have an effect where debug assertions are compiled in alone: no release has them.
 
 /// A planted fault; the numbers are those of the table in `docs/group.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,16 +127,14 @@ impl Mutant {
     ];
 }
 
-/// Fault of a machine: none without the feature.
+/// Fault of a machine: none without debug assertions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
-    #[cfg(feature = "mutants")]
     mutant: Option<Mutant>,
 }
 
 impl Planted {
     /// A machine with this fault.
-    #[cfg(feature = "mutants")]
     #[must_use]
     pub const fn new(mutant: Mutant) -> Self {
         Self { mutant: Some(mutant) }
@@ -144,15 +142,7 @@ impl Planted {
 
     /// Returns true if the machine has this fault.
     #[must_use]
-    #[allow(unused_variables, reason = "without the feature there is nothing to compare with")]
     pub(crate) fn is(self, mutant: Mutant) -> bool {
-        #[cfg(feature = "mutants")]
-        {
-            self.mutant == Some(mutant)
-        }
-        #[cfg(not(feature = "mutants"))]
-        {
-            false
-        }
+        cfg!(debug_assertions) && self.mutant == Some(mutant)
     }
 }

@@ -54,10 +54,10 @@ pub struct Settings {
     /// True if an excluded process comes back by itself, in another incarnation.
     pub rejoin: bool,
     /// True if every report is believed at once: a planted fault.
-    #[cfg(feature = "mutants")]
+    #[cfg(debug_assertions)]
     pub no_cut: bool,
     /// True if each start under a name that is in the view is welcome: a planted fault.
-    #[cfg(feature = "mutants")]
+    #[cfg(debug_assertions)]
     pub name_twice: bool,
 }
 
@@ -70,9 +70,9 @@ impl Default for Settings {
             batch_max: Duration::from_millis(500),
             retry: Duration::from_millis(500),
             rejoin: true,
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             no_cut: false,
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             name_twice: false,
         }
     }
@@ -616,7 +616,7 @@ impl Agreed {
     fn verdict(&self, suspect: Member) -> Verdict {
         let Some(reports) = self.reports.get(&suspect) else { return Verdict::Stays };
         let (h, l) = marks(&self.view, suspect, self.settings.k_obs);
-        #[cfg(feature = "mutants")]
+        #[cfg(debug_assertions)]
         let (h, l) = if self.settings.no_cut { (1, 1) } else { (h, l) };
         // An observer that is itself under suspicion counts as one that reports.
         let watchers = observers(&self.view, suspect.slot, self.settings.k_obs);
@@ -739,7 +739,7 @@ impl Agreed {
     fn join_again(&mut self, now: Time, from: Slot, (member, nonce): (Member, u64), out: &mut Out) {
         let view = self.view.no();
         let known = self.admitted.nonce(member);
-        #[cfg(feature = "mutants")]
+        #[cfg(debug_assertions)]
         let known = if self.settings.name_twice { Some(nonce) } else { known };
         if known == Some(nonce) {
             let say = MembershipMessage::Welcome { view: self.view.parts(), nonce };

@@ -192,9 +192,9 @@ pub fn layers(registry: Registry) -> Registry {
             batch_max: params.duration("batch_max", usual.batch_max)?,
             retry: params.duration("retry", usual.retry)?.max(Duration::from_nanos(1)),
             rejoin: params.flag("rejoin", usual.rejoin)?,
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             no_cut: params.flag("mutant_23", false)?,
-            #[cfg(feature = "mutants")]
+            #[cfg(debug_assertions)]
             name_twice: params.flag("mutant_27", false)?,
         };
         let wire = AgreedWire { publish: params.flag("publish", true)?, k_obs: settings.k_obs };
