@@ -5,6 +5,7 @@
 mod classic;
 
 use std::io::Write as _;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -68,9 +69,8 @@ fn serve(args: LogArgs) -> Result<()> {
     runtime.block_on(async {
         let signals = Signals::watch()?;
         let (tell, mut told) = mpsc::unbounded_channel();
-        let everywhere = format!("[::]:{PORT_LOG}").parse()?;
-        let options = |listen| ClassicOptions {
-            listen,
+        let options = ClassicOptions {
+            listen: (Ipv6Addr::UNSPECIFIED, PORT_LOG).into(),
             dir: dir.clone(),
             places: SlotLimits {
                 total: CLIENTS,
@@ -79,15 +79,8 @@ fn serve(args: LogArgs) -> Result<()> {
             log_bytes: u64::MAX,
             replace: args.replace,
         };
-        let server = match ClassicServer::bind(options(everywhere), tell.clone()) {
-            // A host without IPv6.
-            Err(error) if is_without_ipv6(&error) => {
-                ClassicServer::bind(options(format!("0.0.0.0:{PORT_LOG}").parse()?), tell.clone())?
-            }
-            bound => bound?,
-        };
         // The clients' ends are the last ones to tell.
-        drop(tell);
+        let server = ClassicServer::bind(options, tell)?;
         say(format_args!("clients ask on {}, logs go to {}", server.address()?, dir.display()));
         print("Press Ctrl-C to terminate!\n");
         let telling = tokio::spawn(async move {
@@ -100,11 +93,6 @@ fn serve(args: LogArgs) -> Result<()> {
         print("Finish with CRTL-C! \n");
         Ok(())
     })
-}
-
-fn is_without_ipv6(error: &anyhow::Error) -> bool {
-    let cause = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
-    matches!(cause, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
 /// Prints an event: what D-ITG's server says to stdout, what it does not say to stderr.

@@ -35,7 +35,8 @@ pub use group::{Group, Judged};
 pub use imports::circles;
 pub use itg_testkit::child::{Output, Running};
 pub use itg_testkit::host::{
-    Tmpfs, clock_ticks, free_port, in_parallel, leave_out, not_run, open_files, temp_dir, wait_for,
+    Tmpfs, clock_ticks, free_port, in_parallel, leave_out, not_run, open_files, temp_dir,
+    two_ports, wait_for,
 };
 pub use log_server::{LogServer, experiments, stored};
 pub use namespace::{Namespace, Pair, Switch};

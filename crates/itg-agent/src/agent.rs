@@ -151,6 +151,11 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
     let state = args.state.clone().unwrap_or_else(|| args.dir.join("state"));
     let state = State::open(&state).map_err(|error| refuse(format!("{error:#}")))?;
     let promise = args.promise.as_deref().map(promised).transpose()?;
+    let taken = |error: std::io::Error| {
+        Failure::new(1, format!("listening on {listen}: {error}; does another agent run there?"))
+    };
+    let listener = itg_socket::listen(listen).map_err(taken)?;
+    let listen = listener.local_addr().map_err(taken)?;
     let data = SocketAddr::new(listen.ip(), listen.port().checked_add(1).unwrap_or(AGENT_PORT + 1));
     let agent = Arc::new(Agent {
         tx_stamps: args.tx_stamps,
@@ -168,12 +173,7 @@ pub fn run(args: &AgentArgs, words: WordArgs) -> Result<ExitCode> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let done = runtime.block_on(async {
         let signals = Signals::watch()?;
-        let listener = TcpListener::bind(listen).await.map_err(|error| {
-            Failure::new(
-                1,
-                format!("listening on {listen}: {error}; does another agent run there?"),
-            )
-        })?;
+        let listener = TcpListener::from_std(listener)?;
         if !words.quiet {
             say(format_args!(
                 "itg-cluster agent: listening on {listen}, data on {data}; end with Ctrl-C"

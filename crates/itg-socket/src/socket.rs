@@ -556,12 +556,22 @@ pub fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a TCP port; on `::` it serves IPv4 too.
+/// Opens a TCP port; on `::` it serves IPv4 too, and IPv4 alone where the kernel has no IPv6.
 ///
 /// # Errors
 /// The system's.
 pub fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let open = |at| Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP));
+    let (socket, address) = match open(address) {
+        Err(error)
+            if error.raw_os_error() == Some(libc::EAFNOSUPPORT)
+                && address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) =>
+        {
+            let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+            (open(address)?, address)
+        }
+        opened => (opened?, address),
+    };
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }

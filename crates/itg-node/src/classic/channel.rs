@@ -13,7 +13,6 @@ use itg_engine::engine::count_left_out;
 use itg_session::{EndCause, FlowCounts, FlowTotals};
 use itg_socket::clock;
 use itg_socket::socket::{self, DataSocket, SocketError};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -134,7 +133,7 @@ async fn meet(way: &ClassicWay) -> Result<(TcpStream, SocketAddr), String> {
         }
         ClassicWay::Await(at) => {
             let fail = |error: io::Error| format!("waiting for a receiver on {at}: {error}");
-            let listener = listen(*at).map_err(fail)?;
+            let listener = itg_socket::listen(*at).and_then(TcpListener::from_std).map_err(fail)?;
             let (stream, peer) = listener.accept().await.map_err(fail)?;
             (stream, socket::plain(peer))
         }
@@ -143,19 +142,6 @@ async fn meet(way: &ClassicWay) -> Result<(TcpStream, SocketAddr), String> {
         tracing::debug!(%error, "TCP_NODELAY on a signalling connection");
     }
     Ok((stream, peer))
-}
-
-/// Listens for the receiver of passive mode; an unspecified IPv6 address stands for all addresses.
-fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
-    if at.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.bind(&at.into())?;
-    socket.listen(16)?;
-    socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
 }
 
 /// Waits for the request to stop; for ever if it has been seen before.
