@@ -253,6 +253,7 @@ fn what_a_receiver_too_slow_loses_is_lost_in_the_host() {
             let notices = flow["notices"].to_string();
             assert!(notices.contains(&format!("{lost} packets were dropped by the kernel")));
             assert!(number("host_buffer_errors") >= lost, "{flow}");
+            assert!(notices.contains("net.core.rmem_max"), "what grants a larger one: {notices}");
             let split = &flow["ledger"]["loss"];
             assert_eq!((&split["socket"], &split["network"]), (&lost.into(), &0.into()), "{flow}");
             assert!(number("receive_buffer_bytes") > 0, "{flow}");

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use itg_core::flow::Proto;
 use itg_core::rate::{AS_ASKED_PPM, RateChange};
-use itg_core::units::format_duration_ns;
+use itg_core::units::{format_bytes, format_duration_ns};
 use itg_record::Side;
 
 use super::objects::Object;
@@ -62,10 +62,13 @@ pub(super) fn of_flow(
         );
         note(stats.delay().negative(), &words);
         let full = owners.told(|end| end.buffer_errors);
-        note(
-            full.filter(|_| stats.side() == Side::Receiver).unwrap_or(0),
-            "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket or another's",
+        let size = owners.smallest(|end| end.receive_buffer);
+        let size = size.map_or_else(String::new, |bytes| format!(" ({})", format_bytes(bytes)));
+        let words = format!(
+            "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket{size} or \
+             another's; a larger one takes longer bursts (--receive-buffer, net.core.rmem_max)"
         );
+        note(full.filter(|_| stats.side() == Side::Receiver).unwrap_or(0), &words);
     } else {
         let beyond = owners.beyond_log(|end| end.sent_packets);
         note(beyond.unwrap_or(0), "packets were sent but are not in the log");
