@@ -83,7 +83,8 @@ impl Pacer {
 
     /// The next packet; `None` when the flow has ended.
     #[inline]
-    fn peek(&self) -> Option<Departure> {
+    #[must_use]
+    pub fn peek(&self) -> Option<Departure> {
         match self.ahead[..self.end].get(self.first) {
             None => self.schedule.peek(),
             drawn => drawn.copied(),

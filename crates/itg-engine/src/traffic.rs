@@ -211,6 +211,14 @@ impl Traffic {
         }
     }
 
+    /// The next packet, where it has been drawn; those of D-ITG are drawn when they are due.
+    pub fn peek(&self) -> Option<Departure> {
+        match &self.packets {
+            Packets::Itg(itg) => itg.pacer.peek(),
+            Packets::Classic(_) => None,
+        }
+    }
+
     /// Draws the next packets if need be: to be called when nothing waits for it.
     pub fn look_ahead(&mut self) {
         match &mut self.packets {

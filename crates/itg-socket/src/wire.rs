@@ -18,6 +18,10 @@ pub trait Wire: fmt::Debug + Send {
     /// no room, see [`Wire::watched`].
     fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize>;
 
+    /// Goes the way of a datagram without one: what it takes, in this program and in the kernel, is then in the
+    /// processor's caches.
+    fn rehearse(&mut self, _flow: &DataSocket) {}
+
     /// Returns the descriptor that becomes writable when there is room again.
     fn watched<'a>(&'a self, flow: &'a DataSocket) -> BorrowedFd<'a> {
         flow.socket.as_fd()
@@ -36,6 +40,11 @@ pub struct Sockets;
 impl Wire for Sockets {
     fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize> {
         mmsg::send(flow.socket.as_fd(), packets)
+    }
+
+    fn rehearse(&mut self, flow: &DataSocket) {
+        // Nothing is sent, so nothing can fail.
+        drop(mmsg::send(flow.socket.as_fd(), &[]));
     }
 }
 

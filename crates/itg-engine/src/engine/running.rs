@@ -103,6 +103,12 @@ impl Running {
         }
     }
 
+    /// Returns true if its next packet is a datagram of UDP that the kernel sends at once.
+    pub(super) fn is_simple(&self) -> bool {
+        let udp = self.tx.traffic.proto() == Proto::Udp && !self.tx.traffic.burst();
+        udp && self.tx.socket.kept.is_none() && self.unsent() == 0
+    }
+
     /// Packets taken from the schedule and not yet by the kernel.
     pub(super) fn unsent(&self) -> usize {
         self.pending.len() + self.whole.map_or(0, |whole| whole.count)

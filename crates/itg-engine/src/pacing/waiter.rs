@@ -100,6 +100,11 @@ impl Waiter {
     /// Waits until `deadline_ns` of CLOCK_MONOTONIC and returns the time that it is then; returns at
     /// once when the deadline has passed.
     pub fn wait_until(&mut self, deadline_ns: u64) -> u64 {
+        self.wait_before(deadline_ns, 0)
+    }
+
+    /// The same, but so long before the deadline, if it spins at all before it.
+    pub fn wait_before(&mut self, deadline_ns: u64, before_ns: u64) -> u64 {
         let mut now = clock::monotonic_ns();
         let wake_ns = deadline_ns.saturating_sub(self.guard_ns());
         if now < wake_ns {
@@ -109,7 +114,8 @@ impl Waiter {
             self.slept_ns += now - asleep_since;
             self.guard.learn(now.saturating_sub(wake_ns));
         }
-        while now < deadline_ns {
+        let until_ns = deadline_ns.saturating_sub(before_ns);
+        while now < until_ns {
             std::hint::spin_loop();
             now = clock::monotonic_ns();
         }
