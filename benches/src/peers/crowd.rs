@@ -7,9 +7,10 @@ use itg_testkit::child::Running;
 use itg_trials::{Lines, print, with_interval};
 
 use super::bars::Book;
+use super::flows::raw_lateness;
 use super::options::PeersArgs;
-use super::tools::{RECEIVER, SEED, SENDER, Stage};
-use super::trial::progress;
+use super::tools::{Distribution, Load, RECEIVER, SEED, SENDER, Stage, Tool};
+use super::trial::{progress, trial};
 use crate::arrivals::Arrivals;
 use crate::programs::memory;
 
@@ -18,7 +19,7 @@ const FLOWS: u32 = 100_000;
 /// A receiver takes 65 536 flows.
 const RECEIVERS: u32 = 2;
 const SOCKETS: u32 = 64;
-const SIZE: u32 = 64;
+const SIZE: usize = 64;
 /// Time that the programs may take to agree on all flows and to account for them.
 const AGREED: Duration = Duration::from_secs(300);
 /// Bars: 99th percentile of lateness in microseconds, share of the packets.
@@ -29,10 +30,20 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()
     let seconds = args.seconds(5);
     let table =
         format!("{FLOWS} flows of a packet/s through {SOCKETS} sockets, starts spread over 1 s");
-    let [mut p50, mut p99, mut kept] = [const { Vec::new() }; 3];
+    // All of them together send at even times, as one flow of their rate does.
+    let on_time = Load {
+        rate: Some(f64::from(FLOWS)),
+        distribution: Distribution::Constant,
+        size: SIZE,
+        seconds,
+        flows: 1,
+        tcp: false,
+    };
+    let [mut p50, mut p99, mut kept, mut raw] = [const { Vec::new() }; 4];
     for round in 0..args.runs() {
         progress(&table, round, args.runs());
-        let arrivals = trial(stage, seconds)?;
+        raw.push(raw_lateness(&trial(Tool::RawSpin, &on_time, stage)?.sender.out)?);
+        let arrivals = arrivals(stage, seconds)?;
         p50.push(arrivals.late_us(50));
         p99.push(arrivals.late_us(99));
         kept.push(arrivals.share());
@@ -45,7 +56,12 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()
     let cells = [(late, 1), (late_p99, 1), (share, 4)];
     let cells = cells.map(|(estimate, digits)| with_interval(estimate, digits));
     lines.row(std::iter::once(row.to_owned()).chain(cells));
-    print(format_args!("\n{table}, {seconds} s, {} trials\n\n{lines}\n", args.runs()));
+    print(format_args!(
+        "\n{table}, {seconds} s, {} trials in turns\n\n{lines}\n\nA raw loop that spins and sends as many packets, at \
+         even times and without logs: its calls are late by {} µs at p99.\n",
+        args.runs(),
+        with_interval(book.figure(&table, "raw loop on time", "late p99 us", &raw), 1)
+    ));
     let (late_p99, share) = (late_p99.mid, share.mid);
     let what = format!("{table}: late by {late_p99:.1} µs at p99, <= {LATE_P99_BAR_US}");
     book.bar(late_p99 <= LATE_P99_BAR_US, what);
@@ -54,7 +70,7 @@ pub(super) fn run(args: &PeersArgs, stage: &Stage, book: &mut Book) -> Result<()
 }
 
 /// Packets of a trial at both receivers.
-fn trial(stage: &Stage, seconds: u64) -> Result<Arrivals> {
+fn arrivals(stage: &Stage, seconds: u64) -> Result<Arrivals> {
     let work = tempfile::Builder::new().prefix("itg-bench-").tempdir_in(memory())?;
     let mut experiment = format!(
         "schema = 1\nname = 'crowd'\nseed = {SEED}\n[nodes]\nsender = {{ address = '{}' }}\n",

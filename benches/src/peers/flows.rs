@@ -108,7 +108,7 @@ fn of_many(tool: Tool, load: &Load, stage: &Stage) -> Result<[f64; FIGURES.len()
 }
 
 /// Lateness of a raw loop's packets at p99 in microseconds, as it prints it.
-fn raw_lateness(words: &str) -> Result<f64> {
+pub(super) fn raw_lateness(words: &str) -> Result<f64> {
     let line = words.lines().find_map(|line| line.strip_prefix("late "));
     let p99_ns = line.and_then(|line| line.split(' ').next_back()).context("no lateness")?;
     Ok(p99_ns.parse::<f64>()? / 1e3)
