@@ -21,6 +21,7 @@ mod peer;
 mod program;
 mod receiver;
 mod relay;
+mod repository;
 mod tokens;
 
 pub use account::{Account, accounts};
@@ -44,3 +45,4 @@ pub use peer::{Peer, now_ns, packet};
 pub use program::program;
 pub use receiver::{Receiver, send, sender};
 pub use relay::{Impairment, Passed, Relay, Relayed, Traffic};
+pub use repository::{files, root};

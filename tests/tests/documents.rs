@@ -1,43 +1,29 @@
 //! Rules for documents: scenarios are in their table, tests that it names exist, links lead somewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use itg_tests::{files, root};
 
 /// Letters of the codes of scenarios, as `docs/scenarios.md` lists them.
 const LETTERS: &str = "NMBXLCS";
 /// Pages that were never part of the repository.
 const ABSENT: [&str; 2] = ["papers.md", "protocols.md"];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the root").to_owned()
-}
-
 /// Text files of the repository by their path from the root.
 fn texts() -> BTreeMap<String, String> {
     let root = root();
-    let mut found = BTreeMap::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable"))
-        {
-            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-            if path.is_dir() {
-                if (!name.starts_with('.') || name == ".ci")
-                    && name != "target"
-                    && name != "itg-out"
-                {
-                    folders.push(path);
-                }
-            } else if [".rs", ".md", ".toml", ".sh", ".py"].iter().any(|end| name.ends_with(end))
-                || path.ends_with(".ci/run")
-            {
-                let short = path.strip_prefix(&root).expect("inside").to_string_lossy();
-                found.insert(short.into_owned(), fs::read_to_string(&path).expect("text"));
-            }
-        }
-    }
-    found
+    let is_text = |path: &PathBuf| {
+        let end = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+        ["rs", "md", "toml", "sh", "py"].contains(&end) || path.ends_with(".ci/run")
+    };
+    let texts = files().into_iter().filter(is_text).map(|path| {
+        let short = path.strip_prefix(&root).expect("inside").to_string_lossy().into_owned();
+        (short, fs::read_to_string(&path).expect("text"))
+    });
+    texts.collect()
 }
 
 /// Rows of the table of scenarios: code, sentence, tests.

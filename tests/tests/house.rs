@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use cargo_metadata::{DepKindInfo, DependencyKind, Metadata, MetadataCommand, TargetKind};
-use itg_tests::circles;
+use itg_tests::{circles, files, root};
 
 /// Allowed imports among our own packages, as `ARCHITECTURE.md` draws them.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -177,10 +177,6 @@ const MOST_LINES: usize = 800;
 const MOST_LINES_OF_A_PACKAGE: usize = 12_000;
 /// Files of one crate that may import one another in a circle.
 const MOST_IN_A_CIRCLE: usize = 3;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the root").to_owned()
-}
 
 fn metadata() -> Metadata {
     metadata_with(&[])
@@ -453,20 +449,8 @@ fn advisories_that_are_ignored_have_a_decision() {
 
 /// Calls this with the path and the text of every file of code.
 fn for_each_file_of_code(mut look: impl FnMut(&Path, &str)) {
-    let mut folders = vec![root()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable"))
-        {
-            let path = entry.path();
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if path.is_dir() {
-                if !name.starts_with('.') && name != "target" && name != "itg-out" {
-                    folders.push(path);
-                }
-            } else if name.ends_with(".rs") {
-                look(&path, &fs::read_to_string(&path).expect("readable"));
-            }
-        }
+    for path in files().iter().filter(|path| path.extension().is_some_and(|end| end == "rs")) {
+        look(path, &fs::read_to_string(path).expect("readable"));
     }
 }
 
@@ -504,27 +488,15 @@ fn no_package_swallows_the_house() {
 /// Clippy takes the first `clippy.toml` above a package and no other.
 #[test]
 fn functions_have_the_same_limits_everywhere() {
-    let mut folders = vec![root()];
-    let mut found = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable"))
-        {
-            let (path, name) = (entry.path(), entry.file_name());
-            let name = name.to_string_lossy();
-            if path.is_dir() && !name.starts_with('.') && name != "target" && name != "itg-out" {
-                folders.push(path);
-            } else if name == "clippy.toml" {
-                let text = fs::read_to_string(&path).expect("readable");
-                let rules: toml::Value = toml::from_str(&text).expect("TOML");
-                let limit = |name: &str| rules.get(name).and_then(toml::Value::as_integer);
-                let limits =
-                    ["too-many-lines-threshold", "too-many-arguments-threshold"].map(limit);
-                assert_eq!(limits, [Some(80), Some(6)], "{}", path.display());
-                found += 1;
-            }
-        }
+    let rules: Vec<_> = files().into_iter().filter(|path| path.ends_with("clippy.toml")).collect();
+    for path in &rules {
+        let text = fs::read_to_string(path).expect("readable");
+        let rules: toml::Value = toml::from_str(&text).expect("TOML");
+        let limit = |name: &str| rules.get(name).and_then(toml::Value::as_integer);
+        let limits = ["too-many-lines-threshold", "too-many-arguments-threshold"].map(limit);
+        assert_eq!(limits, [Some(80), Some(6)], "{}", path.display());
     }
-    assert!(found > 20, "the packages of the edge are there");
+    assert!(rules.len() > 20, "the packages of the edge are there");
 }
 
 #[test]
