@@ -210,7 +210,8 @@ fn c_1_many_agents_start_together() {
             )
         })
         .collect();
-    let done = cluster.run(&flows, &[]).finish(LIMIT).exits(0);
+    // One that gets no processor for some seconds keeps its flow.
+    let done = cluster.run(&flows, &["--lease", "20s"]).finish(LIMIT).exits(0);
     let starts: Vec<&str> = done
         .out
         .lines()
