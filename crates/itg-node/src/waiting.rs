@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use itg_core::flow::{FlowSpec, Proto};
 use itg_socket::socket::{DataSocket, SocketError, plain};
 use itg_socket::sys;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Protocol, Socket, Type};
 
 /// Time between two checks of whether it is to be given up.
 const LOOK: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ pub(crate) fn open(spec: &FlowSpec, at: SocketAddr) -> Result<Waiting, SocketErr
     let tcp = spec.proto == Proto::Tcp;
     let (kind, protocol) =
         if tcp { (Type::STREAM, Protocol::TCP) } else { (Type::DGRAM, Protocol::UDP) };
-    let socket = Socket::new(Domain::for_address(at), kind, Some(protocol)).map_err(fail)?;
+    let (socket, at) = itg_socket::open_at(at, kind, protocol).map_err(fail)?;
     if at.is_ipv6() {
         socket.set_only_v6(false).map_err(fail)?;
     }

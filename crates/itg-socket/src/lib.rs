@@ -21,7 +21,9 @@ pub mod wire;
 pub mod xdp;
 
 pub use mapped::{MappedFile, first_hole};
-pub use socket::{SocketError, can_share, end_when_silent, enlarge, listen, plain, resolve};
+pub use socket::{
+    SocketError, can_share, end_when_silent, enlarge, listen, open_at, plain, resolve,
+};
 pub use sys::socket_drops;
 pub use xdp::{PacketEngine, PacketEngineError, rate_over_a_link};
 

@@ -556,22 +556,28 @@ pub fn ask_for_stamps(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a socket for this address; for all addresses of IPv4 instead of `::` where the kernel has no IPv6. It is not bound
+/// yet.
+///
+/// # Errors
+/// The system's.
+pub fn open_at(at: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<(Socket, SocketAddr)> {
+    let open = |at| Ok((Socket::new(Domain::for_address(at), kind, Some(protocol))?, at));
+    open(at).or_else(|error: io::Error| {
+        let all = at.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        if !all || error.raw_os_error() != Some(libc::EAFNOSUPPORT) {
+            return Err(error);
+        }
+        open(SocketAddr::from((Ipv4Addr::UNSPECIFIED, at.port())))
+    })
+}
+
 /// Opens a TCP port; on `::` it serves IPv4 too, and IPv4 alone where the kernel has no IPv6.
 ///
 /// # Errors
 /// The system's.
 pub fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let open = |at| Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP));
-    let (socket, address) = match open(address) {
-        Err(error)
-            if error.raw_os_error() == Some(libc::EAFNOSUPPORT)
-                && address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) =>
-        {
-            let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
-            (open(address)?, address)
-        }
-        opened => (opened?, address),
-    };
+    let (socket, address) = open_at(address, Type::STREAM, Protocol::TCP)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
