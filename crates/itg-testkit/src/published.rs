@@ -18,7 +18,7 @@ pub fn schema(name: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Reads these definitions of it, and those to which they refer.
+/// Reads these definitions of the published schema of this name, and those to which they refer.
 #[must_use]
 pub fn definitions(name: &str, wanted: &[&str]) -> Map<String, Value> {
     let whole = schema(name);
@@ -34,13 +34,14 @@ pub fn definitions(name: &str, wanted: &[&str]) -> Map<String, Value> {
     found
 }
 
-/// Panics unless the published schema of this name is the one that was made from the types, with the words that publish it.
+/// Panics unless the published schema of this name is the one that was made from the types, and prints the command that
+/// publishes that one.
 pub fn compare(name: &str, made: &impl Serialize) {
     let made = serde_json::to_string_pretty(made).expect("JSON") + "\n";
     if std::fs::read_to_string(path(name)).is_ok_and(|text| text == made) {
         return;
     }
-    let fresh = std::env::temp_dir().join(format!("{name}.schema.json"));
+    let fresh = std::env::temp_dir().join(format!("{name}.{}.schema.json", std::process::id()));
     std::fs::write(&fresh, made).expect("write the new schema");
     panic!(
         "docs/{name}.schema.json is out of date:\n  cp {} {}",
