@@ -1,6 +1,6 @@
 //! Faults that are planted so that tests can show that they would be seen.
 //!
-//! They have an effect where debug assertions are compiled in alone: no release has them.
+//! They have an effect only where debug assertions are compiled in: no release has them.
 
 /// A planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

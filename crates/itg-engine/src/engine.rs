@@ -46,9 +46,9 @@ const LOOK_SLACK_NS: u64 = 1_000_000;
 const BATCHES_A_TURN: usize = 4;
 /// Pause after the kernel said that it has no memory for a packet (ENOBUFS): 1 ms.
 const NO_BUFFERS_NS: u64 = 1_000_000;
-/// Time before a packet at which its way is rehearsed: 3 µs.
-const REHEARSAL_NS: u64 = 3_000;
-/// Time that the thread has nothing to send for before it is worth while: 20 µs.
+/// Time before a packet at which caches are warmed for it: 3 µs.
+const WARM_UP_NS: u64 = 3_000;
+/// Shortest pause before a packet for which that is done: 20 µs.
 const COLD_NS: u64 = 20_000;
 /// Blocked sockets are looked at no more often than this: 20 µs.
 const POLL_EVERY_NS: u64 = 20_000;
@@ -231,8 +231,6 @@ pub struct Engine<F: FnMut(TxEnded)> {
     due: DueQueue,
     blocked: Vec<usize>,
     next_poll_ns: u64,
-    /// Instant of the packet that was rehearsed last.
-    rehearsed_ns: u64,
     heads: Box<[[u8; HEAD_LEN]; BATCH]>,
     ways: Ways,
     errors: ErrorQueue,
@@ -271,7 +269,6 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             ends: Ends::with_capacity(flows.len()),
             due: DueQueue::with_capacity(flows.len()),
             next_poll_ns: 0,
-            rehearsed_ns: 0,
             heads: Box::new([[0; HEAD_LEN]; BATCH]),
             ways: Ways { exact, bursts: Segments::default(), others: Sockets },
             errors: ErrorQueue::new(),
@@ -498,14 +495,13 @@ impl<F: FnMut(TxEnded)> Engine<F> {
             return match until {
                 _ if until <= now => now,
                 _ if until.saturating_add(LOOK_SLACK_NS) < next => self.waiter.doze_until(until),
-                _ if self.rehearsed_ns != next && next - now > COLD_NS => {
-                    self.rehearsed_ns = next;
-                    let before = self.waiter.wait_before(next, REHEARSAL_NS);
+                _ if next - now > COLD_NS => {
+                    let before = self.waiter.wait_before(next, WARM_UP_NS);
                     // One that is woken later has no time for it.
-                    if before.saturating_add(REHEARSAL_NS / 2) < next {
-                        self.rehearse(before);
+                    if before.saturating_add(WARM_UP_NS / 2) < next {
+                        self.warm_up(before);
                     }
-                    before
+                    self.waiter.wait_until(next)
                 }
                 _ => self.waiter.wait_until(next),
             };
@@ -528,15 +524,15 @@ impl<F: FnMut(TxEnded)> Engine<F> {
         now
     }
 
-    /// Prepares the datagram that is due next, and sends none: its time comes while the thread looks at the clock, and
-    /// what has not been used for a millisecond is not in the processor's caches any more.
-    fn rehearse(&mut self, now_ns: u64) {
+    /// Prepares the datagram that is due next, and sends none: what has not been used for a millisecond is not in the
+    /// processor's caches any more.
+    fn warm_up(&mut self, now_ns: u64) {
         let flow = self.due.peek().and_then(|(_, index)| self.flows[index].as_ref());
-        let Some(flow) = flow.filter(|flow| flow.is_simple()) else { return };
+        let Some(flow) = flow.filter(|flow| flow.sends_at_once()) else { return };
         let Some(departure) = flow.tx.traffic.peek() else { return };
         let unix_ns = self.unix.at(now_ns);
         std::hint::black_box(flow.tx.traffic.datagram(&departure, unix_ns, &mut self.heads[0]));
-        self.ways.of(&flow.tx.traffic).rehearse(&flow.tx.socket);
+        self.ways.of(&flow.tx.traffic).warm_up(&flow.tx.socket);
     }
 
     /// Waits at most `timeout_ns` for blocked sockets and makes the writable ones due.
@@ -676,23 +672,23 @@ mod tests {
     use super::*;
     use crate::pacing::PacingOptions;
 
-    /// Writes down the packets that it is given, and a 0 for each rehearsal.
+    /// Records the number of packets of each call, and a 0 for each warm-up.
     #[derive(Debug)]
-    struct Diary(Arc<Mutex<Vec<usize>>>);
+    struct RecordingWire(Arc<Mutex<Vec<usize>>>);
 
-    impl Wire for Diary {
+    impl Wire for RecordingWire {
         fn send(&mut self, _: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize> {
             self.0.lock().expect("one thread").push(packets.len());
             Ok(packets.len())
         }
 
-        fn rehearse(&mut self, _: &DataSocket) {
+        fn warm_up(&mut self, _: &DataSocket) {
             self.0.lock().expect("one thread").push(0);
         }
     }
 
-    /// What becomes of 50 packets with this time between them.
-    fn fifty(idt_ns: f64, level: Level) -> Vec<usize> {
+    /// Calls and warm-ups for 50 packets with this time between them.
+    fn calls(idt_ns: f64, level: Level) -> Vec<usize> {
         let to = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback");
         let mut spec = FlowSpec::new(1);
         spec.idt = Distribution::Constant(idt_ns);
@@ -708,25 +704,26 @@ mod tests {
             live: Arc::new(FlowLive::default()),
             group: 0,
         };
-        let diary = Arc::new(Mutex::new(Vec::new()));
-        let (wire, stop) = (Box::new(Diary(Arc::clone(&diary))), Arc::new(StopSignal::new(1)));
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let wire = Box::new(RecordingWire(Arc::clone(&calls)));
+        let stop = Arc::new(StopSignal::new(1));
         let pacing = Prepared::new(level, PacingOptions::default());
         Engine::new(vec![tx], wire, pacing, None, stop, drop).run();
-        let diary = diary.lock().expect("one thread");
-        diary.clone()
+        let calls = calls.lock().expect("one thread");
+        calls.clone()
     }
 
     #[test]
-    fn a_packet_behind_a_pause_is_rehearsed_once_and_nothing_is_sent_then() {
-        let diary = fifty(2e6, Level::Spin);
-        assert_eq!(diary.iter().sum::<usize>(), 50, "{diary:?}");
-        assert!(diary.contains(&0), "{diary:?}");
-        assert!(!diary.windows(2).any(|pair| pair == [0, 0]), "{diary:?}");
-        // Without a pause, or for one that sleeps until its time, there is nothing to rehearse in.
+    fn caches_are_warmed_once_for_a_packet_after_a_pause_and_nothing_is_sent_then() {
+        let after_pauses = calls(2e6, Level::Spin);
+        assert_eq!(after_pauses.iter().sum::<usize>(), 50, "{after_pauses:?}");
+        assert!(after_pauses.contains(&0), "{after_pauses:?}");
+        assert!(!after_pauses.windows(2).any(|pair| pair == [0, 0]), "{after_pauses:?}");
+        // Without a pause, or for one that sleeps until its time, there is no time for it.
         for (idt_ns, level) in [(10e3, Level::Spin), (2e6, Level::Sleep)] {
-            let diary = fifty(idt_ns, level);
-            assert_eq!(diary.iter().sum::<usize>(), 50, "{diary:?}");
-            assert!(!diary.contains(&0), "{diary:?}");
+            let without = calls(idt_ns, level);
+            assert_eq!(without.iter().sum::<usize>(), 50, "{without:?}");
+            assert!(!without.contains(&0), "{without:?}");
         }
     }
 

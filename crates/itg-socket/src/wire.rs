@@ -18,9 +18,9 @@ pub trait Wire: fmt::Debug + Send {
     /// no room, see [`Wire::watched`].
     fn send(&mut self, flow: &DataSocket, packets: &[Outgoing<'_>]) -> io::Result<usize>;
 
-    /// Goes the way of a datagram without one: what it takes, in this program and in the kernel, is then in the
-    /// processor's caches.
-    fn rehearse(&mut self, _flow: &DataSocket) {}
+    /// Makes the call that sends, with no datagram in it, so that this program's part and the entry into the kernel are
+    /// in the processor's caches.
+    fn warm_up(&mut self, _flow: &DataSocket) {}
 
     /// Returns the descriptor that becomes writable when there is room again.
     fn watched<'a>(&'a self, flow: &'a DataSocket) -> BorrowedFd<'a> {
@@ -42,7 +42,7 @@ impl Wire for Sockets {
         mmsg::send(flow.socket.as_fd(), packets)
     }
 
-    fn rehearse(&mut self, flow: &DataSocket) {
+    fn warm_up(&mut self, flow: &DataSocket) {
         // Nothing is sent, so nothing can fail.
         drop(mmsg::send(flow.socket.as_fd(), &[]));
     }

@@ -104,7 +104,7 @@ impl Running {
     }
 
     /// Returns true if its next packet is a datagram of UDP that the kernel sends at once.
-    pub(super) fn is_simple(&self) -> bool {
+    pub(super) fn sends_at_once(&self) -> bool {
         let udp = self.tx.traffic.proto() == Proto::Udp && !self.tx.traffic.burst();
         udp && self.tx.socket.kept.is_none() && self.unsent() == 0
     }

@@ -66,7 +66,7 @@ pub(super) fn of_flow(
         let size = size.map_or_else(String::new, |bytes| format!(" ({})", format_bytes(bytes)));
         let words = format!(
             "datagrams found a full receive buffer in the receiving host while the flow ran, at this flow's socket{size} or \
-             another's; a larger one takes longer bursts (--receive-buffer, net.core.rmem_max)"
+             another's; a larger one holds longer bursts (--receive-buffer, net.core.rmem_max)"
         );
         note(full.filter(|_| stats.side() == Side::Receiver).unwrap_or(0), &words);
     } else {
