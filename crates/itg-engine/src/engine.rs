@@ -384,7 +384,7 @@ impl<F: FnMut(TxEnded)> Engine<F> {
                 let next = self.turn(index, now);
                 self.place(index, next);
             }
-            // Behind the packet: it takes some microseconds to wake a thread.
+            // After the packet: it takes some microseconds to wake a thread.
             if turn.is_due(now) {
                 turn.look(&self.pacing, self.waiter.take_slept_ns(), now);
             }

@@ -1,4 +1,5 @@
-//! Helpers that tests and measurements share: children with deadlines, made logs, services of the host.
+//! Helpers that tests and measurements share: children with deadlines, made logs, services of the host,
+//! published schemas.
 //!
 //! No program and no library imports it; tests do (`dev-dependencies`), and `itg-bench`, which measures.
 #![allow(clippy::missing_panics_doc, reason = "in tests everything that goes wrong panics")]
