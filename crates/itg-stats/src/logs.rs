@@ -376,7 +376,10 @@ impl<'a> Log<'a> {
 
     /// Blocks, by their places in the list, in stretches that lie side by side in the file, with the bytes
     /// of each stretch: at most [`STRETCH`] unless it is one block.
-    pub(crate) fn stretches(&self, blocks: Range<usize>) -> Vec<(Range<usize>, &'a [u8])> {
+    pub(crate) fn stretches(
+        &self,
+        blocks: impl Iterator<Item = usize>,
+    ) -> Vec<(Range<usize>, &'a [u8])> {
         let start = self.file.as_ptr().addr();
         let mut list: Vec<(Range<usize>, Range<usize>)> = Vec::new();
         for at in blocks {
@@ -384,7 +387,9 @@ impl<'a> Log<'a> {
             let from = bytes.as_ptr().addr() - start;
             let to = from + bytes.len();
             match list.last_mut() {
-                Some((places, whole)) if from >= whole.end && to - whole.start <= STRETCH => {
+                Some((places, whole))
+                    if at == places.end && from >= whole.end && to - whole.start <= STRETCH =>
+                {
                     (places.end, whole.end) = (at + 1, to);
                 }
                 _ => list.push((at..at + 1, from..to)),

@@ -28,8 +28,6 @@ use crate::stats::delay_of;
 const FEW_FLOWS: usize = 64;
 /// Ranges of large flows that are kept at most, with one in each block: 40 MiB.
 const MOST_RANGES: usize = 1 << 20;
-/// Blocks that one task takes stock of.
-const GROUP: usize = 64;
 /// Records of a large flow that make up about one window: few, so that they stay in the processor's cache
 /// from one step to the next.
 const WINDOW_OF_FLOW: u64 = 1 << 13;
@@ -58,6 +56,9 @@ pub struct PacketLine<'r> {
     /// Run id; empty where nothing says it.
     pub run: &'r str,
 }
+
+/// Places in a list that follow each other.
+type Places = std::ops::Range<usize>;
 
 /// A flow of a run, whichever side.
 type Flow<'l> = (u32, &'l str);
@@ -110,10 +111,48 @@ impl Range {
 #[derive(Debug)]
 struct Window {
     /// Places of flows in the list of them.
-    flows: std::ops::Range<usize>,
+    flows: Places,
     /// Sequence numbers, both ends included.
     first: u64,
     last: u64,
+    /// Logs, and blocks among which are all of the log that have packets of it. Of other logs all are looked at.
+    blocks: Vec<(usize, Places)>,
+}
+
+/// A block that has packets of a flow.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// Its place in the log.
+    block: usize,
+    /// The largest number in it and in those before it.
+    most: u64,
+    /// The smallest number in it and in those behind it.
+    least: u64,
+}
+
+/// Reaches of blocks in the order of a log, each with the smallest and the largest number in it.
+fn reach(blocks: impl Iterator<Item = (usize, u64, u64)>) -> Vec<Reach> {
+    let mut most = 0;
+    let up_to = |(block, least, last): (usize, u64, u64)| {
+        most = last.max(most);
+        Reach { block, most, least }
+    };
+    let mut reach: Vec<Reach> = blocks.map(up_to).collect();
+    let mut least = u64::MAX;
+    for reach in reach.iter_mut().rev() {
+        least = reach.least.min(least);
+        reach.least = least;
+    }
+    reach
+}
+
+/// Blocks among which are all that have numbers from `first` to `last`: no others, where numbers are in order.
+fn among(reach: &[Reach], first: u64, last: u64) -> Places {
+    let from = reach.partition_point(|reach| reach.most < first);
+    let to = reach.partition_point(|reach| reach.least <= last);
+    let blocks = reach.get(from..to).unwrap_or_default();
+    let (Some(one), Some(other)) = (blocks.first(), blocks.last()) else { return 0..0 };
+    one.block..other.block + 1
 }
 
 /// All packets of the logs, ready to be listed.
@@ -143,7 +182,7 @@ impl<'l, 'a> Packets<'l, 'a> {
             let surveyed = by_group(log, executor, |blocks| {
                 let mut rest: BTreeMap<u32, Range> = BTreeMap::new();
                 let ranges = blocks.iter().map(|block| {
-                    let mut ranges = looked_at(block, executor, survey);
+                    let mut ranges = survey(block);
                     ranges.retain(|range| {
                         if whole(range.index) {
                             let all = rest.entry(range.index);
@@ -226,7 +265,8 @@ impl<'l, 'a> Packets<'l, 'a> {
                     gathered += known.records;
                 }
                 _ => {
-                    windows.push(Window { flows: at..at + 1, first: 0, last: u64::MAX });
+                    let (flows, blocks) = (at..at + 1, Vec::new());
+                    windows.push(Window { flows, first: 0, last: u64::MAX, blocks });
                     gathered = known.records;
                 }
             }
@@ -236,6 +276,8 @@ impl<'l, 'a> Packets<'l, 'a> {
 
     /// The windows of one flow, cut where blocks begin and end.
     fn cuts(&self, at: usize, known: &Known) -> Vec<Window> {
+        let reaches: Vec<_> =
+            known.sources.iter().map(|&(log, index)| (log, self.reach(log, index))).collect();
         let mut cuts: Vec<u64> = Vec::new();
         for &(log, index) in &known.sources {
             let ranges = self.ranges[log].iter().flatten().filter(|range| range.index == index);
@@ -247,8 +289,24 @@ impl<'l, 'a> Packets<'l, 'a> {
         let step = cuts.len().div_ceil(windows).max(1);
         let firsts: Vec<u64> = cuts.into_iter().step_by(step).collect();
         let lasts = firsts.iter().skip(1).map(|next| next - 1).chain([u64::MAX]);
-        let windows = firsts.iter().zip(lasts);
-        windows.map(|(&first, last)| Window { flows: at..at + 1, first, last }).collect()
+        let window = |(&first, last)| {
+            let mut blocks: BTreeMap<usize, Places> = BTreeMap::new();
+            for (log, reach) in &reaches {
+                let Places { start, end } = among(reach, first, last);
+                let all = blocks.entry(*log).or_insert(start..end);
+                *all = start.min(all.start)..end.max(all.end);
+            }
+            Window { flows: at..at + 1, first, last, blocks: blocks.into_iter().collect() }
+        };
+        firsts.iter().zip(lasts).map(window).collect()
+    }
+
+    /// The blocks of a log that have packets of a flow.
+    fn reach(&self, log: usize, index: u32) -> Vec<Reach> {
+        let blocks = self.ranges[log].iter().enumerate();
+        let ranges = blocks.flat_map(|(at, ranges)| ranges.iter().map(move |range| (at, range)));
+        let its = ranges.filter(|(_, range)| range.index == index);
+        reach(its.map(|(block, range)| (block, range.min, range.max)))
     }
 
     /// The lines of a window, into room that has been used for another one before.
@@ -266,18 +324,22 @@ impl<'l, 'a> Packets<'l, 'a> {
         }
         let ranged = flows.iter().all(|(_, known)| known.ranged);
         for (&log, places) in &places {
-            for (at, block) in self.logs[log].blocks.iter().enumerate() {
-                let inside = |range: &Range| {
-                    range.min <= window.last
-                        && window.first <= range.max
-                        && places.contains_key(&range.index)
-                };
-                if !ranged || self.ranges[log][at].iter().any(inside) {
-                    executor.coming(block.bytes());
+            let inside = |range: &Range| {
+                range.min <= window.last
+                    && window.first <= range.max
+                    && places.contains_key(&range.index)
+            };
+            let among = window.blocks.iter().find(|(of, _)| *of == log);
+            let all = || 0..self.logs[log].blocks.len();
+            let among = among.map_or_else(all, |(_, places)| places.clone());
+            let wanted = |at: &usize| !ranged || self.ranges[log][*at].iter().any(inside);
+            for (blocks, bytes) in self.logs[log].stretches(among.filter(wanted)) {
+                executor.coming(bytes);
+                for block in &self.logs[log].blocks[blocks] {
                     gather(block, window, places, flows, sides);
-                    executor.leaving(block.bytes());
-                    executor.passed(block.bytes());
                 }
+                executor.leaving(bytes);
+                executor.passed(bytes);
             }
         }
         for ((flow, known), sides) in flows.iter().zip(sides) {
@@ -287,28 +349,22 @@ impl<'l, 'a> Packets<'l, 'a> {
     }
 }
 
-/// Does something with a block while it is in memory.
-fn looked_at<'a, T>(
-    block: &Stored<'a>,
-    executor: &dyn Executor,
-    look: impl Fn(&Stored<'a>) -> T,
-) -> T {
-    executor.coming(block.bytes());
-    let found = look(block);
-    executor.leaving(block.bytes());
-    executor.passed(block.bytes());
-    found
-}
-
-/// A pass over the blocks of a log, some at a time.
+/// A pass over the blocks of a log, some that lie side by side at a time.
 fn by_group<'a, T: Send>(
     log: &Log<'a>,
     executor: &dyn Executor,
     task: impl Fn(&[Stored<'a>]) -> T + Sync,
 ) -> Vec<T> {
     executor.expect(log.blocks.iter().map(|block| block.bytes().len() as u64).sum());
-    let groups: Vec<_> = log.blocks.chunks(GROUP).collect();
-    collect(executor, groups.len(), |at| task(groups[at]))
+    let groups = log.stretches(0..log.blocks.len());
+    collect(executor, groups.len(), |at| {
+        let (places, bytes) = &groups[at];
+        executor.coming(bytes);
+        let found = task(&log.blocks[places.clone()]);
+        executor.leaving(bytes);
+        executor.passed(bytes);
+        found
+    })
 }
 
 /// In a log of many flows those of more records than a window, as far as their ranges fit; `None` in a log
@@ -319,10 +375,8 @@ fn large_flows(log: &Log<'_>, executor: &dyn Executor) -> Option<BTreeSet<u32>> 
     }
     let counted = by_group(log, executor, |blocks| {
         let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
-        for block in blocks {
-            for range in looked_at(block, executor, survey) {
-                *counts.entry(range.index).or_default() += range.count;
-            }
+        for range in blocks.iter().flat_map(survey) {
+            *counts.entry(range.index).or_default() += range.count;
         }
         counts
     });
@@ -480,6 +534,45 @@ impl<'r> PacketLine<'r> {
             read_ns: read.filter(|_| record.flags & flag::DELTA_SATURATED == 0),
             delay_ns: None,
             run,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_block_of_a_window_is_looked_at(
+            blocks in prop::collection::vec((0..3_usize, 0..40_u64, 0..6_u64), 0..12),
+            first in 0..45_u64,
+            wide in 0..8_u64,
+            in_order: bool,
+        ) {
+            let last = first + wide;
+            let mut at = 0;
+            let numbered = blocks.into_iter().map(|(skip, least, more)| {
+                at += skip + 1;
+                (at, least, least + more)
+            });
+            let mut blocks: Vec<_> = numbered.collect();
+            if in_order {
+                let mut ends: Vec<u64> = blocks.iter().flat_map(|b| [b.1, b.2]).collect();
+                ends.sort_unstable();
+                for (block, ends) in blocks.iter_mut().zip(ends.chunks(2)) {
+                    (block.1, block.2) = (ends[0], ends[1]);
+                }
+            }
+            let looked_at = among(&reach(blocks.iter().copied()), first, last);
+            let its: Vec<_> = blocks.iter().filter(|b| b.1 <= last && first <= b.2).map(|b| b.0).collect();
+            prop_assert!(its.iter().all(|block| looked_at.contains(block)));
+            if in_order {
+                let end = its.last().map_or(0, |block| block + 1);
+                prop_assert_eq!(looked_at, its.first().copied().unwrap_or(0)..end);
+            }
         }
     }
 }
